@@ -41,7 +41,7 @@ class RejectedRowWriter:
             return [False] * rows.num_rows
         opened, options = self._sink.opened, self._sink.options
         writer = _writer(options.bootstrap_servers, tuple(sorted(options.kafka_config.items())))
-        dead_letters = list(self._letters(rows))
+        dead_letters = list(self._dead_letters(rows))
         results = writer.write(opened.dead_letter_topic, opened.dead_letter_partitions, dead_letters)
         failed = [result for result in results if result.status is not WriteStatus.WRITTEN]
         if failed:
@@ -62,7 +62,7 @@ class RejectedRowWriter:
         """Log in the task that dead letters are left to the coordinator."""
         _log.warning("%s dead letter(s) are left to the coordinator: %s", count, reason)
 
-    def _letters(self, rows: pa.Table) -> Iterator[DeadLetterRecord]:
+    def _dead_letters(self, rows: pa.Table) -> Iterator[DeadLetterRecord]:
         group_id, copy = self._sink.options.group_id, self._sink.opened.copy_record
         columns = (TOPIC, PARTITION, OFFSET, DELIVERY_COUNT, REASON, KEY, VALUE, HEADERS)
         for topic, partition, offset, count, reason, key, value, headers in zip(

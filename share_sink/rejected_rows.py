@@ -34,7 +34,7 @@ class RejectedRows:
 
     def __init__(self, sink: Sink, query_id: str, batch_id: int, task_id: int, run_id: str = "") -> None:
         self._sink = sink
-        self._letters = RejectedRowWriter(sink) if sink.opened.dead_letter_topic else None
+        self._dead_letters = RejectedRowWriter(sink) if sink.opened.dead_letter_topic else None
         self._archive: ArchiveWriter | None = None
         if sink.archive:
             self._archive = ArchiveWriter(
@@ -63,7 +63,7 @@ class RejectedRows:
     @property
     def are_kept(self) -> bool:
         """Whether rejected rows are written anywhere; if not, a reject is an outcome like any other."""
-        return self._letters is not None or self._archive is not None
+        return self._dead_letters is not None or self._archive is not None
 
     def add(self, rows: pa.Table) -> None:
         """Add rejected rows, as rows.rejected_rows returns them."""
@@ -90,26 +90,26 @@ class RejectedRows:
             return
         rows = pa.concat_tables(self._waiting).combine_chunks()
         self._waiting = []
-        rows, written = self._with_letters(rows)
+        rows, written = self._with_dead_letters(rows)
         if self._archive is not None:
             self._archive.write(rows)
-        if self._letters is not None and not all(written):
+        if self._dead_letters is not None and not all(written):
             missing = rows.filter(pa.array([not is_written for is_written in written]))
             self.lost_replacements += replacements(missing, self._sink)
         self._runs.append(self._as_runs(rows, written))
 
-    def _with_letters(self, rows: pa.Table) -> tuple[pa.Table, list[bool]]:
+    def _with_dead_letters(self, rows: pa.Table) -> tuple[pa.Table, list[bool]]:
         """Write the dead letters. Returns the rows with the columns that the archive takes, and whether each row has
         its dead letter."""
-        copied = self._letters is not None and self._sink.opened.copy_record
+        copied = self._dead_letters is not None and self._sink.opened.copy_record
         try:
             full = completed(rows, self._sink) if copied or self._archive is not None else rows
         except ShareGroupError as error:
             # The coordinator can read a source record later; nobody can write a row to the archive later.
-            if self._letters is None or self._archive is not None:
+            if self._dead_letters is None or self._archive is not None:
                 raise
-            return rows, self._letters.give_up(rows.num_rows, str(error))
-        return full, self._letters.write(full) if self._letters is not None else [False] * rows.num_rows
+            return rows, self._dead_letters.give_up(rows.num_rows, str(error))
+        return full, self._dead_letters.write(full) if self._dead_letters is not None else [False] * rows.num_rows
 
     def _as_runs(self, rows: pa.Table, written: list[bool]) -> pa.Table:
         count = rows.num_rows
@@ -133,7 +133,7 @@ class RejectedRows:
 
     def _reasons(self, rows: pa.Table, dead_letter: Any) -> Any:
         """The reasons of the rows whose dead letter the coordinator is to write; null for other rows."""
-        if self._letters is None or REASON not in rows.column_names:
+        if self._dead_letters is None or REASON not in rows.column_names:
             return pa.nulls(rows.num_rows, pa.string())
         reasons = pc.utf8_slice_codeunits(rows[REASON], 0, REASON_CHARACTERS)
         return pc.if_else(dead_letter, pa.scalar(None, pa.string()), reasons)

@@ -35,7 +35,7 @@ from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, Inval
 from coordinator.protocol.messages import GroupRequest, Message, Reply, Request
 from coordinator.service.admin_actions import alter_configs, alter_offsets, delete_offsets
 from coordinator.service.brokers.cluster import LATEST, Cluster
-from coordinator.service.histories import Histories, StoredLogs, place_of
+from coordinator.service.histories import Histories, StoredLogs, locate
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.event_loop import RuntimeApi
 from coordinator.service.runtime.transaction import Transaction
@@ -95,9 +95,9 @@ class AdminService:
         return self._event_loop.call(request.group_id, transactions.single_command(request), peek=True)
 
     def _read_history(self, request: ReadHistory) -> HistoryRead:
-        """The event loop is asked for the place alone; the log is read on the request's own thread."""
-        place = self._event_loop.call(request.group_id, place_of(request), peek=True)
-        return self._histories.read(request, place)
+        """The event loop is asked for the location alone; the log is read on the request's own thread."""
+        location = self._event_loop.call(request.group_id, locate(request), peek=True)
+        return self._histories.read(request, location)
 
     # --- actions
 

@@ -36,14 +36,14 @@ class StoredLogs(Protocol):
         """The group's records, the newest part of the log first, each part in the order of the log."""
 
 
-class Place(NamedTuple):
+class RecordLocation(NamedTuple):
     """A share partition of a group, and the group's incarnation, with which the ids of its plans begin."""
 
     key: SharePartitionKey
     incarnation: str
 
 
-def place_of(request: ReadHistory) -> Transaction[Place]:
+def locate(request: ReadHistory) -> Transaction[RecordLocation]:
     """Find the share partition that the request names.
 
     Raises:
@@ -51,7 +51,7 @@ def place_of(request: ReadHistory) -> Transaction[Place]:
         InvalidRequest: the offset is negative.
     """
 
-    def transaction(group: ShareGroup) -> TransactionSteps[Place]:
+    def transaction(group: ShareGroup) -> TransactionSteps[RecordLocation]:
         yield from ()
         if not group.exists:
             raise GroupIdNotFound(group_id=group.group_id)
@@ -60,7 +60,7 @@ def place_of(request: ReadHistory) -> Transaction[Place]:
         key = SharePartitionKey(group.topics.get(request.topic, ""), request.partition)
         if key not in group.partitions:
             raise UnknownSharePartition(group_id=group.group_id, partition=f"{request.topic}-{request.partition}")
-        return Place(key, group.incarnation)
+        return RecordLocation(key, group.incarnation)
 
     return transaction
 
@@ -75,7 +75,7 @@ class Histories:
     def __repr__(self) -> str:
         return f"<Histories {self._stored!r}>"
 
-    def read(self, request: ReadHistory, place: Place) -> HistoryRead:
+    def read(self, request: ReadHistory, location: RecordLocation) -> HistoryRead:
         """The history of the record at the request's offset.
 
         Raises:
@@ -84,12 +84,12 @@ class Histories:
         if not self._reading.acquire(timeout=WAIT_S):
             raise CoordinatorNotAvailable(group_id=request.group_id, reason="it reads other histories; try again soon")
         try:
-            return self._read(request, place)
+            return self._read(request, location)
         finally:
             self._reading.release()
 
-    def _read(self, request: ReadHistory, place: Place) -> HistoryRead:
-        history, began_s = RecordHistory(place.key, request.offset), time.monotonic()
+    def _read(self, request: ReadHistory, location: RecordLocation) -> HistoryRead:
+        history, began_s = RecordHistory(location.key, request.offset), time.monotonic()
         read_bytes, is_cut = 0, False
         for part in self._stored.log_parts(request.group_id):
             history.add(part)
@@ -102,7 +102,7 @@ class Histories:
         entries = history.entries()
         most = max(1, min(request.limit, MOST_ENTRIES))
         shown = tuple(
-            msgspec.structs.replace(each, plan_id=f"{place.incarnation}.{each.plan_id}") if each.plan_id else each
+            msgspec.structs.replace(each, plan_id=f"{location.incarnation}.{each.plan_id}") if each.plan_id else each
             for each in entries[-most:]
         )
         return HistoryRead(

@@ -85,13 +85,13 @@ def open_state(
     kind, _, path = settings.state_store.partition(":")
     if kind == "sqlite":
         return SqliteState(path, config, on_change, measured, bounds)
-    place = "" if advertised else installation_id(Path(settings.endpoint_path).parent)
+    installation = "" if advertised else installation_id(Path(settings.endpoint_path).parent)
     return KafkaState(
         cluster,
         settings.kafka_config,
         config,
         on_change,
-        installation_id=place,
+        installation_id=installation,
         advertised=advertised,
         measured=measured,
         bounds=bounds,

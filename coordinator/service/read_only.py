@@ -179,7 +179,7 @@ class LooksOnly:
     def may_rest(self, *, loaded: bool = False) -> bool:
         return True
 
-    def has_letters(self, group_id: str) -> bool:
+    def has_dead_letters_due(self, group_id: str) -> bool:
         return False
 
     def close(self) -> None:

@@ -113,7 +113,7 @@ class Fetcher:
             if self._closed.wait(self._pause_s):
                 return
         joins, began_s = self._membership.joins, time.monotonic()
-        reply = self._acquire(session, wanted, answer.untold)
+        reply = self._acquire(session, wanted, answer.unreported)
         answer.tell(answer.sending.errors(reply.errors))
         self._after = reply.plan_id or self._after
         if reply.partitions:
@@ -180,12 +180,12 @@ class _Answer:
 
     def __init__(self, sending: Sending, answered: Answered) -> None:
         self.sending, self._answered = sending, answered
-        self.untold = sending
+        self.unreported = sending
 
     def tell(self, errors: dict[Key, str]) -> None:
         """Tell the errors by partition, unless an answer was told before."""
         answered, self._answered = self._answered, _ignored
-        self.untold = Sending()
+        self.unreported = Sending()
         answered(errors)
 
 

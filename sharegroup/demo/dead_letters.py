@@ -44,17 +44,17 @@ class DeadLetters:
         )
         self._partitions = [TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS_PER_TOPIC)]
         self._consumer.assign(self._partitions)
-        self._letters: list[DeadLetter] = []
+        self._dead_letters: list[DeadLetter] = []
 
     def __repr__(self) -> str:
-        return f"<DeadLetters {len(self._letters)}>"
+        return f"<DeadLetters {len(self._dead_letters)}>"
 
     def look(self) -> list[DeadLetter]:
         """The dead letters that the consumer has fetched so far, oldest first."""
         for message in self._consumer.consume(_AT_ONCE, 0):
             if message.error() is None:
-                self._letters.append(_letter(message))
-        return self._letters
+                self._dead_letters.append(_dead_letter(message))
+        return self._dead_letters
 
     def all(self) -> tuple[DeadLetter, ...]:
         """All dead letters that are in the topic now.
@@ -63,21 +63,21 @@ class DeadLetters:
             DemoFailed: they could not all be read.
         """
         end = sum(self._consumer.get_watermark_offsets(part, _ANSWER_WITHIN_S)[1] for part in self._partitions)
-        while len(self._letters) < end:
+        while len(self._dead_letters) < end:
             messages = self._consumer.consume(1, _ANSWER_WITHIN_S)
             if not messages:
                 raise DemoFailed(
-                    f"the dead letter topic has {end} dead letters, and {len(self._letters)} could be read"
+                    f"the dead letter topic has {end} dead letters, and {len(self._dead_letters)} could be read"
                 )
-            self._letters += [_letter(message) for message in messages if message.error() is None]
-        return tuple(self._letters)
+            self._dead_letters += [_dead_letter(message) for message in messages if message.error() is None]
+        return tuple(self._dead_letters)
 
     def close(self) -> None:
         """Close the consumer and its connection."""
         self._consumer.close()
 
 
-def _letter(message: Any) -> DeadLetter:
+def _dead_letter(message: Any) -> DeadLetter:
     parsed = parse_headers(message.headers())
     assert parsed is not None, "the topic has dead letters only"
     return DeadLetter(

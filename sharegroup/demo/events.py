@@ -24,7 +24,7 @@ class OrderEvents:
     def __init__(self, screen: Screen, queries: Sequence[Query], dead_letters: DeadLetters, payments: Payments) -> None:
         self._screen = screen
         self._queries = queries
-        self._letters = dead_letters
+        self._dead_letters = dead_letters
         self._payments = payments
         self._pending = [self._dead, self._back]
 
@@ -39,7 +39,7 @@ class OrderEvents:
                 self._pending.remove(event)
 
     def _dead(self) -> str:
-        for dead_letter in self._letters.look():
+        for dead_letter in self._dead_letters.look():
             return (
                 f"Order {dead_letter.order} is broken JSON, so its query [bold]rejects[/] it. It is in the dead letter "
                 f"topic [bold]{TOPIC}[/] now, with the reason: {escape(dead_letter.reason)}"

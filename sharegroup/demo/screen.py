@@ -137,10 +137,10 @@ def _live_view(view: View) -> RenderableType:
             f"{_batches(query)} done",
             _batch(query),
         )
-    return Group(Text(), bar, queries, _letters_and_releases(view))
+    return Group(Text(), bar, queries, _dead_letters_and_releases(view))
 
 
-def _letters_and_releases(view: View) -> Text:
+def _dead_letters_and_releases(view: View) -> Text:
     last = f"; the last one is order {view.dead[-1][0]}: {view.dead[-1][1]}" if view.dead else ""
     lines = (
         (f"dead letters  {len(view.dead)}{last}\n", "magenta" if view.dead else ""),

@@ -61,13 +61,13 @@ class Story:
         self._cleanup.callback(self._group.close)
         for topic in (TOPIC, DEAD_LETTER_TOPIC):
             self._broker.create_topic(topic)
-        self._letters = DeadLetters(self._broker.bootstrap_servers)
-        self._cleanup.callback(self._letters.close)
+        self._dead_letters = DeadLetters(self._broker.bootstrap_servers)
+        self._cleanup.callback(self._dead_letters.close)
         self._payments = Payments(workspace.payments)
         self._queries = tuple(Query(name, workspace, self._broker.bootstrap_servers) for name in NAMES)
         for query in self._queries:
             self._cleanup.callback(query.kill)
-        self._events = OrderEvents(self._screen, self._queries, self._letters, self._payments)
+        self._events = OrderEvents(self._screen, self._queries, self._dead_letters, self._payments)
 
     def __repr__(self) -> str:
         return f"<Story {self._broker!r} {self._orders!r}>"
@@ -155,7 +155,7 @@ class Story:
             queries=NAMES,
             outputs=tuple(output for query in self._queries for output in query.traces.outputs()),
             killed=killed,
-            dead_letters=self._letters.all(),
+            dead_letters=self._dead_letters.all(),
             asked=self._payments.asked(),
             lag=seen.lag,
             archived=seen.archived,
@@ -195,7 +195,7 @@ class Story:
                 orders=self._orders.count,
                 lag=seen.lag,
                 queries=tuple(query.view() for query in self._queries),
-                dead=tuple({dead_letter.order: dead_letter.reason for dead_letter in self._letters.look()}.items()),
+                dead=tuple({letter.order: letter.reason for letter in self._dead_letters.look()}.items()),
                 came_back=self._payments.came_back(),
                 waiting=seen.waiting,
             )

@@ -24,8 +24,8 @@ from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from sharegroup.admin import Admin
 from sharegroup.admin_access import described
 from sharegroup.cluster_options import kafka_config
+from sharegroup.doctor.dead_letters_watch import watch_dead_letters
 from sharegroup.doctor.findings import ClusterFacts, GroupFacts
-from sharegroup.doctor.letters_watch import watch_letters
 
 MOST_RUNS = 20_000
 """Runs in flight that are looked at: of a million, the first are those that hold back start offsets."""
@@ -58,7 +58,7 @@ class Examination:
         Raises:
             GroupIdNotFound: there is no such group.
         """
-        description, letters_stand_still = watch_letters(lambda: described(self._admin, group_id, most_runs=0))
+        description, stand_still = watch_dead_letters(lambda: described(self._admin, group_id, most_runs=0))
         now_ms = self._admin.in_flight(group_id, limit=1).now_ms
         return GroupFacts(
             description=description,
@@ -70,7 +70,7 @@ class Examination:
             held_long_ms=self._held_long_ms,
             bootstrap_server=self._servers,
             connect_options=self._connect_options,
-            letters_stand_still=letters_stand_still,
+            dead_letters_stand_still=stand_still,
         )
 
     def cluster(self) -> ClusterFacts:

@@ -40,8 +40,8 @@ class GroupFacts:
     """A group as the doctor sees it. ``runs``: the runs in flight, or the first of them. ``log_starts``: the first
     offsets that the logs still hold, by topic and partition, where they are known; ``topics``: the topics of the
     cluster; None: not known. ``bootstrap_server`` and ``connect_options``: for the commands; the second has the
-    words of --command-config and --command-property. ``letters_stand_still``: records wait for their dead letters, of
-    which none was written while the doctor watched."""
+    words of --command-config and --command-property. ``dead_letters_stand_still``: records wait for their dead letters,
+    of which none was written while the doctor watched."""
 
     description: GroupDescription
     runs: tuple[RunInFlight, ...] = ()
@@ -52,10 +52,10 @@ class GroupFacts:
     held_long_ms: int = HELD_LONG_MS
     bootstrap_server: str = "localhost:9092"
     connect_options: tuple[str, ...] = ()
-    letters_stand_still: bool = False
+    dead_letters_stand_still: bool = False
 
     @property
-    def has_no_letter_topic(self) -> bool:
+    def has_no_dead_letter_topic(self) -> bool:
         """Whether the group has a dead letter topic that does not exist, as far as topics are known."""
         return self.topics is not None and self.config.errors_deadletterqueue_topic_name not in self.topics
 

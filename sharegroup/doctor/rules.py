@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 
 from coordinator.protocol.admin_messages import RunInFlight
 from coordinator.protocol.messages import PartitionDescription
+from sharegroup.doctor.dead_letters_watch import WATCHED_S
 from sharegroup.doctor.findings import ClusterFacts, Finding, GroupFacts, Severity
-from sharegroup.doctor.letters_watch import WATCHED_S
 from sharegroup.durations import duration
 
 MOST_NAMED = 5
@@ -105,8 +105,8 @@ def query_has_no_evidence(facts: GroupFacts) -> Iterator[Finding]:
 def dead_letters_wait(facts: GroupFacts) -> Iterator[Finding]:
     """Records that were given up, and whose dead letters are not written."""
     places = [p for p in facts.description.partitions if p.archiving]
-    is_missing = facts.has_no_letter_topic
-    if not places or not (is_missing or facts.letters_stand_still):
+    is_missing = facts.has_no_dead_letter_topic
+    if not places or not (is_missing or facts.dead_letters_stand_still):
         return
     count, topic = sum(p.archiving for p in places), facts.config.errors_deadletterqueue_topic_name
     cause = "which does not exist" if is_missing else f"and none was written in {WATCHED_S:.0f} s"
@@ -256,7 +256,7 @@ def _is_behind(facts: GroupFacts, partition: PartitionDescription, run: RunInFli
 def _why_held(facts: GroupFacts, run: RunInFlight) -> tuple[str, str] | None:
     """The reason why the first run is in flight still, and what to do; None: it is being worked on."""
     if run.state == "ARCHIVING":
-        if not (facts.has_no_letter_topic or facts.letters_stand_still):
+        if not (facts.has_no_dead_letter_topic or facts.dead_letters_stand_still):
             return None
         return f"no dead letter is written yet of {_place(run)}", "See the finding about the dead letter topic."
     if run.stage in _QUARANTINED:

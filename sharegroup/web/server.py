@@ -66,7 +66,7 @@ class Address:
         return WebNotAvailable(listener=show_address(self.host, self.port), reason=reason)
 
 
-class Seldom(logging.Filter):
+class RateLimit(logging.Filter):
     """Lets each text pass once in LOG_EVERY_S; texts with values in them are alike if the texts without are."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Seldom(logging.Filter):
         return is_due
 
 
-logging.getLogger("uvicorn.error").addFilter(Seldom())
+logging.getLogger("uvicorn.error").addFilter(RateLimit())
 
 
 class PatientProtocol(H11Protocol):

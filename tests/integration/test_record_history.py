@@ -16,7 +16,7 @@ from coordinator.protocol.admin_messages import ReadHistory
 from coordinator.protocol.errors import CoordinatorNotAvailable, UnknownSharePartition
 from coordinator.protocol.values import SharePartitionKey
 from coordinator.service import histories
-from coordinator.service.histories import Histories, Place
+from coordinator.service.histories import Histories, RecordLocation
 from coordinator.service.stores.kafka.log_parts import log_parts
 from share_source import AcknowledgeType, ShareConsumer
 from sharegroup import Admin
@@ -158,7 +158,7 @@ def test_what_was_pruned_is_not_in_the_parts(kafka, state):
     assert read(topic) == [b"snapshot", b"after"]
 
 
-PLACE = Place(SharePartitionKey("id", 0), "i")
+PLACE = RecordLocation(SharePartitionKey("id", 0), "i")
 PART = [(1, encode_record(GroupCreated(incarnation="i", topic_ids=True)))]
 
 

@@ -69,7 +69,7 @@ def having():
 @pytest.fixture
 def dispatcher(work, having):
     opened = DeadLetterDispatcher(None, {})
-    opened.open(SimpleNamespace(has_letters=having.__contains__))
+    opened.open(SimpleNamespace(has_dead_letters_due=having.__contains__))
     yield opened
     opened._closed = True
     for group_id in having:
@@ -150,7 +150,7 @@ def test_a_mistake_with_one_group_ends_no_thread(dispatcher, work):
 def test_what_was_told_before_it_opened_is_not_forgotten(work, having):
     dispatcher = DeadLetterDispatcher(None, {})
     dispatcher.tell({"a"})
-    dispatcher.open(SimpleNamespace(has_letters=having.__contains__))
+    dispatcher.open(SimpleNamespace(has_dead_letters_due=having.__contains__))
 
     work.wait_passes("a", 1)
     work.answer("a", PassResult.DONE)

@@ -152,7 +152,7 @@ def test_a_pass_writes_and_files_everything(group, worker, queue):
 
 
 def test_small_looks_and_chunks_write_each_letter_once(group, worker, queue, monkeypatch):
-    monkeypatch.setattr(group_worker, "CHUNK_LETTERS", 3)
+    monkeypatch.setattr(group_worker, "DEAD_LETTERS_IN_A_CHUNK", 3)
     monkeypatch.setattr(group_worker.group_backlog, "MOST_RECORDS", 7)
     reject(group)
 
@@ -178,7 +178,7 @@ def test_what_may_pass_stays_and_is_written_by_the_next_pass(group, worker, queu
 
 
 def test_after_a_failure_only_a_few_letters_are_tried(group, worker, queue, monkeypatch):
-    monkeypatch.setattr(group_worker, "PROBE_LETTERS", 2)
+    monkeypatch.setattr(group_worker, "DEAD_LETTERS_IN_A_PROBE", 2)
     reject(group)
     queue.fates = {
         0: WriteResult(WriteStatus.RETRIABLE_FAILURE, "x"),
@@ -202,7 +202,7 @@ def test_a_partition_of_the_queue_that_fails_holds_up_no_other(group, worker, qu
 
 @pytest.mark.parametrize("copy", ["true", "false"])
 def test_a_pass_writes_no_more_to_a_partition_that_fails(group, worker, queue, monkeypatch, copy):
-    monkeypatch.setattr(group_worker, "CHUNK_LETTERS", 2)
+    monkeypatch.setattr(group_worker, "DEAD_LETTERS_IN_A_CHUNK", 2)
     monkeypatch.setattr(group_worker.group_backlog, "MOST_RECORDS", 5)
     reject(group, copy_record_enable=copy)
     queue.fates = {0: WriteResult(WriteStatus.RETRIABLE_FAILURE, "_MSG_TIMED_OUT")}
@@ -212,7 +212,7 @@ def test_a_pass_writes_no_more_to_a_partition_that_fails(group, worker, queue, m
 
 
 def test_an_unwritable_dead_letter_is_held_and_delays_no_other(group, worker, queue, monkeypatch):
-    monkeypatch.setattr(group_worker, "CHUNK_LETTERS", 2)
+    monkeypatch.setattr(group_worker, "DEAD_LETTERS_IN_A_CHUNK", 2)
     reject(group)
     queue.of_offset = {4: WriteResult(WriteStatus.PERMANENT_FAILURE, "INVALID_RECORD")}
 

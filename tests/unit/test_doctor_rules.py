@@ -81,7 +81,7 @@ CASES = {
     ),
     "start-offset-held-back: a dead letter": (
         rules.start_offset_is_held_back,
-        facts(runs=(run(state="ARCHIVING"),), letters_stand_still=True),
+        facts(runs=(run(state="ARCHIVING"),), dead_letters_stand_still=True),
         ["no dead letter is written yet of orders-0 offset 10"],
     ),
     "start-offset-held-back: a member": (
@@ -141,7 +141,7 @@ CASES = {
     ),
     "dead-letters-wait: none is written": (
         rules.dead_letters_wait,
-        facts([partition(archiving=3)], configs=DLQ, topics=frozenset({"dlq"}), letters_stand_still=True),
+        facts([partition(archiving=3)], configs=DLQ, topics=frozenset({"dlq"}), dead_letters_stand_still=True),
         ["wait for the dead letter topic dlq, and none was written in 5 s", "--describe --topic dlq"],
     ),
     "nobody-consumes": (

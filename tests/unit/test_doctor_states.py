@@ -86,7 +86,7 @@ def test_a_dead_letter_topic_that_is_down_is_named():
     group, plan = batch(3, **DLQ)
     group.stage(said(0, 0, REJECT, reason="no customer"))
     group.complete(plan)
-    found = findings(group, letters_stand_still=True)
+    found = findings(group, dead_letters_stand_still=True)
     assert "1 record(s) of orders-0 wait for the dead letter topic" in found["dead-letters-wait"]
     assert "no dead letter is written yet of orders-0 offset 0" in found["start-offset-held-back"]
     group.file(0, 0)

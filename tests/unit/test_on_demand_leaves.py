@@ -36,7 +36,7 @@ def office_of(group: GroupDriver) -> DeadLetterDispatcher:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threading.Thread, "start", lambda self: None)
         dispatcher = DeadLetterDispatcher(FakeCluster(), {})
-        event_loop: Any = SimpleNamespace(has_letters=lambda group_id: group.partition().archiving_count > 0)
+        event_loop: Any = SimpleNamespace(has_dead_letters_due=lambda group_id: group.partition().archiving_count > 0)
         dispatcher.open(event_loop)
         dispatcher.tell(["billing"])
         return dispatcher

@@ -221,12 +221,12 @@ def test_500_event_streams_are_bounded_and_pages_are_shown_beside(served):
 
 
 def test_refused_connections_do_not_fill_the_log():
-    seldom = server.Seldom()
+    rate_limit = server.RateLimit()
     records = [logging.makeLogRecord({"msg": text}) for text in ("Exceeded", "Invalid", "Exceeded")]
-    assert [seldom.filter(record) for record in records] == [True, True, False]
+    assert [rate_limit.filter(record) for record in records] == [True, True, False]
     later = {"msg": "Exceeded"}
-    seldom._said_s["Exceeded"] -= server.LOG_EVERY_S
-    assert seldom.filter(logging.makeLogRecord(later))
+    rate_limit._said_s["Exceeded"] -= server.LOG_EVERY_S
+    assert rate_limit.filter(logging.makeLogRecord(later))
 
 
 def test_a_client_that_sends_no_headers_is_left(served, monkeypatch):

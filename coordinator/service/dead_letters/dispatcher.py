@@ -75,7 +75,7 @@ class DeadLetterDispatcher:
             if self._event_loop is None:
                 self._early.update(groups)
                 return
-            waiting = [group_id for group_id in groups if self._event_loop.has_letters(group_id)]
+            waiting = [group_id for group_id in groups if self._event_loop.has_dead_letters_due(group_id)]
             for group_id in waiting:
                 self._schedule(group_id, self._event_loop)
             if waiting:

@@ -29,9 +29,11 @@ from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.runtime.event_loop import RuntimeApi
 
-CHUNK_LETTERS = 10_000
+DEAD_LETTERS_IN_A_CHUNK = 10_000
+"""Dead letters that are written before their records are archived by one append: a crash writes at most these again."""
 CHUNK_BYTES = 16 << 20
-PROBE_LETTERS = 100
+"""Size of such a chunk at most, so that source records of 1 MB need no more memory than this."""
+DEAD_LETTERS_IN_A_PROBE = 100
 """Dead letters in the first write of a pass after a failure: few, since reading many that can't be written is
 useless."""
 ARCHIVE_AFTER_ATTEMPTS = 5
@@ -133,7 +135,7 @@ class GroupWorker:
         for due, offset, written in self._builder.of(backlog, self._pass.is_up):
             chunk.append((due, offset, written))
             size_bytes += 0 if written is None else len(written.value or b"")
-            most = PROBE_LETTERS if self.attempts and not self._pass.has_written else CHUNK_LETTERS
+            most = DEAD_LETTERS_IN_A_PROBE if self.attempts and not self._pass.has_written else DEAD_LETTERS_IN_A_CHUNK
             if len(chunk) >= most or size_bytes >= CHUNK_BYTES:
                 self._write(backlog, chunk)
                 chunk, size_bytes = [], 0

@@ -56,7 +56,7 @@ class RuntimeApi(Protocol):
         """Whether no group holds anything, waits for anything, or has a member. ``loaded``: whether that is true of the
         groups that are loaded, and not of those that could not be loaded so far."""
 
-    def has_letters(self, group_id: str) -> bool:
+    def has_dead_letters_due(self, group_id: str) -> bool:
         """Whether records of a group that is served now wait for their dead letters."""
 
     def close(self) -> None:
@@ -130,10 +130,10 @@ class EventLoop:
         with self._stepping:
             return self.runtime.may_rest(self.clock.now_ms(), loaded=loaded)
 
-    def has_letters(self, group_id: str) -> bool:
-        """Whether records of the group wait for their dead letters: see :meth:`CoordinatorRuntime.has_letters`. Only
-        for the thread that calls ``on_change``."""
-        return self.runtime.has_letters(group_id)
+    def has_dead_letters_due(self, group_id: str) -> bool:
+        """Whether records of the group wait for their dead letters: see
+        :meth:`CoordinatorRuntime.has_dead_letters_due`. Only for the thread that calls ``on_change``."""
+        return self.runtime.has_dead_letters_due(group_id)
 
     def close(self) -> None:
         """Finish the waiting requests, refuse new ones, and close the store."""
@@ -227,9 +227,9 @@ class PartitionedRuntime:
     def may_rest(self, *, loaded: bool = False) -> bool:
         return all(event_loop.may_rest(loaded=loaded) for event_loop in self._all())
 
-    def has_letters(self, group_id: str) -> bool:
+    def has_dead_letters_due(self, group_id: str) -> bool:
         event_loop = self._event_loops.get(state_partition_of(group_id, self.partitions))
-        return event_loop is not None and event_loop.has_letters(group_id)
+        return event_loop is not None and event_loop.has_dead_letters_due(group_id)
 
     def end(self, partitions: frozenset[int]) -> None:
         """Close the loops of partitions that go to another process, once their running requests are finished."""

@@ -175,7 +175,7 @@ class CoordinatorRuntime:
         waits = self._waiting or (self._reload_ms and not loaded)
         return not waits and all(group.may_rest(now_ms) for group in self.groups.values())
 
-    def has_letters(self, group_id: str) -> bool:
+    def has_dead_letters_due(self, group_id: str) -> bool:
         """Whether records of the group, if it is served here, wait for their dead letters."""
         group = self.groups.get(group_id)
         return group is not None and any(p.archiving_count for p in list(group.partitions.values()))

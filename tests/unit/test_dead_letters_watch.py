@@ -3,8 +3,8 @@
 import pytest
 
 from coordinator.protocol.messages import GroupDescription, PartitionDescription
+from sharegroup.doctor.dead_letters_watch import WATCHED_S, watch_dead_letters
 from sharegroup.doctor.findings import GroupFacts
-from sharegroup.doctor.letters_watch import WATCHED_S, watch_letters
 from sharegroup.doctor.rules import examine
 
 DLQ = {"errors.deadletterqueue.topic.name": "dlq"}
@@ -21,7 +21,7 @@ def described(archiving, archived):
 def watched(*looks):
     """Runs a watch whose looks see these, the last one again and again; the pauses are added up."""
     pauses, left = [], list(looks)
-    description, stand_still = watch_letters(lambda: left.pop(0) if len(left) > 1 else left[0], pauses.append)
+    description, stand_still = watch_dead_letters(lambda: left.pop(0) if len(left) > 1 else left[0], pauses.append)
     return description, stand_still, sum(pauses)
 
 
@@ -38,12 +38,12 @@ def test_a_backlog_that_is_being_written_is_no_finding(later):
     description, stand_still, took_s = watched(described(3, 7), described(3, 7), later)
     assert (description, stand_still) == (later, False)
     assert took_s < WATCHED_S / 2
-    facts = GroupFacts(description=description, topics=frozenset({"dlq"}), letters_stand_still=stand_still)
+    facts = GroupFacts(description=description, topics=frozenset({"dlq"}), dead_letters_stand_still=stand_still)
     assert [finding.rule for finding in examine(facts)] == []
 
 
 def test_a_backlog_that_only_grows_is_a_finding_after_five_seconds():
     description, stand_still, took_s = watched(described(3, 7), described(4, 7))
     assert stand_still and took_s == pytest.approx(WATCHED_S)
-    facts = GroupFacts(description=description, topics=frozenset({"dlq"}), letters_stand_still=stand_still)
+    facts = GroupFacts(description=description, topics=frozenset({"dlq"}), dead_letters_stand_still=stand_still)
     assert "dead-letters-wait" in [finding.rule for finding in examine(facts)]

@@ -12,7 +12,7 @@ WATCHED_S = 5.0
 _PAUSE_S = 0.5
 
 
-def watch_letters(
+def watch_dead_letters(
     look: Callable[[], GroupDescription], pause: Callable[[float], None] = time.sleep
 ) -> tuple[GroupDescription, bool]:
     """The newest description of the group, and whether records wait for their dead letters of which none was written
