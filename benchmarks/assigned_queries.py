@@ -71,7 +71,7 @@ def drained(scene: Scene, *, assigned: bool) -> tuple[float, int, int, int]:
         if not records:
             last_ms = max(last_ms, at_ms if start else 0)
             continue
-        group.use(plan.plan_id, name)
+        group.start(plan.plan_id, name)
         stall_ms = STALL_MS if scene.stalls and name == names[0] and not start else 0
         done[name] += records
         batches += 1

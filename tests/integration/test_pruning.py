@@ -152,8 +152,8 @@ def test_a_group_whose_old_snapshot_holds_others_back_gets_a_new_one(open_at, pr
     runtime = CoordinatorRuntime(store)
     group_id, foreign = f"quiet-{uuid.uuid4().hex[:8]}", "foreign"
 
-    def step(script, claim=True):
-        answer = runtime.submit(group_id, script, claim=claim)
+    def step(transaction, claim=True):
+        answer = runtime.submit(group_id, transaction, claim=claim)
         runtime.step(1_000_000)
         return answer.result(0)
 

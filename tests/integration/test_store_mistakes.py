@@ -140,7 +140,9 @@ def take_it_back_by_itself(patch: Patch) -> None:
 
 def let_sinks_take_groups(patch: Patch) -> None:
     right = EventLoop.call
-    patch.setattr(EventLoop, "call", lambda self, group_id, script, **how: right(self, group_id, script, claim=True))
+    patch.setattr(
+        EventLoop, "call", lambda self, group_id, transaction, **how: right(self, group_id, transaction, claim=True)
+    )
 
 
 def do_not_say_who_owns_it(patch: Patch) -> None:

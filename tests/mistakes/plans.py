@@ -250,13 +250,13 @@ def acquire_anew_while_a_plan_is_not_started(patch: Patch) -> None:
 def reclaim_at_each_call(patch: Patch) -> None:
     right = decide._DECIDERS[StartOrReclaimPlan]
 
-    def take_up(group: ShareGroup, command: Any, now_ms: int) -> Any:
+    def start_or_reclaim(group: ShareGroup, command: Any, now_ms: int) -> Any:
         plan = group.members[command.member_id].newest
         if plan is not None:
             plan.member_epoch -= 1
         return right(group, command, now_ms)
 
-    patch.setitem(decide._DECIDERS, StartOrReclaimPlan, take_up)
+    patch.setitem(decide._DECIDERS, StartOrReclaimPlan, start_or_reclaim)
 
 
 @mistake(
@@ -290,13 +290,13 @@ def report_losses_without_archiving(patch: Patch) -> None:
 def start_a_plan_that_fails_for_a_loss(patch: Patch) -> None:
     right = share_group._REPLAY[PlanStarted]
 
-    def taken_up(self: ShareGroup, record: PlanStarted) -> None:
+    def started_plan(self: ShareGroup, record: PlanStarted) -> None:
         right(self, record)
         newest = self.members[record.member_id].newest
         assert newest is not None
         newest.started = True
 
-    patch.setitem(share_group._REPLAY, PlanStarted, taken_up)
+    patch.setitem(share_group._REPLAY, PlanStarted, started_plan)
 
 
 @mistake(

@@ -125,12 +125,12 @@ def start_without_the_log(patch: Patch) -> None:
     },
 )
 def never_fail_for_a_loss(patch: Patch) -> None:
-    def take_up(self: ShareGroupStreamReader, offset: Any) -> Any:
+    def start_plan(self: ShareGroupStreamReader, offset: Any) -> Any:
         session = self._joined_as(offset.member_id)
         reply = session.call(plan_reader.StartPlan, plan_id=offset.plan_id, fail_on_data_loss=True)
         return [plan_reader.TaskPartition(task) for task in self._tasks(reply.plan, session.isolation_level)]
 
-    patch.setattr(ShareGroupStreamReader, "_start_plan", take_up)
+    patch.setattr(ShareGroupStreamReader, "_start_plan", start_plan)
 
 
 @mistake(

@@ -86,13 +86,13 @@ def one_sink_of_an_attempt_that_replaces_is_enough(patch: Patch) -> None:
 def keep_an_earlier_attempts_word_on_its_target(patch: Patch) -> None:
     right = share_group._REPLAY[PlanStarted]
 
-    def taken_up(self: ShareGroup, record: PlanStarted) -> None:
+    def started(self: ShareGroup, record: PlanStarted) -> None:
         plan = self.members[record.member_id].newest
         before = plan.replaces if plan is not None else None
         right(self, record)
         self.members[record.member_id].newest.replaces = before  # type: ignore[union-attr]
 
-    patch.setitem(share_group._REPLAY, PlanStarted, taken_up)
+    patch.setitem(share_group._REPLAY, PlanStarted, started)
 
 
 @mistake(

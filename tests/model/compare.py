@@ -168,7 +168,7 @@ def keys_of(lost: Iterable[LeftOut]) -> list[Key]:
     )
 
 
-def check_taken_up(before: list[Key], plan: Plan, kept: dict[Key, int], left_out: Iterable[LeftOut]) -> None:
+def check_reclaimed(before: list[Key], plan: Plan, kept: dict[Key, int], left_out: Iterable[LeftOut]) -> None:
     """A batch goes on without a record only by saying so."""
     out = keys_of(left_out)
     assert not set(out) & set(kept), "left out, and in the batch"

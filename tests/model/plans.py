@@ -45,7 +45,7 @@ class PlansModel(Naive):
         """The unused plan that latestOffset(start) finds, if any; Refused for a start that was rolled back."""
         pending = member.pending
         if pending is not None and (pending.started or start == pending.plan_id):
-            raise Refused("used")
+            raise Refused("started")
         if start != member.completed:
             raise Refused("rolled back")
         return pending
@@ -119,7 +119,7 @@ class PlansModel(Naive):
                 record.state, record.plan_id = AVAILABLE, None
         return kept
 
-    def take_up(
+    def reclaim(
         self, name: str, epoch: int, number: int, now_ms: int, log_starts: dict[int, int], fail: bool, mode: str = ""
     ) -> Plan:
         """partitions(end): what was lost is told, and if that fails the query, nobody reads the plan. ``mode``: the
@@ -127,7 +127,7 @@ class PlansModel(Naive):
         member = self.member(name, epoch)
         plan = member.newest
         if member.superseded_plans(number):
-            return self.take_up_empty(member, number, log_starts, fail)
+            return self.reclaim_empty(member, number, log_starts, fail)
         if plan is None or plan.plan_id != number or member.completed == number:
             raise Refused("not the newest")
         if plan.started and plan.epoch == member.epoch:
@@ -145,7 +145,7 @@ class PlansModel(Naive):
         plan.explicit = mode == "explicit" if mode else self.explicit
         return plan
 
-    def take_up_empty(self, member: Member, number: int, log_starts: dict[int, int], fail: bool) -> Plan:
+    def reclaim_empty(self, member: Member, number: int, log_starts: dict[int, int], fail: bool) -> Plan:
         """Spark logged a plan that was given up: nothing is in it, and what took its place goes back."""
         newest = member.newest
         assert newest is not None

@@ -40,7 +40,7 @@ from coordinator.protocol.values import OffsetRange
 from tests.model.arguments import RETENTION_MS, SOLO_TIMEOUT_MS, LockConfigs, SinkConfigs, configs_of, outcome_runs
 from tests.model.compare import (
     PARTITIONS,
-    check_taken_up,
+    check_reclaimed,
     index_of,
     keys_of,
     share_partition_key,
@@ -187,7 +187,7 @@ class Steps(MemberSteps):
                 assert chosen == {k: self.model.at(k).count for k in chosen}
         self.comparison.handed_out(chosen, (name, epoch, reply.plan.plan_id))
 
-    def use(
+    def start(
         self, name: str, epoch: int, number: int, *, looks: bool = False, fail: bool = False, own_mode: str = ""
     ) -> None:
         """``looks``: asks the brokers where the logs start first. ``fail``: failOnDataLoss. ``own_mode``: the query's
@@ -211,9 +211,9 @@ class Steps(MemberSteps):
             acknowledgement_mode=own_mode,
         )
         reply = self.both(
-            f"use {name} {number}{' looks' if looks else ''}{' fails' if fail else ''} {own_mode}",
+            f"start {name} {number}{' looks' if looks else ''}{' fails' if fail else ''} {own_mode}",
             command,
-            lambda: self.model.take_up(name, epoch, number, now_ms, log_starts, fail, own_mode),
+            lambda: self.model.reclaim(name, epoch, number, now_ms, log_starts, fail, own_mode),
         )
         if reply is None:
             return
@@ -226,7 +226,7 @@ class Steps(MemberSteps):
         self.seen["loss told"] += bool(told)
         self.seen["given up, and logged"] += empty
         if anew:
-            check_taken_up(before, plan, chosen, reply.left_out)
+            check_reclaimed(before, plan, chosen, reply.left_out)
             if not plan.started:
                 self.left_out_by_reports[name, epoch, number] = keys_of(reply.left_out)
         self.comparison.handed_out(chosen, (name, epoch, reply.plan.plan_id))
@@ -234,7 +234,7 @@ class Steps(MemberSteps):
     def replay(self, name: str, number: int, **how: Any) -> None:
         """The query's process dies, and a new one reclaims the batch."""
         self.join_anew(name)
-        self.use(name, self.epochs[name], number, **how)
+        self.start(name, self.epochs[name], number, **how)
 
     def another_plan(self, name: str, consumer: str, most: int) -> None:
         """The query's driver is given a plan and stopped, others take the records, its successor is given the next."""

@@ -35,7 +35,7 @@ def test_a_walk_meets_everything() -> None:
     """Every kind of command is taken, and refused, somewhere on the way."""
     seen = Walk(9)
     seen.run(3_000)
-    kinds = ("join", "heartbeat", "acquire", "use", "complete", "leave")
+    kinds = ("join", "heartbeat", "acquire", "start", "complete", "leave")
     assert all(seen.seen[kind] and seen.seen[f"{kind} refused"] for kind in kinds), seen.seen
     assert seen.seen["acknowledgement taken"]
     assert seen.seen["acknowledgement refused"]

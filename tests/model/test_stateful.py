@@ -123,9 +123,9 @@ class EngineAndModel(RuleBasedStateMachine):
         self.steps.acquire(name, self.epoch(name, behind), start, most, partitions)
 
     @rule(name=queries, behind=behind, rolled_back=behind, looks=booleans, fail=booleans)
-    def use(self, name: str, behind: int, rolled_back: int, looks: bool, fail: bool) -> None:
+    def start(self, name: str, behind: int, rolled_back: int, looks: bool, fail: bool) -> None:
         number = max(0, self.steps.newest(name) - rolled_back)
-        self.steps.use(name, self.epoch(name, behind), number, looks=looks, fail=fail)
+        self.steps.start(name, self.epoch(name, behind), number, looks=looks, fail=fail)
 
     @rule(name=queries, times=st.integers(1, 5), looks=booleans, fail=booleans)
     def fail_and_replay(self, name: str, times: int, looks: bool, fail: bool) -> None:
@@ -140,7 +140,7 @@ class EngineAndModel(RuleBasedStateMachine):
         epoch = self.epoch(name, 0)
         self.steps.complete(name, epoch, self.steps.newest(name))
         self.steps.acquire(name, epoch, self.steps.completed(name), most)
-        self.steps.use(name, epoch, self.steps.newest(name))
+        self.steps.start(name, epoch, self.steps.newest(name))
         self.fail_and_replay(name=name, times=times, looks=False, fail=False)
         self.steps.comparison.compare()
         if ends == "completed":

@@ -219,9 +219,9 @@ class Walk:
     def _own_mode(self) -> str:
         return self.chance.choice(("", "", "", "", "", "explicit", "implicit"))
 
-    def use(self) -> None:
+    def start(self) -> None:
         name = self._any(QUERIES)
-        self.steps.use(name, self._epoch(name), self._number(name), **self._how())
+        self.steps.start(name, self._epoch(name), self._number(name), **self._how())
 
     def replay(self) -> None:
         name = self._any(QUERIES)
@@ -291,7 +291,7 @@ class Walk:
         self.steps.join_again(name)
         self.steps.complete(name, self.steps.epochs[name], self.steps.newest(name))
         self.steps.acquire(name, self.steps.epochs[name], self.steps.completed(name), self.chance.choice((1, 8, 40)))
-        self.steps.use(name, self.steps.epochs[name], self.steps.newest(name))
+        self.steps.start(name, self.steps.epochs[name], self.steps.newest(name))
         replaces = self.chance.random() < 0.3
         for _ in range(self.chance.choice((0, 1, 1, 2))):
             rows = self._rows(dict(self.steps.model.sink_of(name)), self.chance.choice((0.1, 0.5, 1.0)))
@@ -380,7 +380,7 @@ ACTIONS = {
     "gap": 1,
     "config": 2,
     "acquire": 20,
-    "use": 14,
+    "start": 14,
     "replay": 10,
     "complete": 10,
     "another_plan": 2,

@@ -29,7 +29,7 @@ from coordinator.service.runtime.transaction import Transaction
 from coordinator.service.stores.store import NOTHING, Shown, SoleOwner, StoredRecord, StoreOutcomeUnknown, StoreRefused
 from tests.protocol.happened import Happened, runs_by_record, what_happened
 from tests.protocol.memory import later, of_process, ordered
-from tests.protocol.requests import GROUP, TOPIC_IDS, Request, number_of_log, script_of, script_of_a_new_group
+from tests.protocol.requests import GROUP, TOPIC_IDS, Request, number_of_log, transaction_of, transaction_of_a_new_group
 from tests.protocol.setting import LOCK_MS, NOW_MS, SESSION_MS, Setting
 from tests.support.faulty_store import Died
 
@@ -103,7 +103,7 @@ class Coordinators:
             "share.isolation.base": str(self.setting.base),
             "share.acknowledgement.mode": self.setting.acknowledgement_mode,
         }
-        return self._round(0, 0, script_of_a_new_group(configs), Round())
+        return self._round(0, 0, transaction_of_a_new_group(configs), Round())
 
     def serve(self, memory: int, log: int, request: Request, *, fenced: bool = False, fault: str = "") -> Served:
         """The request at the process with this memory."""
@@ -111,7 +111,7 @@ class Coordinators:
         if key not in self._served:
             missing = (1 << request.topic * self.setting.records + request.log_start) - 1
             at = Round(fenced=fenced, fault=fault, missing=missing)
-            self._served[key] = self._round(memory, log, script_of(request, self.setting), at)
+            self._served[key] = self._round(memory, log, transaction_of(request, self.setting), at)
         return self._served[key]
 
     def load(self, log: int) -> Served:

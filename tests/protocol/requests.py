@@ -81,7 +81,7 @@ class Request(NamedTuple):
         return f"{self.member} (epoch {self.epoch}) {self.kind}{told}" if self.member else f"{self.kind}{told}"
 
 
-def script_of(request: Request, setting: Setting) -> Transaction[Any]:
+def transaction_of(request: Request, setting: Setting) -> Transaction[Any]:
     """The transaction that the service runs for the request."""
     who = {"group_id": GROUP, "member_id": request.member, "member_epoch": request.epoch}
     gone = frozenset(TOPIC_IDS[: request.topic])
@@ -141,7 +141,7 @@ def _staging(request: Request, setting: Setting) -> StageRuns:
     )
 
 
-def script_of_a_new_group(configs: Mapping[str, str]) -> Transaction[Any]:
+def transaction_of_a_new_group(configs: Mapping[str, str]) -> Transaction[Any]:
     """A group with one partition that begins at 0."""
 
     def transaction(group: ShareGroup) -> TransactionSteps[Any]:

@@ -113,7 +113,7 @@ class Player:
         current = self.group.epochs[member]
         self.group.epochs[member] = int(words[1]) if words else current
         try:
-            yield from _plan(self.group.use(plan, member))
+            yield from _plan(self.group.start(plan, member))
         finally:
             self.group.epochs[member] = current
 
@@ -170,7 +170,7 @@ class Player:
             if not reply.plan.plan_id:
                 return
             plan = reply.plan.plan_id
-            reply = self.group.use(plan, member)
+            reply = self.group.start(plan, member)
             yield from _plan(reply)
             while any(first <= int(failing) <= last for first, last, _ in ranges(reply)):
                 reply = self.group.restart(plan, member)

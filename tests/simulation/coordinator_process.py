@@ -72,7 +72,7 @@ class CoordinatorProcess(Process):
         self._in_step = False
         self._wakes_ms: int | None = None
         if writes_letters:
-            self.spawn(self._keep_office())
+            self.spawn(self._dispatch_dead_letters())
 
     def now_ms(self) -> int:
         """The time by the process's own clock."""
@@ -177,7 +177,7 @@ class CoordinatorProcess(Process):
 
     # --- dead letters: what coordinator.service.dead_letters.group_worker does
 
-    def _keep_office(self) -> Task:
+    def _dispatch_dead_letters(self) -> Task:
         while True:
             yield self.world.between(200, 3_000)
             if self.look_in(GROUP) is not None:

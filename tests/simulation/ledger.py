@@ -97,7 +97,7 @@ class Ledger:
     vetoed: int = 0
     lost_in_progress: int = 0
     """How often work in progress lost its lock."""
-    taken_up: set[tuple[int, int]] = field(default_factory=set)
+    started: set[tuple[int, int]] = field(default_factory=set)
     newest_used: dict[str, int] = field(default_factory=dict)
     """Member to the newest plan that it took up to be read."""
     appends: int = 0
@@ -210,8 +210,8 @@ class Ledger:
         )
         self.plans[record.plan_id] = plan
 
-    def _taken_up(self, record: PlanStarted) -> None:
-        self.taken_up.add((record.plan_id, record.member_epoch))
+    def _plan_started(self, record: PlanStarted) -> None:
+        self.started.add((record.plan_id, record.member_epoch))
         self.plans[record.plan_id].started = record.started
         own = self.evidence.own_mode(record.plan_id, record.member_epoch)
         plan = self.plans[record.plan_id]
@@ -329,7 +329,7 @@ _READ: dict[type[Any], Any] = {
     PartitionInitialized: Ledger._initialized,
     LogStartMoved: Ledger._log_start,
     PlanAcquired: Ledger._acquired,
-    PlanStarted: Ledger._taken_up,
+    PlanStarted: Ledger._plan_started,
     PlanCompleted: Ledger._completed,
     PlanStaged: Ledger._staged,
     RunsChanged: Ledger._changed,

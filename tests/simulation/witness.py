@@ -222,7 +222,7 @@ class Witness:
         if isinstance(request, NextPlan) and request.start and number_of(request.start) not in self.ledger.completed:
             self.world.fail(f"{request.start} is said to be completed, and is not in the log")
         if isinstance(request, StartPlan):
-            if (number, request.member_epoch) not in self.ledger.taken_up:
+            if (number, request.member_epoch) not in self.ledger.started:
                 self.world.fail(f"plan {number} is said to be used in epoch {request.member_epoch}: not in the log")
             if coordinator.serves and not self.configs_change:
                 self._check_slice(number, answer)

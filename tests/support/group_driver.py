@@ -168,11 +168,11 @@ class GroupDriver:
             self.complete(start, member)
         return self.acquire(start, member, limit)
 
-    def use(self, number: str, member: str = "m1", **fields: Any) -> PlanReply:
+    def start(self, plan_id: str, member: str = "m1", **fields: Any) -> PlanReply:
         """Starts or reclaims the plan, as partitions(end) does."""
         reply = self.run(
             StartOrReclaimPlan(
-                member_id=member, member_epoch=self.epochs[member], plan_id=number, bounds=self.bounds(), **fields
+                member_id=member, member_epoch=self.epochs[member], plan_id=plan_id, bounds=self.bounds(), **fields
             )
         )
         assert isinstance(reply, PlanReply)
@@ -181,7 +181,7 @@ class GroupDriver:
     def restart(self, number: str, member: str = "m1", **fields: Any) -> PlanReply:
         """The query's process dies; a new one replays the batch that ended in this plan."""
         self.join(member)
-        return self.use(number, member, **fields)
+        return self.start(number, member, **fields)
 
     # --- a query's sink, and who writes dead letters
 
@@ -233,7 +233,7 @@ def started_plan(records: int = 100, **configs: str) -> tuple[GroupDriver, str]:
     group = GroupDriver(records=records, **configs)
     group.join()
     plan = group.next().plan.plan_id
-    group.use(plan)
+    group.start(plan)
     return group, plan
 
 

@@ -22,7 +22,7 @@ def play_step(group: ShareConsumers, newest: dict[str, str], what: str, who: int
     elif what == "batch":
         newest[query] = group.next(newest.get(query, ""), query, size).plan.plan_id or newest.get(query, "")
     elif what == "use":
-        group.use(newest.get(query, ""), query)
+        group.start(newest.get(query, ""), query)
     elif what == "restart":
         group.restart(newest.get(query, ""), query)
     elif what == "time":

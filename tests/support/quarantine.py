@@ -20,9 +20,9 @@ def started_trial(group: GroupDriver, plan: str) -> str:
     """Other records complete, and the quarantined one goes on trial; the trial's plan id."""
     other = group.next(plan)
     assert ranges(other) == [(1, 9, 1)]
-    group.use(other.plan.plan_id)
+    group.start(other.plan.plan_id)
     trial = group.next(other.plan.plan_id)
     assert trial.plan.trial
     assert [r[:2] for r in ranges(trial)] == [(0, 0)]
-    group.use(trial.plan.plan_id)
+    group.start(trial.plan.plan_id)
     return trial.plan.plan_id

@@ -41,8 +41,8 @@ class Running:
     def next(self, start="", member="m1", wait_ms=0, **fields):
         return self.ask(NextPlan, member, start=start, wait_ms=wait_ms, **fields).plan
 
-    def use(self, number, member="m1", **fields):
-        return self.ask(StartPlan, member, plan_id=number, **fields)
+    def start(self, plan_id, member="m1", **fields):
+        return self.ask(StartPlan, member, plan_id=plan_id, **fields)
 
     def partitions(self):
         description = self.service.handle(DescribeGroup(group_id="billing"))

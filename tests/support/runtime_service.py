@@ -80,8 +80,8 @@ def acquire(start="", limit=100, member="m1"):
     return AcquirePlan(member_id=member, member_epoch=1, start=start, max_records=limit, bounds=BOUNDS)
 
 
-def use(number):
-    return StartOrReclaimPlan(member_id="m1", member_epoch=1, plan_id=number, bounds=BOUNDS)
+def start_plan(plan_id):
+    return StartOrReclaimPlan(member_id="m1", member_epoch=1, plan_id=plan_id, bounds=BOUNDS)
 
 
 def complete(number):

@@ -13,7 +13,7 @@ def begin(running, **configs):
     running.join(starting_offsets="earliest", configs=configs)
     plan = running.next()
     assert held(plan) == {("orders", 0): [(0, 9)]}
-    running.use(plan.plan_id)
+    running.start(plan.plan_id)
     return plan.plan_id
 
 

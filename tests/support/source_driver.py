@@ -21,9 +21,9 @@ from tests.support.group_driver import TOPIC_ID, GroupDriver
 OPTIONS = {"kafka.bootstrap.servers": "nowhere:9092", "kafka.group.id": "billing", "subscribe": "orders"}
 
 
-def played(group: GroupDriver, script: Any) -> Any:
+def run_transaction(group: GroupDriver, transaction: Any) -> Any:
     """The answer of the transaction."""
-    steps = script(group.group)
+    steps = transaction(group.group)
     try:
         command = next(steps)
         while True:
@@ -63,12 +63,12 @@ class DriverClient:
     def call(self, request: Any, **options: Any) -> Any:
         self.asked.append(request)
         if isinstance(request, NextPlan):
-            return played(self.group, transactions.next_plan(request, facts(self.group)))
+            return run_transaction(self.group, transactions.next_plan(request, facts(self.group)))
         if isinstance(request, StartPlan):
-            take_up = transactions.start_plan(
+            transaction = transactions.start_plan(
                 request, facts(self.group), gone=frozenset(), unsubscribed=self.unsubscribed
             )
-            return played(self.group, take_up)
+            return run_transaction(self.group, transaction)
         if isinstance(request, LatestOffsets):
             return OffsetsReply(ends={"orders": {str(p): end for p, end in self.group.ends.items()}})
         return self.group.run(request)

@@ -11,7 +11,7 @@ def successor_with_another_plan(plans: int = 1) -> tuple[GroupDriver, str, str]:
     group = GroupDriver(records=100)
     group.join()
     first = group.acquire(limit=60).plan.plan_id
-    group.use(first)
+    group.start(first)
     logged = group.next(first).plan.plan_id
     newest = logged
     for _ in range(plans):

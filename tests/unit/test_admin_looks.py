@@ -49,7 +49,7 @@ def running(tmp_path):
 def held(running):
     """A group of a query, which holds 0-9 of orders-0, and has read them, for a sink."""
     running.join(starting_offsets="earliest", client_id="etl", client_host="host-1")
-    running.use(running.next(max_records=10).plan_id)
+    running.start(running.next(max_records=10).plan_id)
     return running
 
 

@@ -75,7 +75,7 @@ def acquired(running):
 def test_the_start_of_a_plan_waits_for_no_broker(running, cluster):
     plan = acquired(running)
     cluster.answers.clear()  # a question would wait from here on
-    started = running.use(plan.plan_id, acquired_here=True, logged=plan.partitions)
+    started = running.start(plan.plan_id, acquired_here=True, logged=plan.partitions)
     cluster.answers.set()
     assert started.plan.partitions == plan.partitions
 
@@ -84,16 +84,16 @@ def test_a_replay_asks_the_brokers_again(running, cluster):
     plan = acquired(running)
     cluster.move("orders", end=10, start=4)
     running.join(process="a later one")
-    reply = running.use(plan.plan_id, logged=plan.partitions)
+    reply = running.start(plan.plan_id, logged=plan.partitions)
     assert [(lost.first, lost.last) for lost in reply.data_loss] == [(0, 3)]
 
 
 def test_the_same_start_again_asks_the_brokers_again(running, cluster):
     plan = acquired(running)
-    running.use(plan.plan_id, acquired_here=True, logged=plan.partitions)
+    running.start(plan.plan_id, acquired_here=True, logged=plan.partitions)
     cluster.unreachable = True
     with pytest.raises(BrokerNotReachable):
-        running.use(plan.plan_id, acquired_here=True, logged=plan.partitions)
+        running.start(plan.plan_id, acquired_here=True, logged=plan.partitions)
 
 
 # --- by itself

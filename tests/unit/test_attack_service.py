@@ -130,14 +130,14 @@ def test_a_broker_that_does_not_know_a_topic_yet_costs_no_records(running, clust
     number = running.next(max_records=100).plan_id
     answers = [stale, stale, dict(cluster.found)]
     monkeypatch.setattr(cluster, "topics", lambda names: answers.pop(0) if answers else dict(cluster.found))
-    taken_up = running.use(number)
-    assert (held(taken_up.plan), taken_up.data_loss) == ({("orders", 0): [(0, 99)]}, ())
+    reclaimed = running.start(number)
+    assert (held(reclaimed.plan), reclaimed.data_loss) == ({("orders", 0): [(0, 99)]}, ())
 
 
 def test_a_plan_is_read_at_the_groups_current_isolation_level(running):
     running.join(starting_offsets="earliest")
     running.join("m2", configs={"share.isolation.level": "read_committed"})
-    assert running.use(running.next(max_records=10).plan_id).isolation_level == "read_committed"
+    assert running.start(running.next(max_records=10).plan_id).isolation_level == "read_committed"
 
 
 def test_a_consumers_records_are_read_at_the_groups_current_isolation_level(running):

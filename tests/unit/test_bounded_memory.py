@@ -42,7 +42,7 @@ def test_shrunk_logs_are_remembered_up_to_a_number(running: Any, monkeypatch: py
     for end in (10, 20, 30, 40):
         running.cluster.logs["orders", 0] = (0, end)
         number = running.next(number).plan_id
-        running.use(number)
+        running.start(number)
         running.cluster.logs["orders", 0] = (0, end - 5)
         running.next(number)
     assert 0 < len(running.service._lost_logs._shrunk) <= 2

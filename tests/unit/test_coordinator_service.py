@@ -226,7 +226,7 @@ def test_a_session_that_comes_back_sets_no_configs_again(running):
 def test_completing_and_acquiring_are_one_store_transaction(running):
     running.join(starting_offsets="earliest")
     number = running.next(max_records=60).plan_id
-    running.use(number)
+    running.start(number)
     appends = running.store.appends
     assert held(running.next(number, max_records=60)) == {("orders", 0): [(40, 69)], ("orders", 1): [(40, 69)]}
     assert running.store.appends == appends + 1
@@ -236,12 +236,12 @@ def test_known_ends_are_enough_when_they_fill_the_request(running, cluster, monk
     monkeypatch.setattr(AskedAhead, "ask", lambda *_: None)  # for the plan's start, in another thread
     running.join(starting_offsets="earliest")
     number = running.next(max_records=10).plan_id
-    running.use(number)
+    running.start(number)
     running.watch.topics = lambda subscription: cluster.found  # no refresh, which asks for log starts
     asked = cluster.asked
     number = running.next(number, max_records=10).plan_id
     assert (number != "", cluster.asked) == (True, asked)
-    running.use(number)
+    running.start(number)
     asked = cluster.asked
     running.next(number, max_records=1_000)
     assert cluster.asked == asked + 1
@@ -296,7 +296,7 @@ def test_available_now_ends_at_its_bounds_and_does_not_wait(running, cluster):
     cluster.move("orders", 500, start=10)
     plan = running.next(until=until)
     assert held(plan) == {("orders", 0): [(10, 99)], ("orders", 1): [(10, 99)]}
-    running.use(plan.plan_id)
+    running.start(plan.plan_id)
     assert running.next(plan.plan_id, until=until, wait_ms=30_000).plan_id == ""
 
 
@@ -311,7 +311,7 @@ def test_a_log_that_ends_below_acquired_records_is_logged_once(running, cluster,
     running.join(starting_offsets="earliest")
     plan = running.next()
     reached = plan.partitions[0].ranges[-1].last + 1
-    running.use(plan.plan_id)
+    running.start(plan.plan_id)
     cluster.move("orders", reached - 5)
     for _ in range(2):
         assert running.next(plan.plan_id).plan_id == ""
@@ -350,7 +350,7 @@ def test_a_plans_losses_are_reported_when_it_is_started(running, cluster):
     running.join(starting_offsets="earliest")
     plan = running.next()
     cluster.move("orders", 100, start=50)
-    lost = running.use(plan.plan_id).data_loss
+    lost = running.start(plan.plan_id).data_loss
     assert [(left.partition, left.first, left.last) for left in lost] == [(0, 10, 49)]
 
 
@@ -359,7 +359,7 @@ def test_a_recreated_topic_begins_at_its_earliest_and_loses_the_old_ranges(runni
     plan = running.next()
     cluster.delete("orders")
     cluster.add("orders", 2, end=5)
-    lost = running.use(plan.plan_id, fail_on_data_loss=False).data_loss
+    lost = running.start(plan.plan_id, fail_on_data_loss=False).data_loss
     assert sorted((left.partition, left.first, left.last) for left in lost) == [(0, 10, 99), (1, 10, 99)]
     assert held(running.next(plan.plan_id)) == {("orders", 0): [(0, 4)], ("orders", 1): [(0, 4)]}
 
@@ -369,7 +369,7 @@ def test_a_deleted_topic_loses_its_ranges_and_the_query_goes_on(running, cluster
     running.join(topics=("orders", "payments"), starting_offsets="earliest")
     plan = running.next()
     cluster.delete("payments")
-    reply = running.use(plan.plan_id, fail_on_data_loss=False)
+    reply = running.start(plan.plan_id, fail_on_data_loss=False)
     assert [left.topic for left in reply.data_loss] == ["payments"]
     assert set(held(reply.plan)) == {("orders", 0), ("orders", 1)}
     assert running.next(plan.plan_id).plan_id == ""
@@ -379,9 +379,9 @@ def test_a_topic_no_longer_subscribed_gives_its_ranges_back(running, cluster):
     cluster.add("payments", end=5)
     running.join(topics=("orders", "payments"), starting_offsets="earliest")
     plan = running.next()
-    running.use(plan.plan_id)
+    running.start(plan.plan_id)
     running.join(topics=("orders",), process="another")
-    reply = running.use(plan.plan_id)
+    reply = running.start(plan.plan_id)
     assert [(left.topic, left.reason) for left in reply.left_out] == [("payments", "unsubscribed")]
     assert set(held(reply.plan)) == {("orders", 0), ("orders", 1)}
 
@@ -396,7 +396,7 @@ def test_a_cluster_without_ids_has_them_derived_from_the_names(tmp_path):
     running.join(starting_offsets="earliest")
     plan = running.next()
     assert len(plan.partitions[0].topic_id) == 22
-    assert running.use(plan.plan_id).data_loss == ()
+    assert running.start(plan.plan_id).data_loss == ()
     cluster.topic_ids = True
     cluster.add("orders", end=5)
     assert running.next(plan.plan_id).plan_id == ""  # the group goes on by the names

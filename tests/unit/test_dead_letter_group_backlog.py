@@ -10,7 +10,7 @@ from coordinator.protocol.values import Disposition, OffsetRange, SharePartition
 from coordinator.service.dead_letters import group_backlog
 from coordinator.service.dead_letters.group_backlog import BEGINNING, Due, coalesced, look
 from tests.support.group_driver import TOPIC_ID, GroupDriver
-from tests.support.source_driver import played
+from tests.support.source_driver import run_transaction
 
 REJECTED = Run(RecordState.ARCHIVING, 1, disposition=Disposition.REJECTED)
 LIMIT = Run(RecordState.ARCHIVING, 5, disposition=Disposition.DELIVERY_LIMIT, reason="why")
@@ -33,7 +33,7 @@ def seen(backlog):
 
 
 def looked(group, begin=BEGINNING, wanted=lambda partition: True):
-    return played(group, look(begin, wanted))
+    return run_transaction(group, look(begin, wanted))
 
 
 def test_a_look_sees_what_waits_with_what_the_letters_are_to_say(group):
@@ -89,9 +89,9 @@ def test_a_group_that_is_not_there_has_no_backlog():
 def test_what_is_filed_is_archived_in_this_incarnation_only(group):
     letters = [DeadLettersWritten(offsets=OffsetRange(TOPIC_ID, 1, 0, 9), delivery_count=5)]
 
-    played(group, group_backlog.file("another", letters))
+    run_transaction(group, group_backlog.file("another", letters))
     assert group.partition(1).archiving_count == 10
-    played(group, group_backlog.file(group.group.incarnation, letters))
+    run_transaction(group, group_backlog.file(group.group.incarnation, letters))
     assert group.partition(1).archiving_count == 0
 
 

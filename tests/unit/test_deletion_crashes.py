@@ -19,7 +19,7 @@ from coordinator.service.runtime.transactions import single_command
 from coordinator.service.stores.store import StoreRefused
 from tests.support.faulty_store import Died
 from tests.support.group_driver import durable_state
-from tests.support.runtime_service import RECORDS, Service, acquire, complete, join, use
+from tests.support.runtime_service import RECORDS, Service, acquire, complete, join, start_plan
 
 FAULTS = ["refuse", "doubt, not written", "doubt, written", "die before the append", "die after the append"]
 NOW = {"group_id": "billing", "execute": True}
@@ -40,7 +40,7 @@ class Groups(Service):
         self.create()
         self.begin_mails()
         self.ask(acquire())
-        self.ask(use("i.1"))
+        self.ask(start_plan("i.1"))
         self.ask(complete("i.1"))
         self.ask(acquire("i.1"))
         self.ask(LeaveGroup(group_id="billing", member_id="m1", member_epoch=1))
@@ -144,7 +144,7 @@ def test_offsets_begin_anew_whole_after_a_crash_in_their_deletion(groups, fault)
             for first, last, count in part.ranges:
                 found |= {(part.topic, part.partition, offset): count for offset in range(first, last + 1)}
         start = plan.plan_id
-        groups.ask(_of_m2(use(start)))
+        groups.ask(_of_m2(start_plan(start)))
         groups.ask(_of_m2(complete(start)))
     assert len(found) == 3 * RECORDS, "every record is delivered again"
     assert all(found["orders", 0, offset] > 1 for offset in range(200)), "no receipt of before fits"
@@ -161,7 +161,7 @@ def test_a_group_outlives_the_late_clean_up_of_its_predecessor(tmp_path):
     groups.die()
     assert groups.state() == kept, "both groups are in the log"
     groups.ask(join(epoch=1))
-    groups.ask(use("i.1"))
+    groups.ask(start_plan("i.1"))
     kept = groups.state()
     assert groups.store.snapshots, "the log is cut now"
     groups.die()

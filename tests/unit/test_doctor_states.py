@@ -71,7 +71,7 @@ def test_a_member_that_holds_locks_and_does_nothing_is_named():
     group.ends[0] = 20
     group.join("m2")
     other = group.next(member="m2").plan.plan_id
-    group.use(other, "m2")
+    group.start(other, "m2")
     group.complete(other, "m2")
     for _ in range(10):
         group.pass_time(SESSION_MS - 1_000)

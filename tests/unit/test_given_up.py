@@ -31,7 +31,7 @@ def second_delivery(**configs: str) -> tuple[GroupDriver, str]:
     group.stage()
     group.complete(plan)
     plan = group.acquire(plan).plan.plan_id
-    group.use(plan)
+    group.start(plan)
     group.stage()
     return group, plan
 
@@ -54,7 +54,7 @@ def test_a_completion_names_the_records_that_were_released_at_the_limit() -> Non
         )
         if not last:
             plan = group.acquire(plan).plan.plan_id
-            group.use(plan)
+            group.start(plan)
 
 
 def test_a_sinks_rejects_are_counted_and_are_not_reported_as_given_up() -> None:
@@ -102,7 +102,7 @@ def twice_undecided(running: Running) -> str:
     start = ""
     for _ in range(2):
         start = running.next(start).plan_id
-        running.use(start)
+        running.start(start)
         running.service.handle(StageRuns(group_id="billing"))
     return start
 

@@ -105,7 +105,7 @@ def test_only_what_nobody_holds_is_archived():
     group = GroupDriver(records=10)
     group.join()
     plan = group.next(limit=4).plan.plan_id
-    group.use(plan)
+    group.start(plan)
     group.run(ArchiveGaps(gaps=(OffsetRange(topic_id=TOPIC_ID, partition=0, first=0, last=9),)))
     assert group.dump() == ["[0..3] ACQUIRED 1 0 1"], "held, or never acquired"
     group.run(ArchiveGaps(gaps=(OffsetRange(topic_id="another", partition=0, first=0, last=9),)))
@@ -115,10 +115,10 @@ def fail_alone(running):
     """With a limit of 2, two deliveries that fail set all records of the batch aside."""
     running.join(starting_offsets="earliest", configs={"share.delivery.count.limit": "2"})
     number = running.next(max_records=10).plan_id
-    running.use(number)
+    running.start(number)
     for attempt in range(2):
         running.join(process=f"later-{attempt}")
-        running.use(number)
+        running.start(number)
     return number
 
 
@@ -142,10 +142,10 @@ def test_a_batch_of_gaps_is_no_evidence_that_processing_works(running, cluster):
     cluster.gaps = set(range(10, 20))
     gaps_only = running.next(number, max_records=10)
     assert [(r.first, r.last) for p in gaps_only.partitions for r in p.ranges] == [(10, 19)]
-    running.use(gaps_only.plan_id)
+    running.start(gaps_only.plan_id)
     real = running.next(gaps_only.plan_id, max_records=10)
     assert state(running)[2] == [False]
-    running.use(real.plan_id)
+    running.start(real.plan_id)
     running.next(real.plan_id, max_records=10)
     assert state(running)[2] == [True]
 
@@ -154,7 +154,7 @@ def test_a_quarantined_gap_is_archived_and_never_tried_alone(running, cluster):
     number = fail_alone(running)
     cluster.gaps = {0, 1, 2, 4}
     plan = running.next(number, max_records=10)
-    running.use(plan.plan_id)
+    running.start(plan.plan_id)
     aside, archived, _ = state(running)
     assert aside == [(3, 3), (5, 9)]
     assert archived >= 1
@@ -170,7 +170,7 @@ def fail_until_set_aside(running, topic, member):
             configs={"share.delivery.count.limit": "2"},
         )
         number = running.next(member=member, max_records=1).plan_id if attempt == 0 else number  # noqa: F821
-        running.use(number, member)
+        running.start(number, member)
     return number
 
 
@@ -190,7 +190,7 @@ def test_a_quarantined_record_of_a_deleted_topic_starves_no_trial(running, clust
         if plan.trial:
             break
         number = plan.plan_id
-        running.use(number)
+        running.start(number)
     assert plan.trial and [(r.first, r.last) for p in plan.partitions for r in p.ranges] == [(0, 0)]
 
 
@@ -213,6 +213,6 @@ def test_a_gap_that_another_topic_of_the_name_has_archives_nothing(running, clus
 def test_the_log_is_not_read_while_nothing_is_set_aside(running, cluster):
     running.join(starting_offsets="earliest")
     number = running.next(max_records=10).plan_id
-    running.use(number)
+    running.start(number)
     running.next(number, max_records=10)
     assert cluster.read == []

@@ -26,7 +26,7 @@ from coordinator.protocol.messages import (
 from coordinator.protocol.values import AcknowledgeType, OffsetRange
 from coordinator.service.metrics.endpoint import Metrics
 from tests.support.imports import ROOT
-from tests.support.runtime_service import BOUNDS, Service, acquire, complete, join, use
+from tests.support.runtime_service import BOUNDS, Service, acquire, complete, join, start_plan
 from tests.support.waiting import wait_until
 
 ACCEPT, RELEASE, REJECT = map(int, (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT))
@@ -98,7 +98,7 @@ def test_a_scrape_equals_the_history_value_by_value(measured):
     service = measured.service
     consumer(service)
     plan = service.ask(acquire(limit=100)).plan.plan_id
-    service.ask(use(plan))
+    service.ask(start_plan(plan))
     service.now_ms += 2_000
     service.ask(complete(plan))
     take(service, 50)
@@ -163,13 +163,13 @@ def test_each_new_assignment_is_counted(measured):
 def test_reclaims_and_what_they_leave_out_are_counted(measured):
     service = measured.service
     plan = service.ask(acquire(limit=100)).plan.plan_id
-    service.ask(use(plan))
+    service.ask(start_plan(plan))
     service.now_ms += 100_000
     service.runtime.step(service.now_ms)
     consumer(service)
     take(service, 30)
     assert service.ask(join(process="p2")).member_epoch == 2
-    left_out = service.ask(msgspec.structs.replace(use(plan), member_epoch=2)).left_out
+    left_out = service.ask(msgspec.structs.replace(start_plan(plan), member_epoch=2)).left_out
     assert sum(entry.count for entry in left_out) == 30
     seen = measured.scrape()
     assert seen[key("share_group_plan_reclaims_total", "billing")] == 1

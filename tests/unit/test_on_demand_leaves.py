@@ -31,7 +31,7 @@ class Looks:
         return self.left < 0
 
 
-def office_of(group: GroupDriver) -> DeadLetterDispatcher:
+def dispatcher_of(group: GroupDriver) -> DeadLetterDispatcher:
     """The dead letter dispatcher, told of the group; nobody works in it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threading.Thread, "start", lambda self: None)
@@ -55,7 +55,7 @@ def why_it_left(
     coordinator.event_loop = SimpleNamespace(
         may_rest=lambda *, loaded=False: (loaded or not unloaded) and group.group.may_rest(group.now_ms)
     )
-    coordinator.dispatcher = office_of(group)
+    coordinator.dispatcher = dispatcher_of(group)
     coordinator.server = SimpleNamespace(idle_s=1e9)
     return str(coordinator.wait_until_idle(Looks(group, looks)))
 
@@ -105,7 +105,7 @@ def test_a_coordinator_leaves_when_dead_letters_need_a_person() -> None:
     group, plan = batch(1, **DLQ)
     group.stage(said(0, 0, REJECT))
     group.complete(plan)
-    dispatcher = office_of(group)
+    dispatcher = dispatcher_of(group)
     assert not dispatcher.may_rest()
     dispatcher._slots["billing"].is_blocked = True
     assert dispatcher.may_rest()
@@ -122,7 +122,7 @@ def test_a_coordinator_stays_while_a_record_is_delayed() -> None:
 
 def test_a_coordinator_stays_while_a_quarantined_record_backs_off() -> None:
     group, plan = quarantined_record()
-    group.use(group.next(plan).plan.plan_id)
+    group.start(group.next(plan).plan.plan_id)
     group.pass_time(SESSION_MS + 1)
     assert why_it_left(group) == "told to"
     group.pass_time(31_000)

@@ -8,7 +8,7 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, InternalError, StateRecordUnreadable, UnknownMemberId
 from coordinator.protocol.messages import Heartbeat
 from coordinator.service.runtime.transaction import one
-from tests.support.runtime_service import RECORDS, Service, acquire, complete, join, use
+from tests.support.runtime_service import RECORDS, Service, acquire, complete, join, start_plan
 
 FAULTS = ["refuse", "doubt, not written", "doubt, written", "die before the append", "die after the append"]
 
@@ -50,7 +50,7 @@ def test_all_that_waits_is_one_store_transaction(service):
 
 def test_a_transactions_commands_stay_when_a_later_one_is_refused(service):
     first = service.ask(acquire()).plan
-    service.ask(use(first.plan_id))
+    service.ask(start_plan(first.plan_id))
     before = service.store.appends
 
     def transaction(group):
@@ -100,7 +100,7 @@ def test_whatever_fails_asking_again_goes_on_as_if_nothing_had(tmp_path, fault, 
         assert service.ask_until_answered(join("m2", "p2")).member_epoch == 1
     plan = step("acquire", acquire()).plan
     assert (plan.plan_id, plan.partitions[0].ranges) == ("i.1", ((0, 99, 1),))
-    assert step("use", use(plan.plan_id)).plan.partitions[0].ranges == ((0, 99, 1),)
+    assert step("start", start_plan(plan.plan_id)).plan.partitions[0].ranges == ((0, 99, 1),)
     step("complete", complete(plan.plan_id))
     following = step("", acquire(plan.plan_id)).plan
     assert (following.plan_id, following.partitions[0].ranges) == ("i.2", ((100, 199, 1),))
@@ -126,7 +126,7 @@ def test_under_any_faults_each_record_is_completed_in_exactly_one_plan(tmp_path,
         plan = _as_member(service, acquire(number)).plan
         assert plan.plan_id, f"stuck after {len(done)} records, seed {seed}"
         service.store.fault = chance.choice([None, *FAULTS])
-        _as_member(service, use(plan.plan_id))
+        _as_member(service, start_plan(plan.plan_id))
         service.store.fault = chance.choice([None, *FAULTS])
         _as_member(service, complete(plan.plan_id))
         number = plan.plan_id

@@ -23,7 +23,7 @@ from coordinator.service.stores.sqlite_store import SqliteStore
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from tests.support.faulty_store import FaultyStore
 from tests.support.group_driver import SESSION_MS
-from tests.support.runtime_service import RECORDS, Service, acquire, beat, complete, join, use
+from tests.support.runtime_service import RECORDS, Service, acquire, beat, complete, join, start_plan
 
 
 class SlowStore(FaultyStore):
@@ -89,7 +89,7 @@ def test_a_log_without_appends_for_long_is_a_snapshot(service):
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
 def test_a_clock_an_hour_off_ends_no_session_and_no_lock(service, jump_ms):
     held = service.ask(acquire()).plan
-    service.ask(use(held.plan_id))
+    service.ask(start_plan(held.plan_id))
     service.die()
     service.now_ms += jump_ms
     service.ask(join("m2", "p2"))
@@ -102,7 +102,7 @@ def test_a_clock_an_hour_off_ends_no_session_and_no_lock(service, jump_ms):
 
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
 def test_a_clock_that_is_off_delays_a_lost_lock_by_a_session(service, jump_ms):
-    service.ask(use(service.ask(acquire()).plan.plan_id))
+    service.ask(start_plan(service.ask(acquire()).plan.plan_id))
     service.die()
     service.now_ms += jump_ms
     service.ask(join("m2", "p2"))
@@ -156,7 +156,7 @@ def test_a_long_log_becomes_a_snapshot_that_loads_as_the_same_group(tmp_path):
     number = ""
     for _ in range(9):
         number = service.ask(acquire(number)).plan.plan_id
-        service.ask(use(number))
+        service.ask(start_plan(number))
         service.ask(complete(number))
     assert len(list(service.store.load("billing"))) < 30
     before = list(service.group.snapshot())
@@ -173,7 +173,7 @@ def test_a_snapshot_that_takes_too_long_does_not_stop_the_group(tmp_path):
     number = ""
     for _ in range(40):
         number = service.ask(acquire(number, 5)).plan.plan_id
-        service.ask(use(number))
+        service.ask(start_plan(number))
         service.ask(complete(number))
     assert service.store.snapshots == 1
     assert service.store.loads <= 3, "not loaded anew in each round"
@@ -204,7 +204,7 @@ def test_a_log_of_large_appends_becomes_a_snapshot_sooner(tmp_path, monkeypatch)
     for _ in range(10):
         plan = service.ask(acquire(number)).plan
         number = plan.plan_id
-        service.ask(use(number))
+        service.ask(start_plan(number))
         ((first, last, count),) = plan.partitions[0].ranges
         runs = tuple(OutcomeRun(n, n, count, outcomes[n % 2]) for n in range(first, last + 1))
         rows = (PartitionOutcomes(topic="orders", partition=0, runs=runs),)
@@ -217,7 +217,7 @@ def test_a_log_of_large_appends_becomes_a_snapshot_sooner(tmp_path, monkeypatch)
 
 def test_a_load_longer_than_a_session_ends_no_holders_session(slow):
     number = slow.ask(acquire()).plan.plan_id
-    slow.ask(use(number))
+    slow.ask(start_plan(number))
     slow.store.load_ms = 60_000
     slow.store.fault = "refuse"
     with pytest.raises(CoordinatorNotAvailable):
@@ -229,7 +229,7 @@ def test_a_load_longer_than_a_session_ends_no_holders_session(slow):
 
 
 def test_heartbeats_sent_during_a_long_load_count_before_sessions_end(slow):
-    slow.ask(use(slow.ask(acquire()).plan.plan_id))
+    slow.ask(start_plan(slow.ask(acquire()).plan.plan_id))
     slow.store.load_ms = 60_000
     other = slow.runtime.submit("other", one(Heartbeat(group_id="other", member_id="m", member_epoch=1)))
     slow.runtime.step(slow.store.clock_ms)
@@ -243,7 +243,7 @@ def test_heartbeats_sent_during_a_long_load_count_before_sessions_end(slow):
 def test_a_process_that_was_stopped_for_a_session_ends_nobody_s_session(service):
     """m1 reads its batch, m2 waits for records; both send heartbeats, which wait like their sender."""
     service.ask(join("m2", "p2"))
-    service.ask(use(service.ask(acquire(limit=RECORDS)).plan.plan_id))
+    service.ask(start_plan(service.ask(acquire(limit=RECORDS)).plan.plan_id))
     service.now_ms += 46_000
     beats = [beat(service), beat(service, "m2")]
     service.runtime.step(service.now_ms, stalled_ms=46_000)
@@ -267,14 +267,14 @@ def test_a_request_from_before_a_stall_takes_no_group(service, monkeypatch):
 
 def test_sessions_that_ended_in_a_stall_get_another_sessions_time(service):
     """The member's heartbeats come a moment after the event loop goes on."""
-    service.ask(use(service.ask(acquire()).plan.plan_id))
+    service.ask(start_plan(service.ask(acquire()).plan.plan_id))
     service.runtime.step(service.now_ms + 100_000, stalled_ms=100_000)
     assert service.group.partitions["T", 0].acquired_count == 100
     assert service.runtime.next_deadline_ms() > service.now_ms + 144_000
 
 
 def test_the_session_of_a_member_whose_heartbeat_waits_does_not_end(service):
-    service.ask(use(service.ask(acquire()).plan.plan_id))
+    service.ask(start_plan(service.ask(acquire()).plan.plan_id))
     service.now_ms += 46_000
     waits = beat(service)
     service.runtime.step(service.now_ms)
@@ -283,7 +283,7 @@ def test_the_session_of_a_member_whose_heartbeat_waits_does_not_end(service):
 
 
 def test_what_a_load_in_the_same_round_took_ends_no_session(slow):
-    slow.ask(use(slow.ask(acquire()).plan.plan_id))
+    slow.ask(start_plan(slow.ask(acquire()).plan.plan_id))
     slow.store.load_ms = 60_000
     slow.runtime.submit("other", one(Heartbeat(group_id="other", member_id="m", member_epoch=1)))
     slow.runtime.step(slow.store.clock_ms)
@@ -292,7 +292,7 @@ def test_what_a_load_in_the_same_round_took_ends_no_session(slow):
 
 def test_an_owner_that_is_not_current_ends_no_session(service, monkeypatch):
     """It lost touch with its fleet: others may have its groups, and hear their members."""
-    service.ask(use(service.ask(acquire()).plan.plan_id))
+    service.ask(start_plan(service.ask(acquire()).plan.plan_id))
     with monkeypatch.context() as patch:
         patch.setattr(FaultyStore, "is_current", False)
         service.runtime.step(service.now_ms)

@@ -182,7 +182,7 @@ def second_batch(running, cluster):
     number = begin(running)
     cluster.move("orders", 20)
     number = running.next(number).plan_id
-    running.use(number)
+    running.start(number)
     return number
 
 
@@ -211,11 +211,11 @@ def test_rows_of_a_recreated_topics_predecessor_decide_nothing(running, cluster)
     running.join("m1", starting_offsets="earliest", configs=EXPLICIT)
     running.join("m2", starting_offsets="earliest", configs=EXPLICIT)
     old = running.next(member="m1")
-    running.use(old.plan_id, "m1")
+    running.start(old.plan_id, "m1")
     cluster.delete("orders")
     cluster.add("orders", end=10)
     new = running.next(member="m2")
-    running.use(new.plan_id, "m2")
+    running.start(new.plan_id, "m2")
     assert held(new) == {("orders", 0): [(0, 9)]}, "the new topic's"
     opened = open_sink(running)
     logged = parse_batch("v1\n{}\n" + json.dumps(plan_offset("billing", "m1", old)))["billing"]
@@ -280,7 +280,7 @@ def test_a_batch_without_a_sink_is_given_back_and_fails_by_name(running, tmp_pat
         plan = running.next(number)
         assert [(r.first, r.last, r.delivery_count) for r in plan.partitions[0].ranges] == [(0, 9, count)]
         number = plan.plan_id
-        running.use(number)
+        running.start(number)
 
 
 @pytest.mark.parametrize("who", ["the query is started again", "another query is started", "a sink is opened"])
@@ -296,7 +296,7 @@ def test_undecided_records_come_again_after_a_change_of_mode(running, tmp_path, 
     running.join("m1", process="last")
     again = running.next(number)
     assert held(again) == {("orders", 0): [(5, 9)]}
-    running.use(again.plan_id)
+    running.start(again.plan_id)
     assert held(running.next(again.plan_id)) == {}, "this batch began in implicit mode: it is accepted"
 
 
@@ -314,7 +314,7 @@ def test_a_replays_outcomes_count_alone_where_the_target_replaces(running, tmp_p
     number = begin(running)
     stage(running, (0, 4, 1, REJECT), (5, 9, 1, ACCEPT), replaces=replaces)
     running.join(process="later")
-    running.use(number)
+    running.start(number)
     stage(running, (0, 9, 2, ACCEPT), replaces=replaces)
     load_again(running, tmp_path)
     running.join(process="last")
@@ -345,7 +345,7 @@ def test_the_same_question_again_goes_on_after_the_plan_was_given_back(running):
         running.next(number)
     assert held(running.next(number)) == {("orders", 0): [(0, 9)]}
     with pytest.raises(StalePlan):
-        running.use(number)
+        running.start(number)
 
 
 def test_a_batch_in_which_the_log_has_nothing_is_completed(running, cluster):

@@ -123,7 +123,7 @@ def released_and_unread(running, cluster):
     cluster.move("orders-us", 1000)
     running.join(starting_offsets="earliest", topic_pattern="orders-.*")
     plan = running.next(max_records=100)
-    running.use(plan.plan_id)
+    running.start(plan.plan_id)
     runs = (OutcomeRun(0, 9, 1, AcknowledgeType.RELEASE, 10_000_000),)
     outcomes = (PartitionOutcomes(topic="orders-us", partition=0, runs=runs),)
     running.service.handle(StageRuns(group_id="billing", query_id="q", partitions=outcomes))
@@ -141,7 +141,7 @@ def told(running, start="", **fields):
     """The losses that the next plan reports, and the plan."""
     plan = running.next(start, max_records=100)
     assert plan.plan_id, "it is told now, and not when the next record comes"
-    reply = running.use(plan.plan_id, **fields)
+    reply = running.start(plan.plan_id, **fields)
     return [(out.first, out.last, out.count) for out in reply.data_loss], reply.plan
 
 
@@ -152,7 +152,7 @@ def test_a_deleted_topics_unheld_records_are_archived_and_reported_once(running,
     lost, plan = told(running, start)
     assert lost == [(0, 9, 10), (100, 999, 900)]
     running.join(topic_pattern="orders-.*", process="another")  # with failOnDataLoss=true the query failed
-    assert running.use(plan.plan_id).data_loss == ()
+    assert running.start(plan.plan_id).data_loss == ()
     assert held(plan) == ({("orders-us", 0): [(0, 4)]} if how == "made anew" else {})
     assert running.next(plan.plan_id).plan_id == ""
     said = [record.getMessage() for record in caplog.records if "topic deleted" in record.getMessage()]
@@ -176,10 +176,10 @@ def test_a_deleted_topics_loss_is_reported_whole_with_its_plan(running, cluster)
     plan = running.next(start, max_records=100)
     assert held(plan) == {("orders-us", 0): [(100, 199)]}
     go(cluster, "deleted")
-    reply = running.use(plan.plan_id)
+    reply = running.start(plan.plan_id)
     assert [(out.first, out.last) for out in reply.data_loss] == [(0, 9), (100, 999)]
     running.join(topic_pattern="orders-.*", process="another")
-    assert running.use(plan.plan_id).data_loss == ()
+    assert running.start(plan.plan_id).data_loss == ()
     assert running.next(plan.plan_id).plan_id == ""
 
 
@@ -187,13 +187,13 @@ def test_records_of_a_deleted_topic_that_a_holder_releases_are_lost(running, clu
     start = released_and_unread(running, cluster)
     running.join("m2", topic_pattern="orders-.*")
     plan = running.next(member="m2", max_records=100)
-    running.use(plan.plan_id, "m2")
+    running.start(plan.plan_id, "m2")
     go(cluster, "deleted")
     lost, mine = told(running, start, fail_on_data_loss=False)
     assert lost == [(0, 9, 10), (200, 999, 800)]
     running.ask(LeaveGroup, "m2")
     running.join("m2", topic_pattern="orders-.*", process="another")
-    assert [(out.first, out.last) for out in running.use(plan.plan_id, "m2").data_loss] == [(100, 199)]
+    assert [(out.first, out.last) for out in running.start(plan.plan_id, "m2").data_loss] == [(100, 199)]
     assert running.next(mine.plan_id).plan_id == ""
 
 
@@ -205,13 +205,13 @@ def test_a_topic_deleted_while_the_coordinator_was_away_has_an_unknown_end(tmp_p
     second = Running(tmp_path / "away.db", cluster)
     second.join(topic_pattern="orders-.*", process="another")
     plan = second.next(start, max_records=100)
-    reply = second.use(plan.plan_id)
+    reply = second.start(plan.plan_id)
     assert [(out.first, out.count) for out in reply.data_loss] == [(0, 10), (100, 0)]
     assert "what it may have had from offset 100 on" in str(reply.data_loss[1])
     assert held(reply.plan) == {("orders-us", 0): [(0, 4)]}
     assert "lost=10 (orders-us-0 offsets 0 to 9, orders-us-0 what it may have had from offset 100 on)" in caplog.text
     second.join(topic_pattern="orders-.*", process="third")
-    assert second.use(plan.plan_id).data_loss == ()
+    assert second.start(plan.plan_id).data_loss == ()
     second.close()
 
 
@@ -224,7 +224,7 @@ def test_what_is_told_of_a_topic_that_went_outlives_the_coordinator(tmp_path, cl
     second = Running(tmp_path / "away.db", cluster)
     second.join(topic_pattern="orders-.*", process="another")
     plan = second.next(start)
-    assert [(out.first, out.last) for out in second.use(plan.plan_id).data_loss] == [(0, 9), (100, 999)]
+    assert [(out.first, out.last) for out in second.start(plan.plan_id).data_loss] == [(0, 9), (100, 999)]
     assert plan.plan_id != number, "nothing of it was left to read"
     second.close()
 
@@ -236,7 +236,7 @@ def test_one_answer_of_one_broker_does_not_make_a_topic_deleted(running, cluster
     assert running.next(start, max_records=5).plan_id == "", "nothing is said of it"
     plan = running.next(start, max_records=5)
     assert held(plan) == {("orders-us", 0): [(100, 104)]}
-    assert running.use(plan.plan_id).data_loss == ()
+    assert running.start(plan.plan_id).data_loss == ()
 
 
 def test_a_query_gets_no_losses_of_topics_that_it_does_not_read(running, cluster):
@@ -247,7 +247,7 @@ def test_a_query_gets_no_losses_of_topics_that_it_does_not_read(running, cluster
     go(cluster, "deleted")
     assert running.next(member="m3").plan_id
     plan = running.next(member="m2")
-    assert running.use(plan.plan_id, "m2").data_loss == ()
+    assert running.start(plan.plan_id, "m2").data_loss == ()
     assert running.next(start).plan_id == "", "it was told to the other query"
 
 
@@ -272,5 +272,5 @@ def test_a_topic_that_was_only_hidden_goes_on_after_a_restart(running, cluster):
     cluster.found["orders-us"] = hidden
     cluster.move("orders-us", 1003)
     running.join(topic_pattern="orders-.*", process="another")
-    running.use(plan.plan_id)
+    running.start(plan.plan_id)
     assert held(running.next(plan.plan_id)) == {("orders-us", 0): [(1000, 1002)]}

@@ -33,7 +33,7 @@ DLQ = "errors.deadletterqueue.topic.name"
 def page(tmp_path):
     page = Page(tmp_path / "state.db")
     page.running.join(starting_offsets="earliest", client_id="etl")
-    page.running.use(page.running.next(max_records=20).plan_id)
+    page.running.start(page.running.next(max_records=20).plan_id)
     yield page
     page.close()
 

@@ -42,7 +42,7 @@ def page(tmp_path):
 def held(page):
     """A query holds 0 to 9 of orders-0."""
     page.running.join(starting_offsets="earliest", client_id="etl", client_host="host-1")
-    page.running.use(page.running.next(max_records=20).plan_id)
+    page.running.start(page.running.next(max_records=20).plan_id)
     page.watch.look()
     return page
 
@@ -207,7 +207,7 @@ def test_a_window_is_zoomed_to_single_offsets_and_a_record(held):
 def test_a_record_s_history_names_who_had_it_and_how_that_ended(held):
     held.running.ask(LeaveGroup)
     held.running.join(SCRIPT, client_host=SCRIPT)
-    held.running.use(held.running.next(member=SCRIPT, max_records=100).plan_id, SCRIPT)
+    held.running.start(held.running.next(member=SCRIPT, max_records=100).plan_id, SCRIPT)
     text = held.browser(LOOKER).get("/history", **WHERE, offset=0).text
     events = re.findall(r'<td class="name">([^<]*)</td>', text)
     assert events == ["acquired", "failed: its lock was lost", "acquired"]
@@ -400,7 +400,7 @@ def test_a_group_of_many_partitions_with_many_runs_fits_a_page(tmp_path):
     page = Page(tmp_path / "state.db", cluster)
     try:
         page.running.join(starting_offsets="earliest")
-        page.running.use(page.running.next(max_records=2_000_000).plan_id)
+        page.running.start(page.running.next(max_records=2_000_000).plan_id)
         states = (RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVING)
         runs = tuple((n, n, Run(states[n % 3], 1)) for n in range(1_000))
 

@@ -79,7 +79,7 @@ def test_plans_take_turns_at_the_partitions() -> None:
         taken = group.next(plan, limit=10)
         first.append(taken.plan.partitions[0].partition)
         plan = taken.plan.plan_id
-        group.use(plan)
+        group.start(plan)
     assert sorted(first) == [0, 1, 2]
 
 
@@ -149,10 +149,10 @@ def test_a_process_back_after_its_session_acquires_the_rest_of_its_plan() -> Non
     group.join("m2")
     assert ranges(group.acquire(member="m2", limit=4)) == [(0, 3, 2)]
     assert group.join(process="p") == 1, "the same epoch"
-    back = group.use(plan)
+    back = group.start(plan)
     assert ranges(back) == [(4, 9, 2)]
     assert [(o.first, o.last, o.reason) for o in back.left_out] == [(0, 3, "lost")]
-    assert group.use(plan) == back, "asked again"
+    assert group.start(plan) == back, "asked again"
     assert group.dump() == ["[0..3] ACQUIRED 2 0 2", "[4..9] ACQUIRED 2 0 1"]
 
 

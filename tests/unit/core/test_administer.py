@@ -145,7 +145,7 @@ def test_a_plan_that_nobody_started_comes_back_empty_after_a_reset():
     group.join()
     plan = group.acquire().plan.plan_id
     reset(group, 0, force=True)
-    reply = group.use(plan, logged=(), acquired_here=True)
+    reply = group.start(plan, logged=(), acquired_here=True)
     assert (offsets(reply), [left.reason for left in reply.left_out]) == (0, ["altered"])
 
 
@@ -153,7 +153,7 @@ def test_receipts_of_before_a_reset_fit_no_later_delivery():
     group, _plan = started_plan()
     reset(group, 0, force=True)
     group.join("m2")
-    group.use(group.acquire(member="m2").plan.plan_id, "m2")
+    group.start(group.acquire(member="m2").plan.plan_id, "m2")
     stale = group.stage(OutcomeRun(7, 7, 1, AcknowledgeType.REJECT), fail_on_stale=False)
     assert (stale.staged, stale.stale) == (0, 1)
     group.join("c1", query=False)
@@ -372,7 +372,7 @@ def test_a_deleted_group_is_another_when_it_is_created_again():
     group.epochs.clear()
     group.join()
     with pytest.raises(ForeignPlan):
-        group.use(plan)
+        group.start(plan)
 
 
 def test_a_group_with_members_is_not_deleted():
@@ -442,7 +442,7 @@ def test_a_quarantined_record_released_by_hand_is_delivered_with_others():
     group = GroupDriver(records=1, **{"share.delivery.count.limit": "2"})
     group.join()
     plan = group.acquire().plan.plan_id
-    group.use(plan)
+    group.start(plan)
     for _ in range(2):
         group.restart(plan)
     assert group.partition().runs.at(0).run.quarantined

@@ -136,7 +136,7 @@ def test_rows_name_their_query_and_count_for_no_other() -> None:
     group, _ = batch(1, **EXPLICIT)
     group.join("m2")
     group.ends[0] = 2
-    group.use(group.acquire(member="m2").plan.plan_id, "m2")
+    group.start(group.acquire(member="m2").plan.plan_id, "m2")
     group.stage(said(0, 0, ACCEPT), query_id="q")
     assert (explicit_attempts(group), explicit_attempts(group, "m2")) == ((0,), ())
 
@@ -240,7 +240,7 @@ def test_a_record_that_an_older_explicit_attempt_passed_over_is_released() -> No
         group.restart(plan)
         from_snapshot(group)
         group.join()
-        group.use(plan)
+        group.start(plan)
         for _ in range(2):
             group.stage(said(0, 0, ACCEPT, 3), *(row._replace(delivery_count=3) for row in rows))
         group.complete(plan)
@@ -275,7 +275,7 @@ def test_a_commit_without_rows_counts_for_the_sinks_own_query() -> None:
     group.join("m2")
     group.ends[0] = 2
     other = group.acquire(member="m2").plan.plan_id
-    group.use(other, "m2")
+    group.start(other, "m2")
     group.stage(said(1, 1, RELEASE), query_id="of m2")
     group.stage(said(0, 0, RELEASE), query_id="of m1")
     for member, number in (("m1", plan), ("m2", other)):

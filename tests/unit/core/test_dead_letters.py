@@ -45,7 +45,7 @@ def test_a_record_released_at_the_limit_is_archiving_with_its_disposition() -> N
     group.stage(said(0, 0, RELEASE))
     group.complete(plan)
     plan = group.acquire(plan).plan.plan_id
-    group.use(plan)
+    group.start(plan)
     group.stage(said(0, 0, RELEASE, 2, delay_ms=60_000))
     group.complete(plan)
     assert run_at(group, 0) == Run(RecordState.ARCHIVING, 2, disposition=Disposition.DELIVERY_LIMIT)
@@ -82,7 +82,7 @@ def test_an_archiving_record_stops_the_start_offset_and_no_other_record() -> Non
     group.ends[0] = 30
     group.stage(said(2, 3, REJECT))
     following = group.next(plan).plan.plan_id
-    group.use(following)
+    group.start(following)
     group.complete(following)
     partition = group.partition()
     assert (partition.start_offset, partition.end_offset) == (2, 30)
@@ -165,7 +165,7 @@ def test_no_record_is_archived_before_its_dead_letter_is_written() -> None:
     group.ends[0] = 6
     group.stage(said(0, 0, REJECT), said(1, 1, RELEASE))
     following = group.next(plan).plan.plan_id  # 1, a second time, and 3 to 5
-    group.use(following)
+    group.start(following)
     group.stage(said(1, 1, RELEASE, 2))
     group.complete(following)
     assert states(group)[:2] == ["[0..0] ARCHIVING 1", "[1..1] ARCHIVING 2"]

@@ -62,7 +62,7 @@ def test_a_reclaim_ends_the_delay() -> None:
     group.join()
     delayed = Run(RecordState.AVAILABLE, 1, plan_id=1, not_before_ms=group.now_ms + 500)
     group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((0, 3, delayed),))])
-    assert ranges(group.use(plan)) == [(0, 3, 2)]
+    assert ranges(group.start(plan)) == [(0, 3, 2)]
     assert [run.not_before_ms for _, _, run in group.partition().runs] == [None]
 
 

@@ -40,16 +40,16 @@ def next_plan(group: GroupDriver, start: str = "", topics: tuple[str, ...] = ("o
     return reply
 
 
-def take_up(group: GroupDriver, number: str, **fields: Any) -> list[tuple[int, int, int]]:
+def reclaim(group: GroupDriver, number: str, **fields: Any) -> list[tuple[int, int, int]]:
     group.ends = {}
-    return in_numbers(group.use(number, deleted_topic_ids=frozenset({TOPIC_ID}), **fields).data_loss)
+    return in_numbers(group.start(number, deleted_topic_ids=frozenset({TOPIC_ID}), **fields).data_loss)
 
 
 def begun(group: GroupDriver) -> str:
     """The first hundred are read."""
     group.join()
     number = group.next(limit=100).plan.plan_id
-    group.use(number)
+    group.start(number)
     return number
 
 
@@ -70,7 +70,7 @@ def test_a_deleted_topics_loss_has_its_own_plan_if_nothing_is_left() -> None:
     assert (plan.plan.plan_id, plan.plan.partitions) == ("i.2", ())
     group.crash()
     group.join()
-    assert take_up(group, "i.2") == [(0, 9, 10), (100, 999, 900)]
+    assert reclaim(group, "i.2") == [(0, 9, 10), (100, 999, 900)]
     group.complete("i.2")
     assert next_plan(group, "i.2").plan.plan_id == ""
     assert set(group.group.plans) == set(), "nothing carries an empty plan"
@@ -88,7 +88,7 @@ def test_of_a_log_with_an_unknown_end_the_known_records_are_counted() -> None:
     group, start = released()
     assert gone(group) == [(0, 9, 10), (100, 100, 0)]
     plan = next_plan(group, start).plan.plan_id
-    lost = group.use(plan, deleted_topic_ids=frozenset({TOPIC_ID})).data_loss
+    lost = group.start(plan, deleted_topic_ids=frozenset({TOPIC_ID})).data_loss
     assert [(out.reason, str(out)) for out in lost] == [
         ("data_loss", "orders-0 offsets 0 to 9"),
         ("end_unknown", "orders-0 what it may have had from offset 100 on"),
@@ -113,12 +113,12 @@ def test_held_records_of_a_deleted_topic_are_lost_when_given_back(end: str) -> N
     if end == "it is completed with a release":
         group.complete(number)
         plan = next_plan(group, number).plan.plan_id
-        assert take_up(group, plan) == [(20, 29, 10)]
+        assert reclaim(group, plan) == [(20, 29, 10)]
     else:
         if end == "its session ends":
             group.pass_time(SESSION_MS + 1)
         group.join()
-        assert take_up(group, number) == [(0, 99, 100)]
+        assert reclaim(group, number) == [(0, 99, 100)]
     assert group.dump() == []
 
 
@@ -135,7 +135,7 @@ def test_the_plan_that_held_a_part_reports_the_whole_loss() -> None:
     group, start = released()
     plan = group.next(start, limit=100).plan.plan_id
     gone(group, 1_000)
-    lost = take_up(group, plan)
+    lost = reclaim(group, plan)
     assert sum(count for _, _, count in lost) == 910
     assert group.group.unreported_losses == ()
 
@@ -147,7 +147,7 @@ def test_a_report_that_no_process_read_is_in_the_next_plan() -> None:
     group.join()
     plan = next_plan(group, start).plan.plan_id
     assert plan == "i.3"
-    assert take_up(group, plan) == [(0, 9, 10), (100, 999, 900)]
+    assert reclaim(group, plan) == [(0, 9, 10), (100, 999, 900)]
 
 
 def test_a_group_without_queries_reports_no_deleted_topic() -> None:
@@ -171,5 +171,5 @@ def test_a_snapshot_keeps_the_names_of_recreated_topics() -> None:
         "N": "orders",
     }
     assert gone(group, 1_000) == [(0, 9, 10), (100, 999, 900)]
-    assert take_up(group, next_plan(group, start).plan.plan_id)
+    assert reclaim(group, next_plan(group, start).plan.plan_id)
     assert group.partition().runs.counts[RecordState.AVAILABLE] == 0

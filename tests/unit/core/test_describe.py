@@ -81,11 +81,11 @@ def test_a_description_has_the_time_of_a_records_next_try() -> None:
     group = GroupDriver(records=1, **{"share.delivery.count.limit": "2"})
     group.join()
     plan = group.next().plan.plan_id
-    group.use(plan)
+    group.start(plan)
     for _ in range(2):
         group.restart(plan)
     alone = group.next(plan).plan.plan_id
-    group.use(alone)
+    group.start(alone)
     group.restart(alone)
     aside = run(0, 0, "AVAILABLE", 3, failures=3, quarantined=True, not_before_ms=group.now_ms + 1_000)
     assert described(group).partitions[0].runs == (aside,)

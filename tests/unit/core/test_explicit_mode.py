@@ -13,7 +13,7 @@ from coordinator.protocol.values import Disposition, OffsetRange
 from coordinator.service.runtime import transactions
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, from_snapshot, ranges, started_plan
 from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, IMPLICIT, RELEASE, batch, run_at, said, states
-from tests.support.source_driver import facts, played
+from tests.support.source_driver import facts, run_transaction
 
 
 def test_gaps_are_archived_instead_of_released() -> None:
@@ -80,7 +80,7 @@ def test_a_commit_of_stale_rows_is_a_sink() -> None:
     group, plan = batch(10, **EXPLICIT)
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
-    group.use(group.acquire(member="m2", limit=10).plan.plan_id, "m2")
+    group.start(group.acquire(member="m2", limit=10).plan.plan_id, "m2")
     assert group.stage(said(0, 9, ACCEPT)).stale == 10
     group.join()
     assert not group.complete(plan).undecided
@@ -99,7 +99,7 @@ def test_once_a_sink_has_decided_its_silence_counts() -> None:
     group.stage(said(0, 9, ACCEPT))
     group.ends[0] = 20
     plan = group.next(plan).plan.plan_id
-    group.use(plan)
+    group.start(plan)
     assert not group.complete(plan).undecided
     assert run_at(group, 10).releases == 1
 
@@ -111,7 +111,7 @@ def test_in_explicit_mode_silence_archives_a_record_at_the_limit() -> None:
         group.complete(plan)
         if run_at(group, 0).state == RecordState.AVAILABLE:
             plan = group.acquire(plan).plan.plan_id
-            group.use(plan)
+            group.start(plan)
     assert run_at(group, 0) == Run(RecordState.ARCHIVING, 2, disposition=Disposition.UNDECIDED)
 
 
@@ -151,7 +151,7 @@ def test_a_querys_own_mode_holds_whatever_another_query_sets() -> None:
     group.complete(plan)
     plan = group.acquire(plan).plan.plan_id
     group.run(AlterConfigs(configs=IMPLICIT))  # another query of the group begins
-    group.use(plan, acknowledgement_mode="explicit")
+    group.start(plan, acknowledgement_mode="explicit")
     group.stage(said(0, 0, ACCEPT, 2))
     group.complete(plan)
     assert states(group) == ["[1..1] AVAILABLE 2"]
@@ -200,10 +200,10 @@ def test_explicit_mode_without_a_sink_fails_by_name_and_burns_no_delivery() -> N
     for _ in range(10):
         asked = NextPlan(group_id="billing", member_id="m1", member_epoch=group.epochs["m1"], start=plan)
         with pytest.raises(NothingDecided):
-            played(group, transactions.next_plan(asked, facts(group)))
+            run_transaction(group, transactions.next_plan(asked, facts(group)))
         assert run_at(group, 0).tries == 0
         group.join()
         again = group.acquire(plan)
         assert [r[:2] for r in ranges(again)] == [(0, 2)], "the same records"
         plan = again.plan.plan_id
-        group.use(plan)
+        group.start(plan)

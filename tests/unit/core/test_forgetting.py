@@ -35,7 +35,7 @@ def batch(group: GroupDriver, member: str, start: str = "") -> str:
     """The member joins, and completes a batch of ten records."""
     group.join(member)
     number = group.acquire(start, member, 10).plan.plan_id
-    group.use(number, member)
+    group.start(number, member)
     group.complete(number, member)
     return number
 
@@ -131,7 +131,7 @@ def test_a_member_whose_plan_may_still_be_replayed_is_kept() -> None:
     group = GroupDriver(records=1_000)
     group.join("held")
     number = group.acquire("", "held", 10).plan.plan_id
-    group.use(number, "held")
+    group.start(number, "held")
     group.pass_time(SESSION_MS + 1)
     group.join("x", query=False)  # who takes nothing
     for n in range(4):
@@ -150,7 +150,7 @@ def test_a_forgotten_query_is_refused_by_name() -> None:
     with pytest.raises(StalePlan, match=r"share\.member\.retention\.ms"):
         group.acquire("i.1", "m0")  # Spark committed the batch, and asks for the next one
     with pytest.raises(StalePlan, match=r"share\.member\.retention\.ms"):
-        group.use("i.1", "m0")  # Spark replays the batch
+        group.start("i.1", "m0")  # Spark replays the batch
     with pytest.raises(StalePlan):
         group.complete("i.1", "m0")
 
@@ -188,7 +188,7 @@ def test_a_forgotten_querys_unreported_loss_is_reported_to_another_query() -> No
     group.pass_time(LONGEST_MS)
     assert "held" not in known(group)
     group.join("m9")
-    told = group.use(group.acquire("", "m9", 10).plan.plan_id, "m9")
+    told = group.start(group.acquire("", "m9", 10).plan.plan_id, "m9")
     assert [(out.first, out.last) for out in told.data_loss] == [(0, 9)]
 
 
@@ -227,7 +227,7 @@ def test_partitions_of_a_recreated_topic_are_forgotten_when_empty() -> None:
     group = GroupDriver(records=100)
     group.join("m1")
     number = group.acquire("", "m1", 10).plan.plan_id
-    group.use(number, "m1")
+    group.start(number, "m1")
     made_anew(group, "new")
     group.pass_time(3 * SWEEP_MS)
     assert partitions(group) == [TOPIC_ID, "new"], "records of it are held, or may be replayed"

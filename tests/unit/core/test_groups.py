@@ -23,7 +23,7 @@ from coordinator.service.runtime import transactions
 from tests.kip932.consumers import ACCEPT, LOCK_MS, REJECT, RELEASE, SESSION_MS, ShareConsumers
 from tests.support.fake_cluster import FakeCluster
 from tests.support.group_driver import TOPIC_ID, GroupDriver
-from tests.support.source_driver import facts, played
+from tests.support.source_driver import facts, run_transaction
 
 HOUR_MS = 3_600_000
 
@@ -67,14 +67,14 @@ def test_a_resolved_start_offset_is_appended_before_the_first_acquire() -> None:
     group = GroupDriver(partitions=0)
     request = JoinGroup(group_id="billing", member_id="m1", process_id="p")
     where = TopicIdPartition("orders", TOPIC_ID, 0)
-    joined = played(group, transactions.join(request, topic_ids=True, starts={where: Start(100, 100)}))
+    joined = run_transaction(group, transactions.join(request, topic_ids=True, starts={where: Start(100, 100)}))
     group.crash()
     group.ends, group.log_starts = {0: 120}, {0: 7}
     group.run(request)
     asked = NextPlan(group_id="billing", member_id="m1", member_epoch=joined.member_epoch)
-    assert [tuple(r) for r in played(group, transactions.next_plan(asked, facts(group))).plan.partitions[0].ranges] == [
-        (100, 119, 1)
-    ]
+    assert [
+        tuple(r) for r in run_transaction(group, transactions.next_plan(asked, facts(group))).plan.partitions[0].ranges
+    ] == [(100, 119, 1)]
 
 
 def test_a_later_partitions_start_is_appended_before_its_first_acquire() -> None:
@@ -82,7 +82,7 @@ def test_a_later_partitions_start_is_appended_before_its_first_acquire() -> None
     group.join()
     group.ends, group.log_starts = {0: 0, 1: 50}, {0: 0, 1: 10}
     asked = NextPlan(group_id="billing", member_id="m1", member_epoch=1)
-    played(group, transactions.next_plan(asked, facts(group)))
+    run_transaction(group, transactions.next_plan(asked, facts(group)))
     appended = [decode_record(data) for data in group.log]
     starts = [n for n, r in enumerate(appended) if isinstance(r, PartitionInitialized) and r.partition == 1]
     acquires = [n for n, r in enumerate(appended) if isinstance(r, PlanAcquired)]

@@ -113,7 +113,7 @@ def test_quarantined_records_are_delivered_in_a_busy_stream() -> None:
     group = GroupDriver(records=1_000_000, **{"share.delivery.count.limit": "2"})
     group.join()
     plan = group.next(limit=3).plan.plan_id
-    group.use(plan)
+    group.start(plan)
     for _ in range(3):
         group.restart(plan)
     assert group.dump() == ["[0..2] AVAILABLE 2 2 -"], "the whole batch is quarantined"
@@ -121,7 +121,7 @@ def test_quarantined_records_are_delivered_in_a_busy_stream() -> None:
     for _ in range(10):
         taken = group.next(plan, limit=100)
         plan = taken.plan.plan_id
-        group.use(plan)
+        group.start(plan)
         if ranges(taken)[0][0] < 3:
             assert ranges(taken)[0][0] == ranges(taken)[0][1]
             alone.add(ranges(taken)[0][0])

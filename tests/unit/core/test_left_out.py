@@ -103,7 +103,7 @@ def test_scattered_losses_are_small_log_records_and_one_report() -> None:
     assert count(group.group.unreported_losses) == lost
     plan = group.acquire()
     assert group.group.unreported_losses == ()
-    told = group.use(plan.plan.plan_id, fail_on_data_loss=True)
+    told = group.start(plan.plan.plan_id, fail_on_data_loss=True)
     assert count(told.data_loss) == lost
     assert len(told.data_loss) == FEW + 1 > NAMED
     assert all(len(data) < 10_000 for data in group.log[-4:]), "whatever tells of the loss"
@@ -116,7 +116,7 @@ def test_a_replay_takes_a_summed_up_range_for_lost() -> None:
     group = GroupDriver(records=4_000)
     group.join()
     number = group.acquire().plan.plan_id
-    group.use(number)
+    group.start(number)
     group.pass_time(100_000)
     group.join("m2")
     gone = tuple((n, n, Run(RecordState.ACKNOWLEDGED, 2)) for n in range(0, 1_000, 2))

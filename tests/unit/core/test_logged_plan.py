@@ -138,7 +138,7 @@ def refused_unchanged(group: GroupDriver, plan_id: str, *logged: PartitionPlan, 
     """A start that says this log is refused, and the group is as before, also what a snapshot of it holds."""
     before = (durable_state(group.group), list(group.log), group.dump())
     with pytest.raises(PlanDiffersFromLog):
-        group.use(plan_id, logged=logged, **fields)
+        group.start(plan_id, logged=logged, **fields)
     assert (durable_state(group.group), group.log, group.dump()) == before
 
 
@@ -148,7 +148,7 @@ def test_a_start_that_differs_from_the_log_changes_nothing() -> None:
     group.join()
     plan_id = group.next().plan.plan_id
     refused_unchanged(group, plan_id, part((0, 49, 1)))
-    group.use(plan_id, logged=(part((0, 99, 1)),), acquired_here=True)
+    group.start(plan_id, logged=(part((0, 99, 1)),), acquired_here=True)
     for _ in range(10):
         group.join()
         refused_unchanged(group, plan_id, part((0, 49, 1)))
@@ -172,14 +172,14 @@ def test_a_missing_range_without_a_reason_changes_nothing() -> None:
     group.join()
     plan_id = group.next().plan.plan_id
     refused_unchanged(group, plan_id, part((0, 109, 1)), acquired_here=True)
-    group.use(plan_id, logged=(part((0, 109, 1)),))
+    group.start(plan_id, logged=(part((0, 109, 1)),))
 
 
 def test_a_start_without_a_log_is_not_compared() -> None:
     """A member that keeps no log, as the chaos test's."""
     group = GroupDriver(records=100)
     group.join()
-    assert ranges(group.use(group.next().plan.plan_id)) == [(0, 99, 1)]
+    assert ranges(group.start(group.next().plan.plan_id)) == [(0, 99, 1)]
 
 
 def test_an_empty_log_is_compared_too() -> None:
@@ -198,7 +198,7 @@ def test_a_superseded_plan_reports_nothing_beyond_its_log() -> None:
     group.join("m1")
     assert group.acquire().plan.plan_id != first
     refused_unchanged(group, first, part((0, 59, 1)), acquired_here=True)
-    assert group.use(first, logged=(part((0, 59, 1)),)).plan.partitions == ()
+    assert group.start(first, logged=(part((0, 59, 1)),)).plan.partitions == ()
 
 
 def test_the_largest_logged_plan_fits_in_a_request() -> None:
@@ -349,7 +349,7 @@ def test_an_answer_that_was_lost_and_asked_for_again_later_passes(between: Calla
         start = source.initialOffset()
         end = source.latestOffset(start, LIMIT)
         client.group.epochs[end["member"]] = 1
-        client.group.use(end["plan_id"], member=end["member"])
+        client.group.start(end["plan_id"], member=end["member"])
         between(client)
         assert source.partitions(start, end)
 
@@ -367,7 +367,7 @@ def test_a_lost_report_of_data_loss_is_answered_whole_again() -> None:
         client.group.epochs[end["member"]] = 1
         process = client.group.group.members[end["member"]].process_id
         client.group.run(JoinGroup(group_id="billing", member_id=end["member"], process_id=process, member_epoch=1))
-        lost = client.group.use(end["plan_id"], member=end["member"])
+        lost = client.group.start(end["plan_id"], member=end["member"])
         assert lost.data_loss and lost.left_out
         with pytest.raises(DataLoss):
             source.partitions(start, end)

@@ -42,7 +42,7 @@ def told(reply: PlanReply) -> Told:
 def next_told(group: GroupDriver, start: str = "", member: str = "m1") -> Told:
     """The losses that are reported when the member begins to read its next plan."""
     plan = group.next(start, member)
-    return told(group.use(plan.plan.plan_id, member))
+    return told(group.start(plan.plan.plan_id, member))
 
 
 def test_returned_records_and_fresh_ones_are_one_loss() -> None:
@@ -94,7 +94,7 @@ def test_losses_are_reported_only_to_a_query_of_the_topic() -> None:
     group.run(MoveLogStarts(starts=(PartitionStart(topic_id="R", partition=0, start_offset=5),)))
     returns = (PartitionBounds(topic_id="R", partition=0, log_start=5, end=9),)
     reply = group.run(AcquirePlan(member_id="m2", member_epoch=1, max_records=10, bounds=returns))
-    assert told(group.use(reply.plan.plan_id, "m2")) == [("returns", 0, 0, 4)]
+    assert told(group.start(reply.plan.plan_id, "m2")) == [("returns", 0, 0, 4)]
     assert next_told(group) == [("orders", 0, 0, 9)]
     assert group.group.unreported_losses == ()
 
@@ -118,7 +118,7 @@ def test_a_superseded_plan_passes_its_losses_on() -> None:
     group.join()
     following = group.next().plan.plan_id
     assert following != given_up
-    assert told(group.use(following)) == [("orders", 0, 0, 99)]
+    assert told(group.start(following)) == [("orders", 0, 0, 99)]
 
 
 def test_losses_of_an_unread_plan_outlive_the_coordinator() -> None:
@@ -129,7 +129,7 @@ def test_losses_of_an_unread_plan_outlive_the_coordinator() -> None:
     group.move_log_start(10)
     from_snapshot(group)
     group.join()
-    assert told(group.use(plan)) == [("orders", 0, 0, 9)]
+    assert told(group.start(plan)) == [("orders", 0, 0, 9)]
 
 
 def test_losses_of_an_empty_plan_are_reported_with_the_next() -> None:
@@ -147,9 +147,9 @@ def test_a_repeated_request_has_the_same_report() -> None:
     group, plan = started_plan()
     group.join()
     group.move_log_start(30)
-    first = group.use(plan, fail_on_data_loss=True)
+    first = group.start(plan, fail_on_data_loss=True)
     assert told(first) == [("orders", 0, 0, 29)]
-    assert group.use(plan, fail_on_data_loss=True) == first, "it may not have heard"
+    assert group.start(plan, fail_on_data_loss=True) == first, "it may not have heard"
     assert not group.group.plans[1].started, "nobody reads it"
     after = group.restart(plan, fail_on_data_loss=True)
     assert told(after) == [] and ranges(after) == [(30, 99, 3)]
@@ -205,7 +205,7 @@ def test_losses_of_the_log_and_lost_locks_are_reported_apart() -> None:
 def test_records_of_an_unsubscribed_topic_are_released_and_reported() -> None:
     group, plan = started_plan()
     group.join()
-    back = group.use(plan, unsubscribed_topic_ids=frozenset({TOPIC_ID}))
+    back = group.start(plan, unsubscribed_topic_ids=frozenset({TOPIC_ID}))
     assert ranges(back) == [] and told(back) == []
     assert [(o.first, o.last, o.reason) for o in back.left_out] == [(0, 99, "unsubscribed")]
     assert group.dump() == ["[0..99] AVAILABLE 1 0 -"], "anybody's, at no cost"
@@ -214,7 +214,7 @@ def test_records_of_an_unsubscribed_topic_are_released_and_reported() -> None:
 def test_a_deleted_topic_is_a_loss() -> None:
     group, plan = started_plan()
     group.join()
-    back = group.use(plan, deleted_topic_ids=frozenset({TOPIC_ID}))
+    back = group.start(plan, deleted_topic_ids=frozenset({TOPIC_ID}))
     assert told(back) == [("orders", 0, 0, 99)]
     assert (group.partition().archived_total, group.partition().start_offset) == (100, 100)
 
@@ -231,7 +231,7 @@ def test_a_plan_of_a_recreated_topic_is_replayed_after_a_snapshot() -> None:
     assert group.group.topics == {"orders": "T2"}
     assert group.group.topic_names == {TOPIC_ID: "orders", "T2": "orders"}
     group.join()
-    assert told(group.use(plan, deleted_topic_ids=frozenset({TOPIC_ID}))) == [("orders", 0, 0, 99)]
+    assert told(group.start(plan, deleted_topic_ids=frozenset({TOPIC_ID}))) == [("orders", 0, 0, 99)]
 
 
 def test_gaps_that_no_member_holds_are_archived_and_are_no_loss() -> None:
@@ -286,12 +286,12 @@ def test_a_plans_losses_are_reported_again_after_a_snapshot() -> None:
     group.join("m2")
     group.acquire(member="m2", limit=20)
     group.join(process="p")
-    back = group.use(plan, fail_on_data_loss=False)
+    back = group.start(plan, fail_on_data_loss=False)
     assert told(back) == [("orders", 0, 0, 29)]
     assert [(o.first, o.last, o.reason) for o in back.left_out] == [(30, 49, "lost")]
     from_snapshot(group)
     assert group.join(process="p") == 2
-    assert group.use(plan, fail_on_data_loss=False) == back
+    assert group.start(plan, fail_on_data_loss=False) == back
 
 
 def test_offsets_below_log_start_are_archived_then_fail_once() -> None:
@@ -324,7 +324,7 @@ def test_losses_that_no_member_held_are_reported_once_with_the_next_plan() -> No
     group.crash()
     group.complete(plan)
     following = group.acquire(plan).plan.plan_id
-    told = group.use(following, fail_on_data_loss=True)
+    told = group.start(following, fail_on_data_loss=True)
     assert [(o.first, o.last) for o in told.data_loss] == [(100, 199)]
     assert told.left_out == ()
     assert group.group.unreported_losses == (), "no other query is told again"
@@ -340,7 +340,7 @@ def test_a_loss_found_at_a_reclaim_is_reported_when_the_plan_starts() -> None:
     group.join()
     plan = group.acquire().plan.plan_id  # reclaimed, and its process dies before it reads
     group.join()
-    assert [(o.first, o.last) for o in group.use(plan).data_loss] == [(0, 4)]
+    assert [(o.first, o.last) for o in group.start(plan).data_loss] == [(0, 4)]
     assert group.restart(plan).data_loss == ()
 
 

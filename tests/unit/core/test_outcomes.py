@@ -62,7 +62,7 @@ def test_outcomes_of_several_partitions_are_staged_by_one_request() -> None:
     group = GroupDriver(records=5, partitions=2)
     group.join()
     plan = group.next().plan.plan_id
-    group.use(plan)
+    group.start(plan)
     both = tuple(
         PartitionOutcomes(topic="orders", partition=p, runs=(said(p, p, RELEASE), said(4, 4, REJECT))) for p in (0, 1)
     )
@@ -121,7 +121,7 @@ def test_the_groups_backoff_grows_with_each_release_up_to_its_maximum() -> None:
         assert group.acquire(plan).plan.plan_id == ""
         group.pass_time(1)
         plan = group.acquire(plan).plan.plan_id
-        group.use(plan)
+        group.start(plan)
 
 
 def test_a_share_consumers_release_backs_off_too() -> None:
@@ -162,7 +162,7 @@ def test_released_records_that_the_log_lost_are_reported_with_the_next_plan() ->
     group.stage(said(0, 6, RELEASE))
     group.move_log_start(4)
     group.complete(plan)
-    told = group.use(group.acquire(plan).plan.plan_id, fail_on_data_loss=False)
+    told = group.start(group.acquire(plan).plan.plan_id, fail_on_data_loss=False)
     assert [(o.first, o.last) for o in told.data_loss] == [(0, 3)]
     assert group.group.unreported_losses == ()
 

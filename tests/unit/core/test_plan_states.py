@@ -20,14 +20,14 @@ PLAN = 2
 def acquired() -> GroupDriver:
     group = GroupDriver(records=100)
     group.join()
-    group.use(group.acquire(limit=10).plan.plan_id)
+    group.start(group.acquire(limit=10).plan.plan_id)
     group.next("i.1", limit=20)
     return group
 
 
 def started() -> GroupDriver:
     group = acquired()
-    group.use("i.2")
+    group.start("i.2")
     return group
 
 
@@ -72,11 +72,11 @@ SET_UPS: dict[PlanState, Callable[[], GroupDriver]] = {
 def report_loss(group: GroupDriver) -> None:
     group.join()
     group.move_log_start(100)
-    group.use("i.2")
+    group.start("i.2")
 
 
 REQUESTS: dict[PlanEvent, Callable[[GroupDriver], object]] = {
-    E.START: lambda group: group.use("i.2"),
+    E.START: lambda group: group.start("i.2"),
     E.REPORT_LOSS: report_loss,
     E.STAGE: lambda group: group.stage(OutcomeRun(10, 10, 1, AcknowledgeType.REJECT)),
     E.COMPLETE: lambda group: group.complete("i.2"),
@@ -136,7 +136,7 @@ def test_the_end_of_a_session_leaves_the_plan_in_its_state(before):
 
 def test_a_superseded_plan_that_is_started_replaces_the_newest_one():
     group = superseded()
-    group.use("i.2")
+    group.start("i.2")
     assert (state(group), state(group, 4)) == (S.STARTED, TRANSITIONS[S.ACQUIRED, E.REPLACE])
 
 
@@ -148,7 +148,7 @@ def test_a_superseded_plan_is_replaced_once_the_newest_one_is_started(event):
     if event is E.COMPLETE:
         group.complete("i.4")
     else:
-        group.use("i.4")
+        group.start("i.4")
     assert state(group) is TRANSITIONS[S.SUPERSEDED, E.REPLACE]
 
 

@@ -25,7 +25,7 @@ from tests.support.group_driver import (
 def test_a_plan_id_of_another_incarnation_is_refused(number: str) -> None:
     group, _ = started_plan()
     with pytest.raises(ForeignPlan) as refused:
-        group.use(number)
+        group.start(number)
     assert refused.value.fields == {"plan_id": number, "group_id": "billing", "incarnation": "i"}
 
 
@@ -35,12 +35,12 @@ def test_the_initial_offset_of_a_running_query_is_refused_by_name() -> None:
     with pytest.raises(StalePlan, match=r"Plan \(initial\) of member m1 .* last completed plan is i\.1"):
         group.acquire("")
     with pytest.raises(StalePlan, match=r"Plan i\.1 of member m1 is refused: it is completed"):
-        group.use(plan)
+        group.start(plan)
     with pytest.raises(StalePlan, match=r"Plan i\.7 of member m1 .*\(that is i\.1\)"):
-        group.use("i.7")
+        group.start("i.7")
     group.join("m2")
     with pytest.raises(StalePlan, match=r"\(that is none\)"):
-        group.use(plan, "m2")
+        group.start(plan, "m2")
     with pytest.raises(StalePlan, match=r"Plan i\.1 of member m2 .* last completed plan is none"):
         group.acquire(plan, "m2")
 
@@ -50,7 +50,7 @@ def test_the_next_plan_is_refused_until_the_one_before_completes() -> None:
     group.ends[0] = 200
     group.complete(plan)
     following = group.acquire(plan).plan.plan_id
-    group.use(following)
+    group.start(following)
     with pytest.raises(StalePlan, match=r"Plan i\.1 of member m1 .* plan i\.2 was delivered and not completed"):
         group.acquire(plan)
 
@@ -95,7 +95,7 @@ def test_state_and_count_alone_never_match() -> None:
     group.join("m2")
     other = group.acquire(member="m2", limit=50)
     assert offsets(other) == 100
-    group.use(other.plan.plan_id, "m2")
+    group.start(other.plan.plan_id, "m2")
     group.pass_time(SESSION_MS + 1)
     group.join()
     group.complete(plan)
@@ -146,7 +146,7 @@ def test_an_unstarted_plan_is_answered_also_when_it_holds_no_records() -> None:
     group.join(process="m1-process-1")
     late = group.acquire(limit=100)
     assert (late.plan.plan_id, late.plan.partitions) == (plan, ()), "Spark may have logged it"
-    assert group.use(plan).plan.partitions == ()
+    assert group.start(plan).plan.partitions == ()
 
 
 def test_a_plan_never_started_costs_a_count_and_no_try() -> None:
@@ -166,9 +166,9 @@ def test_a_reclaim_takes_every_run_with_the_plan_id() -> None:
 
 def test_partitions_is_idempotent_per_process_and_end() -> None:
     group, plan = started_plan()
-    assert ranges(group.use(plan)) == [(0, 99, 1)]
+    assert ranges(group.start(plan)) == [(0, 99, 1)]
     group.restart(plan)
-    assert ranges(group.use(plan)) == [(0, 99, 2)]
+    assert ranges(group.start(plan)) == [(0, 99, 2)]
     assert group.dump() == ["[0..99] ACQUIRED 2 1 1"]
 
 
@@ -179,9 +179,9 @@ def test_an_old_plan_is_refused_by_name() -> None:
     group.next(plan)
     for number in (plan, "i.77"):
         with pytest.raises(StalePlan):
-            group.use(number)
+            group.start(number)
     with pytest.raises(ForeignPlan):
-        group.use("other-life.1")
+        group.start("other-life.1")
 
 
 def test_completing_twice_is_harmless() -> None:
@@ -213,9 +213,9 @@ def test_a_snapshot_appends_live_plans_and_plan_ids_again() -> None:
     group, plan = started_plan()
     group.ends[0] = 200
     second = group.next(plan).plan.plan_id
-    group.use(second)
+    group.start(second)
     from_snapshot(group)
-    assert ranges(group.use(second)) == [(100, 199, 1)]
+    assert ranges(group.start(second)) == [(100, 199, 1)]
     group.complete(second)
     from_snapshot(group)
     group.join()

@@ -32,14 +32,14 @@ def aside(records: int = 1, limit: int = 5, **configs: str) -> tuple[GroupDriver
     group, plan = started_plan(records, **{"share.delivery.count.limit": str(limit), **configs})
     for _ in range(limit):
         group.restart(plan)
-    assert not offsets(group.use(plan))
+    assert not offsets(group.start(plan))
     return group, plan
 
 
 def test_a_consumer_gets_a_quarantined_record_alone_after_its_backoff() -> None:
     group, plan = aside(records=2, limit=2)
     alone = group.next(plan).plan.plan_id
-    group.use(alone)
+    group.start(alone)
     group.restart(alone)
     group.join("c1", query=False)
     backs_off, other = group.partition().runs
@@ -65,7 +65,7 @@ def test_a_quarantined_record_needs_a_free_lock(held: int, taken: int) -> None:
 def test_a_backoff_ends_at_its_time(waited_ms: int, taken: int) -> None:
     group, plan = aside()
     alone = group.next(plan).plan.plan_id
-    group.use(alone)
+    group.start(alone)
     group.restart(alone)
     group.pass_time(waited_ms)
     assert offsets(group.next(alone)) == taken
@@ -75,7 +75,7 @@ def test_the_least_recently_tried_partition_is_next() -> None:
     group = GroupDriver(records=1, partitions=3, **{"share.delivery.count.limit": "2"})
     group.join()
     plan = group.next().plan.plan_id
-    group.use(plan)
+    group.start(plan)
     for _ in range(2):
         group.restart(plan)
     tried = []
@@ -83,7 +83,7 @@ def test_the_least_recently_tried_partition_is_next() -> None:
         alone = group.next(plan)
         plan = alone.plan.plan_id
         tried.append(alone.plan.partitions[0].partition)
-        group.use(plan)
+        group.start(plan)
         group.restart(plan)
         group.pass_time(10_000)
     assert tried[:3] == [1, 2, 0], "none was tried yet: the partition whose turn it is"
@@ -116,7 +116,7 @@ def test_the_least_recently_tried_record_is_next() -> None:
         alone = group.next(plan)
         plan = alone.plan.plan_id
         tried.append(ranges(alone)[0][0])
-        group.use(plan)
+        group.start(plan)
         group.restart(plan)
         group.pass_time(5)
     assert tried == [0, 1, 2]
@@ -125,7 +125,7 @@ def test_the_least_recently_tried_record_is_next() -> None:
 def test_a_clock_set_back_delays_no_record_beyond_the_longest_backoff() -> None:
     group, plan = aside()
     alone = group.next(plan).plan.plan_id
-    group.use(alone)
+    group.start(alone)
     group.restart(alone)
     waits_ms = group.partition().runs.first().run.not_before_ms  # type: ignore[union-attr]
     assert waits_ms is not None
@@ -142,10 +142,10 @@ def test_a_record_was_last_tried_when_it_failed() -> None:
     group, plan = aside(records=2, limit=2)
     group.join("m2")
     first = group.next(plan)
-    group.use(first.plan.plan_id)
+    group.start(first.plan.plan_id)
     group.now_ms += 10
     second = group.acquire(member="m2")
-    group.use(second.plan.plan_id, "m2")
+    group.start(second.plan.plan_id, "m2")
     assert (ranges(first)[0][0], ranges(second)[0][0]) == (0, 1)
     for number, member in ((second.plan.plan_id, "m2"), (first.plan.plan_id, "m1")):
         group.now_ms += 10
@@ -183,7 +183,7 @@ def test_releases_count_among_the_tries_of_a_record_that_fails() -> None:
     alter(group, 4)
     group.join()
     plan = group.next().plan.plan_id
-    group.use(plan)
+    group.start(plan)
     back = group.restart(plan)
     assert (ranges(back), [out.reason for out in back.left_out]) == ([], ["quarantined"])
     assert group.dump() == ["[0..0] AVAILABLE 4 1 -"], "three releases and a failure: quarantined"
@@ -193,7 +193,7 @@ def test_a_lost_lock_at_the_limit_quarantines_too() -> None:
     group = released_often(3)
     alter(group, 4)
     group.join()
-    group.use(group.next().plan.plan_id)
+    group.start(group.next().plan.plan_id)
     group.pass_time(SESSION_MS + 1)
     assert len(list(group.partition().runs.quarantined())) == 1
     assert group.partition().archived_total == 0
@@ -209,11 +209,11 @@ def test_another_failure_alone_keeps_evidence() -> None:
     since_ms = group.partition().runs.first().run.failed_alone_ms  # type: ignore[union-attr]
     for _ in range(2):
         alone = group.next(plan).plan.plan_id
-        group.use(alone)
+        group.start(alone)
         group.ends[0] += 3
         group.join("m2")
         good = group.acquire(group_start(group), "m2").plan.plan_id
-        group.use(good, "m2")
+        group.start(good, "m2")
         group.restart(alone)
         group.complete(good, "m2")
         assert group.group.members["m2"].evidence, "it still stands"
@@ -227,7 +227,7 @@ def test_the_backoff_doubles_with_each_failure_alone() -> None:
     waits = []
     for _ in range(7):
         plan = group.next(plan).plan.plan_id
-        group.use(plan)
+        group.start(plan)
         group.restart(plan)
         waits.append(group.partition().runs.first().run.not_before_ms - group.now_ms)  # type: ignore[union-attr, operator]
         group.pass_time(31_000)
@@ -239,7 +239,7 @@ def test_the_backoff_doubles_with_each_failure_alone() -> None:
 def test_a_query_that_leaves_a_record_tried_alone_fails_it(leaves: bool) -> None:
     """As a replay would say it: aside still, with its first backoff, and no trial is lost."""
     group, plan = quarantined_record()
-    group.use(group.next(plan).plan.plan_id)
+    group.start(group.next(plan).plan.plan_id)
     if leaves:
         group.run(LeaveGroup(group_id="billing", member_id="m1", member_epoch=group.epochs["m1"]))
     else:
@@ -268,7 +268,7 @@ def test_failures_archive_no_record_that_a_query_releases() -> None:
         group.stage(said(0, 0, RELEASE, run_at(group, 0).delivery_count))
         following = group.next(plan).plan.plan_id
         if following:
-            group.use(following)
+            group.start(following)
             plan = following
     assert release == 5
     assert group.partition().archived_total == 1
@@ -284,7 +284,7 @@ def test_a_released_record_leaves_quarantine() -> None:
         else:
             group.pass_time(31_000)
             plan = group.next(plan).plan.plan_id
-            group.use(plan)
+            group.start(plan)
         count = run_at(group, 0).delivery_count
         group.stage(said(0, 0, RELEASE, count, delay_ms=120_000))
         group.ends[0] = 10
@@ -295,14 +295,14 @@ def test_a_released_record_leaves_quarantine() -> None:
             assert (0, 0, count + 1) not in ranges(following), f"{waited_ms} ms are not the delay"
             if following.plan.plan_id:
                 plan = following.plan.plan_id
-                group.use(plan)
+                group.start(plan)
         group.complete(plan)
         group.ends[0] = 12
         group.pass_time(60_000)
         group.join()
         alone = group.acquire(plan)
         assert (ranges(alone), alone.plan.trial) == ([(0, 0, count + 1)], False)
-        group.use(alone.plan.plan_id)
+        group.start(alone.plan.plan_id)
         group.restart(alone.plan.plan_id)
         assert run_at(group, 0).failed_alone_ms == group.now_ms
         assert group.partition().archived_total == 0
@@ -314,7 +314,7 @@ def test_no_count_of_failures_archives_a_querys_record() -> None:
     group = ShareConsumers(end=1, share_delivery_count_limit=2)
     group.join("q")
     number = group.acquire(member="q").plan.plan_id
-    group.use(number, "q")
+    group.start(number, "q")
     for _ in range(2):
         group.restart(number, "q")
     assert group.states() == ["0 AVAILABLE 2"]

@@ -134,7 +134,7 @@ def test_an_entry_says_all_that_is_known_of_its_delivery():
     group.run(JoinGroup(group_id="billing", member_id="m1", process_id="p", client_host="here"))
     group.epochs["m1"] = 1
     plan = group.next().plan.plan_id
-    group.use(plan)
+    group.start(plan)
     rows = (OutcomeRun(2, 4, 1, RELEASE, delay_ms=50), OutcomeRun(5, 6, 1, REJECT, reason="too large"))
     group.stage(*rows, query_id="q-7")
     group.next(plan)

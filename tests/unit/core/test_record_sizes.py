@@ -61,7 +61,7 @@ def test_a_plan_of_ten_thousand_ranges_is_stored_in_small_records() -> None:
     scattered(group, 0, MAX_RANGES)
     plan = group.acquire(limit=MAX_RANGES)
     assert len(ranges(plan)) == MAX_RANGES
-    group.use(plan.plan.plan_id)
+    group.start(plan.plan.plan_id)
     reject = [
         OutcomeRun(n, n, 2, AcknowledgeType.REJECT, reason=f"row {n} " + LONG) for n in range(0, 2 * MAX_RANGES, 2)
     ]
@@ -85,7 +85,7 @@ def test_a_plan_over_very_many_partitions_is_stored_in_small_records() -> None:
     group.log_starts = dict.fromkeys(range(count), 0)
     group.join()
     number = group.acquire(limit=None).plan.plan_id
-    group.use(number)
+    group.start(number)
     group.pass_time(100_000)
     gone = range(0, count, 2)
     group.log_starts |= dict.fromkeys(gone, 5)

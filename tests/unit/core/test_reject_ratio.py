@@ -50,7 +50,7 @@ def test_old_records_leave_the_window() -> None:
     group = GroupDriver(records=100_000, **HALF)
     group.join()
     plan = group.next(limit=None).plan.plan_id
-    group.use(plan)
+    group.start(plan)
     group.stage(said(0, 39_999, ACCEPT))
     assert group.group.decided <= 10_000
     for first in (40_000, 42_000, 44_000, 46_000):
@@ -64,7 +64,7 @@ def test_old_records_leave_the_window() -> None:
 def test_the_window_is_halved_when_it_is_full() -> None:
     group = GroupDriver(records=10_001, **DLQ)
     group.join()
-    group.use(group.next(limit=None).plan.plan_id)
+    group.start(group.next(limit=None).plan.plan_id)
     group.stage(said(0, 5_999, ACCEPT), said(6_000, 9_999, REJECT))
     assert (group.group.decided, group.group.rejected) == (10_000, 4_000)
     group.stage(said(10_000, 10_000, REJECT))

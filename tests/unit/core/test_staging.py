@@ -40,7 +40,7 @@ def test_rows_of_records_that_another_member_took_are_stale() -> None:
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
     other = group.acquire(member="m2", limit=10).plan.plan_id
-    group.use(other, "m2")
+    group.start(other, "m2")
     staged = group.stage(said(0, 9, REJECT))
     assert (staged.staged, staged.stale) == (0, 10)
     group.join()
@@ -77,7 +77,7 @@ def second_batch(first: int = 10, second: int = 10, **configs: str) -> tuple[Gro
     group, plan = batch(first, **configs)
     group.ends[0] = first + second
     plan = group.next(plan, limit=second).plan.plan_id
-    group.use(plan)
+    group.start(plan)
     return group, plan
 
 
@@ -133,10 +133,10 @@ def test_rows_of_no_held_record_are_stale_if_locks_were_lost(loaded: bool) -> No
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
     other = group.acquire(member="m2").plan.plan_id
-    group.use(other, "m2")
+    group.start(other, "m2")
     group.ends[0] = 20
     other = group.next(other, "m2").plan.plan_id
-    group.use(other, "m2")
+    group.start(other, "m2")
     if loaded:
         from_snapshot(group)
     assert group.stage(said(0, 9, REJECT)).stale == 10
@@ -148,7 +148,7 @@ def test_rows_of_no_held_record_are_stale_if_a_part_was_lost() -> None:
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
     other = group.acquire(member="m2", limit=4).plan.plan_id
-    group.use(other, "m2")
+    group.start(other, "m2")
     group.restart(plan)
     assert group.stage(said(0, 0, REJECT)).stale == 1
 
@@ -159,7 +159,7 @@ def test_lost_locks_of_other_queries_excuse_no_row() -> None:
     group.stage(said(10, 10, ACCEPT), query_id="q")
     group.join("m2")
     group.ends[0] = 30
-    group.use(group.acquire(member="m2").plan.plan_id, "m2")
+    group.start(group.acquire(member="m2").plan.plan_id, "m2")
     with pytest.raises(NoneHeld):
         group.stage(said(2, 5, REJECT), query_id="q")
 
@@ -170,7 +170,7 @@ def test_a_run_of_rows_is_matched_part_by_part() -> None:
     group.stage(said(10, 19, RELEASE))
     group.complete(plan)
     plan = group.acquire(plan, limit=1).plan.plan_id
-    group.use(plan)
+    group.start(plan)
     staged = group.stage(said(0, 9, REJECT), said(10, 19, REJECT, 2), said(20, 29, REJECT))
     assert (staged.staged, staged.stale) == (10, 20)
     assert staged.stale_sample == ("orders-0@0 (1)", "orders-0@20 (1)")
@@ -220,7 +220,7 @@ def test_two_queries_each_have_their_rows() -> None:
     group.ends[0] = 10
     group.join("m2")
     other = group.acquire(member="m2").plan.plan_id
-    group.use(other, "m2")
+    group.start(other, "m2")
     assert group.stage(said(3, 6, RELEASE)) == OutcomesStaged(staged=4, attempt=0)
     assert (group.group.decided, group.group.rejected) == (4, 0), "counted once"
     group.complete(plan)
@@ -233,7 +233,7 @@ def test_rows_that_are_stale_for_one_query_stage_nothing_on_its_plan() -> None:
     group, _ = second_batch(5, 5)
     group.ends[0] = 15
     group.join("m2")
-    group.use(group.acquire(member="m2").plan.plan_id, "m2")
+    group.start(group.acquire(member="m2").plan.plan_id, "m2")
     staged = group.stage(said(0, 9, ACCEPT))
     assert (staged.staged, staged.stale) == (5, 5)
     assert [member.decides for member in group.group.members.values()] == [True, False]
@@ -247,7 +247,7 @@ def test_a_sink_without_a_batch_is_refused() -> None:
     plan = group.next().plan.plan_id
     with pytest.raises(NoPlanToDecide):
         group.stage(said(0, 1, ACCEPT))
-    group.use(plan)
+    group.start(plan)
     group.complete(plan)
     with pytest.raises(NoPlanToDecide):
         group.stage(said(0, 1, ACCEPT))
@@ -335,7 +335,7 @@ def test_a_staging_in_many_parts_has_the_same_effect() -> None:
     group = GroupDriver(records=30_000)
     group.join()
     plan = group.next(limit=None).plan.plan_id
-    group.use(plan)
+    group.start(plan)
     runs = [said(n, n, REJECT if n % 2 else ACCEPT, reason="" if n % 3 else f"row {n}" * 5) for n in range(30_000)]
     group.stage(*runs)
     record = next(record for record in group.group.snapshot() if isinstance(record, PlanStaged))
@@ -366,7 +366,7 @@ def test_rows_are_staged_on_the_plan_with_their_offset_and_count() -> None:
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
     taken = group.next(member="m2", limit=1).plan.plan_id
-    group.use(taken, member="m2")
+    group.start(taken, member="m2")
     group.join()
     staged = group.stage(said(0, 2, REJECT, 1))
     assert (staged.staged, staged.stale) == (2, 1)

@@ -14,7 +14,7 @@ def test_a_superseded_plan_starts_empty_and_its_successor_is_returned() -> None:
     group, logged, newest = successor_with_another_plan()
     assert newest == "i.4" and group.dump() == ["[60..99] ACQUIRED 3 0 4"], "at most what was asked for, in whole runs"
     group.join()
-    taken = group.use(logged)
+    taken = group.start(logged)
     assert (taken.plan.plan_id, taken.plan.partitions, taken.data_loss) == (logged, (), ())
     assert group.dump() == ["[60..99] AVAILABLE 3 0 -"], "its count unchanged, no failure"
     assert not {2, 4} & set(group.group.plans), "nobody carries either"
@@ -24,9 +24,9 @@ def test_a_superseded_plan_starts_empty_and_its_successor_is_returned() -> None:
 
 def test_a_repeated_start_changes_nothing() -> None:
     group, logged, _ = successor_with_another_plan()
-    taken = group.use(logged)
+    taken = group.start(logged)
     before = group.dump()
-    assert group.use(logged) == taken
+    assert group.start(logged) == taken
     assert ranges(group.restart(logged)) == [], "nor in a later process"
     assert group.dump() == before
 
@@ -44,64 +44,64 @@ def test_a_superseded_plan_outlives_the_coordinator() -> None:
 def test_any_superseded_plan_may_be_the_logged_one() -> None:
     group, logged, newest = successor_with_another_plan(plans=3)
     assert newest == "i.8"
-    group.use("i.4")
+    group.start("i.4")
     for refused in (logged, "i.6", newest):
         with pytest.raises(StalePlan):
-            group.use(refused)
+            group.start(refused)
 
 
 def test_of_two_drivers_on_one_checkpoint_the_first_to_start_wins() -> None:
     group, logged, newest = successor_with_another_plan()
-    group.use(newest)
+    group.start(newest)
     with pytest.raises(StalePlan):
-        group.use(logged)
+        group.start(logged)
     group, logged, newest = successor_with_another_plan()
-    group.use(logged)
+    group.start(logged)
     with pytest.raises(StalePlan):
-        group.use(newest)
+        group.start(newest)
     following = group.next(logged).plan.plan_id
     for refused in (logged, newest):
         with pytest.raises(StalePlan):
-            group.use(refused)
-    group.use(following)
+            group.start(refused)
+    group.start(following)
 
 
 def test_a_plan_that_reported_its_loss_was_in_sparks_log() -> None:
     """Nobody read it, since its query failed by name: but it was about to."""
     group, logged, newest = successor_with_another_plan()
     group.move_log_start(70)
-    assert group.use(newest, fail_on_data_loss=True).data_loss
+    assert group.start(newest, fail_on_data_loss=True).data_loss
     with pytest.raises(StalePlan):
-        group.use(logged)
+        group.start(logged)
 
 
 def test_another_members_plan_id_is_refused() -> None:
     group, _, newest = successor_with_another_plan()
     assert newest == "i.4"
     with pytest.raises(StalePlan):
-        group.use("i.3")
+        group.start("i.3")
 
 
 def test_the_last_hundred_superseded_plans_are_known() -> None:
     group, logged, _ = successor_with_another_plan(plans=101)
     with pytest.raises(StalePlan):
-        group.use(logged)
-    group.use("i.4")
+        group.start(logged)
+    group.start("i.4")
 
 
 def test_older_processes_plans_and_incarnations_are_refused() -> None:
     group, logged, newest = successor_with_another_plan()
     for refused in ("i.1", "i.5"):
         with pytest.raises(StalePlan):
-            group.use(refused)
+            group.start(refused)
     with pytest.raises(ForeignPlan):
-        group.use("other-life.2")
+        group.start("other-life.2")
     with pytest.raises(StalePlan):
         group.complete(logged)
     group.epochs["m1"] -= 1
     for fenced in (logged, newest):
         with pytest.raises(FencedMemberEpoch):
-            group.use(fenced)
+            group.start(fenced)
 
 
 def test_losses_since_the_plan_was_superseded_are_reported_once() -> None:
@@ -112,9 +112,9 @@ def test_losses_since_the_plan_was_superseded_are_reported_once() -> None:
             group.pass_time(SESSION_MS + 1)
         group.move_log_start(70)
         group.join()
-        told = group.use(logged, fail_on_data_loss=True)
+        told = group.start(logged, fail_on_data_loss=True)
         assert [(o.first, o.last, o.reason) for o in told.data_loss] == [(60, 69, "data_loss")]
-        assert group.use(logged, fail_on_data_loss=True) == told, "to whoever asks in this epoch"
+        assert group.start(logged, fail_on_data_loss=True) == told, "to whoever asks in this epoch"
         after = group.restart(logged, fail_on_data_loss=True)
         assert (after.data_loss, after.plan.partitions) == ((), ())
         assert ranges(group.next(logged, limit=None)) == [(70, 99, 4)]
@@ -124,7 +124,7 @@ def test_a_superseded_plan_is_started_unless_its_query_fails_for_a_loss() -> Non
     for loss, fail, used in ((False, True, True), (True, False, True), (True, True, False)):
         group, logged, _ = successor_with_another_plan()
         group.log_starts[0] = 70 if loss else 0  # only the start of the plan notices
-        assert bool(group.use(logged, fail_on_data_loss=fail).data_loss) == loss
+        assert bool(group.start(logged, fail_on_data_loss=fail).data_loss) == loss
         newest = group.group.members["m1"].newest
         assert newest is not None and newest.started == used
 
@@ -133,13 +133,13 @@ def test_a_completed_plan_has_no_superseded_plans() -> None:
     group, logged, newest = successor_with_another_plan()
     group.complete(newest)
     with pytest.raises(StalePlan):
-        group.use(logged)
+        group.start(logged)
 
 
 def test_a_deleted_topic_of_a_superseded_plan_is_a_loss() -> None:
     group, logged, _ = successor_with_another_plan()
     member = group.group.members["m1"]
     assert group.group.plan_topic_ids(member, logged) == {("T", 0)}, "what the service has to ask the broker for"
-    told = group.use(logged, deleted_topic_ids=frozenset({"T"}))
+    told = group.start(logged, deleted_topic_ids=frozenset({"T"}))
     assert [(o.first, o.last) for o in told.data_loss] == [(60, 99)]
     assert group.partition().archived_total == 40

@@ -40,7 +40,7 @@ def second_batch(first: int = 10, second: int = 10, **configs: str) -> tuple[Gro
     group, plan = batch(first, **configs)
     group.ends[0] = first + second
     plan = group.next(plan, limit=second).plan.plan_id
-    group.use(plan)
+    group.start(plan)
     return group, plan
 
 

@@ -23,7 +23,7 @@ def group() -> GroupDriver:
     group = GroupDriver(records=100)
     group.join()
     group.acquire(limit=10)
-    group.use("i.1")
+    group.start("i.1")
     return group
 
 
@@ -96,7 +96,7 @@ def test_another_coordinator_begins_without_the_signals(group: GroupDriver) -> N
 def test_a_replay_begins_without_the_signals_of_the_attempt_before(group: GroupDriver) -> None:
     say(group, "page 1")
     group.join()
-    group.use("i.1")
+    group.start("i.1")
     assert plan_of(group).tasks == ()
     say(group, "page 2")
     assert [task.hint for task in plan_of(group).tasks] == ["page 2"]

@@ -20,7 +20,7 @@ def aside(records: int = 1, limit: int = 5, **configs: str) -> tuple[GroupDriver
     group, plan = started_plan(records, **{"share.delivery.count.limit": str(limit), **configs})
     for _ in range(limit):
         group.restart(plan)
-    assert not offsets(group.use(plan))
+    assert not offsets(group.start(plan))
     return group, plan
 
 
@@ -39,13 +39,13 @@ def test_a_reclaimed_trial_is_still_a_trial() -> None:
     group, plan = aside()
     group.ends[0] = 10
     other = group.next(plan)
-    group.use(other.plan.plan_id)
+    group.start(other.plan.plan_id)
     trial = group.next(other.plan.plan_id)
     assert trial.plan.trial
     group.join()
     again = group.acquire(other.plan.plan_id)
     assert (again.plan.plan_id, again.plan.trial) == (trial.plan.plan_id, True)
-    assert group.use(trial.plan.plan_id).plan.trial
+    assert group.start(trial.plan.plan_id).plan.trial
 
 
 def test_a_query_that_leaves_judges_no_trial() -> None:
@@ -59,7 +59,7 @@ def test_a_query_that_leaves_judges_no_trial() -> None:
 def test_a_trial_that_never_started_does_not_count() -> None:
     group, plan = quarantined_record(records=10)
     other = group.next(plan)
-    group.use(other.plan.plan_id)
+    group.start(other.plan.plan_id)
     trial = group.next(other.plan.plan_id)
     assert trial.plan.trial
     group.pass_time(SESSION_MS + 1)
@@ -75,18 +75,18 @@ def test_one_quarantined_record_of_many_makes_all_evidence_old(ends: str) -> Non
     group = GroupDriver(records=1, **{"share.delivery.count.limit": "2"})
     group.join("m3")
     good = group.acquire(member="m3").plan.plan_id
-    group.use(good, "m3")
+    group.start(good, "m3")
     group.complete(good, "m3")
     assert group.group.members["m3"].evidence
     group.join()
     group.ends[0] = 2
-    group.use(group.next().plan.plan_id)
+    group.start(group.next().plan.plan_id)
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
     group.ends[0] = 10
     mixed = group.acquire(member="m2")
     assert ranges(mixed) == [(1, 1, 2), (2, 9, 1)], "one that failed once, and fresh ones"
-    group.use(mixed.plan.plan_id, "m2")
+    group.start(mixed.plan.plan_id, "m2")
     if ends == "session":
         group.pass_time(SESSION_MS + 1)
     else:
@@ -99,13 +99,13 @@ def test_an_empty_batch_is_no_evidence() -> None:
     group = GroupDriver(records=5)
     group.join()
     plan = group.next().plan.plan_id
-    group.use(plan)
+    group.start(plan)
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
     taken = group.acquire(member="m2")
     assert offsets(taken) == 5
     group.join()
-    group.use(plan)
+    group.start(plan)
     group.complete(plan)
     assert not group.group.members["m1"].evidence
     group.complete(taken.plan.plan_id, "m2")
@@ -117,13 +117,13 @@ def test_a_failed_trial_archives_and_uses_up_its_querys_evidence_alone() -> None
     group.join("m2")
     group.ends[0] = 20
     good = group.acquire(member="m2", limit=10).plan.plan_id
-    group.use(good, "m2")
+    group.start(good, "m2")
     other = group.next(plan).plan.plan_id
-    group.use(other)
+    group.start(other)
     group.complete(good, "m2")
     trial = group.next(other)
     assert trial.plan.trial
-    group.use(trial.plan.plan_id)
+    group.start(trial.plan.plan_id)
     assert [o.reason for o in group.restart(trial.plan.plan_id).left_out] == ["archived"]
     assert group.partition().archived_total == 1
     assert (group.group.members["m1"].evidence, group.group.members["m2"].evidence) == (False, True)
@@ -136,7 +136,7 @@ def test_no_trial_begins_without_evidence() -> None:
         assert not taken.plan.trial
         assert taken.plan.plan_id, "nothing else is there: alone"
         plan = taken.plan.plan_id
-        group.use(plan)
+        group.start(plan)
         group.restart(plan)
         group.pass_time(31_000)
     assert group.partition().archived_total == 0
@@ -158,10 +158,10 @@ def test_a_second_lost_trial_is_a_failed_one() -> None:
     group.join("m2")
     group.ends[0] = 12
     other = group.acquire(member="m2")
-    group.use(other.plan.plan_id, "m2")
+    group.start(other.plan.plan_id, "m2")
     second = group.next(other.plan.plan_id, "m2")
     assert second.plan.trial
-    group.use(second.plan.plan_id, "m2")
+    group.start(second.plan.plan_id, "m2")
     group.run(Expire())
     assert group.group.members["m1"].evidence
     group.pass_time(SESSION_MS + 1)
@@ -175,7 +175,7 @@ def test_quarantine_makes_all_evidence_old() -> None:
     group.ends[0] = 3
     group.join("m2")
     late = group.acquire(member="m2").plan.plan_id
-    group.use(late, "m2")
+    group.start(late, "m2")
     for _ in range(5):
         group.restart(plan)
     group.complete(late, "m2")
@@ -187,12 +187,12 @@ def test_a_record_fails_alone_before_its_trial() -> None:
     group.restart(plan)
     assert ranges(group.restart(plan)) == []
     first = group.next(plan)
-    group.use(first.plan.plan_id)
+    group.start(first.plan.plan_id)
     second = group.next(first.plan.plan_id)
     assert group.group.members["m1"].evidence
     assert ranges(second) == [(1, 1, 3)]
     assert not second.plan.trial
-    group.use(second.plan.plan_id)
+    group.start(second.plan.plan_id)
     group.restart(second.plan.plan_id)
     assert group.partition().archived_total == 0
     assert not group.group.members["m1"].evidence, "an outage may have begun"
