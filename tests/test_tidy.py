@@ -20,6 +20,7 @@ SLEEP = re.compile(r"\btime\.sleep\b|\bfrom time import .*\bsleep\b")
 NO_SUBJECT = re.compile(r"(?:What|Whose|Whoever|Whatever|Who|That|Its|Away|Also|From|Once|For people)\b")
 DOCSTRING_WORDS = 4
 TEST_NAME_WORDS = 12
+NAMES_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 # Words that this project used before, by the word that took their place (docs/glossary.md).
 RETIRED = {
     "quarantine": r"\bset(?:s|ting)?(?: (?:it|them|records?|a record))? aside\b",
@@ -37,6 +38,8 @@ RETIRED = {
 }
 # "Script" is a word of its own outside of the service, where a transaction was called so.
 RETIRED_IN_THE_COORDINATOR = {"transaction": r"\bscripts?\b"}
+# Identifiers that keep a retired word: short names, in code that is about dead letters and nothing else.
+ALLOWED_NAMES = frozenset({"letter", "letters"})
 # These name what they forbid.
 THIS_FILE = Path(__file__)
 OURS = (*PACKAGES, "benchmarks", "tools")
@@ -95,9 +98,9 @@ def long_test_names(path: Path, text: str) -> Iterator[tuple[int, str]]:
 
 
 def retired_words(path: Path, text: str) -> Iterator[tuple[int, str]]:
-    """No word that the glossary has retired, in docstrings, comments, messages and docs. Identifiers are free."""
+    """No word that the glossary has retired, in docstrings, comments, messages, docs, identifiers and file names."""
     in_coordinator = path.is_relative_to(ROOT / "coordinator")
-    proses = list(prose_of(text)) if path.suffix == ".py" else [(1, text)]
+    proses = [*prose_of(text), *names_of(path, text)] if path.suffix == ".py" else [(1, text)]
     for instead, pattern in (RETIRED | (RETIRED_IN_THE_COORDINATOR if in_coordinator else {})).items():
         # A phrase may be cut by the end of a line.
         wrapped = re.compile(pattern.replace(" ", r"\s+"), re.IGNORECASE)
@@ -116,6 +119,17 @@ def prose_of(text: str) -> Iterator[tuple[int, str]]:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string.lstrip("# ")
+
+
+def names_of(path: Path, text: str) -> Iterator[tuple[int, str]]:
+    """The file's name and the identifiers in it, as words, each with the line where it stands first."""
+    names = {path.stem: 1}
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.NAME:
+            names.setdefault(token.string, token.start[0])
+    for name, line in names.items():
+        if name not in ALLOWED_NAMES:
+            yield line, " ".join(word.lower() for word in NAMES_WORD.findall(name))
 
 
 def sleeps(path: Path, text: str) -> Iterator[tuple[int, str]]:
@@ -200,12 +214,19 @@ def test_no_test_sleeps():
         (long_test_names, "def test_one_two_three_four_five_six_seven_eight_nine_ten_eleven_twelve_thirteen(): ...\n"),
         (retired_words, "# It is set aside.\n"),
         (retired_words, '"""It is set\naside, and a letter of the record is written."""\n'),
+        (retired_words, "def take_up_plan(): ...\n"),
+        (retired_words, "class SeldomFilter: ...\n"),
+        (retired_words, "has_letters = CHUNK_LETTERS = 1\n"),
         (sleeps, "time.sleep(1)\n"),
         (sleeps, "from time import monotonic, sleep\n"),
     ],
 )
 def test_each_check_finds_what_it_is_for(check, text):
     assert list(check(Path("module.py"), text))
+
+
+def test_a_retired_word_in_a_file_name_is_found():
+    assert [line for line, _ in retired_words(Path("letters_watch.py"), "")] == [1]
 
 
 @pytest.mark.parametrize(
@@ -218,6 +239,7 @@ def test_each_check_finds_what_it_is_for(check, text):
         (docstrings_without_subject, '"""Return the lock of a record."""\n'),
         (long_test_names, "def test_one_s_two_three_four_five_six_seven_eight_nine_ten_eleven_twelve(): ...\n"),
         (retired_words, "letter = 1  # dead letters; a dead_letter; a dead-letter topic; takes up to 2\n"),
+        (retired_words, "has_dead_letters_due = DeadLetterProducer = DEAD_LETTERS\n"),
     ],
 )
 def test_a_check_leaves_the_rest_alone(check, text):

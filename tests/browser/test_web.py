@@ -21,7 +21,7 @@ from share_source import ShareConsumer
 from sharegroup import Admin
 from tests.support import chromium
 from tests.support.chromium import LOOKER, WAIT_MS, faults, new_page, page_server, signed_in
-from tests.support.dead_letters import read_letters
+from tests.support.dead_letters import read_dead_letters
 from tests.support.page_steps import GROUP as POISONED_GROUP
 from tests.support.page_steps import PARTITIONS, from_an_empty_cluster_to_a_redrive
 from tests.support.plain_query import PlainQuery
@@ -173,7 +173,7 @@ def by_offset(offset: int) -> AcknowledgeType:
 
 def dead_letter_of(world) -> int:
     """The offset of a dead letter of the group."""
-    found = read_letters(world.kafka.bootstrap, world.dlq)
+    found = read_dead_letters(world.kafka.bootstrap, world.dlq)
     return next(each.offset for each in found if each.said["group"] == GROUP)
 
 

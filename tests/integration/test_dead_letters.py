@@ -91,7 +91,7 @@ def test_the_delivery_limit_says_so(kafka, topic, rejecting, dlq):
     assert origins([letter]) == {Origin(orders, 0, 0, group.group, 2): 1}
 
 
-def test_without_copying_a_letter_has_headers_only(kafka, topic, rejecting, dlq):
+def test_without_copying_a_dead_letter_has_headers_only(kafka, topic, rejecting, dlq):
     orders = topic()
     kafka.produce(orders, ["a"], keys=["k"], headers=[("h", b"x")])
     group = rejecting(orders, dlq_copy_record_enable=False)
@@ -104,7 +104,7 @@ def test_without_copying_a_letter_has_headers_only(kafka, topic, rejecting, dlq)
     assert all(name.startswith("__dlq.errors.") for name, _ in letter.headers())
 
 
-def test_one_that_is_too_large_leaves_its_place(kafka, topic, rejecting, unique):
+def test_a_record_that_is_too_large_leaves_a_dead_letter_without_value(kafka, topic, rejecting, unique):
     orders, small = topic(), topic("dlq", max_message_bytes=10_000)
     kafka.produce(orders, ["small", "x" * 50_000, "small"])
     group = rejecting(orders, dlq_topic_name=small)
@@ -117,7 +117,7 @@ def test_one_that_is_too_large_leaves_its_place(kafka, topic, rejecting, unique)
     assert by_origin == {0: b"small", 1: None, 2: b"small"}
 
 
-def test_what_was_never_in_the_log_has_no_letter(kafka, topic, rejecting, dlq):
+def test_what_was_never_in_the_log_has_no_dead_letter(kafka, topic, rejecting, dlq):
     orders = topic()
     kafka.produce_transaction(orders, ["a", "b"])  # and a marker, which is acquired as an offset like any other
     group = rejecting(orders)
@@ -132,7 +132,7 @@ def test_originals_that_are_gone_leave_their_places(kafka, topic, rejecting, dlq
     orders = topic()
     kafka.produce(orders, ["a", "b", "c"])
     group = rejecting(orders, dlq_topic_name=dlq)
-    held = hold_desks(monkeypatch)
+    held = hold_workers(monkeypatch)
     group.reject_all(3)
     kafka.delete_records(orders, 2)
     held.set()
@@ -142,11 +142,11 @@ def test_originals_that_are_gone_leave_their_places(kafka, topic, rejecting, dlq
     assert values == {0: None, 1: None, 2: b"c"}
 
 
-def test_a_topic_made_anew_gives_no_letter_another_records_content(kafka, topic, rejecting, dlq, monkeypatch):
+def test_a_topic_made_anew_gives_no_dead_letter_another_records_content(kafka, topic, rejecting, dlq, monkeypatch):
     orders = topic()
     kafka.produce(orders, ["old"])
     group = rejecting(orders)
-    held = hold_desks(monkeypatch)
+    held = hold_workers(monkeypatch)
     group.reject_all(1)
     kafka.delete_topic(orders)
     kafka.create_topic(orders)
@@ -158,7 +158,7 @@ def test_a_topic_made_anew_gives_no_letter_another_records_content(kafka, topic,
     assert letter.value() is None
 
 
-def hold_desks(monkeypatch):
+def hold_workers(monkeypatch):
     """No worker is worked at before the event that is returned is set."""
     go, work = threading.Event(), group_worker.GroupWorker.work
 
@@ -173,7 +173,7 @@ def hold_desks(monkeypatch):
 # --- what can't be written
 
 
-def test_a_queue_that_went_missing_holds_its_letters_until_it_is_back(kafka, topic, rejecting, unique, soon):
+def test_a_missing_topic_holds_its_dead_letters_until_it_is_back(kafka, topic, rejecting, unique, soon):
     orders, queue = topic(), kafka.create_topic(unique("dlq"))
     kafka.produce(orders, ["a", "b"])
     group = rejecting(orders, dlq_topic_name=queue)
@@ -204,7 +204,7 @@ def test_a_queue_that_went_missing_is_made_anew_where_that_is_wanted(kafka, topi
     assert [m.value() for m in read_all(kafka, queue)] == [b"a"]
 
 
-def test_on_failure_archive_archives_without_a_letter(kafka, topic, rejecting, unique):
+def test_on_failure_archive_archives_without_a_dead_letter(kafka, topic, rejecting, unique):
     orders, queue = topic(), kafka.create_topic(unique("dlq"))
     kafka.produce(orders, ["a", "b"])
     group = rejecting(orders, dlq_topic_name=queue, dlq_on_failure="archive")
@@ -215,7 +215,7 @@ def test_on_failure_archive_archives_without_a_letter(kafka, topic, rejecting, u
     group.wait_filed(2)
 
 
-def test_a_letter_that_no_queue_takes_holds_up_no_other(kafka, topic, rejecting, unique):
+def test_a_dead_letter_that_no_queue_takes_holds_up_no_other(kafka, topic, rejecting, unique):
     """A compacted topic takes no dead letter without a key, not even one that is headers only."""
     orders, compacted = topic(), topic("dlq", cleanup_policy="compact")
     kafka.produce(orders, ["no key"])
@@ -292,7 +292,7 @@ def test_the_next_coordinator_writes_what_waits(kafka, topic, rejecting, unique,
     assert origins(read_all(kafka, queue)) == {Origin(orders, 0, n, group.group, 1): 1 for n in (0, 1)}
 
 
-def test_a_coordinator_that_was_killed_leaves_its_letters_to_the_next(kafka, topic, unique, tmp_path):
+def test_a_coordinator_that_was_killed_leaves_its_dead_letters_to_the_next(kafka, topic, unique, tmp_path):
     """Nobody joins anew: the member's next heartbeat starts the next coordinator, which finds what waits."""
     orders, queue = topic(), kafka.create_topic(unique("dlq"))
     kafka.produce(orders, ["a", "b"])
@@ -372,7 +372,7 @@ def test_a_query_that_may_not_write_dead_letters_does_not_start(guarded, unique,
         as_alice(guarded, unique, tmp_path, orders, missing, dlq_auto_create_topics_enable=True)
 
 
-def test_letters_that_the_principal_may_not_write_any_more_are_held(guarded, unique, tmp_path, soon):
+def test_dead_letters_that_the_principal_may_not_write_any_more_are_held(guarded, unique, tmp_path, soon):
     orders, queue = guarded.create_topic(unique("orders")), guarded.create_topic(unique("dlq"))
     guarded.produce(orders, ["a"])
     grant(guarded, ResourceType.TOPIC, orders, "READ", "DESCRIBE")

@@ -239,7 +239,7 @@ def test_a_topic_that_would_lose_state_is_refused(kafka, config, reason):
         state_topic(kafka, name).ensure()
 
 
-def test_an_owner_leaves_the_group_to_a_newer_process_of_its_place(open_at):
+def test_an_owner_leaves_the_group_to_a_newer_process_of_its_installation(open_at):
     """The first was taken for dead: a second one was started on the same host."""
     first, second = open_at("one"), open_at("one")
     taken(first)

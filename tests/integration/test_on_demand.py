@@ -307,7 +307,7 @@ def test_told_to_end_it_removes_its_endpoint_and_lets_the_store_go(connect, runt
 # --- secrets
 
 
-def test_secrets_are_in_no_place_that_others_can_see(connect, runtime, join):
+def test_secrets_are_nowhere_that_others_can_read(connect, runtime, join):
     client = connect()
     join(client).call(NextPlan)
     process = psutil.Process(client.endpoint_pid)

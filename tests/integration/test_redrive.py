@@ -109,7 +109,7 @@ def test_a_dry_run_is_the_default_and_sends_nothing(world):
     assert world.read() == []
 
 
-def test_a_record_with_several_letters_is_sent_once(world):
+def test_a_record_with_several_dead_letters_is_sent_once(world):
     world.put(world.dead(1), world.dead(1), world.dead(1, count=2, value=b"again"))
     world.put(world.dead(1, group="other"), world.dead(1, partition=1, value=b"its neighbour"), partition=1)
     report = world.redrive()
@@ -132,7 +132,7 @@ def test_a_record_that_always_comes_back_is_sent_three_times(world):
     assert world.redrive(where={REDRIVES: "3"}, max_redrives=4).sent == 1
 
 
-def test_letters_without_their_record_are_left_and_named(world):
+def test_dead_letters_without_their_record_are_left_and_named(world):
     world.put(world.dead(1), world.dead(2, copy=False), world.dead(3).headers_only())
     report = world.redrive()
     assert (report.sent, report.without_record) == (1, 2)
@@ -150,7 +150,7 @@ def test_what_is_no_dead_letter_is_left_and_named(world):
     assert sorted(report.examples["not_dead_letters"]) == [f"{world.dlq}-0@1", f"{world.dlq}-1@0"]
 
 
-def test_a_letter_of_kafkas_own_queue_is_sent_too(world):
+def test_a_dead_letter_of_kafkas_own_queue_is_sent_too(world):
     native = world.dead(5)
     world.put(native._replace(headers=tuple(h for h in native.headers if not h[0].endswith("disposition"))))
     report = world.redrive()
@@ -178,7 +178,7 @@ def test_a_partition_that_is_gone_is_replaced_by_the_keys(world):
     assert len({message.partition() for message in world.read()}) == 1
 
 
-def test_each_letter_goes_to_its_own_topic(world, topic):
+def test_each_dead_letter_goes_to_its_own_topic(world, topic):
     other = topic("other")
     world.put(world.dead(1), world.dead(1, of=other, value=b"other"))
     assert world.redrive().sent == 2
@@ -196,7 +196,7 @@ def test_headers_select_and_all_have_to_hold(world):
     assert values(world.read()) == [b"v1"]
 
 
-def test_a_function_of_the_letter_selects(world):
+def test_a_function_of_the_dead_letter_selects(world):
     world.put(*[world.dead(n, count=n, disposition=Disposition.DELIVERY_LIMIT) for n in range(1, 5)])
     seen = []
 

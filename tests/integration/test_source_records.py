@@ -32,7 +32,7 @@ def writer(kafka):
         yield opened
 
 
-def letters_of(offsets, value=b"v", *, partition=0):
+def dead_letters_of(offsets, value=b"v", *, partition=0):
     return [
         dead_letter(Origin("orders", partition, n, "billing", 5), Disposition.REJECTED, key=b"k", value=value)
         for n in offsets
@@ -150,9 +150,9 @@ def test_a_broker_that_is_away_says_nothing_of_its_records(kafka, topic):
 # --- dead letters
 
 
-def test_letters_are_written_with_their_headers_into_their_partition(kafka, topic, writer):
+def test_dead_letters_are_written_with_their_headers_into_their_partition(kafka, topic, writer):
     dlq = topic("dlq", partitions=3)
-    letters = letters_of(range(10), partition=4)
+    letters = dead_letters_of(range(10), partition=4)
 
     assert [w.status for w in writer.write(dlq, 3, letters)] == [WriteStatus.WRITTEN] * 10
 
@@ -165,8 +165,8 @@ def test_letters_are_written_with_their_headers_into_their_partition(kafka, topi
 
 def test_one_that_is_too_large_leaves_its_headers_and_its_neighbours_whole(kafka, topic, writer):
     dlq = topic("dlq", max_message_bytes=20_000)
-    letters = letters_of(range(100), b"x" * 500)
-    letters[50] = letters_of([50], b"x" * 50_000)[0]
+    letters = dead_letters_of(range(100), b"x" * 500)
+    letters[50] = dead_letters_of([50], b"x" * 50_000)[0]
 
     written = writer.write(dlq, 1, letters)
 
@@ -182,26 +182,28 @@ def test_one_that_is_too_large_leaves_its_headers_and_its_neighbours_whole(kafka
 def test_what_can_not_heal_is_told_from_what_may_pass(kafka, unique, topic):
     dlq = topic("dlq")
     with contextlib.closing(DeadLetterProducer(kafka.bootstrap, {})) as writer:
-        (written,) = writer.write(unique("nowhere"), 1, letters_of([1]))
+        (written,) = writer.write(unique("nowhere"), 1, dead_letters_of([1]))
         assert written.status is WriteStatus.PERMANENT_FAILURE
         assert "UNKNOWN" in written.reason
     with contextlib.closing(DeadLetterProducer(kafka.proxied_bootstrap, {}, timeout_s=STALL_S)) as writer:
-        assert writer.write(dlq, 1, letters_of([1]))[0].status is WriteStatus.WRITTEN
+        assert writer.write(dlq, 1, dead_letters_of([1]))[0].status is WriteStatus.WRITTEN
         kafka.proxy.cut()
         try:
-            assert {w.status for w in writer.write(dlq, 1, letters_of(range(5)))} == {WriteStatus.RETRIABLE_FAILURE}
+            assert {w.status for w in writer.write(dlq, 1, dead_letters_of(range(5)))} == {
+                WriteStatus.RETRIABLE_FAILURE
+            }
         finally:
             kafka.proxy.heal()
         wait_until(
-            lambda: {w.status for w in writer.write(dlq, 1, letters_of(range(5)))} == {WriteStatus.WRITTEN},
+            lambda: {w.status for w in writer.write(dlq, 1, dead_letters_of(range(5)))} == {WriteStatus.WRITTEN},
             what="the dead letters are written",
         )
     assert {parse_headers(m.headers()).origin.offset for m in read_all(kafka, dlq)} == set(range(5))
 
 
-def test_more_letters_than_the_clients_queue_holds(kafka, topic):
+def test_more_dead_letters_than_the_clients_queue_holds(kafka, topic):
     dlq = topic("dlq")
     config = {"queue.buffering.max.messages": "1000"}
     with contextlib.closing(DeadLetterProducer(kafka.bootstrap, config)) as writer:
-        assert {w.status for w in writer.write(dlq, 1, letters_of(range(30_000)))} == {WriteStatus.WRITTEN}
+        assert {w.status for w in writer.write(dlq, 1, dead_letters_of(range(30_000)))} == {WriteStatus.WRITTEN}
     assert len(read_all(kafka, dlq)) == 30_000

@@ -320,7 +320,7 @@ def ports_of_connections(coordinator):
 
 
 @pytest.mark.parametrize("junk", [b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 500, b"\x16\x03\x01\x02\x00" + os.urandom(600)])
-def test_junk_ends_its_connection_and_is_logged_seldom(coordinator, junk, goes_on):
+def test_junk_ends_its_connection_and_its_log_lines_are_rate_limited(coordinator, junk, goes_on):
     before = len(coordinator.said(NO_HANDSHAKE))
     for _ in range(50):
         with contextlib.closing(coordinator.connect()) as stranger, contextlib.suppress(ConnectionError):
@@ -415,7 +415,7 @@ def test_a_terminated_coordinator_releases_its_state_and_clients_find_the_next(o
         session.close()
 
 
-def test_a_stopped_process_is_given_up_and_taken_up_again(own):
+def test_clients_leave_a_stopped_process_and_come_back(own):
     stopped = own().wait_ready()
 
     def client(retry_timeout_s):

@@ -107,7 +107,7 @@ def mark_dead_letters_before_they_are_written(patch: Patch) -> None:
     def file(self: CoordinatorProcess, backlog: Any, written: Any) -> Task:
         yield from self._own(group_backlog.file(backlog.incarnation, group_backlog.coalesced(written)))
         yield self.world.between(0, 500)
-        self._produce_letters(written)
+        self._produce_dead_letters(written)
 
     patch.setattr(CoordinatorProcess, "_file", file)
 

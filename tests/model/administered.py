@@ -46,7 +46,7 @@ class AdministeredModel(ChoiceModel):
         members = [member for member in self.members.values() if not member.query]
         if any(m.deadline_ms or m.unheard_until_ms >= now_ms for m in members):
             raise Refused("subscribers")
-        if not force and any(key[0] in indexes for key, _ in self.waiting_for_letters()):
+        if not force and any(key[0] in indexes for key, _ in self.waiting_for_dead_letters()):
             raise Refused("dead letters")
         self.ends_before |= {index: self.partitions.pop(index).end for index in indexes}
         for plan in self.plans.values():
@@ -68,7 +68,7 @@ class AdministeredModel(ChoiceModel):
         """The group has no members, and no dead letter waits, unless by force."""
         if any(m.deadline_ms or m.unheard_until_ms >= now_ms for m in self.members.values()):
             raise Refused("members")
-        if not force and self.waiting_for_letters():
+        if not force and self.waiting_for_dead_letters():
             raise Refused("dead letters")
         self.met["group deleted"] += 1
 

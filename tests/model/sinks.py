@@ -250,7 +250,7 @@ class SinksModel(PlansModel):
                 self.met["dead letter filed"] += 1
         self.settle()
 
-    def waiting_for_letters(self) -> list[tuple[Key, int]]:
+    def waiting_for_dead_letters(self) -> list[tuple[Key, int]]:
         """Records that are ARCHIVING, and the delivery that they were given up at."""
         return [
             ((index, offset), record.count)

@@ -213,10 +213,10 @@ class EngineAndModel(RuleBasedStateMachine):
             self.steps.comparison.compare()
         self.steps.complete(name, self.epoch(name, 0), self.steps.newest(name))
 
-    @precondition(lambda self: self.steps.model.waiting_for_letters())
+    @precondition(lambda self: self.steps.model.waiting_for_dead_letters())
     @rule(most=st.integers(1, 40), older=older)
-    def letters_are_written(self, most: int, older: int) -> None:
-        waiting = self.steps.model.waiting_for_letters()[:most]
+    def dead_letters_are_written(self, most: int, older: int) -> None:
+        waiting = self.steps.model.waiting_for_dead_letters()[:most]
         self.steps.mark_dead_letters_written([(key, count - older) for key, count in waiting])
 
     # --- ShareConsumers

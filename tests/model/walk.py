@@ -313,7 +313,7 @@ class Walk:
 
     def dead_letters(self) -> None:
         """Some of those that are wanted; now and then one that nobody waits for."""
-        keys = [w for w in self.steps.model.waiting_for_letters() if self.chance.random() < 0.7]
+        keys = [w for w in self.steps.model.waiting_for_dead_letters() if self.chance.random() < 0.7]
         if self.chance.random() < 0.2:
             keys.append(((self._index(), self.chance.randint(0, 60)), self.chance.randint(1, 3)))
         if len(dict(keys)) == len(keys):

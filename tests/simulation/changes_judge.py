@@ -150,7 +150,7 @@ def _wrong_archive(ledger: Ledger, key: Record, before: Run, after: Run) -> str:
         return "is archived, and nobody had it"
     elif plan.query and (given_up := _given_up_by_sink(ledger, plan, key, before)):
         ledger.archived[key] = given_up
-        if at_once and not (given_up == REJECTED_BY_SINK and _sink_wrote_letter(ledger, plan, key)):
+        if at_once and not (given_up == REJECTED_BY_SINK and _sink_wrote_dead_letter(ledger, plan, key)):
             return "is archived, and its dead letter is not written"
     elif at_once and (plan.query or not ledger.evidence.asked_for(key, before.delivery_count, GAP)):
         return "is archived, and its dead letter is not written"
@@ -187,5 +187,5 @@ def _given_up_by_sink(ledger: Ledger, plan: KnownPlan, key: Record, before: Run)
     return "its tries are used up" if used_up else ""
 
 
-def _sink_wrote_letter(ledger: Ledger, plan: KnownPlan, key: Record) -> bool:
+def _sink_wrote_dead_letter(ledger: Ledger, plan: KnownPlan, key: Record) -> bool:
     return ledger.broker.letters[key] > 0 and any(verdict.dead_letter for verdict in ledger.said[plan.plan_id, key])

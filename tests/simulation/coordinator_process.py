@@ -47,7 +47,7 @@ class CoordinatorProcess(Process):
     """``skew_ms``: how far its clock is from the world's. ``death_rate``: how often it dies at a step."""
 
     death_rate = 0.0
-    letters_fail = 0.0
+    dead_letters_fail = 0.0
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class CoordinatorProcess(Process):
         listener: Listener,
         *,
         snapshot_after: int,
-        writes_letters: bool = False,
+        writes_dead_letters: bool = False,
         host: int | None = None,
     ) -> None:
         super().__init__(world, name)
@@ -71,7 +71,7 @@ class CoordinatorProcess(Process):
         self._unheard_ms = 0
         self._in_step = False
         self._wakes_ms: int | None = None
-        if writes_letters:
+        if writes_dead_letters:
             self.spawn(self._dispatch_dead_letters())
 
     def now_ms(self) -> int:
@@ -182,24 +182,24 @@ class CoordinatorProcess(Process):
             yield self.world.between(200, 3_000)
             if self.look_in(GROUP) is not None:
                 try:
-                    yield from self._write_letters()
+                    yield from self._write_dead_letters()
                 except ShareGroupError:
                     continue  # the next pass, or the next coordinator
 
-    def _write_letters(self) -> Task:
+    def _write_dead_letters(self) -> Task:
         """Write dead letters, then file them; the process may die or be stopped between the two."""
         backlog: Backlog | None = yield from self._own(group_backlog.look(group_backlog.BEGINNING, lambda index: True))
         if backlog is None or not backlog.due:
             return
         waiting = [(due, offset) for due in backlog.due for offset in due.offsets.as_range()]
-        yield from self._file(backlog, [each for each in waiting if not self.world.happens(self.letters_fail)])
+        yield from self._file(backlog, [each for each in waiting if not self.world.happens(self.dead_letters_fail)])
 
     def _file(self, backlog: Backlog, written: list[tuple[Due, int]]) -> Task:
-        self._produce_letters(written)
+        self._produce_dead_letters(written)
         yield self.world.between(0, 500)
         yield from self._own(group_backlog.file(backlog.incarnation, group_backlog.coalesced(written)))
 
-    def _produce_letters(self, letters: list[tuple[Due, int]]) -> None:
+    def _produce_dead_letters(self, letters: list[tuple[Due, int]]) -> None:
         self.broker.letters.update((log_of(*due.offsets.key), offset) for due, offset in letters)
 
     # --- the runtime

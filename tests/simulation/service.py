@@ -104,11 +104,11 @@ class ServiceRun:
             self.broker,
             self.witness,
             snapshot_after=self.scenario.snapshot_after,
-            writes_letters=self.dead_letters,
+            writes_dead_letters=self.dead_letters,
             host=host if self.scenario.faults.real_service else None,
         )
         if self.scenario.sinks is not None and not self.peace:
-            started.letters_fail = self.scenario.sinks.letters_fail
+            started.dead_letters_fail = self.scenario.sinks.dead_letters_fail
         self.world.note(name, "starts")
         started.death_rate = 0.0 if self.peace else self.scenario.coordinator_steps_die
         started.on_death = lambda: self._after_death(
@@ -406,7 +406,7 @@ class ServiceRun:
         for coordinator in self.coordinators:
             if coordinator is not last:
                 coordinator.die("peace")
-        last.death_rate = last.letters_fail = 0.0
+        last.death_rate = last.dead_letters_fail = 0.0
         if last.stopped:
             last.die("peace")
         for member in self.members:

@@ -36,7 +36,7 @@ class SinkScenario:
     replaces: tuple[bool, ...]
     writes_first: tuple[bool, ...]
     executor_dead_letters: float
-    letters_fail: float
+    dead_letters_fail: float
     backoff_ms: int
     dies: float
 
@@ -50,7 +50,7 @@ class SinkScenario:
             skips=tuple(chance.random() < 0.5 for _ in range(3)),
             writes_first=tuple(chance.random() < 0.3 for _ in range(3)),
             executor_dead_letters=chance.choice((0.0, 0.5, 0.9)),
-            letters_fail=chance.choice((0.0, 0.3)),
+            dead_letters_fail=chance.choice((0.0, 0.3)),
             backoff_ms=chance.choice((0, 0, 3_000)),
             dies=chance.choice((0.0, 0.1, 0.3)),
             replaces=tuple(chance.random() < 0.5 for _ in range(3)),

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sharegroup.quickstart_broker import PORT, first_program
-from tests.support.dead_letters import read_letters
+from tests.support.dead_letters import read_dead_letters
 from tests.support.group_state import forget_clients
 from tests.support.imports import python_path
 from tests.support.java_options import SHORT_LIVED, SPARK_OPTIONS
@@ -165,7 +165,7 @@ def test_outcomes_by_row_from_a_client(kafka, topic, server, way):
     said = client.communicate(timeout=240)[0]
     assert client.returncode == 0, said
     rejected = {str(number) for number in range(3, RECORDS, 10)}
-    found = read_letters(kafka.bootstrap, letters)
+    found = read_dead_letters(kafka.bootstrap, letters)
     assert {letter.value.decode() for letter in found} == rejected
     assert {letter.said["message"] for letter in found} == {"ends with 3"}
     if way == "foreachBatch":

@@ -216,7 +216,7 @@ def is_coordinator(process: psutil.Process) -> bool:
         return True
 
 
-def test_a_query_that_fails_is_named_with_the_place_of_its_log(temporary):
+def test_a_query_that_fails_is_named_with_the_path_of_its_log(temporary):
     java = temporary / "java"
     java.write_text(
         '#!/bin/sh\n[ "$1" = -version ] && echo \'version "17.0.1"\' && exit 0\n'

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from share_sink.archive.batches import archive_dataset
-from tests.support.dead_letters import DeadLetter, read_letters
+from tests.support.dead_letters import DeadLetter, read_dead_letters
 from tests.support.group_state import describe
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.share_job import ShareJob
@@ -62,7 +62,7 @@ class Story:
     letters: list[DeadLetter]
     bootstrap: str
 
-    def letter_of(self, partition: int, offset: int) -> DeadLetter:
+    def dead_letter_of(self, partition: int, offset: int) -> DeadLetter:
         """The one dead letter of a record."""
         (found,) = [letter for letter in self.letters if letter.origin == (self.orders, partition, offset)]
         return found
@@ -96,7 +96,7 @@ def story(kafka: KafkaBroker, shared_program: Any, tmp_path_factory: pytest.Temp
     finally:
         query.stop()
     assert not query.error()
-    letters = read_letters(kafka.bootstrap, dlq)
+    letters = read_dead_letters(kafka.bootstrap, dlq)
     return Story(orders=orders, dlq=dlq, job=job, archive=archive, letters=letters, bootstrap=kafka.bootstrap)
 
 
@@ -129,7 +129,7 @@ def test_released_records_come_back_after_their_delay_with_the_next_count(story,
 def test_dead_letters_equal_their_originals_byte_for_byte(story):
     for partition in (2, 3):
         for offset, (key, value, headers) in enumerate(BAD):
-            letter = story.letter_of(partition, offset)
+            letter = story.dead_letter_of(partition, offset)
             own = tuple(header for header in headers or () if not header[0].startswith("__dlq.errors."))
             assert (letter.key, letter.value, letter.own_headers) == (key, value, own)
 
@@ -146,12 +146,12 @@ def test_a_dead_letter_has_kafka_4_4_headers_and_its_disposition(story, partitio
             ("__dlq.errors.delivery.count", b"1"),
             ("__dlq.errors.message", message.encode()),
         ]
-        own = len(story.letter_of(partition, offset).own_headers)
-        found = list(story.letter_of(partition, offset).headers[own:])
+        own = len(story.dead_letter_of(partition, offset).own_headers)
+        found = list(story.dead_letter_of(partition, offset).headers[own:])
         assert found == [*kafkas, ("__dlq.errors.disposition", b"rejected")]
 
 
-def test_letters_lie_in_the_partition_that_kafka_would_choose(story):
+def test_dead_letters_lie_in_the_partition_that_kafka_would_choose(story):
     assert {(int(letter.said["partition"]), letter.partition) for letter in story.letters} == {(2, 2), (3, 0)}
 
 

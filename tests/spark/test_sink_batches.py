@@ -4,7 +4,7 @@ breaker: one small query each."""
 import pytest
 
 from share_sink.archive.batches import archive_dataset
-from tests.support.dead_letters import read_letters
+from tests.support.dead_letters import read_dead_letters
 from tests.support.group_state import describe
 from tests.support.share_job import Output, numbers
 
@@ -44,7 +44,7 @@ def test_in_foreach_batch_rows_are_acknowledged_and_then_written(kafka, orders, 
     accepted(queue).assert_exactly_once(set(numbers(100)) - rejected)
     late = accepted(queue).rows[accepted(queue).rows["deliveryCount"] > 1]
     assert set(late["deliveryCount"]) == {2} and {value[-1] for value in late["value"]} == {"5"}
-    assert sorted(letter.value.decode() for letter in read_letters(kafka.bootstrap, dlq)) == sorted(rejected)
+    assert sorted(letter.value.decode() for letter in read_dead_letters(kafka.bootstrap, dlq)) == sorted(rejected)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_dead_letter_has_the_rows_columns_else_the_records(kafka, topic, job, 
     drop = () if replaced else ("key", "value", "headers")
     sink = queue.sink_options(**{DLQ_NAME: dlq})
     wait_done(start(queue.query("a", columns=columns, drop=drop, sink="sharegroup", sink_options=sink)), queue)
-    found = [(each.key, each.value, each.own_headers) for each in read_letters(kafka.bootstrap, dlq)]
+    found = [(each.key, each.value, each.own_headers) for each in read_dead_letters(kafka.bootstrap, dlq)]
     headers = (("trace", b"1"), ("null", None))
     assert found == (
         [
@@ -114,7 +114,7 @@ def test_without_copying_dead_letters_are_headers_only_and_the_archive_whole(kaf
     without = {DLQ_NAME: dlq, "errors.deadletterqueue.copy.record.enable": False, "archive.path": archive}
     sink = queue.sink_options(**without)
     wait_done(start(queue.query("a", columns=columns, sink="sharegroup", sink_options=sink)), queue)
-    letters = sorted(read_letters(kafka.bootstrap, dlq), key=lambda letter: letter.origin)
+    letters = sorted(read_dead_letters(kafka.bootstrap, dlq), key=lambda letter: letter.origin)
     assert [(letter.key, letter.value, letter.own_headers) for letter in letters] == [(None, None, ())] * 2
     every = {"topic": orders, "partition": "0", "group": queue.group}
     limit = "Offset delivery count exceeded the threshold."
@@ -134,7 +134,7 @@ def test_the_coordinator_dead_letters_a_record_at_the_delivery_limit(kafka, orde
     flaky = {"acknowledgement": "if(text = '7', 'release', 'accept')", "reason": "'for nobody'"}
     sink = queue.sink_options(**{DLQ_NAME: dlq})
     wait_done(start(queue.query("a", columns=flaky, sink="sharegroup", sink_options=sink)), queue)
-    (letter,) = read_letters(kafka.bootstrap, dlq)
+    (letter,) = read_dead_letters(kafka.bootstrap, dlq)
     assert (letter.key, letter.value, letter.own_headers) == (None, b"7", ())
     assert letter.said == {
         "topic": orders,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.dead_letters import read_letters
+from tests.support.dead_letters import read_dead_letters
 from tests.support.group_state import describe
 from tests.support.share_job import numbers
 
@@ -43,7 +43,7 @@ def test_a_dead_letter_brokers_outage_delays_dead_letters_and_no_query(first, se
     sink = queue.sink_options(**{"errors.deadletterqueue.topic.name": dlq})
     query = start(queue.query("a", columns=COLUMNS, sink="acknowledge+replace", sink_options=sink))
     query.wait(lambda: describe(queue).lag() == 0 and not describe(queue).archiving(), "what came before is done")
-    assert len(read_letters(first.bootstrap, dlq)) == describe(queue).archived() == len(rejected(early))
+    assert len(read_dead_letters(first.bootstrap, dlq)) == describe(queue).archived() == len(rejected(early))
     lost_before = lost_replacements()
 
     second.kill()
@@ -59,7 +59,7 @@ def test_a_dead_letter_brokers_outage_delays_dead_letters_and_no_query(first, se
     query.wait(lambda: describe(queue).archiving() == 0, "the dead letters are written")
     assert describe(queue).archived() == len(rejected(early + late))
     assert not query.over()
-    by_offset = {letter.origin[2]: letter for letter in read_letters(first.bootstrap, dlq)}
+    by_offset = {letter.origin[2]: letter for letter in read_dead_letters(first.bootstrap, dlq)}
     assert sorted(by_offset) == [int(value) for value in rejected(early + late)]
     for offset, letter in by_offset.items():
         masked = offset % 20 == 3 and offset < BEFORE  # of the others the original is written: theirs is lost

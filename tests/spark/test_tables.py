@@ -16,7 +16,7 @@ import pytest
 
 from coordinator.client.admin import ShareAdmin
 from tests.support.coordinator_process import has_ended, kill_coordinators
-from tests.support.dead_letters import read_letters
+from tests.support.dead_letters import read_dead_letters
 from tests.support.imports import ROOT
 from tests.support.java_options import SHORT_LIVED, SPARK_OPTIONS
 from tests.support.share_job import numbers
@@ -181,7 +181,7 @@ def test_killed_runs_leave_each_accepted_record_in_the_table_once(kafka, runs):
             if not sum(each.lag or 0 for each in admin.list_offsets(options["kafka.group.id"]).partitions):
                 break
     assert Counter(job.table()) == Counter(set(numbers(RECORDS)) - REJECTED)
-    letters = read_letters(kafka.bootstrap, options["errors.deadletterqueue.topic.name"])
+    letters = read_dead_letters(kafka.bootstrap, options["errors.deadletterqueue.topic.name"])
     assert {letter.value.decode() for letter in letters} == REJECTED
 
 

@@ -10,7 +10,7 @@ import os
 import pytest
 
 from tests.support.coordinator_process import kill_coordinators
-from tests.support.dead_letters import read_letters
+from tests.support.dead_letters import read_dead_letters
 from tests.support.group_state import describe
 from tests.support.imports import ROOT
 from tests.support.share_job import logged_plan, numbers, plan_records
@@ -133,7 +133,7 @@ def test_a_sink_decides_each_record_also_after_a_kill(kafka, topic, job, spark, 
     held(first, queue.query("a", hold=("good-707",), **fields), "good-707")
     first.kill()
     begun(spark(version), queue.query("a", **fields), lambda query: query.wait(lambda: is_done(queue), "all is done"))
-    rejected = {letter.origin for letter in read_letters(kafka.bootstrap, dlq)}
+    rejected = {letter.origin for letter in read_dead_letters(kafka.bootstrap, dlq)}
     assert {offset for _, _, offset in rejected} == set(range(0, RECORDS, 10))
     seen = queue.seen()
     assert seen[seen["text"].str.endswith("7")].groupby("offset")["deliveryCount"].max().min() >= 3

@@ -37,7 +37,7 @@ class DeadLetter(NamedTuple):
         return said["topic"], int(said["partition"]), int(said["offset"])
 
 
-def read_letters(bootstrap: str, topic: str) -> list[DeadLetter]:
+def read_dead_letters(bootstrap: str, topic: str) -> list[DeadLetter]:
     """All that lie there now, by partition and offset."""
     return read_records(bootstrap, topic)
 

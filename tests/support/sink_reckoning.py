@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from share_sink.archive.batches import archive_dataset
-from tests.support.dead_letters import DeadLetter, read_letters
+from tests.support.dead_letters import DeadLetter, read_dead_letters
 from tests.support.share_job import Output
 from tests.support.sink_chaos import DLQ_PARTITIONS, SinkChaos, delay_ms, state_of
 
@@ -53,7 +53,7 @@ class _Found:
         self.accepted = rows[rows["acknowledgement"] == "accept"]
         self.seen = chaos.job.seen()
         self.letters: dict[Place, list[DeadLetter]] = defaultdict(list)
-        for letter in read_letters(chaos.broker.bootstrap, chaos.dlq):
+        for letter in read_dead_letters(chaos.broker.bootstrap, chaos.dlq):
             self.letters[letter.origin[1:]].append(letter)
 
 
@@ -61,7 +61,7 @@ def reckon(chaos: SinkChaos) -> Reckoning:
     """The reckoning of a run."""
     result, found = Reckoning(chaos.seed), _Found(chaos)
     _whole(result, chaos, found)
-    _letters(result, chaos, found)
+    _dead_letters(result, chaos, found)
     _releases(result, chaos, found)
     _archive(result, chaos, found)
     ends = chaos.happened.errors
@@ -121,7 +121,7 @@ def _twice(places: list[Place]) -> bool:
     return len(set(places)) < len(places)
 
 
-def _letters(result: Reckoning, chaos: SinkChaos, found: _Found) -> None:
+def _dead_letters(result: Reckoning, chaos: SinkChaos, found: _Found) -> None:
     """Each equals its original and says what it has to; which records have one depends on their kind."""
     counts = found.seen.groupby(["partition", "offset"])["deliveryCount"].agg(set).to_dict()
     for place, letters in found.letters.items():

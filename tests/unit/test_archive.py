@@ -308,7 +308,7 @@ def test_options_show_no_secret_of_the_archive():
     assert "archive_path='s3://b/p'" in repr(SinkOptions.parse(told))
 
 
-def test_a_place_shows_no_secret(tmp_path):
+def test_an_archive_shows_no_secret(tmp_path):
     assert "geheim" not in repr(ArchiveLocation("s3://AKIA:geheim@b/p", LocalFileSystem(), str(tmp_path)))
     assert archive_location(str(tmp_path)).root == str(tmp_path)
 

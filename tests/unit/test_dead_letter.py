@@ -42,7 +42,7 @@ def test_headers_are_kafkas_in_kafkas_order_and_the_disposition(disposition, nam
     ]
 
 
-def test_a_rows_reason_takes_the_messages_place():
+def test_a_rows_reason_replaces_the_message():
     headers = dict(dead_letter(ORIGIN, Disposition.REJECTED, message="ungültig: {").headers)
 
     assert headers["__dlq.errors.message"] == "ungültig: {".encode()
@@ -87,7 +87,7 @@ def test_without_copying_nothing_of_the_record_is_there():
     assert written.is_headers_only
 
 
-def test_headers_only_keeps_the_place_and_the_reason():
+def test_headers_only_keeps_the_origin_and_the_reason():
     whole = dead_letter(ORIGIN, Disposition.REJECTED, message="why", key=b"k", value=b"v", headers=[("h", b"x")])
 
     bare = whole.headers_only()

@@ -77,14 +77,14 @@ def dispatcher(work, having):
     opened.close()
 
 
-def test_a_group_without_letters_gets_no_desk_and_no_thread(dispatcher):
+def test_a_group_without_dead_letters_gets_no_worker_and_no_thread(dispatcher):
     dispatcher.tell({"x", "y"})
 
     assert dispatcher.may_rest()
     assert not dispatcher._threads
 
 
-def test_a_coordinator_stays_until_the_letters_are_written(dispatcher, work):
+def test_a_coordinator_stays_until_the_dead_letters_are_written(dispatcher, work):
     dispatcher.tell({"a"})
     work.wait_passes("a", 1)
     assert not dispatcher.may_rest()

@@ -36,7 +36,7 @@ def looked(group, begin=BEGINNING, wanted=lambda partition: True):
     return run_transaction(group, look(begin, wanted))
 
 
-def test_a_look_sees_what_waits_with_what_the_letters_are_to_say(group):
+def test_a_look_returns_waiting_records_and_the_contents_of_their_dead_letters(group):
     backlog = looked(group)
 
     assert seen(backlog) == [(0, 3, 5, 1), (0, 6, 6, 5), (0, 40, 60, 1), (1, 0, 9, 5)]

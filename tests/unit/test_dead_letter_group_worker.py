@@ -151,7 +151,7 @@ def test_a_pass_writes_and_files_everything(group, worker, queue):
     assert queue.values() == {(p, n): b"%d" % n for p in (0, 1) for n in range(10)}
 
 
-def test_small_looks_and_chunks_write_each_letter_once(group, worker, queue, monkeypatch):
+def test_small_looks_and_chunks_write_each_dead_letter_once(group, worker, queue, monkeypatch):
     monkeypatch.setattr(group_worker, "DEAD_LETTERS_IN_A_CHUNK", 3)
     monkeypatch.setattr(group_worker.group_backlog, "MOST_RECORDS", 7)
     reject(group)
@@ -177,7 +177,7 @@ def test_what_may_pass_stays_and_is_written_by_the_next_pass(group, worker, queu
     assert len(queue.letters) == 20
 
 
-def test_after_a_failure_only_a_few_letters_are_tried(group, worker, queue, monkeypatch):
+def test_after_a_failure_only_a_few_dead_letters_are_tried(group, worker, queue, monkeypatch):
     monkeypatch.setattr(group_worker, "DEAD_LETTERS_IN_A_PROBE", 2)
     reject(group)
     queue.fates = {
@@ -355,7 +355,7 @@ def test_a_group_that_another_process_has_is_left_to_it(group, worker, monkeypat
     assert worker.work() is PassResult.GROUP_GONE
 
 
-def test_a_group_that_is_not_there_any_more_has_no_letters(group, cluster):
+def test_a_group_that_is_not_there_any_more_has_no_dead_letters(group, cluster):
     elsewhere = GroupWorker(
         "never", group.event_loop, cluster, {}, RateLimitedLog(logging.getLogger("test")), lambda: False
     )

@@ -22,7 +22,7 @@ IN_REPLAY = [order for order in range(20, 30) if order not in (BROKEN_AND_REPLAY
 BILLED_OR_DEAD = "every order is billed once, or is a dead letter; none is both, none is lost"
 SHARED = "both queries had a share of the partition"
 TASKS = "more tasks than partitions read at a time"
-LETTERS = "each broken order is in the dead letter topic as it was, with its reason"
+DEAD_LETTERS = "each broken order is in the dead letter topic as it was, with its reason"
 AGAIN = "each order that was to be tried again came back, after its backoff"
 MIDDLE = "the kill hit the middle of a batch"
 REPLAYED = "the killed batch was replayed as it was"
@@ -152,15 +152,15 @@ def test_an_order_that_is_billed_and_a_dead_letter_is_found():
 
 def test_an_order_that_is_neither_billed_nor_a_dead_letter_is_lost():
     outcome = replace(good(), dead_letters=good().dead_letters[1:], archived=1)
-    assert failed(outcome) == {BILLED_OR_DEAD, LETTERS}
+    assert failed(outcome) == {BILLED_OR_DEAD, DEAD_LETTERS}
     assert f"lost: {BROKEN}" in finding(outcome, BILLED_OR_DEAD)
-    assert f"no dead letter: {BROKEN}" in finding(outcome, LETTERS)
+    assert f"no dead letter: {BROKEN}" in finding(outcome, DEAD_LETTERS)
 
 
 def test_a_dead_letter_of_a_good_order_is_found():
     outcome = replace(good(), dead_letters=(*good().dead_letters, letter(3)), archived=3)
-    assert failed(outcome) == {BILLED_OR_DEAD, LETTERS}
-    assert "not broken: 3" in finding(outcome, LETTERS)
+    assert failed(outcome) == {BILLED_OR_DEAD, DEAD_LETTERS}
+    assert "not broken: 3" in finding(outcome, DEAD_LETTERS)
 
 
 @pytest.mark.parametrize(
@@ -174,20 +174,20 @@ def test_a_dead_letter_of_a_good_order_is_found():
 def test_a_dead_letter_that_is_not_the_original_is_found(change: Callable[[Record], Record]):
     changed = letter(BROKEN)._replace(record=change(record(BROKEN)))
     outcome = replace(good(), dead_letters=(changed, *good().dead_letters[1:]))
-    assert failed(outcome) == {LETTERS}
-    assert f"not as it was: {BROKEN}" in finding(outcome, LETTERS)
+    assert failed(outcome) == {DEAD_LETTERS}
+    assert f"not as it was: {BROKEN}" in finding(outcome, DEAD_LETTERS)
 
 
-def test_a_second_letter_of_an_order_has_to_be_right_too():
+def test_a_second_dead_letter_of_an_order_has_to_be_right_too():
     changed = letter(BROKEN_AND_REPLAYED)._replace(topic="others")
-    assert failed(replace(good(), dead_letters=(*good().dead_letters, changed))) == {LETTERS}
+    assert failed(replace(good(), dead_letters=(*good().dead_letters, changed))) == {DEAD_LETTERS}
 
 
 def test_a_dead_letter_with_another_reason_is_found():
     changed = letter(BROKEN)._replace(reason="Offset rejected by client.")
     outcome = replace(good(), dead_letters=(changed, *good().dead_letters[1:]))
-    assert failed(outcome) == {LETTERS}
-    assert f"without its reason: {BROKEN}" in finding(outcome, LETTERS)
+    assert failed(outcome) == {DEAD_LETTERS}
+    assert f"without its reason: {BROKEN}" in finding(outcome, DEAD_LETTERS)
 
 
 def test_an_order_that_did_not_come_back_is_found():

@@ -49,7 +49,7 @@ def dead(**more) -> DeadLetter:
 # --- dead letters
 
 
-def test_a_letter_is_read_as_it_was_written():
+def test_a_dead_letter_is_read_as_it_was_written():
     found = dead()
     assert (found.origin_topic, found.origin_partition, found.origin_offset) == ("orders", 3, 77)
     assert (found.group_id, found.delivery_count, found.disposition) == ("billing", 2, "rejected")
@@ -60,7 +60,7 @@ def test_a_letter_is_read_as_it_was_written():
 
 @pytest.mark.parametrize("name", ["topic", "partition", "offset", "group"])
 @pytest.mark.parametrize("value", [None, b"", b"-1", b"\xff"])
-def test_a_record_with_an_origin_that_says_nothing_is_no_letter(name, value):
+def test_a_record_with_an_empty_origin_is_no_dead_letter(name, value):
     full = f"__dlq.errors.{name}"
     headers = [(each, value if each == full else content) for each, content in dead().headers]
     found = DeadLetter.of(Record(headers=headers))
@@ -134,7 +134,7 @@ def test_a_programs_condition_that_is_none_is_named(where):
         conditions(where)
 
 
-def test_a_name_that_no_letter_has_is_known():
+def test_a_name_that_no_dead_letter_has_is_known():
     named = conditions({"mesage": "no such customer", "tenant": "c"})
     assert not all_hold(named, dead())
     assert [each.name for each in named if not each.is_known] == ["mesage"]
@@ -167,7 +167,7 @@ def test_a_name_that_no_letter_has_is_known():
         ("value~=.", True),
     ],
 )
-def test_a_condition_holds_for_a_letter(text, holds):
+def test_a_condition_holds_for_a_dead_letter(text, holds):
     assert condition(text)(dead()) is holds
 
 

@@ -113,7 +113,7 @@ def test_of_a_snapshot_whose_first_parts_are_gone_nothing_is_taken() -> None:
     unreadable(group, "is gone, and no snapshot takes its place")
 
 
-def test_a_snapshot_after_another_takes_its_place_and_sequence_numbers_go_on() -> None:
+def test_a_snapshot_replaces_the_one_before_and_sequence_numbers_go_on() -> None:
     group = mixed()
     group.snapshot()
     before = group.live.next_sequence

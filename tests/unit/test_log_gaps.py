@@ -160,7 +160,7 @@ def test_a_quarantined_gap_is_archived_and_never_tried_alone(running, cluster):
     assert archived >= 1
 
 
-def fail_until_set_aside(running, topic, member):
+def fail_until_quarantined(running, topic, member):
     for attempt in range(3):
         running.join(
             member,
@@ -178,11 +178,11 @@ def fail_until_set_aside(running, topic, member):
 def test_a_quarantined_record_of_a_deleted_topic_starves_no_trial(running, cluster, goes):
     cluster.move("orders", 1)
     cluster.add("other", end=1)
-    fail_until_set_aside(running, "other", "m2")
+    fail_until_quarantined(running, "other", "m2")
     cluster.delete("other")
     if goes == "made anew":
         cluster.add("other")
-    number = fail_until_set_aside(running, "orders", "m1")
+    number = fail_until_quarantined(running, "orders", "m1")
     plan = None
     for end in range(2, 6):
         cluster.move("orders", end)
@@ -210,7 +210,7 @@ def test_a_gap_that_another_topic_of_the_name_has_archives_nothing(running, clus
     assert state(running)[0] == [(0, 9)]
 
 
-def test_the_log_is_not_read_while_nothing_is_set_aside(running, cluster):
+def test_the_log_is_not_read_while_nothing_is_quarantined(running, cluster):
     running.join(starting_offsets="earliest")
     number = running.next(max_records=10).plan_id
     running.start(number)

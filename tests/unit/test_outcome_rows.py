@@ -80,7 +80,7 @@ def test_rows_that_disagree_about_a_record_release_it() -> None:
     assert rows_of(found) == [Row("t", 0, 0, 3), Row("t", 0, 4, 5, outcome=2), Row("t", 0, 6, 9)]
 
 
-def test_rows_that_agree_keep_the_longest_delay_and_need_one_letter() -> None:
+def test_rows_that_agree_keep_the_longest_delay_and_need_one_dead_letter() -> None:
     released = (Row("t", 0, 1, 1, outcome=2, delay_ms=100), Row("t", 0, 1, 1, outcome=2))
     assert rows_of(coalesce(table(*released))) == [released[0]]
     rejected = (Row("t", 0, 1, 1, outcome=3, reason="broken"), Row("t", 0, 1, 1, outcome=3, dead_letter=True))

@@ -33,7 +33,7 @@ def test_it_is_made_for_the_user_alone(tmp_path):
     assert own_dir(made, named=False) == made
 
 
-def test_a_link_in_its_place_is_refused_whoever_owns_the_target(tmp_path):
+def test_a_link_instead_of_the_folder_is_refused_whoever_owns_the_target(tmp_path):
     (tmp_path / "mine").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "mine")
     with pytest.raises(UnsafeDirectory, match=f"it is a symbolic link of user {os.getuid()}"):

@@ -5,7 +5,7 @@ import shutil
 from coordinator.service.on_demand import installation_id
 
 
-def test_a_place_is_that_of_one_runtime_directorys_coordinators_alone(tmp_path):
+def test_an_installation_is_one_runtime_directorys_coordinators_alone(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
     two.mkdir()

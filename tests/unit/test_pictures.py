@@ -80,7 +80,7 @@ def test_a_state_diagram_shows_every_move_of_its_table(name):
         assert state.name in shown
 
 
-def test_a_move_without_a_place_in_the_diagram_fails(monkeypatch):
+def test_a_move_that_the_diagram_does_not_show_fails(monkeypatch):
     monkeypatch.setitem(record_state.TRANSITIONS, (RecordState.ARCHIVED, Event.ACQUIRE), RecordState.ACQUIRED)
     with pytest.raises(KeyError):
         TOOL.RECORD.draw()

@@ -96,7 +96,7 @@ def test_a_wrong_number_of_pending_signals_is_refused_by_name(batches: str) -> N
     assert refused.value.args[0].code() == KafkaError._INVALID_ARG
 
 
-def test_an_outcome_takes_the_place_of_a_pending_signal() -> None:
+def test_an_outcome_replaces_a_pending_signal() -> None:
     consumer, stubs, messages = polled(2)
     consumer.mark_in_progress(messages[0])
     consumer.acknowledge(messages[0], AcknowledgeType.RELEASE)

@@ -33,7 +33,7 @@ from tests.support.sink_rows import ARROW, COLUMNS, REQUIRED, TYPES, batch, row,
 
 OPTIONS = SinkOptions(bootstrap_servers="a:1", group_id="billing", kafka_config={"bootstrap.servers": "a:1"})
 PLAIN = SinkOpened(incarnation="i1", topic_ids={"orders": "T"})
-WITH_LETTERS = SinkOpened(
+WITH_DEAD_LETTERS = SinkOpened(
     incarnation="i1", topic_ids={"orders": "T"}, dead_letter_topic="dlq", dead_letter_partitions=2
 )
 BARE = Columns({name: COLUMNS.column_indexes[name] for name in (*REQUIRED, "reason")})
@@ -141,10 +141,10 @@ def test_without_a_dead_letter_queue_reasons_are_nobodys(dead_letters: DeadLette
     assert not dead_letters.written
 
 
-def test_letters_of_rejected_rows_are_written_before_the_driver_hears_of_them(dead_letters: DeadLetters) -> None:
+def test_dead_letters_of_rejected_rows_are_written_before_the_driver_stages_them(dead_letters: DeadLetters) -> None:
     header = {"key": "trace", "value": b"1"}
     said = row(1, "reject", reason="broken", key=b"k", value="v", headers=[header])
-    found = task(opened(WITH_LETTERS), row(0), said, row(2))
+    found = task(opened(WITH_DEAD_LETTERS), row(0), said, row(2))
     assert runs_of(found) == [(0, 0, 1, False, None), (1, 1, 3, True, None), (2, 2, 1, False, None)]
     (letter,) = dead_letters.written
     assert (letter.origin.topic, letter.origin.offset, letter.origin.group_id) == ("orders", 1, "billing")
@@ -154,7 +154,7 @@ def test_letters_of_rejected_rows_are_written_before_the_driver_hears_of_them(de
 
 
 def test_what_rows_do_not_have_is_the_originals(dead_letters: DeadLetters) -> None:
-    task(opened(WITH_LETTERS, columns=BARE), row(404, "reject"), row(7, "reject"), row(8))
+    task(opened(WITH_DEAD_LETTERS, columns=BARE), row(404, "reject"), row(7, "reject"), row(8))
     gone, copied = dead_letters.written
     assert dead_letters.asked == [[7, 404]]
     assert (copied.key, copied.value, copied.headers[0]) == (b"key", b"value 7", ("trace", None))
@@ -178,18 +178,18 @@ def test_without_copies_no_original_is_read(dead_letters: DeadLetters) -> None:
 
 def test_an_unwritable_dead_letter_is_left_to_the_coordinator_with_its_reason(dead_letters: DeadLetters) -> None:
     dead_letters.fate = WriteResult(WriteStatus.PERMANENT_FAILURE, "TOPIC_AUTHORIZATION_FAILED")
-    found = task(opened(WITH_LETTERS), row(0, "reject", reason="x" * 600), row(1, "reject"))
+    found = task(opened(WITH_DEAD_LETTERS), row(0, "reject", reason="x" * 600), row(1, "reject"))
     assert runs_of(found) == [(0, 0, 3, False, "x" * 500), (1, 1, 3, False, None)]
 
 
-def test_a_row_that_replaces_nothing_loses_nothing_with_its_letter(dead_letters: DeadLetters) -> None:
+def test_a_row_that_replaces_nothing_loses_nothing_with_its_dead_letter(dead_letters: DeadLetters) -> None:
     dead_letters.fate = WriteResult(WriteStatus.RETRIABLE_FAILURE, "_TIMED_OUT")
     same = {"key": b"key", "headers": [{"key": "trace", "value": None}]}
     said = [row(7, "reject", value="value 7", **same), row(8, "reject", value="mine", **same), row(9)]
-    assert task(opened(WITH_LETTERS), *said).lost_replacements == 1
-    assert task(opened(WITH_LETTERS, columns=BARE), *said).lost_replacements == 0
+    assert task(opened(WITH_DEAD_LETTERS), *said).lost_replacements == 1
+    assert task(opened(WITH_DEAD_LETTERS, columns=BARE), *said).lost_replacements == 0
     dead_letters.broken = BrokerNotReachable(addresses="a:1", timeout_ms=1, reason="x")
-    assert task(opened(WITH_LETTERS), *said).lost_replacements == 2
+    assert task(opened(WITH_DEAD_LETTERS), *said).lost_replacements == 2
 
 
 def test_while_the_queue_is_down_a_task_waits_for_it_once(
@@ -197,14 +197,14 @@ def test_while_the_queue_is_down_a_task_waits_for_it_once(
 ) -> None:
     monkeypatch.setattr(rejected_rows, "SLICE_ROWS", 2)
     dead_letters.fate = WriteResult(WriteStatus.RETRIABLE_FAILURE, "_TIMED_OUT")
-    found = task(opened(WITH_LETTERS), *(row(offset, "reject") for offset in range(6)))
+    found = task(opened(WITH_DEAD_LETTERS), *(row(offset, "reject") for offset in range(6)))
     assert dead_letters.refused == [[0, 1]]
     assert runs_of(found) == [(0, 5, 3, False, None)]
 
 
-def test_originals_out_of_reach_leave_the_letters_to_the_coordinator(dead_letters: DeadLetters) -> None:
+def test_originals_out_of_reach_leave_the_dead_letters_to_the_coordinator(dead_letters: DeadLetters) -> None:
     dead_letters.broken = BrokerNotReachable(addresses="a:1", timeout_ms=1, reason="x")
-    found = task(opened(WITH_LETTERS, columns=BARE), row(0, "reject", reason="broken"))
+    found = task(opened(WITH_DEAD_LETTERS, columns=BARE), row(0, "reject", reason="broken"))
     assert runs_of(found) == [(0, 0, 3, False, "broken")]
     assert found.lost_replacements == 0
 
@@ -213,7 +213,7 @@ def test_an_archive_without_its_originals_fails_the_task(dead_letters: DeadLette
     """Nobody can write the rows of this task later."""
     dead_letters.broken = BrokerNotReachable(addresses="a:1", timeout_ms=1, reason="x")
     with pytest.raises(BrokerNotReachable):
-        task(opened(WITH_LETTERS, columns=BARE, archive=str(tmp_path)), row(0, "reject"))
+        task(opened(WITH_DEAD_LETTERS, columns=BARE, archive=str(tmp_path)), row(0, "reject"))
 
 
 def test_a_row_that_says_nothing_known_leaves_no_file_of_its_task(tmp_path: Path) -> None:
@@ -335,7 +335,7 @@ def test_rows_are_staged_under_the_topic_id_of_their_batchs_plan(coordinator: Co
 def test_a_row_of_no_delivery_is_refused_before_its_dead_letter(
     dead_letters: DeadLetters, wrong: dict[str, Any], named: str
 ) -> None:
-    known = msgspec.structs.replace(WITH_LETTERS, ends={"orders": {"0": 100}})
+    known = msgspec.structs.replace(WITH_DEAD_LETTERS, ends={"orders": {"0": 100}})
     rows = [row(1, "reject"), {**row(7, "reject"), **wrong}]
     with pytest.raises(NeverDelivered, match=f"The row of {named}"):
         task(opened(known), *rows)

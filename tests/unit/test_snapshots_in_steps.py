@@ -100,7 +100,7 @@ def test_a_crash_between_two_steps_loses_nothing(large, steps):
     large.check_log()
 
 
-def test_the_snapshot_takes_the_place_of_the_log(large):
+def test_the_snapshot_replaces_the_log(large):
     large.begin_snapshot()
     large.acknowledge(1)
     before = {record.sequence for record in large.store.load("billing")}

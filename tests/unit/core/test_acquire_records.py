@@ -80,7 +80,7 @@ def test_a_throttled_run_is_not_acquired_ahead_of_a_program() -> None:
     assert fetched(group, 100) == [(4, 4, 10)]
 
 
-def test_records_that_came_back_seldom_are_acquired_ahead() -> None:
+def test_records_with_few_tries_are_acquired_ahead() -> None:
     assert fetched_ahead(came_back(4, 10)) == [(0, 9, 5), (10, 99, 1)]
 
 

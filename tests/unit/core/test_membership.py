@@ -233,7 +233,7 @@ def acknowledge(group: ShareConsumers) -> None:
     group.acknowledge(ACCEPT, 0)
 
 
-def test_an_empty_group_keeps_its_place() -> None:
+def test_an_empty_group_keeps_its_start_offsets() -> None:
     """KIP-932, Share group membership: the state of the partitions does not hang on members; who joins later goes on
     where the others stopped."""
     group = ShareConsumers(end=10)
