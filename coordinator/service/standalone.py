@@ -13,7 +13,7 @@ from coordinator.service.process.end_signals import set_by_signal
 from coordinator.service.process.log_format import log_lines
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.process.stderr_capture import StderrCapture
-from coordinator.service.server.unauthenticated_connections import UnauthenticatedConnections, raise_descriptor_limit
+from coordinator.service.server.connection_limits import UnauthenticatedConnections, raise_descriptor_limit
 from coordinator.service.standalone_config import Standalone
 
 _log = logging.getLogger(__name__)

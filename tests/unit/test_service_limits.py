@@ -22,8 +22,8 @@ from coordinator.protocol.wire import Endpoint, FindCoordinator
 from coordinator.service.process.log_format import JsonLines, TextLines
 from coordinator.service.process.rate_limited_log import INTERVAL_S, RateLimitedLog
 from coordinator.service.runtime.group_limits import GroupLimits
+from coordinator.service.server.connection_limits import UnauthenticatedConnections, _of_grpc
 from coordinator.service.server.flight_server import FlightServer
-from coordinator.service.server.unauthenticated_connections import UnauthenticatedConnections, _of_grpc
 from tests.support.imports import ROOT
 
 PATIENCE_S = 10.0
