@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordinator.core import isolation, redelivery, replay_plans, share_group
+from coordinator.core import failed_deliveries, isolation, replay_plans, share_group
 from coordinator.core.commands import acquire_plan, acquire_records, complete_plan, membership, reclaim_plan
 from coordinator.core.isolation import IsolationEvent, Stage
 from coordinator.core.record_state import RecordState
@@ -147,7 +147,7 @@ def throttle_by_count(patch: Patch) -> None:
     },
 )
 def consumers_never_reach_the_limit(patch: Patch) -> None:
-    right = redelivery.consumer_lost_lock
+    right = failed_deliveries.consumer_lost_lock
     patch.setattr(membership, "consumer_lost_lock", lambda run, config: right(run._replace(failures=0), config))
 
 
@@ -158,7 +158,7 @@ def consumers_never_reach_the_limit(patch: Patch) -> None:
 )
 def count_failures_against_a_querys_releases(patch: Patch) -> None:
     def released_as_a_consumers(run: Run, config: Any, not_before_ms: Any, disposition: Any) -> Run:
-        return redelivery.released(run, config, not_before_ms)
+        return failed_deliveries.released(run, config, not_before_ms)
 
     patch.setattr(complete_plan, "query_released", released_as_a_consumers)
 
@@ -247,7 +247,7 @@ def never_judge_a_trial(patch: Patch) -> None:
     },
 )
 def never_judge_a_lost_trial(patch: Patch) -> None:
-    right = redelivery.query_lost_lock
+    right = failed_deliveries.query_lost_lock
 
     def lost(run: Run, *rest: Any) -> Run:
         return right(run._replace(trials_lost=0), *rest)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from coordinator.core import decide, group_snapshot, plan_state, redelivery, share_group
+from coordinator.core import decide, failed_deliveries, group_snapshot, plan_state, share_group
 from coordinator.core.commands import (
     StartOrReclaimPlan,
     acknowledge,
@@ -341,7 +341,7 @@ def lose_without_a_report(patch: Patch) -> None:
 )
 def report_only_what_a_member_held(patch: Patch) -> None:
     """The plan's session ended before its log start moved."""
-    right = redelivery.data_lost
+    right = failed_deliveries.data_lost
 
     def data_lost(group: ShareGroup, segments: Any, *rest: Any) -> Any:
         return right(group, [(key, s) for key, s in segments if s.run.state == RecordState.ACQUIRED], *rest)

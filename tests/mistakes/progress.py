@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coordinator.config.resolved import GroupConfig
-from coordinator.core import changes, redelivery, share_group
+from coordinator.core import changes, failed_deliveries, share_group
 from coordinator.core.commands import acknowledge, held_records, mark_in_progress, membership
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import HELD, Event, RecordState
@@ -112,7 +112,7 @@ def leave_the_work_with_a_member_that_is_gone(patch: Patch) -> None:
 )
 def take_fresh_work_from_a_member_at_once(patch: Patch) -> None:
     def orphaned(group: ShareGroup, plan: AcquiredPlan, run: Run, now_ms: int) -> Run:
-        return redelivery.consumer_lost_lock(run, group.config)
+        return failed_deliveries.consumer_lost_lock(run, group.config)
 
     patch.setattr(membership, "_orphaned", orphaned)
 
@@ -150,7 +150,7 @@ def keep_the_signals_of_a_lost_lock(patch: Patch) -> None:
     def moved(run: Run, event: Event, **fields: Any) -> Run:
         return right(run, event, **fields, **({"progress": run.progress} if event is Event.LOSE_LOCK else {}))
 
-    patch.setattr(redelivery, "moved", moved)
+    patch.setattr(failed_deliveries, "moved", moved)
 
 
 @mistake(

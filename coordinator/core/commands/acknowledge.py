@@ -14,9 +14,9 @@ from coordinator.config.resolved import GroupConfig
 from coordinator.core.changes import Changes, MemoizedTransition, archived, moved
 from coordinator.core.commands import Decision
 from coordinator.core.commands.held_records import NamedOffsets, Window, by_partition, check_held, holds
+from coordinator.core.failed_deliveries import given_back, released
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import LocksRenewed, Record
-from coordinator.core.redelivery import given_back, released
 from coordinator.core.release_backoff import not_before_ms
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup

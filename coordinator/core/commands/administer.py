@@ -12,9 +12,9 @@ from collections.abc import Iterator, Set
 from coordinator.core.changes import Changes, archived, moved, split_at
 from coordinator.core.commands import Decision
 from coordinator.core.commands.membership import end_session
+from coordinator.core.failed_deliveries import data_lost
 from coordinator.core.record_state import HELD, TERMINAL, Event, RecordState
 from coordinator.core.records import GroupDeleted, OffsetsAltered, Record, RunsChanged, StartsAlteredBy
-from coordinator.core.redelivery import data_lost
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition

@@ -8,6 +8,7 @@ from coordinator.core.changes import Changes, MemoizedTransition, moved, split_a
 from coordinator.core.commands import AlterConfigs, CreateGroup, Decision, Expire, ExtendDeadlines
 from coordinator.core.commands.forget import SEEN_PARTS, forget
 from coordinator.core.consumer_locks import progress_deadline_ms
+from coordinator.core.failed_deliveries import clears_evidence, consumer_lost_lock, data_lost, query_lost_lock, released
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.record_codec import MOST_BYTES, encode_record
 from coordinator.core.record_state import HELD, Event, RecordState
@@ -25,7 +26,6 @@ from coordinator.core.records import (
     SessionEnded,
     SessionRenewed,
 )
-from coordinator.core.redelivery import clears_evidence, consumer_lost_lock, data_lost, query_lost_lock, released
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition

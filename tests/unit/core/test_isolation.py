@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from coordinator.config.resolved import GroupConfig
 from coordinator.core import isolation
 from coordinator.core.commands import Expire
+from coordinator.core.failed_deliveries import query_lost_lock, query_released, replayed
 from coordinator.core.isolation import (
     Stage,
     failure_event,
@@ -21,7 +22,6 @@ from coordinator.core.isolation import (
 )
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import RecordState
-from coordinator.core.redelivery import query_lost_lock, query_released, replayed
 from coordinator.core.runs import Run
 from coordinator.protocol.values import Disposition
 from tests.support.group_driver import SESSION_MS, GroupDriver, acknowledged, fetched, ranges, started_plan
