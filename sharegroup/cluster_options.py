@@ -64,7 +64,7 @@ def settings(bootstrap_server: str, config_path: str | None, properties: Mapping
     Raises:
         InvalidPropertiesFile: the file can't be read.
     """
-    from coordinator.service.process.properties_file import read_properties
+    from coordinator.config.properties_file import read_properties
 
     read = read_properties(config_path) if config_path else {}
     return {**read, **properties, "bootstrap.servers": bootstrap_server}

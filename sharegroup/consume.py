@@ -79,7 +79,7 @@ def consume(
     """
     if reject and release:
         raise click.UsageError("Name either --reject or --release.", context)
-    from coordinator.service.process.properties_file import read_properties
+    from coordinator.config.properties_file import read_properties
     from sharegroup.record_format import RecordFormat  # importing takes a second, which --help does not need
 
     named = {"key.deserializer": key_deserializer, "value.deserializer": value_deserializer}

@@ -14,10 +14,10 @@ from typing import Any
 from coordinator.client.cluster_metadata import cluster_metadata
 from coordinator.client.group_options import GroupOptions
 from coordinator.client.on_demand import runtime_dir, store_of
+from coordinator.config.properties_file import read_properties
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.protocol.errors import InvalidPropertiesFile, ShareGroupError
 from coordinator.protocol.topic_names import matches
-from coordinator.service.process.properties_file import read_properties
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from share_sink.archive.batches import check_archive
 from share_sink.errors import RowsOfAnotherGroup
