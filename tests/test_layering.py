@@ -157,6 +157,17 @@ def broken_rules(root: Path) -> list[str]:
     return broken
 
 
+def folders_without_a_row(table: str) -> list[str]:
+    """The folders of RULES that CONTRIBUTING's table does not describe."""
+    return [rule.folder for rule in RULES if f"\n| `{rule.folder}/` | " not in table]
+
+
+def test_every_folder_with_a_rule_has_a_row_in_contributing():
+    table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert folders_without_a_row(table) == []
+    assert folders_without_a_row(table.replace("| `coordinator/core/` |", "|")) == ["coordinator/core"]
+
+
 def test_every_folder_imports_only_what_its_rule_allows():
     broken = broken_rules(ROOT)
     assert not broken, "\n" + "\n".join(broken)
