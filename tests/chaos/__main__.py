@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.chaos.world import World
+from tests.chaos.chaos_world import World
 from tests.support.kafka_broker import KafkaBroker
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.chaos.world import World
+from tests.chaos.chaos_world import World
 from tests.support.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.broker

@@ -19,8 +19,8 @@ from coordinator.protocol.values import Disposition
 from coordinator.service.dead_letters import group_backlog
 from tests.mistakes import rules
 from tests.mistakes.mistake import WITH_SINKS, Patch, Seeds, mistake
-from tests.simulation.coordinator_process import CoordinatorProcess
-from tests.simulation.world import Task
+from tests.simulation.simulated_coordinator import CoordinatorProcess
+from tests.simulation.simulated_world import Task
 
 
 @mistake(

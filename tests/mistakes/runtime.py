@@ -15,9 +15,9 @@ from tests.mistakes.mistake import Patch, Seeds, SmallWorld, mistake
 from tests.protocol.coordinators import OneLog
 from tests.protocol.setting import Budget
 from tests.protocol.worlds import ONE_RECORD
-from tests.simulation.faulty_store import OwnedStore, StateLog
 from tests.simulation.fiber import at_work_on
 from tests.simulation.service_process import _Engine
+from tests.simulation.simulated_store import OwnedStore, StateLog
 
 
 @mistake(

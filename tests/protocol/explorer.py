@@ -11,9 +11,9 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
+from tests.protocol.explored_world import Label, Steps, World
 from tests.protocol.guarantee import Guarantee
 from tests.protocol.setting import Budget, Setting
-from tests.protocol.world import Label, Steps, World
 
 Node = tuple[World, Budget]
 

@@ -14,10 +14,10 @@ outputs, but never in none. Where it always says the same, that is what becomes 
 
 from __future__ import annotations
 
+from tests.protocol.explored_world import Label, Steps, World
 from tests.protocol.members import Consumer
 from tests.protocol.requests import TOPIC_IDS, number_of_log
 from tests.protocol.setting import Setting
-from tests.protocol.world import Label, Steps, World
 
 LONGEST_END = 300
 MOST_FAILURES = 6

@@ -15,9 +15,9 @@ from tests.mistakes.catalogue import MISTAKES
 from tests.mistakes.long_searches import name_of, search
 from tests.mistakes.mistake import Make
 from tests.protocol import guarantee
+from tests.protocol.explored_world import World
 from tests.protocol.explorer import Walk
 from tests.protocol.setting import Budget, Setting
-from tests.protocol.world import World
 from tests.protocol.worlds import (
     CONSUMER,
     IMPLICIT,

@@ -18,7 +18,7 @@ from coordinator.protocol.admin_messages import OffsetsAltered as Altered
 from coordinator.protocol.errors import CoordinatorNotAvailable, ShareGroupError
 from tests.simulation.broker import TOPIC, Record, log_of
 from tests.simulation.session import GROUP, RETRY_TIMEOUT_MS, Answer, Session
-from tests.simulation.world import Gone, Process, Task
+from tests.simulation.simulated_world import Gone, Process, Task
 
 if TYPE_CHECKING:
     from tests.simulation.ledger import Ledger

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from tests.simulation.world import Task
+from tests.simulation.simulated_world import Task
 
 _here = threading.local()
 

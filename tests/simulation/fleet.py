@@ -17,7 +17,7 @@ from coordinator.service.runtime.runtime import MAX_ROUND
 from coordinator.service.stores.kafka.kafka_store import MEMORY_ANSWER_S, PARALLEL_APPENDS
 from coordinator.state_log.placement import state_partition_of
 from tests.simulation.fleet_costs import ENDS, HEARTBEAT, NEXT, START, UnitCosts
-from tests.simulation.world import World
+from tests.simulation.simulated_world import World
 
 STATE_PARTITIONS = 50
 HEARTBEAT_MS = 5_000.0

@@ -39,7 +39,7 @@ from tests.simulation.broker import Broker, Record, log_of
 from tests.simulation.changes_judge import ACCEPT, RELEASE, wrong_change
 from tests.simulation.evidence import Evidence, KnownPlan
 from tests.simulation.signals_judge import SKEW_MS
-from tests.simulation.world import World
+from tests.simulation.simulated_world import World
 from tests.support.group_driver import durable_state
 
 A, Q, ACK = RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ACKNOWLEDGED

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tests.simulation.world import Pending, World
+from tests.simulation.simulated_world import Pending, World
 
 NO_ANSWER = object()
 """What a caller is told that waits no longer: the request may have been carried out."""

@@ -15,9 +15,7 @@ from coordinator.core.commands.forget import SWEEP_MS
 from tests.simulation.administration import begin_administration
 from tests.simulation.broker import TOPIC, Broker, Record
 from tests.simulation.changes_judge import REJECT
-from tests.simulation.coordinator_process import CoordinatorProcess
 from tests.simulation.faults import LOGS_AT_MOST, RETENTION_MS, SHORTEST_SESSION_MS, configs_of_now
-from tests.simulation.faulty_store import StateLog
 from tests.simulation.ledger import Ledger
 from tests.simulation.memory import check_group, check_rebuilt
 from tests.simulation.network import Network
@@ -30,9 +28,11 @@ from tests.simulation.service_sink import Judge, row, staging
 from tests.simulation.session import ANSWER_TIMEOUT_MS, GROUP
 from tests.simulation.share_consumer import ConsumerProcess
 from tests.simulation.signals import SignallingProcess
+from tests.simulation.simulated_coordinator import CoordinatorProcess
+from tests.simulation.simulated_store import StateLog
+from tests.simulation.simulated_world import Process, World
 from tests.simulation.stopped_brokers import StoppedBrokers
 from tests.simulation.witness import Witness
-from tests.simulation.world import Process, World
 
 HEALTH_TIMEOUT_MS = int(HEALTH_TIMEOUT_S * 1000)
 PEACE_MS = 3_600_000

@@ -10,7 +10,7 @@ from tests.simulation.faults import few_members_kept
 from tests.simulation.service import ServiceRun
 from tests.simulation.service_process import simulated_time
 from tests.simulation.service_scenario import ServiceScenario
-from tests.simulation.world import BrokenPromise
+from tests.simulation.simulated_world import BrokenPromise
 
 
 @contextlib.contextmanager

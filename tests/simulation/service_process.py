@@ -1,6 +1,6 @@
 """The coordinator's process with the real service in it: its handlers, its knowledge of the brokers, its gaps.
 
-What :mod:`tests.simulation.coordinator_process` retells, so that many seeds are quick, runs here as it is; every wait
+What :mod:`tests.simulation.simulated_coordinator` retells, so that many seeds are quick, runs here as it is; every wait
 for the event_loop or a broker is a point at which time passes, others come first, or the process dies or is stopped.
 """
 
@@ -29,10 +29,10 @@ from coordinator.service.brokers.cluster import EARLIEST, Seen, TopicAndPartitio
 from coordinator.service.coordinator_service import CoordinatorService
 from coordinator.service.runtime.transaction import Transaction
 from tests.simulation.broker import Broker, log_of
-from tests.simulation.coordinator_process import CoordinatorProcess
-from tests.simulation.faulty_store import BROKER_TIMEOUT_MS, HostsStore
 from tests.simulation.fiber import Fiber, at_work_on, wait_for
-from tests.simulation.world import Task, World
+from tests.simulation.simulated_coordinator import CoordinatorProcess
+from tests.simulation.simulated_store import BROKER_TIMEOUT_MS, HostsStore
+from tests.simulation.simulated_world import Task, World
 
 DEAD_LETTERS = "dlq"
 OLD_TIMES = (broker_watch, coordinator_service, log_gaps, lost_logs, undecided_gaps, tenacity.nap)

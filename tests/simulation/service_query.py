@@ -37,8 +37,8 @@ from tests.simulation.faults import MODE, NO_FAULTS, Faults
 from tests.simulation.network import Network
 from tests.simulation.service_sink import Judge, row, staging
 from tests.simulation.session import GROUP, OUTAGE_TIMEOUT_MS, PATTERN, Find, Session
+from tests.simulation.simulated_world import Gone, Process, Task, World
 from tests.simulation.witness import Receipt, Witness, number_of, receipts
-from tests.simulation.world import Gone, Process, Task, World
 
 
 @dataclass(eq=False)

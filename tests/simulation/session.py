@@ -23,7 +23,7 @@ from coordinator.protocol.errors import (
 from coordinator.protocol.messages import Heartbeat, Joined, JoinGroup
 from tests.simulation.broker import TOPIC
 from tests.simulation.network import NO_ANSWER, Network, Server
-from tests.simulation.world import Gone, Process
+from tests.simulation.simulated_world import Gone, Process
 
 GROUP = "billing"
 PATTERN = f"{TOPIC}.*"

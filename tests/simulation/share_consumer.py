@@ -28,8 +28,8 @@ from tests.simulation.broker import Broker, log_of, topic_partition_of
 from tests.simulation.changes_judge import ACCEPT, GAP, REJECT, RELEASE
 from tests.simulation.network import Network
 from tests.simulation.session import Answer, Find, Session
+from tests.simulation.simulated_world import Gone, Process, Task, World
 from tests.simulation.witness import RENEW, Witness
-from tests.simulation.world import Gone, Process, Task, World
 
 Held = dict[tuple[int, int], int]
 """The delivery counts of records, by log and offset."""

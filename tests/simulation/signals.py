@@ -17,8 +17,8 @@ from tests.simulation.broker import topic_partition_of
 from tests.simulation.changes_judge import RELEASE
 from tests.simulation.session import Answer
 from tests.simulation.share_consumer import ConsumerProcess
+from tests.simulation.simulated_world import Gone
 from tests.simulation.witness import RENEW
-from tests.simulation.world import Gone
 
 STALENESS = "group.share.in.progress.staleness.threshold.ms"
 

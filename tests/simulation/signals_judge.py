@@ -16,8 +16,8 @@ from coordinator.protocol.messages import MarkInProgress, PartitionProgress, Pro
 from tests.simulation.broker import Record, log_of
 
 if TYPE_CHECKING:
-    from tests.simulation.coordinator_process import CoordinatorProcess
     from tests.simulation.ledger import Ledger
+    from tests.simulation.simulated_coordinator import CoordinatorProcess
     from tests.simulation.witness import Witness
 
 RELEASE = 2

@@ -4,8 +4,8 @@ state can be read or written, and no question is answered. Then they go on, also
 from __future__ import annotations
 
 from tests.simulation.broker import Broker
-from tests.simulation.faulty_store import StateLog
-from tests.simulation.world import World
+from tests.simulation.simulated_store import StateLog
+from tests.simulation.simulated_world import World
 
 
 class StoppedBrokers:

@@ -24,7 +24,7 @@ from tests.simulation.service import ServiceRun
 from tests.simulation.service_play import finish, play, trace
 from tests.simulation.service_query import QueryProcess
 from tests.simulation.service_scenario import KINDS, ServiceScenario
-from tests.simulation.world import BrokenPromise
+from tests.simulation.simulated_world import BrokenPromise
 
 SEEDS_THAT_MEET_ALL, SEEDS, SOAK_SEEDS, AT_ONCE = 40, 80, 400, 20
 SEEDS_TO_FIND_A_MISTAKE = 400

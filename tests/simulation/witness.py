@@ -38,11 +38,11 @@ from coordinator.protocol.messages import (
 from coordinator.protocol.receipt_errors import NoneHeld
 from tests.simulation.broker import Record, log_of
 from tests.simulation.changes_judge import ACCEPT, GAP, REJECT
-from tests.simulation.coordinator_process import CoordinatorProcess
 from tests.simulation.ledger import NEVER_ACQUIRED, Ledger
 from tests.simulation.memory import check_group
 from tests.simulation.signals_judge import SKEW_MS, Signals
-from tests.simulation.world import World
+from tests.simulation.simulated_coordinator import CoordinatorProcess
+from tests.simulation.simulated_world import World
 
 RENEW = 4
 CHECK_GROUP_EVERY = 40

@@ -32,9 +32,9 @@ from coordinator.service.runtime.runtime import SNAPSHOT_AFTER, CoordinatorRunti
 from coordinator.service.runtime.transactions import Facts
 from coordinator.service.stores.store import StoredRecord
 from tests.simulation.broker import TOPIC
-from tests.simulation.faulty_store import OwnedStore, StateLog
 from tests.simulation.session import GROUP
-from tests.simulation.world import Process, World
+from tests.simulation.simulated_store import OwnedStore, StateLog
+from tests.simulation.simulated_world import Process, World
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 PARTITIONS = [TopicIdPartition(TOPIC, "T0", index) for index in range(2)]

@@ -27,10 +27,10 @@ from coordinator.service.runtime.transaction import Transaction
 from coordinator.service.runtime.transactions import Facts, JoinView
 from coordinator.service.sinks import SinkView
 from tests.simulation.broker import TOPIC, Broker, log_of
-from tests.simulation.faulty_store import Died, HostsStore, OwnedStore, StateLog
 from tests.simulation.network import Reply
 from tests.simulation.session import GROUP
-from tests.simulation.world import BrokenPromise, Pending, Process, Task, World
+from tests.simulation.simulated_store import Died, HostsStore, OwnedStore, StateLog
+from tests.simulation.simulated_world import BrokenPromise, Pending, Process, Task, World
 
 
 class Listener(Protocol):

@@ -20,7 +20,7 @@ from coordinator.service.stores.store import (
     StoreRefused,
 )
 from coordinator.state_log.partition_log import KeyValue
-from tests.simulation.world import Process, World
+from tests.simulation.simulated_world import Process, World
 
 Appends = Mapping[str, Sequence[bytes]]
 WRITE_TIMEOUT_MS = 5_000
