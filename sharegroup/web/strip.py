@@ -25,6 +25,10 @@ SAMPLES, RUNS_OF_A_SAMPLE = 6, 24
 """Places at which the rest of a window is looked at that has more runs than were asked for, and runs at each."""
 HOLDERS = 6
 """Colours of holders."""
+LEAST_WIDTH, LEAST_HEIGHT = 3.0, 3.0
+"""Least size of a piece that is in flight: one held record of a million is seen."""
+BENEATH = ("done", "unseen")
+"""Colours that every other one is drawn over."""
 
 WORDS = {
     "done": "done",
@@ -67,12 +71,16 @@ class Strip:
 
     @property
     def paths(self) -> dict[str, str]:
-        """The pieces as one path of SVG for each colour: a page with ten strips stays small."""
+        """The pieces as one path of SVG for each colour: a page with ten strips stays small. A later path covers those
+        before it, so that what is done comes first, and of the others what has the fewest offsets last."""
         found: dict[str, list[str]] = {}
+        sizes: dict[str, int] = {}
         for p in self.pieces:
+            sizes[p.colour] = sizes.get(p.colour, 0) + p.last - p.first + 1
             x, width, y, height = (f"{number:.1f}".removesuffix(".0") for number in (p.x, p.width, p.y, p.height))
             found.setdefault(p.colour, []).append(f"M{x} {y}h{width}v{height}h-{width}z")
-        return {colour: "".join(parts) for colour, parts in found.items()}
+        order = sorted(found, key=lambda colour: (colour not in BENEATH, -sizes[colour]))
+        return {colour: "".join(found[colour]) for colour in order}
 
     @property
     def label(self) -> str:
@@ -238,8 +246,17 @@ def _spans(looked: Looked, first: int, last: int) -> Iterator[tuple[int, int, st
 def _exact(spans: Iterable[tuple[int, int, str]], first: int, last: int) -> Iterator[Piece]:
     scale = WIDTH / (last - first + 1)
     for low, high, colour in spans:
-        x, width = (low - first) * scale, max((high - low + 1) * scale, 1.0)
-        yield Piece(x=x, width=width, y=0, height=HEIGHT, colour=colour, first=low, last=high)
+        least = 1.0 if colour in BENEATH else LEAST_WIDTH
+        width = max((high - low + 1) * scale, least)
+        yield Piece(
+            x=min((low - first) * scale, WIDTH - width),
+            width=width,
+            y=0,
+            height=HEIGHT,
+            colour=colour,
+            first=low,
+            last=high,
+        )
 
 
 def _shares(spans: Sequence[tuple[int, int, str]], first: int, last: int, pieces: int) -> Iterator[Piece]:
@@ -259,9 +276,18 @@ def _shares(spans: Sequence[tuple[int, int, str]], first: int, last: int, pieces
         seen = {state: of_piece[state] for state in WORDS if state in of_piece and state != "unseen"}
         if not seen and of_piece:
             seen = {"unseen": 1}
-        y, total = 0.0, sum(seen.values())
-        for state, count in seen.items():
-            height = HEIGHT * count / total
+        y = 0.0
+        for state, height in _heights(seen).items():
             x, width = (low - first) * scale, (high - low + 1) * scale
             yield Piece(x=x, width=width, y=y, height=height, colour=state, first=low, last=high)
             y += height
+
+
+def _heights(counts: dict[str, int]) -> dict[str, float]:
+    """The height of each state by its share, and LEAST_HEIGHT at least for what is in flight."""
+    total = sum(counts.values())
+    heights = {state: HEIGHT * count / total for state, count in counts.items()}
+    raised = {state for state, height in heights.items() if state not in BENEATH and height < LEAST_HEIGHT}
+    rest = sum(height for state, height in heights.items() if state not in raised)
+    room = HEIGHT - LEAST_HEIGHT * len(raised)
+    return {state: LEAST_HEIGHT if state in raised else height * room / rest for state, height in heights.items()}
