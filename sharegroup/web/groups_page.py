@@ -43,7 +43,7 @@ def show(visit: Visit) -> Response:
         rows=[Row(seen=each, sparklines=sparklines(visit, each.line.group_id)) for each in on_page],
         found=len(found),
         total=len(snapshot.groups),
-        troubled=sum(1 for each in found if each.weight > 1),
+        troubled=sum(1 for each in found if each.weight),
         search=search,
         number=number,
         pages=pages,

@@ -121,19 +121,34 @@ def test_groups_come_in_pages(page):
 
 
 @pytest.mark.parametrize(
-    ("fields", "quarantined", "stands_s", "says"),
+    ("fields", "given", "says"),
     [
-        ({"state": "Empty", "members": 0}, 0, 0, "nobody consumes"),
-        ({"archiving": 3}, 0, 0, "3 dead letters wait"),
-        ({}, 0, 700, "stands still for 11 min 40 s"),
-        ({}, 2, 0, "2 in quarantine"),
-        ({"oldest_ms": 400_000}, 0, 0, "held for 6 min 40 s"),
+        ({"state": "Empty", "members": 0}, (0, 0), "nobody consumes"),
+        ({"state": "Unknown", "members": 0}, (0, 0), "no coordinator runs"),
+        ({"archiving": 3}, (0, 0, 5.0), "3 dead letters wait"),
+        ({}, (0, 700), "stands still for 11 min 40 s"),
+        ({}, (2, 0), "2 in quarantine"),
+        ({"oldest_ms": 400_000}, (0, 0), "held for 6 min 40 s"),
     ],
 )
-def test_a_group_says_why_a_person_should_look(fields, quarantined, stands_s, says):
-    assert [why for _, why in attention(line("g", **fields), quarantined, stands_s)] == [says]
+def test_a_group_says_why_a_person_should_look(fields, given, says):
+    assert [why for _, why in attention(line("g", **fields), *given)] == [says]
     assert attention(line("g", lag=0), 0, 10_000) == ()
+    assert attention(line("g", archiving=3), 0, 0, 4.9) == (), "dead letters that are being written"
     assert attention(line("g"), 2, 0, is_part=True) == ((2, "2 or more in quarantine"),)
+
+
+def test_dead_letters_need_a_person_only_when_none_is_written(page):
+    stands = page.watch._letters_stand_s
+    waiting = [(0, 9, 0), (3, 9, 1), (3, 9, 4), (2, 10, 7), (4, 11, 9), (4, 11, 15), (0, 15, 20), (5, 15, 50)]
+    seconds = [stands(line("g", archiving=wait, archived=written), at_s) for wait, written, at_s in waiting]
+    assert seconds == [0, 0, 3, 0, 0, 6, 0, 0]
+
+
+def test_whoever_is_marked_counts_as_needing_a_person(page):
+    groups = {"a": Seen(line=line("a"), attention=((1, "held for 6 min"),)), "b": Seen(line=line("b"))}
+    page.watch.snapshot = Snapshot(groups=groups, round=1)
+    assert "2 groups; 1 needs a person" in page.browser(LOOKER).get("/").text
 
 
 def test_a_look_that_fails_is_told_with_the_groups_of_before(held):
