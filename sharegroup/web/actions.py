@@ -69,7 +69,7 @@ def confirm(visit: Visit) -> Response:
         raise BadRequest(what="This is no action on a group.")
     kind, asked, shown = pending.kind, pending.values["values"], pending.values["answer"]
     values = KINDS[kind].fixed(asked, shown)
-    if KINDS[kind].is_steady and _call(visit, kind, values, execute=False) != shown:
+    if KINDS[kind].is_steady and not _alike(_call(visit, kind, values, execute=False), shown):
         now = _call(visit, kind, asked, execute=False)
         return _shown(visit, kind, asked, now, notice="The group has changed meanwhile: these are the new numbers.")
     answer = _call(visit, kind, values, execute=True)
@@ -110,6 +110,13 @@ def _call(visit: Visit, kind: str, values: Values, *, execute: bool) -> Answer:
         reason = f"{reason} (on the page, by {visitor.name or 'somebody without a name'})".strip()
     given = {name: value for name, value in values.items() if name not in ("group", "reason")}
     return KINDS[kind].call(visit.admin, values["group"], execute=execute, reason=reason, **given)
+
+
+def _alike(now: Answer, shown: Answer) -> bool:
+    """Whether the two change the same; the order of partitions does not matter."""
+    if isinstance(now, OffsetsAltered) and isinstance(shown, OffsetsAltered):
+        return (frozenset(now.partitions), now.notes) == (frozenset(shown.partitions), shown.notes)
+    return now == shown
 
 
 def numbers(answer: Answer) -> list[str]:

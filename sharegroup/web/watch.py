@@ -61,7 +61,8 @@ class Seen:
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """All groups as they were seen last, by id. ``read_from``: as in GroupsListed; ``error``: why the last look failed;
-    ``round``: how many looks at all groups were made; ``at_s``: when the last one ended, by the wall clock."""
+    ``round``: how many looks at all groups were made; ``at_s``: when the last one that succeeded ended, by the wall
+    clock."""
 
     groups: dict[str, Seen] = field(default_factory=dict)
     read_from: str = ""
@@ -120,7 +121,7 @@ class Watch:
             after = Snapshot(groups=seen, read_from=listed.read_from, round=before.round + 1, at_s=time.time())
         except ShareGroupError as error:
             told = f"{type(error).__name__}: {error}"
-            after = Snapshot(groups=before.groups, error=told, round=before.round + 1, at_s=time.time())
+            after = Snapshot(groups=before.groups, error=told, round=before.round + 1, at_s=before.at_s)
         self.snapshot = after
         self._forget(after)
         with self._lock:

@@ -7,6 +7,7 @@ import html
 import itertools
 import random
 import re
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -152,11 +153,14 @@ def test_whoever_is_marked_counts_as_needing_a_person(page):
 
 
 def test_a_look_that_fails_is_told_with_the_groups_of_before(held):
+    looked_s = held.watch.snapshot.at_s
     held.admin.broken = CoordinatorUnreachable(endpoints="c:1", reason="refused")
     held.watch.look()
     text = held.browser(LOOKER).get("/").text
     assert names(text) == ["billing"]
     assert "CoordinatorUnreachable" in text
+    assert held.watch.snapshot.at_s == looked_s > 0
+    assert f"As of {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(looked_s))} UTC" in text
 
 
 def test_a_group_that_was_deleted_is_forgotten(held):
