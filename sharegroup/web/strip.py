@@ -6,8 +6,7 @@ strip says so, and a piece shows the share of each state among those that were.
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -188,17 +187,34 @@ def state_of(run: RunInFlight, now_ms: int) -> str:
     return "waiting" if run.not_before_ms is not None and run.not_before_ms > now_ms else "available"
 
 
-def colour_of(run: RunInFlight, now_ms: int) -> str:
-    """The class of a run's colour: its state, and of a held one its holder."""
+def colours_of(member_ids: Iterable[str]) -> dict[str, str]:
+    """The class of each holder's colour on one page: HOLDERS holders at least have colours of their own."""
+    return {member_id: f"acquired h{number % HOLDERS}" for number, member_id in enumerate(sorted(set(member_ids)))}
+
+
+def holders_of(looked: Iterable[Looked]) -> set[str]:
+    """The members that hold runs among those that were looked at."""
+    return {run.member_id for each in looked for run in each.runs if state_of(run, each.now_ms) == "acquired"}
+
+
+def colour_of(run: RunInFlight, now_ms: int, colours: Mapping[str, str]) -> str:
+    """The class of a run's colour: its state, and of a held one its holder's of ``colours``."""
     state = state_of(run, now_ms)
-    if state != "acquired":
-        return state
-    return f"acquired h{zlib.crc32(run.member_id.encode()) % HOLDERS}"
+    return colours.get(run.member_id, "acquired h0") if state == "acquired" else state
 
 
-def draw(looked: Looked, first: int, last: int, most: int = MOST_EXACT, pieces: int = PIECES) -> Strip:
-    """The strip of offsets ``first`` to ``last``. Of more than ``most`` runs it has shares in so many ``pieces``."""
-    spans = list(_spans(looked, first, last))
+def draw(
+    looked: Looked,
+    first: int,
+    last: int,
+    most: int = MOST_EXACT,
+    pieces: int = PIECES,
+    colours: Mapping[str, str] | None = None,
+) -> Strip:
+    """The strip of offsets ``first`` to ``last``. Of more than ``most`` runs it has shares in so many ``pieces``.
+    ``colours``: those of the page's holders; None: the strip has the page for itself."""
+    colours = colours_of(holders_of([looked])) if colours is None else colours
+    spans = list(_spans(looked, first, last, colours))
     counts = dict.fromkeys(WORDS, 0)
     for low, high, colour in spans:
         counts[colour.split()[0]] += high - low + 1
@@ -215,9 +231,9 @@ def draw(looked: Looked, first: int, last: int, most: int = MOST_EXACT, pieces: 
     )
 
 
-def _spans(looked: Looked, first: int, last: int) -> Iterator[tuple[int, int, str]]:
+def _spans(looked: Looked, first: int, last: int, colours: Mapping[str, str]) -> Iterator[tuple[int, int, str]]:
     """The window cut into neighbouring offsets of one colour: between runs that were looked at, records are done."""
-    at, beside = first, ("", "")
+    at = first
     runs = iter(looked.runs)
     run = next(runs, None)
     for low, high in looked.parts:
@@ -229,11 +245,7 @@ def _spans(looked: Looked, first: int, last: int) -> Iterator[tuple[int, int, st
                 yield at, run.first - 1, "done"
             start, end = max(run.first, at), min(run.last, last)
             if end >= start:
-                colour = colour_of(run, looked.now_ms)
-                if colour == beside[0] and run.member_id != beside[1] and " " in colour:
-                    colour = f"acquired h{(int(colour[-1]) + 1) % HOLDERS}"  # another holder's, by chance
-                beside = (colour, run.member_id)
-                yield start, end, colour
+                yield start, end, colour_of(run, looked.now_ms, colours)
                 at = end + 1
             run = next(runs, None)
         if high >= at:

@@ -19,7 +19,7 @@ from coordinator.protocol.admin_messages import RunInFlight
 from coordinator.protocol.errors import CoordinatorUnreachable
 from coordinator.protocol.messages import GroupDescription, JoinGroup, LeaveGroup, NextPlan
 from sharegroup.top import GroupLine
-from sharegroup.web import examinations, group_pages, history, strip, watch
+from sharegroup.web import examinations, group_pages, history, site, strip, watch
 from sharegroup.web.examinations import Examinations
 from sharegroup.web.records import KafkaRecord, shown
 from sharegroup.web.watch import Seen, Snapshot, attention
@@ -217,10 +217,22 @@ def test_a_window_is_zoomed_to_single_offsets_and_a_record(held):
     browser = held.browser(LOOKER)
     text = browser.get("/partition", **WHERE, first=2, last=4).text
     assert re.findall(r"</svg>(\d+)</button>", text) == ["2", "3", "4"]
+    assert 'aria-label="3: held by a member"' in text, "the state is not in its colour alone"
     record = browser.get("/record", **WHERE, offset=3).text
     assert "held by a member" in record
     assert "m1" in record
     assert 'href="/history?' in record
+
+
+def test_a_record_is_opened_by_its_offset_also_when_it_is_done(held):
+    (plan,) = held.admin.plans("billing")
+    held.running.use(held.running.next(start=plan.plan_id, max_records=20).plan_id)
+    assert held.running.start_offsets()["orders", 0] == 10
+    browser = held.browser(LOOKER)
+    for path in ("/group", "/partition"):
+        text = browser.get(path, **WHERE).text
+        assert re.search(r'action="/record".*name="offset"[^>]*required', text, re.DOTALL)
+    assert "done: it lies before the start offset" in browser.get("/record", **WHERE, offset=0).text
 
 
 def test_a_record_s_history_names_who_had_it_and_how_that_ended(held):
@@ -458,12 +470,60 @@ def test_a_strip_is_to_scale_and_shows_each_state():
     assert "10 held by a member" in drawn.label
 
 
-def test_neighbouring_holders_have_different_colours():
-    members = [f"member-{n}" for n in range(40)]
-    runs = tuple(run(n, n, member_id=member) for n, member in enumerate(members))
+def test_a_holder_has_one_colour_on_a_page_and_few_share_one():
+    members = [f"member-{n}" for n in range(strip.HOLDERS)]
+    runs = tuple(run(n, n, member_id=members[n % len(members)]) for n in range(40))
     drawn = strip.draw(strip.Looked(runs=runs, parts=((0, 39),)), 0, 39)
-    colours = [piece.colour for piece in drawn.pieces]
-    assert len(colours) == 40 and all(a != b for a, b in itertools.pairwise(colours))
+    colours = {(piece.colour, members[piece.first % len(members)]) for piece in drawn.pieces}
+    assert len(colours) == len({colour for colour, _ in colours}) == strip.HOLDERS
+
+
+def test_a_member_has_the_colour_of_its_records_beside_it(held):
+    held.running.join("m2")
+    held.running.use(held.running.next(member="m2", max_records=20).plan_id, "m2")
+    browser = held.browser(LOOKER)
+    text = browser.get("/group", group="billing").text
+    dots = dict(re.findall(r'<rect class="acquired (h\d)"[^>]*/></svg><code>(m\d)</code>', text))
+    assert sorted(dots.values()) == ["m1", "m2"]
+    assert set(re.findall(r'<path class="acquired (h\d)"', text)) == set(dots)
+    one = browser.get("/partition", **WHERE).text
+    assert re.findall(r'<rect class="acquired (h\d)"[^>]*/></svg><code>', one)[0] in one.split("<h2>")[0]
+
+
+def test_a_member_that_has_no_plan_and_holds_nothing_is_not_named(held):
+    held.running.join("m2")
+    text = held.browser(LOOKER).get("/group", group="billing").text
+    assert re.search(r"<code>m2</code>.*?<td data-name=.Plan.>none</td>", text, re.DOTALL)
+
+
+def test_the_last_hour_says_what_is_now_and_was_at_most(held):
+    now_s = time.time()
+    held.watch._histories["billing"] = history.History()
+    for ago_s, lag in ((1_800, 50), (900, 120), (0, 7)):
+        held.watch.history("billing").add(now_s - ago_s, (lag, 1, None, 2.0, 0))
+    text = held.browser(LOOKER).get("/group", group="billing").text
+    assert "Lag: <strong>7</strong> now, 120 at most" in text
+    assert "<span>30 min ago</span><span>now</span>" in text
+
+
+def test_states_differ_in_more_than_their_hue():
+    text = (site.HERE / "static" / "page.css").read_text(encoding="utf-8")
+    for look in text.split("prefers-color-scheme")[:2]:
+        found = dict(re.findall(r"--(\w+): #(\w{6});", look))
+        lights = {name: luminance(found[name]) for name in ("done", "waiting", "available")}
+        assert contrast(lights["waiting"], lights["done"]) >= 3
+        assert contrast(lights["waiting"], lights["available"]) >= 2
+
+
+def luminance(digits):
+    """The relative luminance of a colour (WCAG 2.2)."""
+    parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one, other):
+    return (max(one, other) + 0.05) / (min(one, other) + 0.05)
 
 
 def test_a_strip_says_what_was_not_looked_at():
