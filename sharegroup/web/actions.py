@@ -1,7 +1,8 @@
 """Carries out the actions of the page. Each is asked for with a form, tried without effect, shown in numbers, and done
 when a person confirms these numbers.
 
-Rule: what is confirmed is what was shown. An action whose numbers have changed meanwhile is shown anew instead.
+Rule: what is confirmed is what was shown. A reset is confirmed with the offsets that were shown, since the ends of logs
+move; an action whose numbers have changed meanwhile in another way is shown anew instead.
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ Values = dict[str, Any]
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """An action: its title, a function that reads its form, and the call that does it. ``is_steady``: its numbers do
-    not change by themselves while the group works, so that a change is shown before anything is done."""
+    not change by themselves while the group works, so that a change is shown before anything is done. ``fixed``: the
+    values that are confirmed, of those of the form and the answer that was shown."""
 
     title: str
     read: Callable[[Visit], Values]
     call: Callable[..., Answer]
     is_steady: bool = True
+    fixed: Callable[[Values, Answer], Values] = lambda values, _: values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +67,11 @@ def confirm(visit: Visit) -> Response:
     pending = visit.session.confirmed(visit.text("pending"))
     if pending.kind not in KINDS:
         raise BadRequest(what="This is no action on a group.")
-    kind, values = pending.kind, pending.values["values"]
-    if KINDS[kind].is_steady:
-        now = _call(visit, kind, values, execute=False)
-        if now != pending.values["answer"]:
-            return _shown(
-                visit, kind, values, now, notice="The group has changed meanwhile: these are the new numbers."
-            )
+    kind, asked, shown = pending.kind, pending.values["values"], pending.values["answer"]
+    values = KINDS[kind].fixed(asked, shown)
+    if KINDS[kind].is_steady and not _alike(_call(visit, kind, values, execute=False), shown):
+        now = _call(visit, kind, asked, execute=False)
+        return _shown(visit, kind, asked, now, notice="The group has changed meanwhile: these are the new numbers.")
     answer = _call(visit, kind, values, execute=True)
     name = visit.session.visitor.name or "somebody without a name"
     _log.info("done on the page: by=%r action=%s group=%r", name, kind, values["group"])
@@ -109,6 +110,13 @@ def _call(visit: Visit, kind: str, values: Values, *, execute: bool) -> Answer:
         reason = f"{reason} (on the page, by {visitor.name or 'somebody without a name'})".strip()
     given = {name: value for name, value in values.items() if name not in ("group", "reason")}
     return KINDS[kind].call(visit.admin, values["group"], execute=execute, reason=reason, **given)
+
+
+def _alike(now: Answer, shown: Answer) -> bool:
+    """Whether the two change the same; the order of partitions does not matter."""
+    if isinstance(now, OffsetsAltered) and isinstance(shown, OffsetsAltered):
+        return (frozenset(now.partitions), now.notes) == (frozenset(shown.partitions), shown.notes)
+    return now == shown
 
 
 def numbers(answer: Answer) -> list[str]:
@@ -194,8 +202,18 @@ def _nothing(visit: Visit) -> Values:
     return {}
 
 
+def _to_offsets(values: Values, shown: Answer) -> Values:
+    """The reset to the offsets that were shown."""
+    assert isinstance(shown, OffsetsAltered)
+    offsets: dict[str, dict[int, int]] = {}
+    for each in shown.partitions:
+        if each.after is not None:
+            offsets.setdefault(each.topic, {})[each.partition] = each.after
+    return {"group": values["group"], "reason": values["reason"], "to": offsets}
+
+
 KINDS: Mapping[str, Kind] = {
-    "reset": Kind(title="Reset start offsets", read=_reset, call=ShareAdmin.reset_offsets),
+    "reset": Kind(title="Reset start offsets", read=_reset, call=ShareAdmin.reset_offsets, fixed=_to_offsets),
     "release_member": Kind(
         title="Release what a member holds", read=_member, call=ShareAdmin.release_member, is_steady=False
     ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,7 +23,8 @@ from coordinator.protocol.messages import MemberDescription, PartitionDescriptio
 from sharegroup.admin_access import described
 from sharegroup.top import HELD
 from sharegroup.web import strip
-from sharegroup.web.groups_page import sparklines
+from sharegroup.web.groups_page import WORDS
+from sharegroup.web.history import LEAST_S, Sparkline, sparkline
 from sharegroup.web.parallel_calls import in_parallel
 from sharegroup.web.site import Handler, Visit
 
@@ -53,12 +54,25 @@ class Drawn:
 
 @dataclass(frozen=True, kw_only=True)
 class Holding:
-    """A member, its newest plan (a query's), and what it holds: records, and since when."""
+    """A member, its newest plan (a query's), and what it holds: records, and since when. ``colour``: in strips; empty:
+    it holds nothing."""
 
     member: MemberDescription
     plan: PlanInFlight | None
     records: int
     since_ms: int | None
+    colour: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A number of the last hour: as a line, what it is now and was at most, and how many minutes the line is long."""
+
+    name: str
+    line: Sparkline
+    now: float
+    most: float
+    minutes: int
 
 
 def show_group(visit: Visit) -> Response:
@@ -76,12 +90,14 @@ def show_group(visit: Visit) -> Response:
     pages = max(1, -(-len(ordered) // ON_A_PAGE))
     number = min(visit.number("page", 1, least=1), pages)
     on_page = ordered[(number - 1) * ON_A_PAGE : number * ON_A_PAGE]
+    windows, looked = _looked(admin, group_id, on_page)
+    colours = strip.colours_of({run.member_id for run in held.runs} | strip.holders_of(looked))
     return visit.page(
         "group.html",
         group_id=group_id,
         description=description,
         seen=visit.site.watch.snapshot.groups.get(group_id),
-        partitions=_drawn(admin, group_id, on_page),
+        partitions=_drawn(on_page, windows, looked, colours),
         partitions_total=len(partitions),
         number=number,
         pages=pages,
@@ -90,11 +106,10 @@ def show_group(visit: Visit) -> Response:
         archiving=sum(p.archiving for p in partitions),
         archived=sum(p.archived_total for p in partitions),
         is_part=held.cursor is not None,
-        holdings=_holdings(description.members, plans, held.runs),
+        holdings=_holdings(description.members, plans, held.runs, colours),
         now_ms=held.now_ms,
         findings=visit.site.examinations.of(group_id),
-        sparklines=sparklines(visit, group_id),
-        now_s=time.time(),
+        charts=_charts(visit, group_id),
         words=strip.WORDS,
         topics=sorted({p.topic for p in partitions}),
         keys=sorted(GROUP_KEYS),
@@ -102,23 +117,56 @@ def show_group(visit: Visit) -> Response:
     )
 
 
-def _drawn(admin: ShareAdmin, group_id: str, partitions: Sequence[PartitionDescription]) -> list[Drawn]:
-    """The partitions with their strips."""
-    windows = {
-        (p.topic_id, p.partition): strip.Window(partition=p, first=p.start_offset, last=p.end_offset - 1)
+def _looked(
+    admin: ShareAdmin, group_id: str, partitions: Sequence[PartitionDescription]
+) -> tuple[list[strip.Window], list[strip.Looked]]:
+    """The windows of the partitions that have one, and their runs."""
+    windows = [
+        strip.Window(partition=p, first=p.start_offset, last=p.end_offset - 1)
         for p in partitions
         if p.end_offset > p.start_offset
-    }
-    looked = strip.look(admin, group_id, list(windows.values()), RUNS_OF_A_STRIP, SAMPLES_OF_A_STRIP)
+    ]
+    return windows, strip.look(admin, group_id, windows, RUNS_OF_A_STRIP, SAMPLES_OF_A_STRIP)
+
+
+def _drawn(
+    partitions: Sequence[PartitionDescription],
+    windows: Sequence[strip.Window],
+    looked: Sequence[strip.Looked],
+    colours: Mapping[str, str],
+) -> list[Drawn]:
+    """The partitions with their strips."""
     strips = {
-        key: strip.draw(each, window.first, window.last, RUNS_OF_A_STRIP, PIECES_OF_A_STRIP)
-        for (key, window), each in zip(windows.items(), looked, strict=True)
+        (window.partition.topic_id, window.partition.partition): strip.draw(
+            each, window.first, window.last, RUNS_OF_A_STRIP, PIECES_OF_A_STRIP, colours
+        )
+        for window, each in zip(windows, looked, strict=True)
     }
     return [Drawn(partition=p, strip=strips.get((p.topic_id, p.partition))) for p in partitions]
 
 
+def _charts(visit: Visit, group_id: str) -> list[Chart]:
+    """The numbers of the group's last hour of which something is known."""
+    history, now_s = visit.site.watch.history(group_id), time.time()
+    series = {name: history.series(name) for name in WORDS}
+    return [
+        Chart(
+            name=WORDS[name],
+            line=sparkline(WORDS[name], points, now_s),
+            now=points[-1][1],
+            most=max(number for _, number in points),
+            minutes=round(max(LEAST_S, now_s - points[0][0]) / 60),
+        )
+        for name, points in series.items()
+        if points
+    ]
+
+
 def _holdings(
-    members: Iterable[MemberDescription], plans: Iterable[PlanInFlight], held: Iterable[RunInFlight]
+    members: Iterable[MemberDescription],
+    plans: Iterable[PlanInFlight],
+    held: Iterable[RunInFlight],
+    colours: Mapping[str, str],
 ) -> list[Holding]:
     """The members, those that hold most first."""
     of_member = {plan.member_id: plan for plan in plans}
@@ -134,6 +182,7 @@ def _holdings(
             plan=of_member.get(member.member_id),
             records=records[member.member_id],
             since_ms=since.get(member.member_id),
+            colour=colours.get(member.member_id, ""),
         )
         for member in members
     ]
@@ -176,7 +225,8 @@ def show_partition(visit: Visit) -> Response:
     first = min(max(visit.number("first", start), start), end - 1)
     last = min(max(visit.number("last", end - 1), first), end - 1)
     (looked,) = strip.look(visit.admin, group_id, [strip.Window(partition=partition, first=first, last=last)])
-    drawn = strip.draw(looked, first, last)
+    colours = strip.colours_of(strip.holders_of([looked]))
+    drawn = strip.draw(looked, first, last, colours=colours)
     size = last - first + 1
     return visit.page(
         "partition.html",
@@ -192,7 +242,7 @@ def show_partition(visit: Visit) -> Response:
         more=len(looked.runs) > MOST_RUNS or drawn.is_sampled,
         now_ms=looked.now_ms,
         state_of=strip.state_of,
-        colour_of=strip.colour_of,
+        colours=colours,
         words=strip.WORDS,
         windows=_windows(first, last, start, end),
     )

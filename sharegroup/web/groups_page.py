@@ -13,7 +13,7 @@ from sharegroup.web.watch import Seen
 
 ON_A_PAGE = 25
 """Groups on a page: with their sparklines, less than 100 kB."""
-_WORDS = {"lag": "Lag", "in_flight": "In flight", "acquired_rate": "Acquired/s", "done_rate": "Done/s"}
+WORDS = {"lag": "Lag", "in_flight": "In flight", "acquired_rate": "Acquired/s", "done_rate": "Done/s"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ def show(visit: Visit) -> Response:
         rows=[Row(seen=each, sparklines=sparklines(visit, each.line.group_id)) for each in on_page],
         found=len(found),
         total=len(snapshot.groups),
-        troubled=sum(1 for each in found if each.weight > 1),
+        troubled=sum(1 for each in found if each.weight),
         search=search,
         number=number,
         pages=pages,
@@ -53,4 +53,4 @@ def show(visit: Visit) -> Response:
 def sparklines(visit: Visit, group_id: str) -> dict[str, Sparkline]:
     """The sparklines of a group's last hour, by name."""
     history, now_s = visit.site.watch.history(group_id), time.time()
-    return {name: sparkline(_WORDS[name], history.series(name), now_s) for name in NAMES if name in _WORDS}
+    return {name: sparkline(WORDS[name], history.series(name), now_s) for name in NAMES if name in WORDS}

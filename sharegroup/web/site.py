@@ -187,10 +187,9 @@ def _check(visit: Visit, right: str) -> None:
 
 
 def _sent_to_login(visit: Visit, error: NotSignedIn) -> Response:
-    if visit.request.method != "GET" or visit.request.url.path == "/events":
+    is_refresh = bool(visit.request.headers.get("hx-request"))  # the open page says so, and keeps what was typed in it
+    if visit.request.method != "GET" or visit.request.url.path == "/events" or is_refresh:
         return visit.page("error.html", 401, name=type(error).__name__, text=str(error))
-    if visit.request.headers.get("hx-request"):
-        return Response(status_code=401, headers={"HX-Redirect": "/login"})
     return RedirectResponse("/login", 303)
 
 

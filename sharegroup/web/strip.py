@@ -6,8 +6,7 @@ strip says so, and a piece shows the share of each state among those that were.
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -25,6 +24,10 @@ SAMPLES, RUNS_OF_A_SAMPLE = 6, 24
 """Places at which the rest of a window is looked at that has more runs than were asked for, and runs at each."""
 HOLDERS = 6
 """Colours of holders."""
+LEAST_WIDTH, LEAST_HEIGHT = 3.0, 3.0
+"""Least size of a piece that is in flight: one held record of a million is seen."""
+BENEATH = ("done", "unseen")
+"""Colours that every other one is drawn over."""
 
 WORDS = {
     "done": "done",
@@ -67,12 +70,16 @@ class Strip:
 
     @property
     def paths(self) -> dict[str, str]:
-        """The pieces as one path of SVG for each colour: a page with ten strips stays small."""
+        """The pieces as one path of SVG for each colour: a page with ten strips stays small. A later path covers those
+        before it, so that what is done comes first, and of the others what has the fewest offsets last."""
         found: dict[str, list[str]] = {}
+        sizes: dict[str, int] = {}
         for p in self.pieces:
+            sizes[p.colour] = sizes.get(p.colour, 0) + p.last - p.first + 1
             x, width, y, height = (f"{number:.1f}".removesuffix(".0") for number in (p.x, p.width, p.y, p.height))
             found.setdefault(p.colour, []).append(f"M{x} {y}h{width}v{height}h-{width}z")
-        return {colour: "".join(parts) for colour, parts in found.items()}
+        order = sorted(found, key=lambda colour: (colour not in BENEATH, -sizes[colour]))
+        return {colour: "".join(found[colour]) for colour in order}
 
     @property
     def label(self) -> str:
@@ -180,17 +187,34 @@ def state_of(run: RunInFlight, now_ms: int) -> str:
     return "waiting" if run.not_before_ms is not None and run.not_before_ms > now_ms else "available"
 
 
-def colour_of(run: RunInFlight, now_ms: int) -> str:
-    """The class of a run's colour: its state, and of a held one its holder."""
+def colours_of(member_ids: Iterable[str]) -> dict[str, str]:
+    """The class of each holder's colour on one page: HOLDERS holders at least have colours of their own."""
+    return {member_id: f"acquired h{number % HOLDERS}" for number, member_id in enumerate(sorted(set(member_ids)))}
+
+
+def holders_of(looked: Iterable[Looked]) -> set[str]:
+    """The members that hold runs among those that were looked at."""
+    return {run.member_id for each in looked for run in each.runs if state_of(run, each.now_ms) == "acquired"}
+
+
+def colour_of(run: RunInFlight, now_ms: int, colours: Mapping[str, str]) -> str:
+    """The class of a run's colour: its state, and of a held one its holder's of ``colours``."""
     state = state_of(run, now_ms)
-    if state != "acquired":
-        return state
-    return f"acquired h{zlib.crc32(run.member_id.encode()) % HOLDERS}"
+    return colours.get(run.member_id, "acquired h0") if state == "acquired" else state
 
 
-def draw(looked: Looked, first: int, last: int, most: int = MOST_EXACT, pieces: int = PIECES) -> Strip:
-    """The strip of offsets ``first`` to ``last``. Of more than ``most`` runs it has shares in so many ``pieces``."""
-    spans = list(_spans(looked, first, last))
+def draw(
+    looked: Looked,
+    first: int,
+    last: int,
+    most: int = MOST_EXACT,
+    pieces: int = PIECES,
+    colours: Mapping[str, str] | None = None,
+) -> Strip:
+    """The strip of offsets ``first`` to ``last``. Of more than ``most`` runs it has shares in so many ``pieces``.
+    ``colours``: those of the page's holders; None: the strip has the page for itself."""
+    colours = colours_of(holders_of([looked])) if colours is None else colours
+    spans = list(_spans(looked, first, last, colours))
     counts = dict.fromkeys(WORDS, 0)
     for low, high, colour in spans:
         counts[colour.split()[0]] += high - low + 1
@@ -207,9 +231,9 @@ def draw(looked: Looked, first: int, last: int, most: int = MOST_EXACT, pieces: 
     )
 
 
-def _spans(looked: Looked, first: int, last: int) -> Iterator[tuple[int, int, str]]:
+def _spans(looked: Looked, first: int, last: int, colours: Mapping[str, str]) -> Iterator[tuple[int, int, str]]:
     """The window cut into neighbouring offsets of one colour: between runs that were looked at, records are done."""
-    at, beside = first, ("", "")
+    at = first
     runs = iter(looked.runs)
     run = next(runs, None)
     for low, high in looked.parts:
@@ -221,11 +245,7 @@ def _spans(looked: Looked, first: int, last: int) -> Iterator[tuple[int, int, st
                 yield at, run.first - 1, "done"
             start, end = max(run.first, at), min(run.last, last)
             if end >= start:
-                colour = colour_of(run, looked.now_ms)
-                if colour == beside[0] and run.member_id != beside[1] and " " in colour:
-                    colour = f"acquired h{(int(colour[-1]) + 1) % HOLDERS}"  # another holder's, by chance
-                beside = (colour, run.member_id)
-                yield start, end, colour
+                yield start, end, colour_of(run, looked.now_ms, colours)
                 at = end + 1
             run = next(runs, None)
         if high >= at:
@@ -238,8 +258,17 @@ def _spans(looked: Looked, first: int, last: int) -> Iterator[tuple[int, int, st
 def _exact(spans: Iterable[tuple[int, int, str]], first: int, last: int) -> Iterator[Piece]:
     scale = WIDTH / (last - first + 1)
     for low, high, colour in spans:
-        x, width = (low - first) * scale, max((high - low + 1) * scale, 1.0)
-        yield Piece(x=x, width=width, y=0, height=HEIGHT, colour=colour, first=low, last=high)
+        least = 1.0 if colour in BENEATH else LEAST_WIDTH
+        width = max((high - low + 1) * scale, least)
+        yield Piece(
+            x=min((low - first) * scale, WIDTH - width),
+            width=width,
+            y=0,
+            height=HEIGHT,
+            colour=colour,
+            first=low,
+            last=high,
+        )
 
 
 def _shares(spans: Sequence[tuple[int, int, str]], first: int, last: int, pieces: int) -> Iterator[Piece]:
@@ -259,9 +288,18 @@ def _shares(spans: Sequence[tuple[int, int, str]], first: int, last: int, pieces
         seen = {state: of_piece[state] for state in WORDS if state in of_piece and state != "unseen"}
         if not seen and of_piece:
             seen = {"unseen": 1}
-        y, total = 0.0, sum(seen.values())
-        for state, count in seen.items():
-            height = HEIGHT * count / total
+        y = 0.0
+        for state, height in _heights(seen).items():
             x, width = (low - first) * scale, (high - low + 1) * scale
             yield Piece(x=x, width=width, y=y, height=height, colour=state, first=low, last=high)
             y += height
+
+
+def _heights(counts: dict[str, int]) -> dict[str, float]:
+    """The height of each state by its share, and LEAST_HEIGHT at least for what is in flight."""
+    total = sum(counts.values())
+    heights = {state: HEIGHT * count / total for state, count in counts.items()}
+    raised = {state for state, height in heights.items() if state not in BENEATH and height < LEAST_HEIGHT}
+    rest = sum(height for state, height in heights.items() if state not in raised)
+    room = HEIGHT - LEAST_HEIGHT * len(raised)
+    return {state: LEAST_HEIGHT if state in raised else height * room / rest for state, height in heights.items()}

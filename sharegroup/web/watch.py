@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from coordinator.client.admin import ShareAdmin
 from coordinator.protocol.errors import GroupIdNotFound, ShareGroupError
 from coordinator.protocol.messages import GroupDescription
+from sharegroup.doctor.letters_watch import WATCHED_S
 from sharegroup.durations import duration
 from sharegroup.top import HELD, GroupLine, line_of
 from sharegroup.web.history import History
@@ -34,6 +35,8 @@ HELD_LONG_MS = 300_000
 """Milliseconds after which a member holds a record for long, as the doctor says."""
 STANDS_S = 600.0
 """Seconds without an acknowledgement after which a group that has lag stands still, as the alert says."""
+LETTERS_STAND_S = WATCHED_S
+"""Seconds without a dead letter after which those that wait are said not to be written, as the doctor says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +61,8 @@ class Seen:
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """All groups as they were seen last, by id. ``read_from``: as in GroupsListed; ``error``: why the last look failed;
-    ``round``: how many looks at all groups were made; ``at_s``: when the last one ended, by the wall clock."""
+    ``round``: how many looks at all groups were made; ``at_s``: when the last one that succeeded ended, by the wall
+    clock."""
 
     groups: dict[str, Seen] = field(default_factory=dict)
     read_from: str = ""
@@ -77,6 +81,7 @@ class Watch:
         self._histories: dict[str, History] = {}
         self._looked_s: dict[str, float] = {}
         self._moved_s: dict[str, tuple[int, float]] = {}
+        self._wrote_s: dict[str, tuple[int, int, float]] = {}
         self._told: set[Callable[[int], None]] = set()
         self.snapshot = Snapshot()
         self._thread = threading.Thread(target=self._run, name="web-watch", daemon=True)
@@ -116,7 +121,7 @@ class Watch:
             after = Snapshot(groups=seen, read_from=listed.read_from, round=before.round + 1, at_s=time.time())
         except ShareGroupError as error:
             told = f"{type(error).__name__}: {error}"
-            after = Snapshot(groups=before.groups, error=told, round=before.round + 1, at_s=time.time())
+            after = Snapshot(groups=before.groups, error=told, round=before.round + 1, at_s=before.at_s)
         self.snapshot = after
         self._forget(after)
         with self._lock:
@@ -139,7 +144,7 @@ class Watch:
     def _forget(self, after: Snapshot) -> None:
         """Forget what was kept of groups that are there no more."""
         with self._lock:
-            for kept in (self._histories, self._looked_s, self._moved_s):
+            for kept in (self._histories, self._looked_s, self._moved_s, self._wrote_s):
                 for group_id in kept.keys() - after.groups.keys():
                     del kept[group_id]
 
@@ -186,7 +191,9 @@ class Watch:
             line=line,
             failed=failed,
             is_part=is_part,
-            attention=attention(line, quarantined, self._stands_s(line, now_s), is_part=is_part),
+            attention=attention(
+                line, quarantined, self._stands_s(line, now_s), self._letters_stand_s(line, now_s), is_part=is_part
+            ),
             dead_letter_topic=description.configs.get("errors.deadletterqueue.topic.name", ""),
             topics=tuple(dict.fromkeys(p.topic for p in description.partitions)),
         )
@@ -199,16 +206,28 @@ class Watch:
         self._moved_s[line.group_id] = (line.done, since_s)
         return now_s - since_s
 
+    def _letters_stand_s(self, line: GroupLine, now_s: float) -> float:
+        """Seconds since the group was seen to have no dead letter that waits, or to have written one: each that is
+        written archives its record."""
+        waiting, written, since_s = self._wrote_s.get(line.group_id, (0, -1, now_s))
+        if not line.archiving or not waiting or line.archiving < waiting or line.archived > written:
+            since_s = now_s
+        self._wrote_s[line.group_id] = (line.archiving, line.archived, since_s)
+        return now_s - since_s
+
 
 def attention(
-    line: GroupLine, quarantined: int, stands_s: float, *, is_part: bool = False
+    line: GroupLine, quarantined: int, stands_s: float, letters_stand_s: float = 0.0, *, is_part: bool = False
 ) -> tuple[tuple[int, str], ...]:
-    """Why a person should look at the group, the worst first; the weight is from 1 to 3. ``is_part``: not all runs were
-    looked at for those in quarantine."""
+    """Why a person should look at the group, the worst first; the weight is from 1 to 3. ``stands_s`` and
+    ``letters_stand_s``: seconds without an acknowledgement, and without one of the dead letters that wait. ``is_part``:
+    not all runs were looked at for those in quarantine."""
     found = []
     if line.lag and line.state == "Empty":
         found.append((3, "nobody consumes"))
-    if line.archiving:
+    if line.lag and line.state == "Unknown":
+        found.append((3, "no coordinator runs"))
+    if line.archiving and letters_stand_s >= LETTERS_STAND_S:
         found.append((3, f"{line.archiving:,} dead letters wait"))
     if line.lag and line.members and stands_s > STANDS_S:
         found.append((3, f"stands still for {duration(int(stands_s * 1000))}"))

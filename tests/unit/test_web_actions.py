@@ -119,16 +119,25 @@ def test_a_reset_of_a_group_with_members_is_refused_by_name(page, actor):
     assert (answer.status_code, "GroupNotEmpty" in answer.text) == (400, True)
 
 
+def test_a_reset_is_confirmed_though_records_arrive(page, actor):
+    page.running.ask(LeaveGroup)
+    answer = shown(actor, "reset", to="latest")
+    page.cluster.move("orders", 101)
+    assert "Reset start offsets: done" in confirmed(actor, answer).text
+    assert starts(page) == [100, 100], "the offsets that were shown"
+
+
 def test_numbers_that_changed_meanwhile_are_shown_anew(page, actor):
     page.running.ask(LeaveGroup)
     answer = shown(actor, "reset", to="latest")
-    page.cluster.move("orders", 150)
+    page.admin.reset_offsets("billing", 7, execute=True)
+    before = executed(page)
     again = confirmed(actor, answer)
     assert "has changed meanwhile" in again.text
-    assert "250 offsets are skipped" in again.text
-    assert (starts(page), executed(page)) == ([0, 0], [])
+    assert "186 offsets are skipped" in again.text
+    assert (starts(page), executed(page)) == ([7, 7], before)
     confirmed(actor, again)
-    assert starts(page) == [150, 100]
+    assert starts(page) == [100, 100]
 
 
 def test_an_action_is_confirmed_once(page, actor):
@@ -170,8 +179,10 @@ def test_a_member_s_records_are_released(page, actor):
 
 def test_one_record_is_released_and_archived_with_a_reason(page, actor):
     text = actor.get("/record", **RECORD, offset=3).text
-    assert text.count('name="first" value="3"') == 2
+    assert "Release it…" in text
+    assert "Archive it…" not in text, "it would be refused: a member holds the record"
     confirmed(actor, shown(actor, "release", **RECORD, first=3, last=3))
+    assert actor.get("/record", **RECORD, offset=3).text.count('name="first" value="3"') == 2
     assert "available" in actor.get("/record", **RECORD, offset=3).text
     assert shown(actor, "archive", **RECORD, first=3, last=3, reason=" ").status_code == 400
     confirmed(actor, shown(actor, "archive", **RECORD, first=3, last=3, reason=SCRIPT))
@@ -287,6 +298,8 @@ def test_dead_letters_are_listed_by_reason_and_time(filed, actor):
 def test_a_dead_letter_shows_its_record_and_reason(filed, actor):
     text = actor.get("/deadletter", **GROUP, at="0@1").text
     assert "orders-0@11" in text
+    for path in ("/record", "/history"):
+        assert f'href="{path}?group=billing&amp;topic=orders&amp;partition=0&amp;offset=11"' in text
     assert SCRIPT not in text
     assert actor.get("/deadletter", **GROUP, at="0@6").status_code == 400, "it is another group's"
     assert actor.get("/deadletter", **GROUP, at="0@99").status_code == 400

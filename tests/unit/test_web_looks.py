@@ -7,6 +7,7 @@ import html
 import itertools
 import random
 import re
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +19,7 @@ from coordinator.protocol.admin_messages import RunInFlight
 from coordinator.protocol.errors import CoordinatorUnreachable
 from coordinator.protocol.messages import GroupDescription, JoinGroup, LeaveGroup, NextPlan
 from sharegroup.top import GroupLine
-from sharegroup.web import examinations, group_pages, history, strip, watch
+from sharegroup.web import examinations, group_pages, history, site, strip, watch
 from sharegroup.web.examinations import Examinations
 from sharegroup.web.records import KafkaRecord, shown
 from sharegroup.web.watch import Seen, Snapshot, attention
@@ -121,27 +122,45 @@ def test_groups_come_in_pages(page):
 
 
 @pytest.mark.parametrize(
-    ("fields", "quarantined", "stands_s", "says"),
+    ("fields", "given", "says"),
     [
-        ({"state": "Empty", "members": 0}, 0, 0, "nobody consumes"),
-        ({"archiving": 3}, 0, 0, "3 dead letters wait"),
-        ({}, 0, 700, "stands still for 11 min 40 s"),
-        ({}, 2, 0, "2 in quarantine"),
-        ({"oldest_ms": 400_000}, 0, 0, "held for 6 min 40 s"),
+        ({"state": "Empty", "members": 0}, (0, 0), "nobody consumes"),
+        ({"state": "Unknown", "members": 0}, (0, 0), "no coordinator runs"),
+        ({"archiving": 3}, (0, 0, 5.0), "3 dead letters wait"),
+        ({}, (0, 700), "stands still for 11 min 40 s"),
+        ({}, (2, 0), "2 in quarantine"),
+        ({"oldest_ms": 400_000}, (0, 0), "held for 6 min 40 s"),
     ],
 )
-def test_a_group_says_why_a_person_should_look(fields, quarantined, stands_s, says):
-    assert [why for _, why in attention(line("g", **fields), quarantined, stands_s)] == [says]
+def test_a_group_says_why_a_person_should_look(fields, given, says):
+    assert [why for _, why in attention(line("g", **fields), *given)] == [says]
     assert attention(line("g", lag=0), 0, 10_000) == ()
+    assert attention(line("g", archiving=3), 0, 0, 4.9) == (), "dead letters that are being written"
     assert attention(line("g"), 2, 0, is_part=True) == ((2, "2 or more in quarantine"),)
 
 
+def test_dead_letters_need_a_person_only_when_none_is_written(page):
+    stands = page.watch._letters_stand_s
+    waiting = [(0, 9, 0), (3, 9, 1), (3, 9, 4), (2, 10, 7), (4, 11, 9), (4, 11, 15), (0, 15, 20), (5, 15, 50)]
+    seconds = [stands(line("g", archiving=wait, archived=written), at_s) for wait, written, at_s in waiting]
+    assert seconds == [0, 0, 3, 0, 0, 6, 0, 0]
+
+
+def test_whoever_is_marked_counts_as_needing_a_person(page):
+    groups = {"a": Seen(line=line("a"), attention=((1, "held for 6 min"),)), "b": Seen(line=line("b"))}
+    page.watch.snapshot = Snapshot(groups=groups, round=1)
+    assert "2 groups; 1 needs a person" in page.browser(LOOKER).get("/").text
+
+
 def test_a_look_that_fails_is_told_with_the_groups_of_before(held):
+    looked_s = held.watch.snapshot.at_s
     held.admin.broken = CoordinatorUnreachable(endpoints="c:1", reason="refused")
     held.watch.look()
     text = held.browser(LOOKER).get("/").text
     assert names(text) == ["billing"]
     assert "CoordinatorUnreachable" in text
+    assert held.watch.snapshot.at_s == looked_s > 0
+    assert f"As of {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(looked_s))} UTC" in text
 
 
 def test_a_group_that_was_deleted_is_forgotten(held):
@@ -198,10 +217,22 @@ def test_a_window_is_zoomed_to_single_offsets_and_a_record(held):
     browser = held.browser(LOOKER)
     text = browser.get("/partition", **WHERE, first=2, last=4).text
     assert re.findall(r"</svg>(\d+)</button>", text) == ["2", "3", "4"]
+    assert 'aria-label="3: held by a member"' in text, "the state is not in its colour alone"
     record = browser.get("/record", **WHERE, offset=3).text
     assert "held by a member" in record
     assert "m1" in record
     assert 'href="/history?' in record
+
+
+def test_a_record_is_opened_by_its_offset_also_when_it_is_done(held):
+    (plan,) = held.admin.plans("billing")
+    held.running.use(held.running.next(start=plan.plan_id, max_records=20).plan_id)
+    assert held.running.start_offsets()["orders", 0] == 10
+    browser = held.browser(LOOKER)
+    for path in ("/group", "/partition"):
+        text = browser.get(path, **WHERE).text
+        assert re.search(r'action="/record".*name="offset"[^>]*required', text, re.DOTALL)
+    assert "done: it lies before the start offset" in browser.get("/record", **WHERE, offset=0).text
 
 
 def test_a_record_s_history_names_who_had_it_and_how_that_ended(held):
@@ -439,12 +470,60 @@ def test_a_strip_is_to_scale_and_shows_each_state():
     assert "10 held by a member" in drawn.label
 
 
-def test_neighbouring_holders_have_different_colours():
-    members = [f"member-{n}" for n in range(40)]
-    runs = tuple(run(n, n, member_id=member) for n, member in enumerate(members))
+def test_a_holder_has_one_colour_on_a_page_and_few_share_one():
+    members = [f"member-{n}" for n in range(strip.HOLDERS)]
+    runs = tuple(run(n, n, member_id=members[n % len(members)]) for n in range(40))
     drawn = strip.draw(strip.Looked(runs=runs, parts=((0, 39),)), 0, 39)
-    colours = [piece.colour for piece in drawn.pieces]
-    assert len(colours) == 40 and all(a != b for a, b in itertools.pairwise(colours))
+    colours = {(piece.colour, members[piece.first % len(members)]) for piece in drawn.pieces}
+    assert len(colours) == len({colour for colour, _ in colours}) == strip.HOLDERS
+
+
+def test_a_member_has_the_colour_of_its_records_beside_it(held):
+    held.running.join("m2")
+    held.running.use(held.running.next(member="m2", max_records=20).plan_id, "m2")
+    browser = held.browser(LOOKER)
+    text = browser.get("/group", group="billing").text
+    dots = dict(re.findall(r'<rect class="acquired (h\d)"[^>]*/></svg><code>(m\d)</code>', text))
+    assert sorted(dots.values()) == ["m1", "m2"]
+    assert set(re.findall(r'<path class="acquired (h\d)"', text)) == set(dots)
+    one = browser.get("/partition", **WHERE).text
+    assert re.findall(r'<rect class="acquired (h\d)"[^>]*/></svg><code>', one)[0] in one.split("<h2>")[0]
+
+
+def test_a_member_that_has_no_plan_and_holds_nothing_is_not_named(held):
+    held.running.join("m2")
+    text = held.browser(LOOKER).get("/group", group="billing").text
+    assert re.search(r"<code>m2</code>.*?<td data-name=.Plan.>none</td>", text, re.DOTALL)
+
+
+def test_the_last_hour_says_what_is_now_and_was_at_most(held):
+    now_s = time.time()
+    held.watch._histories["billing"] = history.History()
+    for ago_s, lag in ((1_800, 50), (900, 120), (0, 7)):
+        held.watch.history("billing").add(now_s - ago_s, (lag, 1, None, 2.0, 0))
+    text = held.browser(LOOKER).get("/group", group="billing").text
+    assert "Lag: <strong>7</strong> now, 120 at most" in text
+    assert "<span>30 min ago</span><span>now</span>" in text
+
+
+def test_states_differ_in_more_than_their_hue():
+    text = (site.HERE / "static" / "page.css").read_text(encoding="utf-8")
+    for look in text.split("prefers-color-scheme")[:2]:
+        found = dict(re.findall(r"--(\w+): #(\w{6});", look))
+        lights = {name: luminance(found[name]) for name in ("done", "waiting", "available")}
+        assert contrast(lights["waiting"], lights["done"]) >= 3
+        assert contrast(lights["waiting"], lights["available"]) >= 2
+
+
+def luminance(digits):
+    """The relative luminance of a colour (WCAG 2.2)."""
+    parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one, other):
+    return (max(one, other) + 0.05) / (min(one, other) + 0.05)
 
 
 def test_a_strip_says_what_was_not_looked_at():
@@ -460,6 +539,28 @@ def test_a_strip_of_many_runs_shows_shares():
     assert len(drawn.pieces) == 2 * strip.PIECES
     shares = {p.colour: p.height / strip.HEIGHT for p in drawn.pieces}
     assert shares == pytest.approx({"done": 0.75, "available": 0.25})
+
+
+@pytest.mark.parametrize("at", [0, 500_000, 999_999])
+def test_one_held_record_of_a_million_is_seen(at):
+    looked = strip.Looked(runs=(run(at, at, member_id="m"),), parts=((0, 999_999),))
+    drawn = strip.draw(looked, 0, 999_999)
+    *_, (colour, path) = drawn.paths.items()
+    assert colour.startswith("acquired"), "the last path lies on top"
+    (x, width) = (float(number) for number in re.match(r"M([\d.]+) 0h([\d.]+)v", path).groups())
+    assert width >= strip.LEAST_WIDTH and 0 <= x <= strip.WIDTH - width
+    assert x == pytest.approx(at / 1_000, abs=strip.LEAST_WIDTH)
+
+
+def test_a_share_of_few_records_has_a_least_height():
+    runs = [run(n, n, "AVAILABLE") for n in range(0, 1_200_000, 1_500)]
+    runs[400] = run(runs[400].first, runs[400].last, member_id="m")
+    drawn = strip.draw(strip.Looked(runs=tuple(runs), parts=((0, 1_199_999),)), 0, 1_199_999)
+    assert not drawn.is_exact
+    assert next(iter(drawn.paths)) == "done"
+    (held,) = (piece for piece in drawn.pieces if piece.colour == "acquired")
+    assert held.height == strip.LEAST_HEIGHT
+    assert sum(piece.height for piece in drawn.pieces if piece.x == held.x) == pytest.approx(strip.HEIGHT)
 
 
 def test_an_hour_of_history_has_a_fixed_size():

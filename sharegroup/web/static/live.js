@@ -1,35 +1,75 @@
-// Tells the page to look again when the server has looked at all groups. A hidden page has no event stream: a browser
-// opens few connections to one host.
+// Tells the page to look again when the server has looked at all groups, and says since when it could not. A hidden page
+// has no event stream: a browser opens few connections to one host.
 (() => {
+  const AGAIN_MS = 5000;
   let stream = null;
-  const listen = () => {
-    const wanted = !document.hidden && document.getElementById("live") !== null && localStorage.getItem("pause") !== "yes";
-    if (wanted && stream === null) {
-      stream = new EventSource("/events");
-      stream.addEventListener("look", () => document.body.dispatchEvent(new Event("looked")));
-    } else if (!wanted && stream !== null) {
+  let again = 0;
+  let fresh = new Date();
+  const stale = document.getElementById("stale");
+  const isPaused = () => localStorage.getItem("pause") === "yes";
+  const isWanted = () => !document.hidden && document.getElementById("live") !== null && !isPaused();
+  const look = () => document.body.dispatchEvent(new Event("looked"));
+  const close = () => {
+    clearTimeout(again);
+    if (stream !== null) {
       stream.close();
       stream = null;
     }
   };
-  const button = document.getElementById("pause");
-  const name = () => {
-    const paused = localStorage.getItem("pause") === "yes";
-    if (button) {
-      button.textContent = paused ? "Go on" : "Pause";
-      button.setAttribute("aria-pressed", String(paused));
+  const listen = () => {
+    if (!isWanted()) {
+      close();
+    } else if (stream === null) {
+      stream = new EventSource("/events");
+      stream.addEventListener("look", look);
+      // The browser connects again by itself after a cut, and not after a refusal. Either way the page looks once: its
+      // own request says whether it is still up to date, and whether the session is over.
+      stream.addEventListener("error", () => {
+        if (stream.readyState === EventSource.CLOSED) {
+          close();
+          again = setTimeout(listen, AGAIN_MS);
+        }
+        look();
+      });
     }
   };
+  const tell = (status) => {
+    if (!stale) return;
+    const [text, link] = stale.children;
+    const isOver = status === 401;
+    const says = `Not refreshed since ${fresh.toISOString().slice(11, 19)} UTC.${isOver ? " The session is over." : ""}`;
+    if (text.textContent !== says) text.textContent = says;
+    link.hidden = !isOver;
+    stale.hidden = false;
+    if (isOver) close();
+  };
+  document.addEventListener("htmx:after:request", (event) => {
+    const status = event.detail.ctx.response.status;
+    if (status >= 400) {
+      tell(status);
+    } else {
+      fresh = new Date();
+      if (stale) stale.hidden = true;
+    }
+  });
+  document.addEventListener("htmx:error", () => tell(0));
+  const button = document.getElementById("pause");
+  const name = () => { if (button) button.textContent = isPaused() ? "Go on" : "Pause"; };
   if (button) {
     button.hidden = false;
     button.addEventListener("click", () => {
-      localStorage.setItem("pause", localStorage.getItem("pause") === "yes" ? "no" : "yes");
+      localStorage.setItem("pause", isPaused() ? "no" : "yes");
       name();
       listen();
+      if (!isPaused()) look();
     });
   }
-  document.addEventListener("visibilitychange", listen);
-  window.addEventListener("pagehide", () => { if (stream) { stream.close(); stream = null; } });
+  document.addEventListener("visibilitychange", () => {
+    listen();
+    if (isWanted()) look();
+  });
+  window.addEventListener("pagehide", close);
+  window.addEventListener("pageshow", listen);
   document.addEventListener("keydown", (event) => {
     const search = document.getElementById("search");
     const typing = event.target.closest && event.target.closest("input, textarea, select");

@@ -1,0 +1,127 @@
+"""What an open page does while its answers fail: it keeps what it shows, says since when it was not refreshed, and
+follows again. In Chromium, over a service in this process: no broker."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+
+import pytest
+from playwright.sync_api import expect
+
+from coordinator.protocol.errors import CoordinatorUnreachable
+from coordinator.protocol.messages import LeaveGroup
+from sharegroup.web.server import Address, Server
+from tests.support import chromium
+from tests.support.chromium import WAIT_MS, faults, signed_in
+from tests.support.waiting import wait_until
+from tests.support.web_site import ACTOR, Page
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium.browser() as found:
+        yield found
+
+
+@pytest.fixture
+def site(tmp_path):
+    """The page over a group whose member holds 20 records."""
+    site = Page(tmp_path / "state.db")
+    site.running.join(starting_offsets="earliest", client_id="etl")
+    site.running.use(site.running.next(max_records=20).plan_id)
+    site.watch.look()
+    with closing(site), closing(Server(site.app, Address(host="127.0.0.1", port=0))) as server:
+        server.start()
+        site.url = server.url
+        yield site
+
+
+@pytest.fixture
+def page(site, browser):
+    """The page of the group; the watch looks whenever a test says so."""
+    page, _ = signed_in(site.url, browser, ACTOR)
+    page.get_by_role("link", name="billing").click()
+    expect(in_flight(page)).to_have_text("20", timeout=WAIT_MS)
+    wait_until(lambda: site.watch._told, what="the page listens")
+    yield page
+    page.context.close()
+
+
+def in_flight(page):
+    return page.locator("dt:has-text('In flight') + dd")
+
+
+def stale(page):
+    return page.locator("#stale")
+
+
+def released(site):
+    """The member leaves: nothing is held any more."""
+    site.running.ask(LeaveGroup)
+
+
+def test_a_page_whose_coordinator_fails_keeps_its_content_and_says_so(site, page):
+    site.admin.broken = CoordinatorUnreachable(endpoints="c:1", reason="refused")
+    site.watch.look()
+    says = re.compile(r"^Not refreshed since \d\d:\d\d:\d\d UTC\.$")
+    expect(stale(page).locator("span")).to_have_text(says, timeout=WAIT_MS)
+    expect(in_flight(page)).to_have_text("20")
+    expect(page.get_by_role("link", name="Sign in again")).to_be_hidden()
+    assert faults(page, "stale") == []
+    site.admin.broken = None
+    released(site)
+    site.watch.look()
+    expect(in_flight(page)).to_have_text("0", timeout=WAIT_MS)
+    expect(stale(page)).to_be_hidden()
+
+
+def test_a_page_whose_server_is_away_follows_again(site, page):
+    page.route("**/*", lambda route: route.abort())
+    site.watch.look()
+    expect(stale(page)).to_be_visible(timeout=WAIT_MS)
+    expect(in_flight(page)).to_have_text("20")
+    page.unroute("**/*")
+    released(site)
+    site.watch.look()
+    expect(in_flight(page)).to_have_text("0", timeout=WAIT_MS)
+    expect(stale(page)).to_be_hidden()
+
+
+def test_an_event_stream_that_is_refused_is_asked_for_again(site, page):
+    streams = []
+    page.route("**/events", lambda route: streams.append(route) or route.fulfill(status=429, body="too many"))
+    page.reload()
+    wait_until(lambda: page.wait_for_timeout(50) or len(streams) > 1, what="the page asks for its stream again")
+    expect(stale(page)).to_be_hidden()
+    page.unroute("**/events")
+    wait_until(lambda: page.wait_for_timeout(50) or site.watch._told, what="the page listens")
+    released(site)
+    site.watch.look()
+    expect(in_flight(page)).to_have_text("0", timeout=WAIT_MS)
+
+
+def test_a_session_that_is_over_keeps_the_page_and_offers_to_sign_in(site, page):
+    page.get_by_text("Reset start offsets").click()
+    page.get_by_label("Reason, for the audit log").first.fill("a long reason")
+    (cookie,) = (each["value"] for each in page.context.cookies())
+    site.site.sessions.end(cookie)
+    site.watch.look()
+    expect(stale(page)).to_contain_text("The session is over.", timeout=WAIT_MS)
+    expect(in_flight(page)).to_have_text("20")
+    expect(page.get_by_label("Reason, for the audit log").first).to_have_value("a long reason")
+    page.get_by_role("link", name="Sign in again").click()
+    expect(page.get_by_label("Token")).to_be_visible(timeout=WAIT_MS)
+
+
+def test_a_paused_page_stands_still_until_it_goes_on(site, page):
+    page.get_by_role("button", name="Pause").click()
+    wait_until(lambda: page.wait_for_timeout(50) or not site.watch._told, what="the page listens no more")
+    released(site)
+    site.watch.look()
+    expect(in_flight(page)).to_have_text("20")
+    page.get_by_role("button", name="Go on").click()
+    expect(in_flight(page)).to_have_text("0", timeout=WAIT_MS)
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
