@@ -6,6 +6,7 @@ another coordinator only if it is forced and executed, and the group exists.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -42,6 +43,8 @@ from coordinator.service.runtime.transactions import initialize
 
 Starts = Mapping[TopicIdPartition, int]
 T = TypeVar("T")
+_INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
+"""The number of a partition."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,11 +134,12 @@ def _chosen(cluster: Cluster, request: AlterOffsets, view: ResetView) -> list[To
 
     Raises:
         UnknownTopic, UnknownPartition: the cluster has no such topic or partition.
-        InvalidReset: the topic was deleted and created anew, and the group does not know that yet.
+        InvalidReset: the topic was deleted and created anew, and the group does not know that yet; or offsets are
+            asked for, and none are named.
     """
     named = dict(request.topics)
     if request.to == "offsets":
-        named = {topic: tuple(int(index) for index in of_topic) for topic, of_topic in request.offsets.items()}
+        named = _named(request.offsets)
     if not named:
         return list(view.starts)
     found = cluster.topics(named)
@@ -153,6 +157,20 @@ def _chosen(cluster: Cluster, request: AlterOffsets, view: ResetView) -> list[To
                 raise UnknownPartition(topic=topic, partition=index, partitions=count)
             chosen.append(TopicIdPartition(topic, topic_id, index))
     return chosen
+
+
+def _named(offsets: Mapping[str, Mapping[str, int]]) -> dict[str, tuple[int, ...]]:
+    """The topics and partitions of these offsets.
+
+    Raises:
+        InvalidReset: there are none, or not of each topic, or a partition is no number.
+    """
+    if not offsets or not all(offsets.values()):
+        raise InvalidReset(what="offsets", reason="there are none, or a topic has none")
+    for topic, of_topic in offsets.items():
+        if wrong := [index for index in of_topic if _INDEX.fullmatch(index) is None]:
+            raise InvalidReset(what="offsets", reason=f"{topic} has no partition {wrong[0][:20]!r}")
+    return {topic: tuple(int(index) for index in of_topic) for topic, of_topic in offsets.items()}
 
 
 def _targets(cluster: Cluster, request: AlterOffsets, view: ResetView, chosen: list[TopicIdPartition]) -> Starts:
