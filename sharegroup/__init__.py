@@ -8,12 +8,16 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """The class ``sharegroup.Admin``, or the value of ``sharegroup.__version__``: looked up only when it is asked for,
-    since the class imports Arrow."""
+    """The class ``sharegroup.Admin``, the function ``sharegroup.offsets_from_file``, or the value of
+    ``sharegroup.__version__``: looked up only when it is asked for, since the class imports Arrow."""
     if name == "Admin":
         from sharegroup.admin import Admin
 
         return Admin
+    if name == "offsets_from_file":
+        from coordinator.client.offset_resets import offsets_from_file
+
+        return offsets_from_file
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from coordinator.protocol.package_version import package_version

@@ -3,21 +3,21 @@ releases and archiving by hand, which that tool does not have."""
 
 from __future__ import annotations
 
-import csv
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sharegroup.admin_access import print_json, print_lines
+from sharegroup.admin_access import plain, print_json, print_lines
 from sharegroup.members_wait import asked
 
 if TYPE_CHECKING:
-    from coordinator.protocol.admin_messages import Altered
+    from coordinator.protocol.admin_messages import Altered, OffsetsAltered
     from sharegroup.admin import Admin
+
+Told = TypeVar("Told", "Altered", "OffsetsAltered")
 
 SCENARIOS = (
     "to_earliest", "to_latest", "to_datetime", "by_duration", "to_offset", "shift_by", "from_file",
@@ -37,12 +37,10 @@ def reset_offsets(admin: Admin, group_id: str, options: Mapping[str, Any]) -> No
         target,
         shift_by=shift_by,
         topics={} if options["all_topics"] or options["from_file"] else topics_of(options["topics"]),
-        execute=options["execute"],
         force=options["force"],
         reason=options["reason"],
     )
-    altered = asked(options, reset)
-    _tell_notes(altered.notes)
+    altered = _carried_out(options, reset, execute=options["execute"])
     if options["as_json"]:
         print_json(altered)
         return
@@ -51,19 +49,51 @@ def reset_offsets(admin: Admin, group_id: str, options: Mapping[str, Any]) -> No
         click.echo(DRY_RUN, err=True)
 
 
-def delete_groups(admin: Admin, group_ids: Iterable[str], options: Mapping[str, Any]) -> None:
-    """Delete the groups, one after another; with dry_run nothing. It raises as Admin.delete_group."""
-    delete = functools.partial(
-        admin.delete_group, execute=not options["dry_run"], force=options["force"], reason=options["reason"]
-    )
-    deleted = [asked(options, functools.partial(delete, group_id)) for group_id in group_ids]
+def delete_groups(admin: Admin, group_ids: Iterable[str], options: Mapping[str, Any]) -> int:
+    """Delete the groups, one after another; with dry_run nothing. Returns the exit status: 1 if one of several groups
+    could not be deleted, which keeps none of the others.
+
+    Raises:
+        ShareGroupError: as Admin.delete_group, of the only group.
+    """
+    from coordinator.protocol.errors import ShareGroupError
+
+    done: dict[str, Altered | ShareGroupError] = {}
+    wanted = tuple(dict.fromkeys(group_ids))
+    for group_id in wanted:
+        delete = functools.partial(admin.delete_group, group_id, force=options["force"], reason=options["reason"])
+        try:
+            done[group_id] = _carried_out(options, delete, execute=not options["dry_run"])
+        except ShareGroupError as error:
+            if len(wanted) == 1:
+                raise
+            done[group_id] = error
+    failed = {group_id: found for group_id, found in done.items() if isinstance(found, ShareGroupError)}
+    deleted = {group_id: found for group_id, found in done.items() if not isinstance(found, ShareGroupError)}
     if options["as_json"]:
-        print_json(deleted)
-    elif options["dry_run"]:
-        for altered in deleted:
-            show_effects(altered)
+        errors = [{"group_id": g, "error": type(e).__name__, "message": str(e)} for g, e in failed.items()]
+        print_json([*({"group_id": g, **plain(altered)} for g, altered in deleted.items()), *errors])
     else:
-        named = ", ".join(f"'{group_id}'" for group_id in group_ids)
+        _tell_deletions(deleted, failed, dry_run=options["dry_run"])
+    return 1 if failed else 0
+
+
+def _tell_deletions(deleted: Mapping[str, Altered], failed: Mapping[str, Exception], *, dry_run: bool) -> None:
+    """Say in Kafka's words which groups were deleted; of a dry run, what it would do."""
+    named = ", ".join(f"'{group_id}'" for group_id in deleted)
+    if not deleted and not failed:
+        click.echo("There are no share groups to delete.", err=True)
+    if failed:
+        click.echo("Deletion of some share groups failed:", err=True)
+    for group_id, error in failed.items():
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        click.echo(f"* Group '{group_id}' could not be deleted due to: {reason}", err=True)
+    if dry_run:
+        for altered in deleted.values():
+            _print_effects(altered)
+    elif failed and deleted:
+        click.echo(f"These share groups were deleted successfully: {named}")
+    elif deleted:
         click.echo(f"Deletion of requested share groups ({named}) was successful.")
 
 
@@ -75,12 +105,10 @@ def delete_offsets(admin: Admin, group_id: str, options: Mapping[str, Any]) -> N
         admin.delete_offsets,
         group_id,
         options["topics"],
-        execute=not options["dry_run"],
         force=options["force"],
         reason=options["reason"],
     )
-    altered = asked(options, delete)
-    _tell_notes(altered.notes)
+    altered = _carried_out(options, delete, execute=not options["dry_run"])
     if options["as_json"]:
         print_json(altered)
     elif altered.executed:
@@ -99,14 +127,32 @@ def act_by_hand(admin: Admin, group_id: str, action: str, options: Mapping[str, 
     else:
         arguments += [*_one_partition(options["topics"][0]), options["records"]]
     act = functools.partial(getattr(admin, action), *arguments, reason=options["reason"])
-    altered = act(execute=False)
-    _tell_notes(altered.notes)
-    if options["execute"]:
-        altered = act(execute=True)
+    altered = _told_first(options, act, execute=options["execute"])
     if options["as_json"]:
         print_json(altered)
         return
     _print_effects(altered)
+
+
+def _carried_out(options: Mapping[str, Any], action: Callable[..., Told], *, execute: bool) -> Told:
+    """The result of the action; with --wait it is waited for. What a forced action means is told before it is done."""
+    if options["force"]:
+        return _told_first(options, action, execute=execute)
+    altered = asked(options, functools.partial(action, execute=execute))
+    _tell_notes(altered.notes)
+    return altered
+
+
+def _told_first(options: Mapping[str, Any], action: Callable[..., Told], *, execute: bool) -> Told:
+    """Ask what the action would do and tell its notes, then do it if it is to be executed. What has become true
+    meanwhile is told, too."""
+    altered = asked(options, functools.partial(action, execute=False))
+    told = altered.notes
+    _tell_notes(told)
+    if execute:
+        altered = asked(options, functools.partial(action, execute=True))
+        _tell_notes(note for note in altered.notes if note not in told)
+    return altered
 
 
 def show_effects(altered: Altered) -> None:
@@ -123,19 +169,21 @@ def _print_effects(altered: Altered) -> None:
 
 
 def topics_of(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Topics and their partitions, of texts such as orders and orders:0,1,2.
+    """Topics and their partitions, of texts such as orders and orders:0,1,2; no partition: all of the topic's, which a
+    text with partitions beside it does not change.
 
     Raises:
         UsageError: a partition is no number.
     """
-    found: dict[str, tuple[int, ...]] = {}
+    found: dict[str, dict[int, None] | None] = {}
     for text in texts:
-        topic, _, partitions = text.partition(":")
-        numbers = [part.strip() for part in partitions.split(",") if part.strip()]
+        topic, colon, partitions = text.partition(":")
+        numbers = [part.strip() for part in partitions.split(",")] if colon else []
         if not topic or not all(part.isascii() and part.isdecimal() for part in numbers):
             raise click.UsageError(f"Invalid topic arg '{text}', expected topic name and partitions")
-        found[topic] = (*found.get(topic, ()), *map(int, numbers))
-    return found
+        before = found.get(topic, {})
+        found[topic] = before | dict.fromkeys(map(int, numbers)) if numbers and before is not None else None
+    return {topic: tuple(partitions or ()) for topic, partitions in found.items()}
 
 
 def offset_range(context: click.Context, option: click.Parameter, text: str | None) -> range | None:
@@ -176,7 +224,7 @@ def _target(options: Mapping[str, Any]) -> tuple[Any, int | None]:
     if options["by_duration"] is not None:
         return _duration(options["by_duration"]), None
     if options["from_file"] is not None:
-        return _offsets(options["from_file"]), None
+        return _offsets_from_file(options["from_file"]), None
     return ("earliest", options["shift_by"]) if options["to_offset"] is None else (options["to_offset"], None)
 
 
@@ -202,26 +250,19 @@ def _duration(text: str) -> timedelta:
     return timedelta(milliseconds=duration_ms)
 
 
-def _offsets(path: str) -> dict[str, dict[int, int]]:
+def _offsets_from_file(path: str) -> dict[str, dict[int, int]]:
     """The offsets of a CSV file with topic,partition,offset in each line.
 
     Raises:
-        UsageError: the file can't be read, or a line is something else.
+        UsageError: the file can't be read, has no offsets, or a line is something else.
     """
-    found: dict[str, dict[int, int]] = {}
+    from coordinator.client.offset_resets import offsets_from_file
+    from coordinator.protocol.errors import InvalidReset
+
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"--from-file {path}: {error}") from None
-    for number, row in enumerate(csv.reader(lines), 1):
-        if not row:
-            continue
-        try:
-            topic, partition, offset = (cell.strip() for cell in row)
-            found.setdefault(topic, {})[int(partition)] = int(offset)
-        except ValueError:
-            raise click.UsageError(f"--from-file {path}: line {number} is not topic,partition,offset") from None
-    return found
+        return offsets_from_file(path)
+    except InvalidReset as error:
+        raise click.UsageError(f"--from-file {path}: {error.fields['reason']}") from None
 
 
 def _tell_notes(notes: Iterable[str]) -> None:

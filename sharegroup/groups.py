@@ -11,19 +11,11 @@ import click
 from sharegroup.admin_access import described, opened, print_json, print_lines, tell_source
 from sharegroup.cluster_options import JSON_OPTION, cluster_options
 from sharegroup.group_actions import offset_range
+from sharegroup.group_options import STATES, action_of
 
 if TYPE_CHECKING:
     from coordinator.protocol.messages import GroupDescription
     from sharegroup.admin import Admin
-
-ACTIONS = (
-    "list", "describe", "delete", "reset_offsets", "delete_offsets", "release_member", "release_records",
-    "archive_records",
-)  # fmt: skip
-_WAITING = ("delete", "reset_offsets", "delete_offsets")
-"""The actions that need to know the members."""
-_OF_DESCRIBE = ("members", "offsets", "in_flight", "verbose")
-_STATES = ("Empty", "Stable", "Dead", "Unknown")
 
 
 @click.command(short_help="List, describe, reset, delete and release share groups, as kafka-share-groups.sh.")
@@ -58,7 +50,7 @@ _STATES = ("Empty", "Stable", "Dead", "Unknown")
     flag_value="",
     metavar="[STATES]",
     help="With --describe: the state of the group. With --list: all groups with their states, or those in these "
-    f"states, separated by commas ({', '.join(_STATES)}). With --in-flight: only records in these states.",
+    f"states, separated by commas ({', '.join(STATES)}). With --in-flight: only records in these states.",
 )
 @click.option("--in-flight", is_flag=True, help="With --describe: the records in flight, as sharegroup in-flight.")
 @click.option(
@@ -123,7 +115,7 @@ def groups(
     config_path: str | None,
     properties: Mapping[str, str],
     **options: Any,
-) -> None:
+) -> int:
     """List, describe, reset and delete share groups; release members; release or archive records by hand.
 
     With no coordinator running, the state store is read, and a line on standard error says so.
@@ -140,141 +132,36 @@ def groups(
       sharegroup groups --bootstrap-server localhost:9092 --archive-records --group billing \\
           --topic orders:0 --offset 120-124 --reason "no customer" --execute
     """
-    action = _action(context, options)
+    action = action_of(context, options)
     with opened(bootstrap_server, config_path, properties, timeout_ms=options["timeout_ms"]) as admin:
-        if action not in ("list", "describe"):
-            _act(admin, action, options)
-            return
         if action == "list":
             _list(admin, options["state"], as_json=options["as_json"])
+        elif action == "describe":
+            _describe(admin, _named(admin, options), options)
         else:
-            group_ids = options["group_ids"] or tuple(each.group_id for each in admin.list_groups().groups)
-            _describe(admin, group_ids, options)
+            return _act(admin, action, options)
+    return 0
 
 
-def _action(context: click.Context, options: Mapping[str, Any]) -> str:
-    """The one action that the options name.
-
-    Raises:
-        UsageError: they name none or several, or options that do not go together.
-    """
-    chosen = _chosen(options)
-    if len(chosen) != 1:
-        named = ", ".join(f"--{action.replace('_', '-')}" for action in ACTIONS)
-        raise click.UsageError(f"Command must include exactly one action: {named}.", context)
-    _CHECKS[chosen[0]](context, options)
-    if chosen != ["describe"] and (wrong := [each for each in _OF_DESCRIBE if options[each]]):
-        raise click.UsageError(f"--{wrong[0].replace('_', '-')} goes with --describe.", context)
-    if options["progress_stale_longer_than_ms"] is not None and not options["in_flight"]:
-        raise click.UsageError("--progress-stale-longer-than-ms goes with --in-flight.", context)
-    if options["member_id"] is not None and chosen != ["release_member"]:
-        raise click.UsageError("--member goes with --release-member.", context)
-    if options["records"] is not None and chosen[0] not in ("release_records", "archive_records"):
-        raise click.UsageError("--offset goes with --release-records or --archive-records.", context)
-    if options["wait"] and chosen[0] not in _WAITING:
-        raise click.UsageError("--wait goes with --reset-offsets, --delete-offsets or --delete.", context)
-    return chosen[0]
+def _named(admin: Admin, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """The groups that the options name, each of them once; with --all-groups all that there are."""
+    return tuple(dict.fromkeys(options["group_ids"])) or tuple(each.group_id for each in admin.list_groups().groups)
 
 
-def _check_list(context: click.Context, options: Mapping[str, Any]) -> None:
-    from sharegroup.in_flight import split_states
-
-    if unknown := [name for name in split_states(options["state"]) if name.capitalize() not in _STATES]:
-        raise click.UsageError(f"Invalid state list '{unknown[0]}'. Valid states are: {', '.join(_STATES)}", context)
-
-
-def _check_describe(context: click.Context, options: Mapping[str, Any]) -> None:
-    from sharegroup.in_flight import record_states
-
-    if bool(options["group_ids"]) == options["all_groups"]:
-        raise click.UsageError("Option --describe takes one of these options: --all-groups, --group", context)
-    parts = [each for each in ("members", "offsets", "in_flight") if options[each]]
-    parts += ["state"] if options["state"] is not None and not options["in_flight"] else []
-    if len(parts) > 1:
-        raise click.UsageError(
-            "Option --describe takes at most one of these options: --members, --offsets, --state, --in-flight", context
-        )
-    if parts == ["state"] and options["state"]:
-        raise click.UsageError("Option --describe does not take a value for --state", context)
-    if options["in_flight"]:
-        record_states(options["state"])
-
-
-def _check_delete(context: click.Context, options: Mapping[str, Any]) -> None:
-    if bool(options["group_ids"]) == options["all_groups"]:
-        raise click.UsageError("Option --delete takes one of these options: --all-groups, --group", context)
-
-
-def _check_delete_offsets(context: click.Context, options: Mapping[str, Any]) -> None:
-    if len(options["group_ids"]) != 1 or not options["topics"]:
-        raise click.UsageError("Option --delete-offsets takes the following options: --group, --topic", context)
-
-
-def _check_reset(context: click.Context, options: Mapping[str, Any]) -> None:
-    from sharegroup.group_actions import SCENARIOS
-
-    if len(options["group_ids"]) != 1:
-        raise click.UsageError("Option --reset-offsets takes the option: --group", context)
-    _check_execute(context, options)
-    if sum(options[each] is not None and options[each] is not False for each in SCENARIOS) != 1:
-        named = ", ".join(f"--{each.replace('_', '-')}" for each in SCENARIOS)
-        raise click.UsageError(f"Option --reset-offsets takes one of these options: {named}", context)
-    scopes = sum((bool(options["topics"]), options["all_topics"], options["from_file"] is not None))
-    if scopes != 1:
-        raise click.UsageError("Option --reset-offsets takes the option: --all-topics or --topic", context)
-
-
-def _check_release_member(context: click.Context, options: Mapping[str, Any]) -> None:
-    if len(options["group_ids"]) != 1 or not options["member_id"]:
-        raise click.UsageError("Option --release-member takes the following options: --group, --member", context)
-    _check_execute(context, options)
-
-
-def _check_records(context: click.Context, options: Mapping[str, Any]) -> None:
-    option = f"--{_chosen(options)[0].replace('_', '-')}"
-    if len(options["group_ids"]) != 1 or len(options["topics"]) != 1 or options["records"] is None:
-        raise click.UsageError(f"Option {option} takes the following options: --group, --topic, --offset", context)
-    if options["do_archive_records"] and not options["reason"].strip():
-        raise click.UsageError(f"Option {option} takes the option: --reason", context)
-    _check_execute(context, options)
-
-
-def _check_execute(context: click.Context, options: Mapping[str, Any]) -> None:
-    if options["dry_run"] and options["execute"]:
-        option = f"--{_chosen(options)[0].replace('_', '-')}"
-        raise click.UsageError(f"Option {option} only accepts one of --execute and --dry-run", context)
-
-
-def _chosen(options: Mapping[str, Any]) -> list[str]:
-    """The actions that the options name."""
-    return [action for action in ACTIONS if options[f"do_{action}"]]
-
-
-_CHECKS = {
-    "list": _check_list,
-    "describe": _check_describe,
-    "delete": _check_delete,
-    "reset_offsets": _check_reset,
-    "delete_offsets": _check_delete_offsets,
-    "release_member": _check_release_member,
-    "release_records": _check_records,
-    "archive_records": _check_records,
-}
-
-
-def _act(admin: Admin, action: str, options: Mapping[str, Any]) -> None:
-    """Carry out an action that changes something."""
+def _act(admin: Admin, action: str, options: Mapping[str, Any]) -> int:
+    """Carry out an action that changes something. Returns the exit status."""
     from sharegroup import group_actions
 
-    group_ids = options["group_ids"] or tuple(each.group_id for each in admin.list_groups().groups)
+    group_ids = _named(admin, options)
     if action == "delete":
-        group_actions.delete_groups(admin, group_ids, options)
-    elif action == "reset_offsets":
+        return group_actions.delete_groups(admin, group_ids, options)
+    if action == "reset_offsets":
         group_actions.reset_offsets(admin, group_ids[0], options)
     elif action == "delete_offsets":
         group_actions.delete_offsets(admin, group_ids[0], options)
     else:
         group_actions.act_by_hand(admin, group_ids[0], action, options)
+    return 0
 
 
 def _list(admin: Admin, state: str | None, *, as_json: bool) -> None:

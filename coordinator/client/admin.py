@@ -250,7 +250,8 @@ class ShareAdmin:
         reason: str = "",
     ) -> OffsetsAltered:
         """Set the group's start offsets: all that are named, or none. ``to``: ``earliest``, ``latest``, a datetime with
-        a time zone, a timedelta before now, an offset, or offsets by topic and partition; or ``shift_by``. ``topics``
+        a time zone, a timedelta before now, an offset, or offsets by topic and partition, as
+        ``sharegroup.offsets_from_file`` reads them from a CSV file; or ``shift_by``. ``topics``
         may name partitions; no topic: all of the group's. Offsets beyond a log are moved to its start or end.
         ``execute`` false: only say what would change. ``force``: also while the group has members, whose records in
         flight are then delivered again, and also if a coordinator of another host has the group.
@@ -274,6 +275,8 @@ class ShareAdmin:
         if kind == "shift" and execute:
             # As offsets, since a request may be repeated after its answer was lost.
             dry = self._ask(msgspec.structs.replace(request, execute=False))
+            if not dry.partitions:
+                return msgspec.structs.replace(dry, executed=True)  # the group has no start offset: nothing is shifted
             request = msgspec.structs.replace(request, to="offsets", offsets=_after(dry))
         return self._ask(request)
 

@@ -38,6 +38,9 @@ def reset_of(to: ResetTo, shift_by: int | None = None) -> tuple[str, int, dict[s
         return "offset", to, {}
     if isinstance(to, Mapping):
         offsets = {topic: {str(p): offset for p, offset in of_topic.items()} for topic, of_topic in to.items()}
+        if not offsets or not all(offsets.values()):
+            empty = ", ".join(topic for topic, of_topic in offsets.items() if not of_topic)
+            raise InvalidReset(what="offsets", reason=f"there are none{f' of {empty}' if empty else ''}")
         return "offsets", 0, offsets
     if to not in ("earliest", "latest"):
         raise InvalidReset(what=to, reason="it is earliest, latest, a datetime, a duration, an offset, or offsets")
@@ -60,6 +63,8 @@ def offsets_from_file(path: str) -> dict[str, dict[int, int]]:
                     offsets.setdefault(topic, {})[int(partition)] = int(offset)
     except OSError as error:
         raise InvalidReset(what=f"file {path}", reason=error.strerror or type(error).__name__) from None
+    except UnicodeDecodeError as error:
+        raise InvalidReset(what=f"file {path}", reason=f"it is no text in UTF-8 ({error.reason})") from None
     except ValueError:
         raise InvalidReset(what=f"file {path}", reason=f"line {rows.line_num} is not topic,partition,offset") from None
     if not offsets:

@@ -33,7 +33,7 @@ from coordinator.protocol.admin_messages import (
 )
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, InvalidRequest, TopicIdsMissing
 from coordinator.protocol.messages import GroupRequest, Message, Reply, Request
-from coordinator.service.admin_actions import alter_configs, alter_offsets, delete_offsets
+from coordinator.service.admin_actions import act, alter_configs, alter_offsets, delete_offsets
 from coordinator.service.brokers.cluster import LATEST, Cluster
 from coordinator.service.histories import Histories, StoredLogs, locate
 from coordinator.service.runtime import transactions
@@ -105,8 +105,7 @@ class AdminService:
         return self._act(request, transactions.single_command(request))
 
     def _act(self, request: Action[Any], transaction: Transaction[T]) -> T:
-        """Run an action. Only a forced one takes the group from a coordinator of another host."""
-        return self._event_loop.call(request.group_id, transaction, claim=getattr(request, "force", False))
+        return act(self._event_loop, request, transaction)
 
     # --- lists
 

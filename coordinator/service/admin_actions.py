@@ -1,19 +1,22 @@
 """The actions of an administrator: what the brokers know is looked up first, then one transaction decides.
 
 Rule: an action is one transaction of one group, so that a crash leaves all of it or nothing. It takes a group from
-another coordinator only if it is forced.
+another coordinator only if it is forced and executed, and the group exists.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from coordinator.config.resolved import GroupConfig, changed_configs, replaced_configs
 from coordinator.core.commands import AlterConfigs
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import (
+    Action,
     Altered,
     AlteredOffsets,
     AlterGroupConfigs,
@@ -39,6 +42,9 @@ from coordinator.service.runtime.transaction import Transaction, TransactionStep
 from coordinator.service.runtime.transactions import initialize
 
 Starts = Mapping[TopicIdPartition, int]
+T = TypeVar("T")
+_INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
+"""The number of a partition."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,12 +61,55 @@ class ResetView:
 
 def alter_offsets(event_loop: RuntimeApi, cluster: Cluster, request: AlterOffsets) -> OffsetsAltered:
     """Set the start offsets that the request describes, all of them or none."""
-    view = event_loop.call(request.group_id, _look, claim=request.force)
+    view = event_loop.call(request.group_id, _look, peek=request.force)
     if not view.incarnation:
         raise GroupIdNotFound(group_id=request.group_id)
     chosen = _chosen(cluster, request, view)
     targets = _targets(cluster, request, view, chosen)
-    return event_loop.call(request.group_id, _alter(request, view, targets))
+    return call_action(event_loop, request, _alter(request, view, targets))
+
+
+def act(event_loop: RuntimeApi, request: Action[Any], transaction: Transaction[T]) -> T:
+    """Run an action's transaction, as :func:`call_action`.
+
+    Raises:
+        GroupIdNotFound: there is no such group; a forced action has not taken it, and wrote nothing.
+    """
+    if is_forced(request) and not event_loop.call(request.group_id, _exists, peek=True):
+        raise GroupIdNotFound(group_id=request.group_id)
+    return call_action(event_loop, request, transaction)
+
+
+def call_action(event_loop: RuntimeApi, request: Action[Any], transaction: Transaction[T]) -> T:
+    """Run the transaction of an action on a group that exists. Forced and executed it takes the group from a
+    coordinator of another host; forced and not executed it looks at a copy of the group, and takes nothing."""
+    if not is_forced(request):
+        return event_loop.call(request.group_id, transaction)
+    if request.execute:
+        return event_loop.call(request.group_id, transaction, claim=True)
+    return event_loop.call(request.group_id, _on_copy(transaction, event_loop.clock.now_ms()), peek=True)
+
+
+def is_forced(request: Action[Any]) -> bool:
+    """Whether the action is forced; some actions can't be."""
+    return bool(getattr(request, "force", False))
+
+
+def _exists(group: ShareGroup) -> TransactionSteps[bool]:
+    yield from ()
+    return group.exists
+
+
+def _on_copy(transaction: Transaction[T], now_ms: int) -> Transaction[T]:
+    """The transaction on the group as it would be once it is taken: none of its members has been heard of. A group that
+    is served here stays as it is."""
+
+    def on_copy(group: ShareGroup) -> TransactionSteps[T]:
+        if not group.deadlines_extended_until_ms:  # only a copy was never loaded
+            group.loaded(now_ms)
+        return (yield from transaction(group))
+
+    return on_copy
 
 
 def _look(group: ShareGroup) -> TransactionSteps[ResetView]:
@@ -85,11 +134,12 @@ def _chosen(cluster: Cluster, request: AlterOffsets, view: ResetView) -> list[To
 
     Raises:
         UnknownTopic, UnknownPartition: the cluster has no such topic or partition.
-        InvalidReset: the topic was deleted and created anew, and the group does not know that yet.
+        InvalidReset: the topic was deleted and created anew, and the group does not know that yet; or offsets are
+            asked for, and none are named.
     """
     named = dict(request.topics)
     if request.to == "offsets":
-        named = {topic: tuple(int(index) for index in of_topic) for topic, of_topic in request.offsets.items()}
+        named = _named(request.offsets)
     if not named:
         return list(view.starts)
     found = cluster.topics(named)
@@ -107,6 +157,20 @@ def _chosen(cluster: Cluster, request: AlterOffsets, view: ResetView) -> list[To
                 raise UnknownPartition(topic=topic, partition=index, partitions=count)
             chosen.append(TopicIdPartition(topic, topic_id, index))
     return chosen
+
+
+def _named(offsets: Mapping[str, Mapping[str, int]]) -> dict[str, tuple[int, ...]]:
+    """The topics and partitions of these offsets.
+
+    Raises:
+        InvalidReset: there are none, or not of each topic, or a partition is no number.
+    """
+    if not offsets or not all(offsets.values()):
+        raise InvalidReset(what="offsets", reason="there are none, or a topic has none")
+    for topic, of_topic in offsets.items():
+        if wrong := [index for index in of_topic if _INDEX.fullmatch(index) is None]:
+            raise InvalidReset(what="offsets", reason=f"{topic} has no partition {wrong[0][:20]!r}")
+    return {topic: tuple(int(index) for index in of_topic) for topic, of_topic in offsets.items()}
 
 
 def _targets(cluster: Cluster, request: AlterOffsets, view: ResetView, chosen: list[TopicIdPartition]) -> Starts:

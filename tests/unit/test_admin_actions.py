@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from coordinator.client.connection import Connection
-from coordinator.client.offset_resets import offsets_from_file, reset_of
+from coordinator.client.offset_resets import reset_of
 from coordinator.core.record_codec import decode_record
 from coordinator.core.records import GroupDeleted
 from coordinator.protocol.admin_messages import (
@@ -45,6 +45,7 @@ from coordinator.service.server import audit
 from coordinator.service.server.audit import AUDIT
 from coordinator.service.server.flight_server import FlightServer
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
+from sharegroup import offsets_from_file
 from tests.support.fake_cluster import FakeCluster
 from tests.support.running_service import Running, held
 
@@ -127,6 +128,9 @@ def test_a_reset_may_bring_a_topic_to_the_group(empty):
         ({"topics": {"none": ()}}, UnknownTopic, "none"),
         ({"topics": {"orders": (7,)}}, UnknownPartition, "no partition 7"),
         ({"to": "newest"}, InvalidReset, "no such reset"),
+        ({"to": "offsets"}, InvalidReset, "there are none"),
+        ({"to": "offsets", "offsets": {"orders": {}}}, InvalidReset, "a topic has none"),
+        ({"to": "offsets", "offsets": {"orders": {"00": 7}}}, InvalidReset, "no partition '00'"),
         ({"to": "shift", "value": 1, "topics": {"payments": ()}}, InvalidReset, "no start offset to shift"),
     ],
 )
@@ -259,7 +263,7 @@ def test_a_reset_names_a_time_an_offset_a_shift_or_a_file(tmp_path):
     assert reset_of(offsets_from_file(str(tmp_path / "offsets.csv")))[2] == {"orders": {"0": 17, "1": 4}}
 
 
-@pytest.mark.parametrize("to", ["newest", -1, timedelta(seconds=-1), datetime(2026, 1, 1)])
+@pytest.mark.parametrize("to", ["newest", -1, timedelta(seconds=-1), datetime(2026, 1, 1), {}, {"orders": {}}])
 def test_a_reset_that_means_nothing_is_refused_by_name(to):
     with pytest.raises(InvalidReset):
         reset_of(to)

@@ -7,6 +7,7 @@ import io
 import json
 import re
 
+import click
 import pytest
 from rich.console import Console
 
@@ -23,9 +24,10 @@ from coordinator.protocol.admin_messages import (
 from coordinator.protocol.errors import MembersNotKnown
 from coordinator.protocol.messages import GroupDescription, MemberDescription, PartitionDescription
 from coordinator.protocol.secret_files import TOKEN_VARIABLE
-from sharegroup import Admin, in_flight, kafka_tables, members_wait, top
+from sharegroup import Admin, group_actions, group_options, in_flight, kafka_tables, members_wait, top
 from sharegroup.__main__ import run as run_command
 from sharegroup.admin_access import plain
+from sharegroup.groups import groups
 from tests.support.command_line import mistake
 
 AT = ["--bootstrap-server", "127.0.0.1:9"]
@@ -275,7 +277,7 @@ def test_an_action_that_is_refused_for_ever_is_not_waited_for_longer():
             [*RESET, "--all-topics", "--to-latest", "--dry-run", "--execute"],
             "only accepts one of --execute and --dry-run",
         ),
-        (["--list", "--members"], "--members goes with --describe."),
+        (["--list", "--members"], "Option --list does not take the option: --members (it goes with --describe)"),
         (["--list", "--state", "Full"], "Invalid state list 'Full'. Valid states are: Empty, Stable"),
         (
             ["--describe", "--group", "g", "--in-flight", "--state", "HELD"],
@@ -284,7 +286,7 @@ def test_an_action_that_is_refused_for_ever_is_not_waited_for_longer():
         (["--describe", "--group", "g", "--progress-stale-longer-than-ms", "1"], "goes with --in-flight."),
         (["--release-member", "--group", "g"], "Option --release-member takes the following options: --group, --mem"),
         (["--release-member", "--member", "m"], "Option --release-member takes the following options: --group, --me"),
-        (["--describe", "--group", "g", "--member", "m"], "--member goes with --release-member."),
+        (["--describe", "--group", "g", "--member", "m"], "option: --member (it goes with --release-member)"),
         ([*RELEASE, "--topic", "t:0"], "Option --release-records takes the following options: --group, --topic, --off"),
         (
             [*RELEASE, "--offset", "7"],
@@ -295,9 +297,41 @@ def test_an_action_that_is_refused_for_ever_is_not_waited_for_longer():
         ([*RELEASE, "--topic", "t:0", "--offset", "-7"], "'-7' is not FIRST or FIRST-LAST"),
         ([*RELEASE, "--topic", "t:0", "--offset", str(2**63)], "is not FIRST or FIRST-LAST"),
         ([*ARCHIVE, "--topic", "t:0", "--offset", "7"], "Option --archive-records takes the option: --reason"),
-        (["--list", "--wait"], "--wait goes with --reset-offsets, --delete-offsets or --delete."),
-        (["--list", "--offset", "7"], "--offset goes with --release-records or --archive-records."),
+        (["--delete", "--group", "g", "--topic", "orders"], "Option --delete does not take the option: --topic ("),
+        (["--delete", "--group", "g", "--to-earliest"], "Option --delete does not take the option: --to-earliest ("),
+        (["--delete", "--group", "g", "--shift-by", "0"], "Option --delete does not take the option: --shift-by ("),
+        (["--delete", "--all-groups", "--state", "Empty"], "Option --delete does not take the option: --state ("),
+        (["--delete", "--group", "g", "--dry-run", "--execute"], "only accepts one of --execute and --dry-run"),
+        (["--list", "--group", "g"], "Option --list does not take the option: --group ("),
+        (["--release-member", "--group", "g", "--member", "m", "--topic", "t"], "does not take the option: --topic ("),
+        ([*RESET, "--all-topics", "--to-latest", "--all-groups"], "does not take the option: --all-groups ("),
+        (["--list", "--wait"], "--wait (it goes with --delete, --reset-offsets, --delete-offsets)"),
+        (["--list", "--offset", "7"], "--offset (it goes with --release-records, --archive-records)"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(arguments, says, capsys):
     assert says in mistake(["groups", *AT, *arguments], capsys)
+
+
+def test_every_option_of_groups_goes_with_an_action():
+    taken = {name for names in group_options.TAKES.values() for name in names}
+    others = {*group_options.EVERYWHERE, *(f"do_{action}" for action in group_options.ACTIONS)}
+    assert {option.name for option in groups.params} == taken | others
+
+
+@pytest.mark.parametrize(
+    ("texts", "topics"),
+    [
+        (["orders", "orders:0"], {"orders": ()}),
+        (["orders:0", "orders"], {"orders": ()}),
+        (["orders:0", "orders:2,0", "payments"], {"orders": (0, 2), "payments": ()}),
+    ],
+)
+def test_a_topic_that_is_named_twice_keeps_all_its_partitions(texts, topics):
+    assert group_actions.topics_of(texts) == topics
+
+
+@pytest.mark.parametrize("text", ["orders:", "orders:0,", ":0", "orders:-1"])
+def test_a_topic_with_half_a_partition_is_refused(text):
+    with pytest.raises(click.UsageError, match="Invalid topic arg"):
+        group_actions.topics_of([text])

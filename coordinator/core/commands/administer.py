@@ -55,6 +55,7 @@ DECIDED = {
 }
 DELIVERED_AGAIN = "records that members hold are then delivered again."
 GOES_ON = "a member that is there goes on from the new start offsets."
+NO_DEAD_LETTER = "{count} record(s) that wait for their dead letters get none."
 AGAIN = "Records from the new start offset on are delivered, also those that were done; tries are counted anew."
 
 
@@ -88,10 +89,12 @@ def alter_start_offsets(
     _check_heard(group, command.subscribers, now_ms)
     by_topic: dict[str, list[tuple[int, int | None]]] = {}
     rows: list[AlteredOffsets] = []
+    dropped = 0
     for topic_id, index, wanted in command.starts:
         partition = _partition(group, topic_id, index)
         if wanted is None and not command.drop_dead_letters:
             _check_dead_letters(group, [partition])
+        dropped += partition.archiving_count if wanted is None else 0
         start = None if wanted is None else max(wanted, partition.log_start)
         by_topic.setdefault(topic_id, []).append((index, start))
         rows.append(
@@ -105,7 +108,7 @@ def alter_start_offsets(
             )
         )
     held = sum(row.acquired for row in rows)
-    notes = (*((AGAIN,) if rows else ()), *((HELD_UNTIL.format(count=held),) if held else ()))
+    notes = (*((AGAIN,) if rows else ()), *_counted(HELD_UNTIL, held), *_counted(NO_DEAD_LETTER, dropped))
     records: list[Record] = []
     for topic_id, starts in by_topic.items():
         partitions = tuple(index for index, _ in starts)
@@ -146,6 +149,7 @@ def delete_group(group: ShareGroup, command: DeleteGroup, now_ms: int) -> Decisi
     _check_empty(group, now_ms, "a group with members can't be deleted.")
     if not command.force:
         _check_dead_letters(group, list(group.partitions.values()))
+    dropped = sum(partition.archiving_count for partition in group.partitions.values())
     undone = sum(p.runs.counts[RecordState.AVAILABLE] + p.acquired_count for p in group.partitions.values())
     effects = (
         Effect(
@@ -154,7 +158,7 @@ def delete_group(group: ShareGroup, command: DeleteGroup, now_ms: int) -> Decisi
         Effect(what="records that were delivered and not done", before=str(undone), after="not delivered again"),
         Effect(what="members that may come back", before=str(len(group.members)), after="refused (ForeignPlan)"),
     )
-    reply = Altered(executed=command.execute, effects=effects)
+    reply = Altered(executed=command.execute, effects=effects, notes=_counted(NO_DEAD_LETTER, dropped))
     return Decision((GroupDeleted(),) if command.execute else (), reply)
 
 
@@ -174,7 +178,7 @@ def release_member(group: ShareGroup, command: ReleaseMember, now_ms: int) -> De
             what=f"records that member {member.member_id} holds", before=str(released), after="0, available to others"
         ),
     )
-    notes: tuple[str, ...] = (HELD_UNTIL.format(count=released),) if released else ()
+    notes = _counted(HELD_UNTIL, released)
     if not member.active:
         notes = ("The member has no session, and holds nothing.",)
     reply = Altered(executed=command.execute, effects=effects, notes=notes)
@@ -230,6 +234,11 @@ def _in_numbers(group: ShareGroup, command: DecideRecords, count: int, held: int
     yield DECIDED[command.decision].format(count=count, asked=asked, dead_letters=dead_letters)
     if held:
         yield HELD_UNTIL.format(count=held)
+
+
+def _counted(note: str, count: int) -> tuple[str, ...]:
+    """The sentence about so many records; nothing if there are none."""
+    return (note.format(count=count),) if count else ()
 
 
 def _in_log_and_below(partition: SharePartition, first: int, last: int) -> list[Segment]:

@@ -358,6 +358,9 @@ def test_offsets_with_unwritten_dead_letters_are_deleted_by_force_only():
         reset(group, None)
     with pytest.raises(DeadLettersNotWritten):
         group.run(DeleteGroup(group_id="billing", execute=True))
+    told = "10 record(s) that wait for their dead letters get none."
+    assert group.run(DeleteGroup(group_id="billing", force=True)).notes == (told,)
+    assert reset(group, None, execute=False, drop_dead_letters=True).notes[-1] == told
     reset(group, None, drop_dead_letters=True)
     assert not group.group.partitions
 

@@ -1,0 +1,94 @@
+"""Forced actions on a group that the coordinator of another host has, in a state topic of a real broker."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from coordinator.core.commands import CreateGroup
+from coordinator.protocol.admin_messages import AlterGroupConfigs, AlterOffsets, DeleteGroup, DeleteOffsets
+from coordinator.protocol.errors import CoordinatorNotAvailable, GroupIdNotFound, GroupTakenOver, InvalidReset
+from coordinator.service.admin import AdminService
+from coordinator.service.runtime.event_loop import EventLoop
+from coordinator.service.runtime.runtime import CoordinatorRuntime
+from coordinator.service.runtime.transaction import one
+from tests.support.fake_cluster import FakeCluster
+from tests.support.state_topics import Hosts, state_topic
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+
+GROUP = {"group_id": "billing"}
+FORCED = {**GROUP, "force": True}
+ORDERS = ("orders",)
+AGAIN = AlterGroupConfigs(**GROUP, set={"share.delivery.count.limit": "7"}, execute=True)
+
+
+class Stored:
+    """No group beside those that are served."""
+
+    def stored_groups(self):
+        return []
+
+
+@pytest.fixture
+def topic(kafka):
+    topic = state_topic(kafka)
+    topic.ensure()
+    return topic
+
+
+def answered(ask):
+    """The answer; None while the coordinator refuses for a moment, as it does after it stood still."""
+    with contextlib.suppress(CoordinatorNotAvailable):
+        return ask()
+
+
+@pytest.fixture
+def hosts(topic):
+    """The admin services of two hosts, the first of which has the group with the topic orders."""
+    cluster, stores = FakeCluster(topic_ids=False), Hosts(topic)
+    cluster.add("orders", 2, end=100)
+    loops = [EventLoop(CoordinatorRuntime(stores(name))) for name in ("one", "two")]
+    create = one(CreateGroup(incarnation="i", topic_ids=False))
+    wait_until(lambda: answered(lambda: loops[0].call("billing", create, claim=True)), what="the group is there")
+    one_host, other = (AdminService(loop, cluster, Stored()) for loop in loops)
+    one_host.handle(AlterOffsets(**GROUP, topics={"orders": ()}, execute=True))
+    yield one_host, other
+    for loop in loops:
+        loop.close()
+
+
+@pytest.mark.parametrize(
+    "action", [AlterOffsets(**FORCED, to="latest"), DeleteOffsets(**FORCED, topics=ORDERS), DeleteGroup(**FORCED)]
+)
+def test_a_dry_run_with_force_leaves_the_group_with_its_host(hosts, action):
+    one_host, other = hosts
+    assert not other.handle(action).executed
+    assert one_host.handle(AGAIN).executed
+
+
+def test_a_forced_action_that_is_executed_takes_the_group(hosts):
+    one_host, other = hosts
+    with pytest.raises(GroupTakenOver):
+        other.handle(AlterOffsets(**GROUP, to="latest", execute=True))
+    take = AlterOffsets(**FORCED, to="latest", execute=True)
+    assert wait_until(lambda: answered(lambda: other.handle(take)), what="the group is taken").executed
+    with pytest.raises(GroupTakenOver, match="the coordinator on two"):
+        one_host.handle(AGAIN)
+
+
+def test_a_forced_reset_that_can_not_be_takes_no_group(hosts):
+    one_host, other = hosts
+    with pytest.raises(InvalidReset):
+        other.handle(AlterOffsets(**FORCED, to="newest", execute=True))
+    assert one_host.handle(AGAIN).executed
+
+
+@pytest.mark.parametrize("action", [AlterOffsets, DeleteGroup])
+def test_a_forced_action_on_a_mistyped_group_writes_nothing(hosts, topic, action):
+    with pytest.raises(GroupIdNotFound):
+        hosts[1].handle(action(group_id="biling", force=True, execute=True))
+    with contextlib.closing(Hosts(topic)) as looking:
+        assert looking("three")._inspect("biling").is_empty
