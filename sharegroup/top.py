@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -133,14 +134,26 @@ def _check_exist(lines: Iterable[GroupLine], named: Container[str]) -> None:
 
 
 def _draw(looks: Looks, interval_s: float) -> None:
-    from contextlib import suppress
-
     from rich.live import Live
 
     with suppress(KeyboardInterrupt), Live(screen(looks.lines, looks.read_from), screen=True) as live:
         while True:
             time.sleep(interval_s)
-            live.update(screen(looks.look(), looks.read_from), refresh=True)
+            live.update(next_screen(looks), refresh=True)
+
+
+def next_screen(looks: Looks) -> RenderableType:
+    """The screen after another look. A look that fails leaves the lines as they are, with the error below them."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from coordinator.protocol.errors import ShareGroupError
+
+    try:
+        return screen(looks.look(), looks.read_from)
+    except ShareGroupError as error:
+        told = Text(f"{type(error).__name__}: {error}", style="red")
+        return Group(screen(looks.lines, looks.read_from), told)
 
 
 class Looks:
@@ -154,7 +167,14 @@ class Looks:
         self.read_from = ""
 
     def look(self) -> list[GroupLine]:
-        """The lines of the groups now. Groups that do not exist are Dead."""
+        """The lines of the groups now. Groups that do not exist are Dead; nothing is in flight of one that is deleted
+        during the look.
+
+        Raises:
+            ShareGroupError: a coordinator, or the store, can't answer; ``lines`` stay as they were.
+        """
+        from coordinator.protocol.errors import GroupIdNotFound
+
         listed = self._admin.list_groups()
         self.read_from = listed.read_from
         group_ids = self._group_ids or tuple(each.group_id for each in listed.groups)
@@ -162,16 +182,17 @@ class Looks:
         before = {line.group_id: line for line in self.lines}
         now_s = time.monotonic()
         elapsed_s = now_s - self._looked_s
-        self.lines = []
+        lines = []
         for group_id, description in descriptions.items():
             held: tuple[RunInFlight, ...] = ()
             now_ms = 0
-            if description.state != "DEAD":
-                page = self._admin.in_flight(group_id, only_state=HELD, limit=RUNS_LOOKED_AT)
-                held, now_ms = page.runs, page.now_ms
+            with suppress(GroupIdNotFound):
+                if description.state != "DEAD":
+                    page = self._admin.in_flight(group_id, only_state=HELD, limit=RUNS_LOOKED_AT)
+                    held, now_ms = page.runs, page.now_ms
             line = line_of(description, held, now_ms, before=before.get(group_id), elapsed_s=elapsed_s)
-            self.lines.append(line)
-        self._looked_s = now_s
+            lines.append(line)
+        self.lines, self._looked_s = lines, now_s
         return self.lines
 
 

@@ -73,7 +73,9 @@ class SqliteState:
         store = SqliteStore(Path(path), lock_timeout_s=TAKE_OVER_S)
         try:
             clock = Clock()
-            self.event_loop: RuntimeApi = EventLoop(_runtime(store, config, on_change, clock, measured, bounds), clock)
+            self.event_loop: RuntimeApi = EventLoop(
+                _runtime(store, config, on_change, clock, measured, bounds, is_sole=True), clock
+            )
         except BaseException:
             store.close()
             raise
@@ -197,7 +199,8 @@ class KafkaState:
         )
         self._stores[partition] = store
         clock = self._event_loops.clock
-        return _runtime(store, self._config, self._on_change, clock, self._measured, self._bounds)
+        is_sole = self._fleet is not None  # a coordinator of another host may take a group from one on demand
+        return _runtime(store, self._config, self._on_change, clock, self._measured, self._bounds, is_sole=is_sole)
 
     def _look_at_topic(self) -> None:
         """Check the state topic. If it was deleted, or made anew, serve all groups from a new topic, without state."""
@@ -256,7 +259,10 @@ def _runtime(
     clock: Clock,
     measured: Measured | None,
     bounds: GroupBounds | None,
+    *,
+    is_sole: bool,
 ) -> CoordinatorRuntime:
+    """``is_sole``: no other process can take a group of the store unnoticed."""
     return CoordinatorRuntime(
         store if measured is None else measured.store(store),
         on_count=None if measured is None else measured.on_count,
@@ -265,6 +271,7 @@ def _runtime(
         cold_after_ms=config.share_coordinator_cold_partition_snapshot_interval_ms,
         on_change=on_change,
         bounds=bounds,
+        keeps_measures=is_sole and measured is not None,
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from coordinator.config.resolved import CoordinatorConfig
+from coordinator.core.commands.measure_group import GroupMeasures
 from coordinator.core.record_history import Logged
 from coordinator.protocol.admin_messages import GroupListing, GroupsListed, HistoryRead, ListOffsets, OffsetsListed
 from coordinator.protocol.errors import GroupIdNotFound
@@ -173,6 +174,10 @@ class LooksOnly:
         return answer.result()
 
     def call_each(self, transaction_of: Callable[[str], Transaction[T]]) -> dict[str, T]:
+        """Nothing, as of served_groups."""
+        return {}
+
+    def rested_groups(self) -> dict[str, GroupMeasures]:
         """Nothing, as of served_groups."""
         return {}
 

@@ -5,7 +5,7 @@ Each function raises what :class:`~coordinator.client.admin.ShareAdmin` raises.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ import pyarrow as pa
 from coordinator.client.admin import ShareAdmin
 from coordinator.client.option_errors import MissingOption
 from coordinator.protocol.arrow_types import TIMESTAMP
+from coordinator.protocol.errors import GroupIdNotFound
 from share_sink.redrive.dlq_reader import DeadLetter
 from share_sink.redrive.dlq_reader import dead_letters as read_dead_letters
 
@@ -131,7 +132,7 @@ def offsets(conf: Mapping[str, object], group_id: str | None = None) -> pa.Table
         GroupIdNotFound: the group does not exist.
     """
     with _admin(conf) as admin:
-        rows = [_row(name, p) for name in _ids(admin, group_id) for p in admin.list_offsets(name).partitions]
+        rows = _rows(admin, group_id, lambda name: admin.list_offsets(name).partitions)
     return _table("offsets", rows)
 
 
@@ -142,7 +143,7 @@ def in_flight(conf: Mapping[str, object], group_id: str | None = None) -> pa.Tab
         GroupIdNotFound: the group does not exist.
     """
     with _admin(conf) as admin:
-        rows = [_row(name, run) for name in _ids(admin, group_id) for run in admin.all_in_flight(name)]
+        rows = _rows(admin, group_id, admin.all_in_flight)
     return _table("in-flight", rows)
 
 
@@ -197,6 +198,20 @@ def _admin(conf: Mapping[str, object]) -> ShareAdmin:
 
 def _ids(admin: ShareAdmin, group_id: str | None) -> Iterable[str]:
     return [group_id] if group_id is not None else [group.group_id for group in admin.list_groups().groups]
+
+
+def _rows(
+    admin: ShareAdmin, group_id: str | None, look: Callable[[str], Iterable[msgspec.Struct]]
+) -> list[dict[str, Any]]:
+    """The rows of the named group, or of all groups but those that are deleted meanwhile."""
+    rows: list[dict[str, Any]] = []
+    for name in _ids(admin, group_id):
+        try:
+            rows += [_row(name, value) for value in look(name)]
+        except GroupIdNotFound:
+            if group_id is not None:
+                raise
+    return rows
 
 
 def _row(group_id: str, value: msgspec.Struct) -> dict[str, Any]:

@@ -48,6 +48,7 @@ def doctor(
       sharegroup doctor --bootstrap-server localhost:9092
       sharegroup doctor --bootstrap-server localhost:9092 --group billing --held-longer-than-ms 60000
     """
+    from coordinator.protocol.errors import GroupIdNotFound
     from sharegroup.doctor.facts import Examination  # importing takes a second, which --help does not need
     from sharegroup.doctor.findings import Severity
     from sharegroup.doctor.rules import examine, examine_cluster
@@ -60,7 +61,11 @@ def doctor(
         tell_source(listed.read_from)
         found = {"": examine_cluster(examination.cluster())}
         for group_id in group_ids or tuple(each.group_id for each in listed.groups):
-            found[group_id] = examine(examination.group(group_id))
+            try:
+                found[group_id] = examine(examination.group(group_id))
+            except GroupIdNotFound:
+                if group_ids:
+                    raise
     if as_json:
         print_json([as_object(group_id, each) for group_id, of_group in found.items() for each in of_group])
     else:

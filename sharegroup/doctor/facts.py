@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ class Examination:
         resource = ConfigResource(ConfigResource.Type.TOPIC, STATE_TOPIC)
         try:
             found = self._brokers.describe_configs([resource], request_timeout=TIMEOUT_S)[resource].result(TIMEOUT_S)
-        except KafkaException:  # the user may not see it
+        except (KafkaException, FutureTimeoutError):  # the user may not see it, or no broker answered in time
             return 1
         return int(found["min.insync.replicas"].value)
 
@@ -120,6 +121,6 @@ class Examination:
         for at, answer in self._brokers.list_offsets(asked, request_timeout=TIMEOUT_S).items() if asked else ():
             try:
                 found[at.topic, at.partition] = answer.result(TIMEOUT_S).offset
-            except KafkaException:  # a partition without a leader, or that the user may not read
+            except (KafkaException, FutureTimeoutError):  # no leader, no right to read, or no answer in time
                 continue
         return found

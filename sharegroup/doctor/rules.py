@@ -123,18 +123,25 @@ def dead_letters_wait(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def nobody_consumes(facts: GroupFacts) -> Iterator[Finding]:
-    """A group without members, though records wait."""
+    """A group without members, though records wait. Where no coordinator runs none was seen, and that is a warning: a
+    scheduled query may just have ended, or a coordinator of another host may have the members."""
     waiting = [p for p in facts.description.partitions if p.lag]
-    if facts.description.state == "EMPTY" and waiting:
-        yield Finding(
-            rule="nobody-consumes",
-            severity=Severity.ERROR,
-            what=f"The group has no member with a session, and {sum(p.lag or 0 for p in waiting)} record(s) of "
-            f"{_names(waiting)} wait.",
-            do="Start a query or a ShareConsumer of this group. If one runs, compare its kafka.group.id, "
-            "share.state.store and share.coordinator.endpoint with this command's.",
-            command=facts.command("groups --describe", "--members"),
-        )
+    of_places = f"{sum(p.lag or 0 for p in waiting)} record(s) of {_names(waiting)} wait"
+    do = (
+        "Start a query or a ShareConsumer of this group. If one runs, compare its kafka.group.id, share.state.store "
+        "and share.coordinator.endpoint with this command's."
+    )
+    match facts.description.state if waiting else "":
+        case "EMPTY":
+            severity, what = Severity.ERROR, f"The group has no member with a session, and {of_places}."
+        case "UNKNOWN":
+            severity = Severity.WARNING
+            what = f"No coordinator of the group runs here; {of_places}, and nobody consumes them from this host."
+            do += " If it runs on another host, ask there. Between the runs of a scheduled query nothing is to be done."
+        case _:
+            return
+    command = facts.command("groups --describe", "--members")
+    yield Finding(rule="nobody-consumes", severity=severity, what=what, do=do, command=command)
 
 
 def start_offset_is_below_the_log(facts: GroupFacts) -> Iterator[Finding]:

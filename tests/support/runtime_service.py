@@ -40,8 +40,12 @@ class Service:
     def ask(self, command, group_id="billing"):
         return self.play(one(command), group_id)
 
-    def play(self, transaction, group_id="billing"):
-        answer = self.runtime.submit(group_id, transaction)
+    def look(self, transaction, group_id="billing"):
+        """As a look of the admin client or of a scrape: it does not count as asking for the group."""
+        return self.play(transaction, group_id, peek=True)
+
+    def play(self, transaction, group_id="billing", *, peek=False):
+        answer = self.runtime.submit(group_id, transaction, peek=peek)
         self.runtime.step(self.now_ms)
         return answer.result(0)
 

@@ -21,7 +21,7 @@ from coordinator.protocol.admin_messages import (
     PlansListed,
     RunInFlight,
 )
-from coordinator.protocol.errors import MembersNotKnown
+from coordinator.protocol.errors import CoordinatorUnreachable, GroupIdNotFound, MembersNotKnown
 from coordinator.protocol.messages import GroupDescription, MemberDescription, PartitionDescription
 from coordinator.protocol.secret_files import TOKEN_VARIABLE
 from sharegroup import Admin, group_actions, group_options, in_flight, kafka_tables, members_wait, top
@@ -155,7 +155,8 @@ def groups_known(monkeypatch):
         def in_flight(self, *_, **__):
             return InFlightPage()
 
-    monkeypatch.setattr(top, "opened", lambda *_: contextlib.nullcontext(Known()))
+    admin = Known()
+    monkeypatch.setattr(top, "opened", lambda *_: contextlib.nullcontext(admin))
     return known
 
 
@@ -169,6 +170,33 @@ def test_a_group_that_is_deleted_stays_on_the_screen_as_dead(groups_known, monke
     monkeypatch.setattr(top.time, "sleep", lambda _: groups_known.clear())
     assert run_command(["top", *AT, "--once", "--group", "billing"]) == 0
     assert re.search(r"^billing +Dead +0 ", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_a_group_deleted_during_a_look_has_nothing_in_flight(groups_known, capsys):
+    known = top.opened().enter_result
+
+    def in_flight_of(group_id, **_):
+        raise GroupIdNotFound(group_id=group_id)
+
+    known.in_flight = in_flight_of
+    assert run_command(["top", *AT, "--once", "--interval", "0.2"]) == 0
+    assert re.search(r"^billing +Stable .* -$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_a_look_that_fails_leaves_the_lines_of_top_and_says_why(groups_known):
+    known = top.opened().enter_result
+    looks = top.Looks(known)
+    looks.look()
+
+    def unreachable():
+        raise CoordinatorUnreachable(endpoints="host:9394", reason="connection refused")
+
+    known.list_groups = unreachable
+    said = "\n".join(shown(top.next_screen(looks)))
+    assert re.search(r"^billing +Stable ", said, re.MULTILINE)
+    assert "CoordinatorUnreachable: " in said
+    del known.list_groups
+    assert "Unreachable" not in "\n".join(shown(top.next_screen(looks)))
 
 
 def test_json_of_top_has_the_states_that_json_of_groups_has(groups_known, capsys):

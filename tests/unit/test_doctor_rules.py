@@ -149,6 +149,11 @@ CASES = {
         facts(state="EMPTY", members=()),
         ["no member with a session, and 5 record(s) of orders-0"],
     ),
+    "nobody-consumes: no coordinator runs": (
+        rules.nobody_consumes,
+        facts(state="UNKNOWN", members=(member(active=False),)),
+        ["No coordinator of the group runs here; 5 record(s) of orders-0 wait", "sharegroup groups --describe"],
+    ),
     "start-offset-below-log-start": (
         rules.start_offset_is_below_the_log,
         facts(log_starts={("orders", 0): 14}),

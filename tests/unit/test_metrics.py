@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from coordinator.config.resolved import COORDINATOR_KEYS
 from coordinator.core.commands import AcquireForConsumer, AlterConfigs, AssignPartitions, MarkDeadLettersWritten
 from coordinator.core.commands import DeadLettersWritten as Written
+from coordinator.protocol.admin_messages import DeleteGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, MetricsNotAvailable, UnknownMemberId
 from coordinator.protocol.messages import (
     AckBatch,
@@ -46,7 +47,10 @@ class Groups:
 
     def call_each(self, transaction_of):
         served = [group_id for group_id, group in self.service.runtime.groups.items() if group.exists]
-        return {group_id: self.service.play(transaction_of(group_id), group_id) for group_id in served}
+        return {group_id: self.service.look(transaction_of(group_id), group_id) for group_id in served}
+
+    def rested_groups(self):
+        return dict(self.service.runtime.rested)
 
 
 class Measured:
@@ -54,7 +58,7 @@ class Measured:
 
     def __init__(self, path, ends):
         self.metrics = Metrics("127.0.0.1", 0)
-        self.service = Service(path, on_count=self.metrics.counters.add)
+        self.service = Service(path, on_count=self.metrics.counters.add, keeps_measures=True)
         self.service.runtime.store = self.metrics.measured(self.service.runtime.store)
         self.metrics.measure(Groups(self.service), lambda partitions, committed: ends)
         self.service.create()
@@ -205,6 +209,28 @@ def test_a_decision_that_did_not_become_durable_is_not_counted(measured):
     seen = measured.scrape()
     assert key("share_group_acquired_records_total", "billing", "query") not in seen
     assert seen[key("share_coordinator_write_failures_total", "refused")] == 1
+
+
+def test_a_group_unloaded_at_rest_is_shown_until_it_is_deleted(measured):
+    service = measured.service
+    service.ask(LeaveGroup(group_id="billing", member_id="m1", member_epoch=1))
+    before = gauges(measured.scrape())
+    assert before[key("share_partition_lag", "billing", "orders", "0")] == 500
+    for _ in range(15):
+        service.now_ms += 60_000
+        assert gauges(measured.scrape()) == before
+        service.runtime.step(service.now_ms)
+    assert "billing" not in service.runtime.groups
+    service.ask(DescribeGroup(group_id="billing"))
+    service.now_ms += 60_000  # a member might come back for as long as a session lasts
+    service.ask(DeleteGroup(group_id="billing", execute=True))
+    assert key("share_partition_lag", "billing", "orders", "0") not in measured.scrape()
+
+
+def gauges(seen):
+    """The samples of groups and partitions that are no counters."""
+    counted = ("_total", "_count", "_sum")
+    return {sample: value for sample, value in seen.items() if not sample[0].endswith(counted)}
 
 
 def test_requests_and_their_errors_are_counted_by_name(measured):

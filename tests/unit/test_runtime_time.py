@@ -12,12 +12,12 @@ from coordinator.core.record_codec import decode_record
 from coordinator.core.records import RunsChanged
 from coordinator.protocol.admin_messages import DeleteGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, MembersNotKnown
-from coordinator.protocol.messages import DescribeGroup, Heartbeat, PartitionOutcomes
+from coordinator.protocol.messages import DescribeGroup, Heartbeat, LeaveGroup, PartitionOutcomes
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.runtime import runtime, snapshots
 from coordinator.service.runtime.runtime import CoordinatorRuntime
-from coordinator.service.runtime.snapshots import SNAPSHOT_AGAIN_MS
+from coordinator.service.runtime.snapshots import REST_AFTER_MS, SNAPSHOT_AGAIN_MS
 from coordinator.service.runtime.transaction import one
 from coordinator.service.stores.sqlite_store import SqliteStore
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
@@ -75,6 +75,24 @@ def test_a_resting_group_is_snapshotted_released_and_loaded_when_asked_for(servi
     assert service.runtime.next_deadline_ms() is None
     after = service.ask(DescribeGroup(group_id="billing")).partitions
     assert [(p.start_offset, p.end_offset) for p in after] == [(p.start_offset, p.end_offset) for p in before]
+
+
+@pytest.mark.parametrize("every_ms", [2_000, 15_000, 240_000])
+def test_looks_do_not_put_off_that_a_resting_group_is_unloaded(service, every_ms):
+    service.ask(LeaveGroup(group_id="billing", member_id="m1", member_epoch=1))
+    asked_ms = service.now_ms
+    while "billing" in service.runtime.groups:
+        service.now_ms += every_ms
+        assert service.look(one(DescribeGroup(group_id="billing"))).state == "EMPTY"
+        assert service.now_ms <= asked_ms + service.runtime.cold_after_ms + REST_AFTER_MS + 2 * every_ms
+
+
+def test_a_request_of_a_member_keeps_its_group_loaded(service):
+    service.ask(LeaveGroup(group_id="billing", member_id="m1", member_epoch=1))
+    for _ in range(30):
+        service.now_ms += REST_AFTER_MS // 2
+        service.ask(DescribeGroup(group_id="billing"))
+        assert "billing" in service.runtime.groups
 
 
 def test_a_log_without_appends_for_long_is_a_snapshot(service):

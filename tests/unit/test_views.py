@@ -1,15 +1,22 @@
 """The options of views, and what can't be a view."""
 
+import contextlib
+
 import pytest
 from pyspark.sql.types import StructType
 
 from coordinator.client.option_errors import InvalidOption, MissingOption, UnknownOption
-from coordinator.protocol.errors import UnknownConfig
+from coordinator.protocol.admin_messages import GroupListing, GroupsListed, OffsetsListed
+from coordinator.protocol.errors import GroupIdNotFound, UnknownConfig
+from coordinator.protocol.messages import PartitionDescription
 from share_source.data_source import ShareGroupDataSource
 from share_source.errors import ViewIsNoStream
 from share_source.views import tables
 from share_source.views.reader import Rows, ViewOptions, ViewReader
 
+PARTITION = PartitionDescription(
+    topic="orders", topic_id="T", partition=0, start_offset=5, end_offset=9, lag=7, acquired=0, archived_total=0
+)
 OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "view": "offsets"}
 
 
@@ -45,6 +52,22 @@ def test_the_rows_of_a_view_reach_the_task_unchanged():
     table = tables._table("offsets", [row] * 3)
     reader = ViewReader(ViewOptions.parse(OPTIONS))
     assert [batch.to_pylist() for batch in reader.read(Rows(table))] == [table.to_pylist()]
+
+
+def test_a_group_that_is_deleted_meanwhile_has_no_rows_unless_named(monkeypatch):
+    class Known:
+        def list_groups(self):
+            return GroupsListed(groups=tuple(GroupListing(group_id=name, state="EMPTY") for name in ("a", "deleted")))
+
+        def list_offsets(self, group_id):
+            if group_id == "deleted":
+                raise GroupIdNotFound(group_id=group_id)
+            return OffsetsListed(partitions=(PARTITION,))
+
+    monkeypatch.setattr(tables, "_admin", lambda conf: contextlib.nullcontext(Known()))
+    assert [row["group"] for row in tables.offsets({}).to_pylist()] == ["a"]
+    with pytest.raises(GroupIdNotFound):
+        tables.offsets({}, "deleted")
 
 
 def test_dead_letters_need_a_topic_or_a_group():

@@ -37,7 +37,8 @@ _OF_PARTITION = {
 
 
 class GroupGauges(Collector):
-    """Measures each group by a look that changes nothing. A group that does not answer is left out of the scrape."""
+    """Measures each group by a look that changes nothing. A group that does not answer is left out of the scrape; one
+    that was unloaded at rest is shown as it was then, beside the ends of its logs now."""
 
     def __init__(self, event_loop: RuntimeApi, ends_of: EndsOf) -> None:
         self._event_loop, self._ends_of = event_loop, ends_of
@@ -51,7 +52,8 @@ class GroupGauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yields the gauges of all groups."""
-        measured = self._event_loop.call_each(lambda group_id: one(MeasureGroup(group_id=group_id)))
+        served = self._event_loop.call_each(lambda group_id: one(MeasureGroup(group_id=group_id)))
+        measured = self._event_loop.rested_groups() | served  # without the former no alert tells of a forsaken group
         states = Counter(measures.state for measures in measured.values())
         count = GaugeMetricFamily(
             "share_coordinator_groups",

@@ -14,6 +14,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from itertools import islice
 from typing import Protocol, TypeVar
 
+from coordinator.core.commands.measure_group import GroupMeasures
 from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.service.process.clock import LISTENS_AGAIN_MS, Clock, StallDetector
 from coordinator.service.runtime.runtime import CoordinatorRuntime
@@ -51,6 +52,10 @@ class RuntimeApi(Protocol):
     def call_each(self, transaction_of: Callable[[str], Transaction[T]]) -> dict[str, T]:
         """Run a transaction that only reads on each group that is served now, MOST_AT_ONCE of an event loop in one
         call. The answers by group; a group that does not answer is left out."""
+
+    def rested_groups(self) -> dict[str, GroupMeasures]:
+        """The measures of groups that this process unloaded at rest and still owns: they are as they were then. Empty
+        where another process could take a group unnoticed."""
 
     def may_rest(self, *, loaded: bool = False) -> bool:
         """Whether no group holds anything, waits for anything, or has a member. ``loaded``: whether that is true of the
@@ -124,6 +129,9 @@ class EventLoop:
         for answer in late:
             answer.cancel()
         return {g: answer.result() for g, answer in answers.items() if answer in done and answer.exception() is None}
+
+    def rested_groups(self) -> dict[str, GroupMeasures]:
+        return dict(self.runtime.rested) if self.runtime.store.is_current else {}
 
     def may_rest(self, *, loaded: bool = False) -> bool:
         """Whether no group of the runtime holds anything: see :meth:`RuntimeApi.may_rest`."""
@@ -223,6 +231,9 @@ class PartitionedRuntime:
     def call_each(self, transaction_of: Callable[[str], Transaction[T]]) -> dict[str, T]:
         found = (event_loop.call_each(transaction_of) for event_loop in self._all())
         return {group_id: answer for of_loop in found for group_id, answer in of_loop.items()}
+
+    def rested_groups(self) -> dict[str, GroupMeasures]:
+        return {group_id: each for loop in self._all() for group_id, each in loop.rested_groups().items()}
 
     def may_rest(self, *, loaded: bool = False) -> bool:
         return all(event_loop.may_rest(loaded=loaded) for event_loop in self._all())

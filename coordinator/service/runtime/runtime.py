@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from coordinator.config.resolved import GroupBounds
 from coordinator.core.archived_records import given_up
 from coordinator.core.commands import Expire, ExtendDeadlines
+from coordinator.core.commands.measure_group import GroupMeasures, MeasureGroup
 from coordinator.core.decide import decide
 from coordinator.core.due_times import DueTimes
 from coordinator.core.group_counts import Count, counts_of
@@ -36,13 +37,7 @@ from coordinator.protocol.errors import (
 from coordinator.protocol.messages import Reply, Request
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.runtime.round import Round, Submission, error_of
-from coordinator.service.runtime.snapshots import (
-    REST_AFTER_MS,
-    Log,
-    Pause,
-    SnapshotInSteps,
-    is_large,
-)
+from coordinator.service.runtime.snapshots import REST_AFTER_MS, Log, Pause, SnapshotInSteps, is_large
 from coordinator.service.runtime.transaction import Transaction, one
 from coordinator.service.stores.store import (
     Store,
@@ -91,11 +86,14 @@ class CoordinatorRuntime:
         on_count: Callable[[str, Count], None] | None = None,
         clock: Callable[[], int] | None = None,
         bounds: GroupBounds | None = None,
+        keeps_measures: bool = False,
     ) -> None:
         """``clock`` returns the time that ``step`` is called with. It is read again after a load, which may take long;
-        None: a load takes no time. ``bounds``: those of the groups' stored configs."""
+        None: a load takes no time. ``bounds``: those of the groups' stored configs. ``keeps_measures``: ``rested`` has
+        the measures of the groups that were unloaded at rest; only where no other process can take them unnoticed."""
         self.store = store
-        self._bounds = bounds
+        self._bounds, self._keeps_measures = bounds, keeps_measures
+        self.rested: dict[str, GroupMeasures] = {}
         self._clock = clock
         self._rate_limited = RateLimitedLog(_log)
         self._not_current_ms: int | None = None
@@ -152,6 +150,7 @@ class CoordinatorRuntime:
         self.groups[group.group_id] = group
         self._logs[group.group_id] = Log(updates=updates, snapshot_ms=now_ms, asked_ms=now_ms)
         self._moved.add(group.group_id)
+        self.rested.pop(group.group_id, None)
 
     # --- looked at from outside
 
@@ -377,7 +376,8 @@ class CoordinatorRuntime:
             # About so many transactions; a wrong guess only moves a snapshot.
             self.serve(group, round_.now_ms, updates=count // 4)
             round_.touched.add(group_id)
-        self._logs[group_id].asked_ms = round_.now_ms
+        if not submission.peek:  # else a look every few seconds would keep the group loaded for ever
+            self._logs[group_id].asked_ms = round_.now_ms
         return group
 
     def _peeked(self, group_id: str) -> ShareGroup | None:
@@ -456,6 +456,8 @@ class CoordinatorRuntime:
             self._snapshot(group_id, now_ms)
         elif is_due and now_ms >= log.asked_ms + REST_AFTER_MS and group.may_rest(now_ms):
             self._forget(group_id)
+            if self._keeps_measures and group.exists:
+                self.rested[group_id] = decide(group, MeasureGroup(group_id=group_id), now_ms).reply
         elif is_due:
             log.snapshot_ms = now_ms  # unchanged: check again when the next snapshot would be due
 

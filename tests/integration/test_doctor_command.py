@@ -1,0 +1,162 @@
+"""`sharegroup doctor` on a real broker: it names the cause of what is wrong with a group, and the way out.
+
+Members of the client stand for queries: one that comes back to a batch which it began is a new process of its member.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+
+from coordinator.client.client import CoordinatorClient
+from coordinator.client.session import MemberSession
+from coordinator.protocol.messages import NextPlan, StartPlan
+from share_source import AcknowledgeType, ShareConsumer
+from sharegroup.__main__ import run
+from tests.support.coordinator_process import kill_coordinators
+from tests.support.kafka_broker import KafkaBroker
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+
+LIMIT = 2
+LOST_DLQ = "lost-dlq"
+
+
+class World:
+    """A broker of its own, a coordinator on demand, and members of groups, each on a topic of the group's name."""
+
+    def __init__(self, kafka, closing):
+        self.kafka, self._closing = kafka, closing
+        self.client = closing.enter_context(contextlib.closing(CoordinatorClient.connect(kafka.bootstrap)))
+
+    def query(self, group, **configs):
+        """A process of the query m1; one before it is fenced."""
+        session = MemberSession(self.client, group, "m1", topics=(group,), starting_offsets="earliest", configs=configs)
+        self._closing.callback(session.close)
+        return session
+
+    def consumer(self, group, **configs):
+        """A ShareConsumer that has the first record of its topic, and the record."""
+        conf = {"bootstrap.servers": self.kafka.bootstrap, "group.id": group, "share.acknowledgement.mode": "explicit"}
+        consumer = ShareConsumer({**conf, "share.auto.offset.reset": "earliest", "max.poll.records": "1", **configs})
+        self._closing.callback(consumer.close)
+        consumer.subscribe([group])
+        return consumer, wait_until(lambda: consumer.poll(1.0), what="there is a record")[0]
+
+
+@pytest.fixture(scope="module")
+def world():
+    with KafkaBroker(heap="512m") as kafka, contextlib.ExitStack() as closing:
+        yield World(kafka, closing)
+    kill_coordinators()
+
+
+@pytest.fixture
+def examined(world, capsys):
+    """The findings of the doctor about a group, by rule, and the status that the command ends with."""
+
+    def examine(group, *more):
+        status = run(["doctor", "--bootstrap-server", world.kafka.bootstrap, "--group", group, "--json", *more])
+        found = json.loads(capsys.readouterr().out)
+        return {each["rule"]: each for each in found if each["group_id"] == group}, status
+
+    return examine
+
+
+def failing(world, group, records):
+    """A query whose only record has failed until it failed alone; then more records arrive. The query, and its plan."""
+    world.kafka.create_topic(group, partitions=1)
+    world.kafka.produce(group, ["poison"])
+    query = world.query(group, **{"share.delivery.count.limit": str(LIMIT)})
+    plan = query.call(NextPlan, wait_ms=20_000).plan.plan_id
+    query.call(StartPlan, plan_id=plan)
+    for _ in range(LIMIT):
+        query = world.query(group)
+        query.call(StartPlan, plan_id=plan)
+    if records:
+        world.kafka.produce(group, ["good"] * records)
+    return query, plan
+
+
+def test_an_outage_of_a_querys_own_service_is_named(world, examined):
+    failing(world, "outage", records=0)
+    found, status = examined("outage")
+    assert found["query-has-no-evidence"]["what"].startswith("Query m1 has completed no batch since the group last")
+    assert found["query-has-no-evidence"]["severity"] == "error"
+    assert status == 1
+
+
+def test_a_record_that_fails_always_is_named_with_its_stage(world, examined):
+    query, plan = failing(world, "poison", records=5)
+    good = query.call(NextPlan, start=plan, wait_ms=20_000).plan.plan_id
+    query.call(StartPlan, plan_id=good)
+    query.call(NextPlan, start=good)  # the good records are completed
+    found, status = examined("poison")
+    assert "poison-0 offset 0 failed" in found["record-is-poison"]["what"]
+    assert "query-has-no-evidence" not in found, "another batch has completed"
+    assert status == 0
+
+
+def test_a_member_that_holds_locks_and_does_nothing_is_named(world, examined):
+    world.kafka.create_topic("idle", partitions=1)
+    world.kafka.produce("idle", ["v"])
+    world.consumer("idle", **{"client.id": "etl"})
+
+    def named():
+        return examined("idle", "--held-longer-than-ms", "1")[0].get("member-holds-too-long")
+
+    finding = wait_until(named, what="the record has been held for a while")
+    assert "has held 1 record(s)" in finding["what"] and "idle-0 offset 0 first" in finding["what"]
+    assert "--release-member --bootstrap-server" in finding["command"]
+
+
+def test_a_dead_letter_topic_that_is_down_is_named(world, examined):
+    world.kafka.create_topic("rejected", partitions=1)
+    world.kafka.create_topic(LOST_DLQ, partitions=1)
+    world.kafka.produce("rejected", ["v"])
+    consumer, record = world.consumer("rejected", **{"errors.deadletterqueue.topic.name": LOST_DLQ})
+    world.kafka.delete_topic(LOST_DLQ)
+    consumer.acknowledge(record, AcknowledgeType.REJECT)
+    consumer.commit_sync()
+    found, status = examined("rejected")
+    assert "1 record(s) of rejected-0 wait for the dead letter topic lost-dlq" in found["dead-letters-wait"]["what"]
+    assert status == 1
+
+
+def test_a_group_that_nobody_consumes_is_named_with_or_without_coordinator(world, examined):
+    world.kafka.create_topic("forsaken", partitions=1)
+    world.kafka.produce("forsaken", ["v"] * 8)
+    consumer, record = world.consumer("forsaken")
+    consumer.acknowledge(record)
+    consumer.close()
+    found, status = examined("forsaken")
+    waiting = "7 record(s) of forsaken-0 wait"
+    assert found["nobody-consumes"]["what"] == f"The group has no member with a session, and {waiting}."
+    assert status == 1
+    told = wait_until(lambda: without_coordinators(examined), what="no coordinator runs at a look")
+    assert told["what"].startswith(f"No coordinator of the group runs here; {waiting}")
+    assert told["severity"] == "warning"
+    assert "Start a query or a ShareConsumer" in told["do"]
+
+
+def without_coordinators(examined):
+    """The finding of a look in which no coordinator runs: members of other groups may start one again at any time."""
+    kill_coordinators()
+    finding = examined("forsaken")[0]["nobody-consumes"]
+    return finding if "No coordinator" in finding["what"] else None
+
+
+def test_a_start_offset_below_the_log_start_is_named(world, examined):
+    world.kafka.create_topic("short", partitions=1)
+    world.kafka.produce("short", ["v"] * 8)
+    consumer, record = world.consumer("short")
+    consumer.acknowledge(record)
+    consumer.close()
+    world.kafka.delete_records("short", 5)
+    found, status = examined("short")
+    told = found["start-offset-below-log-start"]
+    assert told["what"].startswith("The log of short-0 begins at 5 and the group's start offset is 1")
+    assert status == 1
