@@ -109,22 +109,24 @@ class ShareConsumer:
         with self._inside.enter():
             if not isinstance(topics, list):
                 raise TypeError("expected list of topic unicode strings")
-            names = tuple(map(str, topics))
+            names = tuple(sorted(map(str, topics)))
             if not all(names) or len(set(names)) < len(names):
                 raise ValueError(f"Failed to subscribe: {INVALID}")
-            before, self._topics = self._topics, names
-            if before and before != names:
-                self._supply.cancel()
+            self._change_subscription(names)
 
     def unsubscribe(self) -> None:
-        """Subscribe to nothing. Records that are in flight can still be acknowledged; those that no poll has returned
-        are released."""
+        """Subscribe to nothing: the group assigns the consumer's partitions to other members. Records that are in
+        flight can still be acknowledged; those that no poll has returned are released."""
         with self._inside.enter():
-            self._topics = ()
-            self._supply.cancel()
+            self._change_subscription(())
+
+    def _change_subscription(self, topics: tuple[str, ...]) -> None:
+        before, self._topics = self._topics, topics
+        if before != topics and (before or self._membership.joined is not None):
+            self._supply.subscribe(topics)
 
     def subscription(self) -> list[str]:
-        """The topics that the consumer is subscribed to."""
+        """The topics that the consumer is subscribed to, by name."""
         with self._inside.enter():
             return list(self._topics)
 

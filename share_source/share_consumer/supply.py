@@ -8,6 +8,7 @@ other record a delivery.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,8 @@ from share_source.share_consumer.pace import Pace
 from share_source.share_consumer.record_runs import RecordRun, Unread
 from share_source.share_consumer.sending import Sending
 from share_source.share_consumer.worker import Worker
+
+logger = logging.getLogger(__name__)
 
 SAMPLE = 16
 """Records of an answer whose size is looked at."""
@@ -151,14 +154,25 @@ class Supply:
 
     # --- the end
 
-    def cancel(self) -> None:
-        """Give back what no poll has returned, after the question that is on its way."""
+    def subscribe(self, topics: tuple[str, ...]) -> None:
+        """Give back what no poll has returned, after the question that is on its way; then tell the group the topics,
+        if the consumer has joined it."""
         if self._asked is not None:
             self._asked.is_cancelled = True
             self._asked.now.set()
             self._asked = None
         self._pace = Pace(self._max_poll_records)
         self._worker.submit(self.give_back)
+        self._worker.submit(lambda: self._join_for(topics))
+
+    def _join_for(self, topics: tuple[str, ...]) -> None:
+        """Join the group again with these topics: its next assignment is made for them."""
+        if self._membership.joined is None:
+            return
+        try:
+            self._membership.session(topics)
+        except Exception as error:  # noqa: BLE001 - the next poll tells it; without one the session ends in time
+            logger.warning("the group is not told of another subscription yet: %s", error)
 
     def give_back(self) -> None:
         """Give back, at no try, what no poll has returned."""

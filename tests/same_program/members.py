@@ -93,6 +93,17 @@ def unsubscribe_with_records_in_flight(w: World) -> None:
     w.commit(consumer)
 
 
+def unsubscribe_gives_up_partitions(w: World) -> None:
+    """Two consumers have a partition each; one unsubscribes, and the other gets the records of both."""
+    topic, group = w.topic(partitions=2), w.group()
+    one, other = (w.consumer(group, [topic]) for _ in range(2))
+    w.each_has_a_partition(topic, one, other)
+    one.unsubscribe()
+    for partition in range(2):
+        w.produce(topic, "after", partition=partition)
+    w.say(f"partitions of the other {w.partitions_of(other, 2)}")
+
+
 def another_subscription(w: World) -> None:
     """subscribe() replaces the topics; records of the topic before can still be acknowledged."""
     before, after, group = w.topic(1), w.topic(1), w.group()
@@ -122,6 +133,7 @@ PROGRAMS = (
     close_accepts_nothing_by_itself,
     an_exception_in_the_with_block,
     unsubscribe_with_records_in_flight,
+    unsubscribe_gives_up_partitions,
     another_subscription,
     a_topic_that_is_not_there,
 )

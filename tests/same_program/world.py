@@ -101,6 +101,30 @@ class World:
         self.say(f"{who} {records(found)}")
         return found
 
+    def each_has_a_partition(self, topic: str, *consumers: Any) -> None:
+        """Wait until each consumer gets the records of one partition, and of no other. It accepts all of them."""
+
+        def settled() -> bool:
+            for partition in range(len(consumers)):
+                self.produce(topic, "a record", partition=partition)
+            got = [{message.partition() for message in consumer.poll(1.0)} for consumer in consumers]
+            for consumer in consumers:
+                consumer.commit_sync(PATIENCE_S)
+            return all(len(of) == 1 for of in got) and len(set().union(*got)) == len(consumers)
+
+        wait_until(settled, timeout_s=PATIENCE_S, what="each consumer has a partition")
+
+    def partitions_of(self, consumer: Any, count: int) -> list[int]:
+        """The partitions of which the consumer gets records, once they are so many."""
+        found: set[int] = set()
+
+        def came() -> bool:
+            found.update(message.partition() for message in consumer.poll(1.0))
+            return len(found) >= count
+
+        wait_until(came, timeout_s=PATIENCE_S, what=f"records of {count} partitions come")
+        return sorted(found)
+
     def poll_nothing(self, consumer: Any, who: str = "poll") -> None:
         """A poll that is to bring nothing; what it brings all the same is in the trace."""
         self.say(f"{who} {records(consumer.poll(QUIET_S))}")

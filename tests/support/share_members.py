@@ -63,6 +63,10 @@ class StubMembership:
         self.calls.append(("acknowledge", fields["partitions"]))
         return self.reply(fields["partitions"])
 
+    def session(self, topics: tuple[str, ...]) -> object:
+        self.calls.append(("join", topics))
+        return self.joined
+
     def close(self) -> None:
         self.when_leaving()
         self.calls.append(("leave", ()))

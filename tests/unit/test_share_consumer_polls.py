@@ -108,6 +108,25 @@ def test_unsubscribe_gives_back_the_records_that_no_poll_returned() -> None:
     assert not consumer._supply.ahead.renewals()
 
 
+@pytest.mark.parametrize("topics", [(), ("other",), ("other", "third")])
+def test_another_subscription_is_told_to_the_group_without_a_poll(topics: tuple[str, ...]) -> None:
+    consumer, stubs = subscribed()
+    stubs.answer(5)
+    consumer.poll()
+    consumer.subscribe(sorted(topics, reverse=True))
+    wait_until(lambda: ("join", topics) in stubs.membership.calls, what="the member joins again")
+    consumer.commit_sync()
+    assert [kind for _, kind in stubs.outcomes()] == ["ACCEPT"] * 5, "the program's records stay its own"
+
+
+def test_the_first_subscription_waits_for_its_poll() -> None:
+    consumer = ShareConsumer(CONFIG)
+    consumer.subscribe(["orders"])
+    consumer.unsubscribe()
+    consumer._supply._worker.submit(lambda: None).result(60)
+    assert consumer._membership.joined is None
+
+
 def test_close_gives_back_at_no_try_what_no_poll_returned() -> None:
     consumer, stubs = subscribed()
     consumer.poll(0)
