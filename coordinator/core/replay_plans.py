@@ -36,6 +36,7 @@ def _plan_acquired(group: ShareGroup, record: PlanAcquired) -> None:
         group.plans[record.plan_id] = plan
     group.last_plan_id = record.plan_id
     member.seen_ms = max(member.seen_ms, record.acquired_ms)
+    member.acquisitions += 1
     if member.query:
         _drop_reported_losses(group, record.reported_topic_ids)
         member.newest = plan

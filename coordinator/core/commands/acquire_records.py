@@ -27,7 +27,8 @@ from coordinator.protocol.values import SharePartitionKey
 def acquire_records(group: ShareGroup, command: AcquireForConsumer, now_ms: int) -> Decision[AcquiredReply]:
     """Up to ``max_records`` records of the partitions that are assigned to the member, each partition's returned ones
     first, under a lock of share.record.lock.duration.ms from now. Scattered ones are at most MAX_RANGES ranges. If the
-    consumer has not seen the answer to an earlier request, the same records again.
+    consumer has not seen the answer to an earlier request, the same records again. Each acquisition of the member
+    begins with another partition, so that one with a backlog does not keep the member from the others.
 
     Ahead of the consumer's program nothing is acquired where a record is due that is to be delivered apart from others:
     a crash of the program, or its end, would count as a failure of that record too."""
@@ -37,10 +38,9 @@ def acquire_records(group: ShareGroup, command: AcquireForConsumer, now_ms: int)
     taken: dict[SharePartitionKey, list[Segment]] = {}
     left, ranges = command.max_records, MAX_RANGES
     soft = (command.acquire_mode or group.config.share_acquire_mode) == "batch_optimized"
-    for bounds in command.bounds:
-        partition = group.partitions.get(SharePartitionKey(bounds.topic_id, bounds.partition))
-        if partition is None or left <= 0 or ranges <= 0 or not may_acquire(group, member, partition.key):
-            continue
+    for partition, bounds in _rotated(group, member, command.bounds):
+        if left <= 0 or ranges <= 0:
+            break
         fetch = PartitionFetch(
             group, partition, bounds, left, now_ms, soft=soft, max_ranges=ranges, ahead=command.ahead
         )
@@ -54,6 +54,21 @@ def acquire_records(group: ShareGroup, command: AcquireForConsumer, now_ms: int)
     if not taken:
         return Decision((), AcquiredReply())
     return acquired_decision(group, member.member_id, member.member_epoch, taken, now_ms)
+
+
+def _rotated(
+    group: ShareGroup, member: Member, bounds: tuple[PartitionBounds, ...]
+) -> list[tuple[SharePartition, PartitionBounds]]:
+    """The partitions from which the member acquires. The one to begin with follows the member's own acquisitions: of
+    the group's, every other one could be this member's, which then would always begin with the same."""
+    of_member = [
+        (partition, of)
+        for of in bounds
+        if (partition := group.partitions.get(SharePartitionKey(of.topic_id, of.partition))) is not None
+        and may_acquire(group, member, partition.key)
+    ]
+    at = member.acquisitions % len(of_member) if of_member else 0
+    return of_member[at:] + of_member[:at]
 
 
 def may_acquire(group: ShareGroup, member: Member, key: SharePartitionKey) -> bool:

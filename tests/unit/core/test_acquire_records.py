@@ -172,6 +172,54 @@ def test_a_full_fetch_takes_no_quarantined_record_of_the_next_partition() -> Non
     assert group.partition(1).acquired_count == 0
 
 
+def two_backlogs(*members: str) -> GroupDriver:
+    """Two partitions with more records than anybody takes here; all members acquire from both."""
+    group = GroupDriver(records=1_000, partitions=2)
+    for member in members:
+        group.join(member, query=False)
+    return group
+
+
+def acquired_of(group: GroupDriver) -> list[int]:
+    return [group.partition(index).acquired_count for index in group.ends]
+
+
+def test_a_backlog_keeps_no_member_from_its_other_partitions() -> None:
+    """KIP-932, ShareFetch API: Kafka rotates the partitions of a session, fetch by fetch, too."""
+    group = two_backlogs("c1")
+    for _ in range(6):
+        assert len(fetched(group, 5)) == 1
+    assert acquired_of(group) == [15, 15]
+
+
+def test_members_that_acquire_by_turns_each_get_records_of_all_partitions() -> None:
+    """The partition that comes first follows the member's own acquisitions: every other one of the group's is its."""
+    group = two_backlogs("c1", "c2")
+    for _ in range(4):
+        for member in ("c1", "c2"):
+            fetched(group, 5, member)
+    by_member = {member: [0, 0] for member in ("c1", "c2")}
+    for plan in group.group.plans.values():
+        for _, index, held in plan.ranges:
+            by_member[plan.member_id][index] += sum(last - first + 1 for first, last in held)
+    assert by_member == {"c1": [10, 10], "c2": [10, 10]}
+
+
+def test_the_order_of_partitions_goes_on_after_a_crash() -> None:
+    group = two_backlogs("c1")
+    fetched(group, 5)
+    group.crash()
+    group.join("c1", query=False)
+    fetched(group, 5)
+    assert acquired_of(group) == [5, 5]
+
+
+def test_records_beyond_one_partition_come_from_the_next() -> None:
+    group = two_backlogs("c1")
+    group.ends[1] = 3
+    assert [fetched(group, 5) for _ in range(3)] == [[(0, 4, 1)], [(0, 2, 1), (5, 6, 1)], [(7, 11, 1)]]
+
+
 def test_of_many_returned_runs_the_first_are_given() -> None:
     group = GroupDriver(records=100, **{"share.acquire.mode": "record_limit"})
     group.join("c1", query=False)
