@@ -87,7 +87,7 @@ def test_what_a_program_sets_in_a_message_is_what_it_shows(kafka, topic, task, r
     assert (message.value(), len(message), message.delivery_count()) == (None, 0, 3)
 
 
-def test_a_record_read_too_far_by_a_task_of_rows_is_a_whole_message(kafka, topic, task, reader):
+def test_a_record_that_rows_read_too_far_is_a_whole_message(kafka, topic, task, reader):
     """The consumer and the record that it holds go from a task that makes Arrow batches to one that makes messages."""
     name = topic()
     kafka.produce_transaction(name, ["a"], partition=0)  # offset 0, and a marker

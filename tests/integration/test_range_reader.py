@@ -248,7 +248,7 @@ def test_what_was_read_too_far_is_kept_for_the_next_task(kafka, topic, task):
     assert got == wanted
 
 
-def test_a_record_that_was_read_too_far_keeps_its_headers(kafka, topic, task):
+def test_a_record_read_too_far_keeps_its_headers(kafka, topic, task):
     """The next task on the same consumer may want headers where the one before wanted none."""
     name = topic()
     kafka.produce_transaction(name, ["a"], partition=0)  # offset 0, and a marker
