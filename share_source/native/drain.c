@@ -641,7 +641,8 @@ static void *copy_to(uint8_t **at, const void *bytes, size_t size) {
     return copy;
 }
 
-/* Hold a copy of a record: librdkafka destroys its own after the callback. */
+/* Hold a copy of a record: librdkafka destroys its own after the callback. It has all that any builder may want, since the
+ * next task may read another set of columns. */
 static void hold(Taking *taking, rd_kafka_message_t *message, const Record *record) {
     Queue *self = taking->queue;
     uint8_t *at = self->copied = malloc(record->key_size + record->value_size + 1);
@@ -652,7 +653,8 @@ static void hold(Taking *taking, rd_kafka_message_t *message, const Record *reco
     self->held = *record;
     self->held.key = copy_to(&at, record->key, record->key_size);
     self->held.value = copy_to(&at, record->value, record->value_size);
-    if (record->headers != NULL && rd_kafka_message_detach_headers(message, &self->held.headers) != 0)
+    self->held.leader_epoch = rd_kafka_message_leader_epoch(message);
+    if (rd_kafka_message_detach_headers(message, &self->held.headers) != 0)
         self->held.headers = NULL;
 }
 

@@ -17,6 +17,7 @@ from share_source.record_batches import BATCH_RECORDS
 from share_source.share_consumer.fetching import collector_of
 from tests.support.compiled_reader import ensure_compiled
 from tests.support.random_records import produce_at_random
+from tests.support.read_tasks import offsets
 
 pytestmark = pytest.mark.broker
 
@@ -84,6 +85,16 @@ def test_what_a_program_sets_in_a_message_is_what_it_shows(kafka, topic, task, r
     assert (message.headers(), message.error(), len(message)) == ([("h", b"1")], error, 2)
     message.set_value(None)
     assert (message.value(), len(message), message.delivery_count()) == (None, 0, 3)
+
+
+def test_a_record_that_rows_read_too_far_is_a_whole_message(kafka, topic, task, reader):
+    """The consumer and the record that it holds go from a task that makes Arrow batches to one that makes messages."""
+    name = topic()
+    kafka.produce_transaction(name, ["a"], partition=0)  # offset 0, and a marker
+    kafka.produce(name, ["b"], partition=0, headers=[("h", b"1")])
+    assert offsets(task({(name, 0): [(0, 1, 1)]})) == [0]
+    (message,) = messages(task({(name, 0): [(2, 2, 1)]}), reader)
+    assert (message.headers(), message.leader_epoch()) == ([("h", b"1")], 0)
 
 
 def test_runs_end_at_holes_and_at_other_delivery_counts(kafka, topic, task, reader):

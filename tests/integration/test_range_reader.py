@@ -248,6 +248,16 @@ def test_what_was_read_too_far_is_kept_for_the_next_task(kafka, topic, task):
     assert got == wanted
 
 
+def test_a_record_read_too_far_keeps_its_headers(kafka, topic, task):
+    """The next task on the same consumer may want headers where the one before wanted none."""
+    name = topic()
+    kafka.produce_transaction(name, ["a"], partition=0)  # offset 0, and a marker
+    kafka.produce(name, ["b"], partition=0, headers=[("h", b"1")])
+    assert rows(task({(name, 0): [(0, 1, 1)]}))[0]["value"] == b"a"
+    with_headers, kept = task({(name, 0): [(2, 2, 1)]}, include_headers=True), len(consumers.cache())
+    assert (kept, [row["headers"] for row in rows(with_headers)]) == (1, [[{"key": "h", "value": b"1"}]])
+
+
 def test_partitions_that_are_done_first_do_not_fill_the_memory(kafka, topic, task):
     name = topic(partitions=SEPARATE_CONSUMERS + 1)
     for partition in range(SEPARATE_CONSUMERS + 1):
