@@ -23,8 +23,8 @@ from coordinator.protocol.addresses import is_loopback, show_address
 from sharegroup.web.errors import WebNotAvailable, WebTlsRequired
 
 MOST_CONNECTIONS, MOST_ACCEPTED = 256, 320
-"""Connections at once: for one more, another ends, of those that wait for their clients the oldest. With those whose TLS
-handshake goes on: one more is closed at once."""
+"""Connections at once: for one more, another ends, of those that wait for their clients the oldest. With those whose
+TLS handshake goes on: one more is closed at once."""
 HEADERS_S, HANDSHAKE_S, WRITE_S = 10.0, 5.0, 15.0
 """Seconds in which the headers of a request have to arrive, a TLS handshake has to end, and a client has to take what
 was written: after one to two times WRITE_S without that, its connection is aborted."""
