@@ -160,7 +160,10 @@ def _print_table(topic: str, letters: list[DeadLetter]) -> None:
 def _time(time_ms: int | None) -> str | None:
     if time_ms is None:
         return None
-    return datetime.fromtimestamp(time_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):  # a producer may write any number
+        return f"{time_ms} ms"
 
 
 def _shown(data: bytes | None, max_bytes: int) -> str | None:

@@ -109,10 +109,10 @@ def parse_headers(headers: Sequence[Header] | None) -> ParsedHeaders | None:
     try:
         origin = Origin(
             topic=texts[TOPIC],
-            partition=int(texts[PARTITION]),
-            offset=int(texts[OFFSET]),
+            partition=_number(texts[PARTITION]),
+            offset=_number(texts[OFFSET]),
             group_id=texts[GROUP],
-            delivery_count=int(texts.get(DELIVERY_COUNT, "0")),
+            delivery_count=_number(texts.get(DELIVERY_COUNT, "0")),
         )
     except (KeyError, ValueError):
         return None
@@ -122,6 +122,18 @@ def parse_headers(headers: Sequence[Header] | None) -> ParsedHeaders | None:
 def record_headers(headers: Sequence[Header] | None) -> tuple[Header, ...]:
     """A record's own headers, without those that make it a dead letter."""
     return tuple(header for header in headers or () if not header[0].startswith(PREFIX))
+
+
+def _number(text: str) -> int:
+    """The number of a header.
+
+    Raises:
+        ValueError: it is none, or none that fits into 64 bits, as Kafka's do.
+    """
+    number = int(text)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(text)
+    return number
 
 
 def _text(value: object) -> bytes:

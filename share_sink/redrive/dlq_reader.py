@@ -21,6 +21,8 @@ from share_sink.errors import DeadLettersNotRead
 REDRIVES = "__dlq.redrive.count"
 """The header with the number of the record's redrives. It is a header of the record, so that the record's next dead
 letter has it too."""
+_MOST_DIGITS = 9
+"""Digits of that number: redrive writes no longer one, and Python reads none of thousands of digits."""
 
 NO_PROGRESS_S = 60.0
 """Seconds without a record after which reading fails."""
@@ -116,9 +118,10 @@ class DeadLetter:
 
     @property
     def redrives(self) -> int:
-        """How often the record was redriven before."""
+        """How often the record was redriven before; 0, too, if the header is no number of at most _MOST_DIGITS."""
         counts = [value for name, value in self.headers if name == REDRIVES]
-        return int(counts[-1]) if counts and counts[-1] and counts[-1].isdigit() else 0
+        count = (counts[-1] if counts else None) or b""
+        return int(count) if count.isdigit() and len(count) <= _MOST_DIGITS else 0
 
     def header(self, name: str) -> list[str]:
         """The values of a header, in order, as text."""

@@ -56,9 +56,9 @@ class Guard:
         async def send_with_headers(message: Message) -> None:
             nonlocal answered
             if message["type"] == "http.response.start":
-                answered = True
                 message["headers"] = [*message["headers"], *self._headers(scope["path"], message["headers"])]
-            await send(message)
+            await send(message)  # it may wait for a client that does not read, until the server ends the connection
+            answered = True
 
         refusal = self._refusal(scope)
         if refusal is not None:

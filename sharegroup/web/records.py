@@ -6,7 +6,6 @@ of one record has a bound, whatever its size.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 from share_sink.redrive.dlq_reader import DeadLetter, dead_letter_at, dead_letters, record_at
 from share_sink.redrive.redrive import redrive
 from share_sink.redrive.report import RedriveReport
+from sharegroup.web.texts import clean, json_lines, text_of
 
 MOST_BYTES = 8_192
 """Bytes of a value that are shown; of hexadecimal digits a quarter of that, as each byte takes four characters."""
@@ -109,26 +109,16 @@ def shown(data: bytes | None, form: str = "", most: int = MOST_BYTES) -> Shown:
     digits; at most ``most`` bytes of them."""
     if data is None:
         return Shown(text="null", form="null", size=0, is_cut=False)
-    cut = data[:most]
-    is_cut = len(data) > most
-    text = cut.decode("utf-8", "ignore" if is_cut else "replace")
-    is_text = "\ufffd" not in text and all(each.isprintable() or each in "\t\r\n" for each in text)
-    may_be_json = form == "json" or (not form and is_text and not is_cut and text[:1] in ("{", "["))
-    if may_be_json and (lines := _json_lines(cut, most)) is not None:
-        return Shown(text=lines, form="json", size=len(data), is_cut=is_cut)
-    if form == "text" or (is_text and form != "hex"):
-        clean = "".join(each if each.isprintable() or each in "\t\r\n" else "\ufffd" for each in text)
-        return Shown(text=clean, form="text", size=len(data), is_cut=is_cut)
+    cut, is_cut = data[:most], len(data) > most
+    text = text_of(cut, is_cut=is_cut)
+    may_be_json = text is not None and not is_cut and (form == "json" or (not form and text[:1] in ("{", "[")))
+    if may_be_json and (lines := json_lines(text or "", most)) is not None:
+        return Shown(text=clean(lines[:most], "\n"), form="json", size=len(data), is_cut=len(lines) > most)
+    if form == "text" or (text is not None and form != "hex"):
+        said = cut.decode("utf-8", "ignore" if is_cut else "replace") if text is None else text
+        return Shown(text=clean(said, "\t\r\n"), form="text", size=len(data), is_cut=is_cut)
     few = data[: most // 4]
     return Shown(text=_hex(few), form="hex", size=len(data), is_cut=len(data) > len(few))
-
-
-def _json_lines(data: bytes, most: int) -> str | None:
-    """The JSON with a line for each part, at most ``most`` characters; None: it is none."""
-    try:
-        return json.dumps(json.loads(data), indent=2, ensure_ascii=False)[:most]
-    except (ValueError, RecursionError):
-        return None
 
 
 def _hex(data: bytes) -> str:

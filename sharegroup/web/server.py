@@ -22,10 +22,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from coordinator.protocol.addresses import is_loopback, show_address
 from sharegroup.web.errors import WebNotAvailable, WebTlsRequired
 
-MOST_CONNECTIONS = 256
-"""Connections at once: above it, a request is answered with 503."""
-HEADERS_S = 10.0
-"""Seconds in which the headers of a request have to arrive."""
+MOST_CONNECTIONS, MOST_ACCEPTED = 256, 320
+"""Connections at once: for one more, another ends, of those that wait for their clients the oldest. With those whose
+TLS handshake goes on: one more is closed at once."""
+HEADERS_S, HANDSHAKE_S, WRITE_S = 10.0, 5.0, 15.0
+"""Seconds in which the headers of a request have to arrive, a TLS handshake has to end, and a client has to take what
+was written: after one to two times WRITE_S without that, its connection is aborted."""
 MOST_HEADER_BYTES = 16_384
 BACKLOG = 64
 LOG_EVERY_S = 60.0
@@ -86,14 +88,22 @@ logging.getLogger("uvicorn.error").addFilter(RateLimit())
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 with a time for the headers of each request: a connection that sends none ends."""
+    """HTTP/1.1 with a time for the headers of each request, and for the client to take each answer: a connection that
+    sends no request ends, and one that does not read is aborted."""
 
     _waits: asyncio.TimerHandle | None = None
+    _looks: asyncio.TimerHandle | None = None
+    _was_stuck = False
+    _made_s = 0.0
 
     def connection_made(self, transport: Any) -> None:
-        """Wait for the first request."""
+        """Wait for the first request. Of too many connections the oldest one ends that waits for its client."""
         super().connection_made(transport)
+        self._made_s = self.loop.time()
         self._wait()
+        self._looks = self.loop.call_later(WRITE_S, self._look)
+        if len(self.connections) > MOST_CONNECTIONS:
+            self._make_room()
 
     def data_received(self, data: bytes) -> None:
         """Take what came; a request that is not whole has HEADERS_S from its first byte on."""
@@ -102,10 +112,38 @@ class PatientProtocol(H11Protocol):
             self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting for a request."""
-        if self._waits is not None:
-            self._waits.cancel()
+        """Stop waiting for the client."""
+        for timer in (self._waits, self._looks):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
+
+    def resume_writing(self) -> None:
+        """Write on: the client has read."""
+        self._was_stuck = False
+        super().resume_writing()
+
+    def _make_room(self) -> None:
+        others = [each for each in self.connections if isinstance(each, PatientProtocol) and each is not self]
+        oldest = min(
+            others, key=lambda each: (not each._is_between(), not each._waits_for_client(), each._made_s), default=self
+        )
+        self.connections.discard(oldest)
+        oldest.transport.abort()
+
+    def _waits_for_client(self) -> bool:
+        """Whether the client has to send or to read before anything goes on."""
+        return self._is_between() or self.flow.write_paused or self.cycle.more_body
+
+    def _look(self) -> None:
+        """Abort the connection if its client took nothing since the last look: else what was written, and a close that
+        waits for it, would stay for ever."""
+        is_stuck = self.flow.write_paused or self.transport.is_closing()
+        if is_stuck and self._was_stuck:
+            self.transport.abort()
+            return
+        self._was_stuck = is_stuck
+        self._looks = self.loop.call_later(WRITE_S, self._look)
 
     def _is_between(self) -> bool:
         """Whether no request is being answered."""
@@ -145,7 +183,7 @@ class Server:
             log_level="warning",
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=MOST_CONNECTIONS,
+            limit_concurrency=MOST_CONNECTIONS + 1,  # connection_made keeps below it
             backlog=BACKLOG,
             timeout_keep_alive=15,
             timeout_graceful_shutdown=2,
@@ -171,13 +209,59 @@ class Server:
         self._socket.close()
 
     def _run(self) -> None:
-        asyncio.run(self._server.serve(sockets=[self._socket]))
+        loop = _Loop()
+        try:
+            loop.run_until_complete(self._server.serve(sockets=[self._socket]))
+            loop.run_until_complete(_ended())
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()
+
+
+async def _ended() -> None:
+    """Waits until the loop's other tasks are cancelled, as at the end of asyncio.run."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop whose servers give a TLS handshake HANDSHAKE_S: asyncio gives a minute, and uvicorn has no setting
+    for it."""
+
+    async def create_server(self, *given: Any, **named: Any) -> Any:
+        """The server, as of asyncio's loop."""
+        if named.get("ssl") is not None:
+            named["ssl_handshake_timeout"] = HANDSHAKE_S
+        return await super().create_server(*given, **named)
+
+
+class _Listening(socket.socket):
+    """A socket that accepts MOST_ACCEPTED connections at once, and closes others: those whose TLS handshake goes on are
+    known to no protocol yet."""
+
+    _accepted: tuple[socket.socket, ...] = ()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """A connection, and its address.
+
+        Raises:
+            ConnectionAbortedError: there are too many; asyncio goes on then.
+        """
+        connection, address = super().accept()
+        self._accepted = tuple(each for each in self._accepted if each.fileno() >= 0)
+        if len(self._accepted) >= MOST_ACCEPTED:
+            connection.close()
+            raise ConnectionAbortedError
+        self._accepted += (connection,)
+        return connection, address
 
 
 def _listening(address: Address) -> socket.socket:
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, kind, protocol)
+        listening = _Listening(family, kind, protocol)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(where)

@@ -42,6 +42,7 @@ from sharegroup.web.jobs import Jobs
 from sharegroup.web.logins import Logins
 from sharegroup.web.records import Kafka
 from sharegroup.web.sessions import Session, Sessions
+from sharegroup.web.texts import clean
 from sharegroup.web.watch import Watch
 
 _log = logging.getLogger(__name__)
@@ -233,10 +234,13 @@ def _number(number: float | None) -> str:
 def _time(time_ms: int | None) -> str:
     if time_ms is None:
         return "–"
-    return datetime.fromtimestamp(time_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):  # a producer may write any number
+        return f"{time_ms} ms"
 
 
 def _shortened(text: str, most: int = 120) -> str:
     """The text without control characters, cut in the middle."""
-    clean = "".join(each if each.isprintable() else "\ufffd" for each in text)
-    return clean if len(clean) <= most else f"{clean[: most * 2 // 3]} … {clean[-most // 4 :]}"
+    head, tail = clean(text[: most * 2 // 3]), clean(text[-most // 4 :])
+    return clean(text) if len(text) <= most else f"{head} … {tail}"

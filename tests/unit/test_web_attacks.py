@@ -43,7 +43,8 @@ def served(page):
     address = Address(host="127.0.0.1", port=0)
     with contextlib.closing(Server(page.app, address)) as running:
         running.start()
-        yield SimpleNamespace(page=page, port=running.port, url=running.url)
+        state = running._server.server_state
+        yield SimpleNamespace(page=page, port=running.port, url=running.url, connections=state.connections)
 
 
 def visitor():
@@ -238,6 +239,37 @@ def test_a_client_that_sends_no_headers_is_left(served, monkeypatch):
                 pass
 
 
+@pytest.mark.parametrize("requests", [1, 200])
+def test_clients_that_do_not_read_are_left_and_hold_nothing(served, monkeypatch, requests):
+    monkeypatch.setattr(server, "WRITE_S", 0.2)
+    monkeypatch.setattr(server, "HEADERS_S", 1.0)
+    monkeypatch.setattr(guard, "REQUEST_S", 0.3)
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 10)
+    asked = f"GET /static/htmx.min.js HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n\r\n".encode() * requests
+    with contextlib.ExitStack() as stack:
+        for _ in range(30):
+            client = stack.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
+            client.connect(("127.0.0.1", served.port))
+            client.setblocking(False)
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                client.send(asked)
+            with ask(served.port, "/login", "") as other:
+                assert status_of(other) == 200
+        wait_until(lambda: not served.connections, what="the server has left them all")
+
+
+def test_idle_connections_make_room_for_a_new_one(served, monkeypatch):
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 5)
+    monkeypatch.setattr(server, "HEADERS_S", 600.0)
+    with contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", served.port), 60)) for _ in range(20)]
+        with ask(served.port, "/login", "") as other:
+            assert status_of(other) == 200
+        assert len(served.connections) <= 5
+        assert all(status_of(connection) == 0 for connection in idle[:15]), "the oldest are closed"
+
+
 def test_a_form_that_does_not_arrive_is_refused_and_others_are_served(served, monkeypatch):
     monkeypatch.setattr(guard, "BODY_S", 0.3)
     browser = served.page.browser(LOOKER)
@@ -307,6 +339,22 @@ def test_with_tls_the_cookie_is_this_host_s_alone(page, tmp_path):
             assert connection.getresponse().status == 403
         with ask(running.port, "/login", "") as plain:
             assert status_of(plain) == 0
+
+
+def test_tls_handshakes_are_bounded_in_number_and_time(page, tmp_path, monkeypatch):
+    monkeypatch.setattr(server, "HANDSHAKE_S", 0.5)
+    monkeypatch.setattr(server, "MOST_ACCEPTED", 5)
+    files = Certificates(tmp_path)
+    address = Address(host="127.0.0.1", port=0, certificate=str(files.certificate), key=str(files.key))
+    trusted = ssl.create_default_context(cafile=str(files.ca))
+    with contextlib.closing(Server(page.app, address)) as running, contextlib.ExitStack() as stack:
+        running.start()
+        silent = [stack.enter_context(socket.create_connection(("127.0.0.1", running.port), 60)) for _ in range(20)]
+        assert all(status_of(connection) == 0 for connection in silent)
+        connection = http.client.HTTPSConnection("127.0.0.1", running.port, timeout=60, context=trusted)
+        with contextlib.closing(connection):
+            connection.request("GET", "/login")
+            assert connection.getresponse().status == 200
 
 
 def test_a_port_that_is_taken_and_a_wrong_certificate_are_told(page, served, tmp_path):

@@ -1,0 +1,77 @@
+"""Says which characters the page shows as they are, and writes JSON with a line for each part.
+
+Rule: what is shown is what is there: no character that turns text around stays unseen, and JSON is indented without
+changing a number, a name or their order.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from codecs import getincrementaldecoder
+
+_BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Controls that change the direction of text: with them a text can look like another one."""
+_NO_TEXT = ("Cc", "Cs")
+"""Unicode's categories of control characters and of halves of characters."""
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
+_ESCAPE = re.compile(r"\\u([dD][89abAB]\w\w)\\u([dD][c-fC-F]\w\w)|\\u(\w{4})|\\.")
+
+
+def text_of(data: bytes, *, is_cut: bool = False) -> str | None:
+    """The bytes as text; None: they are none. ``is_cut``: the last character may be part of one, and is left out."""
+    try:
+        text = getincrementaldecoder("utf-8")().decode(data, final=not is_cut)
+    except UnicodeDecodeError:
+        return None
+    return text if all(map(is_text, text)) else None
+
+
+def is_text(character: str) -> bool:
+    """Whether the character stands in text: spaces, joiners and marks of any script do, control characters do not."""
+    return character in "\t\r\n" or unicodedata.category(character) not in _NO_TEXT
+
+
+def clean(text: str, kept: str = "") -> str:
+    """The text without control characters, but those of ``kept``; those that change its direction are spelled."""
+    shown = "".join(each if each in kept or unicodedata.category(each) not in _NO_TEXT else "\ufffd" for each in text)
+    return _BIDI.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", shown)
+
+
+def json_lines(text: str, most: int) -> str | None:
+    """The JSON with a line for each part, as far as somewhat more than ``most`` characters; None: it is none. Its
+    tokens stay as they are, but for escapes of characters that can be shown."""
+    try:
+        json.loads(text, parse_float=str, parse_int=str)
+    except (ValueError, RecursionError):
+        return None
+    parts: list[str] = []
+    depth = size = 0
+    before = ""
+    for part in _TOKEN.findall(text):
+        depth -= part in "]}"
+        is_first, is_end = before in ("[", "{"), part in "]}"
+        is_new_line = is_first != is_end or before == ","
+        space = "\n" + "  " * depth if is_new_line else " " if before == ":" else ""
+        parts += (space, _readable(part) if part[0] == '"' else part)
+        depth += part in "[{"
+        size += len(space) + len(part)
+        before = part
+        if size > most:
+            break
+    return "".join(parts)
+
+
+def _readable(token: str) -> str:
+    """A JSON string whose escaped characters are written themselves where they can be shown."""
+
+    def shown(found: re.Match[str]) -> str:
+        high, low, one = found.groups()
+        if high:
+            return chr(0x10000 + ((int(high, 16) & 0x3FF) << 10) + (int(low, 16) & 0x3FF))
+        character = chr(int(one, 16)) if one else ""
+        is_shown = character and character not in '"\\' and unicodedata.category(character) not in _NO_TEXT
+        return character if is_shown else found[0]
+
+    return _ESCAPE.sub(shown, token)
