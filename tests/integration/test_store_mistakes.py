@@ -23,18 +23,11 @@ from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import NewestClaimant
 from coordinator.service.stores.store import StoreFenced, StoreOutcomeUnknown
 from tests.support.fake_cluster import FakeCluster
-from tests.support.state_topics import Hosts, in_mid_write, state_topic, taken
+from tests.support.state_topics import Hosts, in_mid_write, taken
 
 pytestmark = pytest.mark.broker
 
 Patch = pytest.MonkeyPatch
-
-
-@pytest.fixture
-def topic(kafka):
-    topic = state_topic(kafka)
-    topic.ensure()
-    return topic
 
 
 # --- the scenarios
@@ -128,8 +121,8 @@ def skip_the_fence(patch: Patch) -> None:
     """A new owner writes under an id of its own: nobody is fenced."""
     right = GroupWriter.__init__
 
-    def init(self, topic, partition, group_id):
-        right(self, topic, partition, f"{group_id}-{id(self)}")
+    def init(self, log_topic, partition, group_id):
+        right(self, log_topic, partition, f"{group_id}-{id(self)}")
 
     patch.setattr(GroupWriter, "__init__", init)
 
@@ -166,8 +159,8 @@ def prove_nothing(patch: Patch) -> None:
 def read_what_is_not_committed(patch: Patch) -> None:
     right = kafka_store.LogReader
 
-    def reader(topic, partition, **options):
-        return right(topic, partition, **{**options, "committed": False})
+    def reader(log_topic, partition, **options):
+        return right(log_topic, partition, **{**options, "committed": False})
 
     patch.setattr(kafka_store, "LogReader", reader)
 
