@@ -50,6 +50,7 @@ from coordinator.protocol.wire import Endpoint, LaunchSettings, StepDown, decode
 
 STATE_VARIABLE = "SHAREGROUP_STATE_DIR"
 START_TIMEOUT_S = 40.0
+"""Seconds until a coordinator serves: it starts Python, and may wait for brokers and for the store of another one."""
 HEALTH_TRY_S = 0.3
 """Seconds for one health check: it is repeated, since another coordinator may have replaced one that does not
 answer."""
