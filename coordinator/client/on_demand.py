@@ -94,7 +94,11 @@ def state_dir() -> Path:
 
 def store_of(state_store: str, cluster_id: str) -> str:
     """The resolved state store: ``kafka``, or ``sqlite:PATH`` with an absolute path, which is the configured one or the
-    cluster's own file in the state directory."""
+    cluster's own file in the state directory.
+
+    Raises:
+        UnsafeDirectory: the state directory can't be made.
+    """
     if state_store == "kafka":
         return state_store
     path = state_store.removeprefix("sqlite").removeprefix(":")

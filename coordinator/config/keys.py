@@ -122,7 +122,12 @@ def hint(name: str, known: Iterable[str], instead: str = "docs/options.md has al
 
 
 def parse_all(table: Mapping[str, ConfigKey], texts: Mapping[str, str], scope: str) -> dict[str, Value]:
-    """Values of all the table's keys, by attribute name; UnknownConfig for a key that is not in it."""
+    """Values of all the table's keys, by attribute name.
+
+    Raises:
+        UnknownConfig: the table does not have a key.
+        ConfigTypeMismatch, ConfigOutOfBounds: a value is not of its key's type, or beyond its bounds.
+    """
     for name in texts:
         if name not in table:
             raise UnknownConfig(key=name, scope=scope, hint=hint(name, table))
