@@ -62,7 +62,12 @@ class ConfigKey:
         return ""
 
     def parse(self, text: str) -> Value:
-        """The value of ``text``; ConfigTypeMismatch or ConfigOutOfBounds."""
+        """The value of ``text``.
+
+        Raises:
+            ConfigTypeMismatch: the text is of another type.
+            ConfigOutOfBounds: the value is beyond the bounds.
+        """
         value = self._typed(text.strip())
         self._check_bounds(value)
         return value
