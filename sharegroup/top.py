@@ -124,8 +124,11 @@ def top(
 
 
 def _check_exist(lines: Iterable[GroupLine], named: Container[str]) -> None:
-    """Raises GroupIdNotFound for a group that the command names and that does not exist at the first look. A group that
-    is deleted later stays on the screen as Dead."""
+    """Check at the first look that the named groups exist. A group that is deleted later stays on the screen as Dead.
+
+    Raises:
+        GroupIdNotFound: a named group does not exist.
+    """
     from coordinator.protocol.errors import GroupIdNotFound
 
     for line in lines:

@@ -119,7 +119,12 @@ class CoordinatorClient:
         certificates are. Without: to the coordinator of this cluster and state store
         (share.state.store), which is started if need be; ``configs`` are then its own. ``retry_timeout_s`` None:
         share.broker.outage.timeout.ms of the configs. ``in_batch``: the query's source has reached the cluster, so the
-        connection is retried through an outage; else brokers that are away are an error soon (BrokerNotReachable)."""
+        connection is retried through an outage; else brokers that are away are an error soon.
+
+        Raises:
+            BrokerNotReachable: the brokers are away.
+            ShareGroupError: no coordinator was found or started; the subclass says how.
+        """
         may_pass = _may_pass if in_batch else _may_pass_soon
         if retry_timeout_s is None:
             retry_timeout_s = CoordinatorConfig.parse(configs).share_broker_outage_timeout_ms / 1000

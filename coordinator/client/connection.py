@@ -19,7 +19,9 @@ from coordinator.protocol.messages import AcquireRecords, NextPlan, Reply, Reque
 from coordinator.protocol.wire import Endpoint, Health, Healthy, decode_answer, encode
 
 CALL_TIMEOUT_S = 45.0
+"""Seconds that a call waits for its answer: longer than a wait for records, and than the load of a large group."""
 HEALTH_TIMEOUT_S = 5.0
+"""Seconds that a health check waits: it does no work, so a coordinator that does not answer it hangs."""
 
 _WATCHED = (
     ("grpc.keepalive_time_ms", 2_000),

@@ -153,8 +153,13 @@ def redacted(kafka_config: Mapping[str, str]) -> dict[str, str]:
 
 
 def to_librdkafka(options: Mapping[str, str], owned: Mapping[str, str]) -> dict[str, str]:
-    """``kafka.*`` options, given without the prefix, as librdkafka's; RefusedOption for those that can't be, among them
-    ``owned``: what source or sink set by themselves -> what to use instead."""
+    """``kafka.*`` options, given without the prefix, as librdkafka's. ``owned``: what source or sink set by themselves
+    -> what to use instead.
+
+    Raises:
+        RefusedOption: an option can't be given to librdkafka, or is one of ``owned``.
+        InvalidKafkaOption: an option is named twice, by its Java name and by librdkafka's.
+    """
     config: dict[str, str] = {}
     for key, value in options.items():
         _refuse(key, value, owned)

@@ -50,6 +50,7 @@ from coordinator.protocol.wire import Endpoint, LaunchSettings, StepDown, decode
 
 STATE_VARIABLE = "SHAREGROUP_STATE_DIR"
 START_TIMEOUT_S = 40.0
+"""Seconds until a coordinator serves: it starts Python, and may wait for brokers and for the store of another one."""
 HEALTH_TRY_S = 0.3
 """Seconds for one health check: it is repeated, since another coordinator may have replaced one that does not
 answer."""
@@ -93,7 +94,11 @@ def state_dir() -> Path:
 
 def store_of(state_store: str, cluster_id: str) -> str:
     """The resolved state store: ``kafka``, or ``sqlite:PATH`` with an absolute path, which is the configured one or the
-    cluster's own file in the state directory."""
+    cluster's own file in the state directory.
+
+    Raises:
+        UnsafeDirectory: the state directory can't be made.
+    """
     if state_store == "kafka":
         return state_store
     path = state_store.removeprefix("sqlite").removeprefix(":")

@@ -62,7 +62,12 @@ class ConfigKey:
         return ""
 
     def parse(self, text: str) -> Value:
-        """The value of ``text``; ConfigTypeMismatch or ConfigOutOfBounds."""
+        """The value of ``text``.
+
+        Raises:
+            ConfigTypeMismatch: the text is of another type.
+            ConfigOutOfBounds: the value is beyond the bounds.
+        """
         value = self._typed(text.strip())
         self._check_bounds(value)
         return value
@@ -122,7 +127,12 @@ def hint(name: str, known: Iterable[str], instead: str = "docs/options.md has al
 
 
 def parse_all(table: Mapping[str, ConfigKey], texts: Mapping[str, str], scope: str) -> dict[str, Value]:
-    """Values of all the table's keys, by attribute name; UnknownConfig for a key that is not in it."""
+    """Values of all the table's keys, by attribute name.
+
+    Raises:
+        UnknownConfig: the table does not have a key.
+        ConfigTypeMismatch, ConfigOutOfBounds: a value is not of its key's type, or beyond its bounds.
+    """
     for name in texts:
         if name not in table:
             raise UnknownConfig(key=name, scope=scope, hint=hint(name, table))

@@ -106,7 +106,11 @@ HELD = frozenset({S.ACQUIRED, S.IN_PROGRESS})
 
 
 def move(state: RecordState, event: Event) -> RecordState:
-    """The state after ``event``; InvalidRecordState if a record in ``state`` can't have it happen."""
+    """The state after ``event``.
+
+    Raises:
+        InvalidRecordState: the event can't happen to a record in ``state``.
+    """
     try:
         return TRANSITIONS[state, event]
     except KeyError:

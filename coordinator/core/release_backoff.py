@@ -2,28 +2,29 @@
 
 share.release.backoff.ms, grown by share.release.backoff.multiplier with each release, up to
 share.release.backoff.max.ms, and spread by share.release.backoff.jitter. Pure: the spread is drawn from the record's
-place and the time, in a few lots, so that neighbours stay one run.
+offset and the time, in JITTER_STEPS steps, so that neighbours stay one run.
 """
 
 from __future__ import annotations
 
 from coordinator.config.resolved import GroupConfig
 
-LOTS = 16
+JITTER_STEPS = 16
+"""Different delays that the jitter gives: few, so that records that are released together stay one run."""
 
 
-def lot_of(first: int, now_ms: int) -> int:
-    """Which of the lots a run that begins at offset ``first`` draws at this time."""
+def jitter_step(first: int, now_ms: int) -> int:
+    """The step of the jitter, from 0, for a run that begins at offset ``first`` and is released at this time."""
     return ((first * 0x9E3779B1 + now_ms * 0x85EBCA6B) & 0xFFFFFFFF) >> 28
 
 
-def release_delay_ms(config: GroupConfig, releases: int, lot: int) -> int:
+def release_delay_ms(config: GroupConfig, releases: int, step: int) -> int:
     """How long a record stays away after its ``releases``-th release (from 1); 0: not at all."""
     first_ms = config.share_release_backoff_ms
     if not first_ms:
         return 0
     grown_ms = min(first_ms * config.share_release_backoff_multiplier ** (releases - 1), 2.0**62)
-    spread = 1 + config.share_release_backoff_jitter * (2 * lot / (LOTS - 1) - 1)
+    spread = 1 + config.share_release_backoff_jitter * (2 * step / (JITTER_STEPS - 1) - 1)
     return int(min(grown_ms * spread, config.share_release_backoff_max_ms))
 
 
@@ -32,4 +33,4 @@ def not_before_ms(config: GroupConfig, releases: int, first: int, now_ms: int) -
     at once."""
     if not config.share_release_backoff_ms:
         return None
-    return now_ms + release_delay_ms(config, releases, lot_of(first, now_ms))
+    return now_ms + release_delay_ms(config, releases, jitter_step(first, now_ms))

@@ -91,8 +91,11 @@ class SharePartition:
         ]
 
     def apply(self, changes: Iterable[tuple[int, int, Run]]) -> None:
-        """Put runs in place, then move the start offset over what is terminal at the front. ValueError for runs that no
-        command makes, so that damaged state is never served (docs/facts.md, K29)."""
+        """Put runs in place, then move the start offset over what is terminal at the front.
+
+        Raises:
+            ValueError: no command makes such runs: damaged state is never served (docs/facts.md, K29).
+        """
         adjacent: list[tuple[int, int, Run]] = []
         for change in changes:
             first, last, run = change

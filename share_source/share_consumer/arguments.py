@@ -8,7 +8,11 @@ ERRONEOUS, INVALID = "Local: Erroneous state", "Local: Invalid argument or confi
 
 
 def check_type(number: int, argument: object, kind: type, name: str) -> None:
-    """TypeError if the argument of this number is not of the kind."""
+    """Check the kind of the argument of this number.
+
+    Raises:
+        TypeError: it is of another kind.
+    """
     if not isinstance(argument, kind):
         given = None if argument is None else type(argument).__name__
         raise TypeError(f"argument {number} must be {name}, not {given}")
@@ -28,7 +32,11 @@ def check_hint(hint: object) -> None:
 
 
 def timeout_seconds(timeout: object) -> float:
-    """The timeout in seconds; TypeError if it is no number."""
+    """The timeout in seconds.
+
+    Raises:
+        TypeError: it is no number.
+    """
     if isinstance(timeout, str | bytes):
         raise TypeError(f"must be real number, not {type(timeout).__name__}")
     return float(timeout)  # type: ignore[arg-type]  # it raises TypeError

@@ -1,4 +1,4 @@
-"""Asks the doctor about groups in a thread, and keeps what he says for a few seconds.
+"""Has the doctor examine groups in a thread, and keeps the findings for a few seconds.
 
 Rule: a page waits for the doctor briefly; a group with many runs is examined while the page is shown without it.
 """

@@ -1,5 +1,4 @@
-"""Fixtures of the tests of the Kafka store, whose modules have a fixture ``topic``, the state topic of each test; of
-the tests of read tasks; and of those that start coordinators of their own."""
+"""Fixtures of the tests of the Kafka store, of read tasks, and of those that start coordinators of their own."""
 
 import contextlib
 import gc
@@ -20,13 +19,21 @@ from tests.support.compiled_reader import ensure_compiled
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.read_tasks import reading_with
-from tests.support.state_topics import Hosts
+from tests.support.state_topics import Hosts, state_topic
 
 
 @pytest.fixture
-def open_at(topic: StateTopic) -> Iterator[Hosts]:
+def log_topic(kafka: KafkaBroker) -> StateTopic:
+    """The state topic of this test."""
+    topic: StateTopic = state_topic(kafka)
+    topic.ensure()
+    return topic
+
+
+@pytest.fixture
+def open_at(log_topic: StateTopic) -> Iterator[Hosts]:
     """`open_at("host")`: the store as a coordinator of that host has it; all are closed at the end."""
-    with contextlib.closing(Hosts(topic)) as hosts:
+    with contextlib.closing(Hosts(log_topic)) as hosts:
         yield hosts
 
 
@@ -61,12 +68,18 @@ def task(kafka: KafkaBroker, reader: str) -> Iterator[Callable[..., ReadTask]]:
 
 
 @pytest.fixture
-def own_runtime(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch, unique: Callable[[str], str]) -> Iterator[Path]:
-    """A runtime folder of this test's own, and a start without kept consumers; its coordinators end with it."""
+def runtime(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch, unique: Callable[[str], str]) -> Iterator[Path]:
+    """A runtime folder of this test's own; its coordinators end with it."""
     directory = runtime_dir / unique("run")
     directory.mkdir(mode=0o700)
     monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
-    consumers.cache().close()
     yield directory
+    kill_coordinators(directory)
+
+
+@pytest.fixture
+def own_runtime(runtime: Path) -> Iterator[Path]:
+    """The test's own runtime folder, and a start without kept consumers."""
     consumers.cache().close()
-    kill_coordinators()
+    yield runtime
+    consumers.cache().close()

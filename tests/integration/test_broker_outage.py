@@ -26,15 +26,6 @@ SESSION = {"share.session.timeout.ms": str(SESSION_S * 1000)}
 
 
 @pytest.fixture
-def runtime(runtime_dir, monkeypatch, unique):
-    """A runtime folder, and so a coordinator, of the test's own."""
-    directory = runtime_dir / unique("run")
-    directory.mkdir(mode=0o700)
-    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
-    return directory
-
-
-@pytest.fixture
 def orders(kafka, topic):
     name = topic()
     kafka.produce(name, [b"x"] * 30)

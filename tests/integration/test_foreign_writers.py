@@ -11,7 +11,7 @@ from coordinator.service.stores.kafka.group_placement import groups_of
 from coordinator.service.stores.kafka.pruning import Pruning
 from coordinator.state_log.record_keys import ShareSnapshotKey, encode_key
 from tests.support.state_records import TOPIC_ID
-from tests.support.state_topics import state_topic, taken
+from tests.support.state_topics import taken
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -28,46 +28,41 @@ STRAYS = [
 ]
 
 
-@pytest.fixture
-def topic(kafka):
-    topic = state_topic(kafka)
-    topic.ensure()
-    return topic
-
-
-def test_records_of_somebody_else_are_passed_over_counted_and_pruned(kafka, topic, open_at, caplog):
+def test_records_of_somebody_else_are_passed_over_counted_and_pruned(kafka, log_topic, open_at, caplog):
     before = open_at()
     for group_id in GROUPS:
         taken(before, group_id)
     before.append({group_id: [b"a"] for group_id in GROUPS})
     keys, values = zip(*STRAYS, strict=True)
     kafka.produce(
-        topic.name, values, keys=keys, partition=0, headers=[("from", b"a mirror")], message_max_bytes=9_000_000
+        log_topic.name, values, keys=keys, partition=0, headers=[("from", b"a mirror")], message_max_bytes=9_000_000
     )
     after = open_at()
     with caplog.at_level(logging.WARNING):
         for group_id in GROUPS:
             assert taken(after, group_id) == [b"a"]
     (line,) = [record.getMessage() for record in caplog.records if "passed over" in record.getMessage()]
-    assert f"{topic.name}-0 has {len(STRAYS) - 1} record(s) that are no share group's" in line
-    assert sorted(groups_of(topic, 0)) == sorted([*GROUPS, "nobody"])
+    assert f"{log_topic.name}-0 has {len(STRAYS) - 1} record(s) that are no share group's" in line
+    assert sorted(groups_of(log_topic, 0)) == sorted([*GROUPS, "nobody"])
     for group_id in GROUPS:
         after.replace_with_snapshot(group_id, [b"s"])
     # A commit is answered before its marker is written: until then nothing behind it counts.
-    wait_until(lambda: topic.offset(0, LATEST, read_committed=True) == topic.offset(0, LATEST), what="all is committed")
-    pruning = Pruning(topic, lambda: [after], interval_ms=NEVER_MS)
+    wait_until(
+        lambda: log_topic.offset(0, LATEST, read_committed=True) == log_topic.offset(0, LATEST), what="all is committed"
+    )
+    pruning = Pruning(log_topic, lambda: [after], interval_ms=NEVER_MS)
     pruning.prune()
     pruning.close()
     first = after._open["billing"].log.needed_offset
-    assert topic.cluster.offsets([(topic.name, 0)], EARLIEST)[topic.name, 0] == first, "the strays are gone"
+    assert log_topic.cluster.offsets([(log_topic.name, 0)], EARLIEST)[log_topic.name, 0] == first, "the strays are gone"
 
 
-def test_an_open_transaction_is_named_and_the_errors_advice_ends_it(kafka, topic, open_at, monkeypatch):
+def test_an_open_transaction_is_named_and_the_errors_advice_ends_it(kafka, log_topic, open_at, monkeypatch):
     monkeypatch.setattr(log_reader, "OPEN_S", 1.0)
     served = open_at()
     taken(served)
     served.append({"billing": [b"a"]})
-    foreign = kafka.open_transaction(topic.name, [b"hello"], partition=0)
+    foreign = kafka.open_transaction(log_topic.name, [b"hello"], partition=0)
     late = open_at()
     late.claim("shipping")
     for _ in range(2):

@@ -24,11 +24,8 @@ CALLS = [NextPlan(**WHO, start=""), StartPlan(**WHO, plan_id="i.1"), StageOutcom
 
 
 @pytest.fixture
-def runtime(runtime_dir, monkeypatch, unique):
-    """A runtime folder of this test's own; its coordinators end with it."""
-    directory = runtime_dir / unique("run")
-    directory.mkdir(mode=0o700)
-    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
+def runtime(runtime):
+    """The processes of coordinators in the test's own runtime folder, which end with it."""
     pids = set()
     yield pids
     for pid in pids:

@@ -30,13 +30,6 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.broker
 
 
-@pytest.fixture
-def topic(kafka):
-    topic = state_topic(kafka)
-    topic.ensure()
-    return topic
-
-
 class Breaking:
     """A group's producer whose next transaction does not end as it should."""
 
@@ -120,14 +113,14 @@ def test_of_two_groups_one_may_be_lost_and_the_other_is_written(open_at):
     assert taken(new) == [b"a"]
 
 
-def committed_end(topic):
+def committed_end(log_topic):
     """The end of the log; None while a transaction is open, or its marker is not written yet."""
-    end = topic.offset(0, LATEST)
-    return end if topic.offset(0, LATEST, read_committed=True) == end else None
+    end = log_topic.offset(0, LATEST)
+    return end if log_topic.offset(0, LATEST, read_committed=True) == end else None
 
 
-def produce(kafka, topic, key, value):
-    kafka.produce(topic.name, [value], keys=[key], partition=0)
+def produce(kafka, log_topic, key, value):
+    kafka.produce(log_topic.name, [value], keys=[key], partition=0)
 
 
 @pytest.mark.parametrize(
@@ -138,14 +131,16 @@ def produce(kafka, topic, key, value):
         (b"\x00\x67" + encode_key(GroupSnapshotKey("billing", 9))[2:], b"x", "its key is of type 103"),
     ],
 )
-def test_an_unreadable_record_stops_the_load_with_its_partition_and_offset(kafka, topic, open_at, key, value, reason):
+def test_an_unreadable_record_stops_the_load_with_its_partition_and_offset(
+    kafka, log_topic, open_at, key, value, reason
+):
     store = open_at()
     taken(store)
     store.append({"billing": [b"a"]})
-    produce(kafka, topic, key, value)
+    produce(kafka, log_topic, key, value)
     with pytest.raises(
         StateRecordUnreadable,
-        match=rf"Record at offset \d+ of share group billing in state store {topic.name}-0 .*{reason}",
+        match=rf"Record at offset \d+ of share group billing in state store {log_topic.name}-0 .*{reason}",
     ):
         taken(store)
 
@@ -163,37 +158,37 @@ READS = f"and this version reads format version {STATE_RECORDS}"
     ],
 )
 def test_a_group_of_another_format_version_is_refused_before_anything_is_written(
-    kafka, topic, open_at, claim, version, error, reason
+    kafka, log_topic, open_at, claim, version, error, reason
 ):
     store, other = open_at(), open_at()
     taken(store)
     store.append({"billing": [b"a"]})
     key = encode_key(GroupOwnerKey("billing"))
-    produce(kafka, topic, key, version + encode_owner(owner())[2:])
-    end = wait_until(lambda: committed_end(topic), what="the marker of the append is there")
+    produce(kafka, log_topic, key, version + encode_owner(owner())[2:])
+    end = wait_until(lambda: committed_end(log_topic), what="the marker of the append is there")
     with pytest.raises(error, match=f"group billing .*{reason}.* Nothing was changed"):
         taken(other, claim=claim)
-    assert topic.offset(0, LATEST) == end
+    assert log_topic.offset(0, LATEST) == end
     assert taken(other, "shipping") == [], "other groups are served"
     store.append({"billing": [b"b"]})  # nobody has fenced it
 
 
-def test_an_owner_that_a_newer_version_has_fenced_names_it(kafka, topic, open_at):
+def test_an_owner_that_a_newer_version_has_fenced_names_it(kafka, log_topic, open_at):
     store = open_at()
     taken(store)
     store.append({"billing": [b"a"]})
-    GroupWriter(topic, 0, "billing").fence()
-    produce(kafka, topic, encode_key(GroupOwnerKey("billing")), NEWER + b"newer")
+    GroupWriter(log_topic, 0, "billing").fence()
+    produce(kafka, log_topic, encode_key(GroupOwnerKey("billing")), NEWER + b"newer")
     with pytest.raises(StoreFenced) as fenced:
         store.append({"billing": [b"b"]})
     assert isinstance(fenced.value.error, GroupStateTooNew)
 
 
-def test_a_record_of_a_newer_format_version_stops_the_load_by_name(kafka, topic, open_at):
+def test_a_record_of_a_newer_format_version_stops_the_load_by_name(kafka, log_topic, open_at):
     store = open_at()
     taken(store)
     store.append({"billing": [b"a"]})
-    produce(kafka, topic, encode_key(GroupRecordKey("billing", 1)), NEWER + b"newer")
+    produce(kafka, log_topic, encode_key(GroupRecordKey("billing", 1)), NEWER + b"newer")
     with pytest.raises(GroupStateTooNew, match=f"has format version {STATE_RECORDS + 1}"):
         taken(store)
     with pytest.raises(GroupStateTooNew):
@@ -207,20 +202,20 @@ def test_a_record_of_a_newer_format_version_stops_the_load_by_name(kafka, topic,
         (encode_placement(1)[2:], "an older version of sharegroup wrote it: .* has no format version"),
     ],
 )
-def test_a_topic_of_another_format_version_is_refused_before_anything_is_written(kafka, topic, value, reason):
-    produce(kafka, topic, PLACEMENT_KEY, value)
+def test_a_topic_of_another_format_version_is_refused_before_anything_is_written(kafka, log_topic, value, reason):
+    produce(kafka, log_topic, PLACEMENT_KEY, value)
     with pytest.raises(StateTopicUnfit, match=reason):
-        prepared(topic)
-    assert topic.offset(0, LATEST) == 1
+        prepared(log_topic)
+    assert log_topic.offset(0, LATEST) == 1
 
 
-def test_records_that_are_gone_from_the_log_s_beginning_are_missed(kafka, topic, open_at):
+def test_records_that_are_gone_from_the_log_s_beginning_are_missed(kafka, log_topic, open_at):
     store = open_at()
     taken(store)
     store.append({"billing": [b"a"]})
     store.append({"billing": [b"b"]})
     first = store._open["billing"].log.needed_offset
-    kafka.delete_records(topic.name, first + 1)
+    kafka.delete_records(log_topic.name, first + 1)
     with pytest.raises(StateRecordUnreadable, match="what came before record 1 is gone"):
         taken(open_at())
 
@@ -271,7 +266,7 @@ def test_a_claim_between_the_look_and_the_fence_of_another_is_respected(open_at,
     assert taken(second, claim=False) == [b"a"], "it was fenced for a moment, and goes on"
 
 
-def test_a_load_that_is_overtaken_by_pruning_calls_nothing_damaged(kafka, topic, open_at, monkeypatch):
+def test_a_load_that_is_overtaken_by_pruning_calls_nothing_damaged(kafka, log_topic, open_at, monkeypatch):
     store, other = open_at("one"), open_at("one")
     taken(store)
     for data in (b"a", b"b", b"c"):
@@ -279,8 +274,8 @@ def test_a_load_that_is_overtaken_by_pruning_calls_nothing_damaged(kafka, topic,
     right = LogReader.read_to
 
     def pruned_meanwhile(reader, end):
-        kafka.delete_records(topic.name, store._open["billing"].log.needed_offset + 2)  # between two of its records
-        reader._consumer.seek(TopicPartition(topic.name, 0, reader.end() - 3))
+        kafka.delete_records(log_topic.name, store._open["billing"].log.needed_offset + 2)  # between two of its records
+        reader._consumer.seek(TopicPartition(log_topic.name, 0, reader.end() - 3))
         return right(reader, end)
 
     monkeypatch.setattr(LogReader, "read_to", pruned_meanwhile)
@@ -288,7 +283,7 @@ def test_a_load_that_is_overtaken_by_pruning_calls_nothing_damaged(kafka, topic,
         list(other.peek("billing"))
 
 
-def test_the_needed_offset_of_a_longer_log_is_forgotten(topic, open_at):
+def test_the_needed_offset_of_a_longer_log_is_forgotten(log_topic, open_at):
     store = open_at()
     taken(store)
     store.append({"billing": [b"a"]})

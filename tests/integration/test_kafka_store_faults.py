@@ -46,10 +46,10 @@ WRITE_TIMEOUT_MS = 4_000
 
 
 @pytest.fixture
-def topic(kafka):
-    topic = state_topic(kafka, write_timeout_ms=WRITE_TIMEOUT_MS)
-    topic.ensure()
-    return topic
+def log_topic(kafka):
+    log_topic = state_topic(kafka, write_timeout_ms=WRITE_TIMEOUT_MS)
+    log_topic.ensure()
+    return log_topic
 
 
 @pytest.fixture
@@ -135,8 +135,8 @@ sys.stdin.read()
 """The broker itself would end this transaction after ten minutes."""
 
 
-def test_an_owner_killed_in_mid_write_leaves_no_record_and_no_wait(kafka, topic, open_at):
-    program = [sys.executable, "-c", DIES_IN_MID_WRITE, kafka.bootstrap, topic.name]
+def test_an_owner_killed_in_mid_write_leaves_no_record_and_no_wait(kafka, log_topic, open_at):
+    program = [sys.executable, "-c", DIES_IN_MID_WRITE, kafka.bootstrap, log_topic.name]
     child = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert child.stdout.readline() == "written\n"
@@ -145,18 +145,18 @@ def test_an_owner_killed_in_mid_write_leaves_no_record_and_no_wait(kafka, topic,
         child.wait()
         child.stdout.close()
         child.stdin.close()
-    assert b"lost" in read_all(kafka.bootstrap, topic.name, isolation="read_uncommitted").values()
+    assert b"lost" in read_all(kafka.bootstrap, log_topic.name, isolation="read_uncommitted").values()
     store = open_at("two")
     assert taken(store) == [b"a"]
     store.append({"billing": [b"b"]})
     assert taken(open_at("three")) == [b"a", b"b"]
 
 
-def test_a_load_waits_until_another_groups_open_transaction_ends(topic, open_at):
+def test_a_load_waits_until_another_groups_open_transaction_ends(log_topic, open_at):
     store, late = open_at("one"), open_at("two")
     taken(store)
     store.append({"billing": [b"a"]})
-    writer = GroupWriter(topic, 0, "shipping")  # Kafka ends its transactions after twice the write timeout
+    writer = GroupWriter(log_topic, 0, "shipping")  # Kafka ends its transactions after twice the write timeout
     writer.fence()
     in_mid_write(writer, encode_key(GroupRecordKey("shipping", 0)), b"x")
     store.append({"billing": [b"b"]})

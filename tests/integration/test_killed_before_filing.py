@@ -6,7 +6,6 @@ import contextlib
 
 import pytest
 
-from coordinator.client import on_demand
 from coordinator.client.client import CoordinatorClient
 from coordinator.dead_letters.record_format import Origin, parse_headers
 from coordinator.protocol.errors import UnknownMemberId
@@ -28,16 +27,6 @@ def file(*_):
 
 group_backlog.file = file
 """
-
-
-@pytest.fixture
-def runtime(runtime_dir, monkeypatch, unique):
-    """A runtime folder of this test's own: no other coordinator of the cluster is found in it."""
-    directory = runtime_dir / unique("run")
-    directory.mkdir(mode=0o700)
-    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
-    yield
-    kill_coordinators()
 
 
 @pytest.mark.parametrize("store", ["kafka", "sqlite"])

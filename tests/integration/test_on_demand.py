@@ -43,17 +43,6 @@ RECORDS = 1_000
 
 
 @pytest.fixture
-def runtime(runtime_dir, monkeypatch, unique):
-    """A runtime folder of this test's own; its coordinators end with it."""
-    directory = runtime_dir / unique("run")
-    directory.mkdir(mode=0o700)
-    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
-    yield directory
-    for pid in coordinators(directory):
-        kill(pid)
-
-
-@pytest.fixture
 def connect(embedded, runtime, tmp_path):
     """Clients of one coordinator; more of them on each call."""
     clients = []

@@ -16,7 +16,7 @@ from coordinator.service.stores.kafka.pruning import FAR_BACK, Pruning
 from coordinator.service.stores.store import StoreFenced
 from coordinator.state_log.record_keys import GroupRecordKey, encode_key
 from coordinator.state_log.value_version import versioned
-from tests.support.state_topics import in_mid_write, state_topic, taken
+from tests.support.state_topics import in_mid_write, taken
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -25,37 +25,30 @@ NEVER_MS = 24 * 3_600_000
 
 
 @pytest.fixture
-def topic(kafka):
-    topic = state_topic(kafka)
-    topic.ensure()
-    return topic
-
-
-@pytest.fixture
-def prune(topic):
+def prune(log_topic):
     """A function that prunes a store's partition once: ``prune(store)``."""
     made = {}
 
     def prune_once(*stores, waits=True, wake=None):
         if stores not in made:
-            made[stores] = Pruning(topic, lambda: list(stores), interval_ms=NEVER_MS, wake=wake)
+            made[stores] = Pruning(log_topic, lambda: list(stores), interval_ms=NEVER_MS, wake=wake)
         # A commit is answered before its marker is written: until then nothing behind it counts.
         if waits:
-            wait_until(lambda: end(topic, read_committed=True) == end(topic), what="all is committed")
+            wait_until(lambda: end(log_topic, read_committed=True) == end(log_topic), what="all is committed")
         made[stores].prune()
-        return log_start(topic)
+        return log_start(log_topic)
 
     yield prune_once
     for pruning in made.values():
         pruning.close()
 
 
-def log_start(topic):
-    return topic.cluster.offsets([(topic.name, 0)], EARLIEST)[topic.name, 0]
+def log_start(log_topic):
+    return log_topic.cluster.offsets([(log_topic.name, 0)], EARLIEST)[log_topic.name, 0]
 
 
-def end(topic, **level):
-    return topic.cluster.offsets([(topic.name, 0)], LATEST, **level)[topic.name, 0]
+def end(log_topic, **level):
+    return log_topic.cluster.offsets([(log_topic.name, 0)], LATEST, **level)[log_topic.name, 0]
 
 
 def needed(store, group_id):
@@ -70,13 +63,13 @@ def as_loaded(records):
     return found
 
 
-def test_what_lies_below_every_group_s_snapshot_goes_and_all_load_the_same(open_at, prune, topic):
+def test_what_lies_below_every_group_s_snapshot_goes_and_all_load_the_same(open_at, prune, log_topic):
     store = open_at()
     groups = ("billing", "shipping")
     for group_id in groups:
         taken(store, group_id)
     store.append({group_id: [b"a", b"b"] for group_id in groups})
-    first = log_start(topic)
+    first = log_start(log_topic)
     assert prune(store) == first, "all of it is needed"
     store.replace_with_snapshot("billing", [b"s"])
     store.append({"billing": [b"c"]})
@@ -92,7 +85,7 @@ def test_what_lies_below_every_group_s_snapshot_goes_and_all_load_the_same(open_
     assert as_loaded(open_at().peek("billing")) == [b"s", b"c", b"e"]
 
 
-def test_what_a_group_of_another_process_needs_stays(open_at, prune, topic):
+def test_what_a_group_of_another_process_needs_stays(open_at, prune, log_topic):
     mine, theirs = open_at("one"), open_at("two")
     taken(theirs, "shipping")
     theirs.append({"shipping": [b"x"]})
@@ -106,11 +99,11 @@ def test_what_a_group_of_another_process_needs_stays(open_at, prune, topic):
     assert as_loaded(open_at().peek("shipping")) == [b"y"]
 
 
-def test_what_is_not_committed_yet_counts_as_needed(open_at, prune, topic):
+def test_what_is_not_committed_yet_counts_as_needed(open_at, prune, log_topic):
     store = open_at()
     taken(store)
     store.append({"billing": [b"a"]})
-    writer = GroupWriter(topic, 0, "shipping")
+    writer = GroupWriter(log_topic, 0, "shipping")
     writer.fence()
     in_mid_write(writer, encode_key(GroupRecordKey("shipping", 0)), versioned(b"x"))
     store.replace_with_snapshot("billing", [b"s"])
@@ -147,7 +140,7 @@ def test_a_group_that_was_asked_for_and_never_made_holds_nothing_back(open_at, p
     assert as_loaded(open_at().peek("billing")) == [b"s"]
 
 
-def test_a_group_whose_old_snapshot_holds_others_back_gets_a_new_one(open_at, prune, topic):
+def test_a_group_whose_old_snapshot_holds_others_back_gets_a_new_one(open_at, prune, log_topic):
     store, other = open_at("one"), open_at("two")
     runtime = CoordinatorRuntime(store)
     group_id, foreign = f"quiet-{uuid.uuid4().hex[:8]}", "foreign"

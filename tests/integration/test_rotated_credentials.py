@@ -8,7 +8,6 @@ import psutil
 import pytest
 from confluent_kafka.admin import ResourceType
 
-from coordinator.client import on_demand
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.dead_letters.source_records import SourceRecordReader
@@ -52,15 +51,6 @@ def alice():
         for kind, name in EVERYTHING:
             grant(broker, kind, name, "ALL")
         yield Alice(broker)
-
-
-@pytest.fixture
-def runtime(runtime_dir, monkeypatch, unique):
-    """A runtime folder, and so a coordinator, of the test's own."""
-    directory = runtime_dir / unique("run")
-    directory.mkdir(mode=0o700)
-    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
-    return directory
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from coordinator.state_log import group_log
 from tests.kip932.consumers import ACCEPT, RELEASE, ShareConsumers, batch
 from tests.support.group_driver import durable_state
 from tests.support.state_records import TOPIC_ID
-from tests.support.state_topics import state_topic, taken
+from tests.support.state_topics import taken
 
 pytestmark = pytest.mark.broker
 
@@ -51,13 +51,6 @@ def loaded(store):
         if record is not None:
             group.replay(decode_record(record))
     return group
-
-
-@pytest.fixture
-def topic(kafka):
-    topic = state_topic(kafka)
-    topic.ensure()
-    return topic
 
 
 @pytest.fixture

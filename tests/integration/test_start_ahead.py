@@ -16,13 +16,10 @@ from tests.support.waiting import wait_until
 
 
 @pytest.fixture
-def runtime(runtime_dir, monkeypatch, unique):
-    """A runtime folder of this test's own; its coordinators end with it."""
-    directory = runtime_dir / unique("run")
-    directory.mkdir(mode=0o700)
-    monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
-    yield directory
-    for process in coordinators(directory):
+def runtime(runtime):
+    """The test's own runtime folder; its coordinators that do not serve yet end with it, too."""
+    yield runtime
+    for process in coordinators(runtime):
         kill(process.pid)
 
 

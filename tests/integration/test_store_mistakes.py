@@ -17,24 +17,14 @@ from coordinator.service.runtime.event_loop import EventLoop
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import one
 from coordinator.service.sinks import open_sink
-from coordinator.service.stores.kafka import kafka_store
-from coordinator.service.stores.kafka.group_writer import GroupWriter
-from coordinator.service.stores.kafka.kafka_store import KafkaStore
-from coordinator.service.stores.kafka.ownership import NewestClaimant
 from coordinator.service.stores.store import StoreFenced, StoreOutcomeUnknown
+from tests.mistakes.store import MISTAKES
 from tests.support.fake_cluster import FakeCluster
-from tests.support.state_topics import Hosts, in_mid_write, state_topic, taken
+from tests.support.state_topics import Hosts, in_mid_write, taken
 
 pytestmark = pytest.mark.broker
 
 Patch = pytest.MonkeyPatch
-
-
-@pytest.fixture
-def topic(kafka):
-    topic = state_topic(kafka)
-    topic.ensure()
-    return topic
 
 
 # --- the scenarios
@@ -107,7 +97,7 @@ def a_load_reads_committed_records_only(hosts: Hosts) -> None:
     assert taken(store) == [b"a", b"b"]
 
 
-SCENARIOS = [
+SCENARIOS: list[Callable[[Hosts], None]] = [
     the_newest_claimant_wins,
     a_sink_takes_no_group_back,
     no_answer_comes_from_memory,
@@ -121,71 +111,9 @@ def test_the_scenario_holds(scenario, open_at):
     scenario(open_at)
 
 
-# --- the mistakes
-
-
-def skip_the_fence(patch: Patch) -> None:
-    """A new owner writes under an id of its own: nobody is fenced."""
-    right = GroupWriter.__init__
-
-    def init(self, topic, partition, group_id):
-        right(self, topic, partition, f"{group_id}-{id(self)}")
-
-    patch.setattr(GroupWriter, "__init__", init)
-
-
-def take_it_back_by_itself(patch: Patch) -> None:
-    patch.setattr(NewestClaimant, "check", lambda *a, **k: None)
-
-
-def let_sinks_take_groups(patch: Patch) -> None:
-    right = EventLoop.call
-    patch.setattr(
-        EventLoop, "call", lambda self, group_id, transaction, **how: right(self, group_id, transaction, claim=True)
-    )
-
-
-def do_not_say_who_owns_it(patch: Patch) -> None:
-    patch.setattr(kafka_store.KafkaStore, "_newest_owner", lambda *a: None)
-
-
-def believe_memory(patch: Patch) -> None:
-    patch.setattr(KafkaStore, "must_prove", lambda *a: False)
-
-
-def prove_nothing(patch: Patch) -> None:
-    right = KafkaStore._append
-
-    def append(self, group_id, records, shown):
-        if records:
-            right(self, group_id, records, shown)
-
-    patch.setattr(KafkaStore, "_append", append)
-
-
-def read_what_is_not_committed(patch: Patch) -> None:
-    right = kafka_store.LogReader
-
-    def reader(topic, partition, **options):
-        return right(topic, partition, **{**options, "committed": False})
-
-    patch.setattr(kafka_store, "LogReader", reader)
-
-
-MISTAKES: list[tuple[Callable[[Patch], None], Callable[[Hosts], None]]] = [
-    (skip_the_fence, the_newest_claimant_wins),
-    (take_it_back_by_itself, the_newest_claimant_wins),
-    (let_sinks_take_groups, a_sink_takes_no_group_back),
-    (do_not_say_who_owns_it, the_newest_claimant_wins),
-    (believe_memory, no_answer_comes_from_memory),
-    (prove_nothing, no_answer_comes_from_memory),
-    (read_what_is_not_committed, a_load_reads_committed_records_only),
-]
-
-
-@pytest.mark.parametrize(("mistake", "scenario"), MISTAKES, ids=lambda each: each.__name__)
+@pytest.mark.parametrize(("mistake", "scenario"), MISTAKES, ids=lambda each: getattr(each, "__name__", each))
 def test_the_mistake_is_found(mistake, scenario, open_at, monkeypatch):
     mistake(monkeypatch)
     found = (AssertionError, pytest.fail.Exception, StateRecordUnreadable, StoreOutcomeUnknown, CoordinatorNotAvailable)
     with pytest.raises(found):
-        scenario(open_at)
+        {each.__name__: each for each in SCENARIOS}[scenario](open_at)

@@ -4,6 +4,6 @@ A mistake is a function that patches the product, or the harness that stands for
 (:mod:`tests.mistakes.mistake`) names the rules that it breaks (:mod:`tests.mistakes.rules`) and the proofs: unit tests
 by rule, small worlds of the explorer, scenarios of the simulator, the model. :mod:`tests.mistakes.catalogue` has all.
 
-Mistakes that only one harness can make stay beside it: against recordings in tests/vectors, the worked example in
-tests/kip932, the Kafka store in tests/integration/test_store_mistakes.py.
+Mistakes that only one proof can find are lists of their own: :mod:`tests.mistakes.recordings` (tests/vectors),
+:mod:`tests.mistakes.worked_example` (tests/kip932), :mod:`tests.mistakes.store` (tests/integration).
 """

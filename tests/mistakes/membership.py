@@ -179,7 +179,7 @@ def give_a_full_session_after_each_stall(patch: Patch) -> None:
 def give_no_lock_a_full_session_after_a_stall(patch: Patch) -> None:
     """Locks are extended by the time of the stall, and sessions alone to a full session's time."""
     right = LockIndex.extend
-    patch.setattr(LockIndex, "extend", lambda self, by_ms, floor_ms: right(self, by_ms, None))
+    patch.setattr(LockIndex, "extend", lambda self, by_ms, bound_ms: right(self, by_ms, None))
 
 
 @mistake(

@@ -13,10 +13,10 @@ import psutil
 from tests.support.waiting import wait_until
 
 
-def coordinator_pids() -> set[int]:
-    """The coordinators whose endpoint files lie in SHAREGROUP_RUNTIME_DIR, those that live."""
+def coordinator_pids(directory: Path | None = None) -> set[int]:
+    """The coordinators that live and whose endpoint files lie in the folder; None: in SHAREGROUP_RUNTIME_DIR."""
     found = set()
-    for endpoint in Path(os.environ["SHAREGROUP_RUNTIME_DIR"]).rglob("endpoint-*.json"):
+    for endpoint in (directory or Path(os.environ["SHAREGROUP_RUNTIME_DIR"])).rglob("endpoint-*.json"):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, psutil.Error):
             pid = int(json.loads(endpoint.read_text())["pid"])
             if pid != os.getpid() and any("coordinator" in word for word in psutil.Process(pid).cmdline()):
@@ -47,9 +47,9 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
         wait_until(lambda: has_ended(process), what=f"process {pid} has ended")
 
 
-def kill_coordinators() -> set[int]:
-    """SIGKILL; returns who was killed. The next request of a client starts another."""
-    pids = coordinator_pids()
+def kill_coordinators(directory: Path | None = None) -> set[int]:
+    """SIGKILL to :func:`coordinator_pids`; returns who was killed. The next request of a client starts another."""
+    pids = coordinator_pids(directory)
     for pid in pids:
         kill(pid)
     return pids

@@ -107,3 +107,10 @@ class FakeCluster:
         self.answers.wait()
         if self.unreachable:
             raise BrokerNotReachable(addresses=self.addresses, timeout_ms=15_000, reason="_TRANSPORT")
+
+
+def cluster_with_orders(end: int) -> FakeCluster:
+    """Brokers with the topic orders: one partition, whose log ends at ``end``."""
+    cluster = FakeCluster()
+    cluster.add("orders", end=end)
+    return cluster

@@ -4,8 +4,16 @@ import pytest
 
 
 @pytest.fixture
+def cluster():
+    """Brokers with the topic orders: one partition with ten records. A module may have its own."""
+    from tests.support.fake_cluster import cluster_with_orders  # as below
+
+    return cluster_with_orders(end=10)
+
+
+@pytest.fixture
 def running(cluster, tmp_path):
-    """The service on the module's own `cluster`, with its state in a file."""
+    """The service on `cluster`, with its state in a file."""
     from tests.support.running_service import Running  # here, so that tests of the core load no service
 
     running = Running(tmp_path / "state.db", cluster)

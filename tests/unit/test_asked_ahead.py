@@ -11,7 +11,6 @@ from coordinator.protocol.messages import PartitionPlan, Plan
 from coordinator.protocol.values import AcquiredRange
 from coordinator.service.brokers import asked_ahead
 from coordinator.service.brokers.asked_ahead import AFTER_REPLY_S, ANSWERS_MS, AfterReplies, AskedAhead, StartFacts
-from tests.support.fake_cluster import FakeCluster
 from tests.support.waiting import wait_until
 
 HELD = frozenset({("orders", "id-1", 0)})
@@ -19,13 +18,6 @@ PLAN = Plan(
     plan_id="i.1",
     partitions=(PartitionPlan(topic="orders", topic_id="id-1", partition=0, ranges=(AcquiredRange(0, 9, 1),)),),
 )
-
-
-@pytest.fixture
-def cluster():
-    cluster = FakeCluster()
-    cluster.add("orders", end=10)
-    return cluster
 
 
 @pytest.fixture

@@ -13,15 +13,7 @@ from coordinator.core.runs import Run
 from coordinator.service import lost_logs
 from coordinator.service.process import rate_limited_log
 from coordinator.service.process.rate_limited_log import RateLimitedLog
-from tests.support.fake_cluster import FakeCluster
 from tests.support.group_driver import TOPIC_ID, GroupDriver
-
-
-@pytest.fixture
-def cluster() -> FakeCluster:
-    cluster = FakeCluster()
-    cluster.add("orders", end=10)
-    return cluster
 
 
 def test_kinds_of_log_lines_that_name_groups_are_forgotten(

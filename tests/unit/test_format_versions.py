@@ -9,12 +9,35 @@ from typing import Any
 import pytest
 
 from coordinator.protocol.format_versions import HIGHEST, UnknownFormat, check_version
-from coordinator.protocol.messages import Plan
+from coordinator.protocol.messages import Message, Plan
 from share_sink.archive.compaction import compact
 from share_sink.errors import ArchiveFormatUnknown
 from share_source.errors import ForeignCheckpoint, UnreadableOffset
 from share_source.plan_offset import PlanOffset, initial_offset, plan_offset
+from tests.support import formats
 from tests.support.archives import batch, read, rejected
+
+
+def test_messages_and_records_have_the_fields_that_their_number_describes() -> None:
+    """docs/adr/0023 says when a number rises; ``python -m tests.support.formats`` writes the file anew."""
+    assert formats.text() == formats.GOLDEN.read_text("utf-8")
+
+
+def test_a_renamed_field_another_type_and_a_new_number_change_the_formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Before(Message, frozen=True, tag="Sent"):
+        offset: int
+
+    class Renamed(Message, frozen=True, tag="Sent"):
+        first: int
+
+    class Retyped(Message, frozen=True, tag="Sent"):
+        offset: str = ""
+
+    shown = [list(formats.lines_of(each)) for each in (Before, Renamed, Retyped)]
+    assert shown == [["offset: int"], ["first: int"], ["offset: str = ''"]]
+    before = formats.text()
+    monkeypatch.setattr(formats, "STATE_RECORDS", 99)
+    assert before.replace("STATE_RECORDS 2", "STATE_RECORDS 99") == formats.text()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from coordinator.core.commands.view_group import LogRange
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.values import OffsetRange
 from coordinator.service.brokers.log_gaps import AFTER_ERROR_S, LogGaps
-from tests.support.fake_cluster import FakeCluster
+from tests.support.fake_cluster import cluster_with_orders
 from tests.support.group_driver import TOPIC_ID, GroupDriver
 
 
@@ -17,9 +17,7 @@ def at(first: int, last: int) -> LogRange:
 
 @pytest.fixture
 def cluster():
-    cluster = FakeCluster()
-    cluster.add("orders", end=100)
-    return cluster
+    return cluster_with_orders(end=100)
 
 
 def test_the_holes_of_a_range_are_named(cluster):

@@ -9,7 +9,7 @@ import pytest
 from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvailable, TopicIdsMissing
 from coordinator.protocol.messages import AckBatch, AcquireRecords, PartitionAcks
 from coordinator.service import coordinator_service
-from tests.support.fake_cluster import FakeCluster
+from tests.support.fake_cluster import cluster_with_orders
 from tests.support.running_service import held
 from tests.support.waiting import wait_until
 
@@ -18,9 +18,7 @@ ACCEPT = 1
 
 @pytest.fixture
 def cluster():
-    cluster = FakeCluster()
-    cluster.add("orders", end=100)
-    return cluster
+    return cluster_with_orders(end=100)
 
 
 @pytest.fixture

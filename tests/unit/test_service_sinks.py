@@ -27,7 +27,6 @@ from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.stores.sqlite_store import SqliteStore
 from share_sink.query_batch import parse_batch
 from share_source.plan_offset import plan_offset
-from tests.support.fake_cluster import FakeCluster
 from tests.support.faulty_store import FaultyStore
 from tests.support.running_service import held
 from tests.support.service_sinks import EXPLICIT, begin, stage, states
@@ -35,13 +34,6 @@ from tests.support.service_sinks import EXPLICIT, begin, stage, states
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 IMPLICIT = {"share.acknowledgement.mode": "implicit"}
 DLQ = {"errors.deadletterqueue.topic.name": "dlq.orders"}
-
-
-@pytest.fixture
-def cluster():
-    cluster = FakeCluster()
-    cluster.add("orders", end=10)
-    return cluster
 
 
 def open_sink(running, group_id="billing", **configs):

@@ -8,16 +8,14 @@ snapshot. As in Kafka, an operation changes nothing; the recorded replays do.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coordinator.protocol.wire import derived_topic_id
-from coordinator.state_log import partition_log
 from coordinator.state_log.projection import Change
-from coordinator.state_log.record_keys import Key, ShareSnapshotKey, ShareUpdateKey, decode_key, encode_key
+from coordinator.state_log.record_keys import ShareSnapshotKey, ShareUpdateKey, decode_key, encode_key
 from coordinator.state_log.record_values import (
     ShareSnapshotValue,
     ShareUpdateValue,
@@ -26,6 +24,8 @@ from coordinator.state_log.record_values import (
     encode_snapshot,
     encode_update,
 )
+from tests.mistakes.mistake import Make
+from tests.mistakes.recordings import OF_THE_STATE_TOPIC
 from tests.support.kafka_partition_log import KafkaPartitionLog, apply_update, cold_partitions
 from tests.support.state_records import fields_of, snapshot_of, state_after, update_of
 
@@ -245,100 +245,7 @@ def test_only_what_kafka_refuses_is_left_out() -> None:
             assert [response["error"] for response in expected["response"]] != ["NONE"]
 
 
-# --- mistakes that the scenarios find
-
-
-def change_at(patch: pytest.MonkeyPatch, method: str, **fields: Callable[[KafkaPartitionLog], Any]) -> None:
-    """Have a method see, or leave behind, other numbers than those that are remembered."""
-    right = getattr(KafkaPartitionLog, method)
-
-    def wrong(self: KafkaPartitionLog, *args: Any, **kwargs: Any) -> Any:
-        for name, value in fields.items():
-            setattr(self, name, value(self))
-        return right(self, *args, **kwargs)
-
-    patch.setattr(KafkaPartitionLog, method, wrong)
-
-
-def after_replay(patch: pytest.MonkeyPatch, spoil: Callable[[KafkaPartitionLog, Key], None]) -> None:
-    right = KafkaPartitionLog.replay
-
-    def replay(self: KafkaPartitionLog, key: Key, value: bytes | None) -> None:
-        right(self, key, value)
-        spoil(self, key)
-
-    patch.setattr(KafkaPartitionLog, "replay", replay)
-
-
-def one_update_too_many(patch: pytest.MonkeyPatch) -> None:
-    right = KafkaPartitionLog.write
-
-    def write(self: KafkaPartitionLog, *args: Any, updates_per_snapshot: int, **kwargs: Any) -> Any:
-        return right(self, *args, updates_per_snapshot=updates_per_snapshot + 1, **kwargs)
-
-    patch.setattr(KafkaPartitionLog, "write", write)
-
-
-def count_no_updates(patch: pytest.MonkeyPatch) -> None:
-    after_replay(patch, lambda log, key: setattr(log, "updates", 0))
-
-
-def count_snapshots_as_updates(patch: pytest.MonkeyPatch) -> None:
-    after_replay(patch, lambda log, key: setattr(log, "updates", log.updates + isinstance(key, ShareSnapshotKey)))
-
-
-def an_update_has_an_epoch_of_its_own(patch: pytest.MonkeyPatch) -> None:
-    def spoil(log: KafkaPartitionLog, key: Key) -> None:
-        if isinstance(key, ShareUpdateKey):
-            log.snapshot_epoch = 0
-
-    after_replay(patch, spoil)
-
-
-def the_same_epoch_for_each_snapshot(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(KafkaPartitionLog, "_last_epoch", lambda log: (log.snapshot_epoch or 1) - 1)
-
-
-def a_cold_snapshot_begins_anew(patch: pytest.MonkeyPatch) -> None:
-    change_at(patch, "snapshot", create_timestamp_ms=lambda log: log.create_timestamp_ms + 1)
-
-
-def snapshot_the_cold_for_ever(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(KafkaPartitionLog, "snapshotted_cold", False)
-
-
-def snapshot_the_warm_as_well(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(KafkaPartitionLog, "is_cold", lambda log, now_ms, interval_ms: True)
-
-
-def write_whatever_leads(patch: pytest.MonkeyPatch) -> None:
-    change_at(patch, "lead", leader_epoch=lambda log: None)
-
-
-def nobody_leads_at_first(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(partition_log, "INITIAL_LEADER_EPOCH", None)
-
-
-def forget_the_state_epoch(patch: pytest.MonkeyPatch) -> None:
-    after_replay(patch, lambda log, key: setattr(log, "state_epoch", 0))
-
-
-MISTAKES = [
-    one_update_too_many,
-    count_no_updates,
-    count_snapshots_as_updates,
-    an_update_has_an_epoch_of_its_own,
-    the_same_epoch_for_each_snapshot,
-    a_cold_snapshot_begins_anew,
-    snapshot_the_cold_for_ever,
-    snapshot_the_warm_as_well,
-    write_whatever_leads,
-    nobody_leads_at_first,
-    forget_the_state_epoch,
-]
-
-
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
-def test_a_mistake_is_found(mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mistake", OF_THE_STATE_TOPIC, ids=lambda mistake: mistake.__name__)
+def test_a_mistake_is_found(mistake: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     mistake(monkeypatch)
     assert any(differences(name) for name in SCENARIOS)

@@ -64,7 +64,11 @@ def acquire_plan(group: ShareGroup, command: AcquirePlan, now_ms: int) -> Decisi
 
 
 def _check_pending(group: ShareGroup, member: Member, pending: AcquiredPlan, start: int | None) -> None:
-    """StalePlan, unless the plan may be returned, reclaimed or superseded, and is not itself the start."""
+    """Check that the plan may be returned, reclaimed or superseded, and is not itself the start.
+
+    Raises:
+        StalePlan: the plan was delivered and not completed, or is the start.
+    """
     if start == pending.plan_id or after(member.plan_state(pending.plan_id), PlanEvent.RETURN) is None:
         raise stale(group, member, start, f"plan {group.plan_id_text(pending.plan_id)} was delivered and not completed")
 

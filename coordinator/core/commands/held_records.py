@@ -69,7 +69,11 @@ class NamedOffsets:
         self._ranges: list[tuple[int, int]] = []
 
     def add(self, first: int, last: int) -> None:
-        """InvalidRecordState if one of them was named before."""
+        """Add a range of offsets.
+
+        Raises:
+            InvalidRecordState: one of the offsets was named before.
+        """
         ranges = self._ranges
         if not ranges or ranges[-1][1] < first:
             ranges.append((first, last))

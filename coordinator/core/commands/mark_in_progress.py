@@ -50,13 +50,22 @@ def _marked(
 
 
 def _check_whole(member_id: str, batch: ProgressBatch, parts: list[Segment]) -> None:
-    """RecordNotHeld if offsets have no run any more: they are below the start offset, done by whomever."""
+    """Check that all offsets of the batch have a run.
+
+    Raises:
+        RecordNotHeld: some have none any more: they are below the start offset, and done, whoever did it.
+    """
     if sum(last - first + 1 for first, last, _ in parts) < batch.last - batch.first + 1:
         raise RecordNotHeld(offsets=f"{batch.first}-{batch.last}", member_id=member_id)
 
 
 def _in_progress(group: ShareGroup, run: Run, hint: str | None, now_ms: int) -> Run:
-    """The held run with one more signal, and the lock that it gives."""
+    """The held run with one more signal, and the lock that it gives.
+
+    Raises:
+        HeldByQuery: the record is a query's.
+        LockExtensionOver: signals have extended its lock as long as they may.
+    """
     assert run.plan_id is not None
     plan, config, before = group.plans[run.plan_id], group.config, run.progress
     if plan.query:

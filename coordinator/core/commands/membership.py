@@ -68,7 +68,13 @@ def alter_configs(group: ShareGroup, command: AlterConfigs, now_ms: int) -> Deci
 
 def join(group: ShareGroup, command: JoinGroup, now_ms: int) -> Decision[Joined]:
     """See :class:`~coordinator.protocol.messages.JoinGroup`: the epoch is durable before the answer, and outlives the
-    session."""
+    session.
+
+    Raises:
+        GroupIdNotFound: there is no such group.
+        MemberForgotten: the member was away for so long that the group has forgotten it.
+        SubscriptionTooLarge: its subscription does not fit into one record.
+    """
     if not group.exists:
         raise GroupIdNotFound(group_id=group.group_id)
     member = group.members.get(command.member_id)
@@ -165,7 +171,12 @@ def _seen(group: ShareGroup, member: Member, now_ms: int) -> list[Record]:
 
 def leave(group: ShareGroup, command: LeaveGroup, now_ms: int) -> Decision[Done]:
     """End the session now. A ShareConsumer's records are released, those in progress after a while; a query loses its
-    locks as by a timeout."""
+    locks as by a timeout.
+
+    Raises:
+        UnknownMemberId: the group has no such member.
+        FencedMemberEpoch: a later process of the member has joined.
+    """
     member = group.members.get(command.member_id)
     if member is None:
         raise UnknownMemberId(member_id=command.member_id, group_id=group.group_id)

@@ -83,8 +83,12 @@ def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decisi
 
 
 def _check_pins(group: ShareGroup, command: StageRuns) -> None:
-    """Refuse a sink that began before the group or a topic was created anew: its receipts may look like current
-    ones."""
+    """Check that the group and its topics are those with which the sink began: receipts of before may look like
+    current ones.
+
+    Raises:
+        SinkOutdated: the group or a topic was deleted and created anew.
+    """
     if command.incarnation and command.incarnation != group.incarnation:
         raise SinkOutdated(group_id=group.group_id, what="the group was deleted and created anew")
     for topic, topic_id in command.topic_ids.items():
@@ -93,7 +97,12 @@ def _check_pins(group: ShareGroup, command: StageRuns) -> None:
 
 
 def _check_order(command: StageRuns) -> None:
-    """Refuse rows that name a record twice or are not ascending: staged runs are kept in order."""
+    """Check that rows are ascending, and name each record once: staged runs are kept in order.
+
+    Raises:
+        InvalidRequest: they are not, or an outcome is unknown.
+        NeverDelivered: an offset or a delivery count is one that no record has.
+    """
     if len({(p.topic, p.partition) for p in command.partitions}) < len(command.partitions):
         raise InvalidRequest(what="a partition is named twice in one request")
     for outcomes in command.partitions:
@@ -223,8 +232,11 @@ class _Matching:
                 self._match_parts(partition, outcomes, run)
 
     def _check_gone(self, outcomes: PartitionOutcomes) -> None:
-        """Match outcomes of a partition that the group does not have: stale if the group had the topic when the sink
-        began, else never delivered."""
+        """Count outcomes of a partition that the group does not have as stale.
+
+        Raises:
+            NeverDelivered: the group did not have the topic either when the sink began.
+        """
         had = outcomes.topic not in self.group.topics and outcomes.topic in self.command.topic_ids
         for run in outcomes.runs:
             if not had:

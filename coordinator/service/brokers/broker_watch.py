@@ -18,12 +18,16 @@ from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster, Topic
 from coordinator.service.brokers.subscription import Subscription
 
 SLOWEST_S = 0.1
+"""Seconds between two questions, at most, while ends move: a new record waits no longer than this to be seen."""
 QUIET_S = 0.25
 """Seconds between two questions when no end has moved for QUIET_AFTER_S: each costs the coordinator 0.8 ms of CPU time,
 and a record that comes after so long a time waits a little longer."""
 QUIET_AFTER_S = 5.0
+"""Seconds without a moved end after which the pause grows to QUIET_S."""
 AFTER_ERROR_S = 1.0
+"""Seconds until the next question after one that failed, so that brokers that are away are not asked all the time."""
 MOST_KEPT = 1000
+"""Subscriptions, and topics made anew, whose answers are kept, so that memory does not grow with time."""
 
 Key = tuple[TopicAndPartition, bool]
 """A partition, and whether its end is the last stable offset (True) or the high watermark."""

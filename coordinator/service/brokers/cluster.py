@@ -33,18 +33,24 @@ TopicAndPartition = tuple[str, int]
 """A topic's name and a partition."""
 
 EARLIEST = -2
+"""The log's first offset, as Kafka's ListOffsets names it; it stands in the place of a timestamp."""
 LATEST = -1
+"""The log's end, as Kafka's ListOffsets names it: the high watermark, or the last stable offset."""
 SILENT_MS = 6_000
+"""Milliseconds without an answer after which librdkafka gives a connection up: well below its own 60 s, so that a
+request reaches another broker while its caller still waits."""
 AFTER_ALL = -1
 """The broker's answer for a timestamp that is later than every record's."""
 
 FIRST_ATTEMPT_S = 3.0
 """Seconds of the first attempt; each next attempt waits twice as long."""
 MAX_RETRY_PAUSE_S = 0.5
+"""Seconds, at most, between two attempts: a broker that is back is found at once, and is not flooded."""
 _PAUSE = wait_exponential(multiplier=0.02, max=MAX_RETRY_PAUSE_S)
 READ_BYTES = 1 << 16
 """Bytes of one fetch where records are read only to see whether they exist."""
 READ_TIMEOUT_S = 3.0
+"""Seconds of such a read; then it fails by name, since a request may wait for it."""
 NO_CONTROLLER = -1
 """The controller id that a cluster answers while it elects a controller."""
 LEAST_LOOKS = 3

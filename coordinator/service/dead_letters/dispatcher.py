@@ -21,8 +21,11 @@ from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.runtime.event_loop import RuntimeApi
 
 FIRST_BACKOFF_S = 1.0
+"""Seconds until the next pass of a group whose pass failed; they double with each failure."""
 LONGEST_BACKOFF_S = 30.0
+"""Seconds, at most, until that pass: a dead letter topic that can be written again is noticed within half a minute."""
 JITTER = 0.2
+"""Part of the backoff by which it is longer or shorter at random, so that groups do not try all at the same time."""
 PARALLEL_GROUPS = 4
 """The most groups whose dead letters are written at the same time: the number of threads."""
 CLOSE_S = 3.0

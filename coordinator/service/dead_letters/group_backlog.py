@@ -20,7 +20,9 @@ from coordinator.service.brokers.log_gaps import ranges_of
 from coordinator.service.runtime.transaction import Transaction, TransactionSteps, ask
 
 MOST_RUNS = 10_000
+"""Runs that one look returns: looks take the event loop's time, and other groups wait meanwhile."""
 MOST_RECORDS = 20_000
+"""Records that one look returns, for the same reason, and since each is one dead letter in memory."""
 
 BacklogCursor = tuple[SharePartitionKey, int]
 """The position in a backlog: a share partition, and an offset in it."""

@@ -27,18 +27,22 @@ Partitions = frozenset[int]
 CHECK_TIMEOUT_S = 5.0
 """Seconds to wait for Kafka's answer to a check of this process's membership."""
 HEARTBEATS_PER_SESSION = 10
+"""Heartbeats in a session's time, so that some that are lost or late end no session."""
 CHECKS_PER_SESSION = 5
+"""Checks of the membership in a session's time, so that one check that fails ends no lease."""
 MAX_HEARTBEAT_INTERVAL_MS = 1_000
-"""A member learns of a rebalance with its next heartbeat."""
+"""Milliseconds between two heartbeats at most: a member learns of a rebalance with its next heartbeat."""
 MIN_REBALANCE_TIMEOUT_MS = 30_000
 """Milliseconds that ``on_lost`` may take before Kafka's group goes on without this process."""
 LEAVE_TIMEOUT_S = 5.0
+"""Seconds that closing waits for the consumer to leave Kafka's group: else its session timeout ends the membership."""
 TOPIC_REFRESH_MS = 5_000
 """Milliseconds until a state topic that was deleted and created again is found: with librdkafka's default nobody would
 own its partitions for minutes."""
 POLL_S = 0.02
 """Seconds of one poll: a membership check starts at most this much late."""
 POLL_AGAIN_S = 1.0
+"""Seconds until the next poll after one that failed, so that a failure that lasts does not fill the log."""
 RELEASE_TIMEOUT_S = 60.0
 """Seconds that closing waits for ``on_lost``."""
 RENEW_S = 60.0

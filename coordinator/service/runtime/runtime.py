@@ -50,21 +50,21 @@ from coordinator.service.stores.store import (
 
 T = TypeVar("T")
 
-MAX_ROUND = 1_000
-RELOAD_AFTER_MS = 1_000
-RELOAD_AT_MOST_MS = 60_000
+MAX_ROUND = 1_000  # outcomes: they all wait for one append
+RELOAD_AFTER_MS = 1_000  # at least, until a group whose append or load failed is loaded again by itself
+RELOAD_AT_MOST_MS = 60_000  # until then: a store that works again is noticed within a minute
 RELOAD_PER_TRY = 5
 """After a failed load the group is left alone this many times as long as the load took, so that groups which fail
 slowly do not starve the others."""
 ASKS_AGAIN_MS = 1_000
 """Milliseconds after which an owner that is not current checks whether it is current again."""
-TOLD_FROM_MS = 1_000
+TOLD_FROM_MS = 1_000  # of a stall: a shorter one is neither logged nor followed by CLAIM_PAUSE_MS
 CLAIM_PAUSE_MS = 2_000
 """Milliseconds after a stall in which no group is claimed: a join that waited during the stall may come from a client
 that found another coordinator long ago. A client that still waits asks again."""
-SNAPSHOT_AFTER = 500
-SNAPSHOT_AGAIN_AT_MOST_MS = 3_600_000
-COLD_AFTER_MS = 300_000
+SNAPSHOT_AFTER = 500  # records of a group, so that a load reads few
+SNAPSHOT_AGAIN_AT_MOST_MS = 3_600_000  # between two attempts at a snapshot that fails; the pause doubles until then
+COLD_AFTER_MS = 300_000  # without an append: then a snapshot is written, so that pruning can delete the log before it
 _FAILURES = (StoreRefused, StoreOutcomeUnknown)
 _ELSEWHERE = (GroupTakenOver, NotCoordinator)
 """Errors of a group that another process serves: it is loaded again only for a new request."""

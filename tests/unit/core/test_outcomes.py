@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.core.commands import StageRuns
 from coordinator.core.record_state import RecordState
-from coordinator.core.release_backoff import lot_of, release_delay_ms
+from coordinator.core.release_backoff import jitter_step, release_delay_ms
 from coordinator.protocol.messages import OutcomesStaged, PartitionOutcomes
 from tests.support.group_driver import SESSION_MS, GroupDriver, acknowledged, fetched, ranges
 from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, run_at, said, states
@@ -115,7 +115,7 @@ def test_the_groups_backoff_grows_with_each_release_up_to_its_maximum() -> None:
         group.stage(said(0, 0, RELEASE, release))
         group.complete(plan)
         waits_ms = (run_at(group, 0).not_before_ms or 0) - group.now_ms
-        assert waits_ms == release_delay_ms(group.group.config, release, lot_of(0, group.now_ms))
+        assert waits_ms == release_delay_ms(group.group.config, release, jitter_step(0, group.now_ms))
         assert 0.8 * middle_ms <= waits_ms <= min(1.2 * middle_ms, 5_000)
         group.pass_time(waits_ms - 1)
         assert group.acquire(plan).plan.plan_id == ""

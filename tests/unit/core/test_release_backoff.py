@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.config.resolved import GroupConfig
-from coordinator.core.release_backoff import LOTS, lot_of, not_before_ms, release_delay_ms
+from coordinator.core.release_backoff import JITTER_STEPS, jitter_step, not_before_ms, release_delay_ms
 
 
 def policy(**values: object) -> GroupConfig:
@@ -33,15 +33,15 @@ def test_a_multiplier_of_one_keeps_the_backoff_as_it_is() -> None:
 
 def test_jitter_spreads_to_both_sides_by_its_part() -> None:
     config = policy(ms=10_000, jitter=0.2)
-    delays = [release_delay_ms(config, 1, lot) for lot in range(LOTS)]
+    delays = [release_delay_ms(config, 1, step) for step in range(JITTER_STEPS)]
     assert delays == sorted(delays)
     assert (delays[0], delays[-1]) == (8_000, 12_000)
-    assert len(set(delays)) == LOTS
+    assert len(set(delays)) == JITTER_STEPS
 
 
 def test_the_maximum_holds_with_jitter_too() -> None:
     config = policy(ms=10_000, max_ms=10_000, jitter=1)
-    assert max(release_delay_ms(config, 1, lot) for lot in range(LOTS)) == 10_000
+    assert max(release_delay_ms(config, 1, step) for step in range(JITTER_STEPS)) == 10_000
 
 
 @given(
@@ -50,25 +50,25 @@ def test_the_maximum_holds_with_jitter_too() -> None:
     st.integers(0, 86_400_000),
     st.floats(0, 1),
     st.integers(1, 10),
-    st.integers(0, LOTS - 1),
+    st.integers(0, JITTER_STEPS - 1),
 )
 def test_any_backoff_lies_within_its_bounds(
-    ms: int, multiplier: float, max_ms: int, jitter: float, releases: int, lot: int
+    ms: int, multiplier: float, max_ms: int, jitter: float, releases: int, step: int
 ) -> None:
-    delay_ms = release_delay_ms(policy(ms=ms, multiplier=multiplier, max_ms=max_ms, jitter=jitter), releases, lot)
+    delay_ms = release_delay_ms(policy(ms=ms, multiplier=multiplier, max_ms=max_ms, jitter=jitter), releases, step)
     grown_ms = ms * multiplier ** (releases - 1)
     assert min(int(grown_ms * (1 - jitter)) - 1, max_ms) <= delay_ms <= min(grown_ms * (1 + jitter) + 1, max_ms)
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 2**45))
 def test_jitter_is_the_same_for_the_same_record_and_time(first: int, now_ms: int) -> None:
-    assert 0 <= lot_of(first, now_ms) < LOTS
-    assert lot_of(first, now_ms) == lot_of(first, now_ms)
+    assert 0 <= jitter_step(first, now_ms) < JITTER_STEPS
+    assert jitter_step(first, now_ms) == jitter_step(first, now_ms)
 
 
 def test_every_step_of_the_jitter_occurs() -> None:
-    assert {lot_of(first, 1_000) for first in range(1_000)} == set(range(LOTS))
-    assert {lot_of(7, now_ms) for now_ms in range(1_000)} == set(range(LOTS))
+    assert {jitter_step(first, 1_000) for first in range(1_000)} == set(range(JITTER_STEPS))
+    assert {jitter_step(7, now_ms) for now_ms in range(1_000)} == set(range(JITTER_STEPS))
 
 
 def test_the_backoff_counts_from_now() -> None:
