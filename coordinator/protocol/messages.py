@@ -11,7 +11,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from coordinator.protocol.values import AcquiredRange, AlteredStart, OutcomeRun
+from coordinator.protocol.values import AcquiredRange, AlteredStart, CappedLock, OutcomeRun
 
 Reply = TypeVar("Reply")
 
@@ -245,16 +245,16 @@ class AcquiredReply(Message, frozen=True):
 
 
 class AcknowledgeReply(Message, frozen=True):
-    """The errors by partition; all of the others was applied. ``done_below``: start offsets of partitions in which
-    records below them were to be renewed: nobody holds these."""
+    """The errors by partition; all others were applied. ``done_below``: start offsets of partitions in which
+    records below them were to be renewed: nobody holds these. ``capped``: locks that were renewed for a part only."""
 
     errors: dict[str, str] = {}
     done_below: dict[str, int] = {}
+    capped: tuple[CappedLock, ...] = ()
 
 
 class ProgressReply(Message, frozen=True):
-    """The errors by partition, each with Kafka's name of the error, and the named error as text; all signals of a
-    partition that is not named were taken."""
+    """By partition Kafka's name of the error, and the named error as text; all signals of the others were taken."""
 
     errors: dict[str, tuple[str, str]] = {}
 

@@ -46,6 +46,17 @@ class OffsetRange(NamedTuple):
         return range(self.first, self.last + 1)
 
 
+class CappedLock(NamedTuple):
+    """Offsets ``first..last`` were renewed up to share.max.lock.extension.ms after their acquisition, and no further:
+    their lock ends ``left_ms`` milliseconds from now, which is less than a lock lasts."""
+
+    topic_id: str
+    partition: int
+    first: int
+    last: int
+    left_ms: int
+
+
 class AcquiredRange(NamedTuple):
     """Acquired offsets ``first`` to ``last`` of one delivery count (KIP-932, ShareFetch)."""
 

@@ -6,6 +6,7 @@ Rule: the callback is called in the program's own thread, from within a method o
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -21,6 +22,8 @@ from share_source.share_consumer.errors import in_words, kafka_exception, of_cod
 from share_source.share_consumer.membership import Membership
 from share_source.share_consumer.sending import Sending
 from share_source.share_consumer.worker import Worker
+
+logger = logging.getLogger(__name__)
 
 AcknowledgementCallback = Callable[[dict[TopicPartition, set[int]], KafkaException | None], object]
 Errors = Mapping[Key, str]
@@ -130,6 +133,11 @@ def acknowledged(membership: Membership, sending: Sending) -> dict[Key, str]:
         reply = membership.call(Acknowledge, partitions=sending.partitions)
     except Exception as error:  # noqa: BLE001 - an outcome without an answer would never be told
         return all_failed(sending, error)
+    for lock in reply.capped:
+        logger.warning(
+            "partition %d, offsets %d-%d: the lock ends in %.1f s, and can't be renewed: share.max.lock.extension.ms",
+            *(lock.partition, lock.first, lock.last, lock.left_ms / 1000),
+        )
     return sending.errors(reply.errors)
 
 

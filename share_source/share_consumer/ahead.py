@@ -60,7 +60,7 @@ class Acquired:
         self._lost += lost
         if self._is_taken_in:
             self._drop_lost()
-        self.until_s, self.joins = max(self.until_s, renewal.until_s), renewal.joins
+        self.until_s, self.joins = max(self.until_s, renewal.lasts_until_s(self._partitions)), renewal.joins
 
     def _drop_lost(self) -> None:
         self.drop(self._lost)

@@ -2,8 +2,9 @@
 no poll has returned yet, and those of the records that the program holds, if share.background.renew.enable says so.
 
 Rule: a lock is asked for again RENEWALS_PER_LOCK times before it ends. The group's share.max.lock.extension.ms bounds
-all renewals. A partition's renewals are refused together, so what is still held of a refused one is asked for again,
-each range by itself. A record whose renewal is refused is lost to the consumer, as at the end of its lock.
+all renewals, and the coordinator tells which locks it cut. A partition's renewals are refused together, so what is
+still held of a refused one is asked for again, each range by itself. A record whose renewal is refused is lost to the
+consumer, as at the end of its lock.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import NamedTuple
 import msgspec
 
 from coordinator.protocol.errors import ShareGroupError
-from coordinator.protocol.messages import Acknowledge, PartitionAcks
+from coordinator.protocol.messages import Acknowledge, PartitionAcks, PartitionPlan
+from coordinator.protocol.values import CappedLock
 from share_source.share_consumer.membership import Joins, Membership
 
 logger = logging.getLogger(__name__)
@@ -31,11 +33,26 @@ Held = Callable[[], tuple[PartitionAcks, ...]]
 
 
 class Renewal(NamedTuple):
-    """When a renewal began, until when its locks last (in monotonic seconds), and in which session it began."""
+    """When a renewal began, until when its locks last (in monotonic seconds), and in which session it began.
+    ``capped``: the locks that last less."""
 
     began_s: float
     until_s: float
     joins: Joins
+    capped: tuple[CappedLock, ...] = ()
+
+    def lasts_until_s(self, plans: Iterable[PartitionPlan]) -> float:
+        """Until when the locks of an acquisition last, in monotonic seconds."""
+        held = [(plan.topic_id, plan.partition, of) for plan in plans for of in plan.ranges]
+        ends = [
+            self.began_s + lock.left_ms / 1000
+            for lock in self.capped
+            for topic_id, partition, of in held
+            if (topic_id, partition) == (lock.topic_id, lock.partition)
+            and of.first <= lock.last
+            and lock.first <= of.last
+        ]
+        return min(ends, default=self.until_s)
 
 
 Renewed = Callable[[Renewal, list[PartitionAcks]], None]
@@ -99,15 +116,16 @@ class Renewer:
         if not (partitions := self._named()):
             return
         reply = self._membership.call(Acknowledge, partitions=partitions)
-        lost = list(done(partitions, reply.done_below))
+        lost, capped = list(done(partitions, reply.done_below)), reply.capped
         if refused := reply.errors:
             for acks in _single_ranges(self._named()):
                 if f"{acks.topic_id}:{acks.partition}" in refused:
                     alone = self._membership.call(Acknowledge, partitions=(acks,))
                     lost += [acks] if alone.errors else done((acks,), alone.done_below)
+                    capped += alone.capped
             logger.info("locks are not renewed: %s, and of these %d ranges are lost", refused, len(lost))
         if (renewed := self._renewed()) is not None:
-            renewed(Renewal(began_s, began_s + self._lock_s, joins), lost)
+            renewed(Renewal(began_s, began_s + self._lock_s, joins, capped), lost)
 
     def _named(self) -> tuple[PartitionAcks, ...]:
         held = self._held()

@@ -140,14 +140,15 @@ class ConsumerProcess(Process):
         began_s, joins = self._now_s, self.session.joins
         renewals = self.ahead.renewals()
         reply = yield from self._send(renewals)
-        lost = list(done(renewals, reply.done_below))
+        lost, capped = list(done(renewals, reply.done_below)), reply.capped
         for acks in self.ahead.renewals() if reply.errors else ():
             for batch in acks.batches:
                 alone = PartitionAcks(topic_id=acks.topic_id, partition=acks.partition, batches=(batch,))
                 answer = yield from self._send((alone,))
                 lost += [alone] if answer.errors else done((alone,), answer.done_below)
+                capped += answer.capped
         lock_s = int(self.session.configs["share.record.lock.duration.ms"]) / 1000
-        self.ahead.renewed(Renewal(began_s, began_s + lock_s, joins), lost)
+        self.ahead.renewed(Renewal(began_s, began_s + lock_s, joins, capped), lost)
 
     @property
     def _now_s(self) -> float:

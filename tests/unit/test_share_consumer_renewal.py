@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+import pytest
+
 from coordinator.protocol.messages import AckBatch, AcknowledgeReply, PartitionAcks
-from share_source import ShareConsumer
+from coordinator.protocol.values import CappedLock
+from share_source import AcknowledgeType, ShareConsumer
 from share_source.share_consumer.renewal import Renewal, Renewer
-from tests.support.share_members import CONFIG, StubMembership, Stubs, acquired, run_of
+from tests.support.share_members import CONFIG, JOINS, StubMembership, Stubs, acquired, run_of
 from tests.support.waiting import wait_until
 
 
@@ -81,6 +85,36 @@ def test_a_lost_lock_of_the_program_s_leaves_the_records_ahead_alone() -> None:
     stubs.membership.reply = refusing(5)
     consumer._renewer.renew()
     assert not ahead.records
+
+
+def test_locks_that_the_cap_cut_are_known_to_end_then() -> None:
+    """share.max.lock.extension.ms: what waits for a poll is not handed out after the end of its lock."""
+    consumer = ShareConsumer(CONFIG)
+    stubs = Stubs(consumer)
+    cut, whole = acquired(run_of(5, 2), lock_s=1.0), acquired(run_of(7, 2), lock_s=1.0)
+    for found in (cut, whole):
+        consumer._supply.ahead.take_in(found, 0.0)
+    lock = CappedLock(topic_id="T", partition=0, first=5, last=6, left_ms=5_000)
+    stubs.membership.reply = lambda partitions: AcknowledgeReply(capped=(lock,))
+    consumer._waiting.polled_s = time.monotonic()
+    consumer._renewer.start(30_000)
+    consumer._renewer.renew()
+    assert cut.until_s + 20 < whole.until_s
+    left = consumer._supply.ahead.look(9, cut.until_s, JOINS)
+    assert [(run.first, run.last) for run in left] == [(7, 8)]
+
+
+def test_a_program_that_renews_is_warned_of_the_cap(caplog: pytest.LogCaptureFixture) -> None:
+    consumer = ShareConsumer({**CONFIG, "share.acknowledgement.mode": "explicit"})
+    stubs = Stubs(consumer)
+    consumer.subscribe(["orders"])
+    stubs.answer(1)
+    (message,) = consumer.poll()
+    lock = CappedLock(topic_id="T", partition=0, first=0, last=0, left_ms=1_500)
+    stubs.membership.reply = lambda partitions: AcknowledgeReply(capped=(lock,))
+    consumer.acknowledge(message, AcknowledgeType.RENEW)
+    assert set(consumer.commit_sync().values()) == {None}
+    assert "offsets 0-0: the lock ends in 1.5 s" in caplog.text
 
 
 def test_a_shorter_lock_is_renewed_in_its_own_time() -> None:

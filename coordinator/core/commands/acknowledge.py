@@ -23,7 +23,7 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.errors import InvalidRequest, RenewalDisabled
 from coordinator.protocol.messages import AckBatch, Acknowledge, AcknowledgeReply
-from coordinator.protocol.values import AcknowledgeType, Disposition, SharePartitionKey
+from coordinator.protocol.values import AcknowledgeType, CappedLock, Disposition, SharePartitionKey
 
 Piece = tuple[int, int, AcknowledgeType]
 _TYPES = {kind.value: kind for kind in AcknowledgeType}
@@ -34,7 +34,19 @@ def acknowledge(group: ShareGroup, command: Acknowledge, now_ms: int) -> Decisio
     group.member(command.member_id, command.member_epoch)
     records, errors = by_partition(group, command.partitions, partial(_partition_records, group, command, now_ms))
     by_name = {name: error.kafka_error for name, error in errors.items()}
-    return Decision(records, AcknowledgeReply(errors=by_name, done_below=_done_below(group, command)))
+    capped = tuple(_capped(group.config, records, now_ms))
+    return Decision(records, AcknowledgeReply(errors=by_name, done_below=_done_below(group, command), capped=capped))
+
+
+def _capped(config: GroupConfig, records: Iterable[Record], now_ms: int) -> Iterator[CappedLock]:
+    """The renewed locks that end before a lock duration is over: the member is told, and counts on no more."""
+    whole_ms = now_ms + config.share_record_lock_duration_ms
+    for renewed in records:
+        if not isinstance(renewed, LocksRenewed):
+            continue
+        for first, last, run in renewed.runs:
+            if run.deadline_ms is not None and run.deadline_ms < whole_ms:
+                yield CappedLock(renewed.topic_id, renewed.partition, first, last, run.deadline_ms - now_ms)
 
 
 def _done_below(group: ShareGroup, command: Acknowledge) -> dict[str, int]:
@@ -117,7 +129,8 @@ def _delayed(group: ShareGroup, part: Segment, now_ms: int) -> Run:
 
 
 def _renewed(group: ShareGroup, run: Run, config: GroupConfig, now_ms: int) -> Run:
-    """A new lock from now, but never beyond the cap counted from the acquisition (ours)."""
+    """A new lock from now, but never beyond the cap counted from the acquisition (ours). A renewal that the cap cuts is
+    not refused: with it the outcomes that came along would be."""
     if not config.share_renew_acknowledge_enable:
         raise RenewalDisabled()
     assert run.plan_id is not None

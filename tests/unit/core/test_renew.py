@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from coordinator.core.commands import acknowledge
-from coordinator.protocol.messages import Acknowledge, PartitionAcks
+from coordinator.protocol.messages import AckBatch, Acknowledge, PartitionAcks
 from tests.kip932.consumers import ACCEPT, LOCK_MS, REJECT, RELEASE, RENEW, SESSION_MS, ShareConsumers, batch
 
 CAP_MS = 30 * 60_000
@@ -180,6 +180,32 @@ def test_the_cap_is_the_groups() -> None:
     assert group.states() == ["0-9 ACQUIRED 1"]
     group.pass_time(1)
     assert group.states() == ["0-9 AVAILABLE 1"]
+
+
+def renewed(group: ShareConsumers, *batches: AckBatch) -> list[tuple[int, int, int]]:
+    """c1 renews; (first, last, milliseconds left) of the locks that the cap cut."""
+    acks = PartitionAcks(topic_id=group.topic_id, partition=0, batches=batches)
+    who = {"group_id": "billing", "member_id": "c1", "member_epoch": group.epochs["c1"]}
+    return [(of.first, of.last, of.left_ms) for of in group.run(Acknowledge(**who, partitions=(acks,))).capped]
+
+
+def test_a_renewal_that_the_cap_cuts_tells_when_the_lock_ends() -> None:
+    """KIP-1222, Proposed Changes: ours. The consumer does not believe that it has a whole lock duration; the outcomes
+    that came along are taken."""
+    group = held(share_max_lock_extension_ms=40_000)
+    group.wait(10_000)
+    assert renewed(group, batch(0, 9, RENEW)) == [], "a whole lock"
+    group.wait(10_000)
+    assert renewed(group, batch(0, 1, RENEW), batch(2, 2, ACCEPT), batch(5, 9, RENEW)) == [
+        (0, 1, 20_000),
+        (5, 9, 20_000),
+    ]
+    group.wait(20_000)
+    assert renewed(group, batch(0, 9, RENEW)) == [], "refused: one of them is done"
+    assert renewed(group, batch(0, 1, RENEW)) == [(0, 1, 0)]
+    assert group.states()[:2] == ["0-1 ACQUIRED 1", "2 ACKNOWLEDGED 1"]
+    group.pass_time(1)
+    assert group.states()[0] == "0-1 AVAILABLE 1"
 
 
 def test_the_cap_is_counted_from_each_acquisition_anew() -> None:
