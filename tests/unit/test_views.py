@@ -1,10 +1,13 @@
 """The options of views, and what can't be a view."""
 
+import contextlib
+
 import pytest
 from pyspark.sql.types import StructType
 
 from coordinator.client.option_errors import InvalidOption, MissingOption, UnknownOption
-from coordinator.protocol.errors import UnknownConfig
+from coordinator.protocol.errors import GroupIdNotFound, UnknownConfig
+from coordinator.protocol.messages import GroupDescription
 from share_source.data_source import ShareGroupDataSource
 from share_source.errors import ViewIsNoStream
 from share_source.views import tables
@@ -50,3 +53,17 @@ def test_the_rows_of_a_view_reach_the_task_unchanged():
 def test_dead_letters_need_a_topic_or_a_group():
     with pytest.raises(MissingOption, match="name the dead letter topic, or a group that has one"):
         tables.dead_letter_topic({}, None)
+
+
+class Unknowing:
+    """An Admin that knows no group."""
+
+    def describe_groups(self, group_ids):
+        return {name: GroupDescription(group_id=name, state="DEAD", incarnation="") for name in group_ids}
+
+
+@pytest.mark.parametrize("view", [tables.members, tables.dead_letters])
+def test_a_view_of_an_unknown_group_says_so(monkeypatch, view):
+    monkeypatch.setattr(tables, "_admin", lambda conf: contextlib.nullcontext(Unknowing()))
+    with pytest.raises(GroupIdNotFound, match="none"):
+        view({}, "none")
