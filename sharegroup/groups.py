@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sharegroup.admin_access import described, opened, print_json, print_lines, tell_source
+from sharegroup.admin_access import described, opened, plain, print_json, print_lines, tell_source
 from sharegroup.cluster_options import JSON_OPTION, cluster_options
 from sharegroup.group_actions import offset_range
 from sharegroup.group_options import STATES, action_of
@@ -137,22 +137,26 @@ def groups(
         if action == "list":
             _list(admin, options["state"], as_json=options["as_json"])
         elif action == "describe":
-            _describe(admin, _named(admin, options), options)
+            _describe(admin, *_named(admin, options), options)
         else:
             return _act(admin, action, options)
     return 0
 
 
-def _named(admin: Admin, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """The groups that the options name, each of them once; with --all-groups all that there are."""
-    return tuple(dict.fromkeys(options["group_ids"])) or tuple(each.group_id for each in admin.list_groups().groups)
+def _named(admin: Admin, options: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+    """The groups that the options name, each of them once; with --all-groups all that there are, and what was read to
+    find them, as in GroupsListed."""
+    if options["group_ids"]:
+        return tuple(dict.fromkeys(options["group_ids"])), ""
+    listed = admin.list_groups()
+    return tuple(each.group_id for each in listed.groups), listed.read_from
 
 
 def _act(admin: Admin, action: str, options: Mapping[str, Any]) -> int:
     """Carry out an action that changes something. Returns the exit status."""
     from sharegroup import group_actions
 
-    group_ids = _named(admin, options)
+    group_ids, _ = _named(admin, options)
     if action == "delete":
         return group_actions.delete_groups(admin, group_ids, options)
     if action == "reset_offsets":
@@ -178,25 +182,41 @@ def _list(admin: Admin, state: str | None, *, as_json: bool) -> None:
         print_lines(kafka_tables.listing(listed.groups))
 
 
-def _describe(admin: Admin, group_ids: tuple[str, ...], options: Mapping[str, Any]) -> None:
-    from sharegroup import in_flight
-
-    as_json = options["as_json"]
+def _describe(admin: Admin, group_ids: tuple[str, ...], read_from: str, options: Mapping[str, Any]) -> None:
     if options["in_flight"]:
-        filters = {
-            "only_state": in_flight.record_states(options["state"]),
-            "progress_staleness_ms": options["progress_stale_longer_than_ms"],
-        }
-        for group_id in group_ids:
-            in_flight.show(admin, group_id, filters, in_flight.MOST_SHOWN, as_json=as_json)
+        _describe_in_flight(admin, group_ids, read_from, options)
         return
     found = [described(admin, group_id) for group_id in group_ids]
-    tell_source(next((each.read_from for each in found if each.read_from), ""))
-    if as_json:
+    tell_source(next((each.read_from for each in found if each.read_from), read_from))
+    if not options["as_json"]:
+        for description in found:
+            print_lines(_lines(admin, description, options))
+    elif options["state"] is None:
         print_json(found)
+    else:
+        print_json([{**plain(each), "coordinator": _coordinator(admin, each)} for each in found])
+
+
+def _describe_in_flight(admin: Admin, group_ids: tuple[str, ...], read_from: str, options: Mapping[str, Any]) -> None:
+    from sharegroup import in_flight
+
+    filters = {
+        "only_state": in_flight.record_states(options["state"]),
+        "progress_staleness_ms": options["progress_stale_longer_than_ms"],
+    }
+    found = [in_flight.look(admin, group_id, filters, in_flight.MOST_SHOWN) for group_id in group_ids]
+    tell_source(next((each.page.read_from for each in found if each.page.read_from), read_from))
+    if options["as_json"]:
+        print_json([each.plain() for each in found])
         return
-    for description in found:
-        print_lines(_lines(admin, description, options))
+    for each in found:
+        each.print(f"sharegroup in-flight --group {each.group_id} --limit shows more")
+
+
+def _coordinator(admin: Admin, description: GroupDescription) -> str:
+    """The coordinator of the group as Admin.coordinator_of names it; empty where the state store was read, since none
+    runs."""
+    return "" if description.read_from else admin.coordinator_of(description.group_id)
 
 
 def _lines(admin: Admin, description: GroupDescription, options: Mapping[str, Any]) -> list[str]:
@@ -207,7 +227,7 @@ def _lines(admin: Admin, description: GroupDescription, options: Mapping[str, An
     if description.state == "EMPTY":
         click.echo(f"\nShare group '{group_id}' has no active members.", err=True)
     if options["state"] is not None:
-        coordinator = admin.coordinator_of(group_id) or kafka_tables.MISSING
+        coordinator = _coordinator(admin, description) or kafka_tables.MISSING
         return kafka_tables.states(description, coordinator, verbose=verbose)
     if options["members"]:
         if not any(member.active for member in description.members):

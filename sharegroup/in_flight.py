@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +84,12 @@ def in_flight(
         if place is not None:
             show_history(admin, group, *place, limit, as_json=as_json)
             return
-        show(admin, group, filters, limit, as_json=as_json)
+        found = look(admin, group, filters, limit)
+        if as_json:
+            print_json(found.plain())
+        else:
+            found.print("--limit shows more")
+        tell_source(found.page.read_from)
 
 
 def split_states(text: str | None) -> tuple[str, ...]:
@@ -103,26 +109,43 @@ def record_states(text: str | None) -> tuple[str, ...]:
     return states
 
 
-def show(admin: Admin, group_id: str, filters: Mapping[str, Any], limit: int, *, as_json: bool) -> None:
-    """Print the group's runs that the filters choose, at most ``limit``.
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """Runs in flight of a group. ``is_cut``: there are more; ``page`` has the time, the threshold of STALE, which all
+    of them are marked with if ``all_stale``, and what was read."""
+
+    group_id: str
+    runs: tuple[RunInFlight, ...]
+    is_cut: bool
+    all_stale: bool
+    page: InFlightPage
+
+    def plain(self) -> dict[str, Any]:
+        """The runs as JSON has them."""
+        runs = [{**plain(run), "stale": self.all_stale or is_stale(run, self.page)} for run in self.runs]
+        page = {"now_ms": self.page.now_ms, "read_from": self.page.read_from}
+        return {"group_id": self.group_id, **page, "runs": runs, "more": self.is_cut}
+
+    def print(self, more: str) -> None:
+        """Print the runs as a table; ``more``: what shows the runs that are left out, in words."""
+        from rich.console import Console
+
+        console = Console(highlight=False)
+        console.print(table(self.group_id, self.runs, self.page, all_stale=self.all_stale))
+        if self.is_cut:
+            console.print(f"… and more: {more}", markup=False, soft_wrap=True)
+
+
+def look(admin: Admin, group_id: str, filters: Mapping[str, Any], limit: int) -> Found:
+    """The group's runs that the filters choose, at most ``limit``.
 
     Raises:
         GroupIdNotFound: there is no such group.
     """
     page = admin.in_flight(group_id, limit=1)
-    found = list(itertools.islice(admin.all_in_flight(group_id, **filters), limit + 1))
-    runs, is_cut = found[:limit], len(found) > limit
+    runs = tuple(itertools.islice(admin.all_in_flight(group_id, **filters), limit + 1))
     all_stale = filters.get("progress_staleness_ms") is not None  # the filter has chosen them
-    if as_json:
-        shown = [{**plain(run), "stale": all_stale or is_stale(run, page)} for run in runs]
-        print_json({"group_id": group_id, "now_ms": page.now_ms, "runs": shown, "more": is_cut})
-        return
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    console.print(table(group_id, runs, page, all_stale=all_stale))
-    if is_cut:
-        console.print("… and more: --limit shows more")
+    return Found(group_id=group_id, runs=runs[:limit], is_cut=len(runs) > limit, all_stale=all_stale, page=page)
 
 
 def _place_of(topics: tuple[str, ...], offset: int | None) -> tuple[str, int, int] | None:

@@ -91,12 +91,14 @@ class InFlightPage(Message, frozen=True):
     """One page of the runs in flight, in the order of topic id, partition and offset, at ``now_ms`` of the
     coordinator's clock. ``cursor``: where the next page begins; None: this was the last one. A page may hold fewer
     runs than the limit, or none, and have a cursor all the same: one request looks at a bounded number of runs.
-    ``staleness_threshold_ms``: the group's group.share.in.progress.staleness.threshold.ms."""
+    ``staleness_threshold_ms``: the group's group.share.in.progress.staleness.threshold.ms. ``read_from`` as in
+    GroupsListed."""
 
     runs: tuple[RunInFlight, ...] = ()
     cursor: Cursor | None = None
     now_ms: int = 0
     staleness_threshold_ms: int = 0
+    read_from: str = ""
 
 
 class ListInFlight(GroupRequest[InFlightPage], frozen=True):
@@ -160,9 +162,10 @@ class PlanInFlight(Message, frozen=True, tag=False):
 
 
 class PlansListed(Message, frozen=True):
-    """The newest plans of the group's queries, by member."""
+    """The newest plans of the group's queries, by member; ``read_from`` as in GroupsListed."""
 
     plans: tuple[PlanInFlight, ...] = ()
+    read_from: str = ""
 
 
 class ListPlans(GroupRequest[PlansListed], frozen=True):

@@ -16,7 +16,16 @@ import msgspec
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.core.commands.measure_group import GroupMeasures
 from coordinator.core.record_history import Logged
-from coordinator.protocol.admin_messages import GroupListing, GroupsListed, HistoryRead, ListOffsets, OffsetsListed
+from coordinator.protocol.admin_messages import (
+    GroupListing,
+    GroupsListed,
+    HistoryRead,
+    InFlightPage,
+    ListOffsets,
+    OffsetsListed,
+    PlansListed,
+    WindowsListed,
+)
 from coordinator.protocol.errors import GroupIdNotFound
 from coordinator.protocol.messages import DescribeGroup, GroupDescription, Message, Request
 from coordinator.protocol.wire import LaunchSettings
@@ -68,12 +77,18 @@ def read_store(settings: LaunchSettings) -> Callable[[Request[Any]], Message]:
     def answer(request: Request[Any]) -> Message:
         if isinstance(request, DescribeGroup):
             return described(request)
-        reply = admin.handle(request)
-        if isinstance(reply, GroupsListed | OffsetsListed | HistoryRead):
-            return msgspec.structs.replace(reply, read_from=stored.name)
-        return reply
+        return read_from(stored.name, admin.handle(request))
 
     return answer
+
+
+def read_from(name: str, reply: Message) -> Message:
+    """The reply, with the name of the store that was read for it."""
+    if isinstance(reply, WindowsListed):
+        return WindowsListed(pages=tuple(msgspec.structs.replace(page, read_from=name) for page in reply.pages))
+    if isinstance(reply, GroupsListed | OffsetsListed | InFlightPage | PlansListed | HistoryRead):
+        return msgspec.structs.replace(reply, read_from=name)
+    return reply
 
 
 class FileToRead:

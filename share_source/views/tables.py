@@ -15,6 +15,7 @@ from coordinator.client.admin import ShareAdmin
 from coordinator.client.option_errors import MissingOption
 from coordinator.protocol.arrow_types import TIMESTAMP
 from coordinator.protocol.errors import GroupIdNotFound
+from coordinator.protocol.messages import GroupDescription
 from share_sink.redrive.dlq_reader import DeadLetter
 from share_sink.redrive.dlq_reader import dead_letters as read_dead_letters
 
@@ -116,9 +117,16 @@ def groups(conf: Mapping[str, object]) -> pa.Table:
 
 
 def members(conf: Mapping[str, object], group_id: str | None = None) -> pa.Table:
-    """The members, also those without a session that the group remembers."""
+    """The members, also those without a session that the group remembers.
+
+    Raises:
+        GroupIdNotFound: the group does not exist.
+    """
     with _admin(conf) as admin:
-        described = admin.describe_groups(_ids(admin, group_id))
+        if group_id is not None:
+            described = {group_id: _described(admin, group_id)}
+        else:
+            described = admin.describe_groups(_ids(admin, None))
     rows = [_row(name, m) for name, group in described.items() for m in group.members]
     for row in rows:
         row["assignment"] = [msgspec.structs.asdict(topic) for topic in row["assignment"]]
@@ -152,6 +160,7 @@ def dead_letters(conf: Mapping[str, object], group_id: str | None = None, *, top
 
     Raises:
         MissingOption: neither a topic nor a group is named, or the group has no dead letter topic.
+        GroupIdNotFound: no topic is named, and the group does not exist.
         UnknownTopic: the cluster has no such topic.
     """
     return pa.concat_tables(dead_letter_tables(conf, dead_letter_topic(conf, group_id, topic), group_id))
@@ -161,7 +170,7 @@ def dead_letter_topic(conf: Mapping[str, object], group_id: str | None, topic: s
     """The named topic, or the group's dead letter topic; it raises as ``dead_letters``."""
     if topic is None and group_id is not None:
         with _admin(conf) as admin:
-            topic = admin.describe_groups([group_id])[group_id].configs.get(DEAD_LETTER_TOPIC)
+            topic = _described(admin, group_id).configs.get(DEAD_LETTER_TOPIC)
     if not topic:
         why = "name the dead letter topic, or a group that has one"
         raise MissingOption(option=DEAD_LETTER_TOPIC, why=f"{why}.")
@@ -194,6 +203,14 @@ def _admin(conf: Mapping[str, object]) -> ShareAdmin:
     from coordinator.service.read_only import read_store  # its imports take a second
 
     return ShareAdmin(conf, read_store=read_store)
+
+
+def _described(admin: ShareAdmin, group_id: str) -> GroupDescription:
+    """The description of a group that exists; else it raises GroupIdNotFound."""
+    description = admin.describe_groups([group_id])[group_id]
+    if description.state == "DEAD":
+        raise GroupIdNotFound(group_id=group_id)
+    return description
 
 
 def _ids(admin: ShareAdmin, group_id: str | None) -> Iterable[str]:

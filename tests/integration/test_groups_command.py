@@ -122,7 +122,7 @@ def test_runs_in_flight_are_shown_with_what_holds_them(lived, told, capsys):
     assert "Nothing of billing is in flight as asked" in told(
         "--describe", "--all-groups", "--in-flight", "--state", "acquired"
     )
-    found = json.loads(told("--describe", "--group", GROUP, "--in-flight", "--json"))
+    (found,) = json.loads(told("--describe", "--group", GROUP, "--in-flight", "--json"))
     assert [
         (r["partition"], r["first"], r["state"], r["releases"]) for r in found["runs"] if r["state"] == "AVAILABLE"
     ] == [(1, 3, "AVAILABLE", 1)]

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -337,6 +338,34 @@ def test_each_action_is_one_line_of_the_audit_log(server, caplog):
     assert "\n" not in done and "secret" not in done
     assert json.loads(done.partition(" changed=")[2]) == [["orders-0", "10", "100"], ["orders-1", "10", "100"]]
     assert refused.startswith("refused: who=admin alice") and "UnknownSharePartition" in refused
+
+
+def test_an_action_without_the_right_is_in_the_audit_log(server, caplog):
+    caplog.set_level(logging.INFO, AUDIT)
+    for request in (DeleteGroup(**NOW), DeleteGroup(**NOW), AlterOffsets(**NOW), ListGroups(), BEAT):
+        token = "a-token-for-queries" if request != BEAT else "a-token-for-looks"
+        with pytest.raises(NotAllowed):
+            called(server, token, request)
+    deleted, altered = (record.getMessage() for record in caplog.records if record.name == AUDIT)
+    assert re.match(r"refused: who=member from=ipv4:127\.0\.0\.1:\d+ request=DeleteGroup NotAllowed: ", deleted)
+    assert "request=AlterOffsets " in altered, "of one kind a line a minute, and none of looks and members"
+
+
+def test_an_action_of_unknown_outcome_is_not_audited_as_refused(server, empty, caplog):
+    caplog.set_level(logging.INFO, AUDIT)
+    errors = [StoreOutcomeUnknown("no answer of the broker"), StoreRefused("no room")]
+
+    def fails(appends, shown=()):
+        raise errors.pop(0)
+
+    empty.store.append, append = fails, empty.store.append
+    for _ in range(2):
+        with pytest.raises(CoordinatorNotAvailable):
+            called(server, "alices-secret-token", DeleteGroup(**NOW))
+    empty.store.append = append
+    unknown, refused = (record.getMessage() for record in caplog.records if record.name == AUDIT)
+    assert unknown.startswith("unknown outcome: who=admin alice") and "no answer of the broker" in unknown
+    assert refused.startswith("refused: who=admin alice")
 
 
 def test_the_audit_log_has_a_rotated_file_of_its_own(server, caplog, tmp_path, monkeypatch):

@@ -20,6 +20,8 @@ from coordinator.protocol.admin_messages import (
 )
 from coordinator.protocol.errors import GroupIdNotFound, InvalidRequest
 from coordinator.protocol.messages import DescribeGroup
+from coordinator.protocol.wire import LaunchSettings
+from coordinator.service import read_only
 from coordinator.service.admin import AdminService
 from coordinator.service.read_only import FileToRead, LooksOnly
 from tests.support.fake_cluster import FakeCluster
@@ -158,6 +160,20 @@ def test_a_file_that_nobody_serves_is_read_and_not_changed(held, tmp_path):
     with pytest.raises(GroupIdNotFound):
         admin.handle(ListOffsets(group_id="none"))
     assert (tmp_path / "state.db").read_bytes() == before
+
+
+def test_every_answer_from_a_store_says_what_was_read(held, tmp_path, monkeypatch):
+    (window,) = (Window(topic_id=p.topic_id, partition=0, first=0, last=9) for p in held.partitions().values())
+    held.close()
+    monkeypatch.setattr(read_only, "KafkaCluster", lambda *_: held.cluster)
+    path = tmp_path / "state.db"
+    settings = LaunchSettings(
+        bootstrap_servers="localhost:9092", kafka_config={}, state_store=f"sqlite:{path}", configs={}
+    )
+    answer = read_only.read_store(settings)
+    for look in (ListGroups(), *(kind(**LOOK) for kind in (ListOffsets, ListInFlight, ListPlans, DescribeGroup))):
+        assert answer(look).read_from == f"state file {path}"
+    assert [page.read_from for page in answer(ListWindows(**LOOK, windows=(window,))).pages] == [f"state file {path}"]
 
 
 def test_a_file_that_its_owner_is_just_making_has_no_groups(tmp_path):

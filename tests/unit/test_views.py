@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 from coordinator.client.option_errors import InvalidOption, MissingOption, UnknownOption
 from coordinator.protocol.admin_messages import GroupListing, GroupsListed, OffsetsListed
 from coordinator.protocol.errors import GroupIdNotFound, UnknownConfig
-from coordinator.protocol.messages import PartitionDescription
+from coordinator.protocol.messages import GroupDescription, PartitionDescription
 from share_source.data_source import ShareGroupDataSource
 from share_source.errors import ViewIsNoStream
 from share_source.views import tables
@@ -73,3 +73,17 @@ def test_a_group_that_is_deleted_meanwhile_has_no_rows_unless_named(monkeypatch)
 def test_dead_letters_need_a_topic_or_a_group():
     with pytest.raises(MissingOption, match="name the dead letter topic, or a group that has one"):
         tables.dead_letter_topic({}, None)
+
+
+class Unknowing:
+    """An Admin that knows no group."""
+
+    def describe_groups(self, group_ids):
+        return {name: GroupDescription(group_id=name, state="DEAD", incarnation="") for name in group_ids}
+
+
+@pytest.mark.parametrize("view", [tables.members, tables.dead_letters])
+def test_a_view_of_an_unknown_group_says_so(monkeypatch, view):
+    monkeypatch.setattr(tables, "_admin", lambda conf: contextlib.nullcontext(Unknowing()))
+    with pytest.raises(GroupIdNotFound, match="none"):
+        view({}, "none")

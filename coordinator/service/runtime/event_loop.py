@@ -107,9 +107,8 @@ class EventLoop:
             return answer.result(ANSWER_TIMEOUT_S)
         except FutureTimeoutError:
             answer.cancel()
-            raise CoordinatorNotAvailable(
-                group_id=group_id, reason=f"its state store ({self.runtime.store.name}) does not answer"
-            ) from None
+            reason = f"its state store ({self.runtime.store.name}) does not answer"
+            raise CoordinatorNotAvailable(group_id=group_id, reason=reason, outcome_unknown=True) from None
 
     def call_each(self, transaction_of: Callable[[str], Transaction[T]]) -> dict[str, T]:
         found: dict[str, T] = {}

@@ -12,7 +12,7 @@ from coordinator.core.records import Record
 from coordinator.protocol.errors import CoordinatorNotAvailable, ShareGroupError
 from coordinator.protocol.messages import GivenUp
 from coordinator.service.runtime.transaction import Transaction
-from coordinator.service.stores.store import StoreFenced
+from coordinator.service.stores.store import StoreFenced, StoreRefused
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +45,11 @@ class Round:
 
 def error_of(submission: Submission, reason: Exception) -> ShareGroupError:
     """The error of a request whose round did not become durable. A request that claims asks again, and then takes the
-    group; a request that peeks asks again, and then reads the log; every other one gets the store's own error."""
+    group; a request that peeks asks again, and then reads the log; every other one gets the store's own error. The
+    field ``outcome_unknown`` says that the request may have been carried out."""
     if isinstance(reason, StoreFenced) and not (submission.claim or submission.peek):
         return reason.error
-    return CoordinatorNotAvailable(group_id=submission.group_id, reason=f"its state could not be written: {reason}")
+    text = f"its state could not be written: {reason}"
+    if isinstance(reason, (StoreFenced, StoreRefused)):
+        return CoordinatorNotAvailable(group_id=submission.group_id, reason=text)
+    return CoordinatorNotAvailable(group_id=submission.group_id, reason=text, outcome_unknown=True)

@@ -1,7 +1,8 @@
-"""The audit log: one line for each action that an administrator carried out, or was refused, with the logger
-``sharegroup.audit``; in a file of its own where one is named.
+"""The audit log: one line for each action that an administrator carried out, or was refused, or whose outcome is not
+known, with the logger ``sharegroup.audit``; in a file of its own where one is named.
 
-Rule: a line is written after the action is durable and before its answer is sent. It shows no token.
+Rule: a line is written after the action is durable and before its answer is sent. It shows no token. Who lacks the
+right can't fill the log, and push older lines out of it: the refusals of one kind have a line a minute.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from collections.abc import Callable
 import msgspec
 
 from coordinator.protocol.admin_messages import Action, Altered, OffsetsAltered
-from coordinator.protocol.errors import UnusableFile
+from coordinator.protocol.errors import NotAllowed, ShareGroupError, UnusableFile
 from coordinator.protocol.messages import Message
-from coordinator.protocol.rights import Caller
+from coordinator.protocol.rights import RIGHT_OF, Caller, Right
 from coordinator.service.process.log_format import JsonLines, PrivateRotatingFile
+from coordinator.service.process.rate_limited_log import RateLimitedLog
 
 AUDIT = "sharegroup.audit"
 MOST_BYTES, FILES_KEPT = 10_000_000, 10
@@ -59,10 +61,32 @@ def audit(caller: Caller, peer: str, request: Action[Message], answer: Message |
     asked = msgspec.json.encode(request).decode()
     who = f"who={caller} from={peer}"
     if isinstance(answer, Exception):
-        reason = msgspec.json.encode(str(answer)).decode()
-        _audit.warning("refused: %s request=%s %s: %s", who, asked, type(answer).__name__, reason)
+        unknown = isinstance(answer, ShareGroupError) and answer.fields.get("outcome_unknown")
+        what = "unknown outcome" if unknown else "refused"
+        _audit.warning("%s: %s request=%s %s", what, who, asked, _in_words(answer))
         return
     _audit.info("done: %s request=%s changed=%s", who, asked, msgspec.json.encode(_changed(answer)).decode())
+
+
+class Refusals:
+    """The refusals of requests whose caller lacks the right: one line a minute for each holder and name of a request,
+    with the number of those that were left out."""
+
+    def __init__(self) -> None:
+        self._limited = RateLimitedLog(_audit)
+
+    def __repr__(self) -> str:
+        return "<Refusals>"
+
+    def tell(self, caller: Caller, peer: str, name: str, error: NotAllowed) -> None:
+        """Write the line of a refused request of this name, if the name is one of an administrator's."""
+        if RIGHT_OF.get(name) is Right.ADMIN:
+            line = f"refused: who={caller} from={peer} request={name} {_in_words(error)}"
+            self._limited.say(f"{caller} {name}", line)
+
+
+def _in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {msgspec.json.encode(str(error)).decode()}"
 
 
 def _changed(answer: Message) -> list[tuple[str, str, str]]:

@@ -49,7 +49,7 @@ from coordinator.protocol.wire import (
     tag_of,
 )
 from coordinator.service.process.rate_limited_log import RateLimitedLog
-from coordinator.service.server.audit import audit
+from coordinator.service.server.audit import Refusals, audit
 from coordinator.service.server.listener import LOOPBACK, Listener
 
 __all__ = ["LOOPBACK", "FlightServer"]
@@ -136,6 +136,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         self._max_requests = limits.queued_max_requests
         self._max_bytes = limits.socket_request_max_bytes
         self._rate_limited = rate_limited or RateLimitedLog(_log)
+        self._refusals = Refusals()
         self._counting = threading.Lock()
         self._running = 0
         self._is_ready, self._find, self._greet, self._step_down = is_ready, find, greet, step_down
@@ -215,9 +216,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         Raises:
             NotAllowed: the caller's token lacks it.
         """
+        caller = context.get_middleware(_TOKEN).caller
         try:
-            context.get_middleware(_TOKEN).caller.check(name)
+            caller.check(name)
         except NotAllowed as error:
+            self._refusals.tell(caller, context.peer(), name, error)
             self._rate_limited.say("right", f"refused: {error}")
             if rows is not None:
                 rows()  # as above
