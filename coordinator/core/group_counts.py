@@ -21,6 +21,7 @@ from coordinator.core.commands import (
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import AssignmentMade, PlanAcquired, PlanStarted, Record, RunsChanged, SessionEnded
 from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.admin_messages import ReleaseMember
 from coordinator.protocol.messages import Acknowledge, LeaveGroup, PlanReply, Request
 from coordinator.protocol.values import AcknowledgeType, SharePartitionKey
 
@@ -35,7 +36,7 @@ class Count(NamedTuple):
     acknowledged (ack type): records by the outcome that their holder gave them.
     held (member id, acquired at, acknowledged at; both in milliseconds): the number of records does not matter here.
     lock_timeouts (topic, partition): records whose lock ran out, or whose holder's session did.
-    sessions_ended (how): sessions that ended, "left" or "timed out".
+    sessions_ended (how): sessions that ended, "left", "timed out" or "released" (by an administrator).
     reclaims: plans that a later process reclaimed; left_out (reason): records that such a plan continues without.
     dead_letters: records whose dead letter is written.
     rebalances: new assignments of partitions to ShareConsumers.
@@ -119,6 +120,11 @@ def _ended(group: ShareGroup, command: Request[Any], decision: Decision[Any], no
             yield Count("lock_timeouts", (group.topic_names[key.topic_id], str(key.partition)), last - first + 1)
 
 
+def _released(group: ShareGroup, command: ReleaseMember, decision: Decision[Any], now_ms: int) -> Iterator[Count]:
+    ended = sum(isinstance(record, SessionEnded) for record in decision.records)
+    yield Count("sessions_ended", ("released",), ended)
+
+
 def _dead_letters(
     group: ShareGroup, command: MarkDeadLettersWritten, decision: Decision[Any], now_ms: int
 ) -> Iterator[Count]:
@@ -145,6 +151,7 @@ _COUNTS: dict[type[Request[Any]], Callable[[ShareGroup, Any, Decision[Any], int]
     StartOrReclaimPlan: _started,
     Expire: _ended,
     LeaveGroup: _ended,
+    ReleaseMember: _released,
     MarkDeadLettersWritten: _dead_letters,
     AssignPartitions: _rebalanced,
 }

@@ -8,16 +8,33 @@ from share_source import AcknowledgeType, ShareConsumer, views
 from tests.support.share_job import numbers
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
-READ_VIEWS = ("offsets", "members", "dead-letters")
+READ_VIEWS = ("groups", "members", "offsets", "in-flight", "dead-letters")
+DTYPES = {
+    "groups": "group:string,state:string,coordinator:string",
+    "in-flight": "group:string,topic:string,topicId:string,partition:int,first:bigint,last:bigint,state:string,"
+    "deliveryCount:int,failures:int,releases:int,planId:string,memberId:string,clientId:string,clientHost:string,"
+    "since:timestamp,firstSignal:timestamp,lastSignal:timestamp,hint:string,lockDeadline:timestamp,"
+    "notBefore:timestamp,stage:string,disposition:string,reason:string",
+}
+"""The columns of these views, and their types, as Spark writes them."""
+SAME = ("group", "topic", "topicId", "partition", "first", "last", "state", "deliveryCount", "memberId", "clientHost")
 READ = """
 def run(spark, options, names):
     frames = [
         spark.read.format("sharegroup").options(**options).option("view", view).load()
         for view in names
     ]
-    return [(frame.columns, [row.asDict(recursive=True) for row in frame.collect()]) for frame in frames]
+    types = [frame.schema.simpleString() for frame in frames]
+    rows = [
+        [
+            {name: value.timestamp() if hasattr(value, "timestamp") else value for name, value in row.items()}
+            for row in (row.asDict(recursive=True) for row in frame.collect())
+        ]
+        for frame in frames
+    ]
+    return [(frame.columns, *each) for frame, *each in zip(frames, types, rows)]
 """
 
 
@@ -29,6 +46,7 @@ def group(kafka, topic, unique):
     name = unique("group")
     configs = {"bootstrap.servers": kafka.bootstrap, "share.auto.offset.reset": "earliest"}
     configs |= {"errors.deadletterqueue.topic.name": dead, "share.acknowledgement.mode": "explicit"}
+    configs["share.record.lock.duration.ms"] = "600000"  # Spark may start meanwhile
     with ShareConsumer({**configs, "group.id": name}) as consumer:
         consumer.subscribe([orders])
         held = []
@@ -61,10 +79,15 @@ def test_views_show_the_group_as_arrow_and_as_dataframes(kafka, group, shared_pr
 
     options = {"kafka.bootstrap.servers": kafka.bootstrap, "kafka.group.id": name}
     read = dict(zip(READ_VIEWS, shared_program.get().run(READ, options=options, names=READ_VIEWS), strict=True))
-    assert {view: columns for view, (columns, _) in read.items()} == {
+    assert {view: columns for view, (columns, _, _) in read.items()} == {
         view: views.tables.SCHEMAS[view].names for view in READ_VIEWS
     }
-    rows = {view: found for view, (_, found) in read.items()}
+    assert {view: read[view][1] for view in DTYPES} == {view: f"struct<{text}>" for view, text in DTYPES.items()}
+    rows = {view: found for view, (_, _, found) in read.items()}
+    assert [row["state"] for row in rows["groups"] if row["group"] == name] == ["STABLE"]
     assert [row["startOffset"] for row in rows["offsets"]] == [2]
     assert [row["assignment"] for row in rows["members"]] == [member["assignment"]]
     assert [row["originOffset"] for row in rows["dead-letters"]] == [1]
+    (in_flight,) = rows["in-flight"]
+    assert {column: in_flight[column] for column in SAME} == {column: held[column] for column in SAME}
+    assert in_flight["since"] == held["since"].timestamp()

@@ -5,10 +5,21 @@ from typing import Literal
 
 from coordinator.core.records import Record
 from coordinator.core.share_group import ShareGroup
-from coordinator.service.stores.store import NOTHING, Shown, Store, StoredRecord, StoreOutcomeUnknown, StoreRefused
+from coordinator.protocol.errors import GroupTakenOver
+from coordinator.service.stores.store import (
+    NOTHING,
+    Shown,
+    Store,
+    StoredRecord,
+    StoreFenced,
+    StoreOutcomeUnknown,
+    StoreRefused,
+)
 from coordinator.state_log.partition_log import KeyValue
 
-Fault = Literal["refuse", "doubt, not written", "doubt, written", "die before the append", "die after the append"]
+Fault = Literal[
+    "refuse", "fence", "doubt, not written", "doubt, written", "die before the append", "die after the append"
+]
 
 
 class Died(BaseException):
@@ -68,6 +79,8 @@ class FaultyStore:
         fault, self.fault = self.fault, None
         if fault == "refuse":
             raise StoreRefused("append was refused")
+        if fault == "fence":
+            raise StoreFenced(GroupTakenOver(group_id=next(iter(appends)), owner="another coordinator"))
         if fault == "doubt, not written":
             raise StoreOutcomeUnknown("append is in doubt")
         if fault == "die before the append":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import math
 import re
 import shutil
 import subprocess
@@ -17,6 +18,8 @@ from sharegroup.__main__ import run
 from tests.support.imports import ROOT
 
 UNIT = ROOT / "deploy" / "systemd" / "sharegroup-coordinator.service"
+RULES = ROOT / "deploy" / "prometheus" / "rules.yaml"
+KEDA = yaml.safe_load((ROOT / "deploy" / "keda" / "scaled-object.yaml").read_text(encoding="utf-8"))
 MANIFEST = ROOT / "deploy" / "kubernetes" / "coordinators.yaml"
 # Oldest and newest that the package has schemas of, of those that Kubernetes still supported when this was written.
 VERSIONS = ("1.31", kubernetes_validate.latest_version())
@@ -29,7 +32,14 @@ def objects():
 
 @pytest.fixture(scope="module")
 def container(objects):
-    (found,) = objects["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    found, _ = objects["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def agent(objects):
+    """The container that sends the metrics on."""
+    _, found = objects["StatefulSet"]["spec"]["template"]["spec"]["containers"]
     return found
 
 
@@ -46,7 +56,7 @@ def test_the_schemas_find_a_mistake(objects):
         kubernetes_validate.validate(wrong, VERSIONS[-1], strict=True)
 
 
-def test_the_parts_of_the_manifest_name_each_other(objects, container):
+def test_the_parts_of_the_manifest_name_each_other(objects, container, agent):
     fleet = objects["StatefulSet"]["spec"]
     labels = fleet["template"]["metadata"]["labels"]
     assert fleet["replicas"] == 3
@@ -59,7 +69,8 @@ def test_the_parts_of_the_manifest_name_each_other(objects, container):
     ):
         assert selector == labels
     pod = fleet["template"]["spec"]
-    assert {volume["name"] for volume in pod["volumes"]} == {mount["name"] for mount in container["volumeMounts"]}
+    mounts = [mount["name"] for each in (container, agent) for mount in each["volumeMounts"]]
+    assert {volume["name"] for volume in pod["volumes"]} == set(mounts)
     (conf,) = [volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume]
     assert conf == objects["ConfigMap"]["metadata"]["name"]
 
@@ -88,6 +99,58 @@ def test_the_file_of_the_pods_is_one_that_the_coordinator_reads(objects, contain
         container["readinessProbe"]["exec"]["command"][-1],
     ):
         assert any(file.startswith(mount + "/") for mount in mounts)
+
+
+def test_the_metrics_of_the_pods_come_to_the_prometheus_that_keda_asks(objects, container, agent):
+    data = objects["ConfigMap"]["data"]
+    (port,) = re.findall(r"^share\.coordinator\.metrics\.port=(\d+)$", data["coordinator.properties"], re.MULTILINE)
+    file = next(word.partition("=")[2] for word in agent["args"] if word.startswith("--config.file="))
+    folder, _, name = file.rpartition("/")
+    assert folder in {mount["mountPath"] for mount in agent["volumeMounts"] if mount["name"] == "conf"}
+    config = yaml.safe_load(data[name])
+    (scraped,) = config["scrape_configs"]
+    assert scraped["static_configs"] == [{"targets": [f"127.0.0.1:{port}"]}]
+    (label,) = config["global"]["external_labels"].values()
+    assert label.strip("${}") in {each["name"] for each in agent["env"]}
+    (written,) = config["remote_write"]
+    (trigger,) = KEDA["spec"]["triggers"]
+    assert written["url"] == f"{trigger['metadata']['serverAddress']}/api/v1/write"
+
+
+NEEDED = {
+    "arriving": "sum by (group) (deriv(share_partition_log_end_offset[5m]))",
+    "lag": "sum by (group) (share_partition_lag)",
+    "busy_s": "sum by (group) (increase(share_group_busy_seconds_total[10m]))",
+    "done": "sum by (group) (increase(share_group_record_acknowledgements_total[10m]) > 0)",
+}
+"""The numbers of which the rule share_group:needed_members is made, as Prometheus writes them."""
+
+
+@pytest.mark.parametrize(
+    ("numbers", "members"),
+    [
+        # two members that never rest do 20 records/s in all; 15/s arrive, and 6,000 wait, which is 10/s for ten minutes
+        ({"arriving": 15, "lag": 6_000, "busy_s": 1_200, "done": 12_000}, 3),
+        ({"arriving": 20, "lag": 0, "busy_s": 1_200, "done": 12_000}, 2),
+        # one member that works for a tenth of the time does 1 record/s: it could do 10
+        ({"arriving": 1, "lag": 0, "busy_s": 60, "done": 600}, 1),
+        ({"arriving": 25, "lag": 0, "busy_s": 60, "done": 600}, 3),
+        ({"arriving": 0, "lag": 0, "busy_s": 1_200, "done": 12_000}, 0),
+    ],
+    ids=str,
+)
+def test_the_needed_members_are_those_that_keep_up_and_catch_up(numbers, members):
+    groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    (rule,) = [
+        rule for group in groups for rule in group["rules"] if rule.get("record") == "share_group:needed_members"
+    ]
+    assert KEDA["spec"]["triggers"][0]["metadata"]["query"].startswith(rule["record"])
+    formula = " ".join(rule["expr"].split())
+    for name, query in NEEDED.items():
+        assert formula.count(query) == 1
+        formula = formula.replace(query, str(numbers[name]))
+    assert re.fullmatch(r"[\d ()+*/]+", formula.removeprefix("ceil"))
+    assert eval(formula, {"ceil": math.ceil}) == members
 
 
 def unit():

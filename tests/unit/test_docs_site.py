@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import yaml
+
 from tests.support.imports import ROOT
 
 
@@ -20,3 +22,20 @@ def test_the_site_is_built_without_a_broken_link(tmp_path):
     assert "sharegroup" in (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
     pages = {path.parent.name for path in (tmp_path / "site").rglob("index.html")}
     assert pages >= {path.stem for path in (ROOT / "docs").rglob("*.md") if path.stem != "README"}
+
+
+def pages_of(entry):
+    """Yields the pages of an entry of the navigation, and of those below it."""
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for below in entry.values() if isinstance(entry, dict) else entry:
+            yield from pages_of(below)
+
+
+def test_the_navigation_has_every_page_but_single_decisions():
+    docs = ROOT / "docs"
+    pages = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")}
+    decisions = {page for page in pages if page.startswith("adr/") and page != "adr/README.md"}
+    nav = list(pages_of(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]))
+    assert sorted(nav) == sorted(pages - decisions)

@@ -11,8 +11,9 @@ from coordinator.core.commands.measure_group import MeasureGroup
 from coordinator.protocol.errors import GroupIdNotFound
 from coordinator.protocol.messages import JoinGroup, PartitionBounds
 from coordinator.service.process.clock import STALLED_MS, Clock, StallDetector
-from coordinator.service.runtime.event_loop import EventLoop
+from coordinator.service.runtime.event_loop import EventLoop, PartitionedRuntime
 from coordinator.service.runtime.runtime import TOLD_FROM_MS, CoordinatorRuntime
+from coordinator.service.runtime.snapshots import REST_AFTER_MS
 from coordinator.service.runtime.transaction import one
 from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.waiting import wait_until
@@ -147,3 +148,27 @@ def test_a_call_of_each_group_leaves_out_a_group_that_refuses(tmp_path, monkeypa
         found = loop.call_each(lambda group_id: refused if group_id == "c" else one(MeasureGroup(group_id=group_id)))
     assert {group_id: measures.state for group_id, measures in found.items()} == dict.fromkeys("abde", "EMPTY")
     assert loop.call_each(lambda group_id: refused) == {}, "it is closed"
+
+
+def test_groups_at_rest_are_shown_while_this_process_owns_them(tmp_path, monkeypatch):
+    clock = JumpingClock()
+    runtimes = []
+
+    def runtime_of(partition):
+        runtimes.append(CoordinatorRuntime(SqliteStore(tmp_path / f"{partition}.db"), keeps_measures=True))
+        return runtimes[-1]
+
+    with contextlib.closing(PartitionedRuntime(1, runtime_of)) as partitioned:
+        partitioned.clock = clock
+        partitioned.call("billing", one(CreateGroup(incarnation="i", topic_ids=True)))
+        (runtime,) = runtimes
+        clock.later_ms += runtime.cold_after_ms + 2 * REST_AFTER_MS
+        partitioned.call("other", one(CreateGroup(incarnation="i", topic_ids=True)))
+        clock.later_ms += REST_AFTER_MS + runtime.cold_after_ms
+        partitioned.call("other", one(MeasureGroup(group_id="other")))
+        assert partitioned.rested_groups().keys() == {"billing"}
+        with monkeypatch.context() as patch:
+            patch.setattr(SqliteStore, "is_current", False)
+            assert partitioned.rested_groups() == {}
+        partitioned.end(frozenset({0}))
+        assert partitioned.rested_groups() == {}

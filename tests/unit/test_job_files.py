@@ -6,11 +6,14 @@ import ast
 import configparser
 import json
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
+from types import ModuleType
 
 import jsonschema
 import pytest
@@ -21,7 +24,7 @@ from tests.support.imports import ROOT
 
 JOBS = ROOT / "deploy" / "jobs"
 UNITS = [JOBS / "systemd" / f"sharegroup-nightly.{kind}" for kind in ("service", "timer")]
-DAG = JOBS / "airflow" / "sharegroup_nightly.py"
+DAG_FILE = JOBS / "airflow" / "sharegroup_nightly.py"
 SCRIPT = ast.parse((JOBS / "nightly.py").read_text(encoding="utf-8"))
 
 
@@ -38,11 +41,44 @@ def service():
     return parser["Service"]
 
 
-def dag_calls():
-    """The calls of the DAG's file by the name of what is called, with their keywords."""
-    tree = ast.parse(DAG.read_text(encoding="utf-8"))
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
-    return {call.func.id: {keyword.arg: keyword.value for keyword in call.keywords} for call in calls}
+@pytest.fixture
+def dag(monkeypatch):
+    """The arguments of the DAG and of its one task, after Airflow has executed the file: a stub that records them."""
+    calls = {}
+
+    class Recorded:
+        def __init__(self, **arguments):
+            assert type(self).__name__ not in calls
+            calls[type(self).__name__] = arguments
+
+        def __enter__(self):
+            calls["within"] = "DAG"
+            return self
+
+        def __exit__(self, *_):
+            del calls["within"]
+
+    class DAG(Recorded):
+        """A with block, to which the tasks in it belong."""
+
+    class BashOperator(Recorded):
+        def __init__(self, **arguments):
+            super().__init__(**arguments)
+            assert calls["within"] == "DAG"
+
+    modules = {
+        "airflow.sdk": {"DAG": DAG},
+        "airflow.providers.standard.operators.bash": {"BashOperator": BashOperator},
+    }
+    for name, content in modules.items():
+        words = name.split(".")
+        for length in range(1, len(words)):
+            monkeypatch.setitem(sys.modules, ".".join(words[:length]), ModuleType(words[length - 1]))
+        module = ModuleType(name)
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, name, module)
+    runpy.run_path(str(DAG_FILE))
+    return calls
 
 
 def literal(name):
@@ -94,9 +130,9 @@ def test_systemd_takes_the_service_and_its_timer(tmp_path):
         assert "Unit" in parser.sections()
 
 
-def test_systemd_and_airflow_run_the_same_command(service):
+def test_systemd_and_airflow_run_the_same_command(service, dag):
     command = shlex.split(service["ExecStart"])
-    bash = shlex.split(ast.literal_eval(dag_calls()["BashOperator"]["bash_command"]))
+    bash = shlex.split(dag["BashOperator"]["bash_command"])
     assert bash[0] == "exec"  # signals of Airflow reach Spark
     assert command[0].endswith("/spark-submit")
     assert bash[2:] == command[1:]
@@ -105,17 +141,29 @@ def test_systemd_and_airflow_run_the_same_command(service):
     SourceOptions.parse({**literal("OPTIONS"), **options})
 
 
-def test_each_scheduler_retries_within_the_session(bundle, service):
+def test_each_scheduler_retries_within_the_session(bundle, service, dag):
     session_s = int(literal("OPTIONS")["share.session.timeout.ms"]) / 1000
     (task,) = bundle["resources"]["jobs"]["nightly"]["tasks"]
-    airflow = dag_calls()["BashOperator"]
-    minutes = ast.literal_eval(airflow["retry_delay"].keywords[0].value)
-    pauses = [task["min_retry_interval_millis"] / 1000, int(service["RestartSec"].removesuffix("s")), minutes * 60]
+    airflow = dag["BashOperator"]
+    pauses = [task["min_retry_interval_millis"] / 1000, int(service["RestartSec"].removesuffix("s"))]
+    pauses.append(airflow["retry_delay"].total_seconds())
     assert all(0 < pause <= session_s / 2 for pause in pauses)
-    assert (task["max_retries"], ast.literal_eval(airflow["retries"]), service["Restart"]) == (3, 3, "on-failure")
+    assert (task["max_retries"], airflow["retries"], service["Restart"]) == (3, 3, "on-failure")
 
 
-def test_no_scheduler_runs_the_job_twice_at_a_time(bundle, service):
+def test_no_scheduler_runs_the_job_twice_at_a_time(bundle, service, dag):
     assert bundle["resources"]["jobs"]["nightly"]["max_concurrent_runs"] == 1
-    assert ast.literal_eval(dag_calls()["DAG"]["max_active_runs"]) == 1
+    assert dag["DAG"]["max_active_runs"] == 1
     assert service["Type"] == "oneshot"  # a timer does not start a unit that runs
+
+
+def test_airflow_starts_one_task_a_night_and_catches_no_night_up(dag):
+    assert set(dag) == {"DAG", "BashOperator"}
+    runs, task = dag["DAG"], dag["BashOperator"]
+    minute, hour, *days = runs["schedule"].split()
+    assert (minute.isdigit(), hour.isdigit(), days) == (True, True, ["*"] * 3)
+    assert runs["start_date"].tzinfo is not None
+    assert runs["catchup"] is False
+    assert task["append_env"] is True
+    assert set(task["env"]) == {"PYSPARK_PYTHON"}
+    assert timedelta(0) < task["execution_timeout"] < timedelta(days=1)

@@ -13,8 +13,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from coordinator.config.resolved import COORDINATOR_KEYS
 from coordinator.core.commands import AcquireForConsumer, AlterConfigs, AssignPartitions, MarkDeadLettersWritten
 from coordinator.core.commands import DeadLettersWritten as Written
-from coordinator.protocol.admin_messages import DeleteGroup
-from coordinator.protocol.errors import CoordinatorNotAvailable, MetricsNotAvailable, UnknownMemberId
+from coordinator.protocol.admin_messages import DeleteGroup, ReleaseMember
+from coordinator.protocol.errors import (
+    CoordinatorNotAvailable,
+    FencedMemberEpoch,
+    GroupTakenOver,
+    MetricsNotAvailable,
+    UnknownMemberId,
+)
 from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
@@ -25,13 +31,16 @@ from coordinator.protocol.messages import (
     PartitionAcks,
 )
 from coordinator.protocol.values import AcknowledgeType, OffsetRange
+from coordinator.service.metrics import measured_store
 from coordinator.service.metrics.endpoint import Metrics
+from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.imports import ROOT
 from tests.support.runtime_service import BOUNDS, Service, acquire, complete, join, start_plan
 from tests.support.waiting import wait_until
 
 ACCEPT, RELEASE, REJECT = map(int, (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT))
 LOCK_MS = 30_000
+LIMIT = 5
 
 
 def key(name, *labels):
@@ -98,39 +107,185 @@ def ack(service, first, last, kind, delivery_count=1, member="c1"):
     return service.ask(Acknowledge(group_id="billing", member_id=member, member_epoch=1, partitions=(acks,)))
 
 
-def test_a_scrape_equals_the_history_value_by_value(measured):
-    service = measured.service
-    consumer(service)
-    plan = service.ask(acquire(limit=100)).plan.plan_id
-    service.ask(start_plan(plan))
-    service.now_ms += 2_000
-    service.ask(complete(plan))
+class Ticking:
+    """A time module whose clock goes on by a quarter of a second with each look."""
+
+    def __init__(self):
+        self.now_s = 0.0
+
+    def perf_counter(self):
+        self.now_s += 0.25
+        return self.now_s
+
+
+@pytest.fixture
+def told(tmp_path, monkeypatch):
+    """A runtime with metrics whose writes and loads take a quarter of a second each; ``writes`` has those confirmed."""
+    writes, append = [], SqliteStore.append
+
+    def counted(self, *records):
+        append(self, *records)
+        writes.append(records)
+
+    monkeypatch.setattr(SqliteStore, "append", counted)
+    monkeypatch.setattr(measured_store, "time", Ticking())
+    made = Measured(tmp_path / "state.db", {("orders", 0): 500})
+    made.writes = writes
+    yield made
+    made.metrics.close()
+    made.service.store.close()
+
+
+def failed_writes(service):
+    """Each kind of failure once: the group is loaded again after each of them."""
+    for fault, error in {
+        "refuse": CoordinatorNotAvailable,
+        "doubt, not written": CoordinatorNotAvailable,
+        "fence": GroupTakenOver,
+    }.items():
+        service.store.fault = fault
+        with pytest.raises(error):
+            service.ask(AlterConfigs(configs={"share.session.timeout.ms": "50000"}))
+    service.ask(AlterConfigs(configs={"errors.deadletterqueue.topic.name": "dlq"}))
+    service.ask(join(epoch=1))
+
+
+def members_that_go(service):
+    """m2 leaves, c2 is released by an administrator, and c3 is not heard of again."""
+    for member in ("c1", "c2", "c3"):
+        service.ask(JoinGroup(group_id="billing", member_id=member, process_id=member, query=False, topics=("orders",)))
+    service.ask(AssignPartitions())
+    service.ask(join("m2", "p2"))
+    service.ask(LeaveGroup(group_id="billing", member_id="m2", member_epoch=1))
+    for execute in (False, True):
+        service.ask(ReleaseMember(group_id="billing", member_id="c2", execute=execute))
+    for _ in range(4):
+        service.now_ms += 15_000
+        for member in ("c1", "m1"):
+            service.ask(Heartbeat(group_id="billing", member_id=member, member_epoch=1))
+
+
+def consumed(service):
+    """c1 accepts, releases and rejects offsets 100 to 149, gives up 150, and its locks of 151 to 160 run out."""
     take(service, 50)
     service.now_ms += 1_000
     ack(service, 100, 119, ACCEPT)
     ack(service, 120, 124, RELEASE)
     ack(service, 125, 129, REJECT)
+    letters = Written(offsets=OffsetRange("T", 0, 125, 127), delivery_count=1)
+    service.ask(MarkDeadLettersWritten(written=(letters,)))
     take(service, 5)
-    service.now_ms += 3_000
+    ack(service, 120, 124, ACCEPT, 2)
+    ack(service, 130, 149, ACCEPT)
+    for attempt in range(1, LIMIT + 1):
+        take(service, 1)
+        ack(service, 150, 150, RELEASE, attempt)
+    take(service, 10)
+    for _ in range(3):
+        service.now_ms += LOCK_MS // 2
+        for member in ("c1", "m1"):
+            service.ask(Heartbeat(group_id="billing", member_id=member, member_epoch=1))
 
-    seen = measured.scrape()
-    group, partition = ("billing",), ("billing", "orders", "0")
-    assert seen[key("share_group_acquired_records_total", *group, "query")] == 100
-    assert seen[key("share_group_acquired_records_total", "billing", "share consumer")] == 55
-    assert seen[key("share_group_redelivered_records_total", *group)] == 5
-    for kind, records in {"accept": 120, "release": 5, "reject": 5}.items():
-        assert seen[key("share_group_record_acknowledgements_total", *group, kind)] == records
-    assert seen[key("share_group_busy_seconds_total", *group)] == 3
-    for kind in ("query", "share consumer"):
-        assert seen[key("share_group_members", *group, kind)] == 1
-    assert seen[key("share_group_oldest_in_flight_age_seconds", *group)] == 4
-    assert seen[key("share_partition_acquired_records", *partition)] == 25
-    assert seen[key("share_partition_in_flight_records", *partition)] == 25
-    assert seen[key("share_partition_start_offset", *partition)] == 120
-    assert seen[key("share_partition_log_end_offset", *partition)] == 500
-    assert seen[key("share_partition_lag", *partition)] == 375
-    assert seen[key("share_coordinator_groups", "STABLE")] == 1
-    assert seen[key("share_coordinator_write_latency_seconds_count")] >= 9
+
+def failing_batch(service, plan):
+    """m1 comes back to its batch of offsets 151 to 160 until the first one has failed alone; the others are sliced."""
+    batch = service.ask(acquire(plan, limit=10)).plan.plan_id
+    for epoch in range(1, LIMIT + 1):
+        service.ask(msgspec.structs.replace(start_plan(batch), member_epoch=epoch))
+        service.ask(join(process=f"p1-{epoch}"))
+    service.ask(msgspec.structs.replace(start_plan(batch), member_epoch=LIMIT + 1))
+
+
+OF_PARTITION = {
+    "in_flight_records": 3
+    + 10,  # rejected or given up without a dead letter; the failing batch, whose second record c1 holds
+    "in_flight_runs": 6,  # 128 to 129, 130 to 149 (done), 150, 151, 152, 153 to 160
+    "acquired_records": 1,
+    "held_dead_letters": 3,
+    "start_offset": 128,
+    "log_end_offset": 500,
+    "lag": 500 - 128 - 20,
+    "acquisition_lock_timeouts_total": 10,
+}
+OF_GROUP = {
+    ("acquired_records_total", "query"): 100 + 10,
+    ("acquired_records_total", "share consumer"): 50 + 5 + LIMIT + 10 + 1,
+    ("redelivered_records_total",): 5 + (LIMIT - 1) + 10 + 1,
+    ("record_acknowledgements_total", "accept"): 100 + 20 + 5 + 20,
+    ("record_acknowledgements_total", "release"): 5 + LIMIT,
+    ("record_acknowledgements_total", "reject"): 5,
+    ("given_up_records_total", "delivery_limit"): 1,
+    ("dead_letter_queue_records_total",): 3,
+    ("plan_reclaims_total",): LIMIT,
+    ("left_out_records_total", "cut"): 9,
+    ("left_out_records_total", "quarantined"): 1,
+    ("sessions_ended_total", "left"): 1,
+    ("sessions_ended_total", "released"): 1,
+    ("sessions_ended_total", "timed out"): 1,
+    ("rebalances_total",): 1,
+    ("busy_seconds_total",): 2 + 1,
+    ("members", "query"): 1,
+    ("members", "share consumer"): 1,
+    ("oldest_in_flight_age_seconds",): 3,
+    ("isolated_records", "sliced"): 9,
+    ("isolated_records", "failed alone"): 1,
+}
+OF_COORDINATOR = {
+    ("groups", "EMPTY"): 0,
+    ("groups", "STABLE"): 1,
+    ("groups", "DEAD"): 0,
+    ("write_failures_total", "refused"): 1,
+    ("write_failures_total", "outcome unknown"): 1,
+    ("write_failures_total", "fenced"): 1,
+    ("group_load_seconds_count",): 4,
+    ("group_load_seconds_sum",): 4 / 4,
+    ("requests_total", "DescribeGroup"): 1,
+    ("requests_total", "Heartbeat"): 1,
+    ("failed_requests_total", "Heartbeat", "FencedMemberEpoch"): 1,
+}
+
+
+def test_a_scrape_equals_the_history_value_by_value(told):
+    service = told.service
+    failed_writes(service)
+    members_that_go(service)
+    plan = service.ask(acquire(limit=100)).plan.plan_id
+    service.ask(start_plan(plan))
+    service.now_ms += 2_000
+    service.ask(complete(plan))
+    consumed(service)
+    failing_batch(service, plan)
+    take(service, 1)
+    service.now_ms += 3_000
+    handle = told.metrics.counted(lambda request: service.ask(request))
+    handle(DescribeGroup(group_id="billing"))
+    with pytest.raises(FencedMemberEpoch):
+        handle(Heartbeat(group_id="billing", member_id="m1", member_epoch=1))
+
+    writes = len(told.writes)
+    of_coordinator = OF_COORDINATOR | {
+        ("write_latency_seconds_count",): writes,
+        ("write_latency_seconds_sum",): writes / 4,
+    }
+    assert told.scrape() == (
+        {key(f"share_partition_{name}", "billing", "orders", "0"): value for name, value in OF_PARTITION.items()}
+        | {key(f"share_group_{name}", "billing", *labels): value for (name, *labels), value in OF_GROUP.items()}
+        | {key(f"share_coordinator_{name}", *labels): value for (name, *labels), value in of_coordinator.items()}
+    )
+    seen = {name for name, *_ in told.scrape()}
+    assert counted_or_measured(told) - seen == set(), "the history moves every metric"
+
+
+def counted_or_measured(measured):
+    """The names of all metrics but of those parts of a histogram that ``scrape`` leaves out."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{measured.metrics.port}/metrics", timeout=60) as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    ends = {"counter": "_total", "histogram": "_count"}
+    return {
+        f"{family.name}{ends.get(family.type, '')}"
+        for family in families
+        if family.name.startswith("share_") and not family.name.endswith("_created")
+    }
 
 
 def test_locks_that_run_out_and_members_that_go_are_counted(measured):

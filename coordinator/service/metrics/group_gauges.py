@@ -23,7 +23,7 @@ EndsOf: TypeAlias = Callable[[list[TopicAndPartition], bool], Ends]
 _OF_GROUP = {
     "share_group_members": ("Members with a session.", ("member_type",)),
     "share_group_oldest_in_flight_age_seconds": ("How long the oldest acquired record has been held.", ()),
-    "share_group_isolated_records": ("Quarantined records, by stage of isolation.", ("stage",)),
+    "share_group_isolated_records": ("Records that keep failing, by stage of isolation.", ("stage",)),
 }
 _OF_PARTITION = {
     "share_partition_in_flight_records": "Records in flight (SharePartitionMetrics, InFlightMessageCount).",
