@@ -495,5 +495,5 @@ class ShareConsumer:
 
     def _leave(self) -> None:
         """Give back what no poll has returned, and leave the group."""
-        self._supply.give_back()
+        self._supply.leave()
         self._membership.close()
