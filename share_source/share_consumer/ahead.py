@@ -38,12 +38,12 @@ class Acquired:
         self._lost: list[PartitionAcks] = []
 
     def read(self, runs: Iterable[RecordRun], unread: list[Unread]) -> None:
-        """All of it was read: these records, and offsets without one."""
+        """Add what was read of the acquisition: its records, and its offsets without a record."""
         self.runs.extend(runs)
         self.unread = unread
 
     def take_in(self) -> list[Unread]:
-        """A poll may return the records from now on. Returns the offsets without one, for the next request."""
+        """Let polls return the records from now on. Returns the offsets without a record, for the next request."""
         self._is_taken_in = True
         unread, self.unread = self.unread, []
         self._drop_lost()
@@ -54,7 +54,8 @@ class Acquired:
         return acks_of_runs(self.runs, kind) if self._is_taken_in else acks_of(self._partitions, kind)
 
     def renewed(self, renewal: Renewal, lost: list[PartitionAcks]) -> None:
-        """The renewal was answered; ``lost`` are the ranges for which it was refused."""
+        """Note the answer to a renewal: the locks last until ``renewal.until_s``. The records of the ranges ``lost``,
+        which were refused, are dropped."""
         if self.answered_s > renewal.began_s:
             return  # the renewal may not have named it
         self._lost += lost
@@ -95,12 +96,13 @@ class Ahead:
             return sum(len(run) for each in self._waiting for run in each.runs)
 
     def begin(self, acquired: Acquired) -> None:
-        """The acquisition is being read now."""
+        """Add an acquisition whose records are being read; its locks are renewed from now on."""
         with self._changing:
             self._reading = acquired
 
     def take_in(self, acquired: Acquired, now_s: float) -> list[Unread]:
-        """A poll may return what was read of it. Returns the offsets without a record; none if its locks have ended."""
+        """Let polls return the acquisition's records. Returns its offsets without a record; none if its locks have
+        ended."""
         with self._changing:
             self._reading = None
             unread = acquired.take_in()
@@ -128,7 +130,7 @@ class Ahead:
             return list(_parts((run for each in self._waiting for run in each.runs), most))
 
     def remove(self, parts: Iterable[RecordRun]) -> None:
-        """A poll returns these parts of runs. Removing them again changes nothing."""
+        """Remove these parts of runs, which a poll returns. A second call with the same parts changes nothing."""
         with self._changing:
             for part in parts:
                 if part.source is not None:
@@ -146,7 +148,7 @@ class Ahead:
         return self._acks(AcknowledgeType.RENEW)
 
     def renewed(self, renewal: Renewal, lost: list[PartitionAcks]) -> None:
-        """The renewal was answered; ``lost`` are the ranges for which it was refused."""
+        """Note the answer to a renewal, as :meth:`Acquired.renewed`."""
         with self._changing:
             for each in self._all():
                 each.renewed(renewal, lost)

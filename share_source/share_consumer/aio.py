@@ -27,7 +27,8 @@ Answer = TypeVar("Answer")
 
 class AsyncShareConsumer:
     """A ShareConsumer whose methods are coroutines, for one task at a time; ``async for message in consumer`` polls and
-    returns the records one by one. A call waits for the call before it; :meth:`close` ends a poll that waits."""
+    returns the records one by one. A call waits for the call before it; :meth:`close` ends a poll that waits. In a
+    process forked from the one that made it every method raises UsedAfterFork: the thread that answers is not there."""
 
     def __init__(self, config: dict[str, Any] | None = None, /, **more: Any) -> None:
         """Takes the configuration of a ShareConsumer, and raises as it does."""
@@ -43,6 +44,7 @@ class AsyncShareConsumer:
         return f"<AsyncShareConsumer {self._consumer!r}>"
 
     async def __aenter__(self) -> AsyncShareConsumer:
+        self._consumer.check_process()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -157,6 +159,7 @@ class AsyncShareConsumer:
 
     async def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
         """As ShareConsumer.set_acknowledgement_commit_callback; the callback is called in the event loop."""
+        self._check_open()
         loop = asyncio.get_running_loop()
 
         def in_loop(*arguments: Any) -> None:
@@ -176,11 +179,13 @@ class AsyncShareConsumer:
 
     def wakeup(self) -> None:
         """The same as :meth:`ShareConsumer.wakeup`."""
+        self._consumer.check_process()
         self._woken = True
         self._consumer.wakeup()
 
     async def close(self) -> None:
         """The same as :meth:`ShareConsumer.close`. A poll that waits ends with WakeupException."""
+        self._consumer.check_process()
         if self._closing is None:
             self._unread.clear()
             self._consumer.wakeup()
@@ -194,5 +199,6 @@ class AsyncShareConsumer:
         return answer
 
     def _check_open(self) -> None:
+        self._consumer.check_process()
         if self._closing is not None:
             raise IllegalStateException("Share consumer closed")

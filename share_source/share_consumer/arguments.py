@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 from coordinator.protocol.values import MOST_HINT_BYTES
 
 ERRONEOUS, INVALID = "Local: Erroneous state", "Local: Invalid argument or configuration"
@@ -16,6 +18,21 @@ def check_type(number: int, argument: object, kind: type, name: str) -> None:
     if not isinstance(argument, kind):
         given = None if argument is None else type(argument).__name__
         raise TypeError(f"argument {number} must be {name}, not {given}")
+
+
+def c_int(argument: object, bits: int = 32) -> int:
+    """The argument as an integer of so many bits, as C code takes it.
+
+    Raises:
+        TypeError: it is no integer.
+        OverflowError: it has more bits.
+    """
+    number = operator.index(argument)  # type: ignore[arg-type]  # it raises TypeError
+    if number.bit_length() < bits:
+        return number
+    if bits == 32:
+        raise OverflowError(f"signed integer is {'greater than maximum' if number > 0 else 'less than minimum'}")
+    raise OverflowError("int too big to convert")
 
 
 def check_hint(hint: object) -> None:

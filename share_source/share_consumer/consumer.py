@@ -7,7 +7,6 @@ without an outcome at close() are released.
 from __future__ import annotations
 
 import logging
-import operator
 import os
 import time
 import weakref
@@ -26,10 +25,10 @@ from coordinator.protocol.messages import PartitionAcks
 from coordinator.protocol.values import AcknowledgeType
 from share_source.range_cursor import Key
 from share_source.share_consumer.acknowledgements import AcknowledgementCallback, Acknowledgements, Committed, committed
-from share_source.share_consumer.arguments import ERRONEOUS, INVALID, check_hint, check_type, timeout_seconds
+from share_source.share_consumer.arguments import ERRONEOUS, INVALID, c_int, check_hint, check_type, timeout_seconds
 from share_source.share_consumer.deserializing import Raw, deserialize
 from share_source.share_consumer.dropped import dropped
-from share_source.share_consumer.errors import SignalInImplicitMode, kafka_exception
+from share_source.share_consumer.errors import SignalInImplicitMode, kafka_exception, one_of
 from share_source.share_consumer.fetching import Fetched
 from share_source.share_consumer.implicit import ImplicitInFlight
 from share_source.share_consumer.in_flight import InFlight
@@ -91,6 +90,7 @@ class ShareConsumer:
         return f"<{type(self).__name__} {self._options.group_id} {self._in_flight!r}>"
 
     def __enter__(self) -> ShareConsumer:
+        self.check_process()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -139,7 +139,8 @@ class ShareConsumer:
         Raises:
             IllegalStateException: nothing is subscribed to, or, in explicit mode, records of the poll before have no
                 outcome and are not in progress.
-            KafkaException: the coordinator, or the brokers, refuse; or the coordinator has refused a signal.
+            KafkaException: the coordinator, or the brokers, refuse; or the coordinator has refused signals. One
+                exception tells all of them, and it comes once.
             WakeupException: another thread called :meth:`wakeup`.
         """
         with self._inside.enter():
@@ -264,7 +265,7 @@ class ShareConsumer:
         RENEW: the record stays with this consumer, for another lock's time, and has to be acknowledged again.
 
         Raises:
-            TypeError, ValueError: the arguments are none.
+            TypeError, ValueError, OverflowError: the arguments are none.
             IllegalStateException: the mode is implicit, or the record is not in flight.
         """
         with self._inside.enter():
@@ -277,14 +278,13 @@ class ShareConsumer:
         """As :meth:`acknowledge`, for the record at this offset."""
         with self._inside.enter():
             check_type(1, topic, str, "str")
-            self._decide("offset", topic, operator.index(partition), operator.index(offset), ack_type)
+            self._decide("offset", topic, c_int(partition), c_int(offset, 64), ack_type)
 
     def _decide(self, what: str, topic: str | None, partition: int | None, offset: int | None, ack_type: int) -> None:
-        number = operator.index(ack_type)
-        is_record = topic is not None and partition is not None and offset is not None and min(partition, offset) >= 0
-        if not is_record or not AcknowledgeType.ACCEPT <= number <= AcknowledgeType.RENEW:
+        number = c_int(ack_type)
+        is_type = self._explicit is None or AcknowledgeType.ACCEPT <= number <= AcknowledgeType.RENEW
+        if topic is None or partition is None or offset is None or min(partition, offset) < 0 or not is_type:
             raise ValueError(f"Failed to acknowledge {what}: {INVALID}")
-        assert topic is not None and partition is not None and offset is not None
         with self._changing:
             key = (topic, partition)
             if self._explicit is None or not self._explicit.decide(key, offset, AcknowledgeType(number)):
@@ -299,7 +299,7 @@ class ShareConsumer:
         Raises:
             TypeError, ValueError: the arguments are none.
             SignalInImplicitMode, RecordNotInFlight, RecordHasOutcome: IllegalStateExceptions.
-            KafkaException: the coordinator has refused an earlier signal.
+            KafkaException: the coordinator has refused earlier signals; one exception tells all of them.
         """
         with self._inside.enter():
             check_type(1, message, confluent_kafka.Message, "confluent_kafka.cimpl.Message")
@@ -322,14 +322,14 @@ class ShareConsumer:
             self._acknowledgements.signal(signals)
 
     def _check_signals(self) -> None:
-        """Raise why the coordinator refused a signal, if its record is still in flight."""
+        """Raise why the coordinator refused signals, of all whose record is still in flight."""
         if self._explicit is None:
             return
         refused = self._acknowledgements.refused_signals()
         with self._changing:
             told = [why for signals, why in refused if self._explicit.holds(signals)]
         if told:
-            raise told[0]
+            raise one_of(told)
 
     def commit_sync(self, timeout: float = 60) -> Committed:
         """Send the outcomes, and wait for the answer. By partition None, or the exception why they are refused; empty
@@ -431,6 +431,10 @@ class ShareConsumer:
 
     # --- the rest
 
+    def check_process(self) -> None:
+        """Check that this is the process that made the consumer; a fork of it raises UsedAfterFork."""
+        self._inside.check_process()
+
     def hold_back(self, count: int) -> None:
         """Accept none of the last so many records, until each is handed out: the program was not given them yet."""
         if self._implicit is not None:
@@ -449,12 +453,12 @@ class ShareConsumer:
 
     def wakeup(self) -> None:
         """Have the poll that runs now, or else the next one, raise WakeupException. Any thread may call it."""
-        self._inside.check_process()
+        self.check_process()
         self._waiting.wakeup()
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Use these credentials (SASL PLAIN and SCRAM) for connections that are made from now on."""
-        self._inside.check_process()
+        self.check_process()
         if self._inside.closed:
             raise IllegalStateException("Share consumer closed")
         check_type(1, username, str, "str")
@@ -464,7 +468,7 @@ class ShareConsumer:
     def close(self) -> None:
         """Send the outcomes, leave the group and release the other records. It waits for the answer, for
         socket.timeout.ms at most."""
-        self._inside.check_process()
+        self.check_process()
         if self._inside.closed:
             return
         with self._inside.enter():
@@ -491,5 +495,5 @@ class ShareConsumer:
 
     def _leave(self) -> None:
         """Give back what no poll has returned, and leave the group."""
-        self._supply.give_back()
+        self._supply.leave()
         self._membership.close()

@@ -6,6 +6,8 @@ KafkaException that reports it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from confluent_kafka import IllegalStateException, KafkaError, KafkaException
 
 from coordinator.protocol.errors import ShareGroupError
@@ -55,6 +57,19 @@ def invalid_config(error: ShareGroupError) -> KafkaException:
 def of_code(name: str) -> KafkaException:
     """The exception of one of Kafka's error codes, by its name, with the text that librdkafka has for the code."""
     return KafkaException(KafkaError(getattr(KafkaError, name, KafkaError.UNKNOWN)))
+
+
+def one_of(errors: Sequence[Exception]) -> Exception:
+    """One exception that tells all of these, at least one: the first one, or, where others say something else, a
+    KafkaException with the first one's code and all texts."""
+    kafka = [error.args[0] for error in errors if isinstance(error, KafkaException)]
+    texts = list(dict.fromkeys(e.args[0].str() if isinstance(e, KafkaException) else repr(e) for e in errors))
+    if len(texts) == 1:
+        return errors[0]
+    first = kafka[0] if kafka else KafkaError(KafkaError.UNKNOWN)
+    told = KafkaException(KafkaError(first.code(), "; ".join(texts), retriable=first.retriable()))
+    told.__cause__ = errors[0]
+    return told
 
 
 def in_words(name: str, text: str) -> KafkaException:

@@ -81,6 +81,7 @@ class Fetcher:
         self._after = ""
         self._pause_s = 0.0
         self._closed = threading.Event()
+        self._acquiring = threading.Lock()
 
     def fetch(self, wanted: Wanted, sending: Sending, answered: Answered) -> Fetched:
         """Send the acknowledgements; acquire and read the records that are wanted. ``answered`` is told the errors of
@@ -97,8 +98,14 @@ class Fetcher:
         return fetched
 
     def close(self) -> None:
-        """End the pause after a failed read; nothing is acquired after it."""
+        """End the pause after a failed read; no question is asked from now on."""
         self._closed.set()
+
+    def wait_for_answer(self, seconds: float) -> None:
+        """Wait for so many seconds at most until the question that is on its way is answered. The records that it
+        acquires are known to ``ahead`` then; they are not read yet."""
+        if self._acquiring.acquire(timeout=seconds):
+            self._acquiring.release()
 
     def _fetch(self, wanted: Wanted, answer: _Answer, fetched: Fetched) -> None:
         try:
@@ -112,22 +119,35 @@ class Fetcher:
                 answer.tell(acknowledged(self._membership, answer.sending))
             if self._closed.wait(self._pause_s):
                 return
+        began_s = time.monotonic()
+        with self._acquiring:
+            if self._closed.is_set():  # the consumer may have left: only its outcomes are sent
+                if answer.unreported:
+                    answer.tell(acknowledged(self._membership, answer.unreported))
+                return
+            reply = self._acquire(session, wanted, answer, fetched)
+        if fetched.acquired is not None:
+            self._acquired(reply.lock_timeout_ms)
+            self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+            level = reply.isolation_level or session.isolation_level
+            fetched.records = self._read(reply, level, fetched.acquired)
+            self._pause_s = 0.0
+            fetched.took_s = time.monotonic() - began_s
+
+    def _acquire(self, session: MemberSession, wanted: Wanted, answer: _Answer, fetched: Fetched) -> AcquiredReply:
+        """Send the question, and note in ``fetched`` and ``ahead`` what it acquires."""
         joins, began_s = self._membership.joins, time.monotonic()
-        reply = self._acquire(session, wanted, answer.unreported)
+        reply = self._reply(session, wanted, answer.unreported)
         answer.tell(answer.sending.errors(reply.errors))
         self._after = reply.plan_id or self._after
         if reply.partitions:
             lock_s = reply.lock_timeout_ms / 1000
-            acquired = Acquired(reply.partitions, began_s, time.monotonic(), lock_s, joins)
-            fetched.acquired, fetched.lock_timeout_ms = acquired, reply.lock_timeout_ms
-            self._ahead.begin(acquired)
-            self._acquired(reply.lock_timeout_ms)
-            self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
-            fetched.records = self._read(reply, reply.isolation_level or session.isolation_level, acquired)
-            self._pause_s = 0.0
-            fetched.took_s = time.monotonic() - began_s
+            fetched.acquired = Acquired(reply.partitions, began_s, time.monotonic(), lock_s, joins)
+            fetched.lock_timeout_ms = reply.lock_timeout_ms
+            self._ahead.begin(fetched.acquired)
+        return reply
 
-    def _acquire(self, session: MemberSession, wanted: Wanted, sending: Sending) -> AcquiredReply:
+    def _reply(self, session: MemberSession, wanted: Wanted, sending: Sending) -> AcquiredReply:
         fields = {
             "max_records": wanted.records,
             "wait_ms": wanted.wait_ms,

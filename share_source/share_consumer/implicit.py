@@ -28,7 +28,7 @@ class ImplicitInFlight:
         return f"<ImplicitInFlight {self._handed_out} records handed out>"
 
     def add(self, runs: Iterable[RecordRun]) -> None:
-        """Records for a poll to return. None of them is accepted before it is handed out."""
+        """Add records for a poll to return. None of them is accepted before it is handed out."""
         for run in runs:
             if run not in self._runs:  # else this was interrupted, and is done again
                 # A topic that was deleted and made anew: nothing of the one before is held.
@@ -36,15 +36,15 @@ class ImplicitInFlight:
                 self._runs.append(run)
 
     def add_unread(self, unread: Iterable[Unread]) -> None:
-        """Offsets that were acquired and not read: the next request says so."""
+        """Add offsets without a record; the next request acknowledges them."""
         self._unread += unread
 
     def hand_out(self, count: int) -> None:
-        """The program has so many records more."""
+        """Note that the program was given the next ``count`` records, in the order of :meth:`add`."""
         self._handed_out += count
 
     def hold_back(self, count: int) -> None:
-        """The program does not have so many of the records yet, the last ones."""
+        """Note that the last ``count`` of the records handed out were not given to the program yet."""
         self._handed_out = max(self._handed_out - count, 0)
 
     def accept_all(self) -> None:

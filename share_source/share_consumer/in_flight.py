@@ -96,23 +96,32 @@ class InFlight:
                 return False
             of.outcomes[offset] = outcome
             return True
+        if not self._take_back(key, offset):
+            return False
+        self._partitions[key].outcomes[offset] = outcome
+        return True
+
+    def _take_back(self, key: Key, offset: int) -> bool:
+        """Have the program hold a renewed record, so that the next poll does not return it; False if the record is not
+        one."""
         renewed = self._renewed.get(key, {})
         if offset not in renewed:
             return False
-        message, count = renewed.pop(offset)
-        assert of is not None
-        of.messages[offset], of.counts[offset], of.outcomes[offset] = message, count, outcome
+        of = self._partitions[key]
+        of.messages[offset], of.counts[offset] = renewed.pop(offset)
         return True
 
     def mark_in_progress(self, message: AnyMessage, hint: str | None) -> None:
-        """Note that the program works on a record.
+        """Note that the program works on a record. A renewed record is the program's again: the next poll does not
+        return it.
 
         Raises:
-            RecordNotInFlight, RecordHasOutcome: nobody may work on it.
+            RecordNotInFlight, RecordHasOutcome: the program may not work on it.
         """
         topic, partition, offset = message.topic(), message.partition(), message.offset()
-        of = None if topic is None or partition is None else self._partitions.get((topic, partition))
-        if of is None or offset is None or offset not in of.counts:
+        key = (topic or "", -1 if partition is None else partition)
+        of = self._partitions.get(key)
+        if of is None or offset is None or not (offset in of.counts or self._take_back(key, offset)):
             raise RecordNotInFlight(record=f"{topic}-{partition}@{offset}")
         if offset in of.outcomes:
             raise RecordHasOutcome(record=f"{topic}-{partition}@{offset}")

@@ -49,7 +49,7 @@ class Membership:
 
     @property
     def joins(self) -> Joins:
-        """Which session it is: another one after each join."""
+        """Which join of the member this session began with; None before the first."""
         session = self._session
         return None if session is None else (session.member_epoch, session.rejoins)
 

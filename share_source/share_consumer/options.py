@@ -7,12 +7,14 @@ confluent's class refuses is refused here, by the same exception; no I/O.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from coordinator.client.group_options import GroupOptions
 from coordinator.client.kafka_options import redacted
@@ -104,9 +106,14 @@ REFUSED: dict[str, str] = {
 }
 """Properties that confluent_kafka.ShareConsumer refuses by ValueError -> its text."""
 
-_CALLBACKS = ("error_cb", "stats_cb", "throttle_cb")
+_CALLBACKS = {"error_cb": TypeError, "stats_cb": TypeError, "throttle_cb": ValueError, "oauth_cb": TypeError}
+"""Callbacks, and what confluent_kafka.ShareConsumer raises if one is given that can't be called, None too."""
+_TOPIC_CONFIG = "default.topic.config"
+_TOKEN_SOURCES = ("sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.metadata.authentication.type")
 _OWN = frozenset({ACKNOWLEDGEMENT_MODE, ACQUIRE_MODE, RENEW_IN_BACKGROUND})
 _CLIENT_ONLY = frozenset({"group.id", "max.poll.records", "max.poll.interval.ms", "bootstrap.servers"})
+_INTEGER = re.compile(r"\s*[+-]?(0[xX][0-9a-fA-F]+|[0-9]+)")
+"""The part of a text that librdkafka, as C's strtol, reads as a number: 1 of 1.5."""
 _END_OF_CHECK = "sharegroup.end.of.check"
 
 
@@ -148,16 +155,23 @@ class ConsumerOptions(GroupOptions):
 
         Raises:
             KafkaException: a property, or its value, is refused (_INVALID_ARG).
-            ValueError: a property is one that no share consumer may have, or group.id is missing.
-            TypeError: a callback is not callable.
+            ValueError: a property is one that no share consumer may have, group.id is missing, or librdkafka can make
+                no client of the properties.
+            TypeError, ValueError: a callback is not callable, as ``_CALLBACKS`` has it.
+            AttributeError: default.topic.config is no dict.
         """
         beside = _beside(given)
-        texts = {str(key): _text(value) for key, value in given.items() if key not in beside and value is not None}
+        of_topics = {_TOPIC_CONFIG: given[_TOPIC_CONFIG]} if _TOPIC_CONFIG in given else {}
+        others = {key: value for key, value in given.items() if key not in beside and key not in of_topics}
+        texts = {str(key): _text(value) for key, value in others.items() if value is not None}
         own = {key: texts.pop(key) for key in list(texts) if key.startswith(GROUP_PREFIXES)}
-        if "group.id" not in texts:
+        if "group.id" not in given:
             raise ValueError("Failed to create consumer: group.id must be set")
+        texts.setdefault("group.id", "")
         progress = texts.pop(PROGRESS_BATCHES.name, str(PROGRESS_BATCHES.default))
-        _check_librdkafka(texts, own)
+        checked = _check_properties({**texts, **of_topics}, own)
+        texts = {**{str(key): _text(value) for key, value in of_topics.get(_TOPIC_CONFIG, {}).items()}, **texts}
+        _check_together(texts, checked)
         try:
             batches = int(PROGRESS_BATCHES.parse(progress))
             return cls(**_parsed(texts, own), **beside_fields(beside), max_progress_batches=batches)
@@ -168,9 +182,12 @@ class ConsumerOptions(GroupOptions):
 def _beside(given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that are no texts."""
     beside = {key: given[key] for key in (*_CALLBACKS, "logger") if key in given}
-    for key in _CALLBACKS:
-        if beside.get(key) is not None and not callable(beside[key]):
-            raise TypeError(f"expected {key} property as a callable function")
+    for key, refusal in _CALLBACKS.items():
+        if key in beside and not callable(beside[key]):
+            raise refusal(f"expected {key} property as a callable function")
+    if "oauth_cb" in beside:
+        text = "oauth_cb is not supported: the coordinator needs credentials too. Use sasl.oauthbearer.method=oidc"
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, text))
     if "on_commit" in given:
         raise ValueError("on_commit is not supported on ShareConsumer")
     for key in ("key.deserializer", "value.deserializer"):
@@ -197,10 +214,10 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _check_librdkafka(texts: Mapping[str, str], own: Mapping[str, str]) -> None:
+def _check_properties(given: Mapping[str, Any], own: Mapping[str, str]) -> dict[str, Any]:
     """Have librdkafka check its properties, in one question: an unknown property at the end makes it stop before it
-    starts a thread or a connection."""
-    checked = {key: value for key, value in texts.items() if key != "plugin.library.paths"}
+    starts a thread or a connection. Returns the properties that it has checked."""
+    checked = {key: value for key, value in given.items() if key != "plugin.library.paths"}
     if ACKNOWLEDGEMENT_MODE in own:
         checked[ACKNOWLEDGEMENT_MODE] = own[ACKNOWLEDGEMENT_MODE]
     try:
@@ -208,9 +225,22 @@ def _check_librdkafka(texts: Mapping[str, str], own: Mapping[str, str]) -> None:
     except KafkaException as error:
         if _END_OF_CHECK not in error.args[0].str():
             raise
+    return checked
+
+
+def _check_together(texts: Mapping[str, str], checked: Mapping[str, Any]) -> None:
+    """Have librdkafka make a client of the properties, and end the client: some are refused only together, as a SASL
+    mechanism without a user, or a file with certificates that is missing. The client has no brokers, so it connects
+    nowhere. None is made where it would ask for a token at once."""
     for key in texts:
         if key in REFUSED:
             raise ValueError(f"Failed to create share consumer: {REFUSED[key].format(key)}")
+    if any(key in texts for key in _TOKEN_SOURCES):
+        return
+    without = {key: value for key, value in checked.items() if key != "metadata.broker.list"}
+    client = confluent_kafka.ShareConsumer({**without, "bootstrap.servers": "", "log_level": "0"})
+    with suppress(KafkaException):  # without a group id
+        client.close()
 
 
 def _parsed(texts: Mapping[str, str], own: Mapping[str, str]) -> dict[str, Any]:
@@ -228,8 +258,18 @@ def _parsed(texts: Mapping[str, str], own: Mapping[str, str]) -> dict[str, Any]:
         "coordinator_configs": coordinator_configs,
         "explicit": mode == "explicit",
         "acquire_mode": group_configs.pop(ACQUIRE_MODE, ""),
-        "max_poll_records": int(texts.get("max.poll.records", DEFAULT_MAX_POLL_RECORDS)),
-        "max_poll_interval_ms": int(texts.get("max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS)),
-        "socket_timeout_ms": int(texts.get("socket.timeout.ms", DEFAULT_SOCKET_TIMEOUT_MS)),
+        "max_poll_records": _number(texts, "max.poll.records", DEFAULT_MAX_POLL_RECORDS),
+        "max_poll_interval_ms": _number(texts, "max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS),
+        "socket_timeout_ms": _number(texts, "socket.timeout.ms", DEFAULT_SOCKET_TIMEOUT_MS),
         "renews_in_background": flag(own, RENEW_IN_BACKGROUND, default=False),
     }
+
+
+def _number(texts: Mapping[str, str], key: str, default: int) -> int:
+    """The number that librdkafka, which has checked it, reads there. A leading 0 means octal digits."""
+    found = _INTEGER.match(texts.get(key, ""))
+    if found is None:
+        return default
+    digits = found[1].lower()
+    base = 16 if digits.startswith("0x") else 8 if digits.startswith("0") else 10
+    return int(digits, base)

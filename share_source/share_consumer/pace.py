@@ -1,10 +1,12 @@
 """How many records a ShareConsumer acquires ahead of its program, and when. Pure: the time comes as an argument.
 
-Rules: nothing is acquired ahead before FULL_ANSWERS answers in a row brought as many records as were asked for, so that
-a consumer that is not behind takes nothing that another one could work on; then no more than the program works through
-in AHEAD_S (or in ANSWERS times what the last answer took), or one poll's records, and these so long before it needs
-them. Each question asks for GROWTH times as many as the one before at most. A program that works for longer than
-LONGEST_POLL_S on one poll's records gets none ahead: it would save one answer's time in so many seconds.
+Rules: nothing is acquired ahead before FULL_ANSWERS answers in a row brought as many records as were asked for, and
+BACKLOG_RECORDS together: a consumer that is not behind takes nothing that another one could work on, and a program that
+reads few records gets them with the counts that it has natively. Then a question asks for no more records than the
+program works through in AHEAD_S (or in ANSWERS times what the last answer took), or for one poll's records, and is sent
+so long before the program needs them; and for no more than GROWTH times what the full answers have brought. A program
+that works for longer than LONGEST_POLL_S on one poll's records gets none ahead: it would save one answer's time in so
+many seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ AHEAD_RECORDS = 100_000
 """Records, for a program that does next to nothing: with 20,000 it waited for acquisitions half of its time."""
 AHEAD_BYTES = 32 << 20
 FULL_ANSWERS = 3
-GROWTH = 4
+BACKLOG_RECORDS = 2_000
+"""Records in full answers: four of the default 500, and as many polls of a test program as nobody writes down."""
+GROWTH = 16
 LONGEST_POLL_S = 5.0
 
 
@@ -37,8 +41,8 @@ class Pace:
 
     def __init__(self, max_poll_records: int) -> None:
         self._max_poll_records = max_poll_records
-        self._most = 0
         self._full_answers = 0
+        self._backlog = 0
         self._returned_s = 0.0
         self._returned = 0
         self._each_s: float | None = None
@@ -46,40 +50,43 @@ class Pace:
         self._bytes_each = 1.0
 
     def __repr__(self) -> str:
-        return f"<Pace {self._each_s} s a record, {self._most} ahead>"
+        return f"<Pace {self._each_s} s a record, {self._backlog} in {self._full_answers} full answers>"
 
     @property
     def is_ahead(self) -> bool:
         """Whether records are acquired ahead."""
-        return self._full_answers >= FULL_ANSWERS
+        return self._full_answers >= FULL_ANSWERS and self._backlog >= BACKLOG_RECORDS
 
     def polled(self, now_s: float) -> None:
-        """The program polls: it has worked through the records of the poll before."""
+        """Note that the program polls: it has worked through the records of the poll before."""
         if self._returned:
             each_s = (now_s - self._returned_s) / self._returned
             self._each_s = each_s if self._each_s is None else (self._each_s + each_s) / 2
             self._returned = 0
 
     def answered(self, asked: int, came: int, bytes_each: float, lock_s: float, took_s: float) -> None:
-        """An answer to a question for so many records, which took so long."""
-        self._full_answers = self._full_answers + 1 if came >= asked else 0
-        self._most = GROWTH * max(self._most, self._max_poll_records) if self._full_answers else 0
+        """Note the answer to a question for ``asked`` records. ``came``: how many it brought; ``bytes_each``: the bytes
+        of each; ``lock_s``: the seconds of their locks; ``took_s``: the seconds from the question to the answer."""
+        is_full = came >= asked
+        self._full_answers = self._full_answers + 1 if is_full else 0
+        self._backlog = self._backlog + came if is_full else 0
         if came:
             self._bytes_each = max(bytes_each, 1.0)
             self._ahead_s = min(max(AHEAD_S, ANSWERS * took_s), MOST_AHEAD_S, lock_s / PART_OF_THE_LOCK)
 
     def returned(self, records: int, now_s: float) -> None:
-        """A poll returns so many records."""
+        """Note that a poll returns so many records."""
         self._returned, self._returned_s = records, now_s
 
     def next_question(self, left: int, now_s: float) -> Question | None:
-        """The question to ask ahead of the program while ``left`` records wait for it; None: there is none."""
+        """Returns the question to ask ahead of the program while ``left`` records wait for a poll; None if none is due
+        then."""
         if not self.is_ahead or self._each_s is None or not self._returned:
             return None
         if self._returned * self._each_s > LONGEST_POLL_S:
             return None
         records = max(int(self._ahead_s / max(self._each_s, 1e-9)), self._max_poll_records)
-        records = min(records, self._most, max(AHEAD_RECORDS, self._max_poll_records))
+        records = min(records, GROWTH * self._backlog, max(AHEAD_RECORDS, self._max_poll_records))
         records = min(records, max(int(AHEAD_BYTES / self._bytes_each), 1))
         if left > records // 2:
             return None

@@ -81,12 +81,12 @@ class RecordRun:
 
 
 def batch(first: int, last: int, delivery_count: int, kind: AcknowledgeType) -> AckBatch:
-    """One outcome for these offsets."""
+    """Returns the acknowledgement that gives the offsets ``first`` to ``last`` one outcome."""
     return AckBatch(first=first, last=last, delivery_count=delivery_count, types=(int(kind),))
 
 
 def acks_of(partitions: Iterable[PartitionPlan], kind: AcknowledgeType) -> tuple[PartitionAcks, ...]:
-    """One outcome for all that was acquired of these partitions."""
+    """Returns acknowledgements that give all acquired offsets of these partitions one outcome."""
     return tuple(
         PartitionAcks(topic_id=p.topic_id, partition=p.partition, batches=tuple(batch(*at, kind) for at in p.ranges))
         for p in partitions
@@ -94,7 +94,7 @@ def acks_of(partitions: Iterable[PartitionPlan], kind: AcknowledgeType) -> tuple
 
 
 def acks_of_runs(runs: Iterable[RecordRun], kind: AcknowledgeType) -> tuple[PartitionAcks, ...]:
-    """One outcome for all records of these runs."""
+    """Returns acknowledgements that give all records of these runs one outcome."""
     by_partition: dict[tuple[str, int], list[AckBatch]] = {}
     for run in runs:
         batches = by_partition.setdefault((run.topic_id, run.key[1]), [])
@@ -119,7 +119,7 @@ class Collector:
 
     @property
     def room(self) -> int:
-        """How many more records it takes before :meth:`build` is to be called: any number."""
+        """The number of records that :meth:`add` may still take before the reader calls :meth:`build`: no limit."""
         return 1 << 30
 
     def add(self, key: Key, messages: list[confluent_kafka.Message], runs: list[Run], timestamps: list[int]) -> None:
@@ -140,7 +140,7 @@ class Collector:
             runs.append(RecordRun(key, self._partitions[key].topic_id, first, delivery_count, messages))
 
     def build(self) -> None:
-        """Nothing is built: the records stay in the collection."""
+        """Does nothing: the records stay in the collection. The range reader calls this when ``room`` is used up."""
 
     def runs(self) -> list[RecordRun]:
         """The records, by partition and in order."""

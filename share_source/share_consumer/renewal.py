@@ -133,7 +133,8 @@ class Renewer:
 
 
 def done(renewed: Iterable[PartitionAcks], done_below: Mapping[str, int]) -> Iterator[PartitionAcks]:
-    """The ranges that were to be renewed below these start offsets: they are nobody's, and no outcome is refused."""
+    """Returns the parts of the ``renewed`` ranges below the start offsets ``done_below`` (by topic id and partition).
+    Other members have done these records; the coordinator does not refuse a renewal there, so it names the offset."""
     for acks in renewed:
         end = done_below.get(f"{acks.topic_id}:{acks.partition}", 0)
         below = [msgspec.structs.replace(of, last=min(of.last, end - 1)) for of in acks.batches if of.first < end]

@@ -26,12 +26,12 @@ class Sending:
         return bool(self._batches)
 
     def add(self, key: Key, topic_id: str, batches: list[AckBatch]) -> None:
-        """Outcomes of records of one partition."""
+        """Add outcomes of records of one partition."""
         self._batches_of(key, topic_id).extend(batches)
         self._records.setdefault(key, []).extend(batches)
 
     def add_unread(self, unread: Iterable[Unread]) -> None:
-        """Offsets that are acknowledged, and of which the program is told nothing."""
+        """Add acknowledgements of offsets without a record. No callback and no result of a commit names them."""
         for key, topic_id, missing, kind in unread:
             self._batches_of(key, topic_id).append(batch(*missing, kind))
 

@@ -25,7 +25,7 @@ class SingleThread:
 
     @contextmanager
     def enter(self) -> Iterator[None]:
-        """The time in which a method of the consumer runs.
+        """A context manager around each method of the consumer: no other thread enters before the method has ended.
 
         Raises:
             UsedAfterFork: this process is a fork of the one that made the consumer.

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from coordinator.protocol.values import AcknowledgeType
 from share_source.share_consumer.ahead import Ahead
 from share_source.share_consumer.fetching import Answered, Fetched, Fetcher, Wanted
 from share_source.share_consumer.membership import Membership
@@ -25,6 +26,9 @@ from share_source.share_consumer.worker import Worker
 
 logger = logging.getLogger(__name__)
 
+LAST_ANSWER_S = 2.0
+"""Seconds for which a consumer that leaves waits for the answer to its last question, which waits for records for 1 s
+at most: else the leaving would count a try of records that no program has seen."""
 SAMPLE = 16
 """Records of an answer whose size is looked at."""
 
@@ -73,11 +77,11 @@ class Supply:
         self._pace.polled(time.monotonic())
 
     def look(self) -> list[RecordRun]:
-        """The next records of a poll, which :meth:`returned` takes away."""
+        """Returns the next records of a poll; :meth:`returned` removes them."""
         return self.ahead.look(self._max_poll_records, time.monotonic(), self._membership.joins)
 
     def returned(self, parts: list[RecordRun]) -> None:
-        """A poll returns these records. It may be told again."""
+        """Note that a poll returns these records. A second call with the same records changes nothing."""
         self.ahead.remove(parts)
         self._again = any(part.delivery_count > 1 for part in parts)
         self._pace.returned(sum(map(len, parts)), time.monotonic())
@@ -93,16 +97,21 @@ class Supply:
         return self._asked is not None and self._asked.answer.done() and self._asked.answer.result().error is None
 
     def take_in(self) -> tuple[Fetched, list[Unread]]:
-        """The answer that has come, and the offsets of it that have no record. It may be taken in again until
-        :meth:`taken_in`."""
+        """Returns the answer that has come, and its gaps. Offsets whose records the log lost are given back, at no try.
+        It may be taken in again until :meth:`taken_in`."""
         assert self._asked is not None
         fetched = self._asked.answer.result()
         if fetched.acquired is None:
             return fetched, []
-        return fetched, self.ahead.take_in(fetched.acquired, time.monotonic())
+        unread = self.ahead.take_in(fetched.acquired, time.monotonic())
+        lost = Sending()
+        lost.add_unread(of for of in unread if of.kind == AcknowledgeType.RELEASE)
+        if lost:
+            self._worker.submit(lambda: self._fetcher.release(lost.partitions))
+        return fetched, [of for of in unread if of.kind != AcknowledgeType.RELEASE]
 
     def taken_in(self, fetched: Fetched) -> None:
-        """The answer was taken in."""
+        """Note that the answer was taken in."""
         asked, self._asked = self._asked, None
         if asked is not None:
             lock_s = fetched.lock_timeout_ms / 1000
@@ -178,8 +187,13 @@ class Supply:
         """Give back, at no try, what no poll has returned."""
         self._fetcher.release(self.ahead.clear())
 
+    def leave(self) -> None:
+        """Give back, at no try, what no poll has returned: what the last question acquires, too. After ``close``."""
+        self._fetcher.wait_for_answer(LAST_ANSWER_S)
+        self.give_back()
+
     def close(self) -> None:
-        """End the questions: nothing is acquired after them."""
+        """End the questions: none is asked from now on."""
         if self._asked is not None:
             self._asked.is_cancelled = True
             self._asked.now.set()

@@ -31,7 +31,7 @@ def site(tmp_path):
     """The page over a group whose member holds 20 records."""
     site = Page(tmp_path / "state.db")
     site.running.join(starting_offsets="earliest", client_id="etl")
-    site.running.use(site.running.next(max_records=20).plan_id)
+    site.running.start(site.running.next(max_records=20).plan_id)
     site.watch.look()
     with closing(site), closing(Server(site.app, Address(host="127.0.0.1", port=0))) as server:
         server.start()

@@ -19,6 +19,7 @@ from coordinator.client.group_options import connect
 from coordinator.client.session import MemberSession
 from coordinator.protocol.messages import AcquireRecords, DescribeGroup
 from share_source import AcknowledgeType, AsyncShareConsumer, ShareConsumer, UsedAfterFork, WakeupException
+from share_source.share_consumer.pace import BACKLOG_RECORDS
 from tests.support.consumer_process import ConsumerProgram
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker
@@ -315,7 +316,9 @@ def test_consumers_and_coordinators_that_are_killed_lose_and_double_nothing(kafk
     assert len(accepted) == len(set(accepted)), "a record is accepted once"
 
 
-MANY = 400
+HOLD = BACKLOG_RECORDS + 10
+"""The record at which a consumer that accepts all before it acquires ahead: the backlog that it needs is read."""
+MANY = HOLD + 390
 
 
 def acquired(kafka: KafkaBroker, group: str) -> int:
@@ -331,13 +334,13 @@ def test_records_ahead_of_a_killed_consumer_and_coordinator_have_one_holder(kafk
     """The consumer is killed with records that no poll has returned; so is the coordinator, and partitions move."""
     orders = topic(partitions=2)
     kafka.produce(orders, [f"{number}" for number in range(MANY)])
-    settings = {"max_poll_records": 5, "share_record_lock_duration_ms": 3000, "share_session_timeout_ms": 4000}
+    settings = {"max_poll_records": 50, "share_record_lock_duration_ms": 3000, "share_session_timeout_ms": 4000}
     arguments = {"config": config(kafka, make.group, **settings), "topic": orders}
-    holds = ConsumerProgram(tmp_path, "holds", {**arguments, "hold": 28})
+    holds = ConsumerProgram(tmp_path, "holds", {**arguments, "hold": HOLD})
     processes = [holds]
     try:
-        wait_until(lambda: holds.lines("holds"), what="a consumer holds records")
-        wait_until(lambda: acquired(kafka, make.group) > 5, what="it has acquired more, ahead")
+        wait_until(lambda: holds.lines("holds"), timeout_s=120, what="a consumer holds records")
+        wait_until(lambda: acquired(kafka, make.group) > 50, what="it has acquired more, ahead")
         processes += [ConsumerProgram(tmp_path, name, arguments) for name in ("one", "other")]
         wait_until(lambda: any(len(each.lines("accepted")) > 20 for each in processes[1:]), what="others work")
         holds.kill()
@@ -355,18 +358,18 @@ def test_records_ahead_of_a_killed_consumer_and_coordinator_have_one_holder(kafk
 
 def test_records_ahead_go_to_another_member_at_a_close(kafka, topic, make):
     orders = topic()
-    kafka.produce(orders, [f"{number}" for number in range(100)])
-    consumer, seen = make(orders, max_poll_records=5, share_record_lock_duration_ms=3_600_000), []
-    while len(seen) < 25:
+    kafka.produce(orders, [f"{number}" for number in range(MANY)])
+    consumer, seen = make(orders, max_poll_records=100, share_record_lock_duration_ms=3_600_000), []
+    while len(seen) < HOLD:
         seen += list(consumer.poll(1.0))
-    wait_until(lambda: acquired(kafka, make.group) > 5, what="it has acquired more, ahead")
+    wait_until(lambda: acquired(kafka, make.group) > 100, what="it has acquired more, ahead")
     consumer.commit_sync()
     consumer.close()
     other = make(orders, max_poll_records=100, share_record_lock_duration_ms=3_600_000)
-    rest = polled(other, 75)
-    assert [message.offset() for message in seen + rest] == list(range(100))
+    rest = polled(other, MANY - len(seen))
+    assert [message.offset() for message in seen + rest] == list(range(MANY))
     other.commit_sync()
-    assert described(kafka, make.group) == {0: (100, 0)}, "nothing was tried in vain, or given up"
+    assert described(kafka, make.group) == {0: (MANY, 0)}, "nothing was tried in vain, or given up"
 
 
 def log_ends(kafka: KafkaBroker, topic: str) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import ConcurrentModificationException, Message
 from confluent_kafka.serialization import IntegerDeserializer, StringDeserializer
 
-from tests.same_program.world import OURS, World
+from tests.same_program.world import World
 from tests.support.waiting import wait_until
 
 BAD_SETTINGS: tuple[tuple[str, Any], ...] = (
@@ -230,8 +230,7 @@ def deserializers(w: World) -> None:
         w.produce(topic, value, key=key)  # type: ignore[arg-type]  # bytes, too
     config = w.config(w.group(), max_poll_records=10)
     config |= {"key.deserializer": StringDeserializer(), "value.deserializer": IntegerDeserializer()}
-    classes = w.kafka.ShareConsumer if w.side == OURS else w.kafka.DeserializingShareConsumer
-    consumer = classes(config)
+    consumer = w.kafka.DeserializingShareConsumer(config)
     consumer.subscribe([topic])
     seen = 0
     while seen < 4:

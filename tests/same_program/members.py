@@ -21,6 +21,21 @@ def two_consumers_on_one_partition(w: World) -> None:
     w.poll(one, "one")
 
 
+def a_backlog_is_shared(w: World) -> None:
+    """One consumer polls and closes; another has the rest, and each record is delivered once."""
+    topic, group = w.topic(10), w.group()
+    one, other = (w.explicit(group, [topic], max_poll_records=2) for _ in range(2))
+    for _ in range(3):
+        for message in w.poll(one, "one"):
+            one.acknowledge(message)
+        w.commit(one)
+    of_other = w.poll(other, "other")
+    w.tries("one closes", one.close)
+    for message in of_other:
+        other.acknowledge(message)
+    w.poll(other, "other")
+
+
 def a_late_acknowledgement(w: World) -> None:
     """A lock ends, another member gets the record, and the first one's outcome is refused."""
     topic, group = w.topic(1), w.group(share_record_lock_duration_ms=LOCK_MS)
@@ -127,6 +142,7 @@ def a_topic_that_is_not_there(w: World) -> None:
 
 PROGRAMS = (
     two_consumers_on_one_partition,
+    a_backlog_is_shared,
     a_late_acknowledgement,
     a_late_acknowledgement_with_a_callback,
     close_releases_what_is_undecided,

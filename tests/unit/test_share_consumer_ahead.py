@@ -12,8 +12,9 @@ from confluent_kafka import KafkaException
 from coordinator.protocol.errors import GroupTakenOver
 from coordinator.protocol.messages import AcknowledgeReply
 from share_source import ShareConsumer, WakeupException
+from share_source.share_consumer import pace
 from share_source.share_consumer.ahead import Ahead
-from share_source.share_consumer.pace import FULL_ANSWERS
+from share_source.share_consumer.pace import BACKLOG_RECORDS, FULL_ANSWERS
 from tests.support.share_members import CONFIG, JOINS, Stubs, acquired, run_of
 from tests.support.waiting import wait_until
 
@@ -49,7 +50,8 @@ def refusing(*refused: int) -> Any:
 
 
 def behind(stubs: Stubs, consumer: ShareConsumer) -> None:
-    """The consumer is behind: several answers in a row were full."""
+    """The consumer is behind: several answers in a row were full, and brought many records."""
+    consumer._supply._pace._backlog = BACKLOG_RECORDS
     for _ in range(FULL_ANSWERS):
         stubs.answer(2)
         assert len(consumer.poll()) == 2
@@ -108,7 +110,8 @@ def test_the_error_of_a_question_ahead_comes_after_the_records_before_it() -> No
     assert offsets(consumer.poll()) == [6]
 
 
-def test_a_poll_without_records_does_not_wait_for_a_questions_time() -> None:
+def test_a_poll_without_records_does_not_wait_for_a_questions_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "AHEAD_RECORDS", 64)
     consumer, stubs = subscribed()
     behind(stubs, consumer)
     wait_until(lambda: len(stubs.wanted) == FULL_ANSWERS + 1, what="it asks ahead")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import os
+import signal
 import threading
 
+import confluent_kafka
 import pytest
 from confluent_kafka import IllegalStateException
 
-from share_source import AsyncShareConsumer, WakeupException
+from share_source import AsyncShareConsumer, ShareConsumer, UsedAfterFork, WakeupException
 from tests.support.share_members import CONFIG, Stubs
 
 SECONDS = 60
@@ -151,6 +155,58 @@ def test_close_waits_for_a_close_that_was_cancelled() -> None:
         assert not second.done()
         leaving.set()
         await second
-        assert stubs.membership.calls == [("leave", ())]
+        assert stubs.membership.calls.count(("leave", ())) == 1
 
     asyncio.run(work())
+
+
+ARGUMENTS: dict[str, tuple[object, ...]] = {
+    "subscribe": (["orders"],),
+    "acknowledge": (confluent_kafka.Message(topic="orders", partition=0, offset=0),),
+    "acknowledge_offset": ("orders", 0, 0),
+    "mark_in_progress": (confluent_kafka.Message(topic="orders", partition=0, offset=0),),
+    "set_acknowledgement_commit_callback": (None,),
+    "set_sasl_credentials": ("user", "password"),
+}
+INSIDE = {"hand_out", "hold_back", "forget_wakeup"}
+"""Methods of the ShareConsumer that the AsyncShareConsumer calls, after a check of its own."""
+
+
+def methods(kind: type) -> list[str]:
+    public = [name for name, _ in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")]
+    dunder = ("__aenter__", "__aexit__", "__anext__") if kind is AsyncShareConsumer else ("__enter__", "__exit__")
+    return sorted(set(public) - INSIDE) + [name for name in dunder if hasattr(kind, name)]
+
+
+async def answer_of(asked: object) -> object:
+    return await asked if inspect.isawaitable(asked) else asked
+
+
+def raises_in_the_child(consumer: object, name: str) -> bool:
+    """Whether the method raises UsedAfterFork in a forked child, which a call without an end would leave hanging."""
+    pid = os.fork()
+    if not pid:
+        signal.alarm(SECONDS)
+        try:
+            asyncio.new_event_loop().run_until_complete(
+                answer_of(getattr(consumer, name)(*ARGUMENTS.get(name, (None,) * 3 * name.endswith("exit__"))))
+            )
+        except UsedAfterFork:
+            os._exit(7)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+
+@pytest.mark.parametrize("name", methods(AsyncShareConsumer))
+def test_after_a_fork_each_coroutine_names_the_fork(name: str) -> None:
+    consumer, _ = stubbed()
+    asyncio.run(answer_of(consumer.subscribe(["orders"])))  # its thread runs: the child has none
+    assert raises_in_the_child(consumer, name)
+
+
+@pytest.mark.parametrize("name", methods(ShareConsumer))
+def test_after_a_fork_each_method_names_the_fork(name: str) -> None:
+    consumer = ShareConsumer(CONFIG)
+    consumer.subscribe(["orders"])
+    assert raises_in_the_child(consumer, name)

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
 from coordinator.protocol.errors import FencedMemberEpoch, GroupTakenOver, ShareGroupError
-from coordinator.protocol.messages import Acknowledge, AcknowledgeReply, AcquiredReply, AcquireRecords, PartitionPlan
-from coordinator.protocol.values import AcquiredRange
+from coordinator.protocol.messages import (
+    Acknowledge,
+    AcknowledgeReply,
+    AcquiredReply,
+    AcquireRecords,
+    LeaveGroup,
+    PartitionPlan,
+)
+from coordinator.protocol.values import AcknowledgeType, AcquiredRange
+from share_source import ShareConsumer
 from share_source.share_consumer import fetching, membership
 from share_source.share_consumer.ahead import Ahead
 from share_source.share_consumer.fetching import Fetcher, Wanted
@@ -36,6 +46,7 @@ class StubSession:
         if client.join_error is not None:
             raise client.join_error
         self.fenced, self.member_epoch, self.rejoins = False, len(client.sessions), 0
+        self.lives_until_s = math.inf
         self.client, self.topics = client, topics
         client.sessions.append(self)
 
@@ -44,9 +55,13 @@ class StubSession:
             self.fenced, self.client.is_fenced = True, False
             raise FENCED
         self.client.calls.append((request, self.topics, fields))
+        if request is AcquireRecords:
+            self.client.when_asked()
         return AcknowledgeReply() if request is Acknowledge else self.client.acquired
 
     def close(self, *, leave: bool = False) -> bool:
+        if leave:
+            self.client.calls.append((LeaveGroup, self.topics, {}))
         return True
 
 
@@ -56,6 +71,7 @@ class StubClient:
         self.calls: list[tuple[type[Any], tuple[str, ...], dict[str, Any]]] = []
         self.join_error: ShareGroupError | None = None
         self.is_fenced = False
+        self.when_asked: Callable[[], object] = lambda: None
         plan = PartitionPlan(topic="orders", topic_id="T", partition=0, ranges=(AcquiredRange(0, 4, 1),))
         self.acquired = AcquiredReply(plan_id="1", partitions=(plan,), lock_timeout_ms=30_000)
 
@@ -188,3 +204,48 @@ def test_a_member_that_a_lost_join_fenced_joins_anew(client, request_type) -> No
         assert fetcher.fetch(WANTED, Sending(), lambda _: None).error is None
     assert len(client.sessions) == 2 and client.asked()[0] == request_type.__name__
     wait_until(lambda: member.session(ORDERS) is client.sessions[-1], what="the new session stays")
+
+
+def test_close_gives_back_what_the_last_question_acquires(client) -> None:
+    """The answer comes while the consumer leaves."""
+    consumer = ShareConsumer(CONFIG)
+    consumer.subscribe(["orders"])
+    asked, leaving = threading.Event(), threading.Event()
+    client.when_asked = lambda: (asked.set(), leaving.wait(60))
+    consumer.poll(0)
+    assert asked.wait(60)
+    wait = consumer._supply._fetcher.wait_for_answer
+
+    def waits(seconds: float) -> None:
+        leaving.set()
+        wait(seconds)
+
+    consumer._supply._fetcher.wait_for_answer = waits  # type: ignore[method-assign]
+    consumer.close()
+    assert client.asked() == ["AcquireRecords", "Acknowledge", "LeaveGroup"]
+    assert client.calls[1][2]["unread"], "no try is counted"
+
+
+def test_a_closed_consumer_acquires_nothing_more_and_sends_its_outcomes(client) -> None:
+    fetcher = Fetcher(OPTIONS, Membership(OPTIONS), Ahead(), lambda _: None)
+    fetcher.close()
+    told: list[Any] = []
+    assert fetcher.fetch(WANTED, outcomes(), told.append).acquired is None
+    assert client.asked() == ["Acknowledge"] and told == [{}]
+
+
+def test_records_that_the_log_lost_are_given_back_at_no_try(client, monkeypatch) -> None:
+    monkeypatch.setattr(fetching, "read_records", lambda task, collector, native: {("orders", 0): [(0, 2)]})
+    client.when_asked = lambda: setattr(client, "acquired", AcquiredReply()) if len(client.calls) > 1 else None
+    consumer = ShareConsumer(CONFIG)
+    consumer.subscribe(["orders"])
+    assert not consumer.poll(0)
+    wait_until(lambda: consumer._supply.has_come, what="the records are read")
+    assert not consumer.poll(0)
+    wait_until(lambda: Acknowledge in [request for request, _, _ in client.calls], what="they are given back")
+    ((fields,),) = [[fields] for request, _, fields in client.calls if request is Acknowledge]
+    ((batch,),) = [part.batches for part in fields["partitions"]]
+    assert (batch.first, batch.last, batch.types) == (0, 2, (int(AcknowledgeType.RELEASE),)) and fields["unread"]
+    (gap,) = [b for _, _, f in client.calls for part in f.get("acknowledgements", ()) for b in part.batches]
+    assert (gap.first, gap.last, gap.types) == (3, 4, (int(AcknowledgeType.GAP),))
+    consumer.close()

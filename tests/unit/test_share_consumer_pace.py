@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from share_source.share_consumer.pace import AHEAD_BYTES, AHEAD_RECORDS, AHEAD_S, FULL_ANSWERS, Pace, Question
+from share_source.share_consumer.pace import (
+    AHEAD_BYTES,
+    AHEAD_RECORDS,
+    AHEAD_S,
+    BACKLOG_RECORDS,
+    FULL_ANSWERS,
+    Pace,
+    Question,
+)
 
 LOCK_S = 30.0
 
@@ -29,7 +37,7 @@ class Program:
     def asks(self, left: int = 0) -> Question | None:
         return self.pace.next_question(left, self.now_s)
 
-    def steady(self, polls: int = FULL_ANSWERS) -> Program:
+    def steady(self, polls: int = BACKLOG_RECORDS // 500) -> Program:
         for _ in range(polls):
             self.poll()
             self.work()
@@ -38,7 +46,7 @@ class Program:
 
 
 def test_nothing_is_asked_ahead_before_several_full_answers() -> None:
-    program = Program(0.0001)
+    program = Program(0.0001, most=BACKLOG_RECORDS)
     for _ in range(FULL_ANSWERS - 1):
         program.poll()
         assert program.asks() is None
@@ -46,18 +54,38 @@ def test_nothing_is_asked_ahead_before_several_full_answers() -> None:
     program.poll()
     assert program.asks() is not None
     program.work()
-    program.poll(came=499)
+    program.poll(came=BACKLOG_RECORDS - 1)
     assert program.asks() is None, "the group is not behind"
 
 
-def test_a_fast_program_gets_four_times_as_many_each_time() -> None:
+@pytest.mark.parametrize("most", [1, 2, 10, 100])
+def test_a_small_program_gets_nothing_ahead(most: int) -> None:
+    program = Program(0.0001, most=most)
+    for _ in range(BACKLOG_RECORDS // most - 1):
+        program.poll()
+        assert program.asks() is None
+        program.work()
+    program.poll()
+    assert program.asks() is not None
+
+
+def test_a_backlog_that_ended_counts_no_more() -> None:
+    program = Program(0.0001).steady()
+    program.poll(came=0)
+    for _ in range(BACKLOG_RECORDS // 500 - 1):
+        program.work()
+        program.poll()
+        assert program.asks() is None
+
+
+def test_a_fast_program_gets_more_each_time() -> None:
     program = Program(0.000001)
     asked = []
     for _ in range(12):
-        program.poll()
+        program.poll(asked=asked[-1] if any(asked) else None)
         asked.append(question.records if (question := program.asks()) else 0)
         program.work()
-    assert asked[:4] == [0, 0, 32_000, 100_000]
+    assert asked[:5] == [0, 0, 0, 32_000, 100_000]
     assert max(asked) == asked[-1] == AHEAD_RECORDS
 
 
@@ -101,7 +129,7 @@ def test_large_records_are_few(bytes_each: float, records: int) -> None:
 
 
 def test_a_short_lock_is_not_spent_on_waiting() -> None:
-    question = Program(0.0001, most=10, lock_s=1.0).steady(10).asks()
+    question = Program(0.0001, most=10, lock_s=1.0).steady(BACKLOG_RECORDS // 10).asks()
     assert question is not None and question.records == pytest.approx(0.05 / 0.0001, rel=0.01)
 
 

@@ -46,7 +46,8 @@ def refusing(*offsets: int) -> Any:
 
     def reply(partitions: Any) -> ProgressReply:
         named = any(b.first <= offset <= b.last for p in partitions for b in p.batches for offset in offsets)
-        return ProgressReply(errors={"T:0": ("INVALID_RECORD_STATE", "not held: so")} if named else {})
+        at = partitions[0].batches[0].first
+        return ProgressReply(errors={"T:0": ("INVALID_RECORD_STATE", f"not held: {at}")} if named else {})
 
     return reply
 
@@ -153,10 +154,34 @@ def test_a_refused_signal_is_told_once_and_costs_no_other() -> None:
     consumer.commit_async()
     assert sent(stubs, 3) == [(0, 0, None), (2, 2, None), (0, 0, None), (2, 2, None)], "each range alone after that"
     answered(consumer)
-    with pytest.raises(KafkaException, match="not held: so") as told:
+    with pytest.raises(KafkaException, match="not held: 0") as told:
         consumer.mark_in_progress(messages[1])
     assert told.value.args[0].code() == KafkaError.INVALID_RECORD_STATE
     consumer.mark_in_progress(messages[1])  # told once
+
+
+def test_all_refused_signals_are_told_by_one_error() -> None:
+    consumer, stubs, messages = polled(5)
+    stubs.membership.signalled = refusing(0, 4)
+    for at in (0, 2, 4):
+        consumer.mark_in_progress(messages[at], f"record {at}")
+    consumer.commit_async()
+    answered(consumer)
+    with pytest.raises(KafkaException, match="not held: 0; not held: 4") as told:
+        consumer.mark_in_progress(messages[1])
+    assert told.value.args[0].code() == KafkaError.INVALID_RECORD_STATE
+    consumer.mark_in_progress(messages[1])  # told once
+
+
+def test_a_renewed_record_can_be_marked_and_the_next_poll_returns_others() -> None:
+    consumer, stubs, (message,) = polled(1)
+    consumer.acknowledge(message, AcknowledgeType.RENEW)
+    assert list(consumer.commit_sync().values()) == [None]
+    consumer.mark_in_progress(message, "half")
+    stubs.answer(1)
+    assert [message.offset() for message in consumer.poll()] == [1]
+    assert sent(stubs, 1) == [(0, 0, "half")]
+    consumer.acknowledge(message)
 
 
 def test_a_refused_signal_of_a_record_that_was_acknowledged_is_not_told() -> None:

@@ -226,7 +226,7 @@ def test_a_window_is_zoomed_to_single_offsets_and_a_record(held):
 
 def test_a_record_is_opened_by_its_offset_also_when_it_is_done(held):
     (plan,) = held.admin.plans("billing")
-    held.running.use(held.running.next(start=plan.plan_id, max_records=20).plan_id)
+    held.running.start(held.running.next(start=plan.plan_id, max_records=20).plan_id)
     assert held.running.start_offsets()["orders", 0] == 10
     browser = held.browser(LOOKER)
     for path in ("/group", "/partition"):
@@ -480,7 +480,7 @@ def test_a_holder_has_one_colour_on_a_page_and_few_share_one():
 
 def test_a_member_has_the_colour_of_its_records_beside_it(held):
     held.running.join("m2")
-    held.running.use(held.running.next(member="m2", max_records=20).plan_id, "m2")
+    held.running.start(held.running.next(member="m2", max_records=20).plan_id, "m2")
     browser = held.browser(LOOKER)
     text = browser.get("/group", group="billing").text
     dots = dict(re.findall(r'<rect class="acquired (h\d)"[^>]*/></svg><code>(m\d)</code>', text))

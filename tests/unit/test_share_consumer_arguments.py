@@ -1,0 +1,96 @@
+"""Wrong configuration and wrong arguments: confluent's ShareConsumer and ours raise the same, without a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaException
+
+import share_source
+from share_source.share_consumer.options import ConsumerOptions
+from tests.support.share_members import CONFIG
+
+MESSAGE = confluent_kafka.Message(topic="orders", partition=0, offset=0)
+SASL = {"security.protocol": "SASL_PLAINTEXT"}
+
+CONFIGURATIONS: dict[str, dict[str, Any]] = {
+    "no group id": {"group.id": None},
+    "an empty group id": {"group.id": ""},
+    "SASL without a mechanism": SASL,
+    "SASL without a user": {**SASL, "sasl.mechanism": "PLAIN"},
+    "an unknown mechanism": {**SASL, "sasl.mechanism": "FOO"},
+    "OIDC without an endpoint": {**SASL, "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc"},
+    "a mechanism that is not used": {"sasl.mechanism": "PLAIN"},
+    "certificates that are missing": {"security.protocol": "SSL", "ssl.ca.location": "/nonexistent"},
+    "sizes that do not fit": {"receive.message.max.bytes": 1000, "fetch.max.bytes": 2_000_000},
+    "error_cb None": {"error_cb": None},
+    "stats_cb None": {"stats_cb": None},
+    "throttle_cb None": {"throttle_cb": None},
+    "oauth_cb None": {"oauth_cb": None},
+    "throttle_cb a number": {"throttle_cb": 5},
+    "logger None": {"logger": None},
+    "a fraction": {"max.poll.records": 1.5},
+    "a hexadecimal number": {"max.poll.records": "0x10"},
+    "no number": {"max.poll.records": "many"},
+    "a setting of topics": {"default.topic.config": {"acks": "all"}},
+    "an unknown setting of topics": {"default.topic.config": {"no.such": "all"}},
+    "a refused setting of topics": {"default.topic.config": {"auto.offset.reset": "earliest"}},
+    "settings of topics that are no dict": {"default.topic.config": "acks"},
+}
+
+CALLS: dict[str, Callable[[Any], object]] = {
+    "subscription": lambda consumer: (consumer.subscribe(["b", "Z", "a"]), consumer.subscription()),
+    "type": lambda consumer: consumer.acknowledge(MESSAGE, 99),
+    "type, too large": lambda consumer: consumer.acknowledge(MESSAGE, 2**31),
+    "type, too small": lambda consumer: consumer.acknowledge(MESSAGE, -(2**40)),
+    "message and type": lambda consumer: consumer.acknowledge(confluent_kafka.Message(), 99),
+    "offset and type": lambda consumer: consumer.acknowledge_offset("orders", 0, 0, 99),
+    "partition": lambda consumer: consumer.acknowledge_offset("orders", -1, 0),
+    "partition, too large": lambda consumer: consumer.acknowledge_offset("orders", 2**31, 0),
+    "partition, too small": lambda consumer: consumer.acknowledge_offset("orders", -(2**31) - 1, 0),
+    "offset, too large": lambda consumer: consumer.acknowledge_offset("orders", 0, 2**63),
+    "offset, no integer": lambda consumer: consumer.acknowledge_offset("orders", 0, 1.0),
+}
+
+
+def said(function: Callable[[], object]) -> tuple[str, str]:
+    """Returns what the call returned or raised."""
+    try:
+        return "returned", repr(function())
+    except Exception as error:  # noqa: BLE001 - any exception is compared
+        return type(error).__name__, error.args[0].str() if isinstance(error, KafkaException) else str(error)
+
+
+def made(module: Any, **more: Any) -> tuple[str, str]:
+    def make() -> None:
+        module.ShareConsumer({**CONFIG, "log_level": 0, **more})
+
+    return said(make)
+
+
+@pytest.mark.parametrize("config", CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
+def test_the_constructors_say_the_same_of_a_configuration(config: dict[str, Any]) -> None:
+    assert made(share_source, **config) == made(confluent_kafka, **config)
+
+
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_the_methods_say_the_same_of_their_arguments(call: Callable[[Any], object], mode: str) -> None:
+    config = {**CONFIG, "log_level": 0, "share.acknowledgement.mode": mode}
+    native, ours = confluent_kafka.ShareConsumer(config), share_source.ShareConsumer(config)
+    assert said(lambda: call(ours)) == said(lambda: call(native))
+    native.close()
+    ours.close()
+
+
+def test_oauth_cb_is_refused_by_its_name() -> None:
+    with pytest.raises(KafkaException, match="oauth_cb is not supported"):
+        share_source.ShareConsumer({**CONFIG, "oauth_cb": print})
+
+
+@pytest.mark.parametrize(("text", "number"), [("7", 7), ("1.5", 1), (7.9, 7), ("0x10", 16), ("010", 8), (" 7x", 7)])
+def test_numbers_are_read_as_librdkafka_reads_them(text: object, number: int) -> None:
+    assert ConsumerOptions.parse({**CONFIG, "max.poll.records": text}).max_poll_records == number
