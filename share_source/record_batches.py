@@ -15,6 +15,7 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from coordinator.protocol.arrow_types import HEADER, HEADERS, TIMESTAMP
+from coordinator.protocol.record_headers import mended_headers
 from share_source.arrow_schema import arrow_schema
 from share_source.range_cursor import Key, Run
 
@@ -27,6 +28,8 @@ MANY_RUNS = 100
 
 _TO_JAVA = -1  # librdkafka's ids of timestamp types are Java's plus one
 _US_IN_MS = 1000
+_MOST_MS = (2**63 - 1) // _US_IN_MS
+"""The latest time that the column can have, and with a minus the earliest; a record of another time has null there."""
 
 
 @lru_cache(maxsize=1)
@@ -95,7 +98,11 @@ class Rows:
 def _times(times_ms: list[int]) -> pa.Array:
     from pyarrow import compute  # 40 ms that a process which only plans, or reads with compiled code, does without
 
-    return compute.multiply(pa.array(times_ms, pa.int64()), _US_IN_MS).cast(TIMESTAMP)
+    try:
+        times_us = compute.multiply_checked(pa.array(times_ms, pa.int64()), _US_IN_MS)
+    except pa.ArrowInvalid:  # the column can't have one of them
+        times_us = pa.array([ms * _US_IN_MS if abs(ms) <= _MOST_MS else None for ms in times_ms], pa.int64())
+    return times_us.cast(TIMESTAMP)
 
 
 def _types(types: list[int]) -> pa.Array:
@@ -137,7 +144,10 @@ def _repeated(values: Sequence[Any], counts: Sequence[int], kind: pa.DataType) -
 def _headers(messages: list[Message]) -> pa.Array:
     """The column of headers: arrays of key and value; null for a record without headers, as Spark's Kafka source has
     it."""
-    of_record = list(map(Message.headers, messages))
+    try:
+        of_record = list(map(Message.headers, messages))
+    except (SystemError, UnicodeDecodeError):  # a name that is not UTF-8
+        of_record = list(map(mended_headers, messages))
     if not any(of_record):
         return pa.nulls(len(of_record), HEADERS)
     offsets = [0]

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from coordinator.dead_letters.record_format import Header
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
 from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, WITHOUT_A_GROUP, Silence, new_client
+from coordinator.protocol.record_headers import headers_of
 
 STALL_S = 15.0
 """Seconds without a record after which the log can't be read."""
@@ -281,10 +282,8 @@ class _Reading:
 
 
 def _source_record(message: Message) -> SourceRecord:
-    headers: Any = message.headers() or ()  # a list of pairs, whatever its type says
-    return SourceRecord(
-        _number(message.offset()), message.key(), message.value(), tuple(headers), message.timestamp()[1]
-    )
+    headers = tuple(headers_of(message) or ())
+    return SourceRecord(_number(message.offset()), message.key(), message.value(), headers, message.timestamp()[1])
 
 
 def _number(offset: int | None) -> int:

@@ -16,6 +16,7 @@ from coordinator.client.cluster_metadata import cluster_metadata
 from coordinator.dead_letters.record_format import Header, parse_headers, record_headers
 from coordinator.protocol.errors import UnknownTopic
 from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, WITHOUT_A_GROUP, Silence, new_client
+from coordinator.protocol.record_headers import headers_of
 from share_sink.errors import DeadLettersNotRead
 
 REDRIVES = "__dlq.redrive.count"
@@ -68,7 +69,7 @@ class DeadLetter:
         missing or wrong."""
         # The stubs allow None for partition and offset, which every record of a log has.
         raw: Any = message
-        headers = tuple(raw.headers() or ())
+        headers = tuple(headers_of(message) or ())
         parsed = parse_headers(headers)
         if parsed is None or not parsed.origin.topic or min(parsed.origin.partition, parsed.origin.offset) < 0:
             return None

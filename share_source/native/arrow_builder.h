@@ -26,6 +26,7 @@ struct ArrowArray {
 typedef struct {
     uint8_t *bytes;
     size_t size, capacity;
+    size_t regrown; /* bytes that were there when it grew, which realloc may have moved */
 } Bytes;
 
 static int reserve(Bytes *at, size_t more) {
@@ -41,6 +42,7 @@ static int reserve(Bytes *at, size_t more) {
         return -1;
     at->bytes = bytes;
     at->capacity = wanted;
+    at->regrown += at->size;
     return 0;
 }
 
@@ -100,6 +102,25 @@ static int append_end(Column *column, size_t end) {
     column->ends.size += sizeof(narrow);
     column->length++;
     return 0;
+}
+
+/* Whether the bytes are UTF-8, as Python and Arrow have it: no surrogates, and each character in its shortest form. */
+static int is_utf8(const uint8_t *at, size_t size) {
+    const uint8_t *end = at + size;
+    while (at < end) {
+        uint8_t first = *at++;
+        if (first < 0x80)
+            continue;
+        int more = first >= 0xc2 && first <= 0xdf ? 1 : (first & 0xf0) == 0xe0 ? 2 : first >= 0xf0 && first <= 0xf4 ? 3 : 0;
+        if (more == 0 || end - at < more)
+            return 0;
+        uint8_t lowest = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+        uint8_t highest = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+        for (; more > 0; more--, at++, lowest = 0x80, highest = 0xbf)
+            if (*at < lowest || *at > highest)
+                return 0;
+    }
+    return 1;
 }
 
 /* Append a binary or a string value: the only copy of its bytes. NULL is null. */

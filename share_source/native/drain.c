@@ -61,9 +61,10 @@ enum { KEY, VALUE, TOPIC, PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE, DELIVERY
 typedef struct {
     PyObject_HEAD
     int include_headers;
-    int for_messages; /* a column of leader epochs is made, which no Arrow batch has */
+    int for_messages; /* a column of leader epochs is made, which no Arrow batch has, and times are in milliseconds */
     int64_t rows;
     size_t bytes; /* of keys, values and headers */
+    uint64_t moved; /* bytes of them that were copied so far, in all batches; but for what growing columns moved */
     size_t expected[COLUMNS]; /* bytes of values in the last batch: the next one has room for as many at once */
     Column columns[COLUMNS];
 } Builder;
@@ -97,8 +98,16 @@ static int begin_batch(Builder *self) {
     return 0;
 }
 
+/* Bytes of keys, values and headers that were in a column when it grew. */
+static uint64_t regrown(const Builder *self) {
+    const Column *columns = self->columns;
+    return (uint64_t)columns[KEY].data.regrown + columns[VALUE].data.regrown + columns[HEADER_KEY].data.regrown +
+           columns[HEADER_VALUE].data.regrown;
+}
+
 /* Remember how much room the next batch needs. */
 static void end_batch(Builder *self) {
+    self->moved += regrown(self);
     for (int n = 0; n < COLUMNS; n++)
         self->expected[n] = self->columns[n].data.size;
 }
@@ -128,6 +137,10 @@ typedef struct {
     rd_kafka_headers_t *headers; /* NULL if it has none */
 } Record;
 
+#define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD in UTF-8 */
+
+/* Append a record's headers. A name that is not UTF-8 has no place in a column of strings, and becomes U+FFFD: Python's
+ * reader does not get to know such a name, and both are to show the same. */
 static int append_headers(Builder *self, const Record *record) {
     Column *lists = &self->columns[HEADERS], *keys = &self->columns[HEADER_KEY], *values = &self->columns[HEADER_VALUE];
     const char *key;
@@ -135,9 +148,14 @@ static int append_headers(Builder *self, const Record *record) {
     size_t size, count = 0;
     while (record->headers != NULL && rd_kafka_header_get_all(record->headers, count, &key, &value, &size) == 0) {
         size_t key_size = strlen(key);
+        if (!is_utf8((const uint8_t *)key, key_size)) {
+            key = REPLACEMENT;
+            key_size = strlen(REPLACEMENT);
+        }
         if (append_binary(keys, key, key_size) < 0 || append_binary(values, value, size) < 0)
             return -1;
         self->bytes += key_size + (value != NULL ? size : 0);
+        self->moved += key_size + (value != NULL ? size : 0);
         count++;
     }
     if (append_validity(lists, count > 0) < 0)
@@ -145,10 +163,22 @@ static int append_headers(Builder *self, const Record *record) {
     return append_end(lists, (size_t)keys->length);
 }
 
+/* Append a time: milliseconds for messages, microseconds for Arrow. Null if the column can't have it, which is some
+ * 292,000 years away: the record is worth more than its time. */
+static int append_time(Builder *self, int64_t time_ms) {
+    Column *column = &self->columns[TIMESTAMP];
+    int64_t time_us = 0;
+    if (self->for_messages)
+        return append_fixed(column, &time_ms, sizeof(time_ms));
+    int fits = !__builtin_mul_overflow(time_ms, (int64_t)1000, &time_us);
+    if (!fits)
+        time_us = 0;
+    return append_validity(column, fits) < 0 ? -1 : append_fixed(column, &time_us, sizeof(time_us));
+}
+
 /* Append one record; -1 without memory. A batch with an incomplete record is of no use any more. */
 static int append_record(Builder *self, const Record *record, const char *topic, size_t topic_size,
                          int32_t delivery_count) {
-    int64_t time_us = record->time_ms * 1000;
     int32_t java_kind = record->time_kind - 1; /* librdkafka's ids of timestamp types are Java's plus one */
     Column *columns = self->columns;
     if (self->rows == 0 && begin_batch(self) < 0)
@@ -158,13 +188,14 @@ static int append_record(Builder *self, const Record *record, const char *topic,
         append_binary(&columns[TOPIC], topic, topic_size) < 0 ||
         append_fixed(&columns[PARTITION], &record->partition, sizeof(int32_t)) < 0 ||
         append_fixed(&columns[OFFSET], &record->offset, sizeof(int64_t)) < 0 ||
-        append_fixed(&columns[TIMESTAMP], &time_us, sizeof(int64_t)) < 0 ||
+        append_time(self, record->time_ms) < 0 ||
         append_fixed(&columns[TIMESTAMP_TYPE], &java_kind, sizeof(int32_t)) < 0 ||
         append_fixed(&columns[DELIVERY_COUNT], &delivery_count, sizeof(int32_t)) < 0 ||
         (self->include_headers && append_headers(self, record) < 0) ||
         (self->for_messages && append_fixed(&columns[LEADER_EPOCH], &record->leader_epoch, sizeof(int32_t)) < 0))
         return -1;
     self->bytes += record->key_size + record->value_size;
+    self->moved += record->key_size + record->value_size;
     self->rows++;
     return 0;
 }
@@ -205,11 +236,16 @@ static void drop_capsule(PyObject *capsule) {
     free(array);
 }
 
-PyDoc_STRVAR(release_doc, "release() -> capsule\n\nThe records as an ArrowArray capsule; the builder is empty afterwards.");
+PyDoc_STRVAR(release_doc,
+             "release() -> capsule\n\nThe records as an ArrowArray capsule; the builder is empty afterwards. Not with for_messages.");
 
 static PyObject *builder_release(PyObject *object, PyObject *unused) {
     Builder *self = (Builder *)object;
     (void)unused;
+    if (self->for_messages) {
+        PyErr_SetString(PyExc_RuntimeError, "the builder is made for messages");
+        return NULL;
+    }
     struct ArrowArray *batch = calloc(1, sizeof(*batch));
     if (batch == NULL)
         return PyErr_NoMemory();
@@ -234,7 +270,7 @@ static PyObject *message_at(const Builder *self, int64_t at, PyObject *topic) {
     message->topic = topic;
     message->partition = number_at(&columns[PARTITION], at);
     message->offset = long_at(&columns[OFFSET], at);
-    message->time_ms = long_at(&columns[TIMESTAMP], at) / 1000;
+    message->time_ms = long_at(&columns[TIMESTAMP], at);
     message->time_kind = number_at(&columns[TIMESTAMP_TYPE], at) + 1;
     message->delivery_count = number_at(&columns[DELIVERY_COUNT], at);
     message->leader_epoch = number_at(&columns[LEADER_EPOCH], at);
@@ -311,6 +347,12 @@ static PyObject *builder_nbytes(PyObject *self, void *unused) {
     return PyLong_FromSize_t(((Builder *)self)->bytes);
 }
 
+static PyObject *builder_moved(PyObject *object, void *unused) {
+    Builder *self = (Builder *)object;
+    (void)unused;
+    return PyLong_FromUnsignedLongLong(self->moved + regrown(self));
+}
+
 static PyMethodDef builder_methods[] = {
     {"release", builder_release, METH_NOARGS, release_doc},
     {"messages", builder_messages, METH_NOARGS, messages_doc},
@@ -318,6 +360,9 @@ static PyMethodDef builder_methods[] = {
 };
 static PyGetSetDef builder_getset[] = {
     {"nbytes", builder_nbytes, NULL, "Bytes of the keys, the values and the headers.", NULL},
+    {"moved", builder_moved, NULL,
+     "Bytes of keys, values and headers that were copied so far, in all batches: each once into its column, and again when\n"
+     "its column grew, or when the record was held.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot builder_slots[] = {
@@ -653,6 +698,7 @@ static void hold(Taking *taking, rd_kafka_message_t *message, const Record *reco
     self->held = *record;
     self->held.key = copy_to(&at, record->key, record->key_size);
     self->held.value = copy_to(&at, record->value, record->value_size);
+    taking->builder->moved += record->key_size + record->value_size;
     self->held.leader_epoch = rd_kafka_message_leader_epoch(message);
     if (rd_kafka_message_detach_headers(message, &self->held.headers) != 0)
         self->held.headers = NULL;

@@ -85,6 +85,30 @@ static PyObject *message_repr(PyObject *object) {
                                 (int)self->partition, (long long)self->offset, (int)self->delivery_count);
 }
 
+/* As a plain message: a confluent_kafka.Message and the delivery count, which a process without compiled code has too. */
+static PyObject *message_reduce(PyObject *object, PyObject *unused) {
+    Message *self = (Message *)object;
+    (void)unused;
+    PyObject *module = PyImport_ImportModule("share_source.share_consumer.message");
+    if (module == NULL)
+        return NULL;
+    PyObject *plain = PyObject_GetAttrString(module, "Message");
+    Py_DECREF(module);
+    if (plain == NULL)
+        return NULL;
+#define OR_NONE(held) ((held) != NULL ? (held) : Py_None)
+    PyObject *read = PyObject_CallFunction(
+        confluents_message, "OiLOOOO(iL)di", OR_NONE(self->topic), (int)self->partition, (long long)self->offset,
+        OR_NONE(self->key), OR_NONE(self->value), OR_NONE(self->headers), OR_NONE(self->error), (int)self->time_kind,
+        (long long)self->time_ms, -1.0 /* no latency */, (int)self->leader_epoch);
+#undef OR_NONE
+    if (read == NULL) {
+        Py_DECREF(plain);
+        return NULL;
+    }
+    return Py_BuildValue("(N(Ni))", plain, read, (int)self->delivery_count);
+}
+
 static PyObject *message_class(PyObject *self, void *unused) {
     (void)self, (void)unused;
     return shown(confluents_message);
@@ -102,6 +126,7 @@ static PyMethodDef message_methods[] = {
     {"deserialized_key", message_key, METH_NOARGS, "As key()."},
     {"deserialized_value", message_value, METH_NOARGS, "As value()."},
     {"delivery_count", message_delivery_count, METH_NOARGS, delivery_count_doc},
+    {"__reduce__", message_reduce, METH_NOARGS, "How pickle and copy make another one, which Python's class holds."},
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef message_getset[] = {
@@ -147,8 +172,7 @@ static int copied_at(const Column *column, int64_t at, PyObject **value) {
     return (*value = PyBytes_FromStringAndSize(bytes, size)) == NULL ? -1 : 0;
 }
 
-/* The headers of a record as a list of pairs; NULL without any, or with an error set. A name that is no UTF-8 stops
- * nobody: its bytes are replaced. */
+/* The headers of a record as a list of pairs; NULL without any, or with an error set. Their names are UTF-8. */
 static PyObject *headers_at(const Column *lists, const Column *keys, const Column *values, int64_t at) {
     if (!is_valid(lists, at))
         return NULL;
@@ -157,7 +181,7 @@ static PyObject *headers_at(const Column *lists, const Column *keys, const Colum
     for (int32_t n = ends[at]; found != NULL && n < ends[at + 1]; n++) {
         Py_ssize_t size;
         const char *name = bytes_at(keys, n, &size);
-        PyObject *value, *pair = NULL, *key = PyUnicode_DecodeUTF8(name, size, "replace");
+        PyObject *value, *pair = NULL, *key = PyUnicode_DecodeUTF8(name, size, NULL);
         if (key != NULL && copied_at(values, n, &value) == 0) {
             pair = PyTuple_Pack(2, key, value != NULL ? value : Py_None);
             Py_XDECREF(value);

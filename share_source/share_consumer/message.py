@@ -7,11 +7,14 @@ count, which only that class's constructor could set, stands beside it.
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import confluent_kafka
 import msgspec
 from confluent_kafka import KafkaError
+
+from coordinator.protocol.record_headers import headers_of
 
 
 class Message(msgspec.Struct, gc=False, eq=False):
@@ -30,6 +33,15 @@ class Message(msgspec.Struct, gc=False, eq=False):
     def __repr__(self) -> str:
         at = f"{self.topic()}-{self.partition()}@{self.offset()}"
         return f"<Message {at} delivery_count={self._delivery_count}>"
+
+    def __copy__(self) -> Message:
+        """Another message: what is set in it is not set in this one."""
+        return Message(copy.copy(self._read), self._delivery_count)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How pickle makes another one; confluent_kafka's part of it needs readable headers."""
+        self.headers()
+        return Message, (self._read, self._delivery_count)
 
     def delivery_count(self) -> int:
         """How often the record has been acquired, this time included."""
@@ -51,7 +63,7 @@ class Message(msgspec.Struct, gc=False, eq=False):
         return self._read.value()
 
     def headers(self) -> Any:
-        return self._read.headers()
+        return headers_of(self._read)
 
     def timestamp(self) -> tuple[int, int]:
         return self._read.timestamp()

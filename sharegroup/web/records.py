@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
 
+from coordinator.protocol.record_headers import headers_of
 from share_sink.redrive.dlq_reader import DeadLetter, dead_letter_at, dead_letters, record_at
 from share_sink.redrive.redrive import redrive
 from share_sink.redrive.report import RedriveReport
@@ -78,7 +79,7 @@ class KafkaReads:
         return KafkaRecord(
             key=message.key(),
             value=message.value(),
-            headers=tuple(message.headers() or ()),
+            headers=tuple(headers_of(message) or ()),
             timestamp_ms=time_ms if kind else None,
         )
 

@@ -1,4 +1,5 @@
-"""The compiled reader under the compiler's address sanitizer, which ends the process at the first wrong access."""
+"""The compiled reader under the compiler's sanitizers of addresses and of undefined behaviour, which end the process at
+the first wrong access, overflow or shift."""
 
 import os
 import shutil
@@ -11,19 +12,19 @@ import pytest
 from tests.support.compiled_reader import compile_reader
 from tests.support.imports import ROOT
 
-pytestmark = [pytest.mark.broker, pytest.mark.soak, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.broker, pytest.mark.soak, pytest.mark.timeout(3_000)]
 
 COPIED = ("conf", "coordinator", "pyspark_sharegroup", "share_sink", "share_source", "sharegroup", "tests", "tools")
+TESTS = ("messages", "both_readers", "range_reader", "range_reader_losses", "odd_records")
 
 
-def test_the_readers_tests_pass_under_the_address_sanitizer(tmp_path: Path) -> None:
+def test_the_readers_tests_pass_under_the_sanitizers(tmp_path: Path) -> None:
     for name in COPIED:
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / ".build").symlink_to(ROOT / ".build")
-    compile_reader(
-        tmp_path / "share_source" / "native" / "_drain.abi3.so", "-fsanitize=address", "-fno-omit-frame-pointer"
-    )
+    flags = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+    compile_reader(tmp_path / "share_source" / "native" / "_drain.abi3.so", *flags)
     library = subprocess.check_output(["cc", "-print-file-name=libasan.so"], text=True).strip()
     environment = {
         **os.environ,
@@ -31,10 +32,12 @@ def test_the_readers_tests_pass_under_the_address_sanitizer(tmp_path: Path) -> N
         "PYTHONMALLOC": "malloc",
         "PYTHONPATH": str(tmp_path),
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",  # Python leaves memory to the end of the process
+        "UBSAN_OPTIONS": "print_stacktrace=1",
         "SHAREGROUP_READER": "native",
     }
-    tests = ["tests/integration/test_messages.py", "tests/integration/test_both_readers.py"]
+    tests = [f"tests/integration/test_{name}.py" for name in TESTS]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "native", *tests]
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout[-3_000:] + run.stderr[-3_000:]
+    print(run.stdout.splitlines()[-1])
     assert " passed" in run.stdout

@@ -15,7 +15,7 @@ from share_source.range_reader import read_task
 from share_source.reader_choice import NATIVE, PYTHON
 from share_source.record_batches import BATCH_BYTES, BATCH_RECORDS
 from tests.support.compiled_reader import ensure_compiled
-from tests.support.random_records import produce_at_random
+from tests.support.random_records import ANY_SHAPE, produce_at_random, produce_transactions_at_random
 from tests.support.read_tasks import offsets, reading_with
 from tests.support.waiting import wait_until
 
@@ -33,27 +33,78 @@ def table(task) -> pa.Table:
     return pa.Table.from_batches(batches).sort_by([("partition", "ascending"), ("offset", "ascending")])
 
 
+def random_ranges(choose: random.Random, end: int) -> list[tuple[int, int, int]]:
+    """20 ranges below an offset, of any delivery counts."""
+    cuts = sorted(choose.sample(range(end), 40))
+    return [(first, last - 1, choose.randrange(1, 6)) for first, last in zip(cuts[::2], cuts[1::2], strict=True)]
+
+
+def with_both(asked, reader: str) -> tuple[pa.Table, pa.Table]:
+    """Return what the reader reads, and what the other one reads."""
+    mine = table(asked)
+    consumers.cache().close()
+    with reading_with(PYTHON if reader == NATIVE else NATIVE):
+        return mine, table(asked)
+
+
 @pytest.mark.parametrize("include_headers", [False, True])
 def test_records_of_any_shape_are_the_same_with_both(kafka, topic, task, reader, include_headers):
     if reader == PYTHON:
         ensure_compiled()
     choose = random.Random(SEED)
-    name = topic(partitions=2, max_message_bytes=2_000_000, retention_ms=-1)  # of any time
+    name = topic(partitions=2, **ANY_SHAPE)
     produce_at_random(kafka, name, 4_000, choose)
-    ranges = {}
-    for partition in (0, 1):
-        cuts = sorted(choose.sample(range(1_500), 40))
-        ranges[name, partition] = [
-            (first, last - 1, choose.randrange(1, 6)) for first, last in zip(cuts[::2], cuts[1::2], strict=True)
-        ]
-    asked = task(ranges, include_headers=include_headers)
-    mine = table(asked)
-    consumers.cache().close()
-    with reading_with(PYTHON if reader == NATIVE else NATIVE):
-        other = table(asked)
+    ranges = {(name, partition): random_ranges(choose, 1_500) for partition in (0, 1)}
+    mine, other = with_both(task(ranges, include_headers=include_headers), reader)
     assert mine.num_rows == sum(last - first + 1 for of in ranges.values() for first, last, _ in of)
     assert mine.schema.equals(other.schema)
     assert mine.equals(other)
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_records_of_transactions_are_the_same_with_both(kafka, topic, task, reader, isolation):
+    if reader == PYTHON:
+        ensure_compiled()
+    choose = random.Random(SEED)
+    name = topic(partitions=2, **ANY_SHAPE)
+    written = produce_transactions_at_random(kafka, name, 60, choose)
+    ranges = {(name, partition): random_ranges(choose, 1_000) for partition in (0, 1)}
+    mine, other = with_both(task(ranges, include_headers=True, isolation_level=isolation), reader)
+    levels = (True,) if isolation == "read_committed" else (True, False)
+    assert list(zip(*(mine.column(name).to_pylist() for name in ("partition", "offset")), strict=True)) == sorted(
+        (partition, offset)
+        for (_, partition), of_partition in ranges.items()
+        for first, last, _ in of_partition
+        for offset in range(first, last + 1)
+        if any(offset in written[level][partition] for level in levels)
+    )
+    assert mine.equals(other)
+
+
+@pytest.mark.parametrize("reader", [NATIVE], indirect=True)
+def test_a_values_bytes_are_copied_once_into_arrow(kafka, topic, task, monkeypatch):
+    """The first batch is left out: it does not know yet how much room it needs."""
+    from share_source.native.native_rows import NativeRows  # compiled by now
+
+    name, counts, build = topic(), [], NativeRows.build
+
+    def counted(rows: NativeRows) -> pa.RecordBatch:
+        nbytes = rows.builder.nbytes
+        batch = build(rows)
+        counts.append((nbytes, rows.builder.moved))
+        return batch
+
+    choose = random.Random(SEED)
+    values = [choose.randbytes(choose.randrange(400)) for _ in range(100_000)]
+    kafka.produce(name, values, partition=0, headers=[("a", b"1")])
+    monkeypatch.setattr(NativeRows, "build", counted)
+    asked = task({(name, 0): [(0, len(values) - 1, 1)]}, include_headers=True)
+    assert len(offsets(asked)) == len(values)
+    sizes, moved = zip(*counts, strict=True)
+    print(f"{sum(sizes)} bytes, {moved[-1]} moved; in the first batch {sizes[0]} and {moved[0]}")
+    assert sum(sizes) == sum(map(len, values)) + 2 * len(values)
+    assert (moved[-1] - moved[0]) / sum(sizes[1:]) <= 1.05
+    assert moved[-1] / sum(sizes) <= 1.2
 
 
 def test_a_batch_is_bounded_in_bytes_and_in_rows(kafka, topic, task):

@@ -1,7 +1,9 @@
 """The messages of a ShareConsumer, as compiled code and as Python make them of what they read."""
 
+import copy
 import gc
 import os
+import pickle
 import random
 import tracemalloc
 
@@ -9,15 +11,13 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError
 
-from coordinator.protocol.messages import PartitionPlan
 from share_source import consumers
-from share_source.range_reader import read_records
 from share_source.reader_choice import NATIVE, PYTHON
 from share_source.record_batches import BATCH_RECORDS
-from share_source.share_consumer.fetching import collector_of
 from tests.support.compiled_reader import ensure_compiled
-from tests.support.random_records import produce_at_random
+from tests.support.random_records import ANY_SHAPE, produce_at_random
 from tests.support.read_tasks import offsets
+from tests.support.share_messages import collected, messages_in, messages_of
 
 pytestmark = pytest.mark.broker
 
@@ -28,25 +28,6 @@ SHOWN = (
 )
 
 
-def collected(asked, reader):
-    """The task's records, as the collection of a ShareConsumer has them."""
-    plans = [
-        PartitionPlan(topic_id=p.topic_id, topic=p.topic, partition=p.partition, ranges=p.ranges)
-        for p in asked.partitions
-    ]
-    collector = collector_of(plans, reader == NATIVE)
-    lost = read_records(asked, collector, native=reader == NATIVE)
-    return collector, lost
-
-
-def all_of(collector):
-    return [message for run in collector.runs() for message in run.messages]
-
-
-def messages(asked, reader):
-    return all_of(collected(asked, reader)[0])
-
-
 def runs(collector):
     return [(run.key, run.first, run.last, run.delivery_count, len(run.messages)) for run in collector.runs()]
 
@@ -54,7 +35,7 @@ def runs(collector):
 def test_messages_of_any_shape_show_the_same_with_both(kafka, topic, task, reader):
     ensure_compiled()
     choose = random.Random(SEED)
-    name = topic(partitions=2, max_message_bytes=2_000_000, retention_ms=-1)
+    name = topic(partitions=2, **ANY_SHAPE)
     produce_at_random(kafka, name, 4_000, choose)
     ranges = {}
     for partition in (0, 1):
@@ -65,7 +46,7 @@ def test_messages_of_any_shape_show_the_same_with_both(kafka, topic, task, reade
     asked = task(ranges, include_headers=True)
     mine, other = collected(asked, reader)[0], collected(asked, PYTHON if reader == NATIVE else NATIVE)[0]
     assert runs(mine) == runs(other)
-    for left, right in zip(all_of(mine), all_of(other), strict=True):
+    for left, right in zip(messages_in(mine), messages_in(other), strict=True):
         assert [getattr(left, shown)() for shown in SHOWN] == [getattr(right, shown)() for shown in SHOWN]
         assert isinstance(left, confluent_kafka.Message) and isinstance(right, confluent_kafka.Message)
 
@@ -73,7 +54,7 @@ def test_messages_of_any_shape_show_the_same_with_both(kafka, topic, task, reade
 def test_what_a_program_sets_in_a_message_is_what_it_shows(kafka, topic, task, reader):
     name = topic()
     kafka.produce(name, ["a"], partition=0)
-    (message,) = messages(task({(name, 0): [(0, 0, 3)]}), reader)
+    (message,) = messages_of(task({(name, 0): [(0, 0, 3)]}), reader)
     error = KafkaError(KafkaError._VALUE_DESERIALIZATION, "no number")
     message.set_topic("other")
     message.set_key({"id": 1})
@@ -87,13 +68,30 @@ def test_what_a_program_sets_in_a_message_is_what_it_shows(kafka, topic, task, r
     assert (message.value(), len(message), message.delivery_count()) == (None, 0, 3)
 
 
+@pytest.mark.parametrize("again", [lambda message: pickle.loads(pickle.dumps(message)), copy.copy, copy.deepcopy])
+def test_a_copy_of_a_message_shows_the_same(kafka, topic, task, reader, again):
+    name = topic()
+    kafka.produce(name, ["v", None], keys=[None, "k"], partition=0, headers=[("h", b"1"), ("h", None)])
+    kafka.produce(name, [""], partition=0)
+    found = messages_of(task({(name, 0): [(0, 2, 3)]}), reader)
+    for message in found:
+        message.set_error(KafkaError(KafkaError._VALUE_DESERIALIZATION, "no number"))
+        copied = again(message)
+        shown = [[getattr(each, name)() for name in SHOWN if name != "error"] for each in (message, copied)]
+        assert shown[0] == shown[1]
+        assert copied.error().code() == message.error().code()
+        assert isinstance(copied, confluent_kafka.Message)
+        copied.set_value(b"other")
+        assert (copied.value(), message.value() == b"other") == (b"other", False)
+
+
 def test_a_record_that_rows_read_too_far_is_a_whole_message(kafka, topic, task, reader):
     """The consumer and the record that it holds go from a task that makes Arrow batches to one that makes messages."""
     name = topic()
     kafka.produce_transaction(name, ["a"], partition=0)  # offset 0, and a marker
     kafka.produce(name, ["b"], partition=0, headers=[("h", b"1")])
     assert offsets(task({(name, 0): [(0, 1, 1)]})) == [0]
-    (message,) = messages(task({(name, 0): [(2, 2, 1)]}), reader)
+    (message,) = messages_of(task({(name, 0): [(2, 2, 1)]}), reader)
     assert (message.headers(), message.leader_epoch()) == ([("h", b"1")], 0)
 
 
@@ -113,7 +111,7 @@ def test_runs_end_at_holes_and_at_other_delivery_counts(kafka, topic, task, read
 def test_messages_outlive_the_consumer_that_read_them(kafka, topic, task, reader):
     name = topic()
     kafka.produce(name, map(str, range(30_000)), partition=0, enable_idempotence=True)
-    found = messages(task({(name, 0): [(0, 29_999, 1)]}), reader)
+    found = messages_of(task({(name, 0): [(0, 29_999, 1)]}), reader)
     consumers.cache().close()
     gc.collect()
     assert [int(message.value()) for message in found] == list(range(30_000))
@@ -125,7 +123,7 @@ def test_messages_that_are_dropped_leave_no_memory_behind(kafka, topic, task, re
     asked = task({(name, 0): [(0, 4_999, 1)]})
 
     def read() -> int:
-        for message in messages(asked, reader):
+        for message in messages_of(asked, reader):
             message.set_value([message.headers(), message.timestamp(), message.value()])
         gc.collect()
         return tracemalloc.get_traced_memory()[0]

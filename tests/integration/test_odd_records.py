@@ -1,0 +1,79 @@
+"""Records that a Kafka log can have and a column can't: both readers read them, and show the same."""
+
+import confluent_kafka
+import pytest
+from confluent_kafka import Producer
+
+from coordinator.protocol.librdkafka import WITHOUT_A_GROUP
+from coordinator.protocol.record_headers import headers_of
+from share_source.range_reader import read_task
+from tests.support.raw_headers import produce_raw_headers
+from tests.support.read_tasks import rows
+from tests.support.share_messages import messages_of
+
+pytestmark = pytest.mark.broker
+
+ANY_TIME = {"message_timestamp_after_max_ms": 2**63 - 1, "retention_ms": -1}
+LATEST_MS = (2**63 - 1) // 1000
+ODD = (
+    b"\xff\xfe",
+    b"gr\xf6\xdfe",
+    b"\xed\xa0\x80",
+    b"\xc0\xaf",
+    b"\xe0\x80\x80",
+    b"\xf4\x90\x80\x80",
+    b"\xe9",
+    b"a\xe4\xb8",
+)
+NAMES = (b"ok", *ODD, "größe 鍵 😀".encode())
+SHOWN = ["ok", *["\ufffd"] * len(ODD), "größe 鍵 😀"]
+
+
+def produce_at(kafka, name: str, *times_ms: int) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+    for time_ms in times_ms:
+        producer.produce(name, b"x", partition=0, timestamp=time_ms)
+    assert producer.flush(60) == 0
+
+
+def test_a_time_that_the_column_cannot_have_is_null(kafka, topic, task):
+    name, times = topic(**ANY_TIME), (1_700_000_000_000, LATEST_MS + 1, 2**62, LATEST_MS)
+    produce_at(kafka, name, *times)
+    (batch,) = read_task(task({(name, 0): [(0, 3, 1)]}))
+    batch.validate(full=True)
+    assert batch.column("timestamp").cast("int64").to_pylist() == [times[0] * 1000, None, None, LATEST_MS * 1000]
+
+
+def test_a_message_has_any_time(kafka, topic, task, reader):
+    name, times = topic(**ANY_TIME), (1_700_000_000_000, LATEST_MS + 1, 2**62)
+    produce_at(kafka, name, *times)
+    found = messages_of(task({(name, 0): [(0, 2, 1)]}), reader)
+    assert [message.timestamp() for message in found] == [(1, time_ms) for time_ms in times]
+
+
+def test_a_header_name_that_is_no_text_is_replaced_in_rows(kafka, topic, task):
+    name = topic()
+    kafka.produce(name, ["before"], partition=0, headers=[("h", b"2")])
+    produce_raw_headers(kafka.bootstrap, name, NAMES)
+    asked = task({(name, 0): [(0, 1, 1)]}, include_headers=True)
+    first, second = (row["headers"] for row in rows(asked))
+    assert first == [{"key": "h", "value": b"2"}]
+    assert second == [{"key": shown, "value": b"1"} for shown in SHOWN]
+
+
+def test_a_header_name_that_is_no_text_is_replaced_in_messages(kafka, topic, task, reader):
+    name = topic()
+    produce_raw_headers(kafka.bootstrap, name, NAMES)
+    (message,) = messages_of(task({(name, 0): [(0, 0, 1)]}), reader)
+    for _ in range(2):
+        assert message.headers() == [(shown, b"1") for shown in SHOWN]
+
+
+def test_confluents_headers_are_read_whatever_their_names(kafka, topic):
+    name = topic()
+    produce_raw_headers(kafka.bootstrap, name, NAMES)
+    consumer = confluent_kafka.Consumer({**WITHOUT_A_GROUP, "bootstrap.servers": kafka.bootstrap})
+    consumer.assign([confluent_kafka.TopicPartition(name, 0, 0)])
+    (message,) = consumer.consume(1, 60)
+    assert [headers_of(message), headers_of(message)] == [[(shown, b"1") for shown in SHOWN]] * 2
+    consumer.close()

@@ -1,0 +1,30 @@
+"""The messages of a ShareConsumer, read without one: a task's records, collected as a ShareConsumer collects them."""
+
+from __future__ import annotations
+
+from coordinator.protocol.messages import PartitionPlan
+from share_source.range_cursor import Key
+from share_source.range_reader import ReadTask, read_records
+from share_source.reader_choice import NATIVE
+from share_source.share_consumer.fetching import collector_of
+from share_source.share_consumer.message import Message
+from share_source.share_consumer.record_runs import Collector
+
+
+def collected(asked: ReadTask, reader: str) -> tuple[Collector, dict[Key, list[tuple[int, int]]]]:
+    """The task's records, and the offsets that the log lost."""
+    plans = [
+        PartitionPlan(topic_id=p.topic_id, topic=p.topic, partition=p.partition, ranges=p.ranges)
+        for p in asked.partitions
+    ]
+    collector = collector_of(plans, reader == NATIVE)
+    lost = read_records(asked, collector, native=reader == NATIVE)
+    return collector, lost
+
+
+def messages_in(collector: Collector) -> list[Message]:
+    return [message for run in collector.runs() for message in run.messages]
+
+
+def messages_of(asked: ReadTask, reader: str) -> list[Message]:
+    return messages_in(collected(asked, reader)[0])
