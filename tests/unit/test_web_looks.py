@@ -24,6 +24,7 @@ from sharegroup.web.examinations import Examinations
 from sharegroup.web.records import KafkaRecord, shown
 from sharegroup.web.watch import Seen, Snapshot, attention
 from tests.support.fake_cluster import FakeCluster
+from tests.support.service_sinks import stage
 from tests.support.waiting import wait_until
 from tests.support.web_site import ACTOR, LOOKER, Page
 
@@ -520,6 +521,19 @@ def test_a_member_has_the_colour_of_its_records_beside_it(held):
     assert set(re.findall(r'<path class="acquired (h\d)"', text)) == set(dots)
     one = browser.get("/partition", **WHERE).text
     assert re.findall(r'<rect class="acquired (h\d)"[^>]*/></svg><code>', one)[0] in one.split("<h2>")[0]
+
+
+def test_a_query_has_its_batch_beside_its_plan(held):
+    browser = held.browser(LOOKER)
+    assert query_and_batch(browser) == ("–", "–")
+    stage(held.running, (0, 9, 1, 1), query_id="etl-query", batch_id=1_234)
+    assert query_and_batch(browser) == ("etl-query", "1,234")
+
+
+def query_and_batch(browser):
+    text = browser.get("/group", group="billing").text
+    (found,) = re.findall(r'data-name="Query">([^<]*)</td>\s*<td data-name="Batch" class="number">([^<]*)</td>', text)
+    return found
 
 
 def test_a_member_that_has_no_plan_and_holds_nothing_is_not_named(held):
