@@ -212,6 +212,7 @@ def _plan(group: ShareGroup, member: Member) -> PlanInFlight | None:
         records=plan.records,
         held=sum(carried),
         attempt=plan.reclaims,
+        batch_id=plan.batch_id,
         stage=_furthest_stage(group, plan).value,
         evidence=member.evidence,
         tasks=tuple(

@@ -50,6 +50,7 @@ class AcquiredPlan:
         written; False: a sink did not say so.
     staged: outcomes that sinks decided, by share partition. They take effect when the plan is completed.
     signals: soft state: what tasks of this attempt say of their work, by Spark's id of the task, the newest last.
+    batch_id: soft state: the number of the plan's batch, from the sink that staged last; None: no sink has said it.
     """
 
     plan_id: int
@@ -71,6 +72,7 @@ class AcquiredPlan:
     replaces: bool | None = None
     staged: dict[SharePartitionKey, list[StagedRun]] = field(default_factory=dict)
     signals: dict[int, TaskSignal] = field(default_factory=dict, compare=False)
+    batch_id: int | None = field(default=None, compare=False)
 
     @property
     def records(self) -> int:

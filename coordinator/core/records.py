@@ -186,6 +186,14 @@ class TaskSignalled(_Record, frozen=True):
     now_ms: int
 
 
+class BatchNamed(_Record, frozen=True):
+    """A sink of the member's query said which batch of Spark's the plan is."""
+
+    durable: ClassVar[bool] = False
+    plan_id: int
+    batch_id: int
+
+
 class RunsChanged(_Record, frozen=True):
     """The records of these offsets are in these runs from now on."""
 
@@ -399,6 +407,7 @@ Record: TypeAlias = (
     | PartitionsAssigned
     | StartsAlteredBy
     | TaskSignalled
+    | BatchNamed
     | RunsChanged
     | LocksRenewed
     | DeadlinesPassed

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from coordinator.core.members import Member, TaskSignal
 from coordinator.core.records import (
     AssignmentMade,
+    BatchNamed,
     MemberJoined,
     MemberProgressKept,
     MemberSeen,
@@ -99,6 +100,10 @@ def _task_signalled(group: ShareGroup, record: TaskSignalled) -> None:
         del plan.signals[next(iter(plan.signals))]
 
 
+def _batch_named(group: ShareGroup, record: BatchNamed) -> None:
+    group.plans[record.plan_id].batch_id = record.batch_id
+
+
 REPLAY_MEMBERS: dict[type[Any], Callable[[ShareGroup, Any], None]] = {
     MemberJoined: _member_joined,
     SessionRenewed: _session_renewed,
@@ -109,4 +114,5 @@ REPLAY_MEMBERS: dict[type[Any], Callable[[ShareGroup, Any], None]] = {
     MembersForgotten: _members_forgotten,
     MemberProgressKept: _member_progress_kept,
     TaskSignalled: _task_signalled,
+    BatchNamed: _batch_named,
 }

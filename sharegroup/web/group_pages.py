@@ -79,6 +79,7 @@ def show_group(visit: Visit) -> Response:
     """The page of a group."""
     group_id = visit.text("group")
     admin = visit.admin
+    visit.site.watch.opened([group_id])
     looks: tuple[Callable[[], Any], ...] = (
         partial(described, admin, group_id, most_runs=0),
         partial(admin.in_flight, group_id, only_state=HELD, limit=MOST_HELD),

@@ -37,8 +37,10 @@ def show(visit: Visit) -> Response:
     pages = max(1, -(-len(found) // ON_A_PAGE))
     number = min(visit.number("page", 1, least=1), pages)
     on_page = found[(number - 1) * ON_A_PAGE : number * ON_A_PAGE]
+    visit.site.watch.opened(each.line.group_id for each in on_page)
     return visit.page(
         "groups.html",
+        as_of_s=min((each.at_s for each in on_page), default=0.0),
         snapshot=snapshot,
         rows=[Row(seen=each, sparklines=sparklines(visit, each.line.group_id)) for each in on_page],
         found=len(found),

@@ -1,7 +1,8 @@
 """Looks at all groups again and again, in a thread, and keeps what was seen for the pages.
 
 Rule: a page of all groups asks no coordinator. The looks use a fixed part of the time at most, so that groups with many
-runs, and many groups, are looked at less often rather than slow their coordinators down.
+runs, and many groups, are looked at less often rather than slow their coordinators down; the groups of open pages are
+looked at between the others, with half of that time at most.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 from coordinator.client.admin import ShareAdmin
 from coordinator.protocol.errors import GroupIdNotFound, ShareGroupError
@@ -33,6 +35,8 @@ MOST_ERRORS = 3
 """Groups in a row that can't be looked at, after which the look is given up."""
 HELD_LONG_MS = 300_000
 """Milliseconds after which a member holds a record for long, as the doctor says."""
+OPEN_S, MOST_OPEN = 30.0, 100
+"""Seconds after its request in which a page is taken as open, and groups of open pages that are kept, the newest."""
 STANDS_S = 600.0
 """Seconds without an acknowledgement after which a group that has lag stands still, as the alert says."""
 LETTERS_STAND_S = WATCHED_S
@@ -43,7 +47,8 @@ LETTERS_STAND_S = WATCHED_S
 class Seen:
     """A group as it was seen last. ``failed``: records in flight that failed before, or were delivered more than once;
     ``is_part``: there may be more, since not all runs were looked at. ``attention``: why a person should look, worst
-    first, with its weight; ``dead_letter_topic``: where its dead letters go; empty: nowhere."""
+    first, with its weight; ``dead_letter_topic``: where its dead letters go; empty: nowhere. ``at_s``: when it was
+    looked at, by the wall clock."""
 
     line: GroupLine
     failed: int = 0
@@ -51,6 +56,7 @@ class Seen:
     attention: tuple[tuple[int, str], ...] = ()
     dead_letter_topic: str = ""
     topics: tuple[str, ...] = ()
+    at_s: float = 0.0
 
     @property
     def weight(self) -> int:
@@ -61,14 +67,12 @@ class Seen:
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """All groups as they were seen last, by id. ``read_from``: as in GroupsListed; ``error``: why the last look failed;
-    ``round``: how many looks at all groups were made; ``at_s``: when the last one that succeeded ended, by the wall
-    clock."""
+    ``round``: how many looks at all groups were made."""
 
     groups: dict[str, Seen] = field(default_factory=dict)
     read_from: str = ""
     error: str = ""
     round: int = 0
-    at_s: float = 0.0
 
 
 class Watch:
@@ -82,6 +86,7 @@ class Watch:
         self._looked_s: dict[str, float] = {}
         self._moved_s: dict[str, tuple[int, float]] = {}
         self._wrote_s: dict[str, tuple[int, int, float]] = {}
+        self._open_s: dict[str, float] = {}
         self._told: set[Callable[[int], None]] = set()
         self.snapshot = Snapshot()
         self._thread = threading.Thread(target=self._run, name="web-watch", daemon=True)
@@ -101,8 +106,19 @@ class Watch:
         with self._lock:
             return self._histories.get(group_id) or History()
 
+    def opened(self, group_ids: Iterable[str]) -> None:
+        """Look at these groups often for a while: a page shows them."""
+        until_s = time.monotonic() + OPEN_S
+        with self._lock:
+            for group_id in group_ids:
+                self._open_s.pop(group_id, None)
+                self._open_s[group_id] = until_s
+            while len(self._open_s) > MOST_OPEN:
+                del self._open_s[next(iter(self._open_s))]
+
     def tell(self, told: Callable[[int], None]) -> Callable[[], None]:
-        """Call ``told`` with the number of each round when it ends. Returns what stops that."""
+        """Call ``told`` with the number of each round when it ends, and every few seconds of one that takes long.
+        Returns what stops that."""
         with self._lock:
             self._told.add(told)
 
@@ -118,16 +134,12 @@ class Watch:
         try:
             listed = self._admin.list_groups()
             seen = self._look_at_each([listing.group_id for listing in listed.groups], before)
-            after = Snapshot(groups=seen, read_from=listed.read_from, round=before.round + 1, at_s=time.time())
+            after = Snapshot(groups=seen, read_from=listed.read_from, round=before.round + 1)
         except ShareGroupError as error:
             told = f"{type(error).__name__}: {error}"
-            after = Snapshot(groups=before.groups, error=told, round=before.round + 1, at_s=before.at_s)
-        self.snapshot = after
+            after = Snapshot(groups=before.groups, error=told, round=before.round + 1)
         self._forget(after)
-        with self._lock:
-            told_of = tuple(self._told)
-        for tell in told_of:
-            tell(after.round)
+        self._show(after)
 
     # --- inside
 
@@ -140,6 +152,14 @@ class Watch:
                 _log.exception("a look at the groups failed")
             took_s = time.monotonic() - began_s
             self._ended.wait(max(self._interval_s - took_s, 0.2))
+
+    def _show(self, snapshot: Snapshot) -> None:
+        """Show this, and tell open pages."""
+        self.snapshot = snapshot
+        with self._lock:
+            told_of = tuple(self._told)
+        for tell in told_of:
+            tell(snapshot.round)
 
     def _forget(self, after: Snapshot) -> None:
         """Forget what was kept of groups that are there no more."""
@@ -155,13 +175,16 @@ class Watch:
             ShareGroupError: MOST_ERRORS groups in a row can't be looked at.
         """
         seen: dict[str, Seen] = {}
-        errors, shown_s = 0, time.monotonic()
+        errors, due_s = 0, time.monotonic() + self._between_s(before)
         for group_id in group_ids:
             began_s = time.monotonic()
-            if not before.round and began_s - shown_s > 1.0:  # the first look at many groups takes long
-                self.snapshot, shown_s = Snapshot(groups=dict(seen)), began_s
+            if began_s > due_s:  # a round over many groups takes long
+                self._look_at_open(seen, before)
+                self._show(replace(before, groups={**before.groups, **seen}))
+                now_s = time.monotonic()
+                due_s, began_s = now_s + max(self._between_s(before), now_s - began_s), now_s
             try:
-                seen[group_id] = self._look_at(group_id, before.groups.get(group_id))
+                seen[group_id] = self._look_at(group_id, seen.get(group_id) or before.groups.get(group_id))
                 errors = 0
             except GroupIdNotFound:  # it was deleted meanwhile
                 continue
@@ -170,10 +193,27 @@ class Watch:
                 if errors == MOST_ERRORS:
                     raise
                 line = line_of(GroupDescription(group_id=group_id, state="UNKNOWN", incarnation=""), (), 0)
-                seen[group_id] = Seen(line=line, attention=((3, type(error).__name__),))
+                seen[group_id] = Seen(line=line, attention=((3, type(error).__name__),), at_s=time.time())
             if self._ended.wait((time.monotonic() - began_s) * REST if len(group_ids) > 1 else 0):
                 break
         return seen
+
+    def _between_s(self, before: Snapshot) -> float:
+        """Seconds of a round after which what was seen is shown: the first round shows its groups as they come."""
+        return self._interval_s if before.round else 1.0
+
+    def _look_at_open(self, seen: dict[str, Seen], before: Snapshot) -> None:
+        """Look at the groups of open pages, into ``seen``. A group that can't be looked at now is left to the round."""
+        with self._lock:
+            now_s = time.monotonic()
+            self._open_s = {group_id: until_s for group_id, until_s in self._open_s.items() if until_s > now_s}
+            open_ids = [group_id for group_id in self._open_s if group_id in before.groups]
+        for group_id in open_ids:
+            began_s = time.monotonic()
+            with suppress(ShareGroupError):
+                seen[group_id] = self._look_at(group_id, seen.get(group_id) or before.groups.get(group_id))
+            if self._ended.wait((time.monotonic() - began_s) * REST):
+                break
 
     def _look_at(self, group_id: str, before: Seen | None) -> Seen:
         description = self._admin.describe_groups([group_id], most_runs=MOST_DESCRIBED)[group_id]
@@ -196,6 +236,7 @@ class Watch:
             ),
             dead_letter_topic=description.configs.get("errors.deadletterqueue.topic.name", ""),
             topics=tuple(dict.fromkeys(p.topic for p in description.partitions)),
+            at_s=time.time(),
         )
 
     def _stands_s(self, line: GroupLine, now_s: float) -> float:

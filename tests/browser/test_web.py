@@ -4,7 +4,10 @@ tests/spark/test_web.py has it with Spark."""
 
 from __future__ import annotations
 
+import math
+import random
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from types import SimpleNamespace
@@ -19,8 +22,9 @@ from coordinator.client.session import MemberSession
 from coordinator.protocol.messages import NextPlan, StartPlan
 from share_source import ShareConsumer
 from sharegroup import Admin
+from sharegroup.web.history import LONGEST_S, POINTS, History
 from tests.support import chromium
-from tests.support.chromium import LOOKER, WAIT_MS, faults, new_page, page_server, signed_in
+from tests.support.chromium import LOOKER, SIZES, WAIT_MS, faults, new_page, page_server, picture, signed_in, violations
 from tests.support.dead_letters import read_dead_letters
 from tests.support.page_steps import GROUP as POISONED_GROUP
 from tests.support.page_steps import PARTITIONS, from_an_empty_cluster_to_a_redrive
@@ -31,6 +35,8 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.browser, pytest.mark.broker]
 
 GROUP = "payments"
+OTHERS = (GROUP, "thumbnails", "e-mails 🚀", "invoices")
+STORE = "share.state.store"
 LIMIT = 3
 TOPICS = {"payments": 1, "orders": 2, "dlq": 1}
 """Topics and their partitions."""
@@ -57,12 +63,38 @@ def world(kafka, tmp_path_factory):
             opened.enter_context(consuming(found, holds=True))
             wait_until(lambda many=holding: len(holders(admin)) == many, what=f"{holding} hold records")
         queries_at_work(found, opened)
+        other_groups(found, opened)
         opened.enter_context(consuming(found, holds=False))
         for _ in range(4):
             produce_poisoned(kafka, payments, 1)
         wait_until(lambda: is_calm(admin), what="all dead letters are written, and all holds stand")
-        found.url = opened.enter_context(page_server(conf))
+        found.url = opened.enter_context(page_server(conf, hours()))
         yield found
+
+
+def other_groups(world, opened: ExitStack) -> None:
+    """A group that nobody consumes, one that waits, and one that works all off."""
+    client = opened.enter_context(closing(CoordinatorClient.connect(world.kafka.bootstrap, {}, world.conf[STORE])))
+    options = {"topics": (world.orders,), "starting_offsets": "earliest"}
+    MemberSession(client, "invoices", "monthly", **options).close(leave=True)
+    opened.enter_context(closing(MemberSession(client, "e-mails 🚀", "sender", **options)))
+    accept = lambda _: AcknowledgeType.ACCEPT  # noqa: E731
+    opened.enter_context(PlainQuery(client, "thumbnails", "resize", world.orders, accept, {}, most=30))
+
+
+def hours() -> dict[str, History]:
+    """The last hour of the groups, as if they had been looked at all the time: a rush in the middle of it."""
+    found, now_s = {}, time.time()
+    for number, group_id in enumerate(OTHERS):
+        chance = random.Random(number)
+        found[group_id] = History()
+        for point in range(POINTS):
+            rush = math.exp(-(((point - 90 - 20 * number) / 25) ** 2))
+            lag = (40 + 900 * rush) * (0.9 + 0.2 * chance.random())
+            rates = [(8 + 30 * rush) * (0.8 + 0.4 * chance.random()) for _ in range(2)]
+            ago_s = LONGEST_S * (1 - point / POINTS) - 10
+            found[group_id].add(now_s - ago_s, (round(lag), 20 + round(60 * rush), *rates, 0))
+    return found
 
 
 @contextmanager
@@ -210,6 +242,21 @@ def test_no_page_breaks_a_serious_rule_of_axe_or_its_own_policy(world, page, nam
     page.goto(f"{world.url.rstrip('/')}{path}?{urlencode(where)}")
     wait_until(lambda: "is being examined" not in page.reload().text(), what="the doctor has spoken")
     assert faults(page, name) == []
+
+
+def test_members_and_actions_fit_a_phone(world, page):
+    width, height = SIZES["phone"]
+    page.set_viewport_size({"width": width, "height": height})
+    page.goto(f"{world.url.rstrip('/')}/group?{urlencode({'group': GROUP})}")
+    for name in ("Reset start offsets", "Alter a config"):
+        page.get_by_text(name).click()
+    assert violations(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    for name in ("Members", "Actions"):
+        heading = page.get_by_role("heading", name=name, exact=True)
+        picture(
+            page, name.lower(), "phone", heading.evaluate("each => each.getBoundingClientRect().top + scrollY - 10")
+        )
 
 
 def test_neither_does_a_sign_in(world, browser):

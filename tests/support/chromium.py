@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
@@ -16,6 +17,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from coordinator.protocol.rights import Tokens
 from sharegroup.web.app import create_app
 from sharegroup.web.command import site_of
+from sharegroup.web.history import History
 from sharegroup.web.server import Address, Server
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
@@ -31,7 +33,8 @@ SIZES = {"light": (1_200, 800), "dark": (1_200, 800), "phone": (390, 800)}
 """Width and height by the look of a page."""
 PICTURES = os.environ.get("WEB_PICTURES", "")
 """The folder for pictures of pages; empty: none are made. ``WEB_PICTURES=docs/pictures`` makes those of the docs."""
-KEPT = {"groups": tuple(SIZES), "group": tuple(SIZES), "offsets": tuple(SIZES), "history": tuple(SIZES)}
+KEPT = {name: tuple(SIZES) for name in ("groups", "group", "offsets", "history")}
+KEPT |= {"members": ("phone",), "actions": ("phone",)}
 """The looks of which pictures are kept, by the name of the page; of others the light one."""
 TALLEST, TALLEST_OF = 1_300, {"group": 2_600}
 """Pixels of a picture's height, at most, and by the name of the page."""
@@ -52,12 +55,13 @@ def browser() -> Iterator[Browser]:
 
 
 @contextmanager
-def page_server(config: Mapping[str, str]) -> Iterator[str]:
-    """The page over the cluster of these properties; its address."""
+def page_server(config: Mapping[str, str], hours: Mapping[str, History] = MappingProxyType({})) -> Iterator[str]:
+    """The page over the cluster of these properties; its address. ``hours``: the last hour of groups, by their ids."""
     with (
         site_of(config, TOKENS, 1.0, is_tls=False) as site,
         closing(Server(create_app(site), Address(host="127.0.0.1", port=0))) as server,
     ):
+        site.watch._histories.update(hours)
         server.start()
         yield server.url
 
@@ -107,18 +111,18 @@ def violations(page: Page) -> list[str]:
     ]
 
 
-def picture(page: Page, name: str, look: str) -> None:
-    """Keep a picture of the page, if pictures are made."""
+def picture(page: Page, name: str, look: str, top: float = 0.0) -> None:
+    """Keep a picture of the page from ``top`` on, in pixels, if pictures are made."""
     if not PICTURES or look not in KEPT.get(name, ("light",)):
         return
     from PIL import Image  # matplotlib's
 
     path = Path(PICTURES) / f"web-{name}-{look}.png"
-    height = int(page.evaluate("document.documentElement.scrollHeight"))
+    height = page.evaluate("document.documentElement.scrollHeight") - top
     width = SIZES[look][0]
     page.screenshot(
         path=path,
         full_page=True,
-        clip={"x": 0, "y": 0, "width": width, "height": min(height, TALLEST_OF.get(name, TALLEST))},
+        clip={"x": 0, "y": top, "width": width, "height": min(height, TALLEST_OF.get(name, TALLEST))},
     )
     Image.open(path).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE).save(path, optimize=True)

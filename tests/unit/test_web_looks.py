@@ -24,6 +24,7 @@ from sharegroup.web.examinations import Examinations
 from sharegroup.web.records import KafkaRecord, shown
 from sharegroup.web.watch import Seen, Snapshot, attention
 from tests.support.fake_cluster import FakeCluster
+from tests.support.service_sinks import stage
 from tests.support.waiting import wait_until
 from tests.support.web_site import ACTOR, LOOKER, Page
 
@@ -98,6 +99,39 @@ def test_the_first_look_shows_groups_while_it_goes_on(page, monkeypatch):
     assert (page.watch.snapshot.round, len(page.watch.snapshot.groups)) == (1, 3)
 
 
+def test_open_pages_are_told_while_a_round_over_many_groups_goes_on(page, monkeypatch):
+    times = itertools.count(0.0, 2.0)
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: next(times), time=lambda: 0.0))
+    monkeypatch.setattr(watch, "REST", 0)
+    for number in range(12):
+        page.running.service.handle(
+            JoinGroup(group_id=f"g{number:02}", member_id="m", process_id="p", topics=("orders",))
+        )
+    page.watch.look()
+    looked, told = [], []
+    look_at = page.watch._look_at
+    monkeypatch.setattr(page.watch, "_look_at", lambda *given: looked.append(given[0]) or look_at(*given))
+    page.watch.opened(["g11"])
+    page.watch.tell(lambda number: told.append((number, len(looked), len(page.watch.snapshot.groups))))
+    page.watch.look()
+    assert looked.count("g11") >= 2, "the group of an open page is looked at before its turn"
+    assert looked.index("g11") < looked.index("g05")
+    assert [number for number, *_ in told] == [1] * (len(told) - 1) + [2]
+    assert len(told) >= 3
+    assert {groups for *_, groups in told} == {12}
+
+
+def test_groups_of_open_pages_are_bounded_and_forgotten(page, monkeypatch):
+    now_s = [0.0]
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: now_s[0], time=lambda: 0.0))
+    page.watch.opened(f"g{number}" for number in range(500))
+    assert list(page.watch._open_s)[-1] == "g499"
+    assert len(page.watch._open_s) == watch.MOST_OPEN
+    now_s[0] = watch.OPEN_S + 1
+    page.watch._look_at_open({}, Snapshot())
+    assert page.watch._open_s == {}
+
+
 def test_a_page_of_all_groups_asks_no_coordinator(held):
     browser = held.browser(LOOKER)
     held.admin.asked.clear()
@@ -153,13 +187,12 @@ def test_whoever_is_marked_counts_as_needing_a_person(page):
 
 
 def test_a_look_that_fails_is_told_with_the_groups_of_before(held):
-    looked_s = held.watch.snapshot.at_s
+    looked_s = held.watch.snapshot.groups["billing"].at_s
     held.admin.broken = CoordinatorUnreachable(endpoints="c:1", reason="refused")
     held.watch.look()
     text = held.browser(LOOKER).get("/").text
     assert names(text) == ["billing"]
     assert "CoordinatorUnreachable" in text
-    assert held.watch.snapshot.at_s == looked_s > 0
     assert f"As of {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(looked_s))} UTC" in text
 
 
@@ -490,6 +523,19 @@ def test_a_member_has_the_colour_of_its_records_beside_it(held):
     assert re.findall(r'<rect class="acquired (h\d)"[^>]*/></svg><code>', one)[0] in one.split("<h2>")[0]
 
 
+def test_a_query_has_its_batch_beside_its_plan(held):
+    browser = held.browser(LOOKER)
+    assert query_and_batch(browser) == ("–", "–")
+    stage(held.running, (0, 9, 1, 1), query_id="etl-query", batch_id=1_234)
+    assert query_and_batch(browser) == ("etl-query", "1,234")
+
+
+def query_and_batch(browser):
+    text = browser.get("/group", group="billing").text
+    (found,) = re.findall(r'data-name="Query">([^<]*)</td>\s*<td data-name="Batch" class="number">([^<]*)</td>', text)
+    return found
+
+
 def test_a_member_that_has_no_plan_and_holds_nothing_is_not_named(held):
     held.running.join("m2")
     text = held.browser(LOOKER).get("/group", group="billing").text
@@ -498,9 +544,9 @@ def test_a_member_that_has_no_plan_and_holds_nothing_is_not_named(held):
 
 def test_the_last_hour_says_what_is_now_and_was_at_most(held):
     now_s = time.time()
-    held.watch._histories["billing"] = history.History()
+    kept = held.watch._histories["billing"] = history.History()
     for ago_s, lag in ((1_800, 50), (900, 120), (0, 7)):
-        held.watch.history("billing").add(now_s - ago_s, (lag, 1, None, 2.0, 0))
+        kept.add(now_s - ago_s, (lag, 1, None, 2.0, 0))
     text = held.browser(LOOKER).get("/group", group="billing").text
     assert "Lag: <strong>7</strong> now, 120 at most" in text
     assert "<span>30 min ago</span><span>now</span>" in text

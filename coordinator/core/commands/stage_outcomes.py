@@ -18,7 +18,7 @@ from coordinator.core.commands import Decision, MarkDeadLettersWritten, StageRun
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.plan_state import PlanEvent, after
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import PlanStaged
+from coordinator.core.records import BatchNamed, PlanStaged
 from coordinator.core.runs import FRESH, Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
@@ -79,7 +79,8 @@ def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decisi
         staged=matching.staged, stale=matching.stale, stale_sample=tuple(matching.sample), attempt=matching.attempt
     )
     staged = list(matching.records())
-    return Decision((*staged, *_silent(group, plans, command, {each.plan_id for each in staged})), reply)
+    chosen = {each.plan_id for each in staged}
+    return Decision((*staged, *_silent(group, plans, command, chosen), *_named(group, plans, command, chosen)), reply)
 
 
 def _check_pins(group: ShareGroup, command: StageRuns) -> None:
@@ -157,6 +158,20 @@ def _silent(
         if plan.member_id in its and plan.plan_id not in staged:
             is_known = bool(query_id) and group.members[plan.member_id].query_id == query_id
             yield from _silent_about(group, plan, command, is_known=is_known)
+
+
+def _named(
+    group: ShareGroup, plans: Iterable[AcquiredPlan], command: StageRuns, staged: Collection[int]
+) -> Iterator[BatchNamed]:
+    """Which batch the plans are of which the sink has rows, or that are of its query. Nothing follows from it."""
+    for plan in plans:
+        is_its = plan.plan_id in staged or (command.query_id != "" and _query_of(group, plan) == command.query_id)
+        if command.batch_id >= 0 and is_its:
+            yield BatchNamed(plan_id=plan.plan_id, batch_id=command.batch_id)
+
+
+def _query_of(group: ShareGroup, plan: AcquiredPlan) -> str:
+    return group.members[plan.member_id].query_id
 
 
 def _silent_about(group: ShareGroup, plan: AcquiredPlan, command: StageRuns, *, is_known: bool) -> Iterator[PlanStaged]:

@@ -184,6 +184,7 @@ def test_records_of_soft_state_are_never_stored() -> None:
         "PartitionsAssigned",
         "StartsAlteredBy",
         "TaskSignalled",
+        "BatchNamed",
         "LocksRenewed",
         "DeadlinesPassed",
         "DeadlinesExtended",

@@ -9,6 +9,7 @@ from coordinator.core.decide import decide
 from coordinator.core.record_codec import MOST_BYTES, encode_records
 from coordinator.core.records import PlanStaged
 from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.admin_messages import ListPlans
 from coordinator.protocol.errors import (
     BatchReclaimed,
     GroupIdNotFound,
@@ -33,6 +34,23 @@ def test_a_batch_may_stage_after_a_lost_lock_that_nobody_took() -> None:
     group.complete(plan)
     assert states(group) == ["[0..4] ARCHIVING 1", "[5..9] AVAILABLE 1"]
     assert (run_at(group, 5).releases, run_at(group, 5).failures) == (0, 1), "the lost lock was the try"
+
+
+def test_a_sink_names_the_batch_of_its_plan_until_a_restart() -> None:
+    group, plan = batch()
+    group.stage(said(0, 9, ACCEPT), query_id="q", batch_id=12)
+    assert batch_ids(group) == {plan: 12}
+    group.stage(query_id="another", batch_id=99)
+    assert batch_ids(group) == {plan: 12}, "a commit without rows of another query"
+    from_snapshot(group)
+    assert batch_ids(group) == {plan: None}
+    group.restart(plan)
+    group.stage(query_id="q", batch_id=12)
+    assert batch_ids(group) == {plan: 12}, "a commit without rows of the plan's query"
+
+
+def batch_ids(group: GroupDriver) -> dict[str, int | None]:
+    return {plan.plan_id: plan.batch_id for plan in group.run(ListPlans(group_id="billing")).plans}
 
 
 def test_rows_of_records_that_another_member_took_are_stale() -> None:
