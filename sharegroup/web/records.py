@@ -18,7 +18,7 @@ from sharegroup.web.texts import clean, json_lines, text_of
 
 MOST_BYTES = 8_192
 """Bytes of a value that are shown; of hexadecimal digits a quarter of that, as each byte takes four characters."""
-MOST_KEY_BYTES, MOST_HEADER_BYTES = 1_024, 256
+MOST_KEY_BYTES, MOST_HEADER_BYTES = 1_024, 200
 MOST_HEADERS = 30
 LISTED = 500
 """Dead letters that are read for one list, the newest of each partition."""

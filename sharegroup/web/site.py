@@ -6,16 +6,19 @@ Rule: a handler is called with a session that may do what it does, and, for a PO
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs, quote_plus
 
 import anyio.to_thread
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
@@ -204,6 +207,7 @@ def _fields(body: bytes) -> dict[str, list[str]]:
 
 # --- templates
 
+_TO_QUOTE = re.compile("[\x00-\x7f\ud800-\udfff]+")
 _made: list[Environment] = []
 
 
@@ -217,15 +221,22 @@ def _environment() -> Environment:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        made.filters.update(duration=duration, short=short, number=_number, time=_time, shortened=_shortened)
+        made.filters.update(
+            duration=duration, short=short, number=_number, time=_time, shortened=_shortened, brief=_brief
+        )
         made.globals.update(query=_query)
         _made.append(made)
     return _made[0]
 
 
 def _query(path: str, **values: Any) -> str:
-    """The address of a page with these values; those that are None are left out."""
-    return f"{path}?{urlencode({name: value for name, value in values.items() if value is not None})}"
+    """The address of a page with these values; those that are None are left out. Other letters than ASCII's stay: a
+    browser encodes them, and the page is a third as large."""
+    return f"{path}?{'&'.join(f'{name}={_quoted(str(value))}' for name, value in values.items() if value is not None)}"
+
+
+def _quoted(text: str) -> str:
+    return _TO_QUOTE.sub(lambda found: quote_plus(found[0], errors="replace"), text)
 
 
 def _number(number: float | None) -> str:
@@ -239,6 +250,24 @@ def _time(time_ms: int | None) -> str:
         return datetime.fromtimestamp(time_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (ValueError, OverflowError, OSError):  # a producer may write any number
         return f"{time_ms} ms"
+
+
+def _brief(text: str, most: int = 120) -> str:
+    """As _shortened, and at most 2 * most bytes of HTML: for lists, since a sign may take six."""
+    if len(text) <= most and len(found := clean(text)) <= most and _size(found) <= 2 * most:
+        return found
+    head, tail = clean(text[: most * 2 // 3]), clean(text[-most // 4 :])
+    return f"{_within(head, most * 4 // 3)} … {_within(tail[::-1], most // 2)[::-1]}"
+
+
+def _within(text: str, most: int) -> str:
+    """The first characters that take at most so many bytes of HTML."""
+    sizes = accumulate(map(_size, text))
+    return text[: sum(size <= most for size in sizes)]
+
+
+def _size(text: str) -> int:
+    return len(escape(text).encode())
 
 
 def _shortened(text: str, most: int = 120) -> str:

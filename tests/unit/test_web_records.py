@@ -1,4 +1,4 @@
-"""What the page shows of records and dead letters, whatever was written into them."""
+"""The page shows records and dead letters, whatever was written into them."""
 
 from __future__ import annotations
 
