@@ -17,7 +17,7 @@ from share_sink.redrive.report import RedriveReport
 from sharegroup.admin_access import described
 from sharegroup.web.errors import BadRequest
 from sharegroup.web.jobs import Job
-from sharegroup.web.records import FORMS, MOST_KEY_BYTES, headers_shown, shown
+from sharegroup.web.records import FORMS, LISTED, MOST_KEY_BYTES, headers_shown, shown
 from sharegroup.web.site import Handler, Visit
 
 _log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ _ALL = "all"
 
 
 def show_list(visit: Visit) -> Response:
-    """The newest dead letters of a group, or those of them with one reason."""
+    """Those of a group of the newest dead letters of its topic, or those of them with one reason."""
     group_id, reason = visit.text("group"), visit.text("reason")
     topic = _topic_of(visit, group_id)
     found = [each for each in visit.site.kafka.dead_letters(topic) if each.group_id == group_id] if topic else []
@@ -51,6 +51,7 @@ def show_list(visit: Visit) -> Response:
         reason=reason,
         digest=digest,
         found=len(chosen),
+        most=LISTED,
         rows=chosen[(number - 1) * ON_A_PAGE : number * ON_A_PAGE],
         number=number,
         pages=pages,

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
+from html import escape
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from urllib.parse import parse_qs, quote_plus
 
 import anyio.to_thread
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
@@ -230,7 +230,7 @@ def _environment() -> Environment:
 
 
 def _query(path: str, **values: Any) -> str:
-    """The address of a page with these values; those that are None are left out. Other letters than ASCII's stay: a
+    """The address of a page with these values; those that are None are left out. Characters beyond ASCII stay: a
     browser encodes them, and the page is a third as large."""
     return f"{path}?{'&'.join(f'{name}={_quoted(str(value))}' for name, value in values.items() if value is not None)}"
 

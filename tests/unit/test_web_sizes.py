@@ -99,9 +99,9 @@ def checked(answer):
     return answer.text
 
 
-@pytest.mark.parametrize("letter", ["g", "🚀", '"', "界"])
-def test_all_groups_with_a_full_hour_fit_a_page(page, letter):
-    with_an_hour(page, [letter * 246 + f"{n:03}" for n in range(200)])
+@pytest.mark.parametrize("sign", ["g", "🚀", '"', "界"])
+def test_all_groups_with_a_full_hour_fit_a_page(page, sign):
+    with_an_hour(page, [sign * 246 + f"{n:03}" for n in range(200)])
     text = checked(page.browser(ACTOR).get("/"))
     assert text.count("<polyline") == 50
 
