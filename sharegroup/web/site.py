@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote_plus
 
+import anyio
 import anyio.to_thread
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
@@ -88,10 +89,13 @@ class Site:
     cluster: str
     is_tls: bool = False
 
-    @property
-    def cookie(self) -> str:
-        """The name of the session's cookie; with TLS, one that only this host can set."""
-        return "__Host-sharegroup" if self.is_tls else "sharegroup"
+    def cookie(self, request: Request) -> str:
+        """The name of the session's cookie; with TLS, one that only this host can set. It has the port that the browser
+        sees: a host's cookies go to all of its ports, and each may have a page of its own."""
+        _, _, port = request.headers.get("host", "").rpartition(":")
+        return (
+            f"{'__Host-' if self.is_tls else ''}sharegroup{f'-{port}' if port.isdecimal() and port.isascii() else ''}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,11 +148,14 @@ class Visit:
 Handler = Callable[[Visit], Response]
 
 
-def answers(site: Site, handler: Handler, *, right: str) -> Callable[[Request], Awaitable[Response]]:
-    """The Starlette endpoint of a handler. ``right``: "" for a page that anybody may see, read or admin."""
+def answers(
+    site: Site, handler: Handler, *, right: str, limiter: anyio.CapacityLimiter | None = None
+) -> Callable[[Request], Awaitable[Response]]:
+    """The Starlette endpoint of a handler. ``right``: "" for a page that anybody may see, read or admin; ``limiter``:
+    how many requests the handler answers at once; None: that of all pages."""
 
     async def endpoint(request: Request) -> Response:
-        session = site.sessions.find(request.cookies.get(site.cookie, ""))
+        session = site.sessions.find(request.cookies.get(site.cookie(request), ""))
         visit = Visit(site=site, request=request, session=session, form={})
         try:
             if request.method == "POST":
@@ -156,7 +163,7 @@ def answers(site: Site, handler: Handler, *, right: str) -> Callable[[Request], 
                 body = await body_of(request.receive)
                 visit = Visit(site=site, request=request, session=session, form=_fields(body))
             _check(visit, right)
-            return await anyio.to_thread.run_sync(handler, visit, abandon_on_cancel=True)
+            return await anyio.to_thread.run_sync(handler, visit, abandon_on_cancel=True, limiter=limiter)
         except NotSignedIn as error:
             return _sent_to_login(visit, error)
         except ShareGroupError as error:
