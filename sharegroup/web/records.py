@@ -116,7 +116,7 @@ class KafkaReads:
 
 
 def _without_record(letter: DeadLetter) -> DeadLetter:
-    """What a list shows of a dead letter: a record may have megabytes."""
+    """The dead letter with what a list shows of it: a record may have megabytes."""
     ours = tuple(
         header for header in letter.headers if header[0] == REDRIVES and len(header[1] or b"") <= MOST_KEY_BYTES
     )
