@@ -10,6 +10,7 @@ from coordinator.protocol.errors import InvalidRequest
 from coordinator.protocol.rights import Tokens
 from coordinator.service.server.flight_server import FlightServer
 from sharegroup.admin import Admin
+from sharegroup.web import beside
 from sharegroup.web.logins import CoordinatorTokens
 
 ADA, LO, ALL, MEMBER = "a" * 20, "l" * 20, "x" * 20, "m" * 20
@@ -45,6 +46,25 @@ def test_a_person_is_known_by_the_name_of_the_token(logins):
 def test_a_token_without_the_right_to_look_opens_no_session(logins):
     assert of(logins, MEMBER) is None
     assert of(logins, "nobody-has-this-token") is None
+
+
+def test_commands_of_the_doctor_reach_a_standalone_coordinator():
+    config = {
+        "bootstrap.servers": "broker:9092",
+        "share.coordinator.endpoint": "c1:9095",
+        "share.coordinator.token.file": "/etc/tokens",
+        "share.coordinator.max.request.bytes": "1000000",
+        "security.protocol": "SASL_SSL",
+        "sasl.password": "hush",
+    }
+    words = beside._connects(config)
+    assert words[::2] == ("--command-property",) * 4
+    assert words[1::2][:3] == (
+        "share.coordinator.endpoint=c1:9095",
+        "share.coordinator.token.file=/etc/tokens",
+        "security.protocol=SASL_SSL",
+    )
+    assert "hush" not in " ".join(words)
 
 
 def test_an_earlier_coordinator_tells_the_rights_alone(logins, monkeypatch):
