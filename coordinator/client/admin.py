@@ -52,7 +52,7 @@ from coordinator.protocol.admin_messages import (
 from coordinator.protocol.errors import CoordinatorUnreachable, GroupIdNotFound, InvalidRequest
 from coordinator.protocol.messages import DescribeGroup, GroupDescription, GroupRequest, Reply, Request
 from coordinator.protocol.rights import Right
-from coordinator.protocol.wire import LaunchSettings
+from coordinator.protocol.wire import LaunchSettings, TokenHolder, WhoAmI
 
 RETRY_S = 15.0
 """Seconds that a call is retried through an outage: a person waits for it."""
@@ -122,6 +122,15 @@ class ShareAdmin:
     def close(self) -> None:
         """Closes the connections to coordinators."""
         self._client.close()
+
+    def who_am_i(self) -> TokenHolder:
+        """The name and the rights of the client's token.
+
+        Raises:
+            InvalidRequest: the coordinator is of an earlier version, which does not say.
+            NotAuthorized: nobody has the token.
+        """
+        return self._ask(WhoAmI())
 
     # --- looks
 

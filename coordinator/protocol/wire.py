@@ -52,6 +52,17 @@ class FindCoordinator(Request[CoordinatorFound], frozen=True):
     group_id: str
 
 
+class TokenHolder(Message, frozen=True):
+    """``name`` is empty if the token has none; ``rights`` are named as in a token file."""
+
+    name: str
+    rights: tuple[str, ...]
+
+
+class WhoAmI(Request[TokenHolder], frozen=True):
+    """Asks whose token the call has. A coordinator of an earlier version refuses it by name."""
+
+
 class Failed(Message, frozen=True):
     """A ShareGroupError as an answer: its class name, its fields, and its text for a client that lacks the class."""
 
@@ -111,9 +122,10 @@ _requests: dict[str, type[Request[Any]]] = {
         Health,
         StepDown,
         FindCoordinator,
+        WhoAmI,
     )
 }
-_Answer: TypeAlias = AnyReply | AnyAdminReply | Healthy | CoordinatorFound | Failed | Started
+_Answer: TypeAlias = AnyReply | AnyAdminReply | Healthy | CoordinatorFound | TokenHolder | Failed | Started
 _answers: msgspec.json.Decoder[_Answer] = msgspec.json.Decoder(_Answer)
 
 

@@ -30,6 +30,8 @@ READ, ADMIN, ANYBODY = "read", "admin", ""
 KEEP_ALIVE_S = 15.0
 """Seconds after which an event stream says that it is there."""
 MOST_TOKEN = 4_096
+MOST_ATTEMPTS = 8
+"""Tokens that are checked at once: coordinators are asked for each."""
 _LOOKS = (group_pages.LOOKS, record_page.LOOKS, dead_letter_pages.LOOKS)
 _ACTIONS = (actions.ACTIONS, dead_letter_pages.ACTIONS)
 
@@ -42,7 +44,7 @@ def create_app(site: Site) -> Starlette:
 
     routes = [
         route("/login", show_login, ANYBODY),
-        route("/login", sign_in, ANYBODY, "POST"),
+        Route("/login", _signs_in(site), methods=["POST"]),
         route("/logout", sign_out, READ, "POST"),
         route("/", groups_page.show, READ),
         *(route(path, handler, READ) for looks in _LOOKS for path, handler in looks.items()),
@@ -61,9 +63,6 @@ def show_login(visit: Visit) -> Response:
 
 def sign_in(visit: Visit) -> Response:
     """Begin a session if the token is one."""
-    sessions = visit.site.sessions
-    address = visit.request.client.host if visit.request.client else ""
-    sessions.check_attempts(address)
     token = visit.form.get("token", [""])[0].strip()
     is_word = token.isascii() and token.isprintable() and " " not in token and len(token) <= MOST_TOKEN
     try:
@@ -71,12 +70,11 @@ def sign_in(visit: Visit) -> Response:
     except ShareGroupError as error:
         return visit.page("login.html", 503, error=f"{type(error).__name__}: {error}")
     if visitor is None:
-        sessions.failed(address)
         return visit.page("login.html", 401, error="Nobody has this token, or it has no right to look.")
     response = RedirectResponse("/", 303)
     response.set_cookie(
-        visit.site.cookie,
-        sessions.begin(visitor),
+        visit.site.cookie(visit.request),
+        visit.site.sessions.begin(visitor, token),
         max_age=int(LONGEST_S),
         path="/",
         secure=visit.site.is_tls,
@@ -86,11 +84,26 @@ def sign_in(visit: Visit) -> Response:
     return response
 
 
+def _signs_in(site: Site) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoint that signs in: MOST_ATTEMPTS tokens are checked at once, and others wait for their turn; wrong ones
+    of an address are answered late if they are many. A right one never is: behind a tunnel all have one address."""
+    tried = answers(site, sign_in, right=ANYBODY, limiter=anyio.CapacityLimiter(MOST_ATTEMPTS))
+
+    async def endpoint(request: Request) -> Response:
+        answer = await tried(request)
+        if answer.status_code == 401:
+            await anyio.sleep(site.sessions.failed(request.client.host if request.client else ""))
+        return answer
+
+    return endpoint
+
+
 def sign_out(visit: Visit) -> Response:
     """End the session of this browser."""
-    visit.site.sessions.end(visit.request.cookies.get(visit.site.cookie, ""))
+    cookie = visit.site.cookie(visit.request)
+    visit.site.sessions.end(visit.request.cookies.get(cookie, ""))
     response = RedirectResponse("/login", 303)
-    response.delete_cookie(visit.site.cookie, path="/", secure=visit.site.is_tls, httponly=True, samesite="strict")
+    response.delete_cookie(cookie, path="/", secure=visit.site.is_tls, httponly=True, samesite="strict")
     return response
 
 
@@ -140,7 +153,7 @@ def _events(site: Site) -> Callable[[Request], Awaitable[Response]]:
     """The endpoint of the event stream."""
 
     async def endpoint(request: Request) -> Response:
-        name = request.cookies.get(site.cookie, "")
+        name = request.cookies.get(site.cookie(request), "")
         session = site.sessions.find(name)
         if session is None:
             return PlainTextResponse("Sign in first.", 401)

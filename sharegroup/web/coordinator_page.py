@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from coordinator.protocol.addresses import parse_endpoint
 from coordinator.service.standalone_config import STORE, Standalone
+from sharegroup.cluster_options import connect_options, kafka_config
 from sharegroup.web.command import ENDPOINT, INTERVAL_S, check_installed, site_of
 
+_OF_CLIENTS = (ENDPOINT, "share.coordinator.token.file", "share.coordinator.ssl.ca.location")
+"""The keys by which a command reaches the coordinator."""
 _log = logging.getLogger(__name__)
 
 
@@ -39,9 +42,16 @@ def page_of(standalone: Standalone, address: str) -> Iterator[None]:
     config = {key: text for key, text in settings.configs.items() if key != STORE}
     config |= {**settings.kafka_config, "bootstrap.servers": settings.bootstrap_servers, ENDPOINT: address}
     with (
-        site_of(config, None, INTERVAL_S, is_tls=bool(certificate)) as site,
+        site_of(config, None, INTERVAL_S, is_tls=bool(certificate), repeated=_connects(config)) as site,
         contextlib.closing(Server(create_app(site), where)) as page,
     ):
         page.start()
         _log.info("page: %s", page.url)
         yield
+
+
+def _connects(config: Mapping[str, str]) -> tuple[str, ...]:
+    """The words that the doctor's commands need to reach this coordinator and its brokers: its own file is none of a
+    client's. Secrets are replaced."""
+    kafka = {key: text for key, text in kafka_config(config).items() if key != "bootstrap.servers"}
+    return connect_options(None, {**{key: config[key] for key in _OF_CLIENTS if config.get(key)}, **kafka})

@@ -8,8 +8,11 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import Counter
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
+from msgspec.json import encode
 from starlette.responses import RedirectResponse, Response
 
 from share_sink.redrive.dlq_reader import DeadLetter
@@ -17,10 +20,11 @@ from share_sink.redrive.report import RedriveReport
 from sharegroup.admin_access import described
 from sharegroup.web.errors import BadRequest
 from sharegroup.web.jobs import Job
-from sharegroup.web.records import FORMS, MOST_KEY_BYTES, headers_shown, shown
+from sharegroup.web.records import FORMS, LISTED, MOST_KEY_BYTES, headers_shown, shown
 from sharegroup.web.site import Handler, Visit
 
-_log = logging.getLogger(__name__)
+_audit = logging.getLogger("sharegroup.audit")
+"""Beside a standalone coordinator the coordinator's audit log, else lines of the page's own log."""
 
 ON_A_PAGE = 50
 MOST_REASONS = 20
@@ -34,7 +38,7 @@ _ALL = "all"
 
 
 def show_list(visit: Visit) -> Response:
-    """The newest dead letters of a group, or those of them with one reason."""
+    """Those of a group of the newest dead letters of its topic, or those of them with one reason."""
     group_id, reason = visit.text("group"), visit.text("reason")
     topic = _topic_of(visit, group_id)
     found = [each for each in visit.site.kafka.dead_letters(topic) if each.group_id == group_id] if topic else []
@@ -51,6 +55,7 @@ def show_list(visit: Visit) -> Response:
         reason=reason,
         digest=digest,
         found=len(chosen),
+        most=LISTED,
         rows=chosen[(number - 1) * ON_A_PAGE : number * ON_A_PAGE],
         number=number,
         pages=pages,
@@ -104,8 +109,7 @@ def confirm_redrive(visit: Visit) -> Response:
     pending = visit.session.confirmed(visit.text("pending"))
     if pending.kind != "redrive":
         raise BadRequest(what="This is no redrive.")
-    name = visit.session.visitor.name or "somebody without a name"
-    _log.info("redrive begun on the page: by=%r group=%r", name, pending.values["group"])
+    _audited(visit, pending.values, "begun")
     return _begun(visit, Job(owner=visit.session, values=pending.values, execute=True))
 
 
@@ -147,7 +151,30 @@ def _redriven(visit: Visit, job: Job) -> RedriveReport:
     def watch(read: int) -> None:
         job.read = read
 
-    return visit.site.kafka.redrive(values["topic"], chosen, execute=job.execute, watch=watch)
+    try:
+        report = visit.site.kafka.redrive(values["topic"], chosen, execute=job.execute, watch=watch)
+    except Exception as error:
+        if job.execute:
+            _audited(visit, values, "stopped", f" {type(error).__name__}: {encode(str(error)).decode()}")
+        raise
+    if job.execute:
+        _audited(visit, values, "done", f" sent={report.sent}")
+    return report
+
+
+def _audited(visit: Visit, values: Mapping[str, Any], what: str, more: str = "") -> None:
+    """Write a line of the audit log, as a coordinator does for its actions: a redrive is sent by the page itself."""
+    assert visit.session is not None
+    visitor = visit.session.visitor
+    asked = {
+        "type": "Redrive",
+        "group_id": values["group"],
+        "topic": values["topic"],
+        "dead_letters": [f"{partition}@{offset}" for partition, offset in sorted(values["places"])],
+        "reason_digest": values["reason"],
+    }
+    who = f"admin {visitor.name or 'somebody without a name'}"
+    _audit.info("%s: who=%s from=the page request=%s%s", what, who, encode(asked).decode(), more)
 
 
 def digest(reason: str) -> str:

@@ -37,7 +37,9 @@ SAMPLES_OF_A_STRIP = 3
 """Places at which the rest of a partition is looked at that has more runs."""
 MOST_HELD = 1_000
 """Runs that members hold, of a whole group, of which its page says who holds how much."""
-MOST_MEMBERS = 50
+MOST_MEMBERS = 30
+MOST_TOPICS = 100
+"""Topics that the form of a reset proposes."""
 MOST_RUNS = 60
 """Runs that the page of a partition lists."""
 MOST_OFFSETS = 200
@@ -112,7 +114,7 @@ def show_group(visit: Visit) -> Response:
         findings=visit.site.examinations.of(group_id),
         charts=_charts(visit, group_id),
         words=strip.WORDS,
-        topics=sorted({p.topic for p in partitions}),
+        topics=sorted({p.topic for p in partitions})[:MOST_TOPICS],
         keys=sorted(GROUP_KEYS),
         has_dead_letters=bool(description.configs.get("errors.deadletterqueue.topic.name")),
     )

@@ -83,8 +83,6 @@ class Guard:
 
     def _headers(self, path: str, given: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         found = {**_HEADERS}
-        if self._is_tls:
-            found["strict-transport-security"] = "max-age=31536000"
         if not path.startswith(_STATIC):
             found["cache-control"] = "no-store"
         known = {name.lower() for name, _ in given}

@@ -17,6 +17,8 @@ POINTS = 240
 """Points of a group's hour: one for each 15 s. A later look in the same 15 s takes the place of an earlier one."""
 NAMES = ("lag", "in_flight", "acquired_rate", "done_rate", "failed")
 """The numbers of a point."""
+DRAWN = 50
+"""Points of a sparkline, at most one more: of more the least and the largest of each piece of time are drawn."""
 WIDTH, HEIGHT = 120, 28
 """Size of a sparkline in its own units."""
 
@@ -70,11 +72,23 @@ def sparkline(what: str, series: Sequence[tuple[float, float]], now_s: float) ->
     span_s = max(LEAST_S, now_s - series[0][0])
     places = [
         (max(0.0, WIDTH - (now_s - time_s) / span_s * WIDTH), HEIGHT - 2 - max(0.0, number) * scale)
-        for time_s, number in series
+        for time_s, number in _thinned(series)
     ]
     if len(places) == 1:
         places.insert(0, (max(0.0, places[0][0] - 2), places[0][1]))
     first, last = series[0][1], series[-1][1]
     minutes = max(1, round((now_s - series[0][0]) / 60))
     label = f"{what} over {minutes} min: {first:,.0f} at first, {largest:,.0f} at most, {last:,.0f} now"
-    return Sparkline(points=" ".join(f"{x:.1f},{y:.1f}" for x, y in places), label=label)
+    return Sparkline(points=" ".join(f"{round(x * 2) / 2:g},{round(y * 2) / 2:g}" for x, y in places), label=label)
+
+
+def _thinned(series: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
+    """The points of the series that are drawn, with its last."""
+    if len(series) <= DRAWN:
+        return series
+    step = -(-len(series) // (DRAWN // 2))
+    found: list[tuple[float, float]] = []
+    for at in range(0, len(series), step):
+        piece = series[at : at + step]
+        found += sorted({min(piece, key=lambda point: point[1]), max(piece, key=lambda point: point[1])})
+    return found if found[-1] == series[-1] else [*found, series[-1]]

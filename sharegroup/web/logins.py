@@ -64,8 +64,16 @@ class CoordinatorTokens:
 
 
 def _rights(admin: ShareAdmin) -> tuple[str, bool] | None:
-    """The name of the token's holder and whether it may act; None: it may not even look. The coordinator checks rights
-    first: a token that may act hears of the missing group id."""
+    """The name of the token's holder and whether it may act; None: it may not even look. A coordinator of an earlier
+    version does not say; it checks rights first: a token that may act then hears of the missing group id."""
+    try:
+        holder = admin.who_am_i()
+        is_admin = Right.ADMIN.value in holder.rights
+        return (holder.name, is_admin) if is_admin or Right.READ.value in holder.rights else None
+    except NotAuthorized:
+        return None
+    except InvalidRequest:
+        pass
     try:
         admin.delete_group("", execute=False)
     except InvalidRequest:

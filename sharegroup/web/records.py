@@ -7,22 +7,24 @@ of one record has a bound, whatever its size.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from typing import Any, Protocol
 
 from coordinator.protocol.record_headers import headers_of
-from share_sink.redrive.dlq_reader import DeadLetter, dead_letter_at, dead_letters, record_at
+from share_sink.redrive.dlq_reader import REDRIVES, DeadLetter, dead_letter_at, dead_letters, record_at
 from share_sink.redrive.redrive import redrive
 from share_sink.redrive.report import RedriveReport
 from sharegroup.web.texts import clean, json_lines, text_of
 
 MOST_BYTES = 8_192
 """Bytes of a value that are shown; of hexadecimal digits a quarter of that, as each byte takes four characters."""
-MOST_KEY_BYTES, MOST_HEADER_BYTES = 1_024, 256
+MOST_KEY_BYTES, MOST_HEADER_BYTES = 1_024, 200
 MOST_HEADERS = 30
-LISTED = 500
-"""Dead letters that are read for one list, the newest of each partition."""
+LISTED, MOST_LISTED_BYTES = 500, 16_000_000
+"""Dead letters of one list, the newest of the topic; fewer, if their reasons and names take more bytes than that."""
+QUEUED_KB = 16_384
+"""Kilobytes that librdkafka reads ahead: dead letters may be large."""
 FORMS = ("text", "json", "hex")
 
 
@@ -53,7 +55,7 @@ class Kafka(Protocol):
         """The record at this offset; None: the log has none there."""
 
     def dead_letters(self, topic: str) -> list[DeadLetter]:
-        """The newest dead letters of the topic, the newest first."""
+        """The newest dead letters of the topic, the newest first, without their records."""
 
     def dead_letter(self, topic: str, partition: int, offset: int) -> DeadLetter | None:
         """The dead letter at this offset of its topic; None: there is none."""
@@ -84,9 +86,18 @@ class KafkaReads:
         )
 
     def dead_letters(self, topic: str) -> list[DeadLetter]:
-        """The newest dead letters, the newest first; it raises as the reader's function of this name."""
-        found = list(islice(dead_letters(topic, self._config, newest=LISTED), 10 * LISTED))
-        return sorted(found, key=lambda each: (-(each.timestamp_ms or 0), each.partition, -each.offset))[:LISTED]
+        """The newest LISTED dead letters of all partitions, the newest first, without keys, values and headers of the
+        records; it raises as the reader's function of this name."""
+        config = {"queued.max.messages.kbytes": str(QUEUED_KB), **self._config}
+        kept: list[tuple[int, int, int, DeadLetter]] = []
+        size = 0
+        for each in dead_letters(topic, config, newest=LISTED):
+            listed = _without_record(each)
+            heappush(kept, (each.timestamp_ms or 0, -each.partition, each.offset, listed))
+            size += _size(listed)
+            while len(kept) > LISTED or size > MOST_LISTED_BYTES:
+                size -= _size(heappop(kept)[-1])
+        return [letter for *_, letter in sorted(kept, reverse=True)]
 
     def dead_letter(self, topic: str, partition: int, offset: int) -> DeadLetter | None:
         """The dead letter at this offset; it raises as dead_letter_at."""
@@ -103,6 +114,19 @@ class KafkaReads:
             dry_run=not execute,
             watch=lambda report: watch(report.read),
         )
+
+
+def _without_record(letter: DeadLetter) -> DeadLetter:
+    """The dead letter with what a list shows of it: a record may have megabytes."""
+    ours = tuple(
+        header for header in letter.headers if header[0] == REDRIVES and len(header[1] or b"") <= MOST_KEY_BYTES
+    )
+    return replace(letter, key=None, value=None, headers=ours[-1:])
+
+
+def _size(letter: DeadLetter) -> int:
+    """About the bytes of a dead letter without its record."""
+    return 4 * sum(map(len, (letter.message, letter.disposition, letter.origin_topic, letter.group_id))) + 1_000
 
 
 def shown(data: bytes | None, form: str = "", most: int = MOST_BYTES) -> Shown:

@@ -25,12 +25,15 @@ LONGEST_S = 86_400.0
 """Seconds that a session lasts: a day."""
 MOST_SESSIONS = 200
 """Sessions at once; the oldest one ends for a new one."""
+MOST_OF_A_TOKEN = 40
+"""Sessions of one token; its oldest one ends for a new one, and those of others stay."""
 MOST_PENDING = 20
 """Actions of a session that wait for their confirmation; the oldest one is forgotten for a new one."""
 PENDING_S = 600.0
 """Seconds for which the numbers of a dry run may be confirmed."""
-MOST_FAILURES, FAILURES_S = 20, 60.0
-"""Wrong tokens of one address that are answered within so many seconds; then it can't sign in for a while."""
+MOST_FAILURES, FAILURES_S, DELAY_S = 20, 60.0, 3.0
+"""Wrong tokens of one address that are answered at once within so many seconds, and seconds after which a further one
+is answered."""
 MOST_ADDRESSES = 1_000
 """Addresses whose wrong tokens are counted."""
 MOST_STREAMS, MOST_STREAMS_OF_ONE = 64, 8
@@ -65,10 +68,11 @@ class Pending:
 
 @dataclass(kw_only=True)
 class Session:
-    """One person's session. ``streams``: the event streams that are open."""
+    """One person's session. ``streams``: the event streams that are open; ``holder``: the hash of the token."""
 
     visitor: Visitor
     until_s: float
+    holder: bytes = field(default=b"", repr=False)
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     pending: OrderedDict[str, Pending] = field(default_factory=OrderedDict, repr=False)
     streams: int = 0
@@ -112,12 +116,14 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, visitor: Visitor) -> str:
+    def begin(self, visitor: Visitor, token: str) -> str:
         """Begin a session; its name, which the browser keeps."""
-        name = secrets.token_urlsafe(32)
+        name, holder = secrets.token_urlsafe(32), _hash(token)
         ended = []
         with self._lock:
-            self._sessions[_hash(name)] = Session(visitor=visitor, until_s=self._clock() + LONGEST_S)
+            of_token = [key for key, each in self._sessions.items() if each.holder == holder]
+            ended += [self._sessions.pop(key) for key in of_token[: max(0, len(of_token) + 1 - MOST_OF_A_TOKEN)]]
+            self._sessions[_hash(name)] = Session(visitor=visitor, until_s=self._clock() + LONGEST_S, holder=holder)
             while len(self._sessions) > MOST_SESSIONS:
                 ended.append(self._sessions.popitem(last=False)[1])
         for session in ended:
@@ -150,26 +156,17 @@ class Sessions:
 
     # --- limits
 
-    def check_attempts(self, address: str) -> None:
-        """Check that a token may be tried from this address now.
-
-        Raises:
-            TooManyOpen: too many wrong ones were tried a moment ago.
-        """
-        with self._lock:
-            failed = self._failures.get(address) or deque[float]()
-            is_full = len(failed) == MOST_FAILURES and self._clock() - failed[0] < FAILURES_S
-        if is_full:
-            raise TooManyOpen(what=f"Wrong tokens within {FAILURES_S:.0f} s", most=MOST_FAILURES)
-
-    def failed(self, address: str) -> None:
-        """Count a wrong token from this address."""
+    def failed(self, address: str) -> float:
+        """Count a wrong token from this address; the seconds after which to answer it."""
+        now_s = self._clock()
         with self._lock:
             failed = self._failures.setdefault(address, deque(maxlen=MOST_FAILURES))
-            failed.append(self._clock())
+            is_late = len(failed) == MOST_FAILURES and now_s - failed[0] < FAILURES_S
+            failed.append(now_s)
             self._failures.move_to_end(address)
             while len(self._failures) > MOST_ADDRESSES:
                 self._failures.popitem(last=False)
+        return DELAY_S if is_late else 0.0
 
     def open_stream(self, session: Session) -> None:
         """Count an event stream of the session.

@@ -6,14 +6,18 @@ Rule: a handler is called with a session that may do what it does, and, for a PO
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
+from html import escape
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs, quote_plus
 
+import anyio
 import anyio.to_thread
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
@@ -85,10 +89,13 @@ class Site:
     cluster: str
     is_tls: bool = False
 
-    @property
-    def cookie(self) -> str:
-        """The name of the session's cookie; with TLS, one that only this host can set."""
-        return "__Host-sharegroup" if self.is_tls else "sharegroup"
+    def cookie(self, request: Request) -> str:
+        """The name of the session's cookie; with TLS, one that only this host can set. It has the port that the browser
+        sees: a host's cookies go to all of its ports, and each may have a page of its own."""
+        _, _, port = request.headers.get("host", "").rpartition(":")
+        return (
+            f"{'__Host-' if self.is_tls else ''}sharegroup{f'-{port}' if port.isdecimal() and port.isascii() else ''}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,11 +148,14 @@ class Visit:
 Handler = Callable[[Visit], Response]
 
 
-def answers(site: Site, handler: Handler, *, right: str) -> Callable[[Request], Awaitable[Response]]:
-    """The Starlette endpoint of a handler. ``right``: "" for a page that anybody may see, read or admin."""
+def answers(
+    site: Site, handler: Handler, *, right: str, limiter: anyio.CapacityLimiter | None = None
+) -> Callable[[Request], Awaitable[Response]]:
+    """The Starlette endpoint of a handler. ``right``: "" for a page that anybody may see, read or admin; ``limiter``:
+    how many requests the handler answers at once; None: that of all pages."""
 
     async def endpoint(request: Request) -> Response:
-        session = site.sessions.find(request.cookies.get(site.cookie, ""))
+        session = site.sessions.find(request.cookies.get(site.cookie(request), ""))
         visit = Visit(site=site, request=request, session=session, form={})
         try:
             if request.method == "POST":
@@ -153,7 +163,7 @@ def answers(site: Site, handler: Handler, *, right: str) -> Callable[[Request], 
                 body = await body_of(request.receive)
                 visit = Visit(site=site, request=request, session=session, form=_fields(body))
             _check(visit, right)
-            return await anyio.to_thread.run_sync(handler, visit, abandon_on_cancel=True)
+            return await anyio.to_thread.run_sync(handler, visit, abandon_on_cancel=True, limiter=limiter)
         except NotSignedIn as error:
             return _sent_to_login(visit, error)
         except ShareGroupError as error:
@@ -203,6 +213,7 @@ def _fields(body: bytes) -> dict[str, list[str]]:
 
 # --- templates
 
+_TO_QUOTE = re.compile("[\x00-\x7f\ud800-\udfff]+")
 _made: list[Environment] = []
 
 
@@ -216,15 +227,22 @@ def _environment() -> Environment:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        made.filters.update(duration=duration, short=short, number=_number, time=_time, shortened=_shortened)
+        made.filters.update(
+            duration=duration, short=short, number=_number, time=_time, shortened=_shortened, brief=_brief
+        )
         made.globals.update(query=_query)
         _made.append(made)
     return _made[0]
 
 
 def _query(path: str, **values: Any) -> str:
-    """The address of a page with these values; those that are None are left out."""
-    return f"{path}?{urlencode({name: value for name, value in values.items() if value is not None})}"
+    """The address of a page with these values; those that are None are left out. Characters beyond ASCII stay: a
+    browser encodes them, and the page is a third as large."""
+    return f"{path}?{'&'.join(f'{name}={_quoted(str(value))}' for name, value in values.items() if value is not None)}"
+
+
+def _quoted(text: str) -> str:
+    return _TO_QUOTE.sub(lambda found: quote_plus(found[0], errors="replace"), text)
 
 
 def _number(number: float | None) -> str:
@@ -238,6 +256,24 @@ def _time(time_ms: int | None) -> str:
         return datetime.fromtimestamp(time_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (ValueError, OverflowError, OSError):  # a producer may write any number
         return f"{time_ms} ms"
+
+
+def _brief(text: str, most: int = 120) -> str:
+    """As _shortened, and at most 2 * most bytes of HTML: for lists, since a sign may take six."""
+    if len(text) <= most and len(found := clean(text)) <= most and _size(found) <= 2 * most:
+        return found
+    head, tail = clean(text[: most * 2 // 3]), clean(text[-most // 4 :])
+    return f"{_within(head, most * 4 // 3)} … {_within(tail[::-1], most // 2)[::-1]}"
+
+
+def _within(text: str, most: int) -> str:
+    """The first characters that take at most so many bytes of HTML."""
+    sizes = accumulate(map(_size, text))
+    return text[: sum(size <= most for size in sizes)]
+
+
+def _size(text: str) -> int:
+    return len(escape(text).encode())
 
 
 def _shortened(text: str, most: int = 120) -> str:

@@ -81,6 +81,13 @@ def test_the_coordinator_s_tokens_sign_in_and_its_audit_log_names_the_person(wor
     wait_until(lambda: "billing</a>" in bob.ask("GET", "/")[1], what="the group is seen")
     status, text = bob.ask("GET", "/group?group=billing")
     assert (status, "/act" in text) == (200, False)
+    assert '<span class="quiet">alice</span>' in alice.ask("GET", "/")[1]
+    examined = wait_until(
+        lambda: "being examined" not in (text := bob.ask("GET", "/group?group=billing")[1]) and text,
+        what="it is examined",
+    )
+    assert "--command-property share.coordinator.endpoint=" in examined
+    assert "--command-property share.coordinator.token.file=" in examined
     reset = {"kind": "reset", "group": "billing", "to": "latest", "reason": "a new model"}
     status, text = bob.post("/act", **reset)
     assert (status, "NotAllowed" in text) == (403, True)

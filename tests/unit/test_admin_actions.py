@@ -322,7 +322,7 @@ def test_a_token_may_do_what_its_rights_say_and_nothing_else(server, token, allo
 
 
 def test_every_request_has_a_right_or_needs_none():
-    assert set(_requests) - set(RIGHT_OF) == {"Health", "FindCoordinator"}
+    assert set(_requests) - set(RIGHT_OF) == {"Health", "FindCoordinator", "WhoAmI"}
     assert {RIGHT_OF[name] for name in ("AlterOffsets", "DecideRecords")} == {Right.ADMIN}
 
 

@@ -324,6 +324,25 @@ def test_a_redrive_sends_what_was_chosen_after_its_dry_run(filed, actor, form, s
     assert actor.post("/redrive/confirm", {"pending": pending_of(dry)}).status_code == 400
 
 
+def test_a_redrive_is_in_the_audit_log_with_its_beginning_and_end(filed, actor, caplog):
+    caplog.set_level(logging.INFO, "sharegroup.audit")
+    dry = finished(actor, actor.post("/redrive", {**GROUP, "chosen": ["0@1", "0@4"]}))
+    assert not caplog.records, "a dry run sends nothing"
+    finished(actor, actor.post("/redrive/confirm", {"pending": pending_of(dry)}))
+    begun, done = (record.getMessage() for record in caplog.records if record.name == "sharegroup.audit")
+    assert begun.startswith('begun: who=admin ada from=the page request={"type":"Redrive","group_id":"billing"')
+    assert '"dead_letters":["0@1","0@4"]' in done
+    assert (done.startswith("done: "), done.endswith(" sent=2")) == (True, True)
+    caplog.clear()
+    dry = finished(actor, actor.post("/redrive", {**GROUP, "chosen": ["0@1"]}))
+    filed.kafka.error = DeadLettersNotRead(topic="dlq", reason="no\nleader")
+    finished(actor, actor.post("/redrive/confirm", {"pending": pending_of(dry)}))
+    stopped = caplog.records[-1].getMessage()
+    assert stopped.startswith("stopped: who=admin ada")
+    assert "DeadLettersNotRead" in stopped
+    assert "\n" not in stopped
+
+
 def test_a_redrive_that_fails_says_why_and_can_not_be_confirmed(filed, actor):
     filed.kafka.error = DeadLettersNotRead(topic="dlq", reason="no leader")
     answer = finished(actor, actor.post("/redrive", {**GROUP, "scope": "all"}))

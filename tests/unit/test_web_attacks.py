@@ -15,12 +15,21 @@ from types import SimpleNamespace
 import pytest
 from starlette.routing import Route
 
-from sharegroup.web import guard, server, sessions
+from sharegroup.web import app, guard, server, sessions
 from sharegroup.web.app import create_app
 from sharegroup.web.errors import BadRequest, TooManyOpen, WebNotAvailable, WebTlsRequired
 from sharegroup.web.guard import MOST_BODY
 from sharegroup.web.server import Address, Server
-from sharegroup.web.sessions import LONGEST_S, MOST_FAILURES, MOST_SESSIONS, MOST_STREAMS_OF_ONE, Sessions, Visitor
+from sharegroup.web.sessions import (
+    DELAY_S,
+    LONGEST_S,
+    MOST_FAILURES,
+    MOST_OF_A_TOKEN,
+    MOST_SESSIONS,
+    MOST_STREAMS_OF_ONE,
+    Sessions,
+    Visitor,
+)
 from sharegroup.web.site import HERE as PACKAGE
 from tests.support.standalone import Certificates
 from tests.support.waiting import wait_until
@@ -84,11 +93,55 @@ def test_a_token_that_nobody_has_opens_no_session(page, token):
     assert len(page.site.sessions) == (expected == 303)
 
 
-def test_wrong_tokens_are_answered_a_few_times_a_minute(page):
+def test_many_wrong_tokens_are_answered_late_and_a_right_one_at_once(page, monkeypatch):
+    slept = []
+
+    async def sleep(seconds):
+        slept.append(seconds)
+
+    monkeypatch.setattr(app, "anyio", SimpleNamespace(sleep=sleep))
     browser = page.browser()
-    statuses = {browser.post("/login", {"token": f"{n:020}"}).status_code for n in range(MOST_FAILURES)}
+    statuses = {browser.post("/login", {"token": f"{n:020}"}).status_code for n in range(MOST_FAILURES + 2)}
     assert statuses == {401}
-    assert browser.post("/login", {"token": ACTOR}).status_code == 429
+    assert slept == [0.0] * MOST_FAILURES + [DELAY_S] * 2
+    assert browser.post("/login", {"token": ACTOR}).status_code == 303
+    assert len(slept) == MOST_FAILURES + 2
+
+
+def test_few_tokens_are_checked_at_once(served, monkeypatch):
+    checked, may_answer = [], threading.Event()
+
+    def visitor_of(token):
+        checked.append(token)
+        may_answer.wait(60)
+
+    monkeypatch.setattr(served.page.site.logins, "visitor", visitor_of)
+    head = f"POST /login HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nOrigin: {served.url.rstrip('/')}\r\n"
+    with contextlib.ExitStack() as stack:
+        asked = [stack.enter_context(socket.create_connection(("127.0.0.1", served.port), 60)) for _ in range(30)]
+        for connection in asked:
+            connection.sendall(f"{head}Content-Length: 26\r\n\r\ntoken={'x' * 20}".encode())
+        wait_until(lambda: len(checked) == app.MOST_ATTEMPTS, what="the first ones are checked")
+        with ask(served.port, "/login", "") as other:
+            assert status_of(other) == 200, "the attempts hold up no other page"
+        assert len(checked) == app.MOST_ATTEMPTS
+        may_answer.set()
+        assert {status_of(connection) for connection in asked[:20]} == {401}
+
+
+def test_sessions_of_one_token_end_none_of_another():
+    opened = Sessions()
+    other = opened.begin(visitor(), "another")
+    named = [opened.begin(visitor(), "one") for _ in range(MOST_OF_A_TOKEN + 1)]
+    assert [opened.find(name) is not None for name in (other, named[0], named[1])] == [True, False, True]
+
+
+def test_pages_on_two_ports_of_a_host_have_cookies_of_their_own(page):
+    browser = page.browser(LOOKER)
+    beside = {"host": "127.0.0.1:9397", "origin": "http://127.0.0.1:9397"}
+    answer = browser.client.post("/login", data={"token": ACTOR}, headers=beside)
+    assert answer.headers["set-cookie"].startswith("sharegroup-9397=")
+    assert "lo, looks only" in browser.get("/").text
 
 
 def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(page):
@@ -100,7 +153,7 @@ def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(page):
 def test_a_session_ends_after_a_day():
     now_s = [0.0]
     opened = Sessions(lambda: now_s[0])
-    name = opened.begin(visitor())
+    name = opened.begin(visitor(), LOOKER)
     now_s[0] = LONGEST_S - 1
     assert opened.find(name) is not None
     now_s[0] = LONGEST_S
@@ -110,7 +163,7 @@ def test_a_session_ends_after_a_day():
 
 def test_sessions_are_bounded_and_the_oldest_one_ends():
     opened = Sessions()
-    named = [opened.begin(visitor()) for _ in range(MOST_SESSIONS + 1)]
+    named = [opened.begin(visitor(), str(n)) for n in range(MOST_SESSIONS + 1)]
     assert len(opened) == MOST_SESSIONS
     assert opened.find(named[0]) is None
     assert opened.find(named[1]) is not None
@@ -206,7 +259,7 @@ def test_other_methods_are_refused(page, method):
 def test_500_event_streams_are_bounded_and_pages_are_shown_beside(served):
     served.page.watch.look()
     browser = served.page.browser(LOOKER)
-    cookie = "; ".join(f"{name}={value}" for name, value in browser.client.cookies.items())
+    cookie = cookie_of(browser, served.port)
     with contextlib.ExitStack() as stack:
         streams = [stack.enter_context(ask(served.port, "/events", cookie)) for _ in range(500)]
         statuses = [status_of(stream) for stream in streams]
@@ -273,7 +326,7 @@ def test_idle_connections_make_room_for_a_new_one(served, monkeypatch):
 def test_a_form_that_does_not_arrive_is_refused_and_others_are_served(served, monkeypatch):
     monkeypatch.setattr(guard, "BODY_S", 0.3)
     browser = served.page.browser(LOOKER)
-    cookie = "; ".join(f"{name}={value}" for name, value in browser.client.cookies.items())
+    cookie = cookie_of(browser, served.port)
     head = f"POST /logout HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nOrigin: {served.url.rstrip('/')}\r\n"
     head += f"Cookie: {cookie}\r\nContent-Length: 1000\r\n\r\ncsrf="
     with contextlib.ExitStack() as stack:
@@ -291,7 +344,7 @@ def test_an_answer_that_takes_too_long_is_given_up(served, monkeypatch):
     answered = threading.Event()
     served.page.admin._ask = served.page.admin._look = lambda *given: answered.wait(60)
     browser = served.page.browser(LOOKER)
-    cookie = "; ".join(f"{name}={value}" for name, value in browser.client.cookies.items())
+    cookie = cookie_of(browser, served.port)
     try:
         with ask(served.port, "/partition?group=billing&topic=orders&partition=0", cookie) as slow:
             assert status_of(slow) == 504
@@ -302,11 +355,11 @@ def test_an_answer_that_takes_too_long_is_given_up(served, monkeypatch):
 def test_streams_of_all_sessions_are_bounded():
     opened = Sessions()
     for _ in range(sessions.MOST_STREAMS // MOST_STREAMS_OF_ONE):
-        found = opened.find(opened.begin(visitor()))
+        found = opened.find(opened.begin(visitor(), LOOKER))
         for _ in range(MOST_STREAMS_OF_ONE):
             opened.open_stream(found)
     with pytest.raises(TooManyOpen, match="Event streams: 64 at most"):
-        opened.open_stream(opened.find(opened.begin(visitor())))
+        opened.open_stream(opened.find(opened.begin(visitor(), LOOKER)))
 
 
 # --- where it listens
@@ -321,9 +374,9 @@ def test_other_hosts_reach_the_page_with_tls_alone(page, host):
 def test_with_tls_the_cookie_is_this_host_s_alone(page, tmp_path):
     files = Certificates(tmp_path)
     address = Address(host="127.0.0.1", port=0, certificate=str(files.certificate), key=str(files.key))
-    app = create_app(replace(page.site, is_tls=True))
+    secure = create_app(replace(page.site, is_tls=True))
     trusted = ssl.create_default_context(cafile=str(files.ca))
-    with contextlib.closing(Server(app, address)) as running:
+    with contextlib.closing(Server(secure, address)) as running:
         running.start()
         connection = http.client.HTTPSConnection("127.0.0.1", running.port, timeout=60, context=trusted)
         with contextlib.closing(connection):
@@ -332,9 +385,9 @@ def test_with_tls_the_cookie_is_this_host_s_alone(page, tmp_path):
             answer = connection.getresponse()
             answer.read()
             cookie = answer.headers["set-cookie"]
-            assert cookie.startswith("__Host-sharegroup=")
+            assert cookie.startswith(f"__Host-sharegroup-{running.port}=")
             assert {"Secure", "HttpOnly", "Path=/", "SameSite=strict"} <= set(cookie.split("; "))
-            assert answer.headers["strict-transport-security"]
+            assert "strict-transport-security" not in answer.headers, "it would hold for all ports of the host"
             connection.request("POST", "/login", f"token={LOOKER}", {"Origin": f"http://127.0.0.1:{running.port}"})
             assert connection.getresponse().status == 403
         with ask(running.port, "/login", "") as plain:
@@ -373,6 +426,12 @@ def ask(port, path, cookie):
     connection = socket.create_connection(("127.0.0.1", port), timeout=60)
     connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nCookie: {cookie}\r\n\r\n".encode())
     return connection
+
+
+def cookie_of(browser, port):
+    """The browser's session as the page on this port expects it."""
+    (session,) = browser.client.cookies.values()
+    return f"sharegroup-{port}={session}"
 
 
 def status_of(connection):

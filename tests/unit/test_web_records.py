@@ -1,8 +1,10 @@
-"""What the page shows of records and dead letters, whatever was written into them."""
+"""The page shows records and dead letters, whatever was written into them."""
 
 from __future__ import annotations
 
 import json
+import tracemalloc
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +15,8 @@ from coordinator.dead_letters.record_format import PREFIX
 from coordinator.protocol.admin_messages import AlterGroupConfigs
 from share_sink.redrive import redrive as redrive_module
 from share_sink.redrive.dlq_reader import REDRIVES, DeadLetter
-from sharegroup.web.records import MOST_BYTES, KafkaRecord, shown
+from sharegroup.web import records
+from sharegroup.web.records import LISTED, MOST_BYTES, KafkaReads, KafkaRecord, shown
 from sharegroup.web.texts import json_lines
 from tests.support.web_site import ACTOR, Page
 
@@ -93,6 +96,36 @@ def test_a_count_of_redrives_that_can_not_be_stops_nothing(page, browser):
     page.kafka.found = [DeadLetter.of(each) for each in messages]
     assert browser.get("/deadletters", **WHERE).status_code == 200
     assert redriven(messages).sent == 2
+
+
+def letters(monkeypatch, each, count, partitions=4):
+    """The list of a topic with so many dead letters, the partitions one after another."""
+
+    def read(topic, config, newest):
+        for partition in range(partitions):
+            for offset in range(count // partitions):
+                base = DeadLetter.of(message(offset, [*origin(message=each), ("h", each)], value=each, key=each))
+                yield replace(base, partition=partition, timestamp_ms=offset * partitions + partition)
+
+    monkeypatch.setattr(records, "dead_letters", read)
+    return KafkaReads({"bootstrap.servers": "none:1"}).dead_letters("dlq")
+
+
+def test_a_list_has_the_newest_letters_of_all_partitions(monkeypatch):
+    found = letters(monkeypatch, b"timeout", 4_000)
+    assert [each.timestamp_ms for each in found] == list(range(3_999, 3_999 - LISTED, -1))
+    assert {each.partition for each in found} == {0, 1, 2, 3}
+
+
+def test_a_list_of_large_letters_takes_bounded_memory(monkeypatch):
+    tracemalloc.start()
+    try:
+        found = letters(monkeypatch, b"x" * 1_000_000, 400)
+        assert tracemalloc.get_traced_memory()[1] < 40_000_000
+        assert 1 < len(found) < LISTED
+        assert found[0].timestamp_ms == 399
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("time_ms", [10**17, -(10**17), 2**63 - 1])

@@ -43,6 +43,8 @@ from coordinator.protocol.wire import (
     Health,
     Healthy,
     StepDown,
+    TokenHolder,
+    WhoAmI,
     decode_request,
     encode,
     encode_error,
@@ -231,6 +233,9 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             return Healthy(pid=os.getpid(), protocol=PROTOCOL, version=self._version, ready=self._is_ready())
         if isinstance(request, FindCoordinator):
             return CoordinatorFound(endpoint=self._find(request.group_id) or self.address)
+        if isinstance(request, WhoAmI):
+            caller = context.get_middleware(_TOKEN).caller
+            return TokenHolder(name=caller.name, rights=tuple(sorted(right.value for right in caller.rights)))
         if isinstance(request, StepDown) and self._step_down is not None:
             self._step_down(request.reason)
             return Done()
