@@ -62,9 +62,9 @@ def _check_taken(context: click.Context, action: str) -> None:
         if name in EVERYWHERE or name in TAKES[action] or name == f"do_{action}":
             continue
         if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
-            takers = _flags(other for other in ACTIONS if name in TAKES[other])
+            others = _flags(other for other in ACTIONS if name in TAKES[other])
             raise click.UsageError(
-                f"Option {_flag(action)} does not take the option: {option.opts[0]} (it goes with {takers})", context
+                f"Option {_flag(action)} does not take the option: {option.opts[0]} (it goes with {others})", context
             )
 
 

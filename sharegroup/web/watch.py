@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from coordinator.client.admin import ShareAdmin
 from coordinator.protocol.errors import GroupIdNotFound, ShareGroupError
 from coordinator.protocol.messages import GroupDescription
-from sharegroup.doctor.letters_watch import WATCHED_S
+from sharegroup.doctor.dead_letters_watch import WATCHED_S
 from sharegroup.durations import duration
 from sharegroup.top import HELD, GroupLine, line_of
 from sharegroup.web.history import History
@@ -39,7 +39,7 @@ OPEN_S, MOST_OPEN = 30.0, 100
 """Seconds after its request in which a page is taken as open, and groups of open pages that are kept, the newest."""
 STANDS_S = 600.0
 """Seconds without an acknowledgement after which a group that has lag stands still, as the alert says."""
-LETTERS_STAND_S = WATCHED_S
+DEAD_LETTERS_STAND_S = WATCHED_S
 """Seconds without a dead letter after which those that wait are said not to be written, as the doctor says."""
 
 
@@ -232,7 +232,7 @@ class Watch:
             failed=failed,
             is_part=is_part,
             attention=attention(
-                line, quarantined, self._stands_s(line, now_s), self._letters_stand_s(line, now_s), is_part=is_part
+                line, quarantined, self._stands_s(line, now_s), self._dead_letters_stand_s(line, now_s), is_part=is_part
             ),
             dead_letter_topic=description.configs.get("errors.deadletterqueue.topic.name", ""),
             topics=tuple(dict.fromkeys(p.topic for p in description.partitions)),
@@ -247,7 +247,7 @@ class Watch:
         self._moved_s[line.group_id] = (line.done, since_s)
         return now_s - since_s
 
-    def _letters_stand_s(self, line: GroupLine, now_s: float) -> float:
+    def _dead_letters_stand_s(self, line: GroupLine, now_s: float) -> float:
         """Seconds since the group was seen to have no dead letter that waits, or to have written one: each that is
         written archives its record."""
         waiting, written, since_s = self._wrote_s.get(line.group_id, (0, -1, now_s))
@@ -258,17 +258,17 @@ class Watch:
 
 
 def attention(
-    line: GroupLine, quarantined: int, stands_s: float, letters_stand_s: float = 0.0, *, is_part: bool = False
+    line: GroupLine, quarantined: int, stands_s: float, dead_letters_stand_s: float = 0.0, *, is_part: bool = False
 ) -> tuple[tuple[int, str], ...]:
     """Why a person should look at the group, the worst first; the weight is from 1 to 3. ``stands_s`` and
-    ``letters_stand_s``: seconds without an acknowledgement, and without one of the dead letters that wait. ``is_part``:
+    ``dead_letters_stand_s``: seconds without an acknowledgement, and without one of the dead letters that wait. ``is_part``:
     not all runs were looked at for those in quarantine."""
     found = []
     if line.lag and line.state == "Empty":
         found.append((3, "nobody consumes"))
     if line.lag and line.state == "Unknown":
         found.append((3, "no coordinator runs"))
-    if line.archiving and letters_stand_s >= LETTERS_STAND_S:
+    if line.archiving and dead_letters_stand_s >= DEAD_LETTERS_STAND_S:
         found.append((3, f"{line.archiving:,} dead letters wait"))
     if line.lag and line.members and stands_s > STANDS_S:
         found.append((3, f"stands still for {duration(int(stands_s * 1000))}"))

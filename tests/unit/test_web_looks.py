@@ -174,7 +174,7 @@ def test_a_group_says_why_a_person_should_look(fields, given, says):
 
 
 def test_dead_letters_need_a_person_only_when_none_is_written(page):
-    stands = page.watch._letters_stand_s
+    stands = page.watch._dead_letters_stand_s
     waiting = [(0, 9, 0), (3, 9, 1), (3, 9, 4), (2, 10, 7), (4, 11, 9), (4, 11, 15), (0, 15, 20), (5, 15, 50)]
     seconds = [stands(line("g", archiving=wait, archived=written), at_s) for wait, written, at_s in waiting]
     assert seconds == [0, 0, 3, 0, 0, 6, 0, 0]

@@ -111,13 +111,13 @@ def letters(monkeypatch, each, count, partitions=4):
     return KafkaReads({"bootstrap.servers": "none:1"}).dead_letters("dlq")
 
 
-def test_a_list_has_the_newest_letters_of_all_partitions(monkeypatch):
+def test_a_list_has_the_newest_dead_letters_of_all_partitions(monkeypatch):
     found = letters(monkeypatch, b"timeout", 4_000)
     assert [each.timestamp_ms for each in found] == list(range(3_999, 3_999 - LISTED, -1))
     assert {each.partition for each in found} == {0, 1, 2, 3}
 
 
-def test_a_list_of_large_letters_takes_bounded_memory(monkeypatch):
+def test_a_list_of_large_dead_letters_takes_bounded_memory(monkeypatch):
     tracemalloc.start()
     try:
         found = letters(monkeypatch, b"x" * 1_000_000, 400)
