@@ -261,8 +261,8 @@ def attention(
     line: GroupLine, quarantined: int, stands_s: float, dead_letters_stand_s: float = 0.0, *, is_part: bool = False
 ) -> tuple[tuple[int, str], ...]:
     """Why a person should look at the group, the worst first; the weight is from 1 to 3. ``stands_s`` and
-    ``dead_letters_stand_s``: seconds without an acknowledgement, and without one of the dead letters that wait. ``is_part``:
-    not all runs were looked at for those in quarantine."""
+    ``dead_letters_stand_s``: seconds without an acknowledgement, and without one of the dead letters that wait.
+    ``is_part``: not all runs were looked at for those in quarantine."""
     found = []
     if line.lag and line.state == "Empty":
         found.append((3, "nobody consumes"))
