@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from operator import attrgetter
 
 from coordinator.core.commands import Decision
@@ -22,9 +22,9 @@ MOST_ISOLATED = 10_000
 """Quarantined runs of a partition that are counted, at most."""
 
 
-MOST_SLICED = 10_000
-"""Runs of a group among which records are counted that are delivered in slices: some milliseconds. A run that fails
-holds back its partition's start offset, so it is among the first."""
+MOST_SLICED = 4_000
+"""Runs of a group among which records are counted that are delivered in slices, of each partition alike: some
+milliseconds. A run that fails holds back its partition's start offset, so it is among the first."""
 MOST_LOOKED_AT = 10_000
 """Runs of a plan that are looked at for one that is held: some milliseconds."""
 
@@ -48,7 +48,7 @@ class PartitionMeasures:
 class GroupMeasures:
     """The numbers of a group. ``members``: those with a session, (queries, ShareConsumers). ``oldest_ms``: how long the
     oldest acquired record has been held; 0 if none is. ``isolated``: records by stage of isolation; SLICED are those
-    among the group's first MOST_SLICED runs, so that the time of a measure does not grow with the runs."""
+    among MOST_SLICED runs, so that the time of a measure does not grow with the runs."""
 
     state: str
     read_committed: bool
@@ -116,11 +116,10 @@ def _is_held(group: ShareGroup, plan: AcquiredPlan) -> bool:
 def _isolated(group: ShareGroup) -> dict[Stage, int]:
     counts: Counter[Stage] = Counter()
     limit = group.config.share_delivery_count_limit
-    runs = chain.from_iterable(partition.runs for partition in group.partitions.values())
-    for first, last, run in islice(runs, MOST_SLICED):
-        if run.failures and not run.quarantined and stage_of(run, limit) is Stage.SLICED:
-            counts[Stage.SLICED] += last - first + 1
     for partition in group.partitions.values():
+        for first, last, run in islice(partition.runs, max(1, MOST_SLICED // len(group.partitions))):
+            if run.failures and stage_of(run, limit) is Stage.SLICED:
+                counts[Stage.SLICED] += last - first + 1
         for first, last, run in islice(partition.runs.quarantined(), MOST_ISOLATED):
             counts[stage_of(run, limit)] += last - first + 1
     for plan in group.plans.values():

@@ -20,7 +20,7 @@ from coordinator.protocol.errors import MemberNotFound
 from coordinator.protocol.messages import JoinGroup
 from coordinator.protocol.values import AcknowledgeType
 from tests.kip932.consumers import LOCK_MS, ShareConsumers
-from tests.support.group_driver import TOPIC_ID, GroupDriver
+from tests.support.group_driver import TOPIC_ID, GroupDriver, started_plan
 from tests.support.quarantine import quarantined_record, started_trial
 
 BILLING = {"group_id": "billing"}
@@ -122,3 +122,17 @@ def test_the_stages_of_a_quarantined_record_and_of_its_trial_are_shown():
     assert [(run.first, run.stage, run.state) for run in runs_of(group)] == [(0, "trial", "ACQUIRED")]
     measures = group.run(MeasureGroup(**BILLING))
     assert (measures.isolated[Stage.TRIAL], measures.members, measures.oldest_ms) == (1, (1, 0), 0)
+
+
+def test_records_are_sliced_until_they_are_done():
+    group, _ = started_plan(10, **{"share.delivery.count.limit": "5"})
+    group.ends[0] = 18
+    group.join("m2")
+    failing = group.next(member="m2").plan.plan_id
+    group.use(failing, "m2")
+    assert group.run(MeasureGroup(**BILLING)).isolated == {}
+    for _ in range(3):
+        group.restart(failing, "m2")
+    assert group.run(MeasureGroup(**BILLING)).isolated == {Stage.SLICED: 8}
+    group.complete(failing, "m2")
+    assert group.run(MeasureGroup(**BILLING)).isolated == {}
