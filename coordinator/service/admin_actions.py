@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
+
 from coordinator.config.resolved import GroupConfig, changed_configs, replaced_configs
 from coordinator.core.commands import AlterConfigs
 from coordinator.core.commands.administer import AlterStartOffsets
@@ -29,6 +31,7 @@ from coordinator.protocol.errors import (
     CoordinatorNotAvailable,
     GroupIdNotFound,
     GroupSubscribedToTopic,
+    GroupTakenOver,
     InvalidReset,
     UnknownPartition,
     UnknownSharePartition,
@@ -43,6 +46,10 @@ from coordinator.service.runtime.transactions import initialize
 
 Starts = Mapping[TopicIdPartition, int]
 T = TypeVar("T")
+TAKEN = (
+    "The group is taken from {owner}: its queries there end (GroupTakenOver). Whether it has members is known after "
+    "that."
+)
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
 """The number of a partition."""
 
@@ -82,12 +89,21 @@ def act(event_loop: RuntimeApi, request: Action[Any], transaction: Transaction[T
 
 def call_action(event_loop: RuntimeApi, request: Action[Any], transaction: Transaction[T]) -> T:
     """Run the transaction of an action on a group that exists. Forced and executed it takes the group from a
-    coordinator of another host; forced and not executed it looks at a copy of the group, and takes nothing."""
-    if not is_forced(request):
+    coordinator of another host; forced and not executed it looks at a copy of such a group, and takes nothing."""
+    if request.execute or not is_forced(request):
+        return event_loop.call(request.group_id, transaction, claim=is_forced(request))
+    try:
         return event_loop.call(request.group_id, transaction)
-    if request.execute:
-        return event_loop.call(request.group_id, transaction, claim=True)
-    return event_loop.call(request.group_id, _on_copy(transaction, event_loop.clock.now_ms()), peek=True)
+    except GroupTakenOver as error:
+        # A copy knows no sessions: the members of the other host do not keep anyone from asking.
+        answer = event_loop.call(request.group_id, transaction, peek=True)
+        return _with_note(answer, TAKEN.format(owner=error.fields.get("owner")))
+
+
+def _with_note(answer: T, note: str) -> T:
+    if isinstance(answer, Altered | OffsetsAltered):
+        return msgspec.structs.replace(answer, notes=(note, *answer.notes))
+    return answer
 
 
 def is_forced(request: Action[Any]) -> bool:
@@ -98,18 +114,6 @@ def is_forced(request: Action[Any]) -> bool:
 def _exists(group: ShareGroup) -> TransactionSteps[bool]:
     yield from ()
     return group.exists
-
-
-def _on_copy(transaction: Transaction[T], now_ms: int) -> Transaction[T]:
-    """The transaction on the group as it would be once it is taken: none of its members has been heard of. A group that
-    is served here stays as it is."""
-
-    def on_copy(group: ShareGroup) -> TransactionSteps[T]:
-        if not group.deadlines_extended_until_ms:  # only a copy was never loaded
-            group.loaded(now_ms)
-        return (yield from transaction(group))
-
-    return on_copy
 
 
 def _look(group: ShareGroup) -> TransactionSteps[ResetView]:

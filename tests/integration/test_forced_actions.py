@@ -8,7 +8,14 @@ import pytest
 
 from coordinator.core.commands import CreateGroup
 from coordinator.protocol.admin_messages import AlterGroupConfigs, AlterOffsets, DeleteGroup, DeleteOffsets
-from coordinator.protocol.errors import CoordinatorNotAvailable, GroupIdNotFound, GroupTakenOver, InvalidReset
+from coordinator.protocol.errors import (
+    CoordinatorNotAvailable,
+    GroupIdNotFound,
+    GroupTakenOver,
+    InvalidReset,
+    MembersNotKnown,
+)
+from coordinator.protocol.messages import JoinGroup
 from coordinator.service.admin import AdminService
 from coordinator.service.runtime.event_loop import EventLoop
 from coordinator.service.runtime.runtime import CoordinatorRuntime
@@ -55,6 +62,7 @@ def hosts(topic):
     wait_until(lambda: answered(lambda: loops[0].call("billing", create, claim=True)), what="the group is there")
     one_host, other = (AdminService(loop, cluster, Stored()) for loop in loops)
     one_host.handle(AlterOffsets(**GROUP, topics={"orders": ()}, execute=True))
+    loops[0].call("billing", one(JoinGroup(**GROUP, member_id="m1", process_id="p1")))
     yield one_host, other
     for loop in loops:
         loop.close()
@@ -65,7 +73,9 @@ def hosts(topic):
 )
 def test_a_dry_run_with_force_leaves_the_group_with_its_host(hosts, action):
     one_host, other = hosts
-    assert not other.handle(action).executed
+    altered = other.handle(action)
+    assert not altered.executed
+    assert altered.notes[0].startswith("The group is taken from the coordinator on one")
     assert one_host.handle(AGAIN).executed
 
 
@@ -84,6 +94,21 @@ def test_a_forced_reset_that_can_not_be_takes_no_group(hosts):
     with pytest.raises(InvalidReset):
         other.handle(AlterOffsets(**FORCED, to="newest", execute=True))
     assert one_host.handle(AGAIN).executed
+
+
+def test_a_dry_run_with_force_waits_for_members_of_a_restarted_coordinator(hosts, topic):
+    with contextlib.closing(Hosts(topic)) as stores:
+        loop = EventLoop(CoordinatorRuntime(stores("one")))
+        restarted = AdminService(loop, FakeCluster(), Stored())
+
+        def wait_ms():
+            with pytest.raises(MembersNotKnown) as refused:
+                restarted.handle(DeleteGroup(**FORCED))
+            return refused.value.fields["wait_ms"]
+
+        first_ms = wait_ms()
+        wait_until(lambda: wait_ms() < first_ms, what="the wait comes to its end")
+        loop.close()
 
 
 @pytest.mark.parametrize("action", [AlterOffsets, DeleteGroup])
