@@ -20,10 +20,15 @@ def dropped(
     membership: Membership,
 ) -> None:
     """End the threads and the membership of a consumer that the program dropped without close(); its records are
-    released. A fork has none of them."""
+    released, those that no poll has returned at no try. A fork has none of them."""
     if os.getpid() != pid:
         return
     renewer.close()
     fetcher.close()
     worker.close()
-    acknowledgements.close(membership.close)
+
+    def leave() -> None:
+        fetcher.leave()
+        membership.close()
+
+    acknowledgements.close(leave)

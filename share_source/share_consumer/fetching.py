@@ -43,6 +43,10 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 """Seconds before the acquisition after a failed read. They double with each failure: credentials that have expired
 rarely come back within seconds."""
 
+LAST_ANSWER_S = 2.0
+"""Seconds for which a consumer that leaves waits for the answer to its last question, which waits for records for 1 s
+at most: else the leaving would count a try of records that no program has seen."""
+
 
 @dataclass(slots=True)
 class Fetched:
@@ -175,6 +179,15 @@ class Fetcher:
         lost = read_records(task, collector, native=native)
         acquired.read(collector.runs(), collector.unread(lost))
         return sum(part.records for part in task.partitions)
+
+    def give_back(self) -> None:
+        """Give back, at no try, what no poll has returned."""
+        self.release(self._ahead.clear())
+
+    def leave(self) -> None:
+        """Give back, at no try, what no poll has returned: what the last question acquires, too. After ``close``."""
+        self.wait_for_answer(LAST_ANSWER_S)
+        self.give_back()
 
     def release(self, partitions: tuple[PartitionAcks, ...]) -> None:
         """Give back records that no poll has returned, at no try; perhaps another member can read them."""

@@ -26,9 +26,6 @@ from share_source.share_consumer.worker import Worker
 
 logger = logging.getLogger(__name__)
 
-LAST_ANSWER_S = 2.0
-"""Seconds for which a consumer that leaves waits for the answer to its last question, which waits for records for 1 s
-at most: else the leaving would count a try of records that no program has seen."""
 SAMPLE = 16
 """Records of an answer whose size is looked at."""
 
@@ -171,7 +168,7 @@ class Supply:
             self._asked.now.set()
             self._asked = None
         self._pace = Pace(self._max_poll_records)
-        self._worker.submit(self.give_back)
+        self._worker.submit(self._fetcher.give_back)
         self._worker.submit(lambda: self._join_for(topics))
 
     def _join_for(self, topics: tuple[str, ...]) -> None:
@@ -183,14 +180,9 @@ class Supply:
         except Exception as error:  # noqa: BLE001 - the next poll tells it; without one the session ends in time
             logger.warning("the group is not told of another subscription yet: %s", error)
 
-    def give_back(self) -> None:
-        """Give back, at no try, what no poll has returned."""
-        self._fetcher.release(self.ahead.clear())
-
     def leave(self) -> None:
-        """Give back, at no try, what no poll has returned: what the last question acquires, too. After ``close``."""
-        self._fetcher.wait_for_answer(LAST_ANSWER_S)
-        self.give_back()
+        """Give back what no poll has returned, as :meth:`Fetcher.leave`."""
+        self._fetcher.leave()
 
     def close(self) -> None:
         """End the questions: none is asked from now on."""

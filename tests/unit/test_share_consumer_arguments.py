@@ -94,3 +94,22 @@ def test_oauth_cb_is_refused_by_its_name() -> None:
 @pytest.mark.parametrize(("text", "number"), [("7", 7), ("1.5", 1), (7.9, 7), ("0x10", 16), ("010", 8), (" 7x", 7)])
 def test_numbers_are_read_as_librdkafka_reads_them(text: object, number: int) -> None:
     assert ConsumerOptions.parse({**CONFIG, "max.poll.records": text}).max_poll_records == number
+
+
+def test_a_program_that_changes_its_import_finds_every_name() -> None:
+    """But for the classes of its own, share_source has confluent's."""
+    own = {"AcknowledgeType", "ShareConsumer", "DeserializingShareConsumer"}
+    names = own | {"ConcurrentModificationException", "IllegalStateException", "KafkaError", "KafkaException"}
+    names |= {"Message", "Messages", "TopicPartition", "TIMESTAMP_NOT_AVAILABLE", "TIMESTAMP_CREATE_TIME"}
+    assert names <= set(share_source.__all__)
+    other = {name for name in names if getattr(share_source, name) is not getattr(confluent_kafka, name)}
+    assert other == own
+    for kind in confluent_kafka.AcknowledgeType:
+        assert share_source.AcknowledgeType[kind.name] == kind
+
+
+@pytest.mark.parametrize("arguments", [(), (None,), ([],), ({},)])
+def test_the_deserializing_class_has_the_constructor_of_confluents(arguments: tuple[Any, ...]) -> None:
+    classes = (share_source.DeserializingShareConsumer, confluent_kafka.DeserializingShareConsumer)
+    ours, native = (said(lambda of=of: of(*arguments))[0] for of in classes)  # type: ignore[misc]
+    assert ours == native

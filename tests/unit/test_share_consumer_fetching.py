@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import threading
 from collections.abc import Callable
@@ -222,6 +223,21 @@ def test_close_gives_back_what_the_last_question_acquires(client) -> None:
 
     consumer._supply._fetcher.wait_for_answer = waits  # type: ignore[method-assign]
     consumer.close()
+    assert client.asked() == ["AcquireRecords", "Acknowledge", "LeaveGroup"]
+    assert client.calls[1][2]["unread"], "no try is counted"
+
+
+def drop_a_consumer_with_records() -> None:
+    consumer = ShareConsumer(CONFIG)
+    consumer.subscribe(["orders"])
+    consumer.poll(0)
+    wait_until(lambda: consumer._supply.has_come, what="the records are read")
+
+
+def test_a_dropped_consumer_gives_back_what_no_poll_returned(client) -> None:
+    drop_a_consumer_with_records()
+    gc.collect()
+    wait_until(lambda: "LeaveGroup" in client.asked(), what="the consumer leaves")
     assert client.asked() == ["AcquireRecords", "Acknowledge", "LeaveGroup"]
     assert client.calls[1][2]["unread"], "no try is counted"
 
