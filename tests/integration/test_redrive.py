@@ -132,6 +132,12 @@ def test_a_record_that_always_comes_back_is_sent_three_times(world):
     assert world.redrive(where={REDRIVES: "3"}, max_redrives=4).sent == 1
 
 
+def test_a_count_that_nobody_can_read_holds_up_no_redrive(world):
+    world.put(world.dead(0, headers=[(REDRIVES, b"9" * 5_000)]), world.dead(1))
+    assert world.redrive().sent == 2
+    assert [message.headers() for message in world.read()] == [[(REDRIVES, b"1")]] * 2
+
+
 def test_dead_letters_without_their_record_are_left_and_named(world):
     world.put(world.dead(1), world.dead(2, copy=False), world.dead(3).headers_only())
     report = world.redrive()

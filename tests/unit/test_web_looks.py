@@ -206,7 +206,7 @@ def test_rates_come_from_two_looks(held):
     held.watch.look()
     seen = held.watch.snapshot.groups["billing"]
     assert (seen.line.done_rate, seen.line.in_flight) == (0.0, 20)
-    assert len(held.watch.history("billing")) == 1
+    assert len(held.watch.history("billing")) in (1, 2)  # 2 where a piece of 15 s of the clock began between the looks
 
 
 # --- a group, a partition, a record
