@@ -180,7 +180,7 @@ class Watch:
             began_s = time.monotonic()
             if began_s > due_s:  # a round over many groups takes long
                 self._look_at_open(seen, before)
-                self._show(replace(before, groups={**before.groups, **seen}))
+                self._show(replace(before, groups={**before.groups, **seen}, error=""))
                 now_s = time.monotonic()
                 due_s, began_s = now_s + max(self._between_s(before), now_s - began_s), now_s
             try:

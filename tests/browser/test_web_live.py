@@ -1,5 +1,5 @@
-"""An open page whose answers fail keeps its content, says since when it was not refreshed, and
-follows again. In Chromium, over a service in this process: no broker."""
+"""An open page whose answers fail keeps what it shows, says since when it was not refreshed, and follows again. In
+Chromium, over a service in this process: no broker."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_an_event_stream_that_is_refused_is_asked_for_again(site, page):
     expect(in_flight(page)).to_have_text("0", timeout=WAIT_MS)
 
 
-def test_where_the_session_is_over_the_page_stays_and_offers_sign_in(site, page):
+def test_a_session_that_is_over_keeps_the_page_and_its_forms(site, page):
     page.get_by_text("Reset start offsets").click()
     page.get_by_label("Reason, for the audit log").first.fill("a long reason")
     (cookie,) = (each["value"] for each in page.context.cookies())

@@ -91,7 +91,7 @@ def record_at(page: Page, offset: int) -> None:
 
 
 def content_of(orders: str, before: int, offset: int, page: Page) -> None:
-    """Clicks from a page about the record ``before`` to the content of another record of its partition."""
+    """Goes from a page about the record ``before`` to what another record of its partition holds."""
     page.get_by_role("link", name=f"{orders}-0@{before}", exact=True).click()
     page.get_by_role("link", name=f"{orders}-0", exact=True).click()
     record_at(page, offset)
