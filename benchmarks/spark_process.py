@@ -27,7 +27,6 @@ JVM, PYTHON, COORDINATOR = "JVM", "Python", "coordinator"
 """The kinds of processes, without the broker. Python: the driver's own, the source's runner, and the tasks'."""
 _ANSWER_TIMEOUT_S = 300
 _CONFIG = {
-    "spark.master": f"local[{CORES}]",
     "spark.driver.extraClassPath": f"{JARS}/*",
     "spark.driver.memory": "2g",
     "spark.driver.host": "127.0.0.1",
@@ -74,8 +73,9 @@ class Run:
 class SparkProcess:
     """One session. Use it in a ``with``, whose end ends all its processes and removes its folder."""
 
-    def __init__(self, *, unix_sockets: bool, executors: int = 0) -> None:
-        """Start it. ``executors``: processes of one core each, beside the driver; without them the driver has all."""
+    def __init__(self, *, unix_sockets: bool, executors: int = 0, cores: int = CORES) -> None:
+        """Start it. ``executors``: processes of one core each, beside the driver; without them the driver has all
+        ``cores``: tasks at a time, whatever the machine has."""
         self.directory = Path(tempfile.mkdtemp(prefix="sgb-"))  # short: sockets' paths lie in it
         self._answers, theirs = os.pipe()
         self._log = self.directory / "spark.log"
@@ -96,6 +96,7 @@ class SparkProcess:
         self._tell(
             {
                 **_CONFIG,
+                "spark.master": f"local[{cores}]",
                 "spark.local.dir": str(self.directory),
                 "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={self.directory}",
                 "spark.sql.warehouse.dir": str(self.directory / "warehouse"),

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 from pyspark.sql import SparkSession
@@ -52,11 +53,14 @@ def say(answers: TextIO, answer: dict[str, Any]) -> None:
 def run(spark: SparkSession, spec: dict[str, Any], answers: TextIO) -> dict[str, Any]:
     """Run one query into ``noop``, or its ``sink``: until it has read all there is; with ``idle_after`` records it goes
     on with nothing to read, says so, and is stopped by the next line. ``rejected``: this part of the rows, at random.
+    ``work_s``: seconds that a task sleeps for each row.
     """
     frame = spark.readStream.format(spec["source"]).options(**spec["options"]).load()
     if "rejected" in spec:
         outcome = when(rand(7) < spec["rejected"], "reject").otherwise("accept")
         frame = frame.withColumn("acknowledgement", outcome)
+    if "work_s" in spec:
+        frame = frame.mapInArrow(sleeper(spec["work_s"]), frame.schema)
     writer = frame.writeStream.format(spec.get("sink", "noop")).options(**spec.get("sink_options", {}))
     writer = writer.option("checkpointLocation", spec["checkpoint"])
     began_s = time.monotonic()
@@ -73,6 +77,18 @@ def run(spark: SparkSession, spec: dict[str, Any], answers: TextIO) -> dict[str,
     whole_s = time.monotonic() - began_s
     batches = [json.loads(progress.json) for progress in query.recentProgress]
     return {"whole_s": whole_s, "batches": [_batch(each) for each in batches if each["numInputRows"]]}
+
+
+def sleeper(work_s: float) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """A function for mapInArrow that sleeps for so many seconds a row, and changes nothing."""
+
+    def sleep(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            for _ in range(batch.num_rows):
+                time.sleep(work_s)
+            yield batch
+
+    return sleep
 
 
 def _records(query: StreamingQuery) -> int:
