@@ -35,7 +35,7 @@ from benchmarks.workloads import (
     overhead_rows,
     throughput_rows,
 )
-from coordinator.service.on_demand import spare_the_collector
+from coordinator.service.on_demand import collect_garbage_rarely
 from tests.support.kafka_broker import KafkaBroker
 
 PARTS = (
@@ -114,7 +114,7 @@ class Suite:
                 )
             self._growth(broker, parts)
         if "core" in parts:
-            spare_the_collector()  # as the coordinator's process does
+            collect_garbage_rarely()  # as the coordinator's process does
             self.rows += core_rows(300 if self._quick else 2000)
 
     def _growth(self, broker: KafkaBroker, parts: Sequence[str]) -> None:

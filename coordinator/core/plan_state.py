@@ -30,7 +30,15 @@ class PlanState(Enum):
 
 
 class PlanEvent(Enum):
-    """Events of a query's plan; the value is the label in the docs' diagram."""
+    """Events of a query's plan; the value is the label in the docs' diagram.
+
+    Requests ask :func:`after` for six of them, and are refused where the table says so: RETURN (for a plan that is
+    acquired again, whatever comes of it), START, REPORT_LOSS, STAGE, COMPLETE and ACQUIRE_NEXT. The others can't be
+    refused, so nothing asks for them; they follow from what is appended, and tests hold them to the table. RECLAIM and
+    SUPERSEDE are the other two ends of a RETURN: a later process gets the plan (PlanStarted), or another plan in its
+    place (PlanAcquired). LOSE_LOCKS follows from the end of a session (SessionEnded), REPLACE from the start or the
+    completion of another plan (PlanStarted, PlanCompleted).
+    """
 
     RETURN = "acquire again"
     RECLAIM = "reclaim"

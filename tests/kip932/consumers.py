@@ -120,9 +120,7 @@ class ShareConsumers(GroupDriver):
     # --- what a test looks at
 
     def describe(self) -> GroupDescription:
-        reply = self.run(DescribeWithLag(group_id="billing", bounds=self.bounds()))
-        assert isinstance(reply, GroupDescription)
-        return reply
+        return self.run(DescribeWithLag(group_id="billing", bounds=self.bounds()))
 
     def window(self, partition: int = 0) -> tuple[int, int]:
         """SPSO, and SPEO as the KIP's example has it: exclusive."""

@@ -38,16 +38,20 @@ MODEL = frozenset(
 )
 EXPLORER = frozenset(
     {
+        "a_stale_signal_keeps_the_lock",
         "accept_by_silence_what_an_earlier_attempt_passed_over",
+        "extend_a_lock_for_ever",
         "forget_superseded_plans_in_snapshots",
         "forget_that_an_attempt_passed_the_record_over",
         "forget_the_names_of_deleted_topics_in_snapshots",
         "forget_what_the_target_does_in_snapshots",
+        "give_each_lock_a_session_after_a_load",
         "keep_what_superseded_the_plan",
         "leave_decided_records_out_of_a_replay",
         "leave_staged_outcomes_out_of_snapshots",
         "nobody_comes_back_after_a_load",
         "refuse_a_superseded_plan_for_ever",
+        "take_signals_for_an_older_delivery",
     }
 )
 SIMULATOR = frozenset(

@@ -12,7 +12,11 @@ from coordinator.core.record_state import HELD, Event, RecordState
 from coordinator.core.runs import Progress, Run
 from coordinator.core.share_group import ShareGroup
 from tests.mistakes import rules
-from tests.mistakes.mistake import Patch, Seeds, mistake
+from tests.mistakes.mistake import Patch, Seeds, SmallWorld, mistake
+from tests.protocol.setting import Budget
+from tests.protocol.worlds import WORK
+
+NOTHING = Budget(0)
 
 
 @mistake(
@@ -21,6 +25,7 @@ from tests.mistakes.mistake import Patch, Seeds, mistake
             "core/test_progress::test_a_stopped_worker_loses_its_record_after_the_staleness_threshold",
         ),
     },
+    explorer=(SmallWorld(WORK, Budget(2, expiries=2)),),
     simulator=(Seeds("signals"),),
     model=True,
 )
@@ -35,6 +40,7 @@ def a_stale_signal_keeps_the_lock(patch: Patch) -> None:
     {
         rules.SIGNALS_END: ("core/test_progress::test_signals_extend_no_lock_beyond_the_longest_extension",),
     },
+    explorer=(SmallWorld(WORK, Budget(2, expiries=2, pauses=2)),),
     simulator=(Seeds("signals"),),
     model=True,
 )
@@ -50,6 +56,7 @@ def extend_a_lock_for_ever(patch: Patch) -> None:
     {
         rules.SIGNALS_ARE_THE_HOLDERS: ("core/test_progress::test_a_refused_signal_changes_nothing_of_its_partition",),
     },
+    explorer=(SmallWorld(WORK, NOTHING),),
     simulator=(Seeds("signals", 10),),
 )
 def take_signals_of_any_member(patch: Patch) -> None:
@@ -65,6 +72,7 @@ def take_signals_of_any_member(patch: Patch) -> None:
     {
         rules.SIGNALS_ARE_THE_HOLDERS: ("core/test_progress::test_a_refused_signal_changes_nothing_of_its_partition",),
     },
+    explorer=(SmallWorld(WORK, Budget(1, delays=1)),),
     simulator=(Seeds("signals", 21),),
 )
 def take_signals_for_an_older_delivery(patch: Patch) -> None:
@@ -80,6 +88,7 @@ def take_signals_for_an_older_delivery(patch: Patch) -> None:
             "core/test_progress::test_a_late_signal_for_a_record_that_another_has_done_is_refused",
         ),
     },
+    explorer=(SmallWorld(WORK, NOTHING),),
     simulator=(Seeds("signals", 13),),
     model=True,
 )
@@ -93,6 +102,7 @@ def take_signals_for_what_another_has_done(patch: Patch) -> None:
             "core/test_progress::test_a_member_that_left_keeps_fresh_work_for_the_grace_time",
         ),
     },
+    explorer=(SmallWorld(WORK, NOTHING),),
     simulator=(Seeds("signals"),),
     model=True,
 )
@@ -107,6 +117,7 @@ def leave_the_work_with_a_member_that_is_gone(patch: Patch) -> None:
             "core/test_progress::test_a_member_that_left_keeps_fresh_work_for_the_grace_time",
         ),
     },
+    explorer=(SmallWorld(WORK, NOTHING),),
     simulator=(Seeds("signals"),),
     model=True,
 )
@@ -157,6 +168,7 @@ def keep_the_signals_of_a_lost_lock(patch: Patch) -> None:
     {
         rules.LOCK_OUTLIVES_ITS_OWNER: ("core/test_progress::test_a_long_lock_survives_a_takeover",),
     },
+    explorer=(SmallWorld(WORK, Budget(1, restarts=1)),),
     simulator=(Seeds("signals"),),
     model=True,
 )

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from coordinator.config.resolved import GroupConfig
 from coordinator.core.record_codec import decode_record, encode_record
+from coordinator.core.record_state import HELD
 from coordinator.core.records import (
     ConfigsAltered,
     MemberJoined,
@@ -30,7 +31,8 @@ from coordinator.service.stores.store import NOTHING, Shown, SoleOwner, StoredRe
 from tests.protocol.happened import Happened, runs_by_record, what_happened
 from tests.protocol.memory import later, of_process, ordered
 from tests.protocol.requests import GROUP, TOPIC_IDS, Request, number_of_log, transaction_of, transaction_of_a_new_group
-from tests.protocol.setting import LOCK_MS, NOW_MS, SESSION_MS, Setting
+from tests.protocol.setting import EXTENSION_MS, GRACE_MS, LOCK_MS, NOW_MS, SESSION_MS, STALE_MS, Setting
+from tests.protocol.work import Receipt
 from tests.support.faulty_store import Died
 
 
@@ -103,6 +105,12 @@ class Coordinators:
             "share.isolation.base": str(self.setting.base),
             "share.acknowledgement.mode": self.setting.acknowledgement_mode,
         }
+        if self.setting.signals:
+            configs |= {
+                "group.share.in.progress.staleness.threshold.ms": str(STALE_MS),
+                "group.share.in.progress.max.lock.extension.ms": str(EXTENSION_MS),
+                "group.share.in.progress.rebalance.grace.ms": str(GRACE_MS),
+            }
         return self._round(0, 0, transaction_of_a_new_group(configs), Round())
 
     def serve(self, memory: int, log: int, request: Request, *, fenced: bool = False, fault: str = "") -> Served:
@@ -151,6 +159,15 @@ class Coordinators:
     def runs(self, memory: int) -> dict[int, Run]:
         """The run of each record."""
         return runs_by_record(self._records[memory], self.setting.records)
+
+    def held(self, memory: int, offset: int) -> Receipt:
+        """The holder of the record, and at which delivery count."""
+        run = self.runs(memory).get(offset)
+        if run is None or run.state not in HELD:
+            return Receipt()
+        plans = (record for record in self._records[memory] if isinstance(record, PlanKept))
+        member = next(plan.member_id for plan in plans if plan.plan_id == run.plan_id)
+        return Receipt(member, run.delivery_count, run.progress is not None)
 
     def partitions(self, memory: int) -> dict[int, PartitionInitialized]:
         """The start of each share partition in a snapshot, and the start of its log, by the log's number."""

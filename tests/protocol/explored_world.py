@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from coordinator.protocol.messages import PlanReply
+from coordinator.protocol.messages import AcknowledgeReply, Done, Joined, PlanReply, ProgressReply
 from tests.protocol.coordinators import Coordinators, Served
 from tests.protocol.happened import bits
 from tests.protocol.members import LOCAL, Consumer, Query
 from tests.protocol.requests import NOTICE, OPEN_SINK, TOPIC_IDS, Request
 from tests.protocol.setting import LOCK_MS, SESSION_MS, Budget, Setting
+from tests.protocol.work import LEAVE, SIGNAL, Work, wrong_after, wrong_answer
 
 FAULTS = ("die before the append", "die after the append", "refuse", "doubt, written")
 AT_OLD = " at the old coordinator"
@@ -26,7 +27,8 @@ class World(NamedTuple):
     """``live`` is the memory of the coordinator that owns the group, ``old`` (0: none) that of the one before. The rest
     says where the guarantee makes exceptions, and what broke it on the way; records are bits. ``topic``: how often the
     topic was made anew; ``partitions``: how many it has; ``before``: records that were gone before the group knew;
-    ``counted``: those that it counted as lost before they were acquired."""
+    ``counted``: those that it counted as lost before they were acquired. ``work``: the ShareConsumer's on its record,
+    where it signals."""
 
     live: int
     log: int
@@ -44,6 +46,7 @@ class World(NamedTuple):
     partitions: int = 1
     before: int = 0
     counted: int = 0
+    work: Work = Work()
 
     def with_query(self, index: int, query: Query) -> World:
         return self._replace(queries=(*self.queries[:index], query, *self.queries[index + 1 :]))
@@ -89,7 +92,9 @@ class Steps:
         named = zip("abcdef", self.setting.most, strict=False)
         without = self.setting.without_start
         queries = tuple(Query(name, most, mode=mode, own_mode=own, without_start=without) for name, most in named)
-        return World(served.memory, served.log, 0, queries, Consumer(self.setting.fetches))
+        signals = self.setting.signals
+        consumer = Consumer(self.setting.fetches, signals, leaves=min(signals, 1), late=signals > 0)
+        return World(served.memory, served.log, 0, queries, consumer)
 
     def of(self, world: World, budget: Budget) -> Iterator[Step]:
         """The steps; of a query that needs nobody only its own, since all others come to the same before and after."""
@@ -194,6 +199,7 @@ class Steps:
         consumer = world.consumer
         for decided in consumer.decides(self.setting):
             yield f"c decides: {decided.outcome}", world._replace(consumer=decided), budget
+        yield from self._stranger(world, budget)
         request = consumer.wants(world.log_start)
         if consumer.offset >= 0 and (left := budget.spend("crashes")):
             yield "c dies", world._replace(consumer=consumer.died()), left
@@ -204,19 +210,50 @@ class Steps:
         yield Asked(request, served), after._replace(consumer=heard), budget
         yield from self._gets_lost(world, request, budget)
 
+    def _stranger(self, world: World, budget: Budget) -> Iterator[Step]:
+        """Another ShareConsumer says something of the record that this one holds; told only where it is wrong."""
+        consumer = world.consumer
+        if not self.setting.signals or consumer.offset < 0:
+            return
+        joined, served = self._at(world, Request("join consumer", "d", 0, "d-1"))
+        for kind in (SIGNAL, "accept") if isinstance(served.answer, Joined) else ():
+            epoch = served.answer.member_epoch
+            request = Request(kind, "d", epoch, offset=consumer.offset, count=consumer.count)
+            after, said = self._at(joined, request)
+            if after.complaint:
+                yield Asked(request, said), after, budget
+
     # --- coordinators
 
     def _at(self, world: World, request: Request, *, old: bool = False, fault: str = "") -> tuple[World, Served]:
         """The request is served; who asked has not heard of it yet."""
         memory = world.old if old else world.live
         served = self.coordinators.serve(memory, world.log, request, fenced=old, fault=fault)
-        return self._after(world, served, old=old), served
+        after = self._after(world, served, old=old)
+        if fault:  # whoever answers next has loaded the log
+            after = after._replace(work=after.work.loaded())
+        return self._worked(world, after, request, served) if self.setting.signals else after, served
+
+    def _worked(self, world: World, after: World, request: Request, served: Served) -> World:
+        """The world after the request as to the ShareConsumer's work, and what is wrong with the answer."""
+        before, now = (self.coordinators.held(at.log, 0) for at in (world, after))
+        answer, taken, wrong = served.answer, before != now, ""
+        if request.kind == SIGNAL:
+            taken = isinstance(answer, ProgressReply) and not answer.errors
+        elif request.kind == LEAVE:
+            taken = isinstance(answer, Done)
+        lapsed = int(request.kind == LEAVE and before.member == request.member)
+        if isinstance(answer, AcknowledgeReply | ProgressReply):
+            wrong = wrong_answer(request, before, world.work, taken)
+        work = after.work.after(request, now, taken)
+        return after._replace(work=work, lapsed=after.lapsed | lapsed, complaint=after.complaint or wrong)
 
     def _after(self, world: World, served: Served, *, old: bool = False) -> World:
         log, live = served.log, world.live
         if not old:
             # A process that died, or could not load what it had dropped: another one loads the log.
             live = served.memory or self.coordinators.load(log).memory
+        work = world.work if old or served.memory else world.work.loaded()
         happened, failed = served.happened, "the runtime failed" if served.error == "InternalError" else ""
         lost = world.lost
         for offset, number in happened.taken:
@@ -231,6 +268,7 @@ class Steps:
             cut=world.cut | happened.cut,
             archived=world.archived | happened.archived,
             counted=world.counted | happened.counted,
+            work=work,
             complaint=world.complaint or happened.complaint or failed,
         )
 
@@ -244,12 +282,14 @@ class Steps:
 
     def _coordinators(self, world: World, budget: Budget) -> Iterator[Step]:
         if left := budget.spend("restarts"):
-            yield "the coordinator dies", world._replace(live=self.coordinators.load(world.log).memory), left
+            yield "the coordinator dies", self._loaded(world), left
         if left := budget.spend("takeovers"):
-            live = self.coordinators.load(world.log).memory
-            yield "another coordinator takes the group", world._replace(live=live, old=world.live), left
+            yield "another coordinator takes the group", self._loaded(world)._replace(old=world.live), left
         if left := budget.spend("stalls"):
             yield "the coordinator stands still for a session timeout", self._stands_still(world), left
+
+    def _loaded(self, world: World) -> World:
+        return world._replace(live=self.coordinators.load(world.log).memory, work=world.work.loaded())
 
     def _stands_still(self, world: World) -> World:
         served = self.coordinators.stands_still(world.live, world.log, SESSION_MS + 1)
@@ -324,4 +364,16 @@ class Steps:
         ms = (SESSION_MS if silent else LOCK_MS) + 1
         served = self.coordinators.time_passes(world.live, world.log, ms, silent)
         after = self._after(world, served)
+        if self.setting.signals:
+            after = self._worked_on(world, after, ms)
         return after._replace(old=self.coordinators.older(world.old, ms) if world.old else 0)
+
+    def _worked_on(self, world: World, after: World, ms: int) -> World:
+        """The world after so much time as to the ShareConsumer's work, and what time did wrong."""
+        before, now = (self.coordinators.held(at.log, 0) for at in (world, after))
+        work = world.work.later(ms) if now.member else Work()
+        wrong = wrong_after(before, now, world.work.later(ms))
+        gone = before.member not in self.coordinators.sessions(after.live)
+        if gone and now.in_progress:
+            work = work._replace(orphaned=True)
+        return after._replace(work=work, complaint=after.complaint or wrong)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from coordinator.core.record_state import RecordState
+from coordinator.core.record_state import HELD, RecordState
 from coordinator.core.records import DataLost, LogStartMoved, PlanStarted, RunsChanged
 from coordinator.core.records import Record as StateRecord
 from coordinator.core.runs import Run
@@ -118,7 +118,7 @@ class _Look:
         was = self.runs.get(offset, Run(RecordState.AVAILABLE))
         if self._left_its_plan(was, run):
             self.taken.append((offset, was.plan_id or 0))
-        if self.time_passed and was.deadline_ms is not None and was.state == RecordState.ACQUIRED:
+        if self.time_passed and was.deadline_ms is not None and was.state in HELD:
             self.lapsed |= 1 << offset
         if run.state == RecordState.ARCHIVED and was.state != RecordState.ARCHIVED:
             self.archived |= 1 << offset

@@ -16,7 +16,15 @@ from __future__ import annotations
 from itertools import product
 from typing import Any, NamedTuple
 
-from coordinator.protocol.messages import AcknowledgeReply, AcquiredReply, Joined, OutcomesStaged, PlanReply
+from coordinator.protocol.messages import (
+    AcknowledgeReply,
+    AcquiredReply,
+    Done,
+    Joined,
+    OutcomesStaged,
+    PlanReply,
+    ProgressReply,
+)
 from share_source.errors import LogNotTold
 from share_source.logged_end import LoggedEnd
 from tests.protocol.happened import bits
@@ -262,9 +270,14 @@ def _offset(named: Named) -> dict[str, str]:
 
 class Consumer(NamedTuple):
     """A ShareConsumer that fetches one record at a time, and processes it before it acknowledges. ``outcome``: what it
-    has decided on the record that it holds. ``processed``: offsets that it has accepted, as far as it knows."""
+    does next about the record that it holds. ``processed``: offsets that it has accepted, as far as it knows.
+    ``signals``: how often it still may say that it works on the record; ``leaves``: how often it may leave with the
+    record in its hands. ``late``: after the end of its session it goes on with the record, and sends its outcome."""
 
     fetches: int
+    signals: int = 0
+    leaves: int = 0
+    late: bool = False
     epoch: int = 0
     joined: bool = False
     up: bool = True
@@ -289,10 +302,18 @@ class Consumer(NamedTuple):
         """The ShareConsumer after each decision that it may make about its record."""
         if not self.up or self.offset < 0 or self.outcome:
             return []
-        accepts = self._replace(outcome="accept", processed=self.processed | 1 << self.offset)
-        return [accepts, self._replace(outcome="release")] if setting.releases else [accepts]
+        found = [self._replace(outcome="accept", processed=self.processed | 1 << self.offset)]
+        if setting.releases:
+            found.append(self._replace(outcome="release"))
+        if self.signals:
+            found.append(self._replace(outcome="signal", signals=self.signals - 1))
+        if self.leaves and self.joined:
+            found.append(self._replace(outcome="leave", leaves=self.leaves - 1))
+        return found
 
     def heard(self, answer: Any, error: str, setting: Setting) -> Consumer:
+        if error == "UnknownMemberId" and self.late:
+            return self._replace(joined=False, outcome="" if self.outcome == "leave" else self.outcome)
         if error == "UnknownMemberId":
             return self._replace(joined=False, offset=-1, count=0, outcome="")
         if error:
@@ -304,6 +325,10 @@ class Consumer(NamedTuple):
                 return self
             first, _, count = answer.partitions[0].ranges[0]
             return self._replace(fetches=self.fetches - 1, offset=first, count=count)
+        if isinstance(answer, ProgressReply):
+            return self._replace(outcome="")
+        if isinstance(answer, Done):
+            return self._replace(joined=False, outcome="")
         assert isinstance(answer, AcknowledgeReply)
         return self._replace(offset=-1, count=0, outcome="")
 

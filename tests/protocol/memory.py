@@ -43,6 +43,7 @@ ORDER: tuple[type, ...] = (
     SessionRenewed,
 )
 RANKS = {kind: rank for rank, kind in enumerate(ORDER)}
+EXTENSION = "group.share.in.progress.max.lock.extension.ms"
 LONG_AGO_MS = NOW_MS - 20 * SESSION_MS
 
 
@@ -75,16 +76,20 @@ def of_process(group: ShareGroup) -> list[Record]:
 
 def later(records: Iterable[Record], ms: int, silent: frozenset[str] = frozenset()) -> list[Record]:
     """The same after ``ms``, in which only the silent members sent no heartbeats: what was to come is nearer."""
-    return [_later(record, ms, silent) for record in records]
+    records = list(records)
+    signals = any(isinstance(record, ConfigsAltered) and EXTENSION in record.configs for record in records)
+    return [_later(record, ms, silent, signals=signals) for record in records]
 
 
-def _later(record: Record, ms: int, silent: frozenset[str]) -> Record:
+def _later(record: Record, ms: int, silent: frozenset[str], *, signals: bool) -> Record:
     if isinstance(record, SessionRenewed):
         since_ms = ms if record.member_id in silent else 0
         return SessionRenewed(member_id=record.member_id, deadline_ms=NOW_MS + SESSION_MS - since_ms)
     if isinstance(record, RunsChanged):
         runs = tuple((first, last, _earlier(run, ms)) for first, last, run in record.runs)
         return RunsChanged(topic_id=record.topic_id, partition=record.partition, runs=runs)
+    if isinstance(record, PlanKept) and signals:  # elsewhere nothing depends on when a plan was acquired
+        return msgspec.structs.replace(record, acquired_ms=max(LONG_AGO_MS, record.acquired_ms - ms))
     return record
 
 
@@ -92,4 +97,8 @@ def _earlier(run: Run, ms: int) -> Run:
     """0 and None are no times; what is long ago stays so."""
     names = ("deadline_ms", "not_before_ms", "failed_alone_ms", "last_tried_ms")
     times = {name: max(LONG_AGO_MS, at - ms) for name in names if (at := getattr(run, name))}
-    return run._replace(**times) if times else run
+    run = run._replace(**times) if times else run
+    if run.progress is None:
+        return run
+    first_ms, last_ms = (max(LONG_AGO_MS, at - ms) for at in run.progress[:2])
+    return run._replace(progress=run.progress._replace(first_ms=first_ms, last_ms=last_ms))

@@ -21,10 +21,14 @@ from coordinator.protocol.messages import (
     Acknowledge,
     AcquireRecords,
     JoinGroup,
+    LeaveGroup,
+    MarkInProgress,
     NextPlan,
     OpenSink,
     PartitionAcks,
     PartitionOutcomes,
+    PartitionProgress,
+    ProgressBatch,
     StartPlan,
 )
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
@@ -117,7 +121,14 @@ def transaction_of(request: Request, setting: Setting) -> Transaction[Any]:
         return one(ArchiveDeletedTopics(topic_ids=tuple(sorted(gone)), ends=ends))
     if request.kind == "fetch":
         return transactions.acquire_records(AcquireRecords(**who, max_records=request.most), facts)
-    at, kind = request.offset, ACKS[request.kind]
+    if request.kind == "leave":
+        return transactions.single_command(LeaveGroup(**who))
+    at = request.offset
+    if request.kind == "signal":
+        signal = ProgressBatch(first=at, last=at, delivery_count=request.count)
+        signals = PartitionProgress(topic_id=TOPIC_IDS[0], partition=0, batches=(signal,))
+        return transactions.single_command(MarkInProgress(**who, partitions=(signals,)))
+    kind = ACKS[request.kind]
     batch = AckBatch(first=at, last=at, delivery_count=request.count, types=(kind,))
     acks = PartitionAcks(topic_id=TOPIC_IDS[0], partition=0, batches=(batch,))
     return transactions.single_command(Acknowledge(**who, partitions=(acks,)))

@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 SESSION_MS = 45_000
 LOCK_MS = 30_000
+STALE_MS = 60_000
+EXTENSION_MS = 80_000
+GRACE_MS = 5_000
 NOW_MS = 1_000_000_000
 """Every request is served at this time: when time passes, what is stored of it moves back instead, so that two worlds
 that differ only in what the clock says are one."""
@@ -15,9 +18,10 @@ that differ only in what the clock says are one."""
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
     """The settings of a walk, which do not change on the way. ``most``: each query's maxOffsetsPerTrigger. ``fetches``:
-    how often the ShareConsumer asks for a record; with ``releases`` it may also give one back. ``sink``: what a query's
-    sink may say of a record, in any attempt anything; empty: there is none; with "nothing" among it the group is in
-    explicit mode. ``replaces``: it says that its query has no other output than one that replaces. ``rejects``,
+    how often the ShareConsumer asks for a record; with ``releases`` it may also give one back. ``signals``: how often
+    it says that it works on its record; it may then leave the group once, and come back to its record. ``sink``: what a
+    query's sink may say of a record, in any attempt anything; empty: there is none; with "nothing" among it the group
+    is in explicit mode. ``replaces``: it says that its query has no other output than one that replaces. ``rejects``,
     ``gives_back``: offsets, as bits, of which it says the same each time."""
 
     records: int = 2
@@ -27,6 +31,7 @@ class Setting:
     fail_on_data_loss: bool = True
     fetches: int = 0
     releases: bool = False
+    signals: int = 0
     sink: tuple[str, ...] = ()
     replaces: bool = False
     rejects: int = 0
@@ -60,6 +65,8 @@ class Setting:
             told.append(f"isolation base {self.base}")
         if self.fetches:
             told.append(f"a ShareConsumer that fetches {self.fetches} times" + (", or releases" * self.releases))
+        if self.signals:
+            told.append(f"it signals {self.signals} times, or leaves and comes back")
         if self.sink:
             told.append(f"a sink that says {' or '.join(self.sink)}" + ", into a target that replaces" * self.replaces)
         if self.without_start:

@@ -31,6 +31,7 @@ from tests.protocol.worlds import (
     SLICES,
     STOPPED,
     TWO,
+    WORK,
 )
 
 ANYTHING = Budget(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
@@ -40,6 +41,9 @@ WALKS = {
     "anything goes wrong once": (TWO, ANYTHING),
     "losses are passed over": (Setting(fail_on_data_loss=False), ANYTHING),
     "a consumer takes part": (CONSUMER, Budget(2, crashes=1, restarts=1, expiries=1, lost=1)),
+    "a consumer signals, and its requests come late": (WORK, Budget(2, expiries=2, delays=1)),
+    "a consumer signals, falls silent, and dies": (WORK, Budget(2, crashes=1, expiries=2, pauses=1)),
+    "a consumer signals, and coordinators come and go": (WORK, Budget(2, restarts=1, takeovers=1, expiries=1)),
     "the log moves": (TWO, Budget(2, crashes=1, restarts=1, expiries=1, retention=2)),
     "a coordinator lives on": (ONE_RECORD, Budget(2, crashes=1, takeovers=1, expiries=1, pauses=1)),
     "requests come twice": (TWO, Budget(2, crashes=1, lost=1, delays=1)),
@@ -130,6 +134,8 @@ WALKS = {
 
 
 LONG_WALKS = {
+    "a consumer signals, falls silent, and dies",
+    "a consumer signals, and coordinators come and go",
     "the log moves",
     "a coordinator lives on",
     "a driver is stopped while the log moves",

@@ -8,6 +8,7 @@ TWO = Setting()
 ONE_RECORD = Setting(records=1, most=(1, 1))
 SLICES = Setting(limit=3, base=1)
 CONSUMER = Setting(records=1, most=(1,), fetches=2, releases=True)
+WORK = Setting(records=1, most=(1,), fetches=2, signals=2)
 STOPPED = Setting(records=3, most=(1,), fetches=1)
 WITHOUT_START = Setting(records=1, most=(1, 1), without_start=True)
 

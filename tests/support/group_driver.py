@@ -38,6 +38,8 @@ from coordinator.protocol.messages import (
     PartitionBounds,
     PartitionOutcomes,
     PlanReply,
+    Reply,
+    Request,
 )
 from coordinator.protocol.values import OffsetRange, OutcomeRun, SharePartitionKey
 
@@ -87,7 +89,7 @@ class GroupDriver:
 
     # --- the shell
 
-    def run(self, command: Any) -> Any:
+    def run(self, command: Request[Reply]) -> Reply:
         decision = decide(self.group, command, self.now_ms)
         assert decision.reply is not None, "every command is answered"
         self.append(decision.records)
@@ -135,7 +137,7 @@ class GroupDriver:
         process = process or f"{member}-process-{epoch + 1}"
         reply = self.run(JoinGroup(group_id="billing", member_id=member, process_id=process, query=query))
         self.epochs[member] = reply.member_epoch
-        return int(reply.member_epoch)
+        return reply.member_epoch
 
     def bounds(self) -> tuple[PartitionBounds, ...]:
         return tuple(
@@ -145,12 +147,10 @@ class GroupDriver:
 
     def complete(self, number: str, member: str = "m1", **fields: Any) -> PlanDone:
         epoch = self.epochs[member]
-        done = self.run(CompletePlan(member_id=member, member_epoch=epoch, plan_id=number, **fields))
-        assert isinstance(done, PlanDone)
-        return done
+        return self.run(CompletePlan(member_id=member, member_epoch=epoch, plan_id=number, **fields))
 
     def acquire(self, start: str = "", member: str = "m1", limit: int | None = 4_000) -> PlanReply:
-        reply = self.run(
+        return self.run(
             AcquirePlan(
                 member_id=member,
                 member_epoch=self.epochs[member],
@@ -159,8 +159,6 @@ class GroupDriver:
                 bounds=self.bounds(),
             )
         )
-        assert isinstance(reply, PlanReply)
-        return reply
 
     def next(self, start: str = "", member: str = "m1", limit: int | None = 4_000) -> PlanReply:
         """latestOffset(start): complete it, then acquire."""
@@ -170,13 +168,11 @@ class GroupDriver:
 
     def start(self, plan_id: str, member: str = "m1", **fields: Any) -> PlanReply:
         """Starts or reclaims the plan, as partitions(end) does."""
-        reply = self.run(
+        return self.run(
             StartOrReclaimPlan(
                 member_id=member, member_epoch=self.epochs[member], plan_id=plan_id, bounds=self.bounds(), **fields
             )
         )
-        assert isinstance(reply, PlanReply)
-        return reply
 
     def restart(self, number: str, member: str = "m1", **fields: Any) -> PlanReply:
         """The query's process dies; a new one replays the batch that ended in this plan."""
@@ -188,9 +184,7 @@ class GroupDriver:
     def stage(self, *runs: OutcomeRun, partition: int = 0, **fields: Any) -> OutcomesStaged:
         """The sink's commit: what the rows of one partition said."""
         outcomes = (PartitionOutcomes(topic="orders", partition=partition, runs=runs),) if runs else ()
-        staged = self.run(StageRuns(group_id="billing", partitions=outcomes, **fields))
-        assert isinstance(staged, OutcomesStaged)
-        return staged
+        return self.run(StageRuns(group_id="billing", partitions=outcomes, **fields))
 
     def file(self, first: int, last: int, count: int = 1, partition: int = 0) -> None:
         """The dead letters of these records are written."""
@@ -254,7 +248,7 @@ def fetched(group: GroupDriver, max_records: int, member: str = "c1") -> list[tu
             bounds=group.bounds(),
         )
     )
-    return [tuple(r) for p in reply.partitions for r in p.ranges]
+    return [(r.first, r.last, r.delivery_count) for p in reply.partitions for r in p.ranges]
 
 
 def acknowledged(

@@ -10,7 +10,7 @@ from coordinator.protocol.errors import InvalidRequest
 from coordinator.protocol.rights import Tokens
 from coordinator.service.server.flight_server import FlightServer
 from sharegroup.admin import Admin
-from sharegroup.web import beside
+from sharegroup.web import coordinator_page
 from sharegroup.web.logins import CoordinatorTokens
 
 ADA, LO, ALL, MEMBER = "a" * 20, "l" * 20, "x" * 20, "m" * 20
@@ -57,7 +57,7 @@ def test_commands_of_the_doctor_reach_a_standalone_coordinator():
         "security.protocol": "SASL_SSL",
         "sasl.password": "hush",
     }
-    words = beside._connects(config)
+    words = coordinator_page._connects(config)
     assert words[::2] == ("--command-property",) * 4
     assert words[1::2][:3] == (
         "share.coordinator.endpoint=c1:9095",

@@ -63,9 +63,7 @@ def assign_after(group: GroupDriver, ms: int = INTERVAL_MS) -> None:
 
 
 def described(group: GroupDriver) -> GroupDescription:
-    reply = group.run(DescribeGroup(group_id="billing"))
-    assert isinstance(reply, GroupDescription)
-    return reply
+    return group.run(DescribeGroup(group_id="billing"))
 
 
 def assigned(group: GroupDriver) -> dict[str, dict[str, tuple[int, ...]]]:

@@ -21,9 +21,7 @@ RELEASE = 2
 
 
 def described(group: GroupDriver, *, ends: bool = True) -> GroupDescription:
-    reply = group.run(DescribeWithLag(group_id="billing", bounds=group.bounds() if ends else ()))
-    assert isinstance(reply, GroupDescription)
-    return reply
+    return group.run(DescribeWithLag(group_id="billing", bounds=group.bounds() if ends else ()))
 
 
 def test_a_description_has_all_of_a_group() -> None:

@@ -129,7 +129,7 @@ def test_records_are_sliced_until_they_are_done():
     group.ends[0] = 18
     group.join("m2")
     failing = group.next(member="m2").plan.plan_id
-    group.use(failing, "m2")
+    group.start(failing, "m2")
     assert group.run(MeasureGroup(**BILLING)).isolated == {}
     for _ in range(3):
         group.restart(failing, "m2")
