@@ -110,7 +110,6 @@ _CALLBACKS = {"error_cb": TypeError, "stats_cb": TypeError, "throttle_cb": Value
 """Callbacks, and what confluent_kafka.ShareConsumer raises if one is given that can't be called, None too."""
 _TOPIC_CONFIG = "default.topic.config"
 _TOKEN_SOURCES = ("sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.metadata.authentication.type")
-_OWN = frozenset({ACKNOWLEDGEMENT_MODE, ACQUIRE_MODE, RENEW_IN_BACKGROUND})
 _CLIENT_ONLY = frozenset({"group.id", "max.poll.records", "max.poll.interval.ms", "bootstrap.servers"})
 _INTEGER = re.compile(r"\s*[+-]?(0[xX][0-9a-fA-F]+|[0-9]+)")
 """The part of a text that librdkafka, as C's strtol, reads as a number: 1 of 1.5."""

@@ -18,6 +18,7 @@ from coordinator.client.admin import ShareAdmin
 from coordinator.protocol.errors import GroupIdNotFound, ShareGroupError
 from coordinator.protocol.messages import GroupDescription
 from sharegroup.doctor.dead_letters_watch import WATCHED_S
+from sharegroup.doctor.findings import HELD_LONG_MS
 from sharegroup.durations import duration
 from sharegroup.top import HELD, GroupLine, line_of
 from sharegroup.web.history import History
@@ -33,8 +34,6 @@ MOST_DESCRIBED = 1_000
 offsets."""
 MOST_ERRORS = 3
 """Groups in a row that can't be looked at, after which the look is given up."""
-HELD_LONG_MS = 300_000
-"""Milliseconds after which a member holds a record for long, as the doctor says."""
 OPEN_S, MOST_OPEN = 30.0, 100
 """Seconds after its request in which a page is taken as open, and groups of open pages that are kept, the newest."""
 STANDS_S = 600.0

@@ -113,7 +113,11 @@ class BrokerWatch:
         if gone:
             self._remade += 1
             self._ends = {key: end for key, end in self._ends.items() if key[0][0] not in gone}
-            self._log_starts = {where: at for where, at in self._log_starts.items() if where[0] not in gone}
+            self._log_starts = {
+                topic_partition: at
+                for topic_partition, at in self._log_starts.items()
+                if topic_partition[0] not in gone
+            }
 
     def _keep_last_ends(self, name: str) -> None:
         if (topic_id := self._topic_ids.get(name)) is not None and (reached := self._reached_of(name)):
@@ -124,7 +128,11 @@ class BrokerWatch:
         self._fell = {key for key in self._fell if key[0][0] != name}
 
     def _reached_of(self, name: str) -> dict[tuple[int, bool], int]:
-        return {(where[1], level): end for (where, level), end in self._reached.items() if where[0] == name}
+        return {
+            (topic_partition[1], level): end
+            for (topic_partition, level), end in self._reached.items()
+            if topic_partition[0] == name
+        }
 
     # --- offsets
 
@@ -142,10 +150,14 @@ class BrokerWatch:
     def log_starts(self, topic_partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """The log starts of the last refresh; the brokers are asked for those that are not cached."""
         wanted = list(topic_partitions)
-        missing = [where for where in wanted if where not in self._log_starts]
+        missing = [topic_partition for topic_partition in wanted if topic_partition not in self._log_starts]
         if missing:
             self.ask_log_starts(missing)
-        return {where: self._log_starts[where] for where in wanted if where in self._log_starts}
+        return {
+            topic_partition: self._log_starts[topic_partition]
+            for topic_partition in wanted
+            if topic_partition in self._log_starts
+        }
 
     def ask_ends(
         self, topic_partitions: Iterable[TopicAndPartition], *, read_committed: bool
@@ -157,9 +169,9 @@ class BrokerWatch:
         with self._changed:
             if self._remade != remade:
                 return found  # not cached: they may be a deleted topic's
-            keys = [(where, read_committed) for where in wanted]
+            keys = [(topic_partition, read_committed) for topic_partition in wanted]
             before = [self._ends.pop(key, None) for key in keys]
-            self._ends.update({(where, read_committed): end for where, end in found.items()})
+            self._ends.update({(topic_partition, read_committed): end for topic_partition, end in found.items()})
             self._asked_at.update(dict.fromkeys(keys, asked_at))
             self._reach(keys)
             moved = before != [self._ends.get(key) for key in keys]
@@ -181,7 +193,7 @@ class BrokerWatch:
             else:
                 self._reached[key] = end
         self._fell |= fell
-        names = {where[0] for where, _ in fell}
+        names = {topic_partition[0] for topic_partition, _ in fell}
         self._topics = (
             {s: known for s, known in self._topics.items() if names.isdisjoint(known[1])} if fell else self._topics
         )
@@ -191,8 +203,11 @@ class BrokerWatch:
     ) -> dict[TopicAndPartition, int]:
         """The ends that are cached, by partition."""
         with self._changed:
-            known = {where: self._ends.get((where, read_committed)) for where in topic_partitions}
-        return {where: end for where, end in known.items() if end is not None}
+            known = {
+                topic_partition: self._ends.get((topic_partition, read_committed))
+                for topic_partition in topic_partitions
+            }
+        return {topic_partition: end for topic_partition, end in known.items() if end is not None}
 
     def known_ends(
         self,
@@ -209,12 +224,15 @@ class BrokerWatch:
         """Whether the cached ends are as new as the refreshing thread keeps them."""
         oldest = time.monotonic() - max(self._slowest_s, self._pause_s)
         with self._changed:
-            return all(self._asked_at.get((where, read_committed), 0.0) >= oldest for where in topic_partitions)
+            return all(
+                self._asked_at.get((topic_partition, read_committed), 0.0) >= oldest
+                for topic_partition in topic_partitions
+            )
 
     @contextlib.contextmanager
     def waiting(self, topic_partitions: Iterable[TopicAndPartition], *, read_committed: bool) -> Iterator[None]:
         """A context in which a member waits for records of these partitions: their ends are refreshed."""
-        keys = [(where, read_committed) for where in topic_partitions]
+        keys = [(topic_partition, read_committed) for topic_partition in topic_partitions]
         with self._changed:
             self._waited_for.update(keys)
             self._changed.notify_all()
@@ -266,6 +284,6 @@ class BrokerWatch:
 
     def _ask(self, keys: list[Key]) -> None:
         for read_committed in (False, True):
-            topic_partitions = [where for where, level in keys if level == read_committed]
+            topic_partitions = [topic_partition for topic_partition, level in keys if level == read_committed]
             if topic_partitions:
                 self.ask_ends(topic_partitions, read_committed=read_committed)
