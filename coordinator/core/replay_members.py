@@ -101,7 +101,9 @@ def _task_signalled(group: ShareGroup, record: TaskSignalled) -> None:
 
 
 def _batch_named(group: ShareGroup, record: BatchNamed) -> None:
-    group.plans[record.plan_id].batch_id = record.batch_id
+    plan = group.plans.get(record.plan_id)
+    if plan is not None:  # else no run carries its id any more, and nobody asks for its batch
+        plan.batch_id = record.batch_id
 
 
 REPLAY_MEMBERS: dict[type[Any], Callable[[ShareGroup, Any], None]] = {

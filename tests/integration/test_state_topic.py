@@ -122,10 +122,10 @@ def test_kafkas_formatter_prints_the_state_that_the_group_has(kafka, topic, clie
     signal = ProgressBatch(first=mine[-1], last=mine[-1], delivery_count=1, hint="half")
     signals = (PartitionProgress(topic_id=topic_id, partition=0, batches=(signal,)),)
     assert consumer.call(MarkInProgress, partitions=signals).errors == {}
-    again = acquired(consumer, 1)
-    for (partition, at), count in again.items():
-        assert count == 2
-        acknowledge(consumer, topic_id, [(at, at, count, RELEASE)], partition)  # at the limit
+    # An acquisition begins with one partition, the next with the other: one of the two has a released record.
+    again = acquired(consumer, 1) | acquired(consumer, 1)
+    (partition, at), *_ = (key for key, count in again.items() if count == 2)
+    acknowledge(consumer, topic_id, [(at, at, 2, RELEASE)], partition)  # at the limit
 
     described = client.call(DescribeGroup(group_id=consumer.group_id))
     lines, found = ours(kafka, consumer.group_id)

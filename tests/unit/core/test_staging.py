@@ -49,6 +49,20 @@ def test_a_sink_names_the_batch_of_its_plan_until_a_restart() -> None:
     assert batch_ids(group) == {plan: 12}, "a commit without rows of the plan's query"
 
 
+def test_a_sink_commits_a_batch_whose_plan_no_record_carries_any_more() -> None:
+    group, plan = batch()
+    group.stage(said(0, 9, ACCEPT), query_id="q", batch_id=12)
+    group.pass_time(SESSION_MS + 1)
+    group.join("m2")
+    other = group.acquire(member="m2", limit=10).plan.plan_id
+    group.start(other, "m2")
+    group.complete(other, "m2")
+    group.join()
+    group.restart(plan)
+    assert not group.group.plans
+    assert group.stage(query_id="q", batch_id=12).staged == 0
+
+
 def batch_ids(group: GroupDriver) -> dict[str, int | None]:
     return {plan.plan_id: plan.batch_id for plan in group.run(ListPlans(group_id="billing")).plans}
 
