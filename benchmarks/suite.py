@@ -110,7 +110,7 @@ class Suite:
                 self._say("the page beside acknowledgements")
                 quick = self._quick
                 self.rows += web_rows(
-                    broker, 500 if quick else 2_000, 100_000 if quick else 1_000_000, 10 if quick else 20
+                    broker, 500 if quick else 2_000, 100_000 if quick else 1_000_000, 5 if quick else 10
                 )
             self._growth(broker, parts)
         if "core" in parts:

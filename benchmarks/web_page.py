@@ -1,111 +1,198 @@
-"""The page of ``sharegroup web`` beside one coordinator with 2,000 groups, and a group of 200 partitions with very many
-runs: how long its requests take, how large its pages are, and what it costs the acknowledgements of members."""
+"""The page of ``sharegroup web`` beside one coordinator with 2,000 groups, a group of 200 partitions with very many
+runs, and a group with strange records and dead letters: how long its requests take, how large its pages are, and what
+it costs the acknowledgements of members."""
 
 from __future__ import annotations
 
 import contextlib
-import http.client
 import os
-import re
 import statistics
-import subprocess
 import tempfile
 import time
-import urllib.parse
 import uuid
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from benchmarks.in_flight import hold
 from benchmarks.report import Row
-from benchmarks.small_acks import READY_S, p99, paced
+from benchmarks.small_acks import READY_S, Paced, p99, paced
+from benchmarks.web_browser import Address, Answer, Browser, open_page, page_at
 from coordinator.client.client import CoordinatorClient
 from coordinator.protocol.messages import AcquireRecords, JoinGroup
 from tests.support.kafka_broker import KafkaBroker
-from tests.support.standalone import command, environment
+from tests.support.rejecting import Rejecting
 from tests.support.stopped_process import stop_process
 from tests.support.waiting import wait_until
 
 PARTITIONS = 200
 OFFERED = 200
 """Acknowledgements a second: fewer than a coordinator serves, so that latencies say what they wait for."""
-WINDOWS = 6
-"""Windows of the same length, by turns with the page stopped, and with it and a person who looks at one page after the
-other."""
+PAIRS = 5
+"""Windows of the same length each way: by turns with the page stopped, and with it and a person who looks at one
+address after the other. One more comes first, which warms up and is not counted."""
+WINDOWS = 1 + 2 * PAIRS
 LONGEST_MS, LARGEST_BYTES, RATIO_AT_MOST = 300, 100_000, 1.5
 LASTING = {"share.session.timeout.ms": "1800000", "share.record.lock.duration.ms": "3600000"}
+STRANGE = "a/../b 🚀 <script>"
+"""The id of the group of the strange records."""
+LARGE_VALUE, REJECTED = 8_000_000, 500
+SCRIPT, LARGE, RANDOM = range(3)
+"""The offsets of the strange records."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Names:
+    """Topics and groups of one run. ``holder``: the member that holds the runs of ``large``."""
+
+    large: str
+    held: str
+    acks: str
+    acks_group: str
+    small: str
+    strange: str
+    holder: str = ""
 
 
 def web_rows(broker: KafkaBroker, groups: int, runs: int, seconds: int) -> list[Row]:
     """Measure with so many groups of one member, and so many runs, for ``WINDOWS`` windows of so many seconds."""
-    large, held, acks, small = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("large", "held", "acks", "small"))
+    kinds = ("large", "held", "acks", "acks_group", "small", "strange")
+    names = {kind: f"{kind}-{uuid.uuid4().hex[:8]}" for kind in kinds}
     with tempfile.TemporaryDirectory(prefix="sgw-") as folder, contextlib.ExitStack() as opened:
         store = f"sqlite:{Path(folder) / 'state.db'}"
         client = opened.enter_context(contextlib.closing(CoordinatorClient.connect(broker.bootstrap, {}, store)))
-        _fill(broker, held, PARTITIONS, runs)
-        _fill(broker, acks, 4, OFFERED * seconds * WINDOWS * 2)
-        _fill(broker, small, 1, 10)
-        _join(client, groups, small)
-        opened.callback(hold(client, large, held, runs).close, leave=True)
-        page = opened.enter_context(_page(broker, store, Path(folder)))
-        client_of_page = _SignedIn(*page[:2])
-        wait_until(
-            lambda: f"{groups + 1:,} groups" in client_of_page.get("/").text, timeout_s=1_800, what="a whole look"
-        )
-        begun: Future[float] = Future()
-        with ThreadPoolExecutor(1) as thread:
-            asked = thread.submit(
-                paced, broker.bootstrap, acks, f"acks-{uuid.uuid4().hex[:8]}", seconds * WINDOWS, begun.set_result,
-                store=store, offered=OFFERED,
-            )  # fmt: skip
-            began_at = begun.result(2 * READY_S)
-            looks: list[_Answer] = []
+        _fill(broker, names["held"], PARTITIONS, runs)
+        _fill(broker, names["acks"], 4, OFFERED * seconds * WINDOWS * 2)
+        _fill(broker, names["small"], 1, 10)
+        _join(client, groups, names["small"])
+        _reject_strange(broker, client, names["strange"])
+        holder = hold(client, names["large"], names["held"], runs)
+        opened.callback(holder.close, leave=True)
+        browser, process = opened.enter_context(open_page(broker, store, Path(folder)))
+        began_s = time.monotonic()
+        every, home = f"{groups + 2:,} groups", page_at("all groups", "/")
+        wait_until(lambda: every in browser.get(home).text, timeout_s=1_800, what="a whole look")
+        first_look_s = time.monotonic() - began_s
+        known = _Names(**names, holder=holder.member_id)
+        answers, found = _by_turns(broker, store, known, runs, seconds, browser, process)
+    of_all = f"{groups:,} groups, and one of {PARTITIONS} partitions and {runs:,} runs"
+    return [
+        *_request_rows(answers, of_all, first_look_s),
+        *_acknowledgement_rows(found, seconds),
+    ]
+
+
+def _by_turns(
+    broker: KafkaBroker,
+    store: str,
+    names: _Names,
+    runs: int,
+    seconds: int,
+    browser: Browser,
+    process: psutil.Process,
+) -> tuple[list[Answer], list[Paced]]:
+    """The answers of the page in its windows, and the acknowledgements of all windows."""
+    begun: Future[float] = Future()
+    addresses = _addresses(names, runs)
+    answers: list[Answer] = []
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(
+            paced, broker.bootstrap, names.acks, names.acks_group, seconds * WINDOWS, begun.set_result,
+            store=store, offered=OFFERED,
+        )  # fmt: skip
+        began_at = begun.result(2 * READY_S)
+        try:
             for window in range(WINDOWS):
                 end_at = began_at + (window + 1) * seconds
                 if window % 2:
-                    page[2].resume()
-                    looks += client_of_page.look(_addresses(large, held, runs), end_at)
+                    process.resume()
+                    answers += browser.look(addresses, end_at, begin=len(answers))
                 else:
-                    stop_process(page[2].pid)
+                    stop_process(process.pid)
                 time.sleep(max(0.0, end_at - time.time()))
-            found = asked.result()
-        page[2].resume()
-    ms: tuple[list[float], list[float]] = ([], [])
-    for each in found:
-        for due_s, took_ms in each.acknowledged:
-            ms[min(int(due_s / seconds), WINDOWS - 1) % 2].append(took_ms)
-    without, beside = map(p99, ms)
-    of_all = f"{groups:,} groups, and one of {PARTITIONS} partitions and {runs:,} runs"
-    largest = max(looks, key=lambda answer: answer.size)
-    slowest = max(looks, key=lambda answer: answer.ms)
+        finally:
+            process.resume()
+        return answers, asked.result()
+
+
+# --- what was measured
+
+
+def _request_rows(answers: Sequence[Answer], of_all: str, first_look_s: float) -> list[Row]:
+    by_name: dict[str, list[float]] = defaultdict(list)
+    for answer in answers:
+        by_name[answer.name].append(answer.ms)
+    medians = sorted(((statistics.median(ms), name) for name, ms in by_name.items()), reverse=True)
+    slow_ms, slow = medians[0]
+    largest, slowest = max(answers, key=lambda each: each.size), max(answers, key=lambda each: each.ms)
+    all_ms = [answer.ms for answer in answers]
     return [
         Row(
             name="page: 99th percentile of a request",
-            value=p99([answer.ms for answer in looks]),
+            value=p99(all_ms),
             unit="ms",
             at_most=LONGEST_MS,
-            how=f"median {statistics.median(answer.ms for answer in looks):.0f} ms; {len(looks):,} requests beside "
-            f"{OFFERED} acknowledgements/s; {of_all}; the slowest: {slowest.ms:.0f} ms ({slowest.path})",
+            how=f"median {statistics.median(all_ms):.0f} ms, 95th percentile {_p95(all_ms):.0f} ms; {len(answers):,} "
+            f"requests of {len(by_name)} addresses beside {OFFERED} acknowledgements/s; {of_all}; the slowest: "
+            f"{slowest.ms:.0f} ms ({slowest.name})",
+        ),
+        Row(
+            name="page: slowest address, its median",
+            value=slow_ms,
+            unit="ms",
+            at_most=LONGEST_MS,
+            how=f"{slow} (of {len(by_name[slow])}, at most {max(by_name[slow]):.0f} ms); all, with the most: "
+            + "; ".join(f"{name} {ms:.0f}, {max(by_name[name]):.0f}" for ms, name in medians),
         ),
         Row(
             name="page: largest answer",
             value=largest.size / 1_000,
             unit="kB",
             at_most=LARGEST_BYTES / 1_000,
-            how=f"of the same requests: {largest.path}",
+            how=f"of the same requests, with an hour of numbers of each group: {largest.name}",
         ),
+        Row(name="page: first look at all groups", value=first_look_s, unit="s", how="four fifths of it is rest"),
+    ]
+
+
+def _acknowledgement_rows(found: Sequence[Paced], seconds: int) -> list[Row]:
+    windows: list[list[float]] = [[] for _ in range(WINDOWS)]
+    for each in found:
+        for due_s, took_ms in each.acknowledged:
+            windows[min(int(due_s / seconds), WINDOWS - 1)].append(took_ms)
+    beside = [windows[at] for at in range(1, WINDOWS, 2)]
+    without = [windows[at] for at in range(2, WINDOWS, 2)]
+    ratios = [p99(one) / p99(other) for one, other in zip(beside, without, strict=True)]
+
+    def told(of: Sequence[list[float]]) -> str:
+        parts = ((word, statistics.median(map(each, of))) for word, each in _SHARES)
+        return ", ".join(f"{word} {ms:.1f} ms" for word, ms in parts)
+
+    return [
         Row(
             name="page: acknowledgements beside it",
-            value=beside / without,
+            value=statistics.median(ratios),
             at_most=RATIO_AT_MOST,
-            how=f"99th percentile {beside:.1f} ms (median {statistics.median(ms[1]):.1f}), {without:.1f} ms "
-            f"({statistics.median(ms[0]):.1f}) with the page stopped; {len(ms[1]):,} and "
-            f"{len(ms[0]):,} acknowledgements in windows of {seconds} s by turns",
-        ),
+            how=f"99th percentile of a window to that of the next, median of {PAIRS} ({min(ratios):.2f} to "
+            f"{max(ratios):.2f}); medians of the windows: beside it {told(beside)}; with the page stopped "
+            f"{told(without)}; {sum(map(len, beside)):,} and {sum(map(len, without)):,} acknowledgements in windows of "
+            f"{seconds} s by turns",
+        )
     ]
+
+
+def _p95(values: list[float]) -> float:
+    return statistics.quantiles(values, n=20)[-1]
+
+
+_SHARES = (("median", statistics.median), ("95th percentile", _p95), ("99th", p99))
+
+
+# --- what is looked at
 
 
 def _fill(broker: KafkaBroker, topic: str, partitions: int, records: int) -> None:
@@ -129,72 +216,79 @@ def _join(client: CoordinatorClient, groups: int, topic: str) -> None:
         list(threads.map(one, range(groups)))
 
 
-@contextlib.contextmanager
-def _page(broker: KafkaBroker, store: str, folder: Path) -> Iterator[tuple[str, str, psutil.Process]]:
-    """The page in a process of its own: its address, the token to sign in with, and the process."""
-    log = folder / "web.log"
-    cluster = ["--bootstrap-server", broker.bootstrap, "--command-property", f"share.state.store={store}"]
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            command(["web", *cluster, "--port", "0"]), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-            env=environment(dict(os.environ)),
-        )  # fmt: skip
-    try:
-        wait_until(lambda: "Sign in" in log.read_text() or process.poll() is not None, what="the page is shown")
-        (host,) = re.findall(r"The page is at http://([^/]+)/\n", log.read_text())
-        (token,) = re.findall(r"Sign in with this token.*: (\S+)\n", log.read_text())
-        yield host, token, psutil.Process(process.pid)
-    finally:
-        process.kill()
-        process.wait(timeout=120)
+def _reject_strange(broker: KafkaBroker, client: CoordinatorClient, topic: str) -> None:
+    """The group STRANGE, which has rejected all records of the topic: three strange ones, and others; each has a dead
+    letter with a copy of it."""
+    most = 2 * LARGE_VALUE
+    queue = broker.create_topic(None, 2, max_message_bytes=most)
+    broker.create_topic(topic, 1, max_message_bytes=most)
+    values = (b"<script>alert(1)</script>", b"\xf0\x9f" * (LARGE_VALUE // 2), os.urandom(100_000))
+    broker.produce(topic, (*values, *[b"{}"] * (REJECTED - len(values))), partition=0, message_max_bytes=most)
+    group = Rejecting(
+        broker.bootstrap, "", STRANGE, topic, client=client,
+        dlq_topic_name=queue, dlq_copy_record_enable=True, share_session_timeout_ms=1_800_000,
+    )  # fmt: skip
+    group.reject_all(REJECTED)
+    group.wait_filed(REJECTED)
 
 
-def _addresses(group_id: str, topic: str, runs: int) -> list[str]:
-    """The addresses that a person looks at, one after the other."""
-    where = {"group": group_id, "topic": topic, "partition": 7}
+def _addresses(names: _Names, runs: int) -> list[Address]:
+    """The addresses that a person looks at, one after the other; of an action, its dry run."""
+    return [*_looks(names, runs), *_strange_looks(names), *_dry_runs(names, runs)]
+
+
+def _looks(names: _Names, runs: int) -> list[Address]:
+    where = {"group": names.large, "topic": names.held, "partition": 7}
     middle = runs // PARTITIONS // 2
-    pages = [("/", {}), ("/", {"page": 40}), ("/", {"search": "group-19"}), ("/group", {"group": group_id})]
-    pages += [("/group", {"group": group_id, "page": 11}), ("/group", {"group": "group-0007"}), ("/partition", where)]
-    pages += [
-        ("/partition", {**where, "first": middle, "last": middle + 100}),
-        ("/record", {**where, "offset": middle}),
+    acks = {"group": names.acks_group, "topic": names.acks, "partition": 0, "offset": 0}
+    return [
+        page_at("all groups", "/"),
+        page_at("all groups, page 40", "/", page=40),
+        page_at("search", "/", search="group-19"),
+        page_at("group of 200 partitions", "/group", group=names.large),
+        page_at("group of 200 partitions, page 11", "/group", group=names.large, page=11),
+        page_at("small group", "/group", group="group-0007"),
+        page_at("partition", "/partition", **where),
+        page_at("partition, 100 offsets", "/partition", **where, first=middle, last=middle + 100),
+        page_at("record", "/record", **where, offset=middle),
+        page_at("history of a held record", "/history", **where, offset=middle),
+        page_at("history of an acknowledged record", "/history", **acks),
     ]
-    return [f"{path}?{urllib.parse.urlencode(values)}" for path, values in pages]
 
 
-class _Answer:
-    """An answer of the page, and how long it took."""
+def _strange_looks(names: _Names) -> list[Address]:
+    group = {"group": STRANGE}
+    where = {**group, "topic": names.strange, "partition": 0}
+    return [
+        page_at("strange group", "/group", **group),
+        page_at("content: <script>", "/content", **where, offset=SCRIPT),
+        page_at("content: 8 MB", "/content", **where, offset=LARGE),
+        page_at("content: 8 MB as hex", "/content", **where, offset=LARGE, form="hex"),
+        page_at("content: random bytes", "/content", **where, offset=RANDOM),
+        page_at("history of a rejected record", "/history", **where, offset=LARGE),
+        page_at("dead letters", "/deadletters", **group),
+        page_at("dead letters, page 10", "/deadletters", **group, page=10),
+        page_at("dead letter", "/deadletter", **group, at="0@0"),
+    ]
 
-    def __init__(self, path: str, status: int, text: str, ms: float) -> None:
-        assert status == 200, (path, status, text[:2_000])
-        self.path, self.text, self.ms, self.size = path, text, ms, len(text.encode())
 
-
-class _SignedIn:
-    """A browser without scripts that is signed in."""
-
-    def __init__(self, host: str, token: str) -> None:
-        self._host = host
-        connection = http.client.HTTPConnection(host, timeout=120)
-        connection.request("POST", "/login", f"token={token}", {"Origin": f"http://{host}"})
-        answer = connection.getresponse()
-        assert answer.status == 303
-        self._cookie = str(answer.headers["set-cookie"]).partition(";")[0]
-        connection.close()
-
-    def get(self, path: str) -> _Answer:
-        """The page at this address."""
-        began_s = time.perf_counter()
-        with contextlib.closing(http.client.HTTPConnection(self._host, timeout=120)) as connection:
-            connection.request("GET", path, headers={"Cookie": self._cookie})
-            answer = connection.getresponse()
-            text = answer.read().decode()
-            return _Answer(path.partition("&")[0], answer.status, text, (time.perf_counter() - began_s) * 1000)
-
-    def look(self, paths: list[str], end_at: float) -> list[_Answer]:
-        """Look at one page after the other, four a second, until this time."""
-        found: list[_Answer] = []
-        while time.time() < end_at:
-            found.append(self.get(paths[len(found) % len(paths)]))
-            time.sleep(max(0.0, 0.25 - found[-1].ms / 1000))
-        return found
+def _dry_runs(names: _Names, runs: int) -> list[Address]:
+    where = {"topic": names.held, "partition": 7, "first": 0, "reason": "r"}
+    some, one = {**where, "last": runs // PARTITIONS - 1}, {**where, "last": 0}
+    act = "/act"
+    of_large: dict[str, object] = {"group": names.large}
+    return [
+        Address(name="release of a partition's records", path=act, form={**of_large, "kind": "release", **some}),
+        Address(name="archiving of a record that nobody holds", path=act, form={**of_large, "kind": "archive", **one}),
+        Address(
+            name="release of a member's records",
+            path=act,
+            form={**of_large, "kind": "release_member", "member": names.holder},
+        ),
+        Address(
+            name="alter a config",
+            path=act,
+            form={**of_large, "kind": "configs", "key": "share.record.lock.duration.ms", "value": "50000"},
+        ),
+        Address(name="redrive", path="/redrive", form={"group": STRANGE, "scope": "all"}),
+    ]
