@@ -27,7 +27,8 @@ def check(context: click.Context, source_path: str | None, sink_path: str | None
     \b
     Examples:
       sharegroup check --options billing.properties
-      sharegroup check --options billing.json --sink-options billing-sink.json --json
+      sharegroup check --options billing.json \\
+          --sink-options billing-sink.json --json
     """
     if source_path is None and sink_path is None:
         raise click.UsageError("Name --options, --sink-options, or both.", context)

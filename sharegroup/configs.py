@@ -42,7 +42,8 @@ def list_configs(
 
     \b
     Examples:
-      sharegroup configs list --bootstrap-server localhost:9092 --group billing --all
+      sharegroup configs list --bootstrap-server localhost:9092 \\
+          --group billing --all
     """
     from coordinator.config.keys import show
     from coordinator.config.resolved import GROUP_KEYS

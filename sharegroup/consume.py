@@ -72,10 +72,13 @@ def consume(
 
     \b
     Examples:
-      sharegroup consume --bootstrap-server localhost:9092 --topic orders --group billing
-      sharegroup consume --bootstrap-server localhost:9092 --topic orders --timeout-ms 5000 \\
-          --property print.key=true --property print.delivery=true
-      sharegroup consume --bootstrap-server localhost:9092 --topic orders --max-messages 1 --reject
+      sharegroup consume --bootstrap-server localhost:9092 --topic orders \\
+          --group billing
+      sharegroup consume --bootstrap-server localhost:9092 --topic orders \\
+          --timeout-ms 5000 --property print.key=true \\
+          --property print.delivery=true
+      sharegroup consume --bootstrap-server localhost:9092 --topic orders \\
+          --max-messages 1 --reject
     """
     if reject and release:
         raise click.UsageError("Name either --reject or --release.", context)

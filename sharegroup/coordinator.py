@@ -99,7 +99,7 @@ def _page(standalone: Standalone, address: str) -> contextlib.AbstractContextMan
     return page_of(standalone, address)
 
 
-@coordinator.command()
+@coordinator.command(short_help="Check whether a coordinator is ready.")
 @_CONFIG
 @click.option("--endpoint", metavar="HOST:PORT", help="Check the coordinator at this address.")
 @click.option("--ca", "ca_path", metavar="FILE", help="With --endpoint: a PEM file with the certificates to trust.")
@@ -124,7 +124,8 @@ def health(
     \b
     Examples:
       sharegroup coordinator health --config coordinator.properties
-      sharegroup coordinator health --endpoint host:9394 --token-file token --ca ca.pem --json
+      sharegroup coordinator health --endpoint host:9394 \\
+          --token-file token --ca ca.pem --json
     """
     if (config_path is None) == (endpoint is None):
         raise click.UsageError("Name either --config FILE or --endpoint HOST:PORT.", context)

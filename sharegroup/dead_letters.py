@@ -115,7 +115,8 @@ def show_dead_letter(
 
     \b
     Example:
-      sharegroup dlq show --bootstrap-server localhost:9092 --topic dlq --partition 0 --offset 12
+      sharegroup dlq show --bootstrap-server localhost:9092 --topic dlq \\
+          --partition 0 --offset 12
     """
     from share_sink.redrive.dlq_reader import dead_letter_at
 

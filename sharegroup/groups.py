@@ -3,8 +3,8 @@ kafka-share-groups.sh; beyond that tool, it releases members, and releases or ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -16,6 +16,8 @@ from sharegroup.group_options import STATES, action_of
 if TYPE_CHECKING:
     from coordinator.protocol.messages import GroupDescription
     from sharegroup.admin import Admin
+
+Look = TypeVar("Look")
 
 
 @click.command(short_help="List, describe, reset, delete and release share groups, as kafka-share-groups.sh.")
@@ -123,14 +125,19 @@ def groups(
     \b
     Examples:
       sharegroup groups --bootstrap-server localhost:9092 --list --state
-      sharegroup groups --bootstrap-server localhost:9092 --describe --group billing
-      sharegroup groups --bootstrap-server localhost:9092 --describe --all-groups --members --verbose
-      sharegroup groups --bootstrap-server localhost:9092 --describe --group billing \\
-          --in-flight --state IN_PROGRESS --progress-stale-longer-than-ms 60000
-      sharegroup groups --bootstrap-server localhost:9092 --reset-offsets --group billing \\
-          --topic orders:0,1 --to-datetime 2026-11-01T00:00:00.000 --wait --execute
-      sharegroup groups --bootstrap-server localhost:9092 --archive-records --group billing \\
-          --topic orders:0 --offset 120-124 --reason "no customer" --execute
+      sharegroup groups --bootstrap-server localhost:9092 --describe \\
+          --group billing
+      sharegroup groups --bootstrap-server localhost:9092 --describe \\
+          --all-groups --members --verbose
+      sharegroup groups --bootstrap-server localhost:9092 --describe \\
+          --group billing --in-flight --state IN_PROGRESS \\
+          --progress-stale-longer-than-ms 60000
+      sharegroup groups --bootstrap-server localhost:9092 --reset-offsets \\
+          --group billing --topic orders:0,1 \\
+          --to-datetime 2026-11-01T00:00:00.000 --wait --execute
+      sharegroup groups --bootstrap-server localhost:9092 --archive-records \\
+          --group billing --topic orders:0 --offset 120-124 \\
+          --reason "no customer" --execute
     """
     action = action_of(context, options)
     with opened(bootstrap_server, config_path, properties, timeout_ms=options["timeout_ms"]) as admin:
@@ -186,7 +193,7 @@ def _describe(admin: Admin, group_ids: tuple[str, ...], read_from: str, options:
     if options["in_flight"]:
         _describe_in_flight(admin, group_ids, read_from, options)
         return
-    found = [described(admin, group_id) for group_id in group_ids]
+    found = _of_each(group_ids, options, lambda group_id: described(admin, group_id))
     tell_source(next((each.read_from for each in found if each.read_from), read_from))
     if not options["as_json"]:
         for description in found:
@@ -197,6 +204,24 @@ def _describe(admin: Admin, group_ids: tuple[str, ...], read_from: str, options:
         print_json([{**plain(each), "coordinator": _coordinator(admin, each)} for each in found])
 
 
+def _of_each(group_ids: Iterable[str], options: Mapping[str, Any], look: Callable[[str], Look]) -> list[Look]:
+    """A look at each group. With --all-groups, a group that was deleted since they were listed is left out.
+
+    Raises:
+        GroupIdNotFound: a group that --group names does not exist.
+    """
+    from coordinator.protocol.errors import GroupIdNotFound
+
+    found = []
+    for group_id in group_ids:
+        try:
+            found.append(look(group_id))
+        except GroupIdNotFound:
+            if not options["all_groups"]:
+                raise
+    return found
+
+
 def _describe_in_flight(admin: Admin, group_ids: tuple[str, ...], read_from: str, options: Mapping[str, Any]) -> None:
     from sharegroup import in_flight
 
@@ -204,7 +229,11 @@ def _describe_in_flight(admin: Admin, group_ids: tuple[str, ...], read_from: str
         "only_state": in_flight.record_states(options["state"]),
         "progress_staleness_ms": options["progress_stale_longer_than_ms"],
     }
-    found = [in_flight.look(admin, group_id, filters, in_flight.MOST_SHOWN) for group_id in group_ids]
+
+    def runs_of(group_id: str) -> in_flight.Found:
+        return in_flight.look(admin, group_id, filters, in_flight.MOST_SHOWN)
+
+    found = _of_each(group_ids, options, runs_of)
     tell_source(next((each.page.read_from for each in found if each.page.read_from), read_from))
     if options["as_json"]:
         print_json([each.plain() for each in found])

@@ -231,7 +231,12 @@ def table(group_id: str, runs: Iterable[RunInFlight], page: InFlightPage, *, all
 
     shown = Table(title=f"In flight in {group_id}", title_justify="left", title_style="bold", box=None, pad_edge=False)
     for heading in ("PARTITION", "OFFSETS", "STATE", "TRIES", "HELD BY", "FOR", "NOTE"):
-        shown.add_column(heading, justify="right" if heading == "TRIES" else "left", overflow="fold")
+        shown.add_column(
+            heading,
+            justify="right" if heading == "TRIES" else "left",
+            overflow="fold",
+            no_wrap=heading == "STATE",
+        )
     count = 0
     for run in runs:
         shown.add_row(*row(run, page, all_stale=all_stale), style=_STYLES.get(run.state))

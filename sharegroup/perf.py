@@ -132,10 +132,12 @@ def perf(
 
     \b
     Examples:
-      sharegroup perf --bootstrap-server localhost:9092 --topic orders --num-records 100000 \\
+      sharegroup perf --bootstrap-server localhost:9092 --topic orders \\
+          --num-records 100000 \\
           --command-property share.auto.offset.reset=earliest
-      sharegroup perf --bootstrap-server localhost:9092 --topic orders --num-records 10000 \\
-          --threads 4 --ack-pattern accept:90,release:5,reject:5
+      sharegroup perf --bootstrap-server localhost:9092 --topic orders \\
+          --num-records 10000 --threads 4 \\
+          --ack-pattern accept:90,release:5,reject:5
     """
     config = settings(bootstrap_server, config_path, properties)
     check_topic(config, topic)

@@ -104,7 +104,8 @@ def top(
     \b
     Examples:
       sharegroup top --bootstrap-server localhost:9092
-      sharegroup top --bootstrap-server localhost:9092 --group billing --interval 10
+      sharegroup top --bootstrap-server localhost:9092 \\
+          --group billing --interval 10
       sharegroup top --bootstrap-server localhost:9092 --once
     """
     with opened(bootstrap_server, config_path, properties) as admin:

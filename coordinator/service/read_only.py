@@ -9,13 +9,14 @@ import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.core.commands.measure_group import GroupMeasures
 from coordinator.core.record_history import Logged
+from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import (
     GroupListing,
     GroupsListed,
@@ -30,7 +31,7 @@ from coordinator.protocol.errors import GroupIdNotFound
 from coordinator.protocol.messages import DescribeGroup, GroupDescription, Message, Request
 from coordinator.protocol.wire import LaunchSettings
 from coordinator.service.admin import AdminService
-from coordinator.service.brokers.cluster import KafkaCluster
+from coordinator.service.brokers.cluster import LATEST, KafkaCluster
 from coordinator.service.process.clock import Clock
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.runtime import CoordinatorRuntime
@@ -107,6 +108,10 @@ class FileToRead:
         """The store in which the group lies; None: there is no file."""
         return SqliteReader(self._path) if self._path.exists() else None
 
+    def log_end(self, group_id: str) -> int | None:
+        """None: a file does not tell where a group's log ends, and is read soon."""
+        return None
+
     def log_parts(self, group_id: str) -> Iterator[list[Logged]]:
         """The group's records, as of :class:`~coordinator.service.histories.StoredLogs`."""
         return parts_of_file(self._path, group_id)
@@ -132,6 +137,16 @@ class TopicToRead:
         partition = state_partition_of(group_id, self._topic.partitions)
         return KafkaStore(self._topic, partition, nobody, updates_per_snapshot=1)
 
+    def log_end(self, group_id: str) -> int | None:
+        """The end of the log that has the group; None: there is no state topic.
+
+        Raises:
+            StateTopicMissing: it was deleted.
+        """
+        if self._topic is None:
+            return None
+        return self._topic.offset(state_partition_of(group_id, self._topic.partitions), LATEST, read_committed=True)
+
     def log_parts(self, group_id: str) -> Iterator[list[Logged]]:
         """The group's records, as of :class:`~coordinator.service.histories.StoredLogs`."""
         return iter(()) if self._topic is None else log_parts(self._topic, group_id)
@@ -152,14 +167,37 @@ def _topic_to_read(settings: LaunchSettings, config: CoordinatorConfig, cluster:
     return TopicToRead(dataclasses.replace(topic, topic_id=info.topic_id, partitions=placed), topic.name)
 
 
+class _Looking(CoordinatorRuntime):
+    """A runtime for one look. ``group``: the group as its log has it; None: the look reads it."""
+
+    def __init__(self, store: Store, group: ShareGroup | None) -> None:
+        super().__init__(store)
+        self.group = group
+
+    def _peeked(self, group_id: str) -> ShareGroup | None:
+        if self.group is None:
+            self.group = super()._peeked(group_id)
+        return self.group
+
+
+class _Read(NamedTuple):
+    """A group that was read from its log, which ended at ``log_end`` before; None: not known."""
+
+    group_id: str
+    log_end: int | None
+    group: ShareGroup | None
+
+
 class LooksOnly:
-    """Runs looks at groups of a store that nobody serves here (a :class:`RuntimeApi`): each reads its group anew."""
+    """Runs looks at groups of a store that nobody serves here (a :class:`RuntimeApi`). Each reads its group anew, but
+    for the group of the look before, if its log has not got longer: the next page needs no second replay."""
 
     group_count = 0
 
     def __init__(self, stored: FileToRead | TopicToRead) -> None:
         self.clock = Clock()
         self._stored, self._running = stored, threading.Lock()
+        self._last = _Read("", None, None)
 
     def __repr__(self) -> str:
         return f"<LooksOnly {self._stored.name}>"
@@ -183,9 +221,14 @@ class LooksOnly:
         if store is None:
             raise GroupIdNotFound(group_id=group_id)
         with self._running:
-            runtime = CoordinatorRuntime(store)
+            log_end = self._stored.log_end(group_id)  # asked before the log is read, which may get longer meanwhile
+            group = None
+            if log_end is not None and self._last[:2] == (group_id, log_end):
+                group = self._last.group
+            runtime = _Looking(store, group)
             answer = runtime.submit(group_id, transaction, peek=True)
             runtime.step(self.clock.now_ms())
+            self._last = _Read(group_id, log_end, runtime.group)
         return answer.result()
 
     def call_each(self, transaction_of: Callable[[str], Transaction[T]]) -> dict[str, T]:

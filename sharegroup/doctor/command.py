@@ -46,7 +46,8 @@ def doctor(
     \b
     Examples:
       sharegroup doctor --bootstrap-server localhost:9092
-      sharegroup doctor --bootstrap-server localhost:9092 --group billing --held-longer-than-ms 60000
+      sharegroup doctor --bootstrap-server localhost:9092 \\
+          --group billing --held-longer-than-ms 60000
     """
     from coordinator.protocol.errors import GroupIdNotFound
     from sharegroup.doctor.facts import Examination  # importing takes a second, which --help does not need

@@ -162,7 +162,10 @@ def start_offset_is_below_the_log(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def session_is_shorter_than_restarts(facts: GroupFacts) -> Iterator[Finding]:
-    """Queries whose session ended with a batch unfinished: their restart has taken longer than the session timeout."""
+    """Queries whose session ended with a batch unfinished: their restart has taken longer than the session timeout.
+    Nothing is found where no coordinator runs: sessions are not known then."""
+    if facts.description.state == "UNKNOWN":
+        return
     active = {member.member_id for member in facts.description.members if member.active}
     for plan in facts.plans:
         away_ms = facts.now_ms - plan.acquired_ms

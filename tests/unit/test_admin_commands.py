@@ -104,6 +104,7 @@ def test_runs_in_flight_fit_a_screen_and_a_stale_one_is_marked():
     assert max(map(len, lines)) <= 80
     told = " ".join(" ".join(lines).split())
     assert "STALE" in told
+    assert "ARCHIVING" in told
     assert "3 min" in told
     assert "m1" in told
     assert shown(in_flight.table("billing", [], page)) == ["Nothing of billing is in flight as asked."]
@@ -187,6 +188,25 @@ def test_a_group_deleted_during_a_look_has_nothing_in_flight(groups_known, capsy
     known.in_flight = in_flight_of
     assert run_command(["top", *AT, "--once", "--interval", "0.2"]) == 0
     assert re.search(r"^billing +Stable .* -$", capsys.readouterr().out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("part", [[], ["--state"], ["--in-flight"]])
+def test_a_group_deleted_since_the_list_is_not_described(part, groups_known, monkeypatch, capsys):
+    known, listed = top.opened().enter_result, ("billing", "gone")
+    one_run = InFlightPage(runs=(run(),))
+
+    def in_flight_of(group_id, **_):
+        if group_id not in groups_known:
+            raise GroupIdNotFound(group_id=group_id)
+        return one_run
+
+    known.list_groups = lambda: GroupsListed(groups=tuple(GroupListing(group_id=g, state="STABLE") for g in listed))
+    known.in_flight, known.all_in_flight = in_flight_of, lambda group_id, **_: one_run.runs
+    known.coordinator_of = lambda group_id: "host:9394  (7)"
+    monkeypatch.setattr("sharegroup.groups.opened", lambda *_, **__: contextlib.nullcontext(known))
+    assert run_command(["groups", *AT, "--describe", "--all-groups", "--json", *part]) == 0
+    assert [each["group_id"] for each in json.loads(capsys.readouterr().out)] == ["billing"]
+    assert "GroupIdNotFound: " in mistake(["groups", *AT, "--describe", "--group", "gone", *part], capsys)
 
 
 def test_a_look_that_fails_leaves_the_lines_of_top_and_says_why(groups_known):

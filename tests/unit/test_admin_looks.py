@@ -24,6 +24,7 @@ from coordinator.protocol.wire import LaunchSettings
 from coordinator.service import read_only
 from coordinator.service.admin import AdminService
 from coordinator.service.read_only import FileToRead, LooksOnly
+from coordinator.service.stores.sqlite_store import SqliteReader
 from tests.support.fake_cluster import FakeCluster
 from tests.support.running_service import Running
 
@@ -174,6 +175,24 @@ def test_every_answer_from_a_store_says_what_was_read(held, tmp_path, monkeypatc
     for look in (ListGroups(), *(kind(**LOOK) for kind in (ListOffsets, ListInFlight, ListPlans, DescribeGroup))):
         assert answer(look).read_from == f"state file {path}"
     assert [page.read_from for page in answer(ListWindows(**LOOK, windows=(window,))).pages] == [f"state file {path}"]
+
+
+def test_the_next_page_of_a_group_is_not_read_from_the_log_again(held, tmp_path, monkeypatch):
+    held.close()
+    stored, peek, read, ends = FileToRead(tmp_path / "state.db"), SqliteReader.peek, [], [7]
+    monkeypatch.setattr(SqliteReader, "peek", lambda reader, group_id: read.append(group_id) or peek(reader, group_id))
+    monkeypatch.setattr(stored, "log_end", lambda group_id: ends[-1])
+    admin = AdminService(LooksOnly(stored), held.cluster, stored)
+    first = admin.handle(ListInFlight(**LOOK)).runs
+    assert admin.handle(ListInFlight(**LOOK)).runs == first
+    assert read == ["billing"]
+    ends.append(8)
+    assert admin.handle(ListInFlight(**LOOK)).runs == first
+    assert read == ["billing"] * 2, "the log has got longer"
+    with pytest.raises(GroupIdNotFound):
+        admin.handle(ListInFlight(group_id="none"))
+    assert admin.handle(ListInFlight(**LOOK)).runs == first
+    assert read == ["billing", "billing", "none", "billing"], "only the last group is kept"
 
 
 def test_a_file_that_its_owner_is_just_making_has_no_groups(tmp_path):

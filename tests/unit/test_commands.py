@@ -10,12 +10,14 @@ import shlex
 import click
 import pytest
 
+from coordinator.client import admin, cluster_metadata
 from coordinator.protocol.wire import Healthy
 from share_sink.redrive.report import RedriveReport, Sent
 from sharegroup import health
 from sharegroup.__main__ import cli, run
 from sharegroup.dlq import as_object
 from tests.support.command_line import COMMANDS, LEAST, mistake
+from tests.support.ports import free_ports
 
 WITHOUT_JSON = {
     ("coordinator",): "it serves; its log is JSON with --log-format json, and --print-config prints a file",
@@ -45,6 +47,7 @@ def test_help_has_examples_that_the_command_line_accepts(path, capsys):
     _, _, examples = inspect.cleandoc(COMMANDS[path].help).partition("\b\nExample")
     found = re.sub(r"\\\n\s*", "", examples).splitlines()[1:]
     assert found
+    assert max(map(len, examples.splitlines())) <= 80 - len("  ")  # the help is set in by two
     for line in found:
         program, *words = shlex.split(line.partition(" > ")[0])
         command, name = cli, ()
@@ -54,6 +57,14 @@ def test_help_has_examples_that_the_command_line_accepts(path, capsys):
         assert program == "sharegroup"
         assert name[: len(path)] == path
         command.make_context(named(name), words)  # raises UsageError
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=named)
+def test_no_command_in_a_list_of_commands_is_cut_short(path, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run([*path, "--help"]) == 0
+    listed = capsys.readouterr().out.partition("\nCommands:\n")[2]
+    assert not any(line.endswith("...") for line in listed.splitlines())
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=named)
@@ -85,6 +96,17 @@ def test_the_table_of_least_arguments_has_each_command_on_a_cluster():
 def test_a_host_that_is_unknown_is_one_line_and_status_1(path, capsys):
     said = mistake([*path, "--bootstrap-server", "nowhere.invalid:1", *LEAST[path]], capsys)
     assert said.startswith("sharegroup: BrokerHostUnknown: ")
+
+
+@pytest.mark.parametrize("path", LEAST, ids=named)
+def test_a_port_that_refuses_connections_is_one_line_and_status_1(path, monkeypatch, capsys):
+    monkeypatch.setattr(cluster_metadata, "BROKER_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(admin, "RETRY_S", 0.3)
+    at = ["--bootstrap-server", f"127.0.0.1:{free_ports(1)[0]}"]
+    if path == ("groups",):
+        at += ["--timeout", "300"]
+    said = mistake([*path, *at, *LEAST[path]], capsys)
+    assert said.startswith("sharegroup: BrokerNotReachable: ")
 
 
 @pytest.mark.parametrize("is_ready", [True, False])

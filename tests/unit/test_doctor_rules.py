@@ -230,6 +230,7 @@ def test_a_command_in_several_lines_is_the_same_to_a_shell(words, width):
         facts(log_starts={("orders", 0): 10}, configs=DLQ, topics=frozenset()),
         facts(members=(member(active=False),), plans=(plan(state="completed"),)),
         facts(members=(member(active=False),), plans=(plan(records=0),)),
+        facts([partition(lag=0)], state="UNKNOWN", members=(member(active=False),), plans=(plan(),)),
     ],
 )
 def test_a_healthy_group_has_no_finding(healthy):
