@@ -3,8 +3,10 @@ have the same columns, and the same values where the engine says so."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import socket
 
 import pytest
 from confluent_kafka import ShareConsumer as NativeConsumer
@@ -17,6 +19,7 @@ from sharegroup.__main__ import run
 from tests.support.command_line import LEAST, mistake
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.ports import free_ports
 from tests.support.standalone import write_secret
 from tests.support.waiting import wait_until
 
@@ -47,6 +50,19 @@ def history(consumer, topic):
     consumer.commit_sync()
 
 
+def consumers(kafka, group_id):
+    """A member of a native group and one of ours, both groups from the first record on."""
+    earliest = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.GROUP, group_id, incremental_configs=[earliest])
+    for altered in kafka.admin.incremental_alter_configs([resource]).values():
+        altered.result()
+    common = {
+        "bootstrap.servers": kafka.bootstrap, "group.id": group_id, "share.acknowledgement.mode": "explicit",
+        "client.id": "etl",
+    }  # fmt: skip
+    return NativeConsumer(common), ShareConsumer({**common, "share.auto.offset.reset": "earliest"})
+
+
 @pytest.fixture(scope="module")
 def lived():
     """A broker of its own, with a native group and one of ours of the same name and history; both have a member."""
@@ -54,16 +70,7 @@ def lived():
         orders = kafka.create_topic("orders", partitions=2)
         for partition in range(2):
             kafka.produce(orders, [f"v{number}" for number in range(LIMIT // 2)], partition=partition)
-        earliest = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ConfigResource.Type.GROUP, GROUP, incremental_configs=[earliest])
-        for altered in kafka.admin.incremental_alter_configs([resource]).values():
-            altered.result()
-        common = {
-            "bootstrap.servers": kafka.bootstrap, "group.id": GROUP, "share.acknowledgement.mode": "explicit",
-            "client.id": "etl",
-        }  # fmt: skip
-        native = NativeConsumer(common)
-        ours = ShareConsumer({**common, "share.auto.offset.reset": "earliest"})
+        native, ours = consumers(kafka, GROUP)
         history(native, orders)
         history(ours, orders)
         yield kafka, native, ours
@@ -86,8 +93,16 @@ def told(lived, capsys):
     return tell
 
 
-def heading(text):
-    return next(line for line in text.splitlines() if line.startswith("GROUP")).split("  ")
+def rows(text):
+    """The rows of a table, each by its headings, in the order of the columns."""
+    head, *lines = filter(None, text.splitlines())
+    columns = [(found.group(), found.start()) for found in re.finditer(r"\S+(?: \S+)*", head)]
+    ends = [start for _, start in columns[1:]] + [None]
+    return [{name: line[start:end].strip() for (name, start), end in zip(columns, ends, strict=True)} for line in lines]
+
+
+def values(row, *headings):
+    return [row[heading] for heading in headings]
 
 
 def test_offsets_and_lag_are_those_of_the_native_group(lived, told):
@@ -96,8 +111,8 @@ def test_offsets_and_lag_are_those_of_the_native_group(lived, told):
     start = re.compile(r"^(billing +orders +\d +)\d( +\d)$", re.MULTILINE)
     assert start.sub(r"\1N\2", ours) == start.sub(r"\1N\2", expected)
     assert re.findall(r"^billing +orders +(\d) +(\d) +(\d)$", ours, re.MULTILINE) == [("0", "6", "0"), ("1", "3", "1")]
-    verbose = told("--describe", "--group", GROUP, "--offsets", "--verbose")
-    assert heading(verbose) == heading(theirs(lived[0], "--describe", "--group", GROUP, "--offsets", "--verbose"))
+    more = ("--describe", "--group", GROUP, "--offsets", "--verbose")
+    assert [[*row] for row in rows(told(*more))] == [[*row] for row in rows(theirs(lived[0], *more))]
 
 
 def test_lists_are_those_of_the_native_group(lived, told):
@@ -108,13 +123,34 @@ def test_lists_are_those_of_the_native_group(lived, told):
     assert (listed["group_id"], listed["state"]) == (GROUP, "STABLE")
 
 
-@pytest.mark.parametrize("more", [["--members"], ["--members", "--verbose"], ["--state"], ["--state", "--verbose"]])
-def test_members_and_state_have_the_columns_of_the_native_group(more, lived, told):
-    expected, ours = (each("--describe", "--group", GROUP, *more) for each in (lambda *a: theirs(lived[0], *a), told))
-    assert [part.strip() for part in heading(ours) if part] == [part.strip() for part in heading(expected) if part]
-    assert ours.count("\n") == expected.count("\n")
-    state = re.compile(r"Stable +(?:\S+ +\S+ +)?1$", re.MULTILINE)
-    assert bool(state.search(ours)) == bool(state.search(expected)) == ("--state" in more)
+@pytest.mark.parametrize("more", [[], ["--verbose"]])
+def test_members_are_those_of_the_native_group(more, lived, told):
+    """An id and an epoch are each engine's own. HOST: brokers tell the address that they see, a coordinator the name
+    that the member's host has."""
+    described = ("--describe", "--group", GROUP, "--members", *more)
+    (native,), (ours,) = rows(theirs(lived[0], *described)), rows(told(*described))
+    assert [*ours] == [*native]
+    same = ("GROUP", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT")
+    assert values(ours, *same) == values(native, *same) == [GROUP, "etl", "2", "orders:0,1"]
+    assert (native["HOST"], ours["HOST"]) == ("/127.0.0.1", socket.gethostname())
+    for each in (native, ours):
+        assert re.fullmatch(r"[\w-]{22,32}", each["CONSUMER-ID"])
+        assert ("MEMBER-EPOCH" in each) is bool(more)
+        assert int(each.get("MEMBER-EPOCH", 1)) > 0
+
+
+@pytest.mark.parametrize("more", [[], ["--verbose"]])
+def test_the_state_is_that_of_the_native_group(more, lived, told):
+    """The coordinators and their epochs are each engine's own."""
+    described = ("--describe", "--group", GROUP, "--state", *more)
+    (native,), (ours,) = rows(theirs(lived[0], *described)), rows(told(*described))
+    assert [*ours] == [*native]
+    same = ("GROUP", "STATE", "#MEMBERS")
+    assert values(ours, *same) == values(native, *same) == [GROUP, "Stable", "1"]
+    for each in (native, ours):
+        assert re.fullmatch(r"[\w.-]+:\d+  \(\d+\)", each["COORDINATOR (ID)"])
+        assert ("GROUP-EPOCH" in each) is ("ASSIGNMENT-EPOCH" in each) is bool(more)
+        assert all(int(each.get(name, 1)) > 0 for name in ("GROUP-EPOCH", "ASSIGNMENT-EPOCH"))
 
 
 def test_runs_in_flight_are_shown_with_what_holds_them(lived, told, capsys):
@@ -147,6 +183,22 @@ def test_a_token_that_is_missing_or_wrong_is_one_line(command, lived, tmp_path, 
     assert "NotAuthorized: " in said
 
 
+@pytest.mark.parametrize("command", [("configs", "set"), ("configs", "unset")], ids=" ".join)
+def test_an_action_at_an_endpoint_where_nobody_answers_is_one_line(command, lived, monkeypatch, capsys):
+    monkeypatch.setenv(TOKEN_VARIABLE, "t" * 40)
+    at = ["--bootstrap-server", lived[0].bootstrap]
+    at += ["--command-property", f"share.coordinator.endpoint=127.0.0.1:{free_ports(1)[0]}"]
+    at += ["--command-property", "share.broker.outage.timeout.ms=1000"]
+    assert "CoordinatorUnreachable: " in mistake([*command, *at, *LEAST[command]], capsys)
+
+
+@pytest.mark.parametrize("command", [each for each in LEAST if "--topic" in LEAST[each]], ids=" ".join)
+def test_a_wrong_topic_is_one_line(command, lived, capsys):
+    arguments = [{"orders": "none", "dlq": "none"}.get(each, each) for each in LEAST[command]]
+    said = mistake([*command, "--bootstrap-server", lived[0].bootstrap, *arguments], capsys)
+    assert said.startswith("sharegroup: UnknownTopic: ")
+
+
 def test_the_doctor_and_the_live_screen_see_the_group(lived, capsys):
     kafka = lived[0]
     at = ["--bootstrap-server", kafka.bootstrap]
@@ -168,6 +220,46 @@ def test_the_doctor_and_the_live_screen_see_the_group(lived, capsys):
         in found["start-offset-below-log-start"]["what"]
     )
     assert "in the stores kafka and sqlite:" in found["group-in-two-stores"]["what"]
+
+
+@pytest.fixture(scope="module")
+def left(lived):
+    """The id of a native group and one of ours with the same history that all members have left."""
+    kafka, group_id = lived[0], "audit"
+    events = kafka.create_topic("events", partitions=2)
+    for partition in range(2):
+        kafka.produce(events, [f"v{number}" for number in range(LIMIT // 2)], partition=partition)
+    for consumer in consumers(kafka, group_id):
+        with contextlib.closing(consumer):
+            history(consumer, events)
+    return group_id
+
+
+def test_resets_are_those_of_the_native_group(left, lived, told):
+    """Kafka's tool wants --dry-run or --execute; ours takes neither for a dry run, which is not compared."""
+    started = ("--describe", "--group", left)
+    reset = ("--reset-offsets", "--group", left, "--all-topics")
+    for more, offsets in (
+        (("--to-earliest", "--dry-run"), "63"),
+        (("--to-latest", "--execute"), "66"),
+        (("--to-datetime", "2020-01-01T00:00:00.000", "--execute"), "00"),
+        (("--to-latest", "--dry-run"), "00"),
+        (("--to-earliest", "--execute"), "00"),
+    ):
+        assert rows(told(*reset, *more)) == rows(theirs(lived[0], *reset, *more))
+        assert "".join(row["START-OFFSET"] for row in rows(told(*started))) == offsets
+    assert rows(told(*started)) == rows(theirs(lived[0], *started))
+
+
+def test_deletions_are_those_of_the_native_group(left, lived, told):
+    """Kafka's tool has no dry run of a deletion, so that of ours is not compared."""
+    of_topic = ("--delete-offsets", "--group", left, "--topic", "events")
+    deleted = rows(told(*of_topic))
+    assert deleted == rows(theirs(lived[0], *of_topic)) == [{"TOPIC": "events", "STATUS": "Successful"}]
+    started = ("--describe", "--group", left)
+    assert told(*started) == theirs(lived[0], *started)
+    assert told("--delete", "--group", left) == theirs(lived[0], "--delete", "--group", left)
+    assert left not in told("--list") + theirs(lived[0], "--list")
 
 
 def test_with_no_coordinator_the_state_topic_is_read_and_that_is_said(lived, capsys):
