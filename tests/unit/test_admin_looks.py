@@ -177,7 +177,7 @@ def test_every_answer_from_a_store_says_what_was_read(held, tmp_path, monkeypatc
     assert [page.read_from for page in answer(ListWindows(**LOOK, windows=(window,))).pages] == [f"state file {path}"]
 
 
-def test_the_next_page_of_a_group_is_not_read_from_the_log_again(held, tmp_path, monkeypatch):
+def test_the_next_page_of_a_group_needs_no_second_replay(held, tmp_path, monkeypatch):
     held.close()
     stored, peek, read, ends = FileToRead(tmp_path / "state.db"), SqliteReader.peek, [], [7]
     monkeypatch.setattr(SqliteReader, "peek", lambda reader, group_id: read.append(group_id) or peek(reader, group_id))
