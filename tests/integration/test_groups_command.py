@@ -134,7 +134,7 @@ def test_members_are_those_of_the_native_group(more, lived, told):
     assert values(ours, *same) == values(native, *same) == [GROUP, "etl", "2", "orders:0,1"]
     assert (native["HOST"], ours["HOST"]) == ("/127.0.0.1", socket.gethostname())
     for each in (native, ours):
-        assert re.fullmatch(r"[\w-]{22,32}", each["CONSUMER-ID"])
+        assert re.fullmatch(r"[\w+/-]{22,32}", each["CONSUMER-ID"])
         assert ("MEMBER-EPOCH" in each) is bool(more)
         assert int(each.get("MEMBER-EPOCH", 1)) > 0
 
