@@ -26,7 +26,7 @@ EVERY_S = 0.25
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
-    """An address that a person opens: its name in the results, its path, and the fields of its form, if it is posted."""
+    """An address that a person opens: its name in the results, its path, and the fields of its form if it is posted."""
 
     name: str
     path: str
