@@ -34,8 +34,11 @@ OFFERED = 200
 """Acknowledgements a second: fewer than a coordinator serves, so that latencies say what they wait for."""
 PAIRS = 5
 """Windows of the same length each way: by turns with the page stopped, and with it and a person who looks at one
-address after the other. One more comes first, which warms up and is not counted."""
-WINDOWS = 1 + 2 * PAIRS
+address after the other. One more comes first, which warms up and is not counted, and one comes last, in which the
+person asks for the heavy dry run alone."""
+WINDOWS = 1 + 2 * PAIRS + 1
+SETTLE_S = 2.0
+"""Seconds after the page was stopped whose acknowledgements are not counted: they wait for what it asked for before."""
 LONGEST_MS, LARGEST_BYTES, RATIO_AT_MOST = 300, 100_000, 1.5
 LASTING = {"share.session.timeout.ms": "1800000", "share.record.lock.duration.ms": "3600000"}
 STRANGE = "a/../b 🚀 <script>"
@@ -78,12 +81,21 @@ def web_rows(broker: KafkaBroker, groups: int, runs: int, seconds: int) -> list[
         wait_until(lambda: every in browser.get(home).text, timeout_s=1_800, what="a whole look")
         first_look_s = time.monotonic() - began_s
         known = _Names(**names, holder=holder.member_id)
-        answers, found = _by_turns(broker, store, known, runs, seconds, browser, process)
+        looked, found = _by_turns(broker, store, known, runs, seconds, browser, process)
     of_all = f"{groups:,} groups, and one of {PARTITIONS} partitions and {runs:,} runs"
     return [
-        *_request_rows(answers, of_all, first_look_s),
-        *_acknowledgement_rows(found, seconds),
+        *_request_rows(looked, of_all, first_look_s),
+        *_acknowledgement_rows(looked, found, seconds),
     ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Looked:
+    """Holds what a person saw in one window; nothing while the page was stopped. ``from_s``: the seconds from the
+    beginning of the acknowledgements after which those of this window count."""
+
+    answers: list[Answer]
+    from_s: float
 
 
 def _by_turns(
@@ -94,11 +106,12 @@ def _by_turns(
     seconds: int,
     browser: Browser,
     process: psutil.Process,
-) -> tuple[list[Answer], list[Paced]]:
-    """The answers of the page in its windows, and the acknowledgements of all windows."""
+) -> tuple[list[_Looked], list[Paced]]:
+    """Returns what was seen in each window, and the acknowledgements of all windows."""
     begun: Future[float] = Future()
     addresses = _addresses(names, runs)
-    answers: list[Answer] = []
+    looked: list[_Looked] = []
+    begin = 0
     with ThreadPoolExecutor(1) as thread:
         asked = thread.submit(
             paced, broker.bootstrap, names.acks, names.acks_group, seconds * WINDOWS, begun.set_result,
@@ -110,25 +123,31 @@ def _by_turns(
                 end_at = began_at + (window + 1) * seconds
                 if window % 2:
                     process.resume()
-                    answers += browser.look(addresses, end_at, begin=len(answers))
+                    which = [_heavy(names)] if window == WINDOWS - 1 else addresses
+                    answers = browser.look(which, end_at, begin=begin)
+                    begin += len(answers)
+                    looked.append(_Looked(answers=answers, from_s=window * seconds))
                 else:
                     stop_process(process.pid)
+                    looked.append(_Looked(answers=[], from_s=time.time() - began_at + SETTLE_S))
                 time.sleep(max(0.0, end_at - time.time()))
         finally:
             process.resume()
-        return answers, asked.result()
+        return looked, asked.result()
 
 
 # --- what was measured
 
 
-def _request_rows(answers: Sequence[Answer], of_all: str, first_look_s: float) -> list[Row]:
+def _request_rows(looked: Sequence[_Looked], of_all: str, first_look_s: float) -> list[Row]:
+    answers = [answer for window in looked[:-1] for answer in window.answers]
+    every = [*answers, *looked[-1].answers]
     by_name: dict[str, list[float]] = defaultdict(list)
-    for answer in answers:
+    for answer in every:
         by_name[answer.name].append(answer.ms)
     medians = sorted(((statistics.median(ms), name) for name, ms in by_name.items()), reverse=True)
     slow_ms, slow = medians[0]
-    largest, slowest = max(answers, key=lambda each: each.size), max(answers, key=lambda each: each.ms)
+    largest, slowest = max(every, key=lambda each: each.size), max(answers, key=lambda each: each.ms)
     all_ms = [answer.ms for answer in answers]
     return [
         Row(
@@ -137,7 +156,7 @@ def _request_rows(answers: Sequence[Answer], of_all: str, first_look_s: float) -
             unit="ms",
             at_most=LONGEST_MS,
             how=f"median {statistics.median(all_ms):.0f} ms, 95th percentile {_p95(all_ms):.0f} ms; {len(answers):,} "
-            f"requests of {len(by_name)} addresses beside {OFFERED} acknowledgements/s; {of_all}; the slowest: "
+            f"requests of {len(by_name) - 1} addresses beside {OFFERED} acknowledgements/s; {of_all}; the slowest: "
             f"{slowest.ms:.0f} ms ({slowest.name})",
         ),
         Row(
@@ -159,30 +178,39 @@ def _request_rows(answers: Sequence[Answer], of_all: str, first_look_s: float) -
     ]
 
 
-def _acknowledgement_rows(found: Sequence[Paced], seconds: int) -> list[Row]:
-    windows: list[list[float]] = [[] for _ in range(WINDOWS)]
+def _acknowledgement_rows(looked: Sequence[_Looked], found: Sequence[Paced], seconds: int) -> list[Row]:
+    windows: list[list[float]] = [[] for _ in looked]
     for each in found:
         for due_s, took_ms in each.acknowledged:
-            windows[min(int(due_s / seconds), WINDOWS - 1)].append(took_ms)
-    beside = [windows[at] for at in range(1, WINDOWS, 2)]
-    without = [windows[at] for at in range(2, WINDOWS, 2)]
+            at = min(int(due_s / seconds), len(looked) - 1)
+            if due_s >= looked[at].from_s:
+                windows[at].append(took_ms)
+    beside, without, heavy = windows[1:-1:2], windows[2:-1:2], windows[-1]
     ratios = [p99(one) / p99(other) for one, other in zip(beside, without, strict=True)]
-
-    def told(of: Sequence[list[float]]) -> str:
-        parts = ((word, statistics.median(map(each, of))) for word, each in _SHARES)
-        return ", ".join(f"{word} {ms:.1f} ms" for word, ms in parts)
-
+    stopped_ms = statistics.median(map(p99, without))
     return [
         Row(
             name="page: acknowledgements beside it",
             value=statistics.median(ratios),
             at_most=RATIO_AT_MOST,
-            how=f"99th percentile of a window to that of the next, median of {PAIRS} ({min(ratios):.2f} to "
-            f"{max(ratios):.2f}); medians of the windows: beside it {told(beside)}; with the page stopped "
-            f"{told(without)}; {sum(map(len, beside)):,} and {sum(map(len, without)):,} acknowledgements in windows of "
-            f"{seconds} s by turns",
-        )
+            how=f"99th percentile of a window to that of the next, median of {len(ratios)} ({min(ratios):.2f} to "
+            f"{max(ratios):.2f}); medians of the windows: beside it {_told(beside)}; with the page stopped "
+            f"{_told(without)}; {sum(map(len, beside)):,} and {sum(map(len, without)):,} acknowledgements in windows "
+            f"of {seconds} s by turns",
+        ),
+        Row(
+            name="page: acknowledgements beside the heavy dry run",
+            value=p99(heavy) / stopped_ms,
+            at_most=RATIO_AT_MOST,
+            how=f"one window of it alone, {len(looked[-1].answers)} times: {_told([heavy])}; to the windows with the "
+            f"page stopped",
+        ),
     ]
+
+
+def _told(windows: Sequence[list[float]]) -> str:
+    parts = ((word, statistics.median(map(of_window, windows))) for word, of_window in _SHARES)
+    return ", ".join(f"{word} {ms:.1f} ms" for word, ms in parts)
 
 
 def _p95(values: list[float]) -> float:
@@ -281,14 +309,15 @@ def _dry_runs(names: _Names, runs: int) -> list[Address]:
         Address(name="release of a partition's records", path=act, form={**of_large, "kind": "release", **some}),
         Address(name="archiving of a record that nobody holds", path=act, form={**of_large, "kind": "archive", **one}),
         Address(
-            name="release of a member's records",
-            path=act,
-            form={**of_large, "kind": "release_member", "member": names.holder},
-        ),
-        Address(
             name="alter a config",
             path=act,
             form={**of_large, "kind": "configs", "key": "share.record.lock.duration.ms", "value": "50000"},
         ),
         Address(name="redrive", path="/redrive", form={"group": STRANGE, "scope": "all"}),
     ]
+
+
+def _heavy(names: _Names) -> Address:
+    """The dry run that concerns the most records: half of all runs."""
+    form = {"group": names.large, "kind": "release_member", "member": names.holder}
+    return Address(name="release of a member's records", path="/act", form=form)

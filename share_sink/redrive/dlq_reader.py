@@ -30,6 +30,9 @@ NO_PROGRESS_S = 60.0
 _POLL_S = 0.5
 _BATCH = 1_000
 
+_ONE_RECORD = {"queued.min.messages": "1", "fetch.queue.backoff.ms": "10"}
+"""Little is read ahead. A full queue is looked at again after 10 ms, not after librdkafka's second, for which a reader
+of one record would wait."""
 _DEFAULTS = {"client.id": "sharegroup-redrive", "log_level": "0"}
 _FIXED = {
     **WITHOUT_A_GROUP,
@@ -150,7 +153,7 @@ def record_at(topic: str, partition: int, offset: int, kafka_config: Mapping[str
     """The record at this offset of any topic; None: the log has none there. It raises as :func:`dead_letters`."""
     if not 0 <= partition < _partitions_of(topic, kafka_config):
         return None
-    consumer = new_client(Consumer, {**_DEFAULTS, **kafka_config, **_FIXED, "queued.min.messages": "1"})
+    consumer = new_client(Consumer, {**_DEFAULTS, **kafka_config, **_FIXED, **_ONE_RECORD})
     try:
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), NO_PROGRESS_S)
         if not low <= offset < high:
@@ -196,11 +199,18 @@ def _ends(consumer: Any, topic: str, partitions: int) -> dict[int, tuple[int, in
     return {n: (low, high) for n, (low, high) in bounds.items() if low < high}
 
 
+def _next_of(consumer: Any, most: int) -> list[Any]:
+    """Up to ``most`` messages and errors that are there, or the next one, if it comes within _POLL_S. (Asked for many,
+    librdkafka waits until so many have come, or the time is over.)"""
+    first = consumer.consume(1, _POLL_S)
+    return [*first, *consumer.consume(most - 1, 0)] if first and most > 1 else list(first)
+
+
 def _read(consumer: Any, topic: str, ends: dict[int, tuple[int, int]], *, batch: int = _BATCH) -> Iterator[Message]:
     consumer.assign([TopicPartition(topic, number, low) for number, (low, _) in ends.items()])
     unread, silence, last_error = set(ends), Silence(), "no answer"
     while unread:
-        for message in consumer.consume(batch, _POLL_S):
+        for message in _next_of(consumer, batch):
             number, error = message.partition(), message.error()
             if error is None:
                 if number in unread and message.offset() < ends[number][1]:
