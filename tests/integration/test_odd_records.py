@@ -61,7 +61,6 @@ def test_a_header_name_that_is_no_text_is_replaced_in_rows(kafka, topic, task):
     assert second == [{"key": shown, "value": b"1"} for shown in SHOWN]
 
 
-@pytest.mark.soak  # confluent_kafka's SystemError (facts C13) escaped in one whole run: not understood yet
 def test_a_header_name_that_is_no_text_is_replaced_in_messages(kafka, topic, task, reader):
     name = topic()
     produce_raw_headers(kafka.bootstrap, name, NAMES)
@@ -70,7 +69,6 @@ def test_a_header_name_that_is_no_text_is_replaced_in_messages(kafka, topic, tas
         assert message.headers() == [(shown, b"1") for shown in SHOWN]
 
 
-@pytest.mark.soak  # confluent_kafka's SystemError (facts C13) escaped in one whole run: not understood yet
 def test_confluents_headers_are_read_whatever_their_names(kafka, topic):
     name = topic()
     produce_raw_headers(kafka.bootstrap, name, NAMES)
@@ -79,3 +77,15 @@ def test_confluents_headers_are_read_whatever_their_names(kafka, topic):
     (message,) = consumer.consume(1, 60)
     assert [headers_of(message), headers_of(message)] == [[(shown, b"1") for shown in SHOWN]] * 2
     consumer.close()
+
+
+def test_code_that_ran_often_reads_headers_of_any_name(kafka, topic):
+    """Python 3.11 leaves checks out of calls in code that ran often: the exception came up at a later line."""
+    name, count = topic(), 40
+    for _ in range(count):
+        produce_raw_headers(kafka.bootstrap, name, NAMES)
+    consumer = confluent_kafka.Consumer({**WITHOUT_A_GROUP, "bootstrap.servers": kafka.bootstrap})
+    consumer.assign([confluent_kafka.TopicPartition(name, 0, 0)])
+    found = [headers_of(message) for message in consumer.consume(count, 60)]
+    consumer.close()
+    assert found == [[(shown, b"1") for shown in SHOWN]] * count
