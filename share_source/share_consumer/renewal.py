@@ -43,6 +43,8 @@ class Renewal(NamedTuple):
 
     def lasts_until_s(self, plans: Iterable[PartitionPlan]) -> float:
         """Until when the locks of an acquisition last, in monotonic seconds."""
+        if not self.capped:
+            return self.until_s  # nearly always
         held = [(plan.topic_id, plan.partition, of) for plan in plans for of in plan.ranges]
         ends = [
             self.began_s + lock.left_ms / 1000

@@ -126,12 +126,17 @@ def test_a_dead_letter_topic_that_is_down_is_named(world, examined):
     assert status == 1
 
 
-def test_a_group_that_nobody_consumes_is_named_with_or_without_coordinator(world, examined):
-    world.kafka.create_topic("forsaken", partitions=1)
-    world.kafka.produce("forsaken", ["v"] * 8)
-    consumer, record = world.consumer("forsaken")
+def accept_one_of_eight(world, name):
+    """A topic of eight records, and its group, whose only member accepted the first and left."""
+    world.kafka.create_topic(name, partitions=1)
+    world.kafka.produce(name, ["v"] * 8)
+    consumer, record = world.consumer(name)
     consumer.acknowledge(record)
     consumer.close()
+
+
+def test_a_group_that_nobody_consumes_is_named_with_or_without_coordinator(world, examined):
+    accept_one_of_eight(world, "forsaken")
     found, status = examined("forsaken")
     waiting = "7 record(s) of forsaken-0 wait"
     assert found["nobody-consumes"]["what"] == f"The group has no member with a session, and {waiting}."
@@ -150,11 +155,7 @@ def without_coordinators(examined):
 
 
 def test_a_start_offset_below_the_log_start_is_named(world, examined):
-    world.kafka.create_topic("short", partitions=1)
-    world.kafka.produce("short", ["v"] * 8)
-    consumer, record = world.consumer("short")
-    consumer.acknowledge(record)
-    consumer.close()
+    accept_one_of_eight(world, "short")
     world.kafka.delete_records("short", 5)
     found, status = examined("short")
     told = found["start-offset-below-log-start"]
