@@ -185,6 +185,16 @@ class ShareGroup:
             if partition is not None and (segments := partition.carrying(plan.plan_id, ranges)):
                 yield partition, segments
 
+    def held_by(self, member: Member) -> int:
+        """How many records the member holds."""
+        return sum(
+            partition.held_under(plan.plan_id, ranges)
+            for plan in self.plans.values()
+            if plan.member_id == member.member_id
+            for topic_id, index, ranges in plan.ranges
+            if (partition := self.partitions.get(SharePartitionKey(topic_id, index))) is not None
+        )
+
     def is_current(self, topic_id: str) -> bool:
         """Whether the topic exists, as far as the group knows: it was neither deleted nor deleted and created anew."""
         return self.topics.get(self.topic_names.get(topic_id, "")) == topic_id and topic_id not in self.gone

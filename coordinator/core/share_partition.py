@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from coordinator.core.changes import count_records
 from coordinator.core.record_state import HELD, TERMINAL, RecordState
 from coordinator.core.runs import Run, RunMap, Segment
 from coordinator.protocol.values import Disposition, SharePartitionKey
@@ -89,6 +90,13 @@ class SharePartition:
             for segment in self.runs.between(first, last)
             if segment.run.plan_id == plan_id
         ]
+
+    def held_under(self, plan_id: int, ranges: Iterable[tuple[int, int]]) -> int:
+        """How many records a member holds under this plan. No run is looked at, unless runs carry the id of a plan
+        whose lock has ended."""
+        if sum(self.runs.carried.values()) == self.acquired_count:
+            return self.runs.carried.get(plan_id, 0)
+        return count_records(segment for segment in self.carrying(plan_id, ranges) if segment.run.state in HELD)
 
     def apply(self, changes: Iterable[tuple[int, int, Run]]) -> None:
         """Put runs in place, then move the start offset over what is terminal at the front.

@@ -33,6 +33,9 @@ START_TIMEOUT_S = 300
 REQUEST_TIMEOUT_S = 60
 """Far beyond what a busy machine takes: where sixty processes computed, a start took more than three minutes."""
 
+LOG_CHARACTERS = 100_000
+"""Characters of a broker's log that are shown where it does not start: what its threads do is some 60,000."""
+
 LINGER_MS = 10_000
 """Milliseconds. A few records become one batch, however slow their producer is. `flush` does not wait so long."""
 
@@ -153,7 +156,10 @@ class KafkaBroker:
                 start_new_session=True,
             )
         self._tell_guard(self._process.pid)
-        wait_until(self._is_up, timeout_s=START_TIMEOUT_S, what=f"{self!r} answers (log: {self._log_path})")
+        try:
+            wait_until(self._is_up, timeout_s=START_TIMEOUT_S, what=f"{self!r} answers")
+        except AssertionError as late:
+            raise BrokerError(f"{late}:\n{self._log_with_threads()}") from late
 
     def shut_down(self) -> None:
         """SIGTERM: an orderly end; its data stays for `start()`."""
@@ -388,6 +394,13 @@ class KafkaBroker:
             return self.node_id in self.admin.list_topics(timeout=1).brokers
         except (OSError, KafkaException):
             return False
+
+    def _log_with_threads(self) -> str:
+        """The end of the log, to which the broker has written what each of its threads does."""
+        self._running().send_signal(signal.SIGQUIT)
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: "JNI global refs" in self._log_path.read_text(errors="replace"), what="a thread dump")
+        return self._log_path.read_text(errors="replace")[-LOG_CHARACTERS:]
 
     def _end(self, sig: signal.Signals) -> None:
         process, self._process = self._process, None

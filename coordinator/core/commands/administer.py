@@ -14,7 +14,7 @@ from coordinator.core.commands import Decision
 from coordinator.core.commands.membership import end_session
 from coordinator.core.failed_deliveries import data_lost
 from coordinator.core.record_state import HELD, TERMINAL, Event, RecordState
-from coordinator.core.records import GroupDeleted, OffsetsAltered, Record, RunsChanged, StartsAlteredBy
+from coordinator.core.records import GroupDeleted, OffsetsAltered, Record, StartsAlteredBy
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
@@ -171,8 +171,7 @@ def release_member(group: ShareGroup, command: ReleaseMember, now_ms: int) -> De
     member = group.members.get(command.member_id)
     if member is None:
         raise MemberNotFound(group_id=group.group_id, member_id=command.member_id)
-    records: list[Record] = end_session(group, member, now_ms, left=False) if member.active else []
-    released = sum(last - first + 1 for r in records if isinstance(r, RunsChanged) for first, last, _ in r.runs)
+    released = group.held_by(member)
     effects = (
         Effect(
             what=f"records that member {member.member_id} holds", before=str(released), after="0, available to others"
@@ -182,7 +181,8 @@ def release_member(group: ShareGroup, command: ReleaseMember, now_ms: int) -> De
     if not member.active:
         notes = ("The member has no session, and holds nothing.",)
     reply = Altered(executed=command.execute, effects=effects, notes=notes)
-    return Decision(tuple(records) if command.execute else (), reply)
+    ends = command.execute and member.active
+    return Decision(tuple(end_session(group, member, now_ms, left=False)) if ends else (), reply)
 
 
 def decide_records(group: ShareGroup, command: DecideRecords, now_ms: int) -> Decision[Altered]:

@@ -3,6 +3,8 @@ configs."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from coordinator.config.resolved import GroupConfig, changed_configs
 from coordinator.core.changes import Changes, MemoizedTransition, moved, split_at
 from coordinator.core.commands import AlterConfigs, CreateGroup, Decision, Expire, ExtendDeadlines
@@ -249,26 +251,31 @@ def end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) -
     lost: list[tuple[SharePartitionKey, Segment]] = []
     evidence_is_old = trial_failed = False
     for plan in [p for p in group.plans.values() if p.member_id == member.member_id]:
+        ended = MemoizedTransition(partial(_ended, group, plan, now_ms, left))
         for partition, (first, last, run) in _held(group, plan):
             if (gone := _below_log_start(partition, last, run)) is not None:
-                after = gone
                 if plan.query:
                     lost.append((partition.key, Segment(first, last, run)))
             elif plan.query:
-                after = query_lost_lock(run, plan, group.config, now_ms)
+                after = ended(run)
                 evidence_is_old = evidence_is_old or clears_evidence(run, after, group.config)
                 trial_failed = trial_failed or after.state in (RecordState.ARCHIVING, RecordState.ARCHIVED)
-            elif run.progress is not None:
-                after = _orphaned(group, plan, run, now_ms)
-            else:
-                after = released(run, group.config) if left else consumer_lost_lock(run, group.config)
-            changes.put(partition.key, first, last, after)
+            changes.put(partition.key, first, last, gone or ended(run))
     records: list[Record] = [*changes.records(), *data_lost(group, lost)]
     if evidence_is_old:
         records.append(EvidenceCleared())
     if trial_failed:
         records.append(EvidenceUsed(member_id=member.member_id))
     return [*records, SessionEnded(member_id=member.member_id)]
+
+
+def _ended(group: ShareGroup, plan: AcquiredPlan, now_ms: int, left: bool, run: Run) -> Run:
+    """The run after the session of the member that holds it under the plan."""
+    if plan.query:
+        return query_lost_lock(run, plan, group.config, now_ms)
+    if run.progress is not None:
+        return _orphaned(group, plan, run, now_ms)
+    return released(run, group.config) if left else consumer_lost_lock(run, group.config)
 
 
 def _orphaned(group: ShareGroup, plan: AcquiredPlan, run: Run, now_ms: int) -> Run:
