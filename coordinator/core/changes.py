@@ -6,7 +6,7 @@ Nothing is changed here: replay does that. A command names each offset at most o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from coordinator.config.resolved import GroupConfig
 from coordinator.core.record_state import TERMINAL, Event, RecordState, move
@@ -14,6 +14,7 @@ from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run, Segment
 from coordinator.protocol.values import Disposition, SharePartitionKey
 
+After = TypeVar("After")
 
 class Changes:
     """The new runs by partition, in the order in which the command named them."""
@@ -84,18 +85,20 @@ def acquired(run: Run, plan_id: int, now_ms: int, deadline_ms: int | None = None
     )
 
 
-class MemoizedTransition:
-    """A change of a run, decided once for all runs that are alike: most runs of a command are."""
+class MemoizedTransition(Generic[After]):
+    """A change of a run, decided once for all runs that are alike: most runs of a command are. ``After``: a run, or
+    None where the command does not concern the run."""
 
-    def __init__(self, decide: Callable[[Run], Run]) -> None:
+    def __init__(self, decide: Callable[[Run], After]) -> None:
         self._decide = decide
-        self._of: dict[Run, Run] = {}
+        self._of: dict[Run, After] = {}
 
-    def __call__(self, run: Run) -> Run:
-        after = self._of.get(run)
-        if after is None:
+    def __call__(self, run: Run) -> After:
+        try:
+            return self._of[run]
+        except KeyError:
             after = self._of[run] = self._decide(run)
-        return after
+            return after
 
 
 def count_records(segments: Iterable[Segment]) -> int:

@@ -20,6 +20,7 @@ from coordinator.core.records import (
 from coordinator.protocol.errors import ShareGroupError
 
 Cut = TypeVar("Cut")
+Decoded = TypeVar("Decoded")
 ByPartition: TypeAlias = tuple[tuple[str, int, tuple[Cut, ...]], ...]
 
 MOST_BYTES = 512 * 1024
@@ -28,6 +29,22 @@ stored in parts."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
+
+
+class RecordHead(msgspec.Struct, frozen=True):
+    """A log record without its lists, which take most of the time to decode; a field that the record's class does not
+    have is None."""
+
+    type: str
+    topic_id: str | None = None
+    partition: int | None = None
+    plan_id: int | None = None
+    member_id: str | None = None
+    acquired_ms: int | None = None
+    query_id: str | None = None
+
+
+_head_decoder = msgspec.msgpack.Decoder(RecordHead)
 
 
 class UnreadableRecord(ShareGroupError):
@@ -112,7 +129,16 @@ def decode_record(data: bytes, group_id: str = "?") -> Record:
     Raises:
         UnreadableRecord: this version can't read the bytes.
     """
+    return _decoded(_decoder, data, group_id)
+
+
+def decode_head(data: bytes, group_id: str = "?") -> RecordHead:
+    """The record that was encoded, without its lists; it raises as :func:`decode_record`."""
+    return _decoded(_head_decoder, data, group_id)
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[Decoded], data: bytes, group_id: str) -> Decoded:
     try:
-        return _decoder.decode(data)
+        return decoder.decode(data)
     except msgspec.DecodeError as error:
         raise UnreadableRecord(group_id=group_id, reason=str(error)) from error

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
-from coordinator.core.record_codec import decode_record
+from coordinator.core.record_codec import decode_head, decode_record
 from coordinator.core.record_state import HELD, TERMINAL, RecordState
 from coordinator.core.records import (
     GroupDeleted,
@@ -32,7 +32,8 @@ from coordinator.protocol.admin_messages import HistoryEntry
 from coordinator.protocol.values import Disposition, SharePartitionKey
 
 SMALL_BYTES = 4_096
-"""Records up to this size are decoded, whatever they are of; of larger ones those alone that name the topic."""
+"""Records up to this size are decoded, whatever they are of. Of larger ones the head is, and those alone are decoded
+whole that have runs of the share partition: a group of many runs has hundreds of megabytes of them."""
 
 Logged: TypeAlias = tuple[int | None, bytes]
 """A record of the log, and when it was written, in ms by the wall clock; None: the store does not say."""
@@ -88,8 +89,10 @@ class RecordHistory:
         hosts, queries = self._hosts, self._queries
         self._hosts, self._queries = {}, {}
         for at_ms, data in part:
-            if len(data) <= SMALL_BYTES or self._topic in data:
+            if len(data) <= SMALL_BYTES:
                 facts += self._facts(decode_record(data), at_ms)
+            elif self._topic in data:
+                facts += self._facts_of_large(data, at_ms)
         self._hosts.update(hosts)
         self._queries.update(queries)
         self._parts.append(facts)
@@ -138,6 +141,17 @@ class RecordHistory:
         return itertools.chain.from_iterable(reversed(self._parts))
 
     # --- inside
+
+    def _facts_of_large(self, data: bytes, at_ms: int | None) -> list[_Fact]:
+        """As :meth:`_facts`, of a record whose lists are decoded only if they may name the offset."""
+        head = decode_head(data)
+        if head.acquired_ms is not None and head.plan_id is not None and head.member_id is not None:
+            self._holders.setdefault(head.plan_id, _Holder(head.member_id, head.acquired_ms))
+        elif head.query_id and head.member_id is not None:
+            self._queries[head.member_id] = head.query_id
+        elif head.topic_id == self._key.topic_id and head.partition in (self._key.partition, None):
+            return self._facts(decode_record(data), at_ms)
+        return []
 
     def _facts(self, record: Record, at_ms: int | None) -> list[_Fact]:
         """The facts that the record has of the offset. The holders of plans, queries and hosts are kept besides."""

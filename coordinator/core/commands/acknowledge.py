@@ -67,7 +67,7 @@ def _partition_records(
 ) -> list[Record]:
     member_id = command.member_id
     changes, renewals = Changes(), Changes()
-    outcomes: dict[AcknowledgeType, MemoizedTransition] = {}
+    outcomes: dict[AcknowledgeType, MemoizedTransition[Run]] = {}
     named, window = NamedOffsets(), Window(partition)
     for batch in batches:
         _check_types(batch)

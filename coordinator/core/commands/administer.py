@@ -8,8 +8,9 @@ from every plan that holds them; no delivery count falls by it (docs/protocol.md
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
+from functools import partial
 
-from coordinator.core.changes import Changes, archived, moved, split_at
+from coordinator.core.changes import Changes, MemoizedTransition, archived, moved, split_at
 from coordinator.core.commands import Decision
 from coordinator.core.commands.membership import end_session
 from coordinator.core.failed_deliveries import data_lost
@@ -171,7 +172,7 @@ def release_member(group: ShareGroup, command: ReleaseMember, now_ms: int) -> De
     member = group.members.get(command.member_id)
     if member is None:
         raise MemberNotFound(group_id=group.group_id, member_id=command.member_id)
-    released = group.held_by(member)
+    released = group.held_by(member) if member.active else 0
     effects = (
         Effect(
             what=f"records that member {member.member_id} holds", before=str(released), after="0, available to others"
@@ -202,28 +203,34 @@ def decide_records(group: ShareGroup, command: DecideRecords, now_ms: int) -> De
     if topic_id is None:
         raise UnknownSharePartition(group_id=group.group_id, partition=f"{command.topic}-{command.partition}")
     partition = _partition(group, topic_id, command.partition)
-    changes, effects = Changes(), []
-    count = held = 0
+    changes = Changes()
+    effects: list[Effect] = []
+    count = held = runs = 0
     lost: list[tuple[SharePartitionKey, Segment]] = []
+    decided = MemoizedTransition(partial(_by_hand, group, command))
     for segment in _in_log_and_below(partition, command.first, command.last):
-        after = _by_hand(group, command, segment)
-        if after is not None and segment.last < partition.log_start and segment.run.state in HELD:
-            after = moved(segment.run, Event.LOG_START)  # nobody gets it again
+        first, last, run = segment
+        if (after := decided(run)) is None:
+            continue
+        if run.state in HELD and command.decision == ARCHIVE:
+            raise _held_by(group, command, segment)
+        if last < partition.log_start and run.state in HELD:
+            after = moved(run, Event.LOG_START)  # nobody gets it again
             lost.append((partition.key, segment))
-        if after is not None:
-            records = segment.last - segment.first + 1
-            count += records
-            held += records if segment.run.state in HELD else 0
-            changes.put(partition.key, segment.first, segment.last, after)
-            where = f"{command.topic}-{command.partition} offsets {segment.first} to {segment.last}"
-            effects.append(Effect(what=where, before=_in_words(segment.run), after=_in_words(after)))
+        count += last - first + 1
+        held += last - first + 1 if run.state in HELD else 0
+        runs += 1
+        if runs <= MOST_EFFECTS:
+            where = f"{command.topic}-{command.partition} offsets {first} to {last}"
+            effects.append(Effect(what=where, before=_in_words(run), after=_in_words(after)))
+        if command.execute:
+            changes.put(partition.key, first, last, after)
     if not effects:
         fields = {name: getattr(command, name) for name in ("topic", "partition", "first", "last")}
         raise NotInFlight(group_id=group.group_id, **fields)
-    notes = (*_in_numbers(group, command, count, held), *_rest(len(effects)))
-    reply = Altered(executed=command.execute, effects=tuple(effects[:MOST_EFFECTS]), notes=notes)
-    log: tuple[Record, ...] = (*changes.records(), *data_lost(group, lost))
-    return Decision(log if command.execute else (), reply)
+    notes = (*_in_numbers(group, command, count, held), *_rest(runs))
+    reply = Altered(executed=command.execute, effects=tuple(effects), notes=notes)
+    return Decision((*changes.records(), *data_lost(group, lost)) if command.execute else (), reply)
 
 
 def _in_numbers(group: ShareGroup, command: DecideRecords, count: int, held: int) -> Iterator[str]:
@@ -246,21 +253,21 @@ def _in_log_and_below(partition: SharePartition, first: int, last: int) -> list[
     return [part for run in partition.runs.between(first, last) for part in split_at(run, partition.log_start)]
 
 
-def _rest(effects: int) -> tuple[str, ...]:
-    return (f"{effects - MOST_EFFECTS} more runs are changed alike.",) if effects > MOST_EFFECTS else ()
+def _rest(runs: int) -> tuple[str, ...]:
+    return (f"{runs - MOST_EFFECTS} more runs are changed alike.",) if runs > MOST_EFFECTS else ()
 
 
-def _by_hand(group: ShareGroup, command: DecideRecords, segment: Segment) -> Run | None:
-    """The run after the decision; None if the decision does not concern it."""
-    first, last, run = segment
+def _held_by(group: ShareGroup, command: DecideRecords, segment: Segment) -> RecordsHeld:
+    plan = group.plan_of(segment.run)
+    where = {"topic": command.topic, "partition": command.partition, "first": segment.first, "last": segment.last}
+    return RecordsHeld(group_id=group.group_id, member_id="" if plan is None else plan.member_id, **where)
+
+
+def _by_hand(group: ShareGroup, command: DecideRecords, run: Run) -> Run | None:
+    """The run after the decision, if no member holds it; None if the decision does not concern it."""
     if run.state in TERMINAL or run.state == RecordState.ARCHIVING:
         return None
     if command.decision == ARCHIVE:
-        if run.state in HELD:
-            plan = group.plan_of(run)
-            holder = "" if plan is None else plan.member_id
-            where = {"topic": command.topic, "partition": command.partition, "first": first, "last": last}
-            raise RecordsHeld(group_id=group.group_id, member_id=holder, **where)
         return archived(run, Event.REJECT, group.config, Disposition.REJECTED, _why(command))
     event = Event.LOSE_LOCK if run.state in HELD else Event.RELEASE
     # A plan on trial that comes back to its record would archive the record, whose tries begin anew.

@@ -402,7 +402,7 @@ def test_a_released_member_loses_its_session_and_keeps_its_way_back():
 @pytest.mark.parametrize(("lock_ends", "count"), [(False, 7), (True, 3)])
 def test_a_dry_run_counts_the_records_that_a_release_changes(lock_ends, count):
     """Records whose lock has ended still carry the id of their plan, and are not held."""
-    group = ShareConsumers(end=20)
+    group = ShareConsumers(end=20, share_acquire_mode="record_limit")
     group.fetch("c1", max_records=7)
     if lock_ends:
         group.wait(LOCK_MS + 1)
