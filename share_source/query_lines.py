@@ -21,6 +21,7 @@ from coordinator.protocol.messages import (
     PlanReply,
 )
 from share_source.options import SourceOptions
+from share_source.reader_choice import reader_choice
 
 NAMED = 20
 """Partitions that the line ``reads`` names at most."""
@@ -41,12 +42,13 @@ def log_started(options: SourceOptions, session: MemberSession) -> None:
     except ShareGroupError as error:
         where = f"where the group stands is not known: {error}"
     _log.info(
-        "started: group=%s member=%s epoch=%d coordinator=(%s) store=%s",
+        "started: group=%s member=%s epoch=%d coordinator=(%s) store=%s reader=%s",
         options.group_id,
         session.member_id,
         joined.member_epoch,
         session.coordinator,
         "the coordinator's" if options.coordinator_configs.get("share.coordinator.endpoint") else options.state_store,
+        _reader(),
     )
     _log.info("reads: %s %s", _subscription(options), where)
     for line in effective_configs(joined.configs, options.group_configs):
@@ -59,6 +61,15 @@ def log_started(options: SourceOptions, session: MemberSession) -> None:
             "earliest record",
             _short(options.topic_pattern),
         )
+
+
+def _reader() -> str:
+    """The read path of this host, as ``sharegroup --version`` names it. An executor logs its own, or refuses its first
+    task."""
+    try:
+        return str(reader_choice())
+    except ShareGroupError as error:
+        return f"unknown ({error})"
 
 
 def _where(partitions: Iterable[PartitionDescription]) -> str:

@@ -61,6 +61,28 @@ def test_records_of_any_shape_are_the_same_with_both(kafka, topic, task, reader,
     assert mine.equals(other)
 
 
+def test_records_that_compaction_leaves_are_the_same_with_both(kafka, topic, task, reader):
+    if reader == PYTHON:
+        ensure_compiled()
+    choose = random.Random(SEED)
+    compacted = {"segment_ms": 200, "min_cleanable_dirty_ratio": 0.01, "max_compaction_lag_ms": 200}
+    name, keys = topic(cleanup_policy="compact", **compacted), [str(choose.randrange(300)) for _ in range(2_000)]
+    kafka.produce(name, [choose.randbytes(choose.randrange(500)) for _ in keys], keys=keys, partition=0)
+    newest = {key: offset for offset, key in enumerate(keys)}
+    ranges = random_ranges(choose, len(keys))
+    wanted = [o for o in sorted(newest.values()) for first, last, _ in ranges if first <= o <= last]
+    asked = task({(name, 0): ranges}, include_headers=True)
+
+    def is_compacted() -> bool:
+        kafka.produce(name, ["rolls the segment"], keys=["roller"], partition=0)
+        return offsets(asked) == wanted
+
+    wait_until(is_compacted, interval_s=0.3, what="only the last record of each key is left")
+    mine, other = with_both(asked, reader)
+    assert mine.column("offset").to_pylist() == wanted
+    assert mine.equals(other)
+
+
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_records_of_transactions_are_the_same_with_both(kafka, topic, task, reader, isolation):
     if reader == PYTHON:

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from share_source.reader_choice import reader_choice
 from tests.support.group_state import describe
 from tests.support.share_job import numbers
 from tests.support.waiting import wait_until
@@ -41,7 +42,7 @@ def test_a_query_logs_where_it_starts_and_what_it_did(kafka, topic, job, start, 
     assert re.match(
         rf"started: group={queue.group} member=\w{{32}} epoch=1 coordinator=\(process \d+ on this host, log ", started
     )
-    assert started.endswith(") store=kafka")
+    assert started.endswith(f") store=kafka reader={reader_choice()}")
     assert f"reads: {orders} lag=100 partitions=2 ({orders}-0 from 0 (lag " in wait_line(program, queue, "reads:")
     assert wait_line(program, queue, "configs: ") == f"configs: {LIMIT}=3 (this query)"
     wait_line(program, queue, "configs that have their default: share.session.timeout.ms=45000, ")
