@@ -19,13 +19,13 @@ answers take long."""
 ANSWERS = 3
 PART_OF_THE_LOCK = 20
 """Records wait for a 20th of their lock at most, if the program goes on as it did."""
-AHEAD_RECORDS = 100_000
+AHEAD_RECORDS = 200_000
 """Records, for a program that does next to nothing: with 20,000 it waited for acquisitions half of its time."""
-AHEAD_BYTES = 32 << 20
+AHEAD_BYTES = 48 << 20
 FULL_ANSWERS = 3
 BACKLOG_RECORDS = 2_000
 """Records in full answers: four of the default 500, and as many polls of a test program as nobody writes down."""
-GROWTH = 16
+GROWTH = 32
 LONGEST_POLL_S = 5.0
 
 

@@ -85,7 +85,7 @@ def test_a_fast_program_gets_more_each_time() -> None:
         program.poll(asked=asked[-1] if any(asked) else None)
         asked.append(question.records if (question := program.asks()) else 0)
         program.work()
-    assert asked[:5] == [0, 0, 0, 32_000, 100_000]
+    assert asked[:5] == [0, 0, 0, 64_000, AHEAD_RECORDS]
     assert max(asked) == asked[-1] == AHEAD_RECORDS
 
 
