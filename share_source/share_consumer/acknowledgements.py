@@ -130,7 +130,8 @@ class Acknowledgements:
 def acknowledged(membership: Membership, sending: Sending) -> dict[Key, str]:
     """Send the acknowledgements, and wait; the errors by partition."""
     try:
-        reply = membership.call(lambda who: Acknowledge(**who, partitions=sending.partitions))
+        partitions = sending.partitions
+        reply = membership.call(lambda who: Acknowledge(**who, partitions=partitions))
     except Exception as error:  # noqa: BLE001 - an outcome without an answer would never be told
         return all_failed(sending, error)
     for lock in reply.capped:

@@ -152,15 +152,17 @@ class Fetcher:
         return reply
 
     def _reply(self, session: MemberSession, wanted: Wanted, sending: Sending) -> AcquiredReply:
+        after, acknowledgements = self._after, sending.partitions
+
         def question(who: Identity) -> AcquireRecords:
             return AcquireRecords(
                 **who,
                 max_records=wanted.records,
                 wait_ms=wanted.wait_ms,
                 ahead=wanted.ahead,
-                after=self._after,
+                after=after,
                 acquire_mode=self._options.acquire_mode,
-                acknowledgements=sending.partitions,
+                acknowledgements=acknowledgements,
             )
 
         try:
