@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from benchmarks.report import Row
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
-from coordinator.protocol.messages import NextPlan, StartPlan
+from coordinator.protocol.messages import NextPlan, Plan, StartPlan
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker
 
@@ -77,13 +77,21 @@ def coordinator_rows(broker: KafkaBroker, groups: int) -> list[Row]:
     ]
 
 
+def _next_plan(session: MemberSession, start: str) -> Plan:
+    return session.call(lambda who: NextPlan(**who, start=start, max_records=PLAN_RECORDS, wait_ms=0)).plan
+
+
+def _start_plan(session: MemberSession, plan_id: str) -> None:
+    session.call(lambda who: StartPlan(**who, plan_id=plan_id))
+
+
 def _plans(session: MemberSession, nexts: list[float], starts: list[float]) -> None:
     number = ""
     for plan in range(PLANS):
         began_s = time.perf_counter()
-        acquired = session.call(NextPlan, start=number, max_records=PLAN_RECORDS, wait_ms=0).plan
+        acquired = _next_plan(session, number)
         acquired_s = time.perf_counter()
-        session.call(StartPlan, plan_id=acquired.plan_id)
+        _start_plan(session, acquired.plan_id)
         started_s = time.perf_counter()
         number = acquired.plan_id
         held = sum(last - first + 1 for part in acquired.partitions for first, last, _ in part.ranges)

@@ -181,12 +181,14 @@ class _Query:
     def batch(self, spark_s: float) -> None:
         """Complete the last plan, acquire and start the next one, with Spark's pauses."""
         began_s = time.perf_counter()
-        plan = self._session.call(NextPlan, start=self._plan_id, max_records=A_BATCH, wait_ms=0).plan
+        plan = self._session.call(lambda who: NextPlan(**who, start=self._plan_id, max_records=A_BATCH, wait_ms=0)).plan
         assert plan.plan_id, "the topic has too few records"
         next_ms = 1000 * (time.perf_counter() - began_s)
         time.sleep(spark_s)
         began_s = time.perf_counter()
-        self._session.call(StartPlan, plan_id=plan.plan_id, logged=plan.partitions, acquired_here=True)
+        self._session.call(
+            lambda who: StartPlan(**who, plan_id=plan.plan_id, logged=plan.partitions, acquired_here=True)
+        )
         self.took_ms.append((next_ms, 1000 * (time.perf_counter() - began_s)))
         self._plan_id = plan.plan_id
         time.sleep(spark_s)

@@ -13,7 +13,7 @@ from benchmarks.small_acks import ASSIGNED_MS, CONFIGS, MEMBERS, OFFERED, READY_
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.protocol.admin_messages import ListInFlight
-from coordinator.protocol.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
+from coordinator.protocol.messages import AckBatch, Acknowledge, AcquiredReply, AcquireRecords, PartitionAcks
 from tests.support.kafka_broker import KafkaBroker
 
 PARTITIONS = 4
@@ -82,7 +82,7 @@ def hold(client: CoordinatorClient, group_id: str, topic: str, runs: int) -> Mem
     )
     left = runs
     while left:
-        reply = session.call(AcquireRecords, max_records=left, wait_ms=ASSIGNED_MS)
+        reply = _acquire(session, left)
         assert reply.partitions, "the topic has too few records"
         for part in reply.partitions:
             for first, last, count in part.ranges:
@@ -91,9 +91,17 @@ def hold(client: CoordinatorClient, group_id: str, topic: str, runs: int) -> Mem
                     offsets = range(start, min(start + 2 * A_REQUEST, last + 1), 2)
                     batches = tuple(AckBatch(first=at, last=at, delivery_count=count, types=_RELEASE) for at in offsets)
                     acks = PartitionAcks(topic_id=part.topic_id, partition=part.partition, batches=batches)
-                    reply_to_acks = session.call(Acknowledge, partitions=(acks,))
-                    assert not reply_to_acks.errors, reply_to_acks.errors
+                    _acknowledge(session, acks)
     return session
+
+
+def _acquire(session: MemberSession, records: int) -> AcquiredReply:
+    return session.call(lambda who: AcquireRecords(**who, max_records=records, wait_ms=ASSIGNED_MS))
+
+
+def _acknowledge(session: MemberSession, acks: PartitionAcks) -> None:
+    reply = session.call(lambda who: Acknowledge(**who, partitions=(acks,)))
+    assert not reply.errors, reply.errors
 
 
 def _read(client: CoordinatorClient, group_id: str, began_at: float, end_at: float, pages: Pages) -> None:

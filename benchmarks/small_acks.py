@@ -133,7 +133,9 @@ class _Member:
         )
         self.held: list[tuple[str, int, int, int]] = []
         while len(self.held) < records:
-            reply = self.session.call(AcquireRecords, max_records=records - len(self.held), wait_ms=ASSIGNED_MS)
+            reply = self.session.call(
+                lambda who: AcquireRecords(**who, max_records=records - len(self.held), wait_ms=ASSIGNED_MS)
+            )
             assert reply.partitions, "the topic has too few records"
             for part in reply.partitions:
                 for first, last, count in part.ranges:
@@ -145,7 +147,7 @@ class _Member:
         topic_id, partition, offset, count = self.held.pop()
         batches = (AckBatch(first=offset, last=offset, delivery_count=count, types=_ACCEPT),)
         acks = PartitionAcks(topic_id=topic_id, partition=partition, batches=batches)
-        reply = self.session.call(Acknowledge, partitions=(acks,))
+        reply = self.session.call(lambda who: Acknowledge(**who, partitions=(acks,)))
         assert not reply.errors, reply.errors
 
 

@@ -34,7 +34,7 @@ from coordinator.protocol.messages import (
 from coordinator.service.brokers.cluster import EARLIEST, KafkaCluster
 from coordinator.service.on_demand import collect_garbage_rarely
 from coordinator.service.runtime.runtime import CoordinatorRuntime
-from coordinator.service.runtime.transaction import one
+from coordinator.service.runtime.transaction import Access, one
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import NewestClaimant
 from coordinator.service.stores.kafka.state_topic import StateTopic
@@ -155,7 +155,7 @@ def _load(bootstrap: str, name: str) -> Loaded:
     runtime = CoordinatorRuntime(_store(topic), snapshot_after=NEVER)
     before_mb = psutil.Process().memory_info().rss / 2**20
     began_s = time.perf_counter()
-    answer = runtime.submit(GROUP, one(DescribeGroup(group_id=GROUP)), claim=True)
+    answer = runtime.submit(GROUP, one(DescribeGroup(group_id=GROUP)), Access.CLAIM)
     runtime.step(NOW_MS)
     runs = sum(len(partition.runs) for partition in answer.result(0).partitions)
     took_s = time.perf_counter() - began_s

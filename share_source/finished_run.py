@@ -45,7 +45,7 @@ def _complete(options: SourceOptions, end: PlanOffset) -> bool:
     completed = False
     try:
         # Below no end nothing is acquired. The coordinator may have to read much of the log before it can complete.
-        while session.call(NextPlan, start=end.plan_id, wait_ms=0, until={}).undecided_left:
+        while session.call(lambda who: NextPlan(**who, start=end.plan_id, wait_ms=0, until={})).undecided_left:
             pass
         completed = True
     except StalePlan:

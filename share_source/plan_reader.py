@@ -137,13 +137,7 @@ class PlanReader(DataSourceStreamReader):
         """The coordinator's answer once ``start`` is completed. The coordinator may have to read much of the log before
         it can complete the plan: then the reader asks again."""
         while True:
-            reply = session.call(
-                NextPlan,
-                start=start,
-                max_records=most,
-                wait_ms=0 if self._available_now else self._pace.wait_ms(),
-                until=self._until,
-            )
+            reply = self._ask_next(session, start, most)
             if not reply.undecided_left:
                 return reply
             logger.warning(
@@ -153,6 +147,12 @@ class PlanReader(DataSourceStreamReader):
                 start,
                 reply.undecided_left,
             )
+
+    def _ask_next(self, session: MemberSession, start: str, most: int | None) -> PlanReply:
+        wait_ms = 0 if self._available_now else self._pace.wait_ms()
+        return session.call(
+            lambda who: NextPlan(**who, start=start, max_records=most, wait_ms=wait_ms, until=self._until)
+        )
 
     @named_errors_first
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -176,12 +176,14 @@ class PlanReader(DataSourceStreamReader):
     def _start_plan(self, offset: PlanOffset) -> list[InputPartition]:
         session = self._joined_as(offset.member_id)
         reply = session.call(
-            StartPlan,
-            plan_id=offset.plan_id,
-            fail_on_data_loss=self._options.fail_on_data_loss,
-            acknowledgement_mode=self._options.group_configs.get(ACKNOWLEDGEMENT_MODE, "").strip(),
-            logged=offset.partitions(),
-            acquired_here=offset == self._acquired,
+            lambda who: StartPlan(
+                **who,
+                plan_id=offset.plan_id,
+                fail_on_data_loss=self._options.fail_on_data_loss,
+                acknowledgement_mode=self._options.group_configs.get(ACKNOWLEDGEMENT_MODE, "").strip(),
+                logged=offset.partitions(),
+                acquired_here=offset == self._acquired,
+            )
         )
         warn_left_out(self._options.group_id, offset.plan_id, reply.left_out)
         self._warn_altered(offset.plan_id, reply)
@@ -261,7 +263,7 @@ class PlanReader(DataSourceStreamReader):
             before_sigterm_ends(self.stop)
             log_started(self._options, self._session)
         if self._available_now and self._until is None:
-            reply = self._session.call(LatestOffsets)
+            reply = self._session.call(lambda who: LatestOffsets(**who))
             self._until = reply.ends
         return self._session
 

@@ -60,6 +60,6 @@ class ShareGroupStreamReader(PlanReader, SupportsTriggerAvailableNow):
             return None
         now_s, every_s = time.monotonic(), REPORT_IDLE_EVERY_S if self._pace.is_idle else REPORT_EVERY_S
         if self._reported is None or now_s - self._reported[0] > every_s:
-            reply = self._session.call(LatestOffsets)
+            reply = self._session.call(lambda who: LatestOffsets(**who))
             self._reported = (now_s, dict(reply.ends))
         return self._reported[1]

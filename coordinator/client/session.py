@@ -14,18 +14,20 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TypeAlias, TypedDict
 
 import msgspec
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.config_lines import log_changes
+from coordinator.client.connection import CALL_TIMEOUT_S
 from coordinator.protocol.errors import FencedMemberEpoch, ShareGroupError, UnknownMemberId
 from coordinator.protocol.messages import (
     AcquiredReply,
     DescribeGroup,
     GroupDescription,
+    GroupRequest,
     Heartbeat,
     Joined,
     JoinGroup,
@@ -42,6 +44,19 @@ MAX_REJOINS = 5
 sessions."""
 
 _log = logging.getLogger(__name__)
+
+
+class Identity(TypedDict):
+    """The fields of a :class:`MemberRequest` that say which member asks, under which epoch."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+
+
+RequestOf: TypeAlias = Callable[[Identity], MemberRequest[Reply]]
+"""Returns the request of this member, as ``lambda who: NextPlan(**who, wait_ms=0)`` does. It is called for each attempt
+anew, since a later attempt may be under a later epoch."""
 
 
 class MemberSession:
@@ -129,20 +144,20 @@ class MemberSession:
         """The coordinator in words, for the log."""
         return self._client.coordinator_of(self.group_id)
 
-    def call(self, request: type[MemberRequest[Reply]], **fields: Any) -> Reply:
-        """Sends the request as this member. If the session has lapsed, the member joins again under its own epoch.
+    def call(self, request_of: RequestOf[Reply]) -> Reply:
+        """Sends the request as this member. If the session has lapsed, the member joins again under its own epoch, and
+        the request is made again.
 
         Raises:
             FencedMemberEpoch: a newer process has the member's epoch; every later call raises it, too.
             ShareGroupError: as of :meth:`CoordinatorClient.call`.
         """
-        self._note_request(request)
         for _ in range(MAX_REJOINS):
             try:
-                return self._noted(request, self._call(request, fields))
+                return self._call(request_of)
             except UnknownMemberId:
                 self._join_again()
-        return self._noted(request, self._call(request, fields))
+        return self._call(request_of)
 
     def describe(self) -> GroupDescription:
         """The state of the group, for the log; it raises as :meth:`CoordinatorClient.call`."""
@@ -157,36 +172,33 @@ class MemberSession:
             self._closed.set()
         if leave and self._fenced is None:
             with contextlib.suppress(ShareGroupError):
-                self._call(LeaveGroup, {})
+                self._call(lambda who: LeaveGroup(**who))
         return True
 
     # --- inside
 
-    def _call(self, request: type[MemberRequest[Reply]], fields: Mapping[str, Any]) -> Reply:
+    def _call(self, request_of: RequestOf[Reply]) -> Reply:
         if self._fenced is not None:
             raise self._fenced
-        identity: dict[str, Any] = {
-            "group_id": self.group_id,
-            "member_id": self.member_id,
-            "member_epoch": self.member_epoch,
-        }
-        is_heartbeat = issubclass(request, Heartbeat)
-        timeouts = {"answer_timeout_s": heartbeat_timeout_s(self._joined)} if is_heartbeat else {}
-        try:
-            return self._client.call(request(**identity, **fields), **timeouts)
-        except FencedMemberEpoch as error:
-            self._fenced = error
-            raise
-
-    def _note_request(self, request: type[MemberRequest[Any]]) -> None:
-        if not issubclass(request, Heartbeat):
+        request = request_of(
+            {"group_id": self.group_id, "member_id": self.member_id, "member_epoch": self.member_epoch}
+        )
+        is_heartbeat = isinstance(request, Heartbeat)
+        if not is_heartbeat:
             self._asked_s = time.monotonic()
-
-    def _noted(self, request: type[MemberRequest[Reply]], reply: Reply) -> Reply:
-        self._note_request(request)
+        reply = self._send(request, heartbeat_timeout_s(self._joined) if is_heartbeat else CALL_TIMEOUT_S)
+        if not is_heartbeat:
+            self._asked_s = time.monotonic()
         if isinstance(reply, AcquiredReply) and reply.plan_id:
             self._lock_s = reply.lock_timeout_ms / 1000
         return reply
+
+    def _send(self, request: GroupRequest[Reply], answer_timeout_s: float) -> Reply:
+        try:
+            return self._client.call(request, answer_timeout_s=answer_timeout_s)
+        except FencedMemberEpoch as error:
+            self._fenced = error
+            raise
 
     @property
     def _idle_s(self) -> float:
@@ -210,12 +222,8 @@ class MemberSession:
             join = msgspec.structs.replace(self._request, member_epoch=self.member_epoch)
             self.rejoins += 1
             began_s = time.monotonic()
-            try:
-                # As a heartbeat, in whose place it is: the coordinator may stand still after it has refused one.
-                self._take(self._client.call(join, answer_timeout_s=heartbeat_timeout_s(self._joined)), began_s)
-            except FencedMemberEpoch as error:
-                self._fenced = error
-                raise
+            # As a heartbeat, in whose place it is: the coordinator may stand still after it has refused one.
+            self._take(self._send(join, heartbeat_timeout_s(self._joined)), began_s)
 
     def _beat(self) -> None:
         was_idle = False
@@ -234,7 +242,7 @@ class MemberSession:
             was_idle = False
             began_s = time.monotonic()
             try:
-                self._take(self.call(Heartbeat), began_s)
+                self._take(self.call(lambda who: Heartbeat(**who)), began_s)
             except ShareGroupError as error:  # fenced: the next call raises it; else the next heartbeat retries
                 if not self._closed.is_set():
                     _log.warning("share group %s: heartbeat of member %s: %s", self.group_id, self.member_id, error)

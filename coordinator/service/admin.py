@@ -38,7 +38,7 @@ from coordinator.service.brokers.cluster import LATEST, Cluster
 from coordinator.service.histories import Histories, StoredLogs, locate
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.event_loop import RuntimeApi
-from coordinator.service.runtime.transaction import Transaction
+from coordinator.service.runtime.transaction import Access, Transaction
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -92,11 +92,11 @@ class AdminService:
     # --- looks
 
     def _look(self, request: GroupRequest[Reply]) -> Reply:
-        return self._event_loop.call(request.group_id, transactions.single_command(request), peek=True)
+        return self._event_loop.call(request.group_id, transactions.single_command(request), Access.PEEK)
 
     def _read_history(self, request: ReadHistory) -> HistoryRead:
         """The event loop is asked for the location alone; the log is read on the request's own thread."""
-        location = self._event_loop.call(request.group_id, locate(request), peek=True)
+        location = self._event_loop.call(request.group_id, locate(request), Access.PEEK)
         return self._histories.read(request, location)
 
     # --- actions
@@ -123,7 +123,7 @@ class AdminService:
 
     def _list_offsets(self, request: ListOffsets) -> OffsetsListed:
         shown = transactions.shown_partitions(request.group_id, request.topics, request.partitions)
-        partitions, read_committed = self._event_loop.call(request.group_id, shown, peek=True)
+        partitions, read_committed = self._event_loop.call(request.group_id, shown, Access.PEEK)
         where = [p.topic_partition for p in partitions]
         try:
             ends = self._cluster.offsets(where, LATEST, read_committed=read_committed)

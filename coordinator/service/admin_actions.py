@@ -41,7 +41,7 @@ from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster
 from coordinator.service.brokers.subscription import Subscription, TopicIdPartition, id_of
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
 from coordinator.service.runtime.event_loop import RuntimeApi
-from coordinator.service.runtime.transaction import Transaction, TransactionSteps, ask
+from coordinator.service.runtime.transaction import Access, Transaction, TransactionSteps, ask
 from coordinator.service.runtime.transactions import initialize
 
 Starts = Mapping[TopicIdPartition, int]
@@ -68,7 +68,7 @@ class ResetView:
 
 def alter_offsets(event_loop: RuntimeApi, cluster: Cluster, request: AlterOffsets) -> OffsetsAltered:
     """Set the start offsets that the request describes, all of them or none."""
-    view = event_loop.call(request.group_id, _look, peek=request.force)
+    view = event_loop.call(request.group_id, _look, Access.PEEK if request.force else Access.SERVE)
     if not view.incarnation:
         raise GroupIdNotFound(group_id=request.group_id)
     chosen = _chosen(cluster, request, view)
@@ -82,7 +82,7 @@ def act(event_loop: RuntimeApi, request: Action[Any], transaction: Transaction[T
     Raises:
         GroupIdNotFound: there is no such group; a forced action has not taken it, and wrote nothing.
     """
-    if is_forced(request) and not event_loop.call(request.group_id, _exists, peek=True):
+    if is_forced(request) and not event_loop.call(request.group_id, _exists, Access.PEEK):
         raise GroupIdNotFound(group_id=request.group_id)
     return call_action(event_loop, request, transaction)
 
@@ -91,12 +91,12 @@ def call_action(event_loop: RuntimeApi, request: Action[Any], transaction: Trans
     """Run the transaction of an action on a group that exists. Forced and executed it takes the group from a
     coordinator of another host; forced and not executed it looks at a copy of such a group, and takes nothing."""
     if request.execute or not is_forced(request):
-        return event_loop.call(request.group_id, transaction, claim=is_forced(request))
+        return event_loop.call(request.group_id, transaction, Access.CLAIM if is_forced(request) else Access.SERVE)
     try:
         return event_loop.call(request.group_id, transaction)
     except GroupTakenOver as error:
         # A copy knows no sessions: the members of the other host do not keep anyone from asking.
-        answer = event_loop.call(request.group_id, transaction, peek=True)
+        answer = event_loop.call(request.group_id, transaction, Access.PEEK)
         return _with_note(answer, TAKEN.format(owner=error.fields.get("owner")))
 
 

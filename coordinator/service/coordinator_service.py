@@ -66,6 +66,7 @@ from coordinator.service.plan_gaps import PlanGaps
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.event_loop import RuntimeApi
 from coordinator.service.runtime.group_limits import GroupLimits
+from coordinator.service.runtime.transaction import Access
 from coordinator.service.runtime.transactions import Facts, JoinView
 from coordinator.service.sinks import open_sink
 
@@ -143,7 +144,8 @@ class CoordinatorService:
     def _join(self, request: JoinGroup) -> Joined:
         Subscription.of(request).check_names()
         new = request.member_epoch is None
-        view = self._event_loop.call(request.group_id, transactions.look_before_join(request), peek=new)
+        before = Access.PEEK if new else Access.SERVE
+        view = self._event_loop.call(request.group_id, transactions.look_before_join(request), before)
         if not view.exists:
             check_group_id(request.group_id)
         topic_ids = view.topic_ids if view.exists else self._watch.cluster.gives_topic_ids()
@@ -158,7 +160,7 @@ class CoordinatorService:
             _log.warning("member rejoined while the brokers did not answer: group=%s %s", request.group_id, error)
             starts = {}
         join = self._limits.within(request, transactions.join(request, topic_ids=topic_ids, starts=starts))
-        joined = self._event_loop.call(request.group_id, join, claim=new)
+        joined = self._event_loop.call(request.group_id, join, Access.CLAIM if new else Access.SERVE)
         _log.info("joined: group=%s member=%s epoch=%d", request.group_id, request.member_id, joined.member_epoch)
         return joined
 
@@ -364,7 +366,7 @@ class CoordinatorService:
 
     def _describe(self, request: DescribeGroup) -> GroupDescription:
         shown = transactions.shown_partitions(request.group_id)
-        partitions, read_committed = self._event_loop.call(request.group_id, shown, peek=True)
+        partitions, read_committed = self._event_loop.call(request.group_id, shown, Access.PEEK)
         ends: dict[TopicAndPartition, int] = {}
         try:
             ends = self._watch.cluster.offsets(
@@ -377,7 +379,7 @@ class CoordinatorService:
             bounds=transactions.bounds_of_ends(partitions, ends),
             most_runs=request.most_runs,
         )
-        return self._event_loop.call(request.group_id, transactions.single_command(with_lag), peek=True)
+        return self._event_loop.call(request.group_id, transactions.single_command(with_lag), Access.PEEK)
 
     # --- inside
 

@@ -35,7 +35,7 @@ from coordinator.service.brokers.cluster import LATEST, KafkaCluster
 from coordinator.service.process.clock import Clock
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.runtime import CoordinatorRuntime
-from coordinator.service.runtime.transaction import Transaction
+from coordinator.service.runtime.transaction import Access, Transaction
 from coordinator.service.stores.kafka.group_list import groups_in
 from coordinator.service.stores.kafka.group_placement import recorded
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
@@ -66,7 +66,7 @@ def read_store(settings: LaunchSettings) -> Callable[[Request[Any]], Message]:
     admin = AdminService(looks, cluster, stored)
 
     def described(request: DescribeGroup) -> GroupDescription:
-        found = looks.call(request.group_id, transactions.single_command(request), peek=True)
+        found = looks.call(request.group_id, transactions.single_command(request), Access.PEEK)
         listed = admin.handle(ListOffsets(group_id=request.group_id))
         assert isinstance(listed, OffsetsListed)
         lags = {(each.topic_id, each.partition): each.lag for each in listed.partitions}
@@ -211,8 +211,8 @@ class LooksOnly:
         """Nothing: no group is served here."""
         return {}
 
-    def call(self, group_id: str, transaction: Transaction[T], *, claim: bool = False, peek: bool = False) -> T:
-        """The answer of a transaction that changes nothing.
+    def call(self, group_id: str, transaction: Transaction[T], access: Access = Access.SERVE) -> T:
+        """The answer of a transaction that changes nothing; it looks, whatever its access is.
 
         Raises:
             GroupIdNotFound: the store has no such group.
@@ -226,7 +226,7 @@ class LooksOnly:
             if log_end is not None and self._last[:2] == (group_id, log_end):
                 group = self._last.group
             runtime = _Looking(store, group)
-            answer = runtime.submit(group_id, transaction, peek=True)
+            answer = runtime.submit(group_id, transaction, Access.PEEK)
             runtime.step(self.clock.now_ms())
             self._last = _Read(group_id, log_end, runtime.group)
         return answer.result()

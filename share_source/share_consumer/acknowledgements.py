@@ -130,7 +130,8 @@ class Acknowledgements:
 def acknowledged(membership: Membership, sending: Sending) -> dict[Key, str]:
     """Send the acknowledgements, and wait; the errors by partition."""
     try:
-        reply = membership.call(Acknowledge, partitions=sending.partitions)
+        partitions = sending.partitions
+        reply = membership.call(lambda who: Acknowledge(**who, partitions=partitions))
     except Exception as error:  # noqa: BLE001 - an outcome without an answer would never be told
         return all_failed(sending, error)
     for lock in reply.capped:
@@ -144,19 +145,25 @@ def acknowledged(membership: Membership, sending: Sending) -> dict[Key, str]:
 def _refused_signals(membership: Membership, partitions: tuple[PartitionProgress, ...]) -> list[RefusedSignals]:
     """Send the signals, and wait. Those of a partition are refused together, so each range of it is then sent alone."""
     try:
-        if not (errors := membership.call(MarkInProgress, partitions=partitions).errors):
+        if not (errors := _errors_of_signals(membership, partitions)):
             return []
         refused = []
         for signals in partitions:
             name = f"{signals.topic_id}:{signals.partition}"
             for batch in signals.batches if name in errors else ():
                 alone = PartitionProgress(topic_id=signals.topic_id, partition=signals.partition, batches=(batch,))
-                if answer := membership.call(MarkInProgress, partitions=(alone,)).errors.get(name):
+                if answer := _errors_of_signals(membership, (alone,)).get(name):
                     refused.append(RefusedSignals(alone, in_words(*answer)))
         return refused
     except Exception as error:  # noqa: BLE001 - an error without an answer would never be told
         told = kafka_exception(error) if isinstance(error, ShareGroupError) else error
         return [RefusedSignals(signals, told) for signals in partitions]
+
+
+def _errors_of_signals(
+    membership: Membership, partitions: tuple[PartitionProgress, ...]
+) -> Mapping[str, tuple[str, str]]:
+    return membership.call(lambda who: MarkInProgress(**who, partitions=partitions)).errors
 
 
 def all_failed(sending: Sending, error: BaseException) -> dict[Key, str]:

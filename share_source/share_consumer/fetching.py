@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from coordinator.client.session import MemberSession
+from coordinator.client.session import Identity, MemberSession
 from coordinator.protocol.errors import FencedMemberEpoch, ShareGroupError
 from coordinator.protocol.messages import (
     Acknowledge,
@@ -152,18 +152,23 @@ class Fetcher:
         return reply
 
     def _reply(self, session: MemberSession, wanted: Wanted, sending: Sending) -> AcquiredReply:
-        fields = {
-            "max_records": wanted.records,
-            "wait_ms": wanted.wait_ms,
-            "ahead": wanted.ahead,
-            "after": self._after,
-            "acquire_mode": self._options.acquire_mode,
-            "acknowledgements": sending.partitions,
-        }
+        after, acknowledgements = self._after, sending.partitions
+
+        def question(who: Identity) -> AcquireRecords:
+            return AcquireRecords(
+                **who,
+                max_records=wanted.records,
+                wait_ms=wanted.wait_ms,
+                ahead=wanted.ahead,
+                after=after,
+                acquire_mode=self._options.acquire_mode,
+                acknowledgements=acknowledgements,
+            )
+
         try:
-            return session.call(AcquireRecords, **fields)
+            return session.call(question)
         except FencedMemberEpoch:  # by this member's own later join
-            return self._membership.session(wanted.topics).call(AcquireRecords, **fields)
+            return self._membership.session(wanted.topics).call(question)
 
     def _read(self, reply: AcquiredReply, isolation_level: str, acquired: Acquired) -> int:
         """Read what was acquired; the number of offsets."""
@@ -194,7 +199,7 @@ class Fetcher:
         if not partitions:
             return
         try:
-            self._membership.call(Acknowledge, partitions=partitions, unread=True)
+            self._membership.call(lambda who: Acknowledge(**who, partitions=partitions, unread=True))
         except Exception as error:  # noqa: BLE001 - their locks end
             logger.warning("records that no poll has returned are not released: %s", error)
 

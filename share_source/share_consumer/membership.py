@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import threading
 import uuid
-from typing import Any
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.group_options import connect
-from coordinator.client.session import MemberSession
+from coordinator.client.session import MemberSession, RequestOf
 from coordinator.protocol.errors import FencedMemberEpoch, UnknownMemberId
-from coordinator.protocol.messages import MemberRequest, Reply
+from coordinator.protocol.messages import Reply
 from share_source.share_consumer.options import ConsumerOptions
 
 Joins = tuple[int, int] | None
@@ -67,16 +66,16 @@ class Membership:
         with self._changing:
             return self._current(topics)
 
-    def call(self, request: type[MemberRequest[Reply]], **fields: Any) -> Reply:
+    def call(self, request_of: RequestOf[Reply]) -> Reply:
         """The answer to a request of a member that has joined; it raises as :meth:`MemberSession.call`. A request that
-        a later join overtakes is sent again under the later epoch."""
+        a later join overtakes is made and sent again under the later epoch."""
         assert self._session is not None
         try:
-            return self._session.call(request, **fields)
+            return self._session.call(request_of)
         except FencedMemberEpoch:
             with self._changing:
                 session = self._current(self._topics)
-            return session.call(request, **fields)
+            return session.call(request_of)
 
     def _current(self, topics: tuple[str, ...]) -> MemberSession:
         if self._closed:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from coordinator.protocol.errors import ShareGroupError
-from coordinator.protocol.messages import Acknowledge, PartitionAcks, PartitionPlan
+from coordinator.protocol.messages import Acknowledge, AcknowledgeReply, PartitionAcks, PartitionPlan
 from coordinator.protocol.values import CappedLock
 from share_source.share_consumer.membership import Joins, Membership
 
@@ -117,17 +117,20 @@ class Renewer:
         began_s, joins = time.monotonic(), self._membership.joins
         if not (partitions := self._named()):
             return
-        reply = self._membership.call(Acknowledge, partitions=partitions)
+        reply = self._ask(partitions)
         lost, capped = list(done(partitions, reply.done_below)), reply.capped
         if refused := reply.errors:
             for acks in _single_ranges(self._named()):
                 if f"{acks.topic_id}:{acks.partition}" in refused:
-                    alone = self._membership.call(Acknowledge, partitions=(acks,))
+                    alone = self._ask((acks,))
                     lost += [acks] if alone.errors else done((acks,), alone.done_below)
                     capped += alone.capped
             logger.info("locks are not renewed: %s, and of these %d ranges are lost", refused, len(lost))
         if (renewed := self._renewed()) is not None:
             renewed(Renewal(began_s, began_s + self._lock_s, joins, capped), lost)
+
+    def _ask(self, partitions: tuple[PartitionAcks, ...]) -> AcknowledgeReply:
+        return self._membership.call(lambda who: Acknowledge(**who, partitions=partitions))
 
     def _named(self) -> tuple[PartitionAcks, ...]:
         held = self._held()

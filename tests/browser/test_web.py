@@ -18,7 +18,7 @@ from confluent_kafka import AcknowledgeType
 from playwright.sync_api import expect
 
 from coordinator.client.client import CoordinatorClient
-from coordinator.client.session import MemberSession
+from coordinator.client.session import Identity, MemberSession
 from coordinator.protocol.messages import NextPlan, StartPlan
 from share_source import ShareConsumer
 from sharegroup import Admin
@@ -150,15 +150,17 @@ def queries_at_work(world, opened: ExitStack) -> None:
         return opened.enter_context(closing(MemberSession(client, GROUP, member_id, **options)))
 
     def plan_of(session: MemberSession, start: str = "") -> str:
-        asked = {"start": start, "max_records": 30, "wait_ms": 500}
-        plan_id = wait_until(lambda: session.call(NextPlan, **asked).plan.plan_id, what="the query has a batch")
-        session.call(StartPlan, plan_id=plan_id)
+        def next_plan(who: Identity) -> NextPlan:
+            return NextPlan(**who, start=start, max_records=30, wait_ms=500)
+
+        plan_id = wait_until(lambda: session.call(next_plan).plan.plan_id, what="the query has a batch")
+        session.call(lambda who: StartPlan(**who, plan_id=plan_id))
         return plan_id
 
     def comes_back(member_id: str, plan_id: str, times: int) -> MemberSession:
         for _ in range(times):
             session = process_of(member_id)
-            session.call(StartPlan, plan_id=plan_id)
+            session.call(lambda who: StartPlan(**who, plan_id=plan_id))
         return session
 
     world.kafka.produce(world.orders, [b"poison"], partition=0)

@@ -26,7 +26,7 @@ import msgspec
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.protocol.errors import ShareGroupError
-from coordinator.protocol.messages import NextPlan, Plan, StartPlan
+from coordinator.protocol.messages import NextPlan, Plan, PlanReply, StartPlan
 
 FAILED_BY_NAME = 3
 WORKS_S = 1.0
@@ -92,7 +92,7 @@ class Member:
             self.process(logged)
             start = logged
         while True:
-            reply = self.session.call(NextPlan, start=start, max_records=400, wait_ms=100)
+            reply = self.next_plan(start)
             if start and start != self.journal.last("acked"):
                 self.journal.add("acked", start)
             plan: Plan = reply.plan
@@ -103,8 +103,11 @@ class Member:
             elif self.stop.exists():
                 return
 
+    def next_plan(self, start: str) -> PlanReply:
+        return self.session.call(lambda who: NextPlan(**who, start=start, max_records=400, wait_ms=100))
+
     def process(self, number: str) -> None:
-        used = self.session.call(StartPlan, plan_id=number, fail_on_data_loss=False)
+        used = self.session.call(lambda who: StartPlan(**who, plan_id=number, fail_on_data_loss=False))
         threading.Event().wait(random.uniform(0.0, WORKS_S))
         records = [(p.partition, *each) for p in used.plan.partitions for each in p.ranges]
         self.journal.add("done", number, ranges=records)

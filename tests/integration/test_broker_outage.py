@@ -51,7 +51,7 @@ def query(kafka, orders, unique, runtime):
 
 
 def take(session, start="", most=10):
-    return session.call(NextPlan, start=start, max_records=most, wait_ms=0).plan
+    return session.call(lambda who: NextPlan(**who, start=start, max_records=most, wait_ms=0)).plan
 
 
 def held(plan):
@@ -76,7 +76,7 @@ def test_queries_keep_their_batches_through_an_outage_longer_than_their_sessions
     where = store if store == "kafka" else f"sqlite:{tmp_path / 'state.db'}"
     first, second = query("m1", where), query("m2", where)
     plan = take(first)
-    first.call(StartPlan, plan_id=plan.plan_id)
+    first.call(lambda who: StartPlan(**who, plan_id=plan.plan_id))
     kafka.proxy.cut(silent=silent)
     with ThreadPoolExecutor(1) as thread:
         asked = thread.submit(take, second, most=100)  # more than is known of the log's end
@@ -112,7 +112,7 @@ def test_a_query_that_joins_a_running_coordinator_has_its_own_patience(kafka, qu
 def test_a_coordinator_that_dies_in_an_outage_is_started_again_after_it(kafka, query, runtime):
     session = query("m1")
     plan = take(session)
-    session.call(StartPlan, plan_id=plan.plan_id)
+    session.call(lambda who: StartPlan(**who, plan_id=plan.plan_id))
     kafka.proxy.cut()
     on_demand._children[-1].kill()
     with ThreadPoolExecutor(1) as thread:

@@ -71,11 +71,11 @@ def failing(world, group, records):
     world.kafka.create_topic(group, partitions=1)
     world.kafka.produce(group, ["poison"])
     query = world.query(group, **{"share.delivery.count.limit": str(LIMIT)})
-    plan = query.call(NextPlan, wait_ms=20_000).plan.plan_id
-    query.call(StartPlan, plan_id=plan)
+    plan = query.call(lambda who: NextPlan(**who, wait_ms=20_000)).plan.plan_id
+    query.call(lambda who: StartPlan(**who, plan_id=plan))
     for _ in range(LIMIT):
         query = world.query(group)
-        query.call(StartPlan, plan_id=plan)
+        query.call(lambda who: StartPlan(**who, plan_id=plan))
     if records:
         world.kafka.produce(group, ["good"] * records)
     return query, plan
@@ -91,9 +91,9 @@ def test_an_outage_of_a_querys_own_service_is_named(world, examined):
 
 def test_a_record_that_fails_always_is_named_with_its_stage(world, examined):
     query, plan = failing(world, "poison", records=5)
-    good = query.call(NextPlan, start=plan, wait_ms=20_000).plan.plan_id
-    query.call(StartPlan, plan_id=good)
-    query.call(NextPlan, start=good)  # the good records are completed
+    good = query.call(lambda who: NextPlan(**who, start=plan, wait_ms=20_000)).plan.plan_id
+    query.call(lambda who: StartPlan(**who, plan_id=good))
+    query.call(lambda who: NextPlan(**who, start=good))  # the good records are completed
     found, status = examined("poison")
     assert "poison-0 offset 0 failed" in found["record-is-poison"]["what"]
     assert "query-has-no-evidence" not in found, "another batch has completed"

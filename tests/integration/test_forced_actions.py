@@ -19,7 +19,7 @@ from coordinator.protocol.messages import JoinGroup
 from coordinator.service.admin import AdminService
 from coordinator.service.runtime.event_loop import EventLoop
 from coordinator.service.runtime.runtime import CoordinatorRuntime
-from coordinator.service.runtime.transaction import one
+from coordinator.service.runtime.transaction import Access, one
 from tests.support.fake_cluster import FakeCluster
 from tests.support.state_topics import Hosts, state_topic
 from tests.support.waiting import wait_until
@@ -59,7 +59,7 @@ def hosts(topic):
     cluster.add("orders", 2, end=100)
     loops = [EventLoop(CoordinatorRuntime(stores(name))) for name in ("one", "two")]
     create = one(CreateGroup(incarnation="i", topic_ids=False))
-    wait_until(lambda: answered(lambda: loops[0].call("billing", create, claim=True)), what="the group is there")
+    wait_until(lambda: answered(lambda: loops[0].call("billing", create, Access.CLAIM)), what="the group is there")
     one_host, other = (AdminService(loop, cluster, Stored()) for loop in loops)
     one_host.handle(AlterOffsets(**GROUP, topics={"orders": ()}, execute=True))
     loops[0].call("billing", one(JoinGroup(**GROUP, member_id="m1", process_id="p1")))

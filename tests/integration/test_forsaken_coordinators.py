@@ -55,7 +55,7 @@ def test_a_coordinator_with_a_batch_in_flight_that_nobody_calls_leaves(first, ru
         query = MemberSession(
             client, unique("group"), "m1", topics=(orders,), starting_offsets="earliest", configs=SESSION
         )
-        assert query.call(NextPlan).plan.plan_id
+        assert query.call(lambda who: NextPlan(**who)).plan.plan_id
         process = psutil.Process(client.endpoint_pid)
         query.close()
         wait_until(lambda: not query._thread.is_alive(), what="its heartbeats have stopped")

@@ -62,8 +62,8 @@ def test_the_takeover_of_a_hung_coordinator_ends_no_session(kafka, topic, unique
         hung = clients[0].endpoint_pid
         runtime.add(hung)
         first = stack.enter_context(contextlib.closing(MemberSession(clients[0], group, "m1", **options)))
-        plan = first.call(NextPlan, start="").plan
-        first.call(StartPlan, plan_id=plan.plan_id)
+        plan = first.call(lambda who: NextPlan(**who, start="")).plan
+        first.call(lambda who: StartPlan(**who, plan_id=plan.plan_id))
         stop_process(hung)
         clients.append(CoordinatorClient.connect(kafka.bootstrap))
         stack.callback(clients[1].close)
@@ -71,14 +71,14 @@ def test_the_takeover_of_a_hung_coordinator_ends_no_session(kafka, topic, unique
         assert clients[1].endpoint_pid != hung
         second = stack.enter_context(contextlib.closing(MemberSession(clients[1], group, "m2", **options)))
         for _ in range(2):  # two sessions long
-            assert second.call(NextPlan, start="", wait_ms=session_ms).plan.plan_id == ""
-        assert first.call(NextPlan, start=plan.plan_id).plan.plan_id == ""
+            assert second.call(lambda who: NextPlan(**who, start="", wait_ms=session_ms)).plan.plan_id == ""
+        assert first.call(lambda who: NextPlan(**who, start=plan.plan_id)).plan.plan_id == ""
         (partition,) = clients[1].call(DescribeGroup(group_id=group)).partitions
         assert (partition.start_offset, partition.lag) == (RECORDS, 0)
         replaced = psutil.Process(hung)
         replaced.resume()
         wait_until(lambda: has_ended(replaced), what="the coordinator that was replaced leaves")
-        assert second.call(NextPlan, start="").plan.plan_id == ""
+        assert second.call(lambda who: NextPlan(**who, start="")).plan.plan_id == ""
 
 
 @pytest.mark.broker
@@ -102,8 +102,8 @@ def test_a_fleets_coordinator_that_was_stopped_ends_no_session(kafka, topic, uni
         first, second = (
             stack.enter_context(contextlib.closing(MemberSession(client, group, m, **options))) for m in "12"
         )
-        plan = first.call(NextPlan, start="").plan
-        first.call(StartPlan, plan_id=plan.plan_id)
+        plan = first.call(lambda who: NextPlan(**who, start="")).plan
+        first.call(lambda who: StartPlan(**who, plan_id=plan.plan_id))
         alone.pause()
         with ThreadPoolExecutor(1) as thread:
             asked = thread.submit(second.call, NextPlan, start="", wait_ms=1_000)
@@ -111,8 +111,8 @@ def test_a_fleets_coordinator_that_was_stopped_ends_no_session(kafka, topic, uni
                 psutil.Process(alone.process.pid).wait(8)
             alone.resume()
             assert asked.result().plan.plan_id == ""
-        assert second.call(NextPlan, start="").plan.plan_id == ""
-        assert first.call(NextPlan, start=plan.plan_id).plan.plan_id == ""
+        assert second.call(lambda who: NextPlan(**who, start="")).plan.plan_id == ""
+        assert first.call(lambda who: NextPlan(**who, start=plan.plan_id)).plan.plan_id == ""
         (partition,) = client.call(DescribeGroup(group_id=group)).partitions
         assert (partition.start_offset, partition.lag) == (RECORDS, 0)
 

@@ -16,7 +16,7 @@ from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvaila
 from coordinator.protocol.messages import DescribeGroup, JoinGroup
 from coordinator.service.runtime.event_loop import EventLoop
 from coordinator.service.runtime.runtime import CoordinatorRuntime
-from coordinator.service.runtime.transaction import one
+from coordinator.service.runtime.transaction import Access, one
 from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.group_log import MAX_STATE_RECORD_BYTES
@@ -88,21 +88,21 @@ def test_members_ask_again_and_the_group_comes_back_by_itself(open_at, hang):
     group_id = f"group-{uuid.uuid4().hex[:8]}"
     join = JoinGroup(group_id=group_id, member_id="m1", process_id="p1")
 
-    def ask(command, **how):
-        return event_loop.call(group_id, one(command), **how)
+    def ask(command, access=Access.SERVE):
+        return event_loop.call(group_id, one(command), access)
 
-    def ask_until_answered(command, **how):
+    def ask_until_answered(command, access=Access.SERVE):
         """As clients and queries do: what was begun while the broker hung may fail a little later, and a busy one may
         take longer than a write may."""
 
         def answered():
             with contextlib.suppress(CoordinatorNotAvailable, BrokerNotReachable):
-                return ask(command, **how)
+                return ask(command, access)
 
         return wait_until(answered, what="it answers")
 
     try:
-        ask_until_answered(CreateGroup(incarnation="i", topic_ids=True), claim=True)
+        ask_until_answered(CreateGroup(incarnation="i", topic_ids=True), Access.CLAIM)
         hang()
         with pytest.raises(CoordinatorNotAvailable):
             ask(join)

@@ -166,10 +166,10 @@ def test_it_outlives_the_process_that_started_it_and_its_terminal(connect):
 def test_after_a_kill_the_next_call_goes_on_with_the_state_kept(connect, join):
     client = connect()
     session = join(client)
-    plan = session.call(NextPlan, max_records=100).plan
+    plan = session.call(lambda who: NextPlan(**who, max_records=100)).plan
     killed = client.endpoint_pid
     kill(killed)
-    assert session.call(NextPlan, max_records=100).plan == plan
+    assert session.call(lambda who: NextPlan(**who, max_records=100)).plan == plan
     assert client.endpoint_pid != killed
     assert session.member_epoch == 1
 
@@ -177,10 +177,14 @@ def test_after_a_kill_the_next_call_goes_on_with_the_state_kept(connect, join):
 def test_a_call_that_waits_when_it_is_killed_is_answered(connect, join, orders, embedded):
     client = connect()
     session = join(client)
-    number = session.call(NextPlan).plan.plan_id
-    session.call(StartPlan, plan_id=number)
+    number = session.call(lambda who: NextPlan(**who)).plan.plan_id
+    session.call(lambda who: StartPlan(**who, plan_id=number))
     answers = []
-    thread = threading.Thread(target=lambda: answers.append(session.call(NextPlan, start=number, wait_ms=20_000)))
+
+    def wait_for_records():
+        answers.append(session.call(lambda who: NextPlan(**who, start=number, wait_ms=20_000)))
+
+    thread = threading.Thread(target=wait_for_records)
     thread.start()
     wait_until(lambda: client.call(DescribeGroup(group_id="billing")).partitions[0].acquired == 0, what="it waits")
     kill(client.endpoint_pid)
@@ -189,6 +193,14 @@ def test_a_call_that_waits_when_it_is_killed_is_answered(connect, join, orders, 
     assert producer.flush(30) == 0
     thread.join(120)
     assert answers[0].plan.partitions[0].ranges == ((250, 250, 1),)
+
+
+def start_next(session, start):
+    """The next plan, which is started; one without an id: there is none."""
+    plan = session.call(lambda who: NextPlan(**who, start=start, max_records=4)).plan
+    if plan.plan_id:
+        session.call(lambda who: StartPlan(**who, plan_id=plan.plan_id))
+    return plan
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -207,10 +219,9 @@ def test_killed_at_any_time_each_record_is_completed_in_exactly_one_plan(connect
     killer = threading.Thread(target=kill_now_and_then)
     killer.start()
     while True:
-        plan = session.call(NextPlan, start=number, max_records=4).plan
+        plan = start_next(session, number)
         if not plan.plan_id:
             break
-        session.call(StartPlan, plan_id=plan.plan_id)
         number = plan.plan_id
         done += [(p.partition, o) for p in plan.partitions for r in p.ranges for o in range(r.first, r.last + 1)]
     finished.set()
@@ -242,8 +253,8 @@ def test_a_coordinator_stopped_for_longer_than_a_session_ends_no_session(connect
     """m1 is in a batch, m2 asks for records all the time; both live, and nobody hears them for a while."""
     configs = {"share.session.timeout.ms": "4000"}
     first, second = join(connect(), configs=configs), join(connect(), "m2", configs=configs)
-    plan = first.call(NextPlan).plan
-    first.call(StartPlan, plan_id=plan.plan_id)
+    plan = first.call(lambda who: NextPlan(**who)).plan
+    first.call(lambda who: StartPlan(**who, plan_id=plan.plan_id))
     coordinator = psutil.Process(connect().endpoint_pid)
     stop_process(coordinator.pid)
     with ThreadPoolExecutor(1) as thread:
@@ -252,8 +263,8 @@ def test_a_coordinator_stopped_for_longer_than_a_session_ends_no_session(connect
             coordinator.wait(5)
         coordinator.send_signal(signal.SIGCONT)
         assert asked.result().plan.plan_id == ""
-    assert second.call(NextPlan).plan.plan_id == ""
-    assert first.call(NextPlan, start=plan.plan_id).plan.plan_id == ""
+    assert second.call(lambda who: NextPlan(**who)).plan.plan_id == ""
+    assert first.call(lambda who: NextPlan(**who, start=plan.plan_id)).plan.plan_id == ""
     assert connect().call(DescribeGroup(group_id="billing")).partitions[0].start_offset == RECORDS // 4
     assert connect().endpoint_pid == coordinator.pid
 
@@ -265,7 +276,7 @@ def test_it_leaves_when_it_is_idle_and_is_started_again(connect, join, runtime):
     client = connect(configs={"share.coordinator.idle.timeout.ms": "1000"})
     session = join(client)
     first = psutil.Process(client.endpoint_pid)
-    session.call(LatestOffsets)
+    session.call(lambda who: LatestOffsets(**who))
     session.close(leave=True)
     wait_until(lambda: not list(runtime.glob("endpoint-*.json")), what="its endpoint file is gone")
     wait_until(lambda: has_ended(first), what="it has ended")
@@ -277,13 +288,13 @@ def test_it_stays_as_long_as_there_is_a_member(connect, join):
     session = join(client, configs={"share.heartbeat.interval.ms": "60000", "share.session.timeout.ms": "3000000"})
     pid = client.endpoint_pid  # of the coordinator with the member: one without may leave before the member joins
     watcher = join(client, "m2")
-    plan = session.call(NextPlan)
+    plan = session.call(lambda who: NextPlan(**who))
     watcher.close()
     client.call(DescribeGroup(group_id="billing"))
     # Nobody asks anything for longer than the idle timeout: the kernel's wait for its exit is the clock.
     with pytest.raises(psutil.TimeoutExpired):
         psutil.Process(pid).wait(2.5)
-    assert session.call(NextPlan) == plan
+    assert session.call(lambda who: NextPlan(**who)) == plan
     assert client.endpoint_pid == pid
 
 
@@ -298,7 +309,7 @@ def test_told_to_end_it_removes_its_endpoint_and_lets_the_store_go(connect, runt
 
 def test_secrets_are_nowhere_that_others_can_read(connect, runtime, join):
     client = connect()
-    join(client).call(NextPlan)
+    join(client).call(lambda who: NextPlan(**who))
     process = psutil.Process(client.endpoint_pid)
     path = endpoint_file(runtime)
     token = json.loads(path.read_text())["token"]
@@ -388,10 +399,10 @@ def test_a_kafka_config_that_librdkafka_does_not_know_is_named(runtime):
 def test_heartbeats_keep_a_session_alive(connect, join):
     client = connect()
     session = join(client, configs={"share.session.timeout.ms": "4500"})
-    plan = session.call(NextPlan)
+    plan = session.call(lambda who: NextPlan(**who))
     # The other member waits for more than one session timeout, and gets nothing.
-    assert join(client, "m2").call(NextPlan, wait_ms=5_000).plan.plan_id == ""
-    assert session.call(NextPlan) == plan
+    assert join(client, "m2").call(lambda who: NextPlan(**who, wait_ms=5_000)).plan.plan_id == ""
+    assert session.call(lambda who: NextPlan(**who)) == plan
 
 
 def test_a_session_that_lapsed_comes_back_under_its_epoch(connect, join, monkeypatch):
@@ -400,7 +411,7 @@ def test_a_session_that_lapsed_comes_back_under_its_epoch(connect, join, monkeyp
     configs = {"share.session.timeout.ms": "1000", "share.heartbeat.interval.ms": "999"}
     session = join(client, configs=configs)
     wait_until(lambda: client.call(DescribeGroup(group_id="billing")).state == "EMPTY", what="it lapsed")
-    assert session.call(NextPlan).plan.plan_id
+    assert session.call(lambda who: NextPlan(**who)).plan.plan_id
     assert session.member_epoch == 1
 
 
@@ -412,6 +423,6 @@ def test_a_fenced_session_fails_by_name_and_never_comes_back(connect, join):
     wait_until(lambda: first._fenced, what="a heartbeat has met the fence")
     for _ in range(2):
         with pytest.raises(FencedMemberEpoch, match="another process joined with the same checkpoint"):
-            first.call(NextPlan)
+            first.call(lambda who: NextPlan(**who))
     wait_until(lambda: not first._thread.is_alive(), what="its heartbeats have stopped")
-    assert second.call(NextPlan).plan.plan_id
+    assert second.call(lambda who: NextPlan(**who)).plan.plan_id

@@ -10,7 +10,7 @@ from coordinator.core.records import GroupCreated
 from coordinator.protocol.errors import GroupTakenOver
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
 from coordinator.service.runtime.runtime import CoordinatorRuntime
-from coordinator.service.runtime.transaction import one
+from coordinator.service.runtime.transaction import Access, one
 from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.pruning import FAR_BACK, Pruning
 from coordinator.service.stores.store import StoreFenced
@@ -145,8 +145,8 @@ def test_a_group_whose_old_snapshot_holds_others_back_gets_a_new_one(open_at, pr
     runtime = CoordinatorRuntime(store)
     group_id, foreign = f"quiet-{uuid.uuid4().hex[:8]}", "foreign"
 
-    def step(transaction, claim=True):
-        answer = runtime.submit(group_id, transaction, claim=claim)
+    def step(transaction):
+        answer = runtime.submit(group_id, transaction, Access.CLAIM)
         runtime.step(1_000_000)
         return answer.result(0)
 

@@ -79,11 +79,11 @@ def test_after_a_rotation_a_query_with_the_new_password_keeps_its_batch(alice, q
     where = store if store == "kafka" else f"sqlite:{tmp_path / 'state.db'}"
     old = query(alice.now, where)
     old_coordinator = psutil.Process(old._client.endpoint_pid)
-    plan = old.call(NextPlan, max_records=10).plan
-    old.call(StartPlan, plan_id=plan.plan_id)
+    plan = old.call(lambda who: NextPlan(**who, max_records=10)).plan
+    old.call(lambda who: StartPlan(**who, plan_id=plan.plan_id))
     new = query(alice.rotate(), where)
-    assert held(new.call(StartPlan, plan_id=plan.plan_id).plan) == [(0, 9)]
-    assert held(new.call(NextPlan, start=plan.plan_id, max_records=100).plan) == [(10, 19)]
+    assert held(new.call(lambda who: StartPlan(**who, plan_id=plan.plan_id)).plan) == [(0, 9)]
+    assert held(new.call(lambda who: NextPlan(**who, start=plan.plan_id, max_records=100)).plan) == [(10, 19)]
     assert new._client.endpoint_pid != old_coordinator.pid
     wait_until(lambda: has_ended(old_coordinator), what="the old coordinator has left")
     (log,) = (path.read_text() for path in runtime.glob("coordinator-*.log"))
@@ -96,10 +96,10 @@ def test_a_query_whose_password_no_longer_holds_is_told_at_once(alice, query):
     old = query(alice.now, "kafka")
     alice.rotate()
     with pytest.raises(BrokerSecurityFailed, match=REFUSED) as raised:
-        old.call(NextPlan, max_records=100)
+        old.call(lambda who: NextPlan(**who, max_records=100))
     assert not any(each in str(raised.value) for each in (SECRET, ALICE["sasl.password"]))
     with pytest.raises(BrokerSecurityFailed):
-        old.call(Heartbeat)
+        old.call(lambda who: Heartbeat(**who))
 
 
 def test_a_coordinator_without_calls_leaves_when_its_credentials_are_refused(alice, unique, runtime):
@@ -110,7 +110,7 @@ def test_a_coordinator_without_calls_leaves_when_its_credentials_are_refused(ali
     session = {"share.session.timeout.ms": "1000", "share.heartbeat.interval.ms": "300"}
     client = CoordinatorClient.connect(alice.broker.proxied_bootstrap, alice.now, configs=hasty)
     query = MemberSession(client, unique("group"), "m1", topics=(topic,), starting_offsets="earliest", configs=session)
-    assert held(query.call(NextPlan).plan) == [(0, 19)]
+    assert held(query.call(lambda who: NextPlan(**who)).plan) == [(0, 19)]
     coordinator = psutil.Process(client.endpoint_pid)
     query.close()
     client.close()

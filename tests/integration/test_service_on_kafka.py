@@ -68,29 +68,33 @@ def test_read_committed_ends_at_the_last_stable_offset(join, kafka, topic):
     writer = kafka.open_transaction(name, [b"open"])
     session = join(name, configs={"share.isolation.level": "read_committed"})
     assert session.isolation_level == "read_committed"
-    assert session.call(LatestOffsets).ends == {name: {"0": 2}}
-    assert held(session.call(NextPlan).plan) == {0: [(0, 1)]}
+    assert session.call(lambda who: LatestOffsets(**who)).ends == {name: {"0": 2}}
+    assert held(session.call(lambda who: NextPlan(**who)).plan) == {0: [(0, 1)]}
+
+    def ends():
+        return session.call(lambda who: LatestOffsets(**who)).ends
+
     writer.abort_transaction(30)
     # The marker is written soon after the abort was answered.
-    wait_until(lambda: session.call(LatestOffsets).ends == {name: {"0": 4}}, what="the transaction's end is stable")
+    wait_until(lambda: ends() == {name: {"0": 4}}, what="the transaction's end is stable")
 
 
 def test_a_plan_goes_its_way(join, kafka, topic):
     name = topic(partitions=2)
     kafka.produce(name, [b"x"] * 10, partition=0)
     session = join(name)
-    plan = session.call(NextPlan, max_records=4).plan
+    plan = session.call(lambda who: NextPlan(**who, max_records=4)).plan
     assert plan.partitions[0].topic_id == kafka.topic_id(name)
-    assert session.call(StartPlan, plan_id=plan.plan_id).plan == plan
-    assert held(session.call(NextPlan, start=plan.plan_id).plan) == {0: [(4, 9)]}
+    assert session.call(lambda who: StartPlan(**who, plan_id=plan.plan_id)).plan == plan
+    assert held(session.call(lambda who: NextPlan(**who, start=plan.plan_id)).plan) == {0: [(4, 9)]}
 
 
 def test_a_waiting_member_gets_what_is_produced(join, kafka, topic):
     name = topic()
     session = join(name, starting_offsets="latest")
-    assert session.call(NextPlan, wait_ms=50).plan.plan_id == ""
+    assert session.call(lambda who: NextPlan(**who, wait_ms=50)).plan.plan_id == ""
     kafka.produce(name, [b"x"] * 3)
-    assert held(session.call(NextPlan, wait_ms=20_000).plan) == {0: [(0, 2)]}
+    assert held(session.call(lambda who: NextPlan(**who, wait_ms=20_000)).plan) == {0: [(0, 2)]}
 
 
 def test_partitions_that_are_added_begin_at_their_earliest(join, kafka, topic):
@@ -98,20 +102,20 @@ def test_partitions_that_are_added_begin_at_their_earliest(join, kafka, topic):
     session = join(name, starting_offsets="latest")
     kafka.add_partitions(name, 2)
     kafka.produce(name, [b"x"] * 3, partition=1)
-    assert held(session.call(NextPlan, wait_ms=20_000).plan) == {1: [(0, 2)]}
+    assert held(session.call(lambda who: NextPlan(**who, wait_ms=20_000)).plan) == {1: [(0, 2)]}
 
 
 def test_a_topic_that_is_deleted_and_made_anew(join, kafka, topic):
     name = topic()
     kafka.produce(name, [b"x"] * 10)
     session = join(name)
-    plan = session.call(NextPlan, max_records=4).plan  # 4 to 9 were never acquired
+    plan = session.call(lambda who: NextPlan(**who, max_records=4)).plan  # 4 to 9 were never acquired
     kafka.delete_topic(name)
     kafka.create_topic(name)
     kafka.produce(name, [b"y"] * 3)
-    reply = session.call(StartPlan, plan_id=plan.plan_id, fail_on_data_loss=False)
+    reply = session.call(lambda who: StartPlan(**who, plan_id=plan.plan_id, fail_on_data_loss=False))
     assert [(left.first, left.last) for left in reply.data_loss] == [(0, 9)]
-    following = session.call(NextPlan, start=plan.plan_id, wait_ms=20_000).plan
+    following = session.call(lambda who: NextPlan(**who, start=plan.plan_id, wait_ms=20_000)).plan
     assert held(following) == {0: [(0, 2)]}
     assert following.partitions[0].topic_id == kafka.topic_id(name)
 
@@ -120,15 +124,16 @@ def test_a_deleted_topics_loss_is_reported_without_a_record_to_read(join, kafka,
     name = topic()
     kafka.produce(name, [b"x"] * 10)
     session = join(name)
-    plan = session.call(NextPlan, max_records=4).plan
-    session.call(StartPlan, plan_id=plan.plan_id)
+    plan = session.call(lambda who: NextPlan(**who, max_records=4)).plan
+    session.call(lambda who: StartPlan(**who, plan_id=plan.plan_id))
     kafka.delete_topic(name)
 
     def told():
-        return session.call(NextPlan, start=plan.plan_id, wait_ms=1_000).plan
+        return session.call(lambda who: NextPlan(**who, start=plan.plan_id, wait_ms=1_000)).plan
 
     following = wait_until(lambda: (found := told()).plan_id and found, what="the topic is found to be gone")
-    assert [(out.first, out.last) for out in session.call(StartPlan, plan_id=following.plan_id).data_loss] == [(4, 9)]
+    reply = session.call(lambda who: StartPlan(**who, plan_id=following.plan_id))
+    assert [(out.first, out.last) for out in reply.data_loss] == [(4, 9)]
 
 
 def test_a_topic_that_does_not_exist_is_named(join, kafka):

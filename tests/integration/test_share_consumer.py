@@ -246,11 +246,11 @@ def test_the_records_of_a_lost_answer_come_again(kafka, topic, make):
     session = MemberSession(
         client, make.group, "m", query=False, topics=(orders,), configs={"share.auto.offset.reset": "earliest"}
     )
-    lost = session.call(AcquireRecords, max_records=2, after="", wait_ms=5000)
+    lost = session.call(lambda who: AcquireRecords(**who, max_records=2, after="", wait_ms=5000))
     kill_coordinators()  # the answer was durable, and never arrived
-    again = session.call(AcquireRecords, max_records=2, after="", wait_ms=5000)
+    again = session.call(lambda who: AcquireRecords(**who, max_records=2, after="", wait_ms=5000))
     assert (again.plan_id, again.partitions) == (lost.plan_id, lost.partitions)
-    assert not session.call(AcquireRecords, max_records=2, after=again.plan_id).partitions
+    assert not session.call(lambda who: AcquireRecords(**who, max_records=2, after=again.plan_id)).partitions
     session.close(leave=True)
     client.close()
 

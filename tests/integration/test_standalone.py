@@ -168,7 +168,7 @@ def test_the_audit_file_has_who_did_what_and_from_where_to_where(kafka, topic, t
         client = CoordinatorClient.connect("unused:1", {}, None, at, configs={TOKEN_FILE: str(tokens)})
         with contextlib.closing(client):
             session = MemberSession(client, "billing", "m1", topics=(orders,), starting_offsets="earliest")
-            assert session.call(NextPlan, wait_ms=10_000).plan.plan_id
+            assert session.call(lambda who: NextPlan(**who, wait_ms=10_000)).plan.plan_id
             session.close(leave=True)
         reset = ("--reset-offsets", "--group", "billing", "--all-topics", "--to-latest", "--reason", "a new model")
         given = (f"share.coordinator.endpoint={at}", f"{TOKEN_FILE}={tokens}")
@@ -194,7 +194,7 @@ def test_a_member_joins_and_gets_records_over_tls(connect, coordinator, kafka, t
     kafka.produce(orders, [str(number) for number in range(10)])
     client = connect()
     session = MemberSession(client, "billing", "m1", topics=(orders,), starting_offsets="earliest")
-    (held,) = session.call(NextPlan, wait_ms=10_000).plan.partitions
+    (held,) = session.call(lambda who: NextPlan(**who, wait_ms=10_000)).plan.partitions
     assert [(r.first, r.last) for r in held.ranges] == [(0, 9)]
     assert client.endpoint_pid == coordinator.process.pid
     session.close(leave=True)
@@ -392,11 +392,11 @@ def test_a_coordinator_that_ends_hands_its_groups_to_the_other(kafka, tmp_path, 
         kafka.produce(orders, [str(number) for number in range(10)])
         session = MemberSession(client, group, "m1", topics=(orders,), starting_offsets="earliest")
         stack.callback(session.close)
-        plan = session.call(NextPlan, wait_ms=10_000).plan
+        plan = session.call(lambda who: NextPlan(**who, wait_ms=10_000)).plan
         assert [(r.first, r.last) for p in plan.partitions for r in p.ranges] == [(0, 9)]
         (owner,) = [each for each in fleet if each.said(f"joined: group={group} ")]
         assert owner.end() == 0
-        assert session.call(NextPlan).plan == plan
+        assert session.call(lambda who: NextPlan(**who)).plan == plan
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -411,7 +411,7 @@ def test_a_terminated_coordinator_releases_its_state_and_clients_find_the_next(o
         assert [line["message"] for line in first.lines()][-2:] == ["leaving: told to", "left"]
         SqliteStore(Path(tmp_path / "state.db")).close()
         own(**listener).wait_ready()
-        assert session.call(NextPlan).plan.plan_id == ""
+        assert session.call(lambda who: NextPlan(**who)).plan.plan_id == ""
         session.close()
 
 

@@ -68,12 +68,12 @@ def acknowledge(session, topic_id, batches, partition=0):
     """`batches`: (first, last, delivery count, type)."""
     acks = tuple(AckBatch(first=f, last=last, delivery_count=n, types=(kind,)) for f, last, n, kind in batches)
     partitions = (PartitionAcks(topic_id=topic_id, partition=partition, batches=acks),)
-    assert session.call(Acknowledge, partitions=partitions).errors == {}
+    assert session.call(lambda who: Acknowledge(**who, partitions=partitions)).errors == {}
 
 
 def acquired(session, most):
     """By (partition, offset) the delivery count of what the member acquired."""
-    found = session.call(AcquireRecords, max_records=most).partitions
+    found = session.call(lambda who: AcquireRecords(**who, max_records=most)).partitions
     return {(p.partition, at): r.delivery_count for p in found for r in p.ranges for at in range(r.first, r.last + 1)}
 
 
@@ -107,11 +107,11 @@ def test_kafkas_formatter_prints_the_state_that_the_group_has(kafka, topic, clie
     consumer = join(name, "c1", query=False, configs={"share.delivery.count.limit": "2"})
     query = join(name, "q1")
 
-    first = query.call(NextPlan, max_records=14).plan
-    query.call(StartPlan, plan_id=first.plan_id)
+    first = query.call(lambda who: NextPlan(**who, max_records=14)).plan
+    query.call(lambda who: StartPlan(**who, plan_id=first.plan_id))
     held = [
         (p.partition, r.first, r.last)
-        for p in query.call(NextPlan, start=first.plan_id, max_records=9).plan.partitions
+        for p in query.call(lambda who: NextPlan(**who, start=first.plan_id, max_records=9)).plan.partitions
         for r in p.ranges
     ]
     taken = acquired(consumer, 12)
@@ -121,7 +121,7 @@ def test_kafkas_formatter_prints_the_state_that_the_group_has(kafka, topic, clie
     assert len(mine) > 7
     signal = ProgressBatch(first=mine[-1], last=mine[-1], delivery_count=1, hint="half")
     signals = (PartitionProgress(topic_id=topic_id, partition=0, batches=(signal,)),)
-    assert consumer.call(MarkInProgress, partitions=signals).errors == {}
+    assert consumer.call(lambda who: MarkInProgress(**who, partitions=signals)).errors == {}
     # An acquisition begins with one partition, the next with the other: one of the two has a released record.
     again = acquired(consumer, 1) | acquired(consumer, 1)
     (partition, at), *_ = (key for key, count in again.items() if count == 2)

@@ -61,10 +61,10 @@ class Query:
         broker.produce(self.topic, [b"x"] * RECORDS)
         self.client, self.group_id = client, group_id
         self.session = self.joined("m1")
-        done = self.session.call(NextPlan, max_records=10).plan
-        self.session.call(StartPlan, plan_id=done.plan_id)
-        self.plan = self.session.call(NextPlan, start=done.plan_id, max_records=10).plan.plan_id
-        self.session.call(StartPlan, plan_id=self.plan)
+        done = self.session.call(lambda who: NextPlan(**who, max_records=10)).plan
+        self.session.call(lambda who: StartPlan(**who, plan_id=done.plan_id))
+        self.plan = self.session.call(lambda who: NextPlan(**who, start=done.plan_id, max_records=10)).plan.plan_id
+        self.session.call(lambda who: StartPlan(**who, plan_id=self.plan))
 
     def joined(self, member_id):
         return MemberSession(self.client, self.group_id, member_id, topics=(self.topic,), starting_offsets="earliest")
@@ -72,17 +72,17 @@ class Query:
     def is_refused_by_name(self):
         """As it runs, and when it is started again from its checkpoint."""
         with pytest.raises((GroupIdNotFound, ForeignPlan), match=r"[Ss]tart the query with a new checkpointLocation"):
-            self.session.call(NextPlan, start=self.plan, max_records=10)
+            self.session.call(lambda who: NextPlan(**who, start=self.plan, max_records=10))
         with (
             contextlib.closing(self.joined("m1")) as again,
             pytest.raises(ForeignPlan, match="Start the query with a new checkpointLocation"),
         ):
-            again.call(NextPlan, start=self.plan, max_records=10)
+            again.call(lambda who: NextPlan(**who, start=self.plan, max_records=10))
 
     def begins_anew(self):
         """With a new checkpoint it has all records."""
         with contextlib.closing(self.joined("m2")) as session:
-            plan = session.call(NextPlan, max_records=RECORDS).plan
+            plan = session.call(lambda who: NextPlan(**who, max_records=RECORDS)).plan
             assert sum(r.last - r.first + 1 for p in plan.partitions for r in p.ranges) == RECORDS
 
 

@@ -15,7 +15,7 @@ from coordinator.protocol.errors import CoordinatorNotAvailable, GroupTakenOver,
 from coordinator.protocol.messages import DescribeGroup, OpenSink
 from coordinator.service.runtime.event_loop import EventLoop
 from coordinator.service.runtime.runtime import CoordinatorRuntime
-from coordinator.service.runtime.transaction import one
+from coordinator.service.runtime.transaction import Access, one
 from coordinator.service.sinks import open_sink
 from coordinator.service.stores.store import StoreFenced, StoreOutcomeUnknown
 from tests.mistakes.store import MISTAKES
@@ -49,8 +49,8 @@ def a_sink_takes_no_group_back(hosts: Hosts) -> None:
     old, new = EventLoop(CoordinatorRuntime(hosts("one"))), EventLoop(CoordinatorRuntime(hosts("two")))
     sink = OpenSink(group_id="billing", configs={"errors.deadletterqueue.max.reject.ratio": "0.5"})
     try:
-        old.call("billing", one(CreateGroup(incarnation="i", topic_ids=True)), claim=True)
-        new.call("billing", one(DescribeGroup(group_id="billing")), claim=True)
+        old.call("billing", one(CreateGroup(incarnation="i", topic_ids=True)), Access.CLAIM)
+        new.call("billing", one(DescribeGroup(group_id="billing")), Access.CLAIM)
         for _ in range(2):
             with pytest.raises(GroupTakenOver):
                 open_sink(old, FakeCluster(), sink)

@@ -53,15 +53,15 @@ def test_a_batch_whose_undecided_records_outlast_a_call_is_completed(kafka, topi
         configs={"share.acknowledgement.mode": "explicit"},
         starting_offsets="earliest",
     )
-    plan = session.call(NextPlan, max_records=None).plan
-    session.call(StartPlan, plan_id=plan.plan_id)
+    plan = session.call(lambda who: NextPlan(**who, max_records=None)).plan
+    session.call(lambda who: StartPlan(**who, plan_id=plan.plan_id))
     rows = pa.table([[name], [0], [0], [0], [1], [1], [None], [False], [None]], schema=SCHEMA)
     client.call_with_rows(StageOutcomes(group_id=group, query_id="q", batch_id=0, rows=1), rows)
     slow = ("--bootstrap-server", kafka.bootstrap, "--alter", "--entity-type", "clients", "--entity-name", "sharegroup")
     kafka.run_tool("kafka.admin.ConfigCommand", *slow, "--add-config", "consumer_byte_rate=1000000")
     try:
         began_s, left = time.monotonic(), []
-        while (reply := session.call(NextPlan, start=plan.plan_id, max_records=None)).undecided_left:
+        while (reply := session.call(lambda who: NextPlan(**who, start=plan.plan_id, max_records=None))).undecided_left:
             left.append(reply.undecided_left)
         assert left == sorted(set(left), reverse=True), "each call made progress"
         assert len(left) > 2 and time.monotonic() - began_s > 20, "or nothing was slow"

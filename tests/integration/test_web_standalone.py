@@ -44,7 +44,7 @@ def world(kafka, topic, tmp_path):
         client = CoordinatorClient.connect("unused:1", {}, None, at, configs={TOKEN_FILE: str(tokens)})
         with contextlib.closing(client):
             session = MemberSession(client, "billing", "m1", topics=(orders,), starting_offsets="earliest")
-            assert session.call(NextPlan, wait_ms=10_000).plan.plan_id
+            assert session.call(lambda who: NextPlan(**who, wait_ms=10_000)).plan.plan_id
             session.close(leave=True)
         wait_until(lambda: running.said("page: "), what="the page is shown")
         yield SimpleNamespace(running=running, port=port, audit=tmp_path / "audit.log", orders=orders)

@@ -42,17 +42,24 @@ def is_refused(direct, request):
     return False
 
 
+def start_and_complete(session, plan_id):
+    """The id of the next plan; empty: there is none."""
+    session.call(lambda who: StartPlan(**who, plan_id=plan_id))
+    return session.call(lambda who: NextPlan(**who, start=plan_id, max_records=10)).plan.plan_id
+
+
 def test_a_zombie_is_refused_and_none_of_its_records_is_visible(kafka, fleet, topic, unique):
     running, client = fleet
     orders, group = topic("orders"), unique("billing")
     kafka.produce(orders, [str(number) for number in range(RECORDS)])
     with contextlib.closing(MemberSession(client, group, "m1", topics=(orders,), starting_offsets="earliest")) as m1:
-        plan = m1.call(NextPlan, max_records=10, wait_ms=10_000).plan
-        m1.call(StartPlan, plan_id=plan.plan_id)
+        plan = m1.call(lambda who: NextPlan(**who, max_records=10, wait_ms=10_000)).plan
+        m1.call(lambda who: StartPlan(**who, plan_id=plan.plan_id))
         (zombie,) = [each for each in running if each.said(f"joined: group={group} ")]
         (heir,) = [each for each in running if each is not zombie]
         zombie.pause()
-        after = m1.call(NextPlan, start=plan.plan_id, max_records=10).plan  # the client finds the heir
+        # The client finds the heir.
+        after = m1.call(lambda who: NextPlan(**who, start=plan.plan_id, max_records=10)).plan
         assert heir.said(f"loaded: group={group} ")
         assert after.plan_id != plan.plan_id
 
@@ -73,8 +80,7 @@ def test_a_zombie_is_refused_and_none_of_its_records_is_visible(kafka, fleet, to
 
         number = after.plan_id
         while number:
-            m1.call(StartPlan, plan_id=number)
-            number = m1.call(NextPlan, start=number, max_records=10).plan.plan_id
+            number = start_and_complete(m1, number)
         (partition,) = client.call(DescribeGroup(group_id=group)).partitions
         assert (partition.start_offset, partition.lag, partition.archived_total) == (RECORDS, 0, 0)
     audit = audited(state_topic(kafka, "share-group-state", 50), group)

@@ -19,6 +19,7 @@ from coordinator.protocol.values import SharePartitionKey
 from coordinator.service import admin, admin_actions
 from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.runtime.event_loop import RuntimeApi
+from coordinator.service.runtime.transaction import Access
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, Seeds, mistake
 
@@ -201,7 +202,7 @@ def reset_each_partition_in_an_append_of_its_own(patch: Patch) -> None:
     right = admin.alter_offsets
 
     def alter(event_loop: RuntimeApi, cluster: Cluster, request: AlterOffsets) -> Altered:
-        view = event_loop.call(request.group_id, admin_actions._look, claim=request.force)
+        view = event_loop.call(request.group_id, admin_actions._look, Access.CLAIM if request.force else Access.SERVE)
         for p in [] if request.topics else sorted(view.starts):
             right(event_loop, cluster, msgspec.structs.replace(request, topics={p.topic: (p.partition,)}))
         return right(event_loop, cluster, request)

@@ -8,10 +8,10 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 from coordinator.client import session
 from coordinator.client.connection import CALL_TIMEOUT_S
-from coordinator.client.session import MemberSession
+from coordinator.client.session import MemberSession, RequestOf
 from coordinator.core.commands import acquire_plan
 from coordinator.protocol.errors import BrokerNotReachable, FencedMemberEpoch
-from coordinator.protocol.messages import JoinGroup
+from coordinator.protocol.messages import JoinGroup, StartPlan
 from coordinator.service.runtime import transactions
 from share_source import plan_reader, reader
 from share_source.reader import ShareGroupStreamReader
@@ -28,14 +28,14 @@ from tests.simulation import session as simulated_session
     },
 )
 def a_fenced_reader_joins_again(patch: Patch) -> None:
-    def call(self: MemberSession, request: Any, **fields: Any) -> Any:
+    def call(self: MemberSession, request_of: RequestOf[Any]) -> Any:
         try:
-            return self._call(request, fields)
+            return self._call(request_of)
         except FencedMemberEpoch:
             self._fenced = None
             again = JoinGroup(group_id=self.group_id, member_id=self.member_id, process_id="again")
             self._joined = self._client.call(again)
-            return self._call(request, fields)
+            return self._call(request_of)
 
     patch.setattr(MemberSession, "call", call)
 
@@ -50,9 +50,9 @@ def a_fenced_reader_joins_again(patch: Patch) -> None:
 def a_fenced_reader_asks_on(patch: Patch) -> None:
     right = MemberSession._call
 
-    def call(self: MemberSession, request: Any, fields: Any) -> Any:
+    def call(self: MemberSession, request_of: RequestOf[Any]) -> Any:
         self._fenced = None
-        return right(self, request, fields)
+        return right(self, request_of)
 
     patch.setattr(MemberSession, "_call", call)
 
@@ -110,13 +110,10 @@ def ask_for_a_plan_at_each_call(patch: Patch) -> None:
     },
 )
 def start_without_the_log(patch: Patch) -> None:
-    right = MemberSession.call
+    def start(**fields: Any) -> StartPlan:
+        return StartPlan(**{**fields, "logged": None})
 
-    def call(self: MemberSession, request: Any, **fields: Any) -> Any:
-        fields.pop("logged", None)
-        return right(self, request, **fields)
-
-    patch.setattr(MemberSession, "call", call)
+    patch.setattr(plan_reader, "StartPlan", start)
 
 
 @mistake(
@@ -127,7 +124,7 @@ def start_without_the_log(patch: Patch) -> None:
 def never_fail_for_a_loss(patch: Patch) -> None:
     def start_plan(self: ShareGroupStreamReader, offset: Any) -> Any:
         session = self._joined_as(offset.member_id)
-        reply = session.call(plan_reader.StartPlan, plan_id=offset.plan_id, fail_on_data_loss=True)
+        reply = session.call(lambda who: plan_reader.StartPlan(**who, plan_id=offset.plan_id, fail_on_data_loss=True))
         return [plan_reader.TaskPartition(task) for task in self._tasks(reply.plan, session.isolation_level)]
 
     patch.setattr(ShareGroupStreamReader, "_start_plan", start_plan)

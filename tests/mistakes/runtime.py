@@ -10,6 +10,7 @@ from coordinator.core.record_codec import decode_record, encode_record
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import OpenSink
 from coordinator.service.runtime.runtime import CoordinatorRuntime
+from coordinator.service.runtime.transaction import Access
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, Seeds, SmallWorld, mistake
 from tests.protocol.coordinators import OneLog
@@ -177,7 +178,7 @@ def let_a_sink_claim_its_group(patch: Patch) -> None:
     """As if its query had just started, also where another host has the group by now."""
     right = _Engine.call
 
-    def call(self: _Engine, group_id: str, transaction: Any, *, claim: bool = False, peek: bool = False) -> Any:
-        return right(self, group_id, transaction, claim=claim or isinstance(at_work_on(), OpenSink), peek=peek)
+    def call(self: _Engine, group_id: str, transaction: Any, access: Access = Access.SERVE) -> Any:
+        return right(self, group_id, transaction, Access.CLAIM if isinstance(at_work_on(), OpenSink) else access)
 
     patch.setattr(_Engine, "call", call)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coordinator.service.runtime.event_loop import EventLoop
+from coordinator.service.runtime.transaction import Access
 from coordinator.service.stores.kafka import kafka_store
 from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
@@ -27,7 +28,7 @@ def take_it_back_by_itself(patch: Patch) -> None:
 def let_sinks_take_groups(patch: Patch) -> None:
     right = EventLoop.call
     patch.setattr(
-        EventLoop, "call", lambda self, group_id, transaction, **how: right(self, group_id, transaction, claim=True)
+        EventLoop, "call", lambda self, group_id, transaction, *_: right(self, group_id, transaction, Access.CLAIM)
     )
 
 

@@ -27,7 +27,7 @@ from coordinator.service.brokers import broker_watch, log_gaps, undecided_gaps
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import EARLIEST, Seen, TopicAndPartition, TopicInfo
 from coordinator.service.coordinator_service import CoordinatorService
-from coordinator.service.runtime.transaction import Transaction
+from coordinator.service.runtime.transaction import Access, Transaction
 from tests.simulation.broker import Broker, log_of
 from tests.simulation.fiber import Fiber, at_work_on, wait_for
 from tests.simulation.simulated_coordinator import CoordinatorProcess
@@ -119,13 +119,14 @@ class _Engine:
         self.process = process
         self.clock = SimpleNamespace(now_ms=process.now_ms)
 
-    def call(self, group_id: str, transaction: Transaction[Any], *, claim: bool = False, peek: bool = False) -> Any:
+    def call(self, group_id: str, transaction: Transaction[Any], access: Access = Access.SERVE) -> Any:
         request = at_work_on()
-        store, starts = self.process.store, claim and isinstance(request, JoinGroup) and request.member_epoch is None
+        starts = access is Access.CLAIM and isinstance(request, JoinGroup) and request.member_epoch is None
+        store = self.process.store
         assert isinstance(store, HostsStore)
         store.starting += starts
         try:
-            return wait_for(self.process._run(request, transaction, claim=claim, peek=peek))
+            return wait_for(self.process._run(request, transaction, access))
         finally:
             store.starting -= starts
 

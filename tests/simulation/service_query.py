@@ -141,7 +141,7 @@ class QueryProcess(Process):
         try:
             yield from self.session.join()
             if self.options.available_now:
-                self.until = (yield from self.session.call(LatestOffsets)).ends
+                self.until = (yield from self.session.call(lambda who: LatestOffsets(**who))).ends
             if self._replays:
                 yield from self._run_batch()
             while True:
@@ -169,7 +169,7 @@ class QueryProcess(Process):
     def _next_batch(self) -> Task:
         """latestOffset(start): the batch before is done; then the next one."""
         reply: PlanReply = yield from self.session.call(
-            NextPlan, start=self.newest, max_records=self.options.max_records, until=self.until
+            lambda who: NextPlan(**who, start=self.newest, max_records=self.options.max_records, until=self.until)
         )
         self.witness.received(self.name, reply.plan.plan_id, reply.plan.partitions)
         if self.newest:
@@ -196,12 +196,14 @@ class QueryProcess(Process):
     def _run_batch(self) -> Task:
         """partitions(end), the tasks, the sink, the commit."""
         reply: PlanReply = yield from self.session.call(
-            StartPlan,
-            plan_id=self.newest,
-            fail_on_data_loss=self.options.fail_on_data_loss,
-            acknowledgement_mode=self.own_mode,
-            logged=self.logged,
-            acquired_here=self.acquired == self.newest,
+            lambda who: StartPlan(
+                **who,
+                plan_id=self.newest,
+                fail_on_data_loss=self.options.fail_on_data_loss,
+                acknowledgement_mode=self.own_mode,
+                logged=self.logged,
+                acquired_here=self.acquired == self.newest,
+            )
         )
         self.witness.received(self.name, reply.plan.plan_id, reply.plan.partitions)
         self.plan_topic_ids = {part.topic: part.topic_id for part in reply.plan.partitions}

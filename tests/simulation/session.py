@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from coordinator.client.session import heartbeat_timeout_s
+from coordinator.client.session import Identity, RequestOf, heartbeat_timeout_s
 from coordinator.protocol.errors import (
     CoordinatorNotAvailable,
     FencedMemberEpoch,
@@ -65,11 +65,11 @@ class Session:
         yield from self._join_with(None)
         self.process.spawn(self._beat())
 
-    def call(self, request: type[Any], **fields: Any) -> Answer:
+    def call(self, request_of: RequestOf[Any]) -> Answer:
         """The answer to this member's request, or a ShareGroupError. Gone when it is fenced."""
         while True:
             try:
-                return (yield from self._call(request, fields))
+                return (yield from self._call(request_of))
             except UnknownMemberId:  # again, if the coordinator dies again in between
                 self.rejoins += 1
                 yield from self._join_with(self.member_epoch)
@@ -80,11 +80,11 @@ class Session:
 
     # --- inside
 
-    def _call(self, request: type[Any], fields: dict[str, Any]) -> Answer:
+    def _call(self, request_of: RequestOf[Any]) -> Answer:
         if self._fenced is not None:
             raise Gone("fenced")
-        who = {"group_id": GROUP, "member_id": self.member_id, "member_epoch": self.member_epoch}
-        return (yield from self._ask(request(**who, **fields)))
+        who: Identity = {"group_id": GROUP, "member_id": self.member_id, "member_epoch": self.member_epoch}
+        return (yield from self._ask(request_of(who)))
 
     def _join_with(self, epoch: int | None) -> Answer:
         began_ms = self.world.now_ms
@@ -129,7 +129,7 @@ class Session:
             yield self._joined.heartbeat_interval_ms
             began_ms = self.world.now_ms
             try:
-                self._take((yield from self.call(Heartbeat)), began_ms)
+                self._take((yield from self.call(lambda who: Heartbeat(**who))), began_ms)
             except (CoordinatorNotAvailable, GroupTakenOver):
                 continue  # the next heartbeat tries again
             except (Gone, MemberForgotten):

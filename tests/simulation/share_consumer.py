@@ -71,7 +71,7 @@ class ConsumerProcess(Process):
                 yield from self._fetch_and_work()
                 if not self.gentle and self.world.happens(0.05):
                     self.witness.left.add(self.session.member_id)
-                    yield from self.session.call(LeaveGroup)
+                    yield from self.session.call(lambda who: LeaveGroup(**who))
                     raise Gone("left")
         except CoordinatorNotAvailable as error:
             raise Gone(str(error)) from error
@@ -120,12 +120,9 @@ class ConsumerProcess(Process):
         """Ask for records, with the outcomes that wait for this."""
         riding, self._riding = self._riding, ()
         joins, began_s = self.session.joins, self._now_s
+        most = self.world.chance.choice((3, 10))
         reply: AcquiredReply = yield from self.session.call(
-            AcquireRecords,
-            max_records=self.world.chance.choice((3, 10)),
-            after=self._after,
-            ahead=ahead,
-            acknowledgements=riding,
+            lambda who: AcquireRecords(**who, max_records=most, after=self._after, ahead=ahead, acknowledgements=riding)
         )
         self._told(riding, reply.errors)
         self.witness.received(self.name, reply.plan_id, reply.partitions)
@@ -176,7 +173,7 @@ class ConsumerProcess(Process):
             self._riding = ()
         for acks in partitions:
             self.witness.sent(acks)
-        reply: AcknowledgeReply = yield from self.session.call(Acknowledge, partitions=partitions)
+        reply: AcknowledgeReply = yield from self.session.call(lambda who: Acknowledge(**who, partitions=partitions))
         self._told(partitions, reply.errors)
         return reply
 

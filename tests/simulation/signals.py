@@ -64,7 +64,7 @@ class SignallingProcess(ConsumerProcess):
 
     def _leave_at_work(self) -> Answer:
         self.witness.left.add(self.session.member_id)
-        yield from self.session.call(LeaveGroup)
+        yield from self.session.call(lambda who: LeaveGroup(**who))
         raise Gone("left at work")
 
     def _signal(self, held: dict[tuple[int, int], int]) -> Answer:
@@ -77,7 +77,7 @@ class SignallingProcess(ConsumerProcess):
         partitions = tuple(self._partition_signals(chosen))
         for signals in partitions:
             self.witness.signals.was_sent(self.session.member_id, signals)
-        reply: ProgressReply = yield from self.session.call(MarkInProgress, partitions=partitions)
+        reply: ProgressReply = yield from self.session.call(lambda who: MarkInProgress(**who, partitions=partitions))
         if reply.errors:
             self.lost = chosen
         if reply.errors and self.world.happens(0.5):  # else it goes on, and its outcome comes too late

@@ -23,7 +23,7 @@ from coordinator.service.dead_letters.group_backlog import Backlog, Due
 from coordinator.service.process.clock import STALLED_MS
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.runtime import CoordinatorRuntime
-from coordinator.service.runtime.transaction import Transaction
+from coordinator.service.runtime.transaction import Access, Transaction
 from coordinator.service.runtime.transactions import Facts, JoinView
 from coordinator.service.sinks import SinkView
 from tests.simulation.broker import TOPIC, Broker, log_of
@@ -204,9 +204,9 @@ class CoordinatorProcess(Process):
 
     # --- the runtime
 
-    def _run(self, request: Any, transaction: Transaction[Any], *, claim: bool = False, peek: bool = False) -> Task:
+    def _run(self, request: Any, transaction: Transaction[Any], access: Access = Access.SERVE) -> Task:
         answer = Pending()
-        submitted: Future[Any] = self.runtime.submit(request.group_id, transaction, claim=claim, peek=peek)
+        submitted: Future[Any] = self.runtime.submit(request.group_id, transaction, access)
         submitted.add_done_callback(lambda done: self._hear(request, done, answer))
         return (yield from self._outcome(answer))
 

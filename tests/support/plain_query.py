@@ -52,10 +52,16 @@ class PlainQuery:
             while not plan.plan_id:
                 if self._ended.is_set():
                     return
-                plan = self._session.call(NextPlan, start=start, max_records=self._most, wait_ms=500).plan
-            plan = self._session.call(StartPlan, plan_id=plan.plan_id).plan
+                plan = self._next_plan(start)
+            plan = self._start(plan.plan_id)
             self._stage(plan, batch_id)
             start = plan.plan_id
+
+    def _next_plan(self, start: str) -> Plan:
+        return self._session.call(lambda who: NextPlan(**who, start=start, max_records=self._most, wait_ms=500)).plan
+
+    def _start(self, plan_id: str) -> Plan:
+        return self._session.call(lambda who: StartPlan(**who, plan_id=plan_id)).plan
 
     def _stage(self, plan: Plan, batch_id: int) -> None:
         rows = [

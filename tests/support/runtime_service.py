@@ -12,7 +12,7 @@ from coordinator.core.commands import (
 from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.protocol.messages import Heartbeat, JoinGroup, PartitionBounds
 from coordinator.service.runtime.runtime import CoordinatorRuntime
-from coordinator.service.runtime.transaction import one
+from coordinator.service.runtime.transaction import Access, one
 from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.faulty_store import Died, FaultyStore
 
@@ -42,10 +42,10 @@ class Service:
 
     def look(self, transaction, group_id="billing"):
         """As a look of the admin client or of a scrape: it does not count as asking for the group."""
-        return self.play(transaction, group_id, peek=True)
+        return self.play(transaction, group_id, Access.PEEK)
 
-    def play(self, transaction, group_id="billing", *, peek=False):
-        answer = self.runtime.submit(group_id, transaction, peek=peek)
+    def play(self, transaction, group_id="billing", access=Access.SERVE):
+        answer = self.runtime.submit(group_id, transaction, access)
         self.runtime.step(self.now_ms)
         return answer.result(0)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import confluent_kafka
 
+from coordinator.client.session import RequestOf
 from coordinator.protocol.messages import Acknowledge, AcknowledgeReply, MarkInProgress, PartitionPlan, ProgressReply
 from coordinator.protocol.values import AcknowledgeType, AcquiredRange
 from share_source.share_consumer.ahead import Acquired
@@ -55,13 +56,14 @@ class StubMembership:
         self.reply: Callable[[Any], AcknowledgeReply] = lambda partitions: AcknowledgeReply()
         self.signalled: Callable[[Any], ProgressReply] = lambda partitions: ProgressReply()
 
-    def call(self, request: type[Any], **fields: Any) -> Any:
-        if request is MarkInProgress:
-            self.calls.append(("signal", fields["partitions"]))
-            return self.signalled(fields["partitions"])
-        assert request is Acknowledge
-        self.calls.append(("acknowledge", fields["partitions"]))
-        return self.reply(fields["partitions"])
+    def call(self, request_of: RequestOf[Any]) -> Any:
+        request = request_of({"group_id": "billing", "member_id": self.member_id, "member_epoch": 1})
+        if isinstance(request, MarkInProgress):
+            self.calls.append(("signal", request.partitions))
+            return self.signalled(request.partitions)
+        assert isinstance(request, Acknowledge)
+        self.calls.append(("acknowledge", request.partitions))
+        return self.reply(request.partitions)
 
     def session(self, topics: tuple[str, ...]) -> object:
         self.calls.append(("join", topics))

@@ -318,7 +318,7 @@ def test_a_session_that_lapses_again_while_it_comes_back_comes_back_again():
         return PlanReply()
 
     session = MemberSession(SimpleNamespace(call=call), "billing", "m1", topics=("orders",))
-    assert session.call(NextPlan) == PlanReply()
+    assert session.call(lambda who: NextPlan(**who)) == PlanReply()
     session.close()
 
 

@@ -14,7 +14,7 @@ from coordinator.service.process.clock import STALLED_MS, Clock, StallDetector
 from coordinator.service.runtime.event_loop import EventLoop, PartitionedRuntime
 from coordinator.service.runtime.runtime import TOLD_FROM_MS, CoordinatorRuntime
 from coordinator.service.runtime.snapshots import REST_AFTER_MS
-from coordinator.service.runtime.transaction import one
+from coordinator.service.runtime.transaction import Access, one
 from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.waiting import wait_until
 
@@ -119,7 +119,7 @@ def test_a_new_group_is_claimed_at_once_after_an_idle_time(tmp_path, monkeypatch
     with contextlib.closing(EventLoop(CoordinatorRuntime(SqliteStore(tmp_path / "state.db")), clock)) as idle:
         wait_until(lambda: clock.now_ms() > STALLED_MS + 2 * TOLD_FROM_MS, what="it was idle for a while")
         create = CreateGroup(incarnation="i", topic_ids=True)
-        idle.call("billing", one(create), claim=True)
+        idle.call("billing", one(create), Access.CLAIM)
         assert idle.runtime.groups["billing"].exists
 
 

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from coordinator.client.session import MemberSession
+from coordinator.protocol.errors import UnknownMemberId
 from coordinator.protocol.messages import AcquiredReply, AcquireRecords, Done, Heartbeat, Joined, LeaveGroup
 from tests.support.waiting import wait_until
 
@@ -13,18 +14,23 @@ IDLE_AFTER_S = 300.0
 
 
 class Coordinator:
-    """Answers a member at once, and keeps the types of its requests."""
+    """Answers a member at once, and keeps the types of its requests. ``lapses``: as many questions for records find no
+    session, and the member comes back under another epoch."""
 
     def __init__(self):
         self.asked = []
+        self.lapses, self.epoch = 0, 1
 
     def call(self, request, **_):
         self.asked.append(type(request))
         if isinstance(request, AcquireRecords):
+            if self.lapses:
+                self.lapses, self.epoch = self.lapses - 1, self.epoch + 1
+                raise UnknownMemberId(member_id=request.member_id, group_id=request.group_id)
             return AcquiredReply(plan_id="i.1", lock_timeout_ms=600_000)
         if isinstance(request, LeaveGroup):
             return Done()
-        return Joined(member_epoch=1, incarnation="i", session_timeout_ms=45_000, heartbeat_interval_ms=1)
+        return Joined(member_epoch=self.epoch, incarnation="i", session_timeout_ms=45_000, heartbeat_interval_ms=1)
 
     @property
     def heartbeats(self):
@@ -64,14 +70,26 @@ def test_an_idle_member_sends_no_heartbeat_until_it_asks_again(session, coordina
         wait_until(lambda: session._closed.waits > waited + 3, what="more heartbeats were due")
         assert coordinator.heartbeats == before
         assert caplog.text.count("has asked for nothing") == 1
-    session.call(AcquireRecords, max_records=1)
+    session.call(lambda who: AcquireRecords(**who, max_records=1))
     wait_until(lambda: coordinator.heartbeats > before, what="the member sends heartbeats again")
 
 
 def test_a_member_is_not_idle_while_its_locks_last(session, coordinator):
-    session.call(AcquireRecords, max_records=1)
+    session.call(lambda who: AcquireRecords(**who, max_records=1))
     session._asked_s -= 2 * IDLE_AFTER_S - 10
     before = coordinator.heartbeats
     wait_until(lambda: coordinator.heartbeats > before, what="the member sends heartbeats")
     session._asked_s -= 10
     wait_until(lambda: session._idle_s > 0, what="the lock and the interval are over")
+
+
+def test_a_request_after_a_rejoin_is_made_anew_under_the_later_epoch(session, coordinator):
+    epochs = []
+
+    def question(who):
+        epochs.append(who["member_epoch"])
+        return AcquireRecords(**who, max_records=1)
+
+    coordinator.lapses = 2
+    assert session.call(question).plan_id == "i.1"
+    assert epochs == [1, 2, 3]

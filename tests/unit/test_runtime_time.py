@@ -18,7 +18,7 @@ from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.runtime import runtime, snapshots
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.snapshots import REST_AFTER_MS, SNAPSHOT_AGAIN_MS
-from coordinator.service.runtime.transaction import one
+from coordinator.service.runtime.transaction import Access, one
 from coordinator.service.stores.sqlite_store import SqliteStore
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from tests.support.faulty_store import FaultyStore
@@ -274,11 +274,11 @@ def test_a_request_from_before_a_stall_takes_no_group(service, monkeypatch):
     asks again."""
     claimed = []
     monkeypatch.setattr(service.store.inner, "claim", claimed.append, raising=False)
-    old = service.runtime.submit("payments", one(CreateGroup(incarnation="i", topic_ids=True)), claim=True)
+    old = service.runtime.submit("payments", one(CreateGroup(incarnation="i", topic_ids=True)), Access.CLAIM)
     service.runtime.step(service.now_ms + 46_000, stalled_ms=46_000)
     assert isinstance(old.exception(), CoordinatorNotAvailable) and old.exception().retriable
     assert claimed == []
-    again = service.runtime.submit("payments", one(CreateGroup(incarnation="i", topic_ids=True)), claim=True)
+    again = service.runtime.submit("payments", one(CreateGroup(incarnation="i", topic_ids=True)), Access.CLAIM)
     service.runtime.step(service.now_ms + 46_000 + runtime.CLAIM_PAUSE_MS)
     assert again.result(0) and claimed == ["payments"]
 

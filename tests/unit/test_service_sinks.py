@@ -24,6 +24,7 @@ from coordinator.protocol.receipt_errors import NeverDelivered, NoneHeld
 from coordinator.protocol.values import AcknowledgeType
 from coordinator.service.runtime.event_loop import EventLoop
 from coordinator.service.runtime.runtime import CoordinatorRuntime
+from coordinator.service.runtime.transaction import Access
 from coordinator.service.stores.sqlite_store import SqliteStore
 from share_sink.query_batch import parse_batch
 from share_source.plan_offset import plan_offset
@@ -96,9 +97,14 @@ def test_a_sink_asks_as_those_do_that_take_no_group(running, monkeypatch):
     begin(running)
     asked = []
     right = running.event_loop.call
-    monkeypatch.setattr(running.event_loop, "call", lambda *what, **how: asked.append(how) or right(*what, **how))
+
+    def call(group_id, transaction, access=Access.SERVE):
+        asked.append(access)
+        return right(group_id, transaction, access)
+
+    monkeypatch.setattr(running.event_loop, "call", call)
     open_sink(running, **EXPLICIT)
-    assert asked == [{}, {}], "neither claimed, nor looked at as another's"
+    assert asked == [Access.SERVE, Access.SERVE], "neither claimed, nor looked at as another's"
 
 
 def test_a_sinks_configs_are_checked_before_any_is_set(running):

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from coordinator.client.session import RequestOf
 from coordinator.protocol.errors import FencedMemberEpoch, GroupTakenOver, ShareGroupError
 from coordinator.protocol.messages import (
     Acknowledge,
@@ -18,6 +19,7 @@ from coordinator.protocol.messages import (
     AcquiredReply,
     AcquireRecords,
     LeaveGroup,
+    MemberRequest,
     PartitionPlan,
 )
 from coordinator.protocol.values import AcknowledgeType, AcquiredRange
@@ -51,25 +53,27 @@ class StubSession:
         self.client, self.topics = client, topics
         client.sessions.append(self)
 
-    def call(self, request: type[Any], **fields: Any) -> Any:
+    def call(self, request_of: RequestOf[Any]) -> Any:
+        request = request_of({"group_id": "billing", "member_id": "m", "member_epoch": self.member_epoch})
         if self is not self.client.sessions[-1] or self.client.is_fenced:
             self.fenced, self.client.is_fenced = True, False
             raise FENCED
-        self.client.calls.append((request, self.topics, fields))
-        if request is AcquireRecords:
+        self.client.calls.append((request, self.topics))
+        if isinstance(request, AcquireRecords):
             self.client.when_asked()
-        return AcknowledgeReply() if request is Acknowledge else self.client.acquired
+        return AcknowledgeReply() if isinstance(request, Acknowledge) else self.client.acquired
 
     def close(self, *, leave: bool = False) -> bool:
         if leave:
-            self.client.calls.append((LeaveGroup, self.topics, {}))
+            leave_group = LeaveGroup(group_id="billing", member_id="m", member_epoch=self.member_epoch)
+            self.client.calls.append((leave_group, self.topics))
         return True
 
 
 class StubClient:
     def __init__(self) -> None:
         self.sessions: list[StubSession] = []
-        self.calls: list[tuple[type[Any], tuple[str, ...], dict[str, Any]]] = []
+        self.calls: list[tuple[MemberRequest[Any], tuple[str, ...]]] = []
         self.join_error: ShareGroupError | None = None
         self.is_fenced = False
         self.when_asked: Callable[[], object] = lambda: None
@@ -79,7 +83,7 @@ class StubClient:
     def close(self) -> None: ...
 
     def asked(self) -> list[str]:
-        return [request.__name__ for request, _, _ in self.calls]
+        return [type(request).__name__ for request, _ in self.calls]
 
 
 @pytest.fixture
@@ -114,7 +118,7 @@ def test_whatever_ends_a_read_gives_its_records_back(client, monkeypatch, error)
     fetched = fetcher.fetch(WANTED, outcomes(), told.append)
     assert fetched.error is error and fetched.acquired is None and told == [{}]
     assert client.asked() == ["AcquireRecords", "Acknowledge"]
-    assert client.calls[-1][2]["unread"], "no try is counted"
+    assert client.calls[-1][0].unread, "no try is counted"
     assert not fetcher._ahead.renewals()
 
 
@@ -173,7 +177,7 @@ def test_outcomes_are_sent_although_the_new_subscription_is_refused(client) -> N
     told: list[Any] = []
     fetched = fetcher.fetch(Wanted(("other",), 500), outcomes(), told.append)
     assert fetched.error is client.join_error and told == [{}]
-    assert client.calls[-1][:2] == (Acknowledge, ORDERS)
+    assert client.asked()[-1] == "Acknowledge" and client.calls[-1][1] == ORDERS
 
 
 def test_an_outcome_that_a_join_overtakes_is_sent_again(client) -> None:
@@ -182,14 +186,16 @@ def test_an_outcome_that_a_join_overtakes_is_sent_again(client) -> None:
     new = member.session(("other",))
     member._session = old  # type: ignore[assignment]  # as a request sees it that began before
 
-    def late(request: type[Any], **fields: Any) -> Any:
+    def late(request_of: RequestOf[Any]) -> Any:
         member._session = new
         raise FENCED
 
     old.call = late  # type: ignore[method-assign]
     member._topics = ("other",)
-    member.call(Acknowledge, partitions=())
-    assert [(request, topics) for request, topics, _ in client.calls] == [(Acknowledge, ("other",))]
+    member.call(lambda who: Acknowledge(**who, partitions=()))
+    ((request, topics),) = client.calls
+    assert isinstance(request, Acknowledge) and topics == ("other",)
+    assert request.member_epoch == new.member_epoch > old.member_epoch
     assert len(client.sessions) == 2
 
 
@@ -200,7 +206,7 @@ def test_a_member_that_a_lost_join_fenced_joins_anew(client, request_type) -> No
     member.session(ORDERS)
     client.is_fenced = True
     if request_type is Acknowledge:
-        member.call(Acknowledge, partitions=())
+        member.call(lambda who: Acknowledge(**who, partitions=()))
     else:
         assert fetcher.fetch(WANTED, Sending(), lambda _: None).error is None
     assert len(client.sessions) == 2 and client.asked()[0] == request_type.__name__
@@ -224,7 +230,7 @@ def test_close_gives_back_what_the_last_question_acquires(client) -> None:
     consumer._supply._fetcher.wait_for_answer = waits  # type: ignore[method-assign]
     consumer.close()
     assert client.asked() == ["AcquireRecords", "Acknowledge", "LeaveGroup"]
-    assert client.calls[1][2]["unread"], "no try is counted"
+    assert client.calls[1][0].unread, "no try is counted"
 
 
 def drop_a_consumer_with_records() -> None:
@@ -239,7 +245,7 @@ def test_a_dropped_consumer_gives_back_what_no_poll_returned(client) -> None:
     gc.collect()
     wait_until(lambda: "LeaveGroup" in client.asked(), what="the consumer leaves")
     assert client.asked() == ["AcquireRecords", "Acknowledge", "LeaveGroup"]
-    assert client.calls[1][2]["unread"], "no try is counted"
+    assert client.calls[1][0].unread, "no try is counted"
 
 
 def test_a_closed_consumer_acquires_nothing_more_and_sends_its_outcomes(client) -> None:
@@ -258,10 +264,11 @@ def test_records_that_the_log_lost_are_given_back_at_no_try(client, monkeypatch)
     assert not consumer.poll(0)
     wait_until(lambda: consumer._supply.has_come, what="the records are read")
     assert not consumer.poll(0)
-    wait_until(lambda: Acknowledge in [request for request, _, _ in client.calls], what="they are given back")
-    ((fields,),) = [[fields] for request, _, fields in client.calls if request is Acknowledge]
-    ((batch,),) = [part.batches for part in fields["partitions"]]
-    assert (batch.first, batch.last, batch.types) == (0, 2, (int(AcknowledgeType.RELEASE),)) and fields["unread"]
-    (gap,) = [b for _, _, f in client.calls for part in f.get("acknowledgements", ()) for b in part.batches]
+    wait_until(lambda: "Acknowledge" in client.asked(), what="they are given back")
+    (given_back,) = [request for request, _ in client.calls if isinstance(request, Acknowledge)]
+    ((batch,),) = [part.batches for part in given_back.partitions]
+    assert (batch.first, batch.last, batch.types) == (0, 2, (int(AcknowledgeType.RELEASE),)) and given_back.unread
+    questions = [request for request, _ in client.calls if isinstance(request, AcquireRecords)]
+    (gap,) = [b for question in questions for part in question.acknowledgements for b in part.batches]
     assert (gap.first, gap.last, gap.types) == (3, 4, (int(AcknowledgeType.GAP),))
     consumer.close()

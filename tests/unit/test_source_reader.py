@@ -201,7 +201,7 @@ def test_a_heartbeat_has_a_timeout_of_its_own_well_below_the_session() -> None:
 
     client: Any = SimpleNamespace(call=call)
     with contextlib.closing(MemberSession(client, "billing", "m1", topics=("orders",))) as session:
-        session.call(Heartbeat)
+        session.call(lambda who: Heartbeat(**who))
     assert timeouts_s == [10.0], "a third of a session, 10 s at most"
 
 
@@ -219,5 +219,5 @@ def test_the_join_of_a_lapsed_session_waits_no_longer_than_a_heartbeat() -> None
 
     client: Any = SimpleNamespace(call=call)
     with contextlib.closing(MemberSession(client, "billing", "m1", topics=("orders",))) as session:
-        session.call(Heartbeat)
+        session.call(lambda who: Heartbeat(**who))
     assert timeouts_s == [None, 10.0], "the first join may wait until the group is loaded"

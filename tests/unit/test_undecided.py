@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from coordinator.client.session import Identity, RequestOf
 from coordinator.core.commands.view_group import LogRange
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.messages import Heartbeat, NextPlan, PlanReply
@@ -180,8 +181,9 @@ def test_the_reader_asks_until_completion_and_logs_the_rest(running, cluster, mo
     class Session:
         member_id, closed = "m1", False
 
-        def call(self, request: Any, **fields: Any) -> Any:
-            return running.ask(request, **fields)
+        def call(self, request_of: RequestOf[Any]) -> Any:
+            who: Identity = {"group_id": "billing", "member_id": "m1", "member_epoch": running.epochs["m1"]}
+            return running.service.handle(request_of(who))
 
     reader = ShareGroupStreamReader(SourceOptions.parse(OPTIONS))
     monkeypatch.setattr(reader, "_joined_as", lambda member_id: Session())

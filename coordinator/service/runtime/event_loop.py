@@ -18,7 +18,7 @@ from coordinator.core.commands.measure_group import GroupMeasures
 from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.service.process.clock import LISTENS_AGAIN_MS, Clock, StallDetector
 from coordinator.service.runtime.runtime import CoordinatorRuntime
-from coordinator.service.runtime.transaction import Transaction
+from coordinator.service.runtime.transaction import Access, Transaction
 from coordinator.state_log.placement import state_partition_of
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class RuntimeApi(Protocol):
     def served_groups(self) -> dict[str, bool]:
         """The groups that are served now, and whether each has a member with a session."""
 
-    def call(self, group_id: str, transaction: Transaction[T], *, claim: bool = False, peek: bool = False) -> T:
+    def call(self, group_id: str, transaction: Transaction[T], access: Access = Access.SERVE) -> T:
         """Run the transaction on the group: see :meth:`EventLoop.call`."""
 
     def call_each(self, transaction_of: Callable[[str], Transaction[T]]) -> dict[str, T]:
@@ -94,15 +94,14 @@ class EventLoop:
         """The groups that are served now, and whether each has a member with a session."""
         return {group.group_id: bool(group.sessions) for group in list(self.runtime.groups.values()) if group.exists}
 
-    def call(self, group_id: str, transaction: Transaction[T], *, claim: bool = False, peek: bool = False) -> T:
-        """Run the transaction and return its answer once it is durable. For ``claim`` and ``peek`` see
-        :meth:`CoordinatorRuntime.submit`.
+    def call(self, group_id: str, transaction: Transaction[T], access: Access = Access.SERVE) -> T:
+        """Run the transaction and return its answer once it is durable.
 
         Raises:
             ShareGroupError: the transaction, or a command of it, is refused.
             CoordinatorNotAvailable: no answer came within ANSWER_TIMEOUT_S, or the loop is closed.
         """
-        answer = self._submit(group_id, transaction, claim=claim, peek=peek)
+        answer = self._submit(group_id, transaction, access)
         try:
             return answer.result(ANSWER_TIMEOUT_S)
         except FutureTimeoutError:
@@ -122,7 +121,7 @@ class EventLoop:
             if self._closed:
                 return {}
             submit = self.runtime.submit
-            answers = {group_id: submit(group_id, transaction_of(group_id), peek=True) for group_id in group_ids}
+            answers = {group_id: submit(group_id, transaction_of(group_id), Access.PEEK) for group_id in group_ids}
             self._awake.notify()
         done, late = wait(answers.values(), ANSWER_TIMEOUT_S)
         for answer in late:
@@ -152,11 +151,11 @@ class EventLoop:
 
     # --- the thread
 
-    def _submit(self, group_id: str, transaction: Transaction[T], *, claim: bool, peek: bool) -> Future[T]:
+    def _submit(self, group_id: str, transaction: Transaction[T], access: Access) -> Future[T]:
         with self._awake:
             if self._closed:
                 raise CoordinatorNotAvailable(group_id=group_id, reason="it is leaving")
-            answer = self.runtime.submit(group_id, transaction, claim=claim, peek=peek)
+            answer = self.runtime.submit(group_id, transaction, access)
             self._awake.notify()
         return answer
 
@@ -223,9 +222,9 @@ class PartitionedRuntime:
         """The groups that are served now, and whether each has a member with a session."""
         return {group_id: is_live for loop in self._all() for group_id, is_live in loop.served_groups().items()}
 
-    def call(self, group_id: str, transaction: Transaction[T], *, claim: bool = False, peek: bool = False) -> T:
+    def call(self, group_id: str, transaction: Transaction[T], access: Access = Access.SERVE) -> T:
         """Run the transaction on the group: see :meth:`EventLoop.call`."""
-        return self._event_loop_of(group_id).call(group_id, transaction, claim=claim, peek=peek)
+        return self._event_loop_of(group_id).call(group_id, transaction, access)
 
     def call_each(self, transaction_of: Callable[[str], Transaction[T]]) -> dict[str, T]:
         found = (event_loop.call_each(transaction_of) for event_loop in self._all())

@@ -11,19 +11,18 @@ from coordinator.core.group_counts import Count
 from coordinator.core.records import Record
 from coordinator.protocol.errors import CoordinatorNotAvailable, ShareGroupError
 from coordinator.protocol.messages import GivenUp
-from coordinator.service.runtime.transaction import Transaction
+from coordinator.service.runtime.transaction import Access, Transaction
 from coordinator.service.stores.store import StoreFenced, StoreRefused
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Submission:
-    """A request's transaction that waits for its round. ``claim`` and ``peek``: as in CoordinatorRuntime.submit."""
+    """A request's transaction that waits for its round."""
 
     group_id: str
     transaction: Transaction[Any]
     answer: Future[Any]
-    claim: bool = False
-    peek: bool = False
+    access: Access = Access.SERVE
 
 
 @dataclass(kw_only=True, slots=True)
@@ -44,10 +43,10 @@ class Round:
 
 
 def error_of(submission: Submission, reason: Exception) -> ShareGroupError:
-    """The error of a request whose round did not become durable. A request that claims asks again, and then takes the
-    group; a request that peeks asks again, and then reads the log; every other one gets the store's own error. The
-    field ``outcome_unknown`` says that the request may have been carried out."""
-    if isinstance(reason, StoreFenced) and not (submission.claim or submission.peek):
+    """The error of a request whose round did not become durable. Where another owner has the group now, a request that
+    claims asks again, and then takes the group; one that peeks asks again, and then reads the log; every other one gets
+    the store's own error. The field ``outcome_unknown`` says that the request may have been carried out."""
+    if isinstance(reason, StoreFenced) and submission.access is Access.SERVE:
         return reason.error
     text = f"its state could not be written: {reason}"
     if isinstance(reason, (StoreFenced, StoreRefused)):

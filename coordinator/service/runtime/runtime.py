@@ -38,7 +38,7 @@ from coordinator.protocol.messages import Reply, Request
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.runtime.round import Round, Submission, error_of
 from coordinator.service.runtime.snapshots import REST_AFTER_MS, Log, Pause, SnapshotInSteps, is_large
-from coordinator.service.runtime.transaction import Transaction, one
+from coordinator.service.runtime.transaction import Access, Transaction, one
 from coordinator.service.stores.store import (
     Store,
     StoredRecord,
@@ -117,16 +117,11 @@ class CoordinatorRuntime:
 
     # --- the two ways in
 
-    def submit(
-        self, group_id: str, transaction: Transaction[T], *, claim: bool = False, peek: bool = False
-    ) -> Future[T]:
+    def submit(self, group_id: str, transaction: Transaction[T], access: Access = Access.SERVE) -> Future[T]:
         """Run the transaction in the next round; the future has its answer, or its ShareGroupError, once that round is
-        durable. ``claim``: a new member asks, so the group may be taken from another owner. ``peek``: the transaction
-        only reads, and the group stays with its owner."""
+        durable."""
         answer: Future[T] = Future()
-        self._waiting.append(
-            Submission(group_id=group_id, transaction=transaction, answer=answer, claim=claim, peek=peek)
-        )
+        self._waiting.append(Submission(group_id=group_id, transaction=transaction, answer=answer, access=access))
         return answer
 
     def step(self, now_ms: int, stalled_ms: int = 0) -> int:
@@ -236,7 +231,7 @@ class CoordinatorRuntime:
         if submission.answer.cancelled():
             return  # no caller waits for it, and it may be old
         try:
-            group = self._peeked(group_id) if submission.peek else None
+            group = self._peeked(group_id) if submission.access is Access.PEEK else None
             outcome = self._play(round_, group or self._group(submission, round_), submission.transaction)
         except ShareGroupError as failed:
             error = failed
@@ -363,9 +358,9 @@ class CoordinatorRuntime:
 
     def _group(self, submission: Submission, round_: Round) -> ShareGroup:
         group_id = submission.group_id
-        group = self.groups.get(group_id)
-        if group is None or (submission.claim and not group.exists):
-            if submission.claim:
+        group, claims = self.groups.get(group_id), submission.access is Access.CLAIM
+        if group is None or (claims and not group.exists):
+            if claims:
                 if round_.now_ms < self._no_claims_until_ms:
                     raise CoordinatorNotAvailable(group_id=group_id, reason="it stood still, and takes no group yet")
                 self.store.claim(group_id)
@@ -376,7 +371,7 @@ class CoordinatorRuntime:
             # About so many transactions; a wrong guess only moves a snapshot.
             self.serve(group, round_.now_ms, updates=count // 4)
             round_.touched.add(group_id)
-        if not submission.peek:  # else a look every few seconds would keep the group loaded for ever
+        if submission.access is not Access.PEEK:  # else a look every few seconds would keep the group loaded for ever
             self._logs[group_id].asked_ms = round_.now_ms
         return group
 
