@@ -23,6 +23,7 @@ from coordinator.protocol.messages import (
 from coordinator.protocol.values import AcknowledgeType, AcquiredRange
 from share_source import ShareConsumer
 from share_source.share_consumer import fetching, membership
+from share_source.share_consumer.acknowledgements import acknowledged
 from share_source.share_consumer.ahead import Ahead
 from share_source.share_consumer.fetching import Fetcher, Wanted
 from share_source.share_consumer.implicit import ImplicitInFlight
@@ -47,7 +48,7 @@ class StubSession:
         if client.join_error is not None:
             raise client.join_error
         self.fenced, self.member_epoch, self.rejoins = False, len(client.sessions), 0
-        self.lives_until_s = math.inf
+        self.lives_until_s, self.lock_s = math.inf, 0.0
         self.client, self.topics = client, topics
         client.sessions.append(self)
 
@@ -225,6 +226,35 @@ def test_close_gives_back_what_the_last_question_acquires(client) -> None:
     consumer.close()
     assert client.asked() == ["AcquireRecords", "Acknowledge", "LeaveGroup"]
     assert client.calls[1][2]["unread"], "no try is counted"
+
+
+def test_unsubscribe_leaves_the_group_and_a_poll_joins_it_again(client) -> None:
+    consumer = ShareConsumer(CONFIG)
+    consumer.subscribe(["orders"])
+    consumer.poll(0)
+    wait_until(client.asked, what="the consumer has joined")
+    consumer.unsubscribe()
+    consumer.commit_sync()
+    wait_until(lambda: "LeaveGroup" in client.asked(), what="the consumer leaves")
+    assert client.asked() == ["AcquireRecords", "Acknowledge", "LeaveGroup"]
+    wait_until(lambda: consumer._membership.joined is None, what="it has left")
+    consumer.subscribe(["orders"])
+    consumer.commit_sync()
+    assert consumer._membership.joined is None, "the next poll joins"
+    consumer.poll(0)
+    wait_until(lambda: client.asked()[3:] == ["AcquireRecords"], what="it asks again")
+    assert len(client.sessions) == 2
+    consumer.commit_sync()
+    consumer._supply._worker.submit(lambda: None).result(60)
+    assert client.asked()[3:] == ["AcquireRecords"], "a consumer with a subscription stays"
+    consumer.close()
+
+
+def test_an_outcome_after_the_leaving_is_of_a_lock_that_ended(client) -> None:
+    member = Membership(OPTIONS)
+    member.session(())
+    member.leave()
+    assert acknowledged(member, outcomes()) == {("orders", 0): "INVALID_RECORD_STATE"}
 
 
 def drop_a_consumer_with_records() -> None:
