@@ -409,9 +409,9 @@ class AcquireRecords(MemberRequest[AcquiredReply], frozen=True):
     """Acquire for a ShareConsumer (ShareFetch). ``max_records`` is share.fetch.max.records of KIP-1206's modes.
     ``wait_ms``: how long to wait for records when there are none. ``after``: the plan id of the last records that the
     consumer got; if it has acquired more since, that answer was lost, and it gets them again, under the same lock.
-    Empty: it got none yet; None: it does not say. ``acquire_mode``: the consumer's own, or empty. ``acknowledgements``
-    are applied before; with them the answer does not wait. ``ahead``: nothing is acquired where isolation would cut.
-    """
+    Empty: none yet; None: it does not say. ``acquire_mode``: its own, or empty. ``acknowledgements`` are applied before;
+    with them the answer does not wait. ``ahead``: nothing is acquired where isolation would cut. ``without``: nothing
+    is acquired of these partitions (topic id, partition), which the consumer can't read now."""
 
     max_records: int
     wait_ms: int = 0
@@ -419,6 +419,7 @@ class AcquireRecords(MemberRequest[AcquiredReply], frozen=True):
     acquire_mode: str = ""
     acknowledgements: tuple[PartitionAcks, ...] = ()
     ahead: bool = False
+    without: tuple[tuple[str, int], ...] = ()
 
 
 class Acknowledge(MemberRequest[AcknowledgeReply], frozen=True):
