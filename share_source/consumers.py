@@ -244,6 +244,20 @@ class KeptConsumer:
             return False
         raise KafkaException(topic.error)
 
+    def another_broker_answers(self, keys: Iterable[Key], timeout_s: float) -> bool:
+        """Whether a broker answers that leads none of these partitions, as far as the brokers asked tell."""
+        wanted = set(keys)
+        leaders: set[int] = set()
+        answered: set[int] = set()
+        for topic in {topic for topic, _ in wanted}:
+            try:
+                told = self._consumer.list_topics(topic, timeout_s)
+            except KafkaException:
+                continue
+            answered.add(told.orig_broker_id)
+            leaders.update(p.leader for p in told.topics[topic].partitions.values() if (topic, p.id) in wanted)
+        return not answered <= leaders
+
     def park(self) -> None:
         """Stop fetching and drop held records; the connections stay open."""
         if self.positions:

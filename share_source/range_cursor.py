@@ -49,6 +49,11 @@ class RangeCursor:
         return self.position > self.last
 
     @property
+    def begun(self) -> bool:
+        """Whether anything of the ranges has been seen."""
+        return self.position > self._ranges[0].first
+
+    @property
     def wanted(self) -> int:
         """The lowest offset that is still to be read: ``position``, or the first offset after a hole at
         ``position``."""

@@ -119,7 +119,7 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
     """
     log_for_query(group=task.group_id)
     native = is_native()
-    with no_collector(), _readers(task, native) as readers:
+    with no_collector(), open_readers(task, native) as readers:
         rows = _rows(task, native)
         for reader in readers:
             yield from reader.drain(rows)
@@ -127,19 +127,8 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
             yield rows.build()
 
 
-def read_records(task: ReadTask, into: Collector[Any], *, native: bool) -> dict[Key, list[tuple[int, int]]]:
-    """Read the task's records into a collection, whose kind says whether compiled code reads them. Returns the offsets
-    that the log lost before they were read, as (first, last) by partition; it raises as ``read_task``."""
-    with _readers(task, native) as readers:
-        for reader in readers:
-            for _ in reader.drain(into):
-                pass
-        into.build()
-    return {key: lost for reader in readers for key, lost in reader.lost.items()}
-
-
 @contextmanager
-def _readers(task: ReadTask, native: bool) -> Iterator[list[Reader]]:
+def open_readers(task: ReadTask, native: bool) -> Iterator[list[Reader]]:
     """The task's readers. Their consumers go back to the cache, or are closed if the task fails."""
     cursors = [RangeCursor(part) for part in task.partitions if part.ranges]
     readers = _take_consumers(task, cursors, native)
@@ -150,7 +139,15 @@ def _readers(task: ReadTask, native: bool) -> Iterator[list[Reader]]:
             reader.consumer.close()
         raise
     for reader in readers:
-        cache().give_back(reader.consumer)
+        if reader.given_up:
+            _close_stuck(reader.consumer)
+        else:
+            cache().give_back(reader.consumer)
+
+
+def _close_stuck(consumer: KeptConsumer) -> None:
+    """Close a client that may be stuck, and so may not come to its end."""
+    threading.Thread(target=consumer.close, name="sharegroup-stuck-client", daemon=True).start()
 
 
 def _take_consumers(task: ReadTask, cursors: list[RangeCursor], native: bool) -> list[Reader]:
@@ -206,24 +203,67 @@ class Reader:
         """Partitions whose broker has said, after their last record, that nothing follows."""
         self.lost: dict[Key, list[tuple[int, int]]] = {}
         """Offsets that the log lost before they were read, where that does not fail the task."""
+        self.given_up: dict[Key, list[tuple[int, int]]] = {}
+        """Offsets that the brokers did not send in time."""
+        self._came = False
         self._silence = Silence()
         self._of_this_client = Silence()
 
     def drain(self, rows: Batches[Built]) -> Iterator[Built]:
         """Read to the end of all ranges. Yields full batches; the remaining records stay in ``rows``."""
-        self._silence.ends()
-        self._of_this_client.ends()
-        self.consumer.refused = ""  # the reason may be that of an earlier task
-        self._take_held(rows)
+        self.begin(rows)
         while self._open:
             if not rows.room:
                 yield rows.build()
                 self._silence.ends()  # do not count the time that Spark took
-            if min(self._silence.lasts_s(), self._of_this_client.lasts_s()) > RENEW_S and not self._is_answered():
-                self._renew()
-            self._read_on(rows)
+            self._read_more(rows)
 
-    def _is_answered(self) -> bool:
+    def begin(self, rows: Any) -> None:
+        """Take what the consumer has prefetched."""
+        self._silence.ends()
+        self._of_this_client.ends()
+        self.consumer.refused = ""  # the reason may be that of an earlier task
+        self._take_held(rows)
+
+    @property
+    def done(self) -> bool:
+        """Whether all ranges are read to their end, or given up."""
+        return not self._open
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything of the ranges has been read."""
+        return any(cursor.begun for cursor in self._cursors.values())
+
+    @property
+    def others_answer(self) -> bool:
+        """Whether a broker answers other than those whose records are still to be read."""
+        return self.consumer.another_broker_answers(self._open, _SLICE_S)
+
+    def read_on(self, rows: Batches[Any]) -> bool:
+        """Read until two waits in a row bring nothing, or all is read. Returns whether anything came."""
+        came, in_vain = False, 0
+        while self._open and in_vain < 2:
+            if not rows.room:
+                rows.build()
+            self._came = False
+            self._read_more(rows)
+            came, in_vain = came or self._came, 0 if self._came else in_vain + 1
+        return came
+
+    def give_up(self) -> None:
+        """Read no more: what is left of the ranges is ``given_up``."""
+        for key, cursor in self._open.items():
+            self.given_up[key] = cursor.lose(cursor.last + 1)
+        self._open.clear()
+
+    def _read_more(self, rows: Any) -> None:
+        if min(self._silence.lasts_s(), self._of_this_client.lasts_s()) > RENEW_S and not self.is_answered:
+            self._renew()
+        self._read_on(rows)
+
+    @property
+    def is_answered(self) -> bool:
         """Whether the brokers answer the client, with no record or with a refusal: another client would get no more."""
         return bool(self.consumer.refused) or self._ended.issuperset(self._open)
 
@@ -235,8 +275,7 @@ class Reader:
         self.consumer.last_error = stuck.last_error
         self.consumer.position(_positions(list(self._open.values())))
         self._of_this_client.ends()
-        # A client that is stuck may not come to its end.
-        threading.Thread(target=stuck.close, name="sharegroup-stuck-client", daemon=True).start()
+        _close_stuck(stuck)
 
     def _take_held(self, rows: Any) -> None:
         for key, cursor in self._cursors.items():
@@ -279,6 +318,7 @@ class Reader:
             return  # the consumer left the partition, since it held enough of it
         position.seen = max(position.seen, end)
         if cursor.key in self._open:
+            self._came = True
             self._silence.ends()
             _outage.answered(_label(cursor))
             cursor.reached(min(position.seen, cursor.last + 1))

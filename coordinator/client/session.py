@@ -22,6 +22,7 @@ import msgspec
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.config_lines import log_changes
 from coordinator.client.connection import CALL_TIMEOUT_S
+from coordinator.config.resolved import GroupConfig
 from coordinator.protocol.errors import FencedMemberEpoch, ShareGroupError, UnknownMemberId
 from coordinator.protocol.messages import (
     AcquiredReply,
@@ -32,6 +33,7 @@ from coordinator.protocol.messages import (
     Joined,
     JoinGroup,
     LeaveGroup,
+    MarkInProgress,
     MemberRequest,
     Reply,
 )
@@ -61,7 +63,8 @@ anew, since a later attempt may be under a later epoch."""
 
 class MemberSession:
     """The membership of one process in a group. Thread-safe. ``rejoins``: how often it has joined again after a lapse.
-    ``lives_until_s``: it has not lapsed before then, in monotonic seconds."""
+    ``lives_until_s``: it has not lapsed before then, in monotonic seconds. ``lock_s``: for how many seconds after its
+    last request the locks of its records last, at most."""
 
     def __init__(
         self,
@@ -77,10 +80,13 @@ class MemberSession:
         starting_offsets: str | None = None,
         client_id: str = "",
         idle_after_s: float = math.inf,
+        lock_s: float = 0.0,
+        leaves_when_idle: bool = False,
     ) -> None:
         """Joins the group at once. ``idle_after_s``: a member that asks for nothing for so many seconds, and for as
         long as its records' locks last, sends no heartbeats until it asks again: its session ends, and others get the
-        partitions that were assigned to it.
+        partitions that were assigned to it. ``leaves_when_idle``: it leaves the group then. ``lock_s``: how many
+        seconds the locks last of records that the member acquired in the session before.
 
         Raises:
             ShareGroupError: the join failed, as of :meth:`CoordinatorClient.call`.
@@ -101,7 +107,8 @@ class MemberSession:
         )
         self._joining, self._closing = threading.Lock(), threading.Lock()
         self._fenced: FencedMemberEpoch | None = None
-        self._idle_after_s, self._lock_s, self._asked_s = idle_after_s, 0.0, time.monotonic()
+        self._idle_after_s, self._leaves_when_idle = idle_after_s, leaves_when_idle
+        self.lock_s, self._asked_s = lock_s, time.monotonic()
         self.rejoins, began_s = 0, time.monotonic()
         self._joined = client.call(self._request)
         self.lives_until_s = began_s + self._joined.session_timeout_ms / 1000
@@ -190,7 +197,10 @@ class MemberSession:
         if not is_heartbeat:
             self._asked_s = time.monotonic()
         if isinstance(reply, AcquiredReply) and reply.plan_id:
-            self._lock_s = reply.lock_timeout_ms / 1000
+            self.lock_s = reply.lock_timeout_ms / 1000
+        elif isinstance(request, MarkInProgress):
+            configs = GroupConfig.parse(self._joined.configs)
+            self.lock_s = max(self.lock_s, configs.group_share_in_progress_staleness_threshold_ms / 1000)
         return reply
 
     def _send(self, request: GroupRequest[Reply], answer_timeout_s: float) -> Reply:
@@ -204,7 +214,7 @@ class MemberSession:
     def _idle_s(self) -> float:
         """Seconds since the last request, once they are as many as make the member idle; else 0."""
         idle_s = time.monotonic() - self._asked_s
-        return idle_s if idle_s > max(self._idle_after_s, self._lock_s) else 0.0
+        return idle_s if idle_s > max(self._idle_after_s, self.lock_s) else 0.0
 
     def _join_again(self) -> None:
         with self._joining:
@@ -229,6 +239,9 @@ class MemberSession:
         was_idle = False
         while not self._closed.wait(self._joined.heartbeat_interval_ms / 1000) and self._fenced is None:
             if idle_s := self._idle_s:
+                if self._leaves_when_idle:
+                    self.close(leave=True)
+                    return
                 if not was_idle:
                     _log.warning(
                         "share group %s: member %s has asked for nothing for %.0f s (max.poll.interval.ms): it sends "

@@ -408,10 +408,9 @@ class DescribeGroup(GroupRequest[GroupDescription], frozen=True):
 class AcquireRecords(MemberRequest[AcquiredReply], frozen=True):
     """Acquire for a ShareConsumer (ShareFetch). ``max_records`` is share.fetch.max.records of KIP-1206's modes.
     ``wait_ms``: how long to wait for records when there are none. ``after``: the plan id of the last records that the
-    consumer got; if it has acquired more since, that answer was lost, and it gets them again, under the same lock.
-    Empty: it got none yet; None: it does not say. ``acquire_mode``: the consumer's own, or empty. ``acknowledgements``
-    are applied before; with them the answer does not wait. ``ahead``: nothing is acquired where isolation would cut.
-    """
+    consumer got (empty: none; None: it does not say); the answer to a later one was lost, and it gets that one again.
+    ``acquire_mode``: its own, or empty. ``acknowledgements`` are applied before; the answer does not wait then.
+    ``ahead``: nothing is acquired where isolation would cut. ``without``: nothing of these (topic id, partition)."""
 
     max_records: int
     wait_ms: int = 0
@@ -419,6 +418,7 @@ class AcquireRecords(MemberRequest[AcquiredReply], frozen=True):
     acquire_mode: str = ""
     acknowledgements: tuple[PartitionAcks, ...] = ()
     ahead: bool = False
+    without: tuple[tuple[str, int], ...] = ()
 
 
 class Acknowledge(MemberRequest[AcknowledgeReply], frozen=True):

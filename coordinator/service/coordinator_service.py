@@ -282,7 +282,9 @@ class CoordinatorService:
             return known
         if may_wait and self._watch.are_new(topic_partitions, read_committed=read_committed):
             return known
-        ends = self._watch.ask_ends(topic_partitions, read_committed=read_committed)
+        is_query = isinstance(request, NextPlan)
+        ask_ends = self._watch.ask_ends if is_query else self._watch.ask_answering_ends
+        ends = ask_ends(topic_partitions, read_committed=read_committed)
         self._lost_logs.report_shrunk(view, partitions, ends)
         return Facts(partitions=partitions, log_starts=log_starts, ends=ends)
 
@@ -316,10 +318,14 @@ class CoordinatorService:
         return self._event_loop.call(request.group_id, transactions.acquire_records(request, facts))
 
     def _facts_of_poll(self, request: AcquireRecords, view: GroupView, *, may_wait: bool) -> Facts:
-        """The facts of the partitions from which the member acquires."""
+        """The facts of the partitions from which the member acquires: of those that it can read, and whose leader
+        answers."""
         subscribed = self._partitions(view)
         self._lost_logs.look_for_deleted(view, subscribed)
-        return self._facts(request, view, transactions.to_acquire_from(view, subscribed), may_wait=may_wait)
+        self._watch.doubt(p.topic_partition for p in subscribed if (p.topic_id, p.partition) in request.without)
+        wanted = transactions.to_acquire_from(view, subscribed, request.without)
+        answering = set(self._watch.answering([p.topic_partition for p in wanted]))
+        return self._facts(request, view, [p for p in wanted if p.topic_partition in answering], may_wait=may_wait)
 
     def _start_plan(self, request: StartPlan) -> PlanReply:
         view = self._view(request, request.plan_id)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.errors import ShareGroupError, UnknownMemberId
 from coordinator.protocol.messages import Acknowledge, MarkInProgress, PartitionProgress
 from share_source.range_cursor import Key
 from share_source.share_consumer.errors import in_words, kafka_exception, of_code
@@ -50,7 +50,8 @@ class Acknowledgements:
         self._worker = Worker("share-acknowledgements")
         self._sent: deque[tuple[Sending, Future[dict[Key, str]]]] = deque()
         self._answered: deque[tuple[Sending, Errors]] = deque()
-        self._lingers = False
+        self.lingers = False
+        """Whether outcomes wait to be sent."""
         self._hurries = threading.Event()
         self._signals: deque[Future[list[RefusedSignals]]] = deque()
 
@@ -65,13 +66,13 @@ class Acknowledgements:
 
     def send_soon(self, take: Callable[[], Sending]) -> None:
         """Send what ``take`` gives in LINGER_S, unless it went with another request before."""
-        if not self._lingers:
-            self._lingers = True
+        if not self.lingers:
+            self.lingers = True
             self._worker.submit(lambda: self._send_rest(take))
 
     def _send_rest(self, take: Callable[[], Sending]) -> None:
         self._hurries.wait(LINGER_S)
-        self._lingers = False  # first: what comes from now on is sent by the next call
+        self.lingers = False  # first: what comes from now on is sent by the next call
         if sending := take():
             answer: Future[dict[Key, str]] = Future()
             self._sent.append((sending, answer))
@@ -132,6 +133,8 @@ def acknowledged(membership: Membership, sending: Sending) -> dict[Key, str]:
     try:
         partitions = sending.partitions
         reply = membership.call(lambda who: Acknowledge(**who, partitions=partitions))
+    except UnknownMemberId:  # it has left, without a subscription, when the locks of its records had ended
+        return sending.all_failed("INVALID_RECORD_STATE")
     except Exception as error:  # noqa: BLE001 - an outcome without an answer would never be told
         return all_failed(sending, error)
     for lock in reply.capped:

@@ -26,6 +26,7 @@ from coordinator.protocol.values import AcknowledgeType
 from share_source.range_cursor import Key
 from share_source.share_consumer.acknowledgements import AcknowledgementCallback, Acknowledgements, Committed, committed
 from share_source.share_consumer.arguments import ERRONEOUS, INVALID, c_int, check_hint, check_type, timeout_seconds
+from share_source.share_consumer.departure import Departure
 from share_source.share_consumer.deserializing import Raw, deserialize
 from share_source.share_consumer.dropped import dropped
 from share_source.share_consumer.errors import SignalInImplicitMode, kafka_exception, one_of
@@ -80,7 +81,8 @@ class ShareConsumer:
         self._unreturned: list[Message] = []
         self._raws: list[Raw] = []
         self._renewer = Renewer(self._membership, self._held, self._renewed)
-        self._supply = Supply(options, self._membership, self._renewer.start, self._waiting.tell)
+        departure = Departure(self._membership, self._acknowledgements, self._in_flight, self._changing)
+        self._supply = Supply(options, self._membership, self._renewer.start, self._waiting.tell, departure)
         self._lock_timeout_ms: int | None = None
         ends = (self._renewer, *self._supply.threads, self._acknowledgements, self._membership)
         self._dropped = weakref.finalize(self, dropped, os.getpid(), *ends)
@@ -115,8 +117,8 @@ class ShareConsumer:
             self._change_subscription(names)
 
     def unsubscribe(self) -> None:
-        """Subscribe to nothing: the group assigns the consumer's partitions to other members. Records that are in
-        flight can still be acknowledged; those that no poll has returned are released."""
+        """Subscribe to nothing, and leave the group. Records that are in flight can still be acknowledged: while there
+        are any, the consumer stays a member without partitions. Those that no poll has returned are released."""
         with self._inside.enter():
             self._change_subscription(())
 
@@ -183,7 +185,8 @@ class ShareConsumer:
                 self._take_in()
             if self._supply.needs_renewal and not self._waiting.wait(self._renewed_now(), deadline_s):
                 return
-            if self._taking or self._look():
+            self._taking = self._taking or self._supply.look()
+            if self._taking:
                 self._take()
                 self._go_on()
                 return
@@ -192,10 +195,6 @@ class ShareConsumer:
             self._take_in()
             if deadline_s is not None and time.monotonic() >= deadline_s and not self._supply.ahead.records:
                 return
-
-    def _look(self) -> bool:
-        self._taking = self._supply.look()
-        return bool(self._taking)
 
     def _take(self) -> None:
         """Take the records out of the supply. It is done again if it was interrupted."""
@@ -345,6 +344,7 @@ class ShareConsumer:
                     result = committed(sending, future.result(None if seconds < 0 else seconds))
                 except FutureTimeoutError:
                     result = committed(sending, dict.fromkeys(sending.offsets, "_TIMED_OUT"))
+            self._supply.outcomes_left(self._topics)
             self._settle()
             return result
 
@@ -354,6 +354,7 @@ class ShareConsumer:
             self._send_signals()
             if sending := self._outcomes():
                 self._acknowledgements.send(sending)
+            self._supply.outcomes_left(self._topics)
             self._settle()
 
     def _outcomes(self) -> Sending:

@@ -4,7 +4,9 @@ Rule: between their acquisition and the poll that returns them, records are held
 (:mod:`share_source.share_consumer.ahead`): their locks are renewed, so that slow brokers, or a program that polls late,
 use up no delivery.
 Records that can't be read are released, and never accepted. After a failed read the next acquisition waits, longer each
-time: a member that can't read must not use up the deliveries of records that others can read.
+time: a member that can't read must not use up the deliveries of records that others can read. Where only some of an
+acquisition's partitions can't be read, the others are delivered, and the next acquisitions leave those out
+(:mod:`share_source.share_consumer.left_out`).
 """
 
 from __future__ import annotations
@@ -24,14 +26,17 @@ from coordinator.protocol.messages import (
     PartitionAcks,
     PartitionPlan,
 )
+from coordinator.protocol.outage import Outage
 from share_source.offset_ranges import PartitionRanges
 from share_source.range_cursor import Key
-from share_source.range_reader import ReadTask, read_records
+from share_source.range_reader import ReadTask
 from share_source.reader_choice import is_native
 from share_source.share_consumer.acknowledgements import acknowledged, all_failed
 from share_source.share_consumer.ahead import Acquired, Ahead
+from share_source.share_consumer.left_out import LeftOut
 from share_source.share_consumer.membership import Membership
 from share_source.share_consumer.options import ConsumerOptions
+from share_source.share_consumer.reading import read_records
 from share_source.share_consumer.record_runs import Collector
 from share_source.share_consumer.sending import Sending
 
@@ -43,6 +48,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 """Seconds before the acquisition after a failed read. They double with each failure: credentials that have expired
 rarely come back within seconds."""
 
+WHAT_WAITS = "; other records are delivered, and these go back to the group at no try, and are asked for again later"
 LAST_ANSWER_S = 2.0
 """Seconds for which a consumer that leaves waits for the answer to its last question, which waits for records for 1 s
 at most: else the leaving would count a try of records that no program has seen."""
@@ -84,6 +90,8 @@ class Fetcher:
         self._membership = membership
         self._after = ""
         self._pause_s = 0.0
+        outage = Outage(logger, f"share group {options.group_id}, the brokers of some partitions", WHAT_WAITS)
+        self._left_out = LeftOut(outage)
         self._closed = threading.Event()
         self._acquiring = threading.Lock()
 
@@ -153,6 +161,7 @@ class Fetcher:
 
     def _reply(self, session: MemberSession, wanted: Wanted, sending: Sending) -> AcquiredReply:
         after, acknowledgements = self._after, sending.partitions
+        without = self._left_out.now(time.monotonic())
 
         def question(who: Identity) -> AcquireRecords:
             return AcquireRecords(
@@ -162,6 +171,7 @@ class Fetcher:
                 ahead=wanted.ahead,
                 after=after,
                 acquire_mode=self._options.acquire_mode,
+                without=without,
                 acknowledgements=acknowledgements,
             )
 
@@ -171,7 +181,7 @@ class Fetcher:
             return self._membership.session(wanted.topics).call(question)
 
     def _read(self, reply: AcquiredReply, isolation_level: str, acquired: Acquired) -> int:
-        """Read what was acquired; the number of offsets."""
+        """Read what was acquired; the number of offsets, without those that were given up."""
         native = is_native()
         collector = collector_of(reply.partitions, native)
         task = ReadTask(
@@ -181,9 +191,16 @@ class Fetcher:
             fail_on_data_loss=False,
             poll_timeout_ms=self._outage_timeout_ms,
         )
-        lost = read_records(task, collector, native=native)
-        acquired.read(collector.runs(), collector.unread(lost))
-        return sum(part.records for part in task.partitions)
+        patience_s = self._left_out.patience_s(reply.partitions)
+        not_read = read_records(task, collector, native=native, patience_s=patience_s)
+        acquired.read(collector.runs(), collector.unread(not_read.all))
+        for plan in reply.partitions:
+            if (plan.topic, plan.partition) in not_read.given_up:
+                self._left_out.gave_up(plan, time.monotonic(), patience_s)
+            else:
+                self._left_out.read(plan)
+        given_up = (last - first + 1 for offsets in not_read.given_up.values() for first, last in offsets)
+        return sum(part.records for part in task.partitions) - sum(given_up)
 
     def give_back(self) -> None:
         """Give back, at no try, what no poll has returned."""

@@ -59,15 +59,25 @@ class ImplicitInFlight:
         self._handed_out = 0
 
     @property
+    def holds_records(self) -> bool:
+        """Whether polls have returned records whose outcome is not being sent."""
+        return bool(self._runs or self._accepted)
+
+    def take_unread(self) -> Sending:
+        """The gaps, to be sent."""
+        sending = Sending()
+        unread, self._unread = self._unread, []
+        sending.add_unread(unread)
+        return sending
+
+    @property
     def has_outcomes(self) -> bool:
         """Whether anything is to be sent."""
         return bool(self._accepted or self._unread)
 
     def take(self) -> Sending:
         """The accepted records and the gaps, to be sent; they are no longer in flight."""
-        sending = Sending()
-        unread, self._unread = self._unread, []
-        sending.add_unread(unread)
+        sending = self.take_unread()
         accepted, self._accepted = self._accepted, []
         for run, last in _joined(accepted):
             accept = batch(run.first, last, run.delivery_count, AcknowledgeType.ACCEPT)

@@ -159,15 +159,25 @@ class InFlight:
         )
 
     @property
+    def holds_records(self) -> bool:
+        """Whether the program holds records whose outcome is not being sent, renewed ones too."""
+        return any(of.counts for of in self._partitions.values()) or any(self._renewed.values())
+
+    def take_unread(self) -> Sending:
+        """The gaps, to be sent."""
+        sending = Sending()
+        unread, self._unread = self._unread, []
+        sending.add_unread(unread)
+        return sending
+
+    @property
     def has_outcomes(self) -> bool:
         """Whether anything is to be sent."""
         return bool(self._unread) or any(of.outcomes for of in self._partitions.values())
 
     def take(self) -> Sending:
         """The outcomes and gaps that are to be sent; they are no longer in flight."""
-        sending = Sending()
-        unread, self._unread = self._unread, []
-        sending.add_unread(unread)
+        sending = self.take_unread()
         for key, of in self._partitions.items():
             outcomes, of.outcomes = of.outcomes, {}
             if not outcomes:

@@ -2,9 +2,10 @@
 are asked for.
 
 Rule: a consumer is one member for its whole life. Another subscription is another join of the same member, under the
-next epoch, so the records that it holds stay its own. The member's id is this object's alone, so a session that is
-fenced was fenced by a later join of this object: by one that took its place, or by one whose answer was lost, after
-which the member joins anew.
+next epoch, so the records that it holds stay its own. Leaving releases them: a consumer without a subscription stays a
+member, which gets no partitions, until it holds none, or until their locks have ended. The member's id is this
+object's alone, so a session that is fenced was fenced by a later join of this object: by one that took its place, or by
+one whose answer was lost, after which the member joins anew.
 """
 
 from __future__ import annotations
@@ -69,9 +70,10 @@ class Membership:
     def call(self, request_of: RequestOf[Reply]) -> Reply:
         """The answer to a request of a member that has joined; it raises as :meth:`MemberSession.call`. A request that
         a later join overtakes is made and sent again under the later epoch."""
-        assert self._session is not None
+        if (session := self._session) is None:
+            raise UnknownMemberId(member_id=self.member_id, group_id=self._options.group_id)
         try:
-            return self._session.call(request_of)
+            return session.call(request_of)
         except FencedMemberEpoch:
             with self._changing:
                 session = self._current(self._topics)
@@ -89,6 +91,13 @@ class Membership:
                 self._session.close()
             self._session, self._topics = joined, topics
         return self._session
+
+    def leave(self) -> None:
+        """Leave the group, which releases the records that the consumer still holds. ``session`` joins it again."""
+        with self._changing:
+            if self._session is not None:
+                self._session.close(leave=True)
+                self._session, self._topics = None, ()
 
     def close(self) -> None:
         """Leave the group for good, which releases the records that the consumer still holds."""
@@ -110,5 +119,7 @@ class Membership:
             topic_pattern=pattern,
             configs=self._options.group_configs,
             client_id=self._options.kafka_config.get("client.id", ""),
-            idle_after_s=self._options.max_poll_interval_ms / 1000,
+            idle_after_s=self._options.max_poll_interval_ms / 1000 if topics else 0.0,
+            lock_s=0.0 if self._session is None else self._session.lock_s,
+            leaves_when_idle=not topics,
         )

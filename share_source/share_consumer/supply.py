@@ -16,6 +16,7 @@ from concurrent.futures import Future
 
 from coordinator.protocol.values import AcknowledgeType
 from share_source.share_consumer.ahead import Ahead
+from share_source.share_consumer.departure import Departure
 from share_source.share_consumer.fetching import Answered, Fetched, Fetcher, Wanted
 from share_source.share_consumer.membership import Membership
 from share_source.share_consumer.options import ConsumerOptions
@@ -49,8 +50,9 @@ class Supply:
         membership: Membership,
         acquired: Callable[[int], None],
         tell: Callable[[], None],
+        departure: Departure,
     ) -> None:
-        self.ahead = Ahead()
+        self.ahead, self._departure = Ahead(), departure
         self._membership, self._tell = membership, tell
         self._max_poll_records = options.max_poll_records
         self._fetcher = Fetcher(options, membership, self.ahead, acquired)
@@ -162,14 +164,28 @@ class Supply:
 
     def subscribe(self, topics: tuple[str, ...]) -> None:
         """Give back what no poll has returned, after the question that is on its way; then tell the group the topics,
-        if the consumer has joined it."""
+        if the consumer has joined it. Without topics it leaves the group, as :meth:`outcomes_left` does."""
         if self._asked is not None:
             self._asked.is_cancelled = True
             self._asked.now.set()
             self._asked = None
         self._pace = Pace(self._max_poll_records)
         self._worker.submit(self._fetcher.give_back)
-        self._worker.submit(lambda: self._join_for(topics))
+        if topics:
+            self._worker.submit(lambda: self._join_for(topics))
+        else:
+            self._leave_unless_held()
+
+    def outcomes_left(self, topics: tuple[str, ...]) -> None:
+        """Outcomes are on their way. A consumer without topics leaves the group if they were the last."""
+        if not topics and self._membership.joined is not None:
+            self._leave_unless_held()
+
+    def _leave_unless_held(self) -> None:
+        """Leave the group, after the question that is on its way, unless the program holds records: leaving would
+        release them. Then the member gives up its partitions, and leaves when the locks have ended at the latest."""
+        holds = self._departure.holds_records()  # now: what the program sends later is none of this
+        self._worker.submit(lambda: self._join_for(()) if holds else self._departure.leave())
 
     def _join_for(self, topics: tuple[str, ...]) -> None:
         """Join the group again with these topics: its next assignment is made for them."""

@@ -119,6 +119,69 @@ def unsubscribe_gives_up_partitions(w: World) -> None:
     w.say(f"partitions of the other {w.partitions_of(other, 2)}")
 
 
+def unsubscribe_leaves_the_group(w: World) -> None:
+    """A consumer that holds no record leaves at once; it polls again after another subscribe()."""
+    topic, group = w.topic(4), w.group()
+    consumer = w.explicit(group, [topic], max_poll_records=2)
+    for message in w.poll(consumer):
+        consumer.acknowledge(message)
+    w.commit(consumer)
+    w.wait_for_state(group, "STABLE")
+    w.tries("unsubscribe", consumer.unsubscribe)
+    w.wait_for_state(group, "EMPTY")
+    w.tries("poll", lambda: consumer.poll(0))
+    consumer.subscribe([topic])
+    for message in w.poll(consumer):
+        consumer.acknowledge(message)
+    w.commit(consumer)
+    w.wait_for_state(group, "STABLE")
+
+
+def unsubscribe_in_implicit_mode(w: World) -> None:
+    """A commit accepts the records of the last poll after unsubscribe(), too; then the group has no member."""
+    topic, group = w.topic(4), w.group()
+    consumer = w.consumer(group, [topic], max_poll_records=2)
+    w.poll(consumer)
+    consumer.unsubscribe()
+    w.tries("poll", lambda: consumer.poll(0))
+    w.commit(consumer)
+    w.wait_for_state(group, "EMPTY")
+    w.poll(w.consumer(group, [topic], max_poll_records=2), "another member")
+
+
+def subscribe_again_with_records_in_flight(w: World) -> None:
+    """Records stay their holder's; in implicit mode the next poll accepts them."""
+    topic, group = w.topic(6), w.group()
+    consumer = w.explicit(group, [topic], max_poll_records=2)
+    messages = w.poll(consumer)
+    consumer.unsubscribe()
+    consumer.subscribe([topic])
+    w.tries("poll with records undecided", lambda: consumer.poll(0))
+    for message in messages:
+        consumer.acknowledge(message)
+    w.poll(consumer)
+    consumer.close()
+    implicit = w.consumer(group, [topic], max_poll_records=2)
+    w.poll(implicit, "implicit")
+    implicit.unsubscribe()
+    implicit.subscribe([topic])
+    w.poll(implicit, "implicit")
+    w.commit(implicit)
+    w.poll_nothing(w.consumer(group, [topic]), "another member")
+
+
+def unsubscribe_keeps_the_locks(w: World) -> None:
+    """Records without an outcome go to another member when their locks end, and not before."""
+    topic, group = w.topic(1), w.group(share_record_lock_duration_ms=LOCK_MS)
+    one, other = (w.explicit(group, [topic]) for _ in range(2))
+    (late,) = w.poll(one, "one")
+    one.unsubscribe()
+    w.poll_nothing(other, "other")
+    w.poll(other, "other")
+    w.tries("one accepts", lambda: one.acknowledge(late))
+    w.commit(one)
+
+
 def another_subscription(w: World) -> None:
     """subscribe() replaces the topics; records of the topic before can still be acknowledged."""
     before, after, group = w.topic(1), w.topic(1), w.group()
@@ -150,6 +213,10 @@ PROGRAMS = (
     an_exception_in_the_with_block,
     unsubscribe_with_records_in_flight,
     unsubscribe_gives_up_partitions,
+    unsubscribe_leaves_the_group,
+    unsubscribe_in_implicit_mode,
+    subscribe_again_with_records_in_flight,
+    unsubscribe_keeps_the_locks,
     another_subscription,
     a_topic_that_is_not_there,
 )

@@ -11,6 +11,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 import share_source
+from coordinator.client.group_options import connect
+from coordinator.protocol.messages import DescribeGroup
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.waiting import wait_until
 
@@ -18,6 +20,7 @@ NATIVE, OURS = "native", "ours"
 SIDES = {NATIVE: confluent_kafka, OURS: share_source}
 PATIENCE_S = 60.0
 """Seconds for a poll that has to bring records: far beyond what a busy machine takes."""
+NATIVE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 QUIET_S = 1.5
 """Seconds of a poll that shows that there is nothing."""
 
@@ -124,6 +127,23 @@ class World:
 
         wait_until(came, timeout_s=PATIENCE_S, what=f"records of {count} partitions come")
         return sorted(found)
+
+    def wait_for_state(self, group: str, state: str) -> None:
+        """Wait until the group is in that state: STABLE has members, EMPTY has none."""
+        wait_until(lambda: self._state(group) == state, timeout_s=PATIENCE_S, what=f"the group is {state}")
+        self.say(f"group {state}")
+
+    def _state(self, group: str) -> str:
+        if self.side == OURS:
+            client = connect(self.broker.bootstrap, {"bootstrap.servers": self.broker.bootstrap}, {})
+            try:
+                return client.call(DescribeGroup(group_id=group)).state
+            finally:
+                client.close()
+        told = self.broker.run_tool(
+            NATIVE_GROUPS, "--bootstrap-server", self.broker.bootstrap, "--describe", "--state", "--group", group
+        )
+        return next((state for state in ("STABLE", "EMPTY") if state in told.upper()), told)
 
     def poll_nothing(self, consumer: Any, who: str = "poll") -> None:
         """A poll that is to bring nothing; what it brings all the same is in the trace."""

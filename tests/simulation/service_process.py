@@ -178,6 +178,11 @@ class SimulatedCluster:
         of = self.broker.starts if at == EARLIEST else self.broker.ends
         return self._answer(lambda: {where: of[log] for where in wanted if (log := self._log(where)) is not None})
 
+    def answered_offsets(
+        self, partitions: Iterable[TopicAndPartition], at: int, *, read_committed: bool = False
+    ) -> tuple[dict[TopicAndPartition, int], set[TopicAndPartition]]:
+        return self.offsets(partitions, at, read_committed=read_committed), set()
+
     def existing(self, where: TopicAndPartition, first: int, last: int, *, most: int, read_committed: bool) -> Seen:
         def find() -> Seen:
             log = self._existing_log(where)

@@ -10,7 +10,8 @@ from coordinator.service.brokers.cluster import EARLIEST, LATEST, Seen, TopicAnd
 
 class FakeCluster:
     """`add` and `delete` topics, `move` log ends and starts; at `gaps` no log has a record. `asked` counts the calls
-    for offsets, `read` has the ranges that were looked at. While `answers` is cleared, each question waits."""
+    for offsets, `read` has the ranges that were looked at. While `answers` is cleared, each question waits. The leaders
+    of the `silent` partitions do not answer."""
 
     addresses = "fake:9092"
 
@@ -27,6 +28,7 @@ class FakeCluster:
         self.answers = Event()
         self.answers.set()
         self.unreadable: set[TopicAndPartition] = set()
+        self.silent: set[TopicAndPartition] = set()
         self.read_only: set[str] = set()
         self._ids = (f"id-{number}" for number in count(1))
 
@@ -64,7 +66,19 @@ class FakeCluster:
     ) -> dict[TopicAndPartition, int]:
         self._answer()
         self.asked += 1
-        return {where: self._offset(where, at, read_committed) for where in partitions if where in self.logs}
+        wanted = list(partitions)
+        if self.silent.intersection(wanted):
+            raise BrokerNotReachable(addresses=self.addresses, timeout_ms=15_000, reason="_TIMED_OUT")
+        return {where: self._offset(where, at, read_committed) for where in wanted if where in self.logs}
+
+    def answered_offsets(
+        self, partitions: Iterable[TopicAndPartition], at: int, *, read_committed: bool = False
+    ) -> tuple[dict[TopicAndPartition, int], set[TopicAndPartition]]:
+        wanted = list(partitions)
+        away = self.silent.intersection(wanted)
+        if away and away.issuperset(wanted):
+            raise BrokerNotReachable(addresses=self.addresses, timeout_ms=15_000, reason="_TIMED_OUT")
+        return self.offsets([w for w in wanted if w not in away], at, read_committed=read_committed), away
 
     def existing(self, where: TopicAndPartition, first: int, last: int, *, most: int, read_committed: bool) -> Seen:
         self._answer()

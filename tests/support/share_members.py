@@ -69,6 +69,9 @@ class StubMembership:
         self.calls.append(("join", topics))
         return self.joined
 
+    def leave(self) -> None:
+        self.calls.append(("leave for now", ()))
+
     def close(self) -> None:
         self.when_leaving()
         self.calls.append(("leave", ()))
@@ -91,6 +94,7 @@ class Stubs:
         self._next = 0
         consumer._membership = consumer._acknowledgements._membership = self.membership  # type: ignore[assignment]
         consumer._renewer._membership = consumer._supply._membership = self.membership  # type: ignore[assignment]
+        consumer._supply._departure._membership = self.membership  # type: ignore[assignment]
         consumer._supply._fetcher._membership = self.membership  # type: ignore[assignment]
         consumer._supply._fetcher.fetch = self._fetch  # type: ignore[method-assign]
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from coordinator.protocol.messages import PartitionPlan
 from share_source.range_cursor import Key
-from share_source.range_reader import ReadTask, read_records
+from share_source.range_reader import ReadTask
 from share_source.reader_choice import NATIVE
 from share_source.share_consumer.fetching import collector_of
 from share_source.share_consumer.message import Message
+from share_source.share_consumer.reading import read_records
 from share_source.share_consumer.record_runs import Collector
 
 
@@ -18,8 +21,8 @@ def collected(asked: ReadTask, reader: str) -> tuple[Collector, dict[Key, list[t
         for p in asked.partitions
     ]
     collector = collector_of(plans, reader == NATIVE)
-    lost = read_records(asked, collector, native=reader == NATIVE)
-    return collector, lost
+    not_read = read_records(asked, collector, native=reader == NATIVE, patience_s=math.inf)
+    return collector, not_read.lost
 
 
 def messages_in(collector: Collector) -> list[Message]:

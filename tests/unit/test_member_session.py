@@ -7,7 +7,15 @@ import pytest
 
 from coordinator.client.session import MemberSession
 from coordinator.protocol.errors import UnknownMemberId
-from coordinator.protocol.messages import AcquiredReply, AcquireRecords, Done, Heartbeat, Joined, LeaveGroup
+from coordinator.protocol.messages import (
+    AcquiredReply,
+    AcquireRecords,
+    Done,
+    Heartbeat,
+    Joined,
+    LeaveGroup,
+    MarkInProgress,
+)
 from tests.support.waiting import wait_until
 
 IDLE_AFTER_S = 300.0
@@ -72,6 +80,22 @@ def test_an_idle_member_sends_no_heartbeat_until_it_asks_again(session, coordina
         assert caplog.text.count("has asked for nothing") == 1
     session.call(lambda who: AcquireRecords(**who, max_records=1))
     wait_until(lambda: coordinator.heartbeats > before, what="the member sends heartbeats again")
+
+
+def test_a_member_without_a_subscription_leaves_when_its_locks_have_ended(coordinator):
+    session = MemberSession(
+        coordinator, "billing", "m1", query=False, idle_after_s=0.0, lock_s=600.0, leaves_when_idle=True
+    )
+    wait_until(lambda: coordinator.heartbeats > 3, what="the member stays while its locks last")
+    assert LeaveGroup not in coordinator.asked
+    session._asked_s -= 601
+    wait_until(lambda: LeaveGroup in coordinator.asked, what="the member leaves")
+    assert not session.close(leave=True), "it left once"
+
+
+def test_a_signal_keeps_its_member_for_as_long_as_its_record(session, coordinator):
+    session.call(lambda who: MarkInProgress(**who, partitions=()))
+    assert session.lock_s == 90
 
 
 def test_a_member_is_not_idle_while_its_locks_last(session, coordinator):

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvailable, TopicIdsMissing
-from coordinator.protocol.messages import AckBatch, AcquireRecords, PartitionAcks
+from coordinator.protocol.messages import AckBatch, AcquireRecords, NextPlan, PartitionAcks
 from coordinator.service import coordinator_service
 from tests.support.fake_cluster import cluster_with_orders
 from tests.support.running_service import held
@@ -108,3 +108,75 @@ def test_a_crash_around_their_append_loses_no_acknowledgement(running, cluster, 
         poll(running, acks)
     running.join("c1", query=False, member_epoch=1)
     assert (poll(running, acks).errors, start_offset(running)) == ({}, 10)
+
+
+# --- a leader that is away
+
+
+@pytest.fixture
+def two(running, cluster):
+    """c1 is a ShareConsumer that may acquire from two partitions."""
+    cluster.add("orders", 2, end=100)
+    running.join("c1", query=False, starting_offsets="earliest")
+    return running
+
+
+def ask_all(running, **fields):
+    return held(running.ask(AcquireRecords, "c1", max_records=500, **fields))
+
+
+def test_a_leader_that_is_away_holds_up_no_other_partition(two, cluster):
+    cluster.silent.add(("orders", 1))
+    assert ask_all(two) == {("orders", 0): [(0, 99)]}
+    cluster.move("orders", 120)
+    assert ask_all(two) == {("orders", 0): [(100, 119)]}
+    cluster.silent.clear()
+    wait_until(lambda: ask_all(two) == {("orders", 1): [(0, 99)]}, what="the leader's records are acquired")
+
+
+def test_a_member_that_waits_gets_the_records_of_other_leaders(two, cluster):
+    assert ask_all(two)
+    cluster.silent.add(("orders", 1))
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(ask_all(two, wait_ms=30_000)), daemon=True)
+    asking.start()
+    cluster.move("orders", 120)
+    asking.join(60)
+    assert answers == [{("orders", 0): [(100, 119)]}]
+
+
+def test_topics_are_refreshed_although_a_leader_is_away(two, cluster):
+    assert ask_all(two)
+    cluster.silent.add(("orders", 1))
+    two.service._watch.metadata_refresh_s = 0.0
+    cluster.move("orders", 120, start=5)
+    assert ask_all(two) == {("orders", 0): [(100, 119)]}
+
+
+def test_what_a_member_cannot_read_is_left_out(two):
+    (topic_id,) = {part.topic_id for part in two.ask(AcquireRecords, "c1", max_records=1).partitions}
+    assert ask_all(two, without=((topic_id, 0),)) == {("orders", 1): [(0, 99)]}
+    wait_until(lambda: ask_all(two) == {("orders", 0): [(1, 99)]}, what="its leader has answered")
+
+
+def test_the_leader_of_what_a_member_cannot_read_is_asked(two, cluster):
+    """Before anything else asks it, so that no record is acquired in vain again."""
+    (topic_id,) = {part.topic_id for part in two.ask(AcquireRecords, "c1", max_records=1).partitions}
+    cluster.silent.add(("orders", 0))
+    assert ask_all(two, without=((topic_id, 0),)) == {("orders", 1): [(0, 99)]}
+    assert ask_all(two) == {}
+    cluster.silent.clear()
+    wait_until(lambda: ask_all(two) == {("orders", 0): [(1, 99)]}, what="the leader is back")
+
+
+def test_where_no_leader_answers_a_poll_fails_by_name(two, cluster):
+    cluster.silent |= {("orders", 0), ("orders", 1)}
+    with pytest.raises(BrokerNotReachable):
+        ask_all(two)
+
+
+def test_a_query_waits_for_all_leaders(two, cluster):
+    two.join("q1")
+    cluster.silent.add(("orders", 1))
+    with pytest.raises(BrokerNotReachable):
+        two.ask(NextPlan, "q1", max_records=500, wait_ms=0)

@@ -24,12 +24,15 @@ from coordinator.protocol.messages import (
 )
 from coordinator.protocol.values import AcknowledgeType, AcquiredRange
 from share_source import ShareConsumer
+from share_source.range_reader import ReadTask
 from share_source.share_consumer import fetching, membership
+from share_source.share_consumer.acknowledgements import acknowledged
 from share_source.share_consumer.ahead import Ahead
 from share_source.share_consumer.fetching import Fetcher, Wanted
 from share_source.share_consumer.implicit import ImplicitInFlight
 from share_source.share_consumer.membership import Membership
 from share_source.share_consumer.options import ConsumerOptions
+from share_source.share_consumer.reading import NotRead
 from share_source.share_consumer.sending import Sending
 from tests.support.share_members import CONFIG, run_of
 from tests.support.waiting import wait_until
@@ -49,7 +52,7 @@ class StubSession:
         if client.join_error is not None:
             raise client.join_error
         self.fenced, self.member_epoch, self.rejoins = False, len(client.sessions), 0
-        self.lives_until_s = math.inf
+        self.lives_until_s, self.lock_s = math.inf, 0.0
         self.client, self.topics = client, topics
         client.sessions.append(self)
 
@@ -91,7 +94,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> StubClient:
     client = StubClient()
     monkeypatch.setattr(membership, "connect", lambda *_: client)
     monkeypatch.setattr(membership, "MemberSession", StubSession)
-    monkeypatch.setattr(fetching, "read_records", lambda task, collector, native: {})
+    monkeypatch.setattr(fetching, "read_records", lambda *_, **__: NotRead({}, {}))
     return client
 
 
@@ -104,7 +107,7 @@ def outcomes() -> Sending:
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    def read(task: object, collector: object, native: bool) -> None:
+    def read(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr(fetching, "read_records", read)
@@ -126,7 +129,12 @@ def test_whatever_ends_a_read_gives_its_records_back(client, monkeypatch, error)
 def test_records_are_read_at_the_level_of_their_acquisition(client, monkeypatch, told, read_at) -> None:
     """The group's level may have changed since the member's last heartbeat; a coordinator of before tells none."""
     levels: list[str] = []
-    monkeypatch.setattr(fetching, "read_records", lambda task, *_, **__: levels.append(task.isolation_level) or {})
+
+    def read(task: ReadTask, *_: object, **__: object) -> NotRead:
+        levels.append(task.isolation_level)
+        return NotRead({}, {})
+
+    monkeypatch.setattr(fetching, "read_records", read)
     client.acquired = msgspec.structs.replace(client.acquired, isolation_level=told)
     Fetcher(OPTIONS, Membership(OPTIONS), Ahead(), lambda _: None).fetch(WANTED, Sending(), lambda _: None)
     assert levels == [read_at]
@@ -165,7 +173,7 @@ def test_the_pause_doubles_and_ends_with_a_read(client, monkeypatch) -> None:
         fetcher.fetch(WANTED, Sending(), lambda _: None)
         pauses.append(fetcher._pause_s)
     assert pauses == [1, 2, 4, 8, 16, 30, 30]
-    monkeypatch.setattr(fetching, "read_records", lambda task, collector, native: {})
+    monkeypatch.setattr(fetching, "read_records", lambda *_, **__: NotRead({}, {}))
     fetcher.fetch(WANTED, Sending(), lambda _: None)
     assert fetcher._pause_s == 0
 
@@ -233,6 +241,35 @@ def test_close_gives_back_what_the_last_question_acquires(client) -> None:
     assert client.calls[1][0].unread, "no try is counted"
 
 
+def test_unsubscribe_leaves_the_group_and_a_poll_joins_it_again(client) -> None:
+    consumer = ShareConsumer(CONFIG)
+    consumer.subscribe(["orders"])
+    consumer.poll(0)
+    wait_until(client.asked, what="the consumer has joined")
+    consumer.unsubscribe()
+    consumer.commit_sync()
+    wait_until(lambda: "LeaveGroup" in client.asked(), what="the consumer leaves")
+    assert client.asked() == ["AcquireRecords", "Acknowledge", "LeaveGroup"]
+    wait_until(lambda: consumer._membership.joined is None, what="it has left")
+    consumer.subscribe(["orders"])
+    consumer.commit_sync()
+    assert consumer._membership.joined is None, "the next poll joins"
+    consumer.poll(0)
+    wait_until(lambda: client.asked()[3:] == ["AcquireRecords"], what="it asks again")
+    assert len(client.sessions) == 2
+    consumer.commit_sync()
+    consumer._supply._worker.submit(lambda: None).result(60)
+    assert client.asked()[3:] == ["AcquireRecords"], "a consumer with a subscription stays"
+    consumer.close()
+
+
+def test_an_outcome_after_the_leaving_is_of_a_lock_that_ended(client) -> None:
+    member = Membership(OPTIONS)
+    member.session(())
+    member.leave()
+    assert acknowledged(member, outcomes()) == {("orders", 0): "INVALID_RECORD_STATE"}
+
+
 def drop_a_consumer_with_records() -> None:
     consumer = ShareConsumer(CONFIG)
     consumer.subscribe(["orders"])
@@ -256,8 +293,26 @@ def test_a_closed_consumer_acquires_nothing_more_and_sends_its_outcomes(client) 
     assert client.asked() == ["Acknowledge"] and told == [{}]
 
 
+def test_records_of_a_silent_broker_are_given_back_and_left_out(client, monkeypatch) -> None:
+    monkeypatch.setattr(fetching, "read_records", lambda *_, **__: NotRead({}, {("orders", 0): [(2, 4)]}))
+    consumer = ShareConsumer(CONFIG)
+    consumer.subscribe(["orders"])
+    assert not consumer.poll(0)
+    wait_until(lambda: consumer._supply.has_come, what="the records are read")
+    assert consumer._supply._asked.answer.result().records == 2, "no question ahead counts the others"  # type: ignore
+    client.acquired = AcquiredReply()
+    assert not consumer.poll(0)
+    wait_until(lambda: client.asked().count("AcquireRecords") > 1, what="the consumer asks again")
+    (given_back,) = [request for request, _ in client.calls if isinstance(request, Acknowledge)]
+    ((batch,),) = [part.batches for part in given_back.partitions]
+    assert (batch.first, batch.last, batch.types) == (2, 4, (int(AcknowledgeType.RELEASE),)) and given_back.unread
+    asked = [request.without for request, _ in client.calls if isinstance(request, AcquireRecords)]
+    assert asked[:2] == [(), (("T", 0),)]
+    consumer.close()
+
+
 def test_records_that_the_log_lost_are_given_back_at_no_try(client, monkeypatch) -> None:
-    monkeypatch.setattr(fetching, "read_records", lambda task, collector, native: {("orders", 0): [(0, 2)]})
+    monkeypatch.setattr(fetching, "read_records", lambda *_, **__: NotRead({("orders", 0): [(0, 2)]}, {}))
     client.when_asked = lambda: setattr(client, "acquired", AcquiredReply()) if len(client.calls) > 1 else None
     consumer = ShareConsumer(CONFIG)
     consumer.subscribe(["orders"])

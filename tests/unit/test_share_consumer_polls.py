@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,10 @@ from coordinator.client import client
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.group_options import connect
 from coordinator.client.on_demand import OnDemand
+from coordinator.protocol.messages import AcknowledgeReply
+from coordinator.protocol.values import AcknowledgeType
 from share_source import ShareConsumer, WakeupException
+from share_source.share_consumer.record_runs import HeldRange, Unread
 from tests.support.share_members import CONFIG, Stubs
 from tests.support.waiting import wait_until
 
@@ -117,6 +121,67 @@ def test_another_subscription_is_told_to_the_group_without_a_poll(topics: tuple[
     wait_until(lambda: ("join", topics) in stubs.membership.calls, what="the member joins again")
     consumer.commit_sync()
     assert [kind for _, kind in stubs.outcomes()] == ["ACCEPT"] * 5, "the program's records stay its own"
+
+
+def kinds(stubs: Stubs) -> list[str]:
+    return [kind for kind, _ in stubs.membership.calls]
+
+
+def test_unsubscribe_leaves_the_group_at_once_where_nothing_is_held() -> None:
+    consumer, stubs = subscribed()
+    stubs.answer(2)
+    consumer.poll()
+    consumer.commit_sync()
+    consumer.unsubscribe()
+    wait_until(lambda: "leave for now" in kinds(stubs), what="the consumer leaves")
+    assert kinds(stubs) == ["acknowledge", "leave for now"]
+
+
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+@pytest.mark.parametrize("commits", ["commit_sync", "commit_async"])
+def test_a_consumer_that_holds_records_leaves_with_their_outcomes(mode: str, commits: str) -> None:
+    consumer, stubs = subscribed(share_acknowledgement_mode=mode)
+    stubs.answer(1)
+    (message,) = consumer.poll()
+    consumer.unsubscribe()
+    wait_until(lambda: kinds(stubs) == ["join"], what="the consumer gives up its partitions")
+    if mode == "explicit":
+        consumer.commit_sync()
+        consumer._supply._worker.submit(lambda: None).result(60)
+        assert "leave for now" not in kinds(stubs), "the record has no outcome yet"
+        consumer.acknowledge(message)
+    getattr(consumer, commits)()
+    wait_until(lambda: "leave for now" in kinds(stubs), what="the consumer leaves")
+    assert [kind for kind in kinds(stubs) if kind != "join"] == ["acknowledge", "leave for now"]
+
+
+def test_leaving_overtakes_no_outcome_on_its_way() -> None:
+    consumer, stubs = subscribed()
+    stubs.answer(1)
+    consumer.poll()
+    goes_on, asked = threading.Event(), threading.Event()
+    stubs.membership.reply = lambda _: (asked.set(), goes_on.wait(60), AcknowledgeReply())[2]
+    consumer.commit_async()
+    consumer.unsubscribe()
+    assert asked.wait(60)
+    consumer._acknowledgements.call(lambda: stubs.membership.calls.append(("sent", ())))
+    goes_on.set()
+    wait_until(lambda: "leave for now" in kinds(stubs), what="the consumer leaves")
+    assert kinds(stubs) == ["acknowledge", "sent", "leave for now"]
+
+
+def test_gaps_are_sent_before_the_leaving() -> None:
+    """Sent later, by the member that has joined again, they would be refused, and a partition's outcomes with them."""
+    consumer, stubs = subscribed()
+    stubs.answer(1)
+    consumer.poll()
+    consumer.commit_sync()
+    gap = Unread(("orders", 0), "T", HeldRange(1, 1, 1), AcknowledgeType.GAP)
+    consumer._in_flight.add_unread([gap])
+    consumer.unsubscribe()
+    wait_until(lambda: "leave for now" in kinds(stubs), what="the consumer leaves")
+    assert stubs.outcomes() == [(0, "ACCEPT"), (1, "GAP")]
+    assert kinds(stubs) == ["acknowledge", "acknowledge", "leave for now"]
 
 
 def test_the_first_subscription_waits_for_its_poll() -> None:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from coordinator.protocol.errors import BrokerNotReachable, ShareGroupError
+from coordinator.service.brokers.away_partitions import AwayPartitions
 from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster, TopicAndPartition, TopicInfo
 from coordinator.service.brokers.subscription import Subscription
 
@@ -65,6 +66,7 @@ class BrokerWatch:
         self._waited_for: Counter[Key] = Counter()
         self._moves = 0
         self._closed = False
+        self._away = AwayPartitions(cluster, on_ends)
         self._thread = threading.Thread(target=self._run, name="share-watermarks", daemon=True)
         self._thread.start()
 
@@ -85,7 +87,7 @@ class BrokerWatch:
         topic_partitions = [(t.name, p) for t in found.values() for p in range(t.partitions)]
         with self._changed:
             self._forget_remade(known, found)
-        self.ask_log_starts(topic_partitions)
+        self._refresh_log_starts(topic_partitions)
         with self._changed:
             self._topics[subscription] = (now, found)
             if len(self._topics) > MOST_KEPT:
@@ -140,12 +142,29 @@ class BrokerWatch:
         """Ask the brokers for the log starts."""
         remade = self._remade
         found = self.cluster.offsets(topic_partitions, EARLIEST)
-        with self._changed:
-            if (
-                self._remade == remade
-            ):  # else they may be a deleted topic's, and a new topic of that name would begin there
-                self._log_starts.update(found)
+        self._keep_log_starts(found, remade)
         return found
+
+    def _refresh_log_starts(self, topic_partitions: list[TopicAndPartition]) -> None:
+        """Ask the brokers that answer for the log starts. Of the others the last ones stay."""
+        asked, remade, began_s = self.answering(topic_partitions), self._remade, time.monotonic()
+        found, away = self.cluster.answered_offsets(asked, EARLIEST)
+        self._keep_log_starts(found, remade)
+        self._away.add(away, began_s)
+
+    def _keep_log_starts(self, found: dict[TopicAndPartition, int], remade: int) -> None:
+        with self._changed:
+            if self._remade == remade:  # else they may be a deleted topic's: a new one of that name would begin there
+                self._log_starts.update(found)
+
+    def doubt(self, topic_partitions: Iterable[TopicAndPartition]) -> None:
+        """Take in that a member can't read these partitions: their leaders are asked whether they answer."""
+        self._away.add(set(topic_partitions), time.monotonic())
+
+    def answering(self, topic_partitions: list[TopicAndPartition]) -> list[TopicAndPartition]:
+        """The partitions without those whose leader is away; all of them where it is away for all."""
+        away = self._away.of(topic_partitions)
+        return [where for where in topic_partitions if where not in away] or topic_partitions
 
     def log_starts(self, topic_partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """The log starts of the last refresh; the brokers are asked for those that are not cached."""
@@ -163,9 +182,28 @@ class BrokerWatch:
         self, topic_partitions: Iterable[TopicAndPartition], *, read_committed: bool
     ) -> dict[TopicAndPartition, int]:
         """Ask the brokers for the ends."""
-        wanted = list(topic_partitions)
-        asked_at, remade = time.monotonic(), self._remade
+        asked_at, remade, wanted = time.monotonic(), self._remade, list(topic_partitions)
         found = self.cluster.offsets(wanted, LATEST, read_committed=read_committed)
+        return self._keep_ends(wanted, found, asked_at, remade, read_committed)
+
+    def ask_answering_ends(
+        self, topic_partitions: list[TopicAndPartition], *, read_committed: bool
+    ) -> dict[TopicAndPartition, int]:
+        """As ``ask_ends``, without the partitions whose leader does not answer while another's does."""
+        asked_at, remade, wanted = time.monotonic(), self._remade, self.answering(topic_partitions)
+        found, away = self.cluster.answered_offsets(wanted, LATEST, read_committed=read_committed)
+        self._away.add(away, asked_at)
+        answered = [where for where in wanted if where not in away]
+        return self._keep_ends(answered, found, asked_at, remade, read_committed)
+
+    def _keep_ends(
+        self,
+        wanted: list[TopicAndPartition],
+        found: dict[TopicAndPartition, int],
+        asked_at: float,
+        remade: int,
+        read_committed: bool,
+    ) -> dict[TopicAndPartition, int]:
         with self._changed:
             if self._remade != remade:
                 return found  # not cached: they may be a deleted topic's
@@ -247,6 +285,7 @@ class BrokerWatch:
         with self._changed:
             self._closed = True
             self._changed.notify()
+        self._away.close()
         self._thread.join(1.0)
 
     # --- the thread
@@ -286,4 +325,4 @@ class BrokerWatch:
         for read_committed in (False, True):
             topic_partitions = [topic_partition for topic_partition, level in keys if level == read_committed]
             if topic_partitions:
-                self.ask_ends(topic_partitions, read_committed=read_committed)
+                self.ask_answering_ends(topic_partitions, read_committed=read_committed)

@@ -9,9 +9,11 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from math import inf
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented there
     AclOperation,
     AdminClient,
@@ -24,6 +26,7 @@ from coordinator.dead_letters.source_records import GONE_OFFSETS, AbsenceReason,
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, BrokerSecurityFailed, ShareGroupError
 from coordinator.protocol.librdkafka import NO_ANSWER, UNKNOWN_TOPIC, WITHOUT_A_GROUP, Complaints, new_client
 from coordinator.protocol.outage import Outage
+from coordinator.service.brokers.leaders import FOR_ALL_S, ask_leaders, by_leader, isolation_level
 from coordinator.service.brokers.retries import retry_until
 
 _log = logging.getLogger(__name__)
@@ -121,6 +124,11 @@ class Cluster(Protocol):
         """Offsets of those partitions that exist: EARLIEST, LATEST (the high watermark or last stable offset), or
         for a timestamp in ms the first record at or after it (the end if there is none)."""
 
+    def answered_offsets(
+        self, partitions: Iterable[TopicAndPartition], at: int, *, read_committed: bool = False
+    ) -> tuple[dict[TopicAndPartition, int], set[TopicAndPartition]]:
+        """As ``offsets``; and the partitions whose broker does not answer, while another's does."""
+
     def existing(self, where: TopicAndPartition, first: int, last: int, *, most: int, read_committed: bool) -> Seen:
         """The first ``most`` offsets in ``first..last`` at which the log holds a record. The log is read, since nothing
         else shows compaction, transaction markers and aborted batches.
@@ -216,16 +224,33 @@ class KafkaCluster:
         return {str(t.topic): TopicInfo(str(t.topic), "", len(t.partitions)) for t in found if t.partitions}
 
     def offsets(
-        self, partitions: Iterable[TopicAndPartition], at: int, *, read_committed: bool = False
+        self,
+        partitions: Iterable[TopicAndPartition],
+        at: int,
+        *,
+        read_committed: bool = False,
+        timeout_s: float = inf,
     ) -> dict[TopicAndPartition, int]:
-        wanted = list(partitions)
-        if not wanted:
+        """As of Cluster. ``timeout_s``: it is tried for so long at most."""
+        if not (wanted := list(partitions)):
             return {}
-        level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
-        found = self._retried("list offsets", lambda left_s: self._listed(wanted, at, level, left_s))
+        ask = partial(self._listed, wanted, at, isolation_level(read_committed))
+        found = self._retried("list offsets", ask, timeout_s)
         if after_all := [where for where, offset in found.items() if offset == AFTER_ALL]:
             found.update(self.offsets(after_all, LATEST, read_committed=read_committed))
         return found
+
+    def answered_offsets(
+        self, partitions: Iterable[TopicAndPartition], at: int, *, read_committed: bool = False
+    ) -> tuple[dict[TopicAndPartition, int], set[TopicAndPartition]]:
+        wanted = list(partitions)
+        try:
+            return self.offsets(wanted, at, read_committed=read_committed, timeout_s=FOR_ALL_S), set()
+        except BrokerNotReachable:
+            metadata = self._retried("list topics", lambda left_s: self._admin.list_topics(timeout=left_s))
+        ask = partial(self._asked, at=at, level=isolation_level(read_committed), left_s=FIRST_ATTEMPT_S)
+        found, away = self._retried("list offsets", lambda _: ask_leaders(by_leader(metadata, wanted), ask, _PASSING))
+        return (found, away) if found else (self.offsets(wanted, at, read_committed=read_committed), set())
 
     def existing(self, where: TopicAndPartition, first: int, last: int, *, most: int, read_committed: bool) -> Seen:
         deadline = time.monotonic() + min(self._timeout_ms / 1000, READ_TIMEOUT_S)
@@ -367,15 +392,16 @@ class KafkaCluster:
                 found[asked.topic, asked.partition] = _answered(int(result.offset), at)
         return found
 
-    def _retried(self, what: str, attempt: Callable[[float], T]) -> T:
-        """The result of ``attempt``, which is retried after passing errors until the broker timeout is over.
+    def _retried(self, what: str, attempt: Callable[[float], T], timeout_s: float = inf) -> T:
+        """The result of ``attempt``, which is retried after passing errors until the broker timeout is over, or
+        ``timeout_s``.
 
         Raises:
             BrokerRefused: an error that a retry does not mend.
             BrokerNotReachable, BrokerSecurityFailed: no answer came in time, or the brokers refuse the client.
         """
-        began_s = time.monotonic()
-        deadline = began_s + self._timeout_ms / 1000
+        began_s, timeout_s = time.monotonic(), min(timeout_s, self._timeout_ms / 1000)
+        deadline = began_s + timeout_s
         self._admin.poll(0)
         self._complaints.refused = ""  # it may have passed since
 
@@ -389,7 +415,7 @@ class KafkaCluster:
 
         may_pass = retry_if_exception(self._may_pass)
         try:
-            for tried in retry_until(self._timeout_ms / 1000, _PAUSE, may_pass, before_pause=refresh):
+            for tried in retry_until(timeout_s, _PAUSE, may_pass, before_pause=refresh):
                 with tried:
                     found = self._attempt(attempt, left_s(tried.retry_state), began_s)
         except KafkaException as raised:

@@ -7,7 +7,7 @@ transaction runs in one round, so completing, initialising and acquiring are one
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -390,14 +390,18 @@ def bounds_of_ends(
     return bounds(partitions, Facts(partitions=partitions, log_starts=dict.fromkeys(ends, 0), ends=ends), None)
 
 
-def to_acquire_from(view: GroupView, subscribed: list[TopicIdPartition]) -> list[TopicIdPartition]:
-    """The partitions that are assigned to the member, and those that the group does not have yet."""
+def to_acquire_from(
+    view: GroupView, subscribed: list[TopicIdPartition], without: Collection[tuple[str, int]] = ()
+) -> list[TopicIdPartition]:
+    """The partitions that are assigned to the member, and those that the group does not have yet, but for those that it
+    leaves out (topic id, partition)."""
+    wanted_now = [p for p in subscribed if (p.topic_id, p.partition) not in without] if without else subscribed
     if view.assigned is None:
-        return subscribed
+        return wanted_now
     wanted = view.assigned
     return [
         p
-        for p in subscribed
+        for p in wanted_now
         if (p.topic_id, p.partition) not in view.fetch_from
         or p.topic_id in view.gone
         or SharePartitionKey(p.topic_id, p.partition) in wanted

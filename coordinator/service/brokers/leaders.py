@@ -1,0 +1,59 @@
+"""Asks each leader of some partitions by itself, so that one that is away holds up no other's answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Set
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from confluent_kafka import IsolationLevel, KafkaException
+
+Partition = tuple[str, int]
+"""A topic's name and a partition."""
+FOR_ALL_S = 2.0
+"""Seconds for which all partitions are asked for at once, before each leader is asked alone: no outage yet."""
+NO_LEADER = -1
+"""The leader's id of a partition that has none."""
+
+
+def isolation_level(read_committed: bool) -> IsolationLevel:
+    """Returns the level at which a log's end is asked for."""
+    return IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+
+
+def by_leader(metadata: Any, partitions: Iterable[Partition]) -> dict[int, list[Partition]]:
+    """Returns the partitions by the id of their leader, as the cluster's metadata has it; NO_LEADER: it has none."""
+    found: dict[int, list[Partition]] = {}
+    for topic, partition in partitions:
+        of_topic = metadata.topics.get(topic)
+        told = None if of_topic is None else of_topic.partitions.get(partition)
+        found.setdefault(NO_LEADER if told is None else int(told.leader), []).append((topic, partition))
+    return found
+
+
+def ask_leaders(
+    partitions: Mapping[int, list[Partition]], ask: Callable[[list[Partition]], dict[Partition, int]], passing: Set[int]
+) -> tuple[dict[Partition, int], set[Partition]]:
+    """Ask all leaders at once. ``ask`` returns the offsets of one leader's partitions, or raises a KafkaException. One
+    with a ``passing`` code says that the leader does not answer. Returns all offsets, and the partitions without an
+    answer; raises any other KafkaException."""
+
+    def answer(of_leader: list[Partition]) -> dict[Partition, int] | None:
+        try:
+            return ask(of_leader)
+        except KafkaException as raised:
+            if raised.args[0].code() not in passing:
+                raise
+            return None
+
+    led = [of_leader for leader, of_leader in partitions.items() if leader != NO_LEADER]
+    with ThreadPoolExecutor(max(len(led), 1), thread_name_prefix="share-leaders") as threads:
+        answers = list(threads.map(answer, led))
+    found: dict[Partition, int] = {}
+    away = set(partitions.get(NO_LEADER, ()))
+    for of_leader, told in zip(led, answers, strict=True):
+        if told is None:
+            away.update(of_leader)
+        else:
+            found.update(told)
+    return found, away

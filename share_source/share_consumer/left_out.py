@@ -1,0 +1,66 @@
+"""The partitions that a ShareConsumer leaves out of its questions for a while: their brokers sent no records, while
+others did.
+
+Rule: each time that a partition is given up it is left out for longer, so that a broker that is away costs the other
+records little; and then it gets more time, so that a broker that is slow is not given up for ever. Pure, but for the
+log: the time comes as an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from coordinator.protocol.messages import PartitionPlan
+from coordinator.protocol.outage import FIRST_LINE_AFTER_S, Outage
+
+PAUSE_S = 1.0
+"""Seconds for which a partition is left out at first. They double with each failure."""
+PATIENCE_S = FIRST_LINE_AFTER_S
+"""Seconds without a record after which the rest of an acquisition is given up for the first time; they double, too. A
+partition that gets another leader needs less, as a rule."""
+MOST_DOUBLINGS = 4
+"""So that the pause is 16 s at most, and the time 48 s."""
+
+
+class LeftOut:
+    """The partitions of one consumer. ``outage`` logs them."""
+
+    def __init__(self, outage: Outage) -> None:
+        self._outage = outage
+        self._failures: dict[tuple[str, int], int] = {}
+        self._until_s: dict[tuple[str, int], float] = {}
+
+    def __repr__(self) -> str:
+        return f"<LeftOut {sorted(self._failures)}>"
+
+    def patience_s(self, plans: Iterable[PartitionPlan]) -> float:
+        """The seconds without a record after which the rest of these partitions is given up."""
+        return PATIENCE_S * _doubled(max((self._failures.get(_key(plan), 0) for plan in plans), default=0))
+
+    def now(self, now_s: float) -> tuple[tuple[str, int], ...]:
+        """The partitions that are left out now, as (topic id, partition)."""
+        self._until_s = {key: until_s for key, until_s in self._until_s.items() if now_s < until_s}
+        return tuple(self._until_s)
+
+    def read(self, plan: PartitionPlan) -> None:
+        """Note that a partition was read."""
+        if self._failures.pop(_key(plan), 0):
+            self._outage.answered(_label(plan))
+
+    def gave_up(self, plan: PartitionPlan, now_s: float, silent_s: float) -> None:
+        """Note that a partition was given up, after so many seconds without a record."""
+        failures = self._failures[_key(plan)] = self._failures.get(_key(plan), 0) + 1
+        self._until_s[_key(plan)] = now_s + PAUSE_S * _doubled(failures - 1)
+        self._outage.failed(_label(plan), now_s - silent_s, _label(plan))
+
+
+def _doubled(times: int) -> float:
+    return 2.0 ** min(times, MOST_DOUBLINGS)
+
+
+def _key(plan: PartitionPlan) -> tuple[str, int]:
+    return plan.topic_id, plan.partition
+
+
+def _label(plan: PartitionPlan) -> str:
+    return f"{plan.topic}-{plan.partition}"

@@ -1,0 +1,74 @@
+"""Reads the records of one acquisition: those of a broker that is away hold back no others.
+
+Rule: once some records were read, or another broker answers, the others are given up after a while in which none comes.
+Where no broker answers, all may be away: the reading waits, and fails, as a task of a query does. So it does where the
+broker answers, with a refusal or the end of its log.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from coordinator.protocol.librdkafka import Silence
+from share_source.errors import ReadTimeout
+from share_source.range_cursor import Key
+from share_source.range_reader import Collector, Reader, ReadTask, open_readers
+
+Offsets = dict[Key, list[tuple[int, int]]]
+"""Offsets by partition, as (first, last)."""
+
+
+class NotRead(NamedTuple):
+    """The offsets without a record: those that the log lost before they were read, and those that were given up."""
+
+    lost: Offsets
+    given_up: Offsets
+
+    @property
+    def all(self) -> Offsets:
+        """Returns both of them."""
+        return {key: [*self.lost.get(key, ()), *self.given_up.get(key, ())] for key in {*self.lost, *self.given_up}}
+
+
+def read_records(task: ReadTask, into: Collector[Any], *, native: bool, patience_s: float) -> NotRead:
+    """Read the task's records into a collection, whose kind says whether compiled code reads them. ``patience_s``: the
+    seconds without a record after which the rest is given up, unless all brokers may be away; it raises as
+    ``read_task``."""
+    with open_readers(task, native) as readers:
+        _read_what_comes(readers, into, patience_s)
+        into.build()
+    return NotRead(
+        {key: lost for reader in readers for key, lost in reader.lost.items()},
+        {key: left for reader in readers for key, left in reader.given_up.items()},
+    )
+
+
+def _read_what_comes(readers: list[Reader], into: Collector[Any], patience_s: float) -> None:
+    """Read with each reader for as long as records come, then with the next one, until all is read or given up."""
+    silence = Silence()
+    for reader in readers:
+        reader.begin(into)
+    while unread := [reader for reader in readers if not reader.done]:
+        for reader in unread:
+            if _read_on(reader, readers, into):
+                silence.ends()
+            is_over = silence.lasts_s() >= patience_s
+        silent = [reader for reader in unread if not (reader.done or reader.is_answered)]
+        if is_over and (_any_begun(readers) or any(reader.others_answer for reader in silent)):
+            for reader in silent:
+                reader.give_up()
+
+
+def _read_on(reader: Reader, readers: list[Reader], into: Collector[Any]) -> bool:
+    """Whether the reader has read something. After the timeout of a task it gives up, or raises ReadTimeout."""
+    try:
+        return reader.read_on(into)
+    except ReadTimeout:
+        if not _any_begun(readers):
+            raise
+        reader.give_up()
+        return False
+
+
+def _any_begun(readers: list[Reader]) -> bool:
+    return any(reader.has_begun for reader in readers)
