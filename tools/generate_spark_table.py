@@ -31,12 +31,15 @@ from pyspark.sql.worker import plan_data_source_read
 from pyspark_sharegroup import DefaultSource
 from share_source.arrow_schema import spark_schema
 from share_sink.stream_arrow_writer import StreamArrowWriter
+from tests.support.spark_features import connects, has_processing_time, replays
 
 options = {"kafka.bootstrap.servers": "a:1", "kafka.group.id": "g", "subscribe": "t"}
 reader = DefaultSource(options).streamReader(spark_schema(include_headers=False))
 print(json.dumps({
     "version": pyspark.__version__,
-    "reader": type(reader).__name__,
+    "replays": replays(),
+    "processing_time": has_processing_time(),
+    "connects": connects(),
     "given": list(inspect.signature(datasource.DataSourceStreamReader.latestOffset).parameters)[1:],
     "takes": list(inspect.signature(type(reader).latestOffset).parameters)[1:],
     "drains": hasattr(reader, "prepareForTriggerAvailableNow"),
@@ -49,9 +52,18 @@ print(json.dumps({
 Has = Mapping[str, Any]
 """The answer of one pyspark."""
 
+
+def _yes(told: bool) -> str:
+    return "yes" if told else "no"
+
+
 ROWS: tuple[tuple[str, Callable[[Has], str]], ...] = (
-    ("default and `processingTime` triggers, replays, the guarantee", lambda has: "yes"),
-    ("Spark Connect; `share_sink.acknowledge` in `foreachBatch`", lambda has: "yes"),
+    ("default and `processingTime` triggers", lambda has: _yes(has["processing_time"])),
+    (
+        "a killed query's batch is replayed with the same records, a committed one completed",
+        lambda has: _yes(has["replays"]),
+    ),
+    ("Spark Connect; `share_sink.acknowledge` in `foreachBatch`", lambda has: _yes(has["connects"])),
     (
         "Spark tells the source what is committed",
         lambda has: f"by `{', '.join(has['given'])}`" if has["given"] else "by the end of its log",
@@ -69,8 +81,8 @@ ROWS: tuple[tuple[str, Callable[[Has], str]], ...] = (
         "`spark.sql.streaming.triggerAvailableNowWrapper.enabled=true`",
         lambda has: "not needed" if has["drains"] else "refused (`LogNotTold`)",
     ),
-    ("the log's end in the query's progress", lambda has: "yes" if has["reports"] else "no"),
-    ("Arrow batches from the source", lambda has: "yes" if has["reads_arrow"] else "no"),
+    ("the log's end in the query's progress", lambda has: _yes(has["reports"])),
+    ("Arrow batches from the source", lambda has: _yes(has["reads_arrow"])),
     ("Arrow batches to the sink", lambda has: f"as `{has['writes_arrow']}`"),
 )
 

@@ -1,11 +1,12 @@
 """Write the table of docs/operations.md that says where wheels are: uv resolves what setup.py requires.
 
 Rule: no package is installed or built, metadata alone is read. A platform is served if every package but pyspark, which
-is a source distribution of Python and jars, has a wheel there. It needs the package registry, so only `make platforms`
-and `make soak` run it.
+is a source distribution of Python and jars, has a wheel there. It needs the package registry, so of the tests only
+those of `make soak` run it, and .ci/run looks for losses.
 
     python tools/resolve_platforms.py            writes the table
     python tools/resolve_platforms.py --check    exit 1 if it is stale
+    python tools/resolve_platforms.py --lost     exit 1 if a platform of the table has lost its wheels
 """
 
 from __future__ import annotations
@@ -66,7 +67,11 @@ def requirements(*extras: str) -> list[str]:
 
 
 def uv() -> str:
-    """The resolver, in an environment of its own."""
+    """The resolver, in an environment of its own: of one version, whose words `resolve` reads.
+
+    Raises:
+        CalledProcessError: the package registry does not give it.
+    """
     command = TOOLS / "bin" / "uv"
     if not command.exists():
         venv.create(TOOLS, with_pip=True)
@@ -80,7 +85,8 @@ def resolve(lines: Iterable[str], python: str, *given: str) -> dict[str, str]:
     Raises:
         RuntimeError: nothing fits for another reason.
     """
-    command = [uv(), "pip", "compile", "-q", "--no-header", "--no-annotate", "--python-version", python, *given, "-"]
+    command = [uv(), "pip", "compile", "-q", "--no-header", "--no-annotate", "--python-version", python]
+    command += ["--python", sys.executable, "--no-python-downloads", *given, "-"]  # it would download that Python
     environment = {key: value for key, value in os.environ.items() if not key.startswith("UV_")}
     done = subprocess.run(command, input="\n".join(lines), env=environment, capture_output=True, text=True, check=False)
     if done.returncode == 0:
@@ -136,6 +142,37 @@ def table() -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
+def written() -> dict[str, dict[str, str]]:
+    """The table in the page: the cells by the row's name and by Python."""
+    _, _, rest = (ROOT / PAGE).read_text(encoding="utf-8").partition(BEGIN)
+    lines = [line for line in rest.partition(END)[0].splitlines() if line.startswith("|")]
+    (_, *pythons), _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    return {name: dict(zip(pythons, cells, strict=True)) for name, *cells in rows}
+
+
+def lost() -> list[str]:
+    """A line for each platform, and each Python, that has wheels by the page and has none any more."""
+    uv(), requirements(*EXTRAS)  # before threads ask for them
+    page = written()
+    asked = [(name, python) for name in SERVED for python, said in page[name].items() if said == "yes"]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = list(pool.map(lambda each: cell(wheels(each[1], SERVED[each[0]])), asked))
+    told = zip(asked, found, strict=True)
+    return [f"{name}, Python {python}: {said}" for (name, python), said in told if said != "yes"]
+
+
+def report_lost() -> int:
+    """Print what is lost; the exit status. Where the resolver can't be had, nothing is known, and that is printed."""
+    try:
+        uv()
+    except subprocess.CalledProcessError:
+        print(f"platforms: not looked at, since {UV} could not be installed")
+        return 0
+    found = lost()
+    print(*(found or ["platforms: each one of the table has its wheels"]), sep="\n")
+    return 1 if found else 0
+
+
 def render() -> dict[str, str]:
     """The page with the table of now."""
     before, _, rest = (ROOT / PAGE).read_text(encoding="utf-8").partition(BEGIN)
@@ -144,4 +181,5 @@ def render() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(write_or_check(render(), sys.argv[1:], "written"))
+    told = sys.argv[1:]
+    sys.exit(report_lost() if "--lost" in told else write_or_check(render(), told, "written"))

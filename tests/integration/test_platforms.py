@@ -7,6 +7,12 @@ from tools import resolve_platforms
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1_200)]
 
 
+def test_a_requirement_without_a_wheel_is_named():
+    """Of pyspark there are source distributions alone."""
+    found = resolve_platforms.resolve(["pyspark"], "3.12", "--no-build", "--python-platform", "aarch64-apple-darwin")
+    assert resolve_platforms.cell(found) == "no wheel of pyspark"
+
+
 @pytest.mark.parametrize("python", resolve_platforms.PYTHONS)
 def test_every_served_platform_has_a_wheel_of_every_requirement(python):
     for name, platform in resolve_platforms.SERVED.items():

@@ -24,6 +24,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("own_runtime")]
 
 KINDS = ["SCRAM-SHA-256", "SCRAM-SHA-512", "TLS", "mutual TLS", "OAUTHBEARER"]
+IN_SOAK = "OAUTHBEARER without TLS"
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]
         *((NATIVE, kind) for kind in KINDS),
         (PYTHON, KINDS[0]),
         *(pytest.param(PYTHON, kind, marks=pytest.mark.soak) for kind in KINDS[1:]),
+        *(pytest.param(reader, IN_SOAK, marks=pytest.mark.soak) for reader in (NATIVE, PYTHON)),
     ],
     indirect=["reader"],
 )

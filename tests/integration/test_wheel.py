@@ -96,6 +96,22 @@ def test_the_sdist_has_the_sources_of_the_compiled_reader(source, tmp_path):
     assert "share_source/native/_drain.abi3.so" in zipfile.ZipFile(built).namelist()
 
 
+def test_the_build_script_makes_a_wheel_for_linux_that_reads(source, tmp_path):
+    """The script gets its tools, a compiler among them, from the package registry."""
+    clean = shutil.copytree(source, tmp_path / "source", ignore=shutil.ignore_patterns("build", "*.egg-info"))
+    (clean / "tools").mkdir()
+    script = shutil.copy(ROOT / "tools" / "build_wheel.py", clean / "tools")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (made,) = (clean / "dist").glob("*.whl")
+    assert made.stem.split("-")[2:] == ["cp310", "abi3", "manylinux2014_x86_64"]
+    assert "share_source/native/_drain.abi3.so" in zipfile.ZipFile(made).namelist()
+    libc = re.search(r'the following platform tag: "manylinux_2_(\d+)_', " ".join(done.stdout.split()))
+    assert libc and int(libc[1]) <= 17, done.stdout
+    version = run(install(made, tmp_path / "fresh"), "sharegroup", "--version", SHAREGROUP_READER="native")
+    assert "reader: native (librdkafka 2." in version
+
+
 def test_without_a_compiler_the_install_succeeds_and_reads_with_python(source, tmp_path):
     clean = shutil.copytree(source, tmp_path / "source", ignore=shutil.ignore_patterns("build", "*.egg-info"))
     made = build_wheel(clean, tmp_path, CC="no-such-compiler")

@@ -15,10 +15,11 @@ import pytest
 
 from sharegroup.quickstart_broker import PORT, first_program
 from tests.support.dead_letters import read_dead_letters
-from tests.support.group_state import forget_clients
+from tests.support.group_state import describe, forget_clients
 from tests.support.imports import python_path
 from tests.support.java_options import SHORT_LIVED, SPARK_OPTIONS
 from tests.support.ports import free_ports
+from tests.support.readme import readme_program
 from tests.support.share_job import numbers
 from tests.support.spark_program import SPARK_CONFIG, START_TIMEOUT_S, kill_processes
 from tests.support.waiting import wait_until
@@ -26,6 +27,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
 RECORDS = 2_000
+RELEASED = 5
 
 DECIDING = """
 import sys
@@ -60,6 +62,27 @@ if way == "sink":
 else:
     writer = numbers.writeStream.foreachBatch(each)
 writer.option("checkpointLocation", f"checkpoints/{topic}").trigger(availableNow=True).start().awaitTermination()
+"""
+
+DF = f"""
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import expr
+
+spark = SparkSession.builder.getOrCreate()
+assert "connect" in type(spark).__module__, type(spark)
+orders = spark.readStream.format("sharegroup").option("kafka.bootstrap.servers", "localhost:9092").option(
+    "subscribe", "orders").option("kafka.group.id", "billing").option("startingOffsets", "earliest").load()
+df = orders.withColumns({{
+    "valid": expr("int(string(value)) % 10 != 3 and int(string(value)) != {RELEASED}"),
+    "transient": expr("int(string(value)) = {RELEASED}"),
+    "error": expr("if(int(string(value)) % 10 = 3, 'ends with 3', null)"),
+}})
+"""
+"""What README's program of the sink has before it: ``df``, with its three columns."""
+
+END = """
+query.processAllAvailable()
+query.stop()
 """
 
 WRONG = """
@@ -157,7 +180,30 @@ def test_readmes_first_program_runs_from_a_client(kafka, topic, server):
     assert sorted(int(row["value"]) for row in written(output)) == list(range(RECORDS)), said
 
 
-@pytest.mark.parametrize("way", ["sink", pytest.param("foreachBatch", marks=pytest.mark.soak)])
+def test_readmes_sink_program_decides_records_from_a_client(kafka, topic, job, server):
+    """The record that it releases waits for its backoff of 30 s."""
+    orders, dlq = topic("orders"), topic("dlq")
+    kafka.produce(orders, numbers(RECORDS))
+    queue = job(orders)
+    program = (
+        (DF + readme_program("Outcomes by row") + END)
+        .replace("localhost:9092", kafka.bootstrap)
+        .replace('"orders"', repr(orders))
+        .replace('"billing"', repr(queue.group))
+        .replace('"dlq.billing"', repr(dlq))
+    )
+    client = server.client(program)
+    said = client.communicate(timeout=240)[0]
+    assert client.returncode == 0, said
+    found = read_dead_letters(kafka.bootstrap, dlq)
+    assert {letter.value.decode() for letter in found} == {str(number) for number in range(3, RECORDS, 10)}
+    assert {letter.said["message"] for letter in found} == {"ends with 3"}
+    wait_until(lambda: describe(queue).lag() == 1, what="all but the released record are done")
+    assert describe(queue).start_offset(orders) == RELEASED
+
+
+@pytest.mark.soak  # its short form is README's program
+@pytest.mark.parametrize("way", ["sink", "foreachBatch"])
 def test_outcomes_by_row_from_a_client(kafka, topic, server, way):
     orders, letters = topic("orders", partitions=2), topic("dlq")
     kafka.produce(orders, numbers(RECORDS))

@@ -28,7 +28,7 @@ PASSWORD = "alice-s3cret"
 CLIENT_SECRET = "the-client-s3cret"
 AUDIENCE = "sharegroup-tests"
 _OAUTH = "org.apache.kafka.common.security.oauthbearer."
-_LISTENERS = {"SCRAM": "SASL_SSL", "TLS": "SSL", "MUTUAL": "SSL", "OAUTH": "SASL_PLAINTEXT"}
+_LISTENERS = {"SCRAM": "SASL_SSL", "TLS": "SSL", "MUTUAL": "SSL", "OAUTH": "SASL_SSL", "CLEAR": "SASL_PLAINTEXT"}
 
 
 class Authority:
@@ -145,6 +145,13 @@ class SecuredBroker:
             "bootstrap.servers": self.broker.address("SCRAM"),
         }
         tls = {"security.protocol": "SSL", **trusts}
+        oauth = {
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.client.id": "sharegroup",
+            "sasl.oauthbearer.client.secret": CLIENT_SECRET,
+            "sasl.oauthbearer.token.endpoint.url": self.tokens.url,
+        }
         shown = {"ssl.certificate.location": str(client), "ssl.key.location": str(client)}
         self.configs: dict[str, dict[str, str]] = {
             "SCRAM-SHA-256": {**scram, "sasl.mechanism": "SCRAM-SHA-256"},
@@ -152,13 +159,15 @@ class SecuredBroker:
             "TLS": {**tls, "bootstrap.servers": self.broker.address("TLS")},
             "mutual TLS": {**tls, **shown, "bootstrap.servers": self.broker.address("MUTUAL")},
             "OAUTHBEARER": {
-                "security.protocol": "SASL_PLAINTEXT",
-                "sasl.mechanism": "OAUTHBEARER",
-                "sasl.oauthbearer.method": "oidc",
-                "sasl.oauthbearer.client.id": "sharegroup",
-                "sasl.oauthbearer.client.secret": CLIENT_SECRET,
-                "sasl.oauthbearer.token.endpoint.url": self.tokens.url,
+                "security.protocol": "SASL_SSL",
+                **oauth,
+                **trusts,
                 "bootstrap.servers": self.broker.address("OAUTH"),
+            },
+            "OAUTHBEARER without TLS": {
+                "security.protocol": "SASL_PLAINTEXT",
+                **oauth,
+                "bootstrap.servers": self.broker.address("CLEAR"),
             },
         }
 
@@ -183,7 +192,7 @@ def _start(folder: Path, authority: Authority, tokens: TokenEndpoint, java_optio
     keys = tokens.keys.as_uri()
     config = {"sasl.oauthbearer.jwks.endpoint.url": keys, "sasl.oauthbearer.expected.audience": AUDIENCE}
     server = authority.issue("server")
-    for listener in ("scram", "tls", "mutual"):
+    for listener in ("scram", "tls", "mutual", "oauth"):
         own = f"listener.name.{listener}.ssl."
         config |= {f"{own}keystore.type": "PEM", f"{own}keystore.location": str(server)}
         config |= {f"{own}truststore.type": "PEM", f"{own}truststore.location": str(authority.ca)}
@@ -193,11 +202,11 @@ def _start(folder: Path, authority: Authority, tokens: TokenEndpoint, java_optio
         login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
         config[f"listener.name.scram.{mechanism}.sasl.jaas.config"] = login
     package = _OAUTH if is_at_least(chosen_version(), "4.0") else f"{_OAUTH}secured."
-    config["listener.name.oauth.sasl.enabled.mechanisms"] = "OAUTHBEARER"
-    config["listener.name.oauth.oauthbearer.sasl.jaas.config"] = _OAUTH + "OAuthBearerLoginModule required;"
-    config["listener.name.oauth.oauthbearer.sasl.server.callback.handler.class"] = (
-        package + "OAuthBearerValidatorCallbackHandler"
-    )
+    for own in ("listener.name.oauth.", "listener.name.clear."):
+        handler = package + "OAuthBearerValidatorCallbackHandler"
+        config[f"{own}sasl.enabled.mechanisms"] = "OAUTHBEARER"
+        config[f"{own}oauthbearer.sasl.jaas.config"] = _OAUTH + "OAuthBearerLoginModule required;"
+        config[f"{own}oauthbearer.sasl.server.callback.handler.class"] = handler
     allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys}"
     return KafkaBroker(
         heap="512m",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,8 +15,10 @@ from coordinator.service.runtime import transactions
 from coordinator.service.runtime.transactions import Facts
 from share_source import plan_reader
 from share_source.options import SourceOptions
-from share_source.reader import ShareGroupStreamReader
 from tests.support.group_driver import TOPIC_ID, GroupDriver
+
+if TYPE_CHECKING:
+    from share_source.reader import ShareGroupStreamReader
 
 OPTIONS = {"kafka.bootstrap.servers": "nowhere:9092", "kafka.group.id": "billing", "subscribe": "orders"}
 
@@ -89,6 +91,8 @@ def opening(client: DriverClient) -> Iterator[None]:
 @contextmanager
 def reading(client: DriverClient, **options: str) -> Iterator[ShareGroupStreamReader]:
     """The reader of a query's new process; it stops at the end, as a killed one does: its session stays."""
+    from share_source.reader import ShareGroupStreamReader  # Spark 4.0 and 4.1 lack what it imports
+
     with opening(client):
         source = ShareGroupStreamReader(SourceOptions.parse({**OPTIONS, **options}))
         try:

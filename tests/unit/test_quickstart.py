@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 from contextlib import closing
 
@@ -11,18 +10,12 @@ import pytest
 from sharegroup.__main__ import run
 from sharegroup.quickstart import PORT
 from sharegroup.quickstart_broker import first_program
-from tests.support.imports import ROOT
-
-
-def readme_program() -> str:
-    found = re.search(r"^## The first program\n.*?^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.S | re.M)
-    assert found
-    return found[1]
+from tests.support.readme import readme_program
 
 
 def test_the_printed_program_is_that_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["quickstart", "--print-program"]) == 0
-    assert capsys.readouterr().out == readme_program()
+    assert capsys.readouterr().out == readme_program("The first program")
 
 
 def test_the_printed_program_has_the_chosen_port() -> None:
