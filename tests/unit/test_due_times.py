@@ -103,10 +103,12 @@ def test_the_next_deadline_is_that_of_all_groups_after_any_change(service):
         what = chance.randrange(4)
         if what == 0:
             service.now_ms += chance.randrange(20_000)
-        if what == 1 and service.runtime.groups[group_id].sessions:
-            member = service.runtime.groups[group_id].members["m1"]
+        group = service.runtime.groups.get(group_id)  # None: it was unloaded at rest
+        has_member = group is not None and group.sessions
+        if what == 1 and has_member:
+            member = group.members["m1"]
             service.ask(LeaveGroup(group_id=group_id, member_id="m1", member_epoch=member.member_epoch), group_id)
-        elif what == 2 and not service.runtime.groups[group_id].sessions:
+        elif what == 2 and not has_member:
             service.ask(join(group_id=group_id), group_id)
         elif what == 3:
             service.runtime._drop(group_id, service.now_ms)

@@ -8,16 +8,18 @@ import pytest
 
 from coordinator.core.commands import AcquirePlan, CreateGroup, InitializePartitions, PartitionStart, TopicWithId
 from coordinator.core.commands.measure_group import MeasureGroup
-from coordinator.protocol.errors import GroupIdNotFound
+from coordinator.protocol.errors import CoordinatorNotAvailable, GroupIdNotFound
 from coordinator.protocol.messages import JoinGroup, PartitionBounds
-from coordinator.service.process.clock import STALLED_MS, Clock, StallDetector
-from coordinator.service.runtime.event_loop import EventLoop, PartitionedRuntime
+from coordinator.service.process.clock import LISTENS_AGAIN_MS, STALLED_MS, Clock, StallDetector
+from coordinator.service.process.stall_watch import StallWatch
+from coordinator.service.runtime.event_loop import STEPS_AGAIN_MS, EventLoop, PartitionedRuntime
 from coordinator.service.runtime.runtime import TOLD_FROM_MS, CoordinatorRuntime
 from coordinator.service.runtime.snapshots import REST_AFTER_MS
 from coordinator.service.runtime.transaction import Access, one
 from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.waiting import wait_until
 
+AN_HOUR_MS = 3_600_000
 BOUNDS = (PartitionBounds(topic_id="T", partition=0, log_start=0, end=10),)
 
 
@@ -63,13 +65,10 @@ def event_loop(tmp_path):
         yield event_loop
 
 
-def deadline_ms(event_loop):
-    return event_loop.runtime.groups["billing"].members["m1"].session_deadline_ms
-
-
-def has_its_time(event_loop):
+def has_its_time(event_loop, group_id="billing"):
     """The session lives, and ends a session's time from now."""
-    return (deadline_ms(event_loop) or 0) > event_loop.clock.now_ms() + 40_000
+    deadline_ms = event_loop.runtime.groups[group_id].members["m1"].session_deadline_ms
+    return (deadline_ms or 0) > event_loop.clock.now_ms() + 40_000
 
 
 def test_a_process_stopped_while_it_waits_prolongs_its_members_sessions(event_loop):
@@ -91,36 +90,181 @@ def test_an_append_that_takes_longer_than_a_session_ends_nobody_s(event_loop):
     assert event_loop.runtime.groups["billing"].partitions["T", 0].acquired_count == 10
 
 
-class WaitingClock(Clock):
-    """A clock on which time passes while an event loop waits, however busy the machine is."""
+class SetClock(Clock):
+    """A clock on which time passes when the test says so."""
 
     def __init__(self):
-        self.waited_ms = 0
+        self.at_ms = 1_000_000
 
     def now_ms(self):
-        return self.waited_ms
-
-    def new_condition(self):
-        condition, wait = threading.Condition(), threading.Condition.wait
-
-        def pass_time(timeout_s):
-            self.waited_ms += round(timeout_s * 1000)
-            wait(condition, 0.001)
-
-        condition.wait = pass_time
-        return condition
+        return self.at_ms
 
 
-def test_a_new_group_is_claimed_at_once_after_an_idle_time(tmp_path, monkeypatch):
+class WatchWithoutThread(StallWatch):
+    """A stall watch that looks when the test says so."""
+
+    def add(self, sleeper):
+        self._sleepers.add(sleeper)
+
+    def look(self):
+        for sleeper in self._sleepers:
+            sleeper.look_in_sleep()
+
+
+class Idle:
+    """A sleeping event loop without groups, whose stalls are written down."""
+
+    def __init__(self, path):
+        self.clock, self.watch, self.stalls_ms = SetClock(), WatchWithoutThread(), []
+        runtime = CoordinatorRuntime(SqliteStore(path))
+        self._step, runtime.step = runtime.step, self.step
+        self.loop = EventLoop(runtime, self.clock, self.watch)
+        self.close = self.loop.close
+        wait_until(self.sleeps, what="the event loop sleeps")
+
+    def sleeps(self):
+        return self.loop._sleeps_until_ms is not None
+
+    def step(self, now_ms, stalled_ms):
+        self.stalls_ms.append(stalled_ms)
+        return self._step(now_ms, stalled_ms)
+
+    def pass_time(self, ms):
+        for _ in range(0, ms, LISTENS_AGAIN_MS):
+            self.clock.at_ms += LISTENS_AGAIN_MS
+            self.watch.look()
+
+    def claim(self):
+        self.loop.call("billing", one(CreateGroup(incarnation="i", topic_ids=True)), Access.CLAIM)
+        assert self.loop.runtime.groups["billing"].exists
+
+
+@pytest.fixture
+def idle(tmp_path, monkeypatch):
+    monkeypatch.setattr("coordinator.service.runtime.event_loop.STEPS_AGAIN_MS", AN_HOUR_MS)  # no sleep ends by itself
+    with contextlib.closing(Idle(tmp_path / "state.db")) as idle:
+        yield idle
+
+
+def test_a_new_group_is_claimed_at_once_after_an_idle_time(idle):
     """As of a coordinator on demand between two queries."""
-    clock = WaitingClock()
-    theirs = SimpleNamespace(Condition=clock.new_condition, Lock=threading.Lock, Thread=threading.Thread)
+    idle.pass_time(STALLED_MS + 2 * TOLD_FROM_MS)
+    idle.claim()
+    assert idle.stalls_ms == [0], "it slept until then"
+
+
+def test_a_loop_that_slept_while_its_process_was_stopped_claims_no_group(idle):
+    """It has no deadline, and the request comes before the stall watch looks again."""
+    idle.clock.at_ms += 46_000
+    with pytest.raises(CoordinatorNotAvailable, match="it stood still"):
+        idle.claim()
+    assert idle.stalls_ms == [46_000 - STALLED_MS]
+
+
+def test_a_sleeping_loop_is_woken_after_a_stall_without_a_request(idle):
+    idle.clock.at_ms += 46_000
+    idle.watch.look()
+    wait_until(lambda: idle.stalls_ms, what="it has stepped")
+    assert idle.stalls_ms == [46_000 - STALLED_MS]
+
+
+def test_a_short_sleep_of_the_process_wakes_no_loop(idle):
+    idle.clock.at_ms += STALLED_MS
+    idle.watch.look()
+    idle.claim()
+    assert idle.stalls_ms == [0]
+
+
+def test_nobody_looks_in_place_of_a_loop_that_should_have_woken(idle):
+    """The rest of the process runs, and its thread does not."""
+    idle.loop.runtime.submit("billing", one(MeasureGroup(group_id="billing")))  # and nothing wakes it
+    idle.pass_time(46_000)
+    with pytest.raises(CoordinatorNotAvailable, match="it stood still"):
+        idle.claim()
+    assert idle.stalls_ms == [46_000 - STALLED_MS]
+
+
+def test_nobody_looks_in_place_of_a_loop_that_is_in_a_round(idle):
+    """As in an append: the process goes on, and nobody hears a request."""
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def long_one(group):
+        begun.set()
+        goes_on.wait(30)
+        yield MeasureGroup(group_id=group.group_id)
+
+    waits = idle.loop._submit("billing", long_one, claim=False, peek=False)
+    assert begun.wait(30)
+    idle.pass_time(46_000)
+    goes_on.set()
+    waits.result(30)
+    wait_until(lambda: len(idle.stalls_ms) == 2, what="the stall is told by itself, soon after")
+    assert idle.stalls_ms == [0, 46_000 - STALLED_MS]
+
+
+def test_a_deadline_that_passed_while_the_machine_was_suspended_wakes_the_loop(idle):
+    """Condition.wait counts no suspended time, and the clock of deadlines does."""
+    idle.pass_time(AN_HOUR_MS)
+    wait_until(lambda: idle.stalls_ms, what="it has stepped")
+    assert idle.stalls_ms == [0]
+
+
+def test_a_loop_with_nothing_to_do_sleeps_for_a_minute(tmp_path, monkeypatch):
+    """A coordinator has one for each state partition, and all of them stay."""
+    waited_s = []
+
+    class Condition(threading.Condition):
+        def wait(self, timeout=None):
+            waited_s.append(timeout)
+            return super().wait(timeout)
+
+    theirs = SimpleNamespace(Condition=Condition, Lock=threading.Lock, Thread=threading.Thread)
     monkeypatch.setattr("coordinator.service.runtime.event_loop.threading", theirs)
-    with contextlib.closing(EventLoop(CoordinatorRuntime(SqliteStore(tmp_path / "state.db")), clock)) as idle:
-        wait_until(lambda: clock.now_ms() > STALLED_MS + 2 * TOLD_FROM_MS, what="it was idle for a while")
-        create = CreateGroup(incarnation="i", topic_ids=True)
-        idle.call("billing", one(create), Access.CLAIM)
-        assert idle.runtime.groups["billing"].exists
+    runtime = CoordinatorRuntime(SqliteStore(tmp_path / "state.db"))
+    with contextlib.closing(EventLoop(runtime, SetClock(), WatchWithoutThread())):
+        wait_until(lambda: waited_s, what="it sleeps")
+    assert waited_s == [STEPS_AGAIN_MS / 1000]
+
+
+def test_a_stall_is_told_to_each_event_loop_of_the_process(tmp_path):
+    def runtime_of(partition):
+        return CoordinatorRuntime(SqliteStore(tmp_path / f"{partition}.db"))
+
+    with contextlib.closing(PartitionedRuntime(50, runtime_of)) as partitioned:
+        partitioned.clock = JumpingClock()
+        for group_id in "abc":
+            partitioned.call(group_id, one(CreateGroup(incarnation="i", topic_ids=True)))
+            partitioned.call(group_id, one(JoinGroup(group_id=group_id, member_id="m1", process_id="p1")))
+        partitioned.clock.later_ms += 10 * 45_000
+        for loop, group_id in zip(partitioned._all(), "abc", strict=True):
+            wait_until(lambda loop=loop, of=group_id: has_its_time(loop, of), what="the session lives on")
+
+
+class CountsLooks:
+    """A sleeper that counts how often somebody looked for it; each look fails."""
+
+    looks = 0
+
+    def look_in_sleep(self):
+        self.looks += 1
+        raise ValueError("a bug")
+
+
+def stall_threads():
+    return {thread for thread in threading.enumerate() if thread.name == "share-stalls"}
+
+
+def test_one_thread_looks_for_all_loops_until_the_last_is_gone():
+    before, watch, sleepers = stall_threads(), StallWatch(), [CountsLooks(), CountsLooks()]
+    for _ in range(2):
+        seen = [sleeper.looks for sleeper in sleepers]
+        for sleeper in sleepers:
+            watch.add(sleeper)
+        assert len(stall_threads() - before) == 1
+        wait_until(lambda seen=seen: all(s.looks > n + 1 for s, n in zip(sleepers, seen, strict=True)), what="looks")
+        for sleeper in sleepers:
+            watch.remove(sleeper)
+        wait_until(lambda: not stall_threads() - before, what="the thread ends")
 
 
 def test_looks_that_come_in_time_leave_nothing_unheard():

@@ -87,6 +87,18 @@ def test_looks_do_not_put_off_that_a_resting_group_is_unloaded(service, every_ms
         assert service.now_ms <= asked_ms + service.runtime.cold_after_ms + REST_AFTER_MS + 2 * every_ms
 
 
+def test_a_group_at_rest_is_unloaded_five_minutes_after_its_last_request(service):
+    """The snapshot that is due a moment before does not put it off."""
+    service.now_ms += 2_000
+    service.ask(LeaveGroup(group_id="billing", member_id="m1", member_epoch=1))
+    asked_ms, steps = service.now_ms, 0
+    while "billing" in service.runtime.groups:
+        service.now_ms, steps = max(service.runtime.next_deadline_ms(), service.now_ms), steps + 1
+        service.runtime.step(service.now_ms)
+    assert (service.now_ms, steps) == (asked_ms + REST_AFTER_MS, 2)
+    assert service.store.snapshots == 1
+
+
 def test_a_request_of_a_member_keeps_its_group_loaded(service):
     service.ask(LeaveGroup(group_id="billing", member_id="m1", member_epoch=1))
     for _ in range(30):

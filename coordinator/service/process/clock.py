@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 
 LISTENS_AGAIN_MS = 250
-"""Milliseconds between two checks of the event loop whether it was stalled, also while nothing is due: an idle time
-must not count as a stall, after which no group is claimed for a while."""
+"""Milliseconds between two checks whether the process was stalled, also while nothing is due: an idle time must not
+count as a stall, after which no group is claimed for a while."""
 STALLED_MS = 500
 """Milliseconds: a pause of at most so long between two checks is no stall."""
 

@@ -1,7 +1,8 @@
 """The event loop: the only thread that steps a runtime. A coordinator has one, or one for each state partition.
 
-Requests come from any thread and wait for their answer. The loop sleeps until a request comes or a deadline is due;
-meanwhile it checks every LISTENS_AGAIN_MS whether it was stalled, and tells the runtime for how long.
+Requests come from any thread and wait for their answer. The loop sleeps until a request comes or a deadline is due. It
+checks before and after each round whether it was stalled, and tells the runtime for how long; while it sleeps, the
+process's stall watch does so in its place, and wakes it after a stall.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Protocol, TypeVar
 from coordinator.core.commands.measure_group import GroupMeasures
 from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.service.process.clock import LISTENS_AGAIN_MS, Clock, StallDetector
+from coordinator.service.process.stall_watch import StallWatch
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import Access, Transaction
 from coordinator.state_log.placement import state_partition_of
@@ -71,16 +73,22 @@ class RuntimeApi(Protocol):
 class EventLoop:
     """Runs a runtime in a thread of its own, until :meth:`close`."""
 
-    def __init__(self, runtime: CoordinatorRuntime, clock: Clock | None = None) -> None:
+    def __init__(
+        self, runtime: CoordinatorRuntime, clock: Clock | None = None, stall_watch: StallWatch | None = None
+    ) -> None:
+        """``stall_watch``: the one of the process's other event loops; None: one of its own."""
         self.runtime = runtime
         self.clock = clock or Clock()
         self._stalls = StallDetector()
         self._unheard_ms = 0
         self._awake = threading.Condition()
+        self._sleeps_until_ms: int | None = None
         self._closed = False
         self._stepping = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="share-event_loop", daemon=True)
         self._thread.start()
+        self._stall_watch = stall_watch or StallWatch()
+        self._stall_watch.add(self)
 
     def __repr__(self) -> str:
         return f"<EventLoop {self.runtime!r}>"
@@ -146,6 +154,7 @@ class EventLoop:
         with self._awake:
             self._closed = True
             self._awake.notify()
+        self._stall_watch.remove(self)
         self._thread.join(ANSWER_TIMEOUT_S)
         self.runtime.store.close()
 
@@ -180,18 +189,37 @@ class EventLoop:
         return now_ms
 
     def _wait(self) -> bool:
-        """Sleep until a request or a deadline is due; False once the loop is closed."""
+        """Sleep until a request or a deadline is due, or a stall was found; False once the loop is closed."""
         with self._awake:
-            if self.runtime.has_waiting or self._closed:
+            if self._is_called:
                 return not self._closed
-            due_ms = self.runtime.next_deadline_ms()
-            wake_ms = self._look() + STEPS_AGAIN_MS if due_ms is None else due_ms
-            left_ms = wake_ms - self._look()
+            due_ms, now_ms = self.runtime.next_deadline_ms(), self._look()
+            until_ms = now_ms + STEPS_AGAIN_MS if due_ms is None else due_ms
+            if self._unheard_ms:  # by the round before: what was sent meanwhile gets a moment to come in
+                until_ms = min(until_ms, now_ms + LISTENS_AGAIN_MS)
+            self._sleeps_until_ms = until_ms
             while True:
-                self._awake.wait(min(max(left_ms, SHORTEST_SLEEP_MS), LISTENS_AGAIN_MS) / 1000)
-                left_ms = wake_ms - self._look()
-                if left_ms <= 0 or self._unheard_ms or self.runtime.has_waiting or self._closed:
+                self._awake.wait(min(max(until_ms - now_ms, SHORTEST_SLEEP_MS), STEPS_AGAIN_MS) / 1000)
+                now_ms = self._look()
+                if now_ms >= until_ms or self._unheard_ms or self._is_called:
+                    self._sleeps_until_ms = None
                     return not self._closed
+
+    @property
+    def _is_called(self) -> bool:
+        return self.runtime.has_waiting or self._closed
+
+    def look_in_sleep(self) -> None:
+        """Note that the loop would hear a request now, if it sleeps and has no reason to wake up; wake it if that finds
+        a stall, or if its deadline has passed on a clock that jumped. The stall watch calls it."""
+        with self._awake:
+            if self._sleeps_until_ms is None or self._unheard_ms or self._is_called:
+                return
+            now_ms = self.clock.now_ms()
+            if now_ms < self._sleeps_until_ms:
+                self._unheard_ms = self._stalls.look(now_ms)
+            if self._unheard_ms or now_ms >= self._sleeps_until_ms:
+                self._awake.notify()
 
 
 class PartitionedRuntime:
@@ -208,6 +236,7 @@ class PartitionedRuntime:
         self.partitions = partitions
         self._runtime_of = runtime_of
         self._event_loops: dict[int, EventLoop] = {}
+        self._stall_watch = StallWatch()
         self._making = threading.Lock()
 
     def __repr__(self) -> str:
@@ -270,5 +299,6 @@ class PartitionedRuntime:
         with self._making:
             event_loop = self._event_loops.get(number)
             if event_loop is None:
-                event_loop = self._event_loops[number] = EventLoop(self._runtime_of(number), self.clock)
+                event_loop = EventLoop(self._runtime_of(number), self.clock, self._stall_watch)
+                self._event_loops[number] = event_loop
             return event_loop

@@ -446,15 +446,15 @@ class CoordinatorRuntime:
         log, group = self._logs[group_id], self.groups[group_id]
         is_due = now_ms >= log.upkeep_ms(self.cold_after_ms)
         is_wanted = must or log.is_long(group, self.snapshot_after) or (log.updates and is_due)
-        may_be = now_ms >= self._snapshot_again.get(group_id, Pause()).until_ms
-        if is_wanted and may_be and group_id not in self._under_way:
+        is_whole = group_id not in self._under_way
+        if is_wanted and is_whole and now_ms >= self._snapshot_again.get(group_id, Pause()).until_ms:
             self._snapshot(group_id, now_ms)
-        elif is_due and now_ms >= log.asked_ms + REST_AFTER_MS and group.may_rest(now_ms):
+        elif is_due and is_whole and now_ms >= log.asked_ms + REST_AFTER_MS and group.may_rest(now_ms):
             self._forget(group_id)
             if self._keeps_measures and group.exists:
                 self.rested[group_id] = decide(group, MeasureGroup(group_id=group_id), now_ms).reply
         elif is_due:
-            log.snapshot_ms = now_ms  # unchanged: check again when the next snapshot would be due
+            log.snapshot_ms = log.busy_ms = now_ms  # unchanged: check again when the next snapshot would be due
 
     def _snapshot(self, group_id: str, now_ms: int) -> None:
         log, group = self._logs[group_id], self.groups[group_id]

@@ -31,18 +31,21 @@ REST_AFTER_MS = 300_000
 
 @dataclass(kw_only=True, slots=True)
 class Log:
-    """The state of a served group's log: appends since its last snapshot and their bytes, and when it was snapshotted
-    and asked for."""
+    """The state of a served group's log: appends since its last snapshot and their bytes; when it was snapshotted, and
+    the group asked for; and when the group was found not to be at rest."""
 
     updates: int
     snapshot_ms: int
     asked_ms: int
     size_bytes: int = 0
+    busy_ms: int = 0
 
     def upkeep_ms(self, cold_after_ms: int) -> int:
-        """The time at which the log is due for a snapshot, or the group for unloading."""
-        snapshot_ms = self.snapshot_ms + cold_after_ms
-        return snapshot_ms if self.updates else max(snapshot_ms, self.asked_ms + REST_AFTER_MS)
+        """The time at which the log is due for a snapshot, or the group for unloading. A snapshot puts off no
+        unloading."""
+        if self.updates:
+            return self.snapshot_ms + cold_after_ms
+        return max(self.asked_ms + REST_AFTER_MS, self.busy_ms + cold_after_ms)
 
     def is_long(self, group: ShareGroup, snapshot_after: int) -> bool:
         """Whether the log of the group is long: by its bytes, or by its appends beside the runs of the group."""
