@@ -193,7 +193,7 @@ def test_nobody_looks_in_place_of_a_loop_that_is_in_a_round(idle):
         goes_on.wait(30)
         yield MeasureGroup(group_id=group.group_id)
 
-    waits = idle.loop._submit("billing", long_one, claim=False, peek=False)
+    waits = idle.loop._submit("billing", long_one, Access.SERVE)
     assert begun.wait(30)
     idle.pass_time(46_000)
     goes_on.set()
