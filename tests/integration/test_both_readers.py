@@ -3,10 +3,7 @@
 import gc
 import os
 import random
-import statistics
-import time
 
-import psutil
 import pyarrow as pa
 import pytest
 
@@ -232,31 +229,3 @@ def test_more_clients_than_the_process_has_keys_are_made_and_closed(kafka, reade
             made.close()
     finally:
         gc.enable()
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(4_000)
-def test_a_worker_that_reads_for_long_does_not_grow(kafka, topic, task):
-    """READERS_SOAK_S=3000 reads for fifty minutes."""
-    name = topic(partitions=2)
-    for partition in (0, 1):
-        kafka.produce(name, [b"x" * 300] * 50_000, partition=partition, headers=[("a", b"1")])
-    asked = task({(name, 0): [(0, 49_999, 1)], (name, 1): [(0, 9_999, 1), (20_000, 49_999, 2)]}, include_headers=True)
-    begin_s, most_s = time.monotonic(), float(os.environ.get("READERS_SOAK_S", "90"))
-    process, samples = psutil.Process(), []
-    while (at_s := time.monotonic() - begin_s) < most_s:
-        assert sum(batch.num_rows for batch in read_task(asked)) == 90_000
-        samples.append((at_s, process.memory_info().rss / 2**20, process.num_fds()))
-        if len(samples) % 10 == 0:  # clients of their own, too
-            consumers.cache().close()
-    times, sizes, opened = zip(*samples[len(samples) // 3 :], strict=True)  # the first third is the warm-up
-    quarter = len(times) // 4
-    grown = statistics.median(sizes[-quarter:]) - statistics.median(sizes[:quarter])
-    more_open = statistics.median(opened[-quarter:]) - statistics.median(opened[:quarter])
-    slope = statistics.linear_regression(times, sizes).slope * 3_600
-    print(
-        f"{len(samples)} tasks of 90,000 records in {most_s:.0f} s; after the first third: RSS {min(sizes):.0f} to "
-        f"{max(sizes):.0f} MiB, {grown:+.1f} from its first quarter to its last, slope {slope:+.2f} MiB/h; "
-        f"open descriptors {min(opened)} to {max(opened)}, {more_open:+.0f}"
-    )
-    assert (grown < 16, more_open <= 2) == (True, True)
