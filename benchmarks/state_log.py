@@ -141,7 +141,7 @@ def _topic(bootstrap: str, name: str) -> StateTopic:
 
 
 def _store(topic: StateTopic) -> KafkaStore:
-    owner = Owner(place="benchmark", process=uuid.uuid4().hex, host="here", pid=1)
+    owner = Owner(installation_id="benchmark", process=uuid.uuid4().hex, host="here", pid=1)
     return KafkaStore(topic, 0, NewestClaimant(owner), updates_per_snapshot=NEVER)
 
 

@@ -106,7 +106,7 @@ def test_a_fleets_coordinator_that_was_stopped_ends_no_session(kafka, topic, uni
         first.call(lambda who: StartPlan(**who, plan_id=plan.plan_id))
         alone.pause()
         with ThreadPoolExecutor(1) as thread:
-            asked = thread.submit(second.call, NextPlan, start="", wait_ms=1_000)
+            asked = thread.submit(second.call, lambda who: NextPlan(**who, start="", wait_ms=1_000))
             with pytest.raises(psutil.TimeoutExpired):  # the kernel's wait for its exit is the clock
                 psutil.Process(alone.process.pid).wait(8)
             alone.resume()

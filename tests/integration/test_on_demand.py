@@ -258,7 +258,7 @@ def test_a_coordinator_stopped_for_longer_than_a_session_ends_no_session(connect
     coordinator = psutil.Process(connect().endpoint_pid)
     stop_process(coordinator.pid)
     with ThreadPoolExecutor(1) as thread:
-        asked = thread.submit(second.call, NextPlan, wait_ms=1_000)
+        asked = thread.submit(second.call, lambda who: NextPlan(**who, wait_ms=1_000))
         with pytest.raises(psutil.TimeoutExpired):  # the kernel's wait for its exit is the clock
             coordinator.wait(5)
         coordinator.send_signal(signal.SIGCONT)
