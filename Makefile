@@ -43,6 +43,8 @@ TESTS ?= tests/spark
 ON_EACH_SPARK := tests/spark/test_sink.py tests/spark/test_sink_batches.py tests/spark/test_connect.py
 VENV_BIN := $(CURDIR)/.venv/bin
 export PATH := $(VENV_BIN):$(PATH)
+# Each of the thousands of processes that the tests start would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 # Spark's workers run `python3` from the PATH unless told otherwise.
 export PYSPARK_PYTHON := $(VENV_BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(VENV_BIN)/python

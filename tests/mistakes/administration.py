@@ -121,13 +121,7 @@ def forget_that_a_plans_offsets_were_deleted(patch: Patch) -> None:
     model=True,
 )
 def archive_by_hand_what_a_member_holds(patch: Patch) -> None:
-    right = administer._by_hand
-
-    def by_hand(group: ShareGroup, command: Any, segment: Any) -> Run | None:
-        free = segment._replace(run=segment.run._replace(state=RecordState.AVAILABLE))
-        return right(group, command, free)
-
-    patch.setattr(administer, "_by_hand", by_hand)
+    patch.setattr(administer, "_check_not_held", lambda group, command, segment: None)
 
 
 @mistake(
@@ -139,9 +133,9 @@ def archive_by_hand_what_a_member_holds(patch: Patch) -> None:
 def leave_a_record_released_by_hand_with_its_trial(patch: Patch) -> None:
     right = administer._by_hand
 
-    def by_hand(group: ShareGroup, command: Any, segment: Any) -> Run | None:
-        after = right(group, command, segment)
-        return None if after is None else after._replace(plan_id=segment.run.plan_id)
+    def by_hand(group: ShareGroup, command: Any, run: Run) -> Run | None:
+        after = right(group, command, run)
+        return None if after is None else after._replace(plan_id=run.plan_id)
 
     patch.setattr(administer, "_by_hand", by_hand)
 
@@ -153,11 +147,11 @@ def leave_a_record_released_by_hand_with_its_trial(patch: Patch) -> None:
 def keep_the_tries_of_a_record_released_by_hand(patch: Patch) -> None:
     right = administer._by_hand
 
-    def by_hand(group: ShareGroup, command: Any, segment: Any) -> Run | None:
-        after = right(group, command, segment)
+    def by_hand(group: ShareGroup, command: Any, run: Run) -> Run | None:
+        after = right(group, command, run)
         if after is None or command.decision == administer.ARCHIVE:
             return after
-        return after._replace(failures=segment.run.failures, releases=segment.run.releases)
+        return after._replace(failures=run.failures, releases=run.releases)
 
     patch.setattr(administer, "_by_hand", by_hand)
 

@@ -212,8 +212,7 @@ def decide_records(group: ShareGroup, command: DecideRecords, now_ms: int) -> De
         first, last, run = segment
         if (after := decided(run)) is None:
             continue
-        if run.state in HELD and command.decision == ARCHIVE:
-            raise _held_by(group, command, segment)
+        _check_not_held(group, command, segment)
         if last < partition.log_start and run.state in HELD:
             after = moved(run, Event.LOG_START)  # nobody gets it again
             lost.append((partition.key, segment))
@@ -257,10 +256,13 @@ def _rest(runs: int) -> tuple[str, ...]:
     return (f"{runs - MOST_EFFECTS} more runs are changed alike.",) if runs > MOST_EFFECTS else ()
 
 
-def _held_by(group: ShareGroup, command: DecideRecords, segment: Segment) -> RecordsHeld:
-    plan = group.plan_of(segment.run)
-    where = {"topic": command.topic, "partition": command.partition, "first": segment.first, "last": segment.last}
-    return RecordsHeld(group_id=group.group_id, member_id="" if plan is None else plan.member_id, **where)
+def _check_not_held(group: ShareGroup, command: DecideRecords, segment: Segment) -> None:
+    """Refuse to archive what a member holds."""
+    first, last, run = segment
+    if command.decision == ARCHIVE and run.state in HELD:
+        plan = group.plan_of(run)
+        where = {"topic": command.topic, "partition": command.partition, "first": first, "last": last}
+        raise RecordsHeld(group_id=group.group_id, member_id="" if plan is None else plan.member_id, **where)
 
 
 def _by_hand(group: ShareGroup, command: DecideRecords, run: Run) -> Run | None:
