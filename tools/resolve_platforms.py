@@ -162,13 +162,17 @@ def lost() -> list[str]:
 
 
 def report_lost() -> int:
-    """Print what is lost; the exit status. Where the resolver can't be had, nothing is known, and that is printed."""
+    """Print what is lost; the exit status. Where the resolver can't be had, or the package registry fails while it
+    resolves, nothing is known, and that is printed."""
     try:
         uv()
+        found = lost()
     except subprocess.CalledProcessError:
         print(f"platforms: not looked at, since {UV} could not be installed")
         return 0
-    found = lost()
+    except RuntimeError as error:
+        print(f"platforms: not looked at, since the package registry failed: {error}")
+        return 0
     print(*(found or ["platforms: each one of the table has its wheels"]), sep="\n")
     return 1 if found else 0
 
