@@ -136,6 +136,7 @@ def open_readers(task: ReadTask, native: bool) -> Iterator[list[Reader]]:
         yield readers
     except BaseException:
         for reader in readers:
+            reader.stop_waiting()
             reader.consumer.close()
         raise
     for reader in readers:
@@ -253,9 +254,15 @@ class Reader:
 
     def give_up(self) -> None:
         """Read no more: what is left of the ranges is ``given_up``."""
+        self.stop_waiting()
         for key, cursor in self._open.items():
             self.given_up[key] = cursor.lose(cursor.last + 1)
         self._open.clear()
+
+    def stop_waiting(self) -> None:
+        """Note for the log that nobody waits any more for what is still to be read."""
+        for cursor in self._open.values():
+            _outage.forget(_label(cursor))
 
     def _read_more(self, rows: Any) -> None:
         if min(self._silence.lasts_s(), self._of_this_client.lasts_s()) > RENEW_S and not self.is_answered:

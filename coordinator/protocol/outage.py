@@ -58,3 +58,9 @@ class Outage:
             lasts_s = self._clock() - self._began_s
             self._logged_s = None
         self._log.warning("%s: answers again after %.0f s", self._what, lasts_s)
+
+    def forget(self, kind: str) -> None:
+        """Takes in that nobody waits for an answer of this kind any more. An outage in which nobody waits is over, and
+        has no last line."""
+        with self._lock:
+            self._unanswered.discard(kind)

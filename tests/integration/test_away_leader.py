@@ -72,8 +72,12 @@ def test_records_of_the_other_broker_are_read(first, away, unique, reader) -> No
         assert found == [(partition, offset) for partition in range(1, count) for offset in range(RECORDS)]
     assert read(task_of(first, topics[2], [0]), reader)[0].given_up, "another broker answers"
     away.resume()
-    not_read, found = read(task_of(first, topics[2], [0]), reader)
-    assert (not_read, len(found)) == (({}, {}), RECORDS)
+
+    def is_whole() -> bool:
+        not_read, found = read(task_of(first, topics[2], [0]), reader)
+        return (not_read, len(found)) == (({}, {}), RECORDS)
+
+    wait_until(is_whole, what="the broker that was away sends its records")
 
 
 def test_where_no_other_broker_answers_reading_waits(first, unique, reader) -> None:

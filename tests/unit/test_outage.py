@@ -90,6 +90,19 @@ def test_a_second_outage_is_one_of_its_own(told):
     ] * 2
 
 
+def test_an_outage_that_nobody_waits_for_any_more_is_over(told):
+    told.outage.failed("orders-0", 1_000.0, "Connection refused")
+    told.outage.forget("orders-0")
+    assert told.outage.lasts_s == 0
+    told.now_s = 5_010.0
+    told.outage.failed("orders-1", 5_000.0, "Connection refused")
+    told.outage.answered("orders-1")
+    assert [line.split(": ", 1)[1] for line in told.lines] == [
+        "no answer for 10 s: Connection refused",
+        "answers again after 10 s",
+    ]
+
+
 # --- the client
 
 
