@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from benchmarks.report import Row
 from benchmarks.served_groups import Query, ServedGroups
-from coordinator.service.on_demand import collect_garbage_rarely
+from coordinator.service.on_demand import set_up_python
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -91,7 +91,7 @@ def growths(
 def alone(measure: Callable[..., T], *arguments: Any) -> T:
     """Measure in a process of its own, which nothing was allocated in before, as a coordinator's."""
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, spawn, initializer=collect_garbage_rarely) as process:
+    with ProcessPoolExecutor(1, spawn, initializer=set_up_python) as process:
         return process.submit(measure, *arguments).result()
 
 

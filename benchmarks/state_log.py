@@ -32,7 +32,7 @@ from coordinator.protocol.messages import (
     PartitionBounds,
 )
 from coordinator.service.brokers.cluster import EARLIEST, KafkaCluster
-from coordinator.service.on_demand import collect_garbage_rarely
+from coordinator.service.on_demand import set_up_python
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import Access, one
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
@@ -149,7 +149,7 @@ def _store(topic: StateTopic) -> KafkaStore:
 
 
 def _load(bootstrap: str, name: str) -> Loaded:
-    collect_garbage_rarely()
+    set_up_python()
     topic = _topic(bootstrap, name)
     topic.cluster.offsets([(name, 0)], EARLIEST)  # connected, as a coordinator is by then
     runtime = CoordinatorRuntime(_store(topic), snapshot_after=NEVER)

@@ -35,7 +35,7 @@ from benchmarks.workloads import (
     overhead_rows,
     throughput_rows,
 )
-from coordinator.service.on_demand import collect_garbage_rarely
+from coordinator.service.on_demand import set_up_python
 from tests.support.kafka_broker import KafkaBroker
 
 PARTS = (
@@ -114,7 +114,7 @@ class Suite:
                 )
             self._growth(broker, parts)
         if "core" in parts:
-            collect_garbage_rarely()  # as the coordinator's process does
+            set_up_python()  # as the coordinator's process does
             self.rows += core_rows(300 if self._quick else 2000)
 
     def _growth(self, broker: KafkaBroker, parts: Sequence[str]) -> None:
