@@ -16,6 +16,7 @@ from coordinator.protocol.values import Disposition, SharePartitionKey
 
 After = TypeVar("After")
 
+
 class Changes:
     """The new runs by partition, in the order in which the command named them."""
 

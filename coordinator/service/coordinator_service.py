@@ -322,10 +322,13 @@ class CoordinatorService:
         answers."""
         subscribed = self._partitions(view)
         self._lost_logs.look_for_deleted(view, subscribed)
-        self._watch.doubt(p.topic_partition for p in subscribed if (p.topic_id, p.partition) in request.without)
+        if request.without:
+            self._watch.doubt(p.topic_partition for p in subscribed if (p.topic_id, p.partition) in request.without)
         wanted = transactions.to_acquire_from(view, subscribed, request.without)
-        answering = set(self._watch.answering([p.topic_partition for p in wanted]))
-        return self._facts(request, view, [p for p in wanted if p.topic_partition in answering], may_wait=may_wait)
+        answering = self._watch.answering([p.topic_partition for p in wanted])
+        if len(answering) < len(wanted):
+            wanted = [p for p in wanted if p.topic_partition in answering]
+        return self._facts(request, view, wanted, may_wait=may_wait)
 
     def _start_plan(self, request: StartPlan) -> PlanReply:
         view = self._view(request, request.plan_id)

@@ -52,7 +52,7 @@ def _read_what_comes(readers: list[Reader], into: Collector[Any], patience_s: fl
         for reader in unread:
             if _read_on(reader, readers, into):
                 silence.ends()
-            is_over = silence.lasts_s() >= patience_s
+        is_over = silence.lasts_s() >= patience_s
         silent = [reader for reader in unread if not (reader.done or reader.is_answered)]
         if is_over and (_any_begun(readers) or any(reader.others_answer for reader in silent)):
             for reader in silent:

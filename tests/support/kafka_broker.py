@@ -33,8 +33,8 @@ START_TIMEOUT_S = 300
 REQUEST_TIMEOUT_S = 60
 """Far beyond what a busy machine takes: where sixty processes computed, a start took more than three minutes."""
 
-LOG_CHARACTERS = 100_000
-"""Characters of a broker's log that are shown where it does not start: what its threads do is some 60,000."""
+LOG_CHARACTERS = 20_000
+"""Characters of a broker's log that are shown where it does not start, beside what its threads do."""
 
 LINGER_MS = 10_000
 """Milliseconds. A few records become one batch, however slow their producer is. `flush` does not wait so long."""
@@ -396,11 +396,12 @@ class KafkaBroker:
             return False
 
     def _log_with_threads(self) -> str:
-        """The end of the log, to which the broker has written what each of its threads does."""
+        """The end of the log, and what each thread of the broker does, which it writes into its log."""
         self._running().send_signal(signal.SIGQUIT)
         with contextlib.suppress(AssertionError):
             wait_until(lambda: "JNI global refs" in self._log_path.read_text(errors="replace"), what="a thread dump")
-        return self._log_path.read_text(errors="replace")[-LOG_CHARACTERS:]
+        log, _, threads = self._log_path.read_text(errors="replace").partition("Full thread dump")
+        return f"{log[-LOG_CHARACTERS:]}\n--- threads{threads}"
 
     def _end(self, sig: signal.Signals) -> None:
         process, self._process = self._process, None

@@ -266,7 +266,7 @@ def _check_not_held(group: ShareGroup, command: DecideRecords, segment: Segment)
 
 
 def _by_hand(group: ShareGroup, command: DecideRecords, run: Run) -> Run | None:
-    """The run after the decision, if no member holds it; None if the decision does not concern it."""
+    """The run after the decision; None if the decision does not concern it."""
     if run.state in TERMINAL or run.state == RecordState.ARCHIVING:
         return None
     if command.decision == ARCHIVE:

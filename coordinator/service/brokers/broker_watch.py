@@ -163,7 +163,8 @@ class BrokerWatch:
 
     def answering(self, topic_partitions: list[TopicAndPartition]) -> list[TopicAndPartition]:
         """The partitions without those whose leader is away; all of them where it is away for all."""
-        away = self._away.of(topic_partitions)
+        if not (away := self._away.of(topic_partitions)):
+            return topic_partitions
         return [where for where in topic_partitions if where not in away] or topic_partitions
 
     def log_starts(self, topic_partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:

@@ -24,7 +24,6 @@ from coordinator.protocol.errors import (
 )
 from coordinator.protocol.messages import Heartbeat, LeaveGroup
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
-from tests.kip932.consumers import LOCK_MS, ShareConsumers
 from tests.support.group_driver import (
     SESSION_MS,
     TOPIC_ID,
@@ -397,21 +396,6 @@ def test_a_released_member_loses_its_session_and_keeps_its_way_back():
     with pytest.raises(UnknownMemberId):
         group.run(Heartbeat(group_id="billing", member_id="m1", member_epoch=1))
     assert ranges(group.restart(plan)) == [(0, 99, 2)]
-
-
-@pytest.mark.parametrize(("lock_ends", "count"), [(False, 7), (True, 3)])
-def test_a_dry_run_counts_the_records_that_a_release_changes(lock_ends, count):
-    """Records whose lock has ended still carry the id of their plan, and are not held."""
-    group = ShareConsumers(end=20, share_acquire_mode="record_limit")
-    group.fetch("c1", max_records=7)
-    if lock_ends:
-        group.wait(LOCK_MS + 1)
-        group.fetch("c1", max_records=3)
-    asked = {"group_id": "billing", "member_id": "c1"}
-    (dry,) = group.run(ReleaseMember(**asked)).effects
-    assert (dry.before, group.partition().acquired_count) == (str(count), count)
-    assert group.run(ReleaseMember(**asked, execute=True)).effects == (dry,)
-    assert group.partition().acquired_count == 0
 
 
 def test_the_release_of_an_unknown_member_is_refused():

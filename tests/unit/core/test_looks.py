@@ -100,6 +100,21 @@ def test_a_released_members_records_are_counted_and_others_get_them(consumers):
         consumers.run(ReleaseMember(**BILLING, member_id="c9", execute=True))
 
 
+@pytest.mark.parametrize(("lock_ends", "count"), [(False, 7), (True, 3)])
+def test_a_dry_run_counts_the_records_that_a_release_changes(lock_ends, count):
+    """Records whose lock has ended still carry the id of their plan, and are not held."""
+    group = ShareConsumers(end=20, share_acquire_mode="record_limit")
+    group.fetch("c1", max_records=7)
+    if lock_ends:
+        group.wait(LOCK_MS + 1)
+        group.fetch("c1", max_records=3)
+    asked = {**BILLING, "member_id": "c1"}
+    (dry,) = group.run(ReleaseMember(**asked)).effects
+    assert (dry.before, group.partition().acquired_count) == (str(count), count)
+    assert group.run(ReleaseMember(**asked, execute=True)).effects == (dry,)
+    assert group.partition().acquired_count == 0
+
+
 def test_the_stages_of_a_quarantined_record_and_of_its_trial_are_shown():
     group, plan = quarantined_record(limit=3, records=10)
     (run,) = runs_of(group)
