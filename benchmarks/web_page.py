@@ -81,11 +81,14 @@ def web_rows(broker: KafkaBroker, groups: int, runs: int, seconds: int) -> list[
         wait_until(lambda: every in browser.get(home).text, timeout_s=1_800, what="a whole look")
         first_look_s = time.monotonic() - began_s
         known = _Names(**names, holder=holder.member_id)
-        looked, found = _by_turns(broker, store, known, runs, seconds, browser, process)
+        turns = _Turns(broker, known, runs, seconds, browser, process)
+        looked, found = turns.take(store)
+        # The page asks this coordinator nothing: what its acknowledgements wait for is the machine.
+        control = turns.take(f"sqlite:{Path(folder) / 'control.db'}")
     of_all = f"{groups:,} groups, and one of {PARTITIONS} partitions and {runs:,} runs"
     return [
         *_request_rows(looked, of_all, first_look_s),
-        *_acknowledgement_rows(looked, found, seconds),
+        *_acknowledgement_rows(_Latencies.of(looked, found, seconds), _Latencies.of(*control, seconds)),
     ]
 
 
@@ -98,42 +101,51 @@ class _Looked:
     from_s: float
 
 
-def _by_turns(
-    broker: KafkaBroker,
-    store: str,
-    names: _Names,
-    runs: int,
-    seconds: int,
-    browser: Browser,
-    process: psutil.Process,
-) -> tuple[list[_Looked], list[Paced]]:
-    """Returns what was seen in each window, and the acknowledgements of all windows."""
-    begun: Future[float] = Future()
-    addresses = _addresses(names, runs)
-    looked: list[_Looked] = []
-    begin = 0
-    with ThreadPoolExecutor(1) as thread:
-        asked = thread.submit(
-            paced, broker.bootstrap, names.acks, names.acks_group, seconds * WINDOWS, begun.set_result,
-            store=store, offered=OFFERED,
-        )  # fmt: skip
-        began_at = begun.result(2 * READY_S)
-        try:
-            for window in range(WINDOWS):
-                end_at = began_at + (window + 1) * seconds
-                if window % 2:
-                    process.resume()
-                    which = [_heavy(names)] if window == WINDOWS - 1 else addresses
-                    answers = browser.look(which, end_at, begin=begin)
-                    begin += len(answers)
-                    looked.append(_Looked(answers=answers, from_s=window * seconds))
-                else:
-                    stop_process(process.pid)
-                    looked.append(_Looked(answers=[], from_s=time.time() - began_at + SETTLE_S))
-                time.sleep(max(0.0, end_at - time.time()))
-        finally:
-            process.resume()
-        return looked, asked.result()
+@dataclass(frozen=True)
+class _Turns:
+    """A person and members by turns: the page, and what the person looks at."""
+
+    broker: KafkaBroker
+    names: _Names
+    runs: int
+    seconds: int
+    browser: Browser
+    process: psutil.Process
+
+    def take(self, store: str) -> tuple[list[_Looked], list[Paced]]:
+        """Returns what was seen in each window, and the acknowledgements of all windows, which the coordinator of this
+        store has decided."""
+        begun: Future[float] = Future()
+        seconds, names = self.seconds * WINDOWS, self.names
+        with ThreadPoolExecutor(1) as thread:
+            asked = thread.submit(
+                paced, self.broker.bootstrap, names.acks, names.acks_group, seconds, begun.set_result,
+                store=store, offered=OFFERED,
+            )  # fmt: skip
+            try:
+                return self._look(begun.result(2 * READY_S)), asked.result()
+            finally:
+                self.process.resume()
+
+    def _look(self, began_at: float) -> list[_Looked]:
+        """Look in every second window; leave the page stopped in the others."""
+        addresses = _addresses(self.names, self.runs)
+        looked: list[_Looked] = []
+        begin = 0
+        for window in range(WINDOWS):
+            end_at = began_at + (window + 1) * self.seconds
+            if window % 2:
+                self.process.resume()
+                which = [_heavy(self.names)] if window == WINDOWS - 1 else addresses
+                answers = self.browser.look(which, end_at, begin=begin)
+                begin += len(answers)
+                looked.append(_Looked(answers=answers, from_s=window * self.seconds))
+            else:
+                stop_process(self.process.pid)
+                looked.append(_Looked(answers=[], from_s=time.time() - began_at + SETTLE_S))
+            time.sleep(max(0.0, end_at - time.time()))
+        self.process.resume()
+        return looked
 
 
 # --- what was measured
@@ -178,32 +190,64 @@ def _request_rows(looked: Sequence[_Looked], of_all: str, first_look_s: float) -
     ]
 
 
-def _acknowledgement_rows(looked: Sequence[_Looked], found: Sequence[Paced], seconds: int) -> list[Row]:
-    windows: list[list[float]] = [[] for _ in looked]
-    for each in found:
-        for due_s, took_ms in each.acknowledged:
-            at = min(int(due_s / seconds), len(looked) - 1)
-            if due_s >= looked[at].from_s:
-                windows[at].append(took_ms)
-    beside, without, heavy = windows[1:-1:2], windows[2:-1:2], windows[-1]
-    ratios = [p99(one) / p99(other) for one, other in zip(beside, without, strict=True)]
-    stopped_ms = statistics.median(map(p99, without))
+@dataclass(frozen=True, kw_only=True)
+class _Latencies:
+    """How long acknowledgements took, in milliseconds, a list a window. ``dry_runs``: how often the heavy dry run was
+    asked for in its window."""
+
+    beside: list[list[float]]
+    without: list[list[float]]
+    heavy: list[float]
+    dry_runs: int
+
+    @classmethod
+    def of(cls, looked: Sequence[_Looked], found: Sequence[Paced], seconds: int) -> _Latencies:
+        """The latencies of the acknowledgements that count, by window."""
+        windows: list[list[float]] = [[] for _ in looked]
+        for each in found:
+            for due_s, took_ms in each.acknowledged:
+                at = min(int(due_s / seconds), len(looked) - 1)
+                if due_s >= looked[at].from_s:
+                    windows[at].append(took_ms)
+        dry_runs = len(looked[-1].answers)
+        return cls(beside=windows[1:-1:2], without=windows[2:-1:2], heavy=windows[-1], dry_runs=dry_runs)
+
+    @property
+    def ratios(self) -> list[float]:
+        """The 99th percentile of each window beside the page, to that of the next."""
+        return [p99(one) / p99(other) for one, other in zip(self.beside, self.without, strict=True)]
+
+    @property
+    def stopped_ms(self) -> float:
+        """The 99th percentile while the page is stopped."""
+        return statistics.median(map(p99, self.without))
+
+    def __str__(self) -> str:
+        return (
+            f"99th percentile of a window to that of the next, median of {len(self.ratios)} ({min(self.ratios):.2f} to "
+            f"{max(self.ratios):.2f}); medians of the windows: beside it {_told(self.beside)}; with the page stopped "
+            f"{_told(self.without)}; {sum(map(len, self.beside)):,} and {sum(map(len, self.without)):,} "
+            f"acknowledgements by turns"
+        )
+
+
+def _acknowledgement_rows(asked: _Latencies, control: _Latencies) -> list[Row]:
+    beside, machine = statistics.median(asked.ratios), statistics.median(control.ratios)
     return [
+        Row(name="page: acknowledgements beside it", value=beside, at_most=RATIO_AT_MOST, how=str(asked)),
+        Row(name="page: … of a coordinator that it asks nothing", value=machine, how=str(control)),
         Row(
-            name="page: acknowledgements beside it",
-            value=statistics.median(ratios),
+            name="page: … the one to the other",
+            value=beside / machine,
             at_most=RATIO_AT_MOST,
-            how=f"99th percentile of a window to that of the next, median of {len(ratios)} ({min(ratios):.2f} to "
-            f"{max(ratios):.2f}); medians of the windows: beside it {_told(beside)}; with the page stopped "
-            f"{_told(without)}; {sum(map(len, beside)):,} and {sum(map(len, without)):,} acknowledgements in windows "
-            f"of {seconds} s by turns",
+            how="what the page costs a coordinator, without what it costs the machine",
         ),
         Row(
             name="page: acknowledgements beside the heavy dry run",
-            value=p99(heavy) / stopped_ms,
+            value=p99(asked.heavy) / asked.stopped_ms,
             at_most=RATIO_AT_MOST,
-            how=f"one window of it alone, {len(looked[-1].answers)} times: {_told([heavy])}; to the windows with the "
-            f"page stopped",
+            how=f"one window of it alone, {asked.dry_runs} times: {_told([asked.heavy])}; to the windows with the page "
+            f"stopped; of a coordinator that it asks nothing {p99(control.heavy) / control.stopped_ms:.2f}",
         ),
     ]
 

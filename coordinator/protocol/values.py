@@ -16,6 +16,10 @@ MOST_HINT_BYTES = 256
 """Bytes of UTF-8 that the hint of a record in progress has at most (KAFKA-20458)."""
 
 
+TopicAndPartition = tuple[str, int]
+"""A topic's name and a partition."""
+
+
 class SharePartitionKey(NamedTuple):
     """A partition of one incarnation of a topic."""
 

@@ -55,9 +55,10 @@ from coordinator.protocol.messages import (
     StartPlan,
 )
 from coordinator.protocol.task_messages import ReportProgress
+from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.brokers.asked_ahead import AfterReplies, AskedAhead, StartFacts
 from coordinator.service.brokers.broker_watch import BrokerWatch
-from coordinator.service.brokers.cluster import EARLIEST, TopicAndPartition
+from coordinator.service.brokers.cluster import EARLIEST
 from coordinator.service.brokers.partition_starts import Start
 from coordinator.service.brokers.subscription import Subscription, TopicIdPartition, deleted_topic_ids, starting_offsets
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic

@@ -10,8 +10,8 @@ from coordinator.core.commands import ArchiveDeletedTopics, PartitionStart
 from coordinator.core.commands.view_group import GroupView
 from coordinator.core.left_out import count, in_reply
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, TopicIdsMissing
+from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.brokers.broker_watch import BrokerWatch
-from coordinator.service.brokers.cluster import TopicAndPartition
 from coordinator.service.brokers.subscription import Subscription, TopicIdPartition, deleted_topic_ids
 from coordinator.service.runtime.event_loop import RuntimeApi
 from coordinator.service.runtime.transaction import one

@@ -10,14 +10,13 @@ import click
 
 from sharegroup.admin_access import opened, print_json, tell_source
 from sharegroup.cluster_options import JSON_OPTION, cluster_options, connect_options, settings
+from sharegroup.doctor.limits import HELD_LONG_MS
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.text import Text
 
     from sharegroup.doctor.findings import Finding
-
-HELD_LONG_MS = 300_000  # as findings.HELD_LONG_MS, whose imports --help does without (55 ms)
 
 
 @click.command(short_help="Name what is wrong with groups, and what to do.")

@@ -10,9 +10,7 @@ from enum import Enum
 from coordinator.config.resolved import GroupConfig
 from coordinator.protocol.admin_messages import PlanInFlight, RunInFlight
 from coordinator.protocol.messages import GroupDescription
-
-HELD_LONG_MS = 300_000
-"""Milliseconds after which a member holds records for long, unless the user says otherwise: five minutes."""
+from sharegroup.doctor.limits import HELD_LONG_MS
 
 
 class Severity(Enum):

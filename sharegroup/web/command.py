@@ -161,7 +161,7 @@ def _examined(admin: object, config: Mapping[str, str], repeated: tuple[str, ...
     """The doctor's findings of a group, with facts of now."""
     from sharegroup.admin import Admin
     from sharegroup.doctor.facts import Examination
-    from sharegroup.doctor.findings import HELD_LONG_MS
+    from sharegroup.doctor.limits import HELD_LONG_MS
     from sharegroup.doctor.rules import examine
 
     assert isinstance(admin, Admin)

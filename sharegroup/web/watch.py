@@ -18,7 +18,7 @@ from coordinator.client.admin import ShareAdmin
 from coordinator.protocol.errors import GroupIdNotFound, ShareGroupError
 from coordinator.protocol.messages import GroupDescription
 from sharegroup.doctor.dead_letters_watch import WATCHED_S
-from sharegroup.doctor.findings import HELD_LONG_MS
+from sharegroup.doctor.limits import HELD_LONG_MS
 from sharegroup.durations import duration
 from sharegroup.top import HELD, GroupLine, line_of
 from sharegroup.web.history import History

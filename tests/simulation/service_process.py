@@ -21,11 +21,12 @@ from coordinator.core.record_history import Logged
 from coordinator.protocol.admin_messages import GroupListing
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.messages import JoinGroup, NextPlan
+from coordinator.protocol.values import TopicAndPartition
 from coordinator.service import coordinator_service, lost_logs
 from coordinator.service.admin import AdminService
 from coordinator.service.brokers import broker_watch, log_gaps, undecided_gaps
 from coordinator.service.brokers.broker_watch import BrokerWatch
-from coordinator.service.brokers.cluster import EARLIEST, Seen, TopicAndPartition, TopicInfo
+from coordinator.service.brokers.cluster import EARLIEST, Seen, TopicInfo
 from coordinator.service.coordinator_service import CoordinatorService
 from coordinator.service.runtime.transaction import Access, Transaction
 from tests.simulation.broker import Broker, log_of

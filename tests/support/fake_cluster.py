@@ -5,7 +5,8 @@ from itertools import count
 from threading import Event
 
 from coordinator.protocol.errors import BrokerNotReachable
-from coordinator.service.brokers.cluster import EARLIEST, LATEST, Seen, TopicAndPartition, TopicInfo
+from coordinator.protocol.values import TopicAndPartition
+from coordinator.service.brokers.cluster import EARLIEST, LATEST, Seen, TopicInfo
 
 
 class FakeCluster:

@@ -14,7 +14,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from coordinator.protocol.messages import Plan
-from coordinator.service.brokers.cluster import TopicAndPartition
+from coordinator.protocol.values import TopicAndPartition
 
 ANSWERS_MS = 1_000
 """Milliseconds after its question for which an answer serves. A task reads its records about as long after the start

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.outage import Outage
-from coordinator.service.brokers.cluster import LATEST, Cluster, TopicAndPartition
+from coordinator.protocol.values import TopicAndPartition
+from coordinator.service.brokers.cluster import LATEST, Cluster
 
 PAUSE_S = 1.0
 """Seconds between two questions to leaders that are away."""

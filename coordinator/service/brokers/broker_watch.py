@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from coordinator.protocol.errors import BrokerNotReachable, ShareGroupError
+from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.brokers.away_partitions import AwayPartitions
-from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster, TopicAndPartition, TopicInfo
+from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster, TopicInfo
 from coordinator.service.brokers.subscription import Subscription
 
 SLOWEST_S = 0.1

@@ -26,14 +26,13 @@ from coordinator.dead_letters.source_records import GONE_OFFSETS, AbsenceReason,
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, BrokerSecurityFailed, ShareGroupError
 from coordinator.protocol.librdkafka import NO_ANSWER, UNKNOWN_TOPIC, WITHOUT_A_GROUP, Complaints, new_client
 from coordinator.protocol.outage import Outage
+from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.brokers.leaders import FOR_ALL_S, ask_leaders, by_leader, isolation_level
 from coordinator.service.brokers.retries import retry_until
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-TopicAndPartition = tuple[str, int]
-"""A topic's name and a partition."""
 
 EARLIEST = -2
 """The log's first offset, as Kafka's ListOffsets names it; it stands in the place of a timestamp."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaException
 
-Partition = tuple[str, int]
-"""A topic's name and a partition."""
+from coordinator.protocol.values import TopicAndPartition
+
 FOR_ALL_S = 2.0
 """Seconds for which all partitions are asked for at once, before each leader is asked alone: no outage yet."""
 NO_LEADER = -1
@@ -21,9 +21,9 @@ def isolation_level(read_committed: bool) -> IsolationLevel:
     return IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
 
 
-def by_leader(metadata: Any, partitions: Iterable[Partition]) -> dict[int, list[Partition]]:
+def by_leader(metadata: Any, partitions: Iterable[TopicAndPartition]) -> dict[int, list[TopicAndPartition]]:
     """Returns the partitions by the id of their leader, as the cluster's metadata has it; NO_LEADER: it has none."""
-    found: dict[int, list[Partition]] = {}
+    found: dict[int, list[TopicAndPartition]] = {}
     for topic, partition in partitions:
         of_topic = metadata.topics.get(topic)
         told = None if of_topic is None else of_topic.partitions.get(partition)
@@ -32,13 +32,15 @@ def by_leader(metadata: Any, partitions: Iterable[Partition]) -> dict[int, list[
 
 
 def ask_leaders(
-    partitions: Mapping[int, list[Partition]], ask: Callable[[list[Partition]], dict[Partition, int]], passing: Set[int]
-) -> tuple[dict[Partition, int], set[Partition]]:
+    partitions: Mapping[int, list[TopicAndPartition]],
+    ask: Callable[[list[TopicAndPartition]], dict[TopicAndPartition, int]],
+    passing: Set[int],
+) -> tuple[dict[TopicAndPartition, int], set[TopicAndPartition]]:
     """Ask all leaders at once. ``ask`` returns the offsets of one leader's partitions, or raises a KafkaException. One
     with a ``passing`` code says that the leader does not answer. Returns all offsets, and the partitions without an
     answer; raises any other KafkaException."""
 
-    def answer(of_leader: list[Partition]) -> dict[Partition, int] | None:
+    def answer(of_leader: list[TopicAndPartition]) -> dict[TopicAndPartition, int] | None:
         try:
             return ask(of_leader)
         except KafkaException as raised:
@@ -49,7 +51,7 @@ def ask_leaders(
     led = [of_leader for leader, of_leader in partitions.items() if leader != NO_LEADER]
     with ThreadPoolExecutor(max(len(led), 1), thread_name_prefix="share-leaders") as threads:
         answers = list(threads.map(answer, led))
-    found: dict[Partition, int] = {}
+    found: dict[TopicAndPartition, int] = {}
     away = set(partitions.get(NO_LEADER, ()))
     for of_leader, told in zip(led, answers, strict=True):
         if told is None:

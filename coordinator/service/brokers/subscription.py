@@ -19,8 +19,9 @@ from coordinator.core.members import Member
 from coordinator.protocol.errors import InvalidStartingOffsets, TopicIdsMissing, UnknownPartition, UnknownTopic
 from coordinator.protocol.messages import JoinGroup
 from coordinator.protocol.topic_names import check_pattern, check_topic, matches
+from coordinator.protocol.values import TopicAndPartition
 from coordinator.protocol.wire import derived_topic_id
-from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster, TopicAndPartition, TopicInfo
+from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster, TopicInfo
 from coordinator.service.brokers.retries import retry_after
 
 PAUSES_S = (0.1, 0.3, 0.6)

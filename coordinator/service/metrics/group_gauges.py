@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from coordinator.core.commands.measure_group import GroupMeasures, MeasureGroup
 from coordinator.core.group_counts import QUERY, SHARE_CONSUMER
-from coordinator.service.brokers.cluster import TopicAndPartition
+from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.runtime.event_loop import RuntimeApi
 from coordinator.service.runtime.transaction import one
 

@@ -47,8 +47,7 @@ from coordinator.protocol.messages import (
     Reply,
     StartPlan,
 )
-from coordinator.protocol.values import OffsetRange, SharePartitionKey
-from coordinator.service.brokers.cluster import TopicAndPartition
+from coordinator.protocol.values import OffsetRange, SharePartitionKey, TopicAndPartition
 from coordinator.service.brokers.partition_starts import Known, Start, where_to_begin
 from coordinator.service.brokers.subscription import Subscription, TopicIdPartition
 from coordinator.service.runtime.transaction import Transaction, TransactionSteps, ask
