@@ -49,7 +49,7 @@ def keep_the_partitions_of_a_lost_member(patch: Patch) -> None:
 @mistake(
     {
         rules.REVOKED_IS_STILL_HELD: (
-            f"{OF_ASSIGNMENTS}test_a_member_whose_partition_is_revoked_finishes_what_it_holds",
+            f"{OF_ASSIGNMENTS}test_a_member_acknowledges_held_records_of_a_revoked_partition",
         ),
     },
     model=True,

@@ -127,7 +127,7 @@ def test_an_index_without_locks_keeps_deadlines_as_they_are() -> None:
     assert deadlines(group.partition().runs) == {group.now_ms + LOCK_MS}
 
 
-def test_the_ends_of_very_many_stalls_are_told_apart() -> None:
+def test_the_lock_ends_of_many_stalls_are_distinguished() -> None:
     """A lock is given after each stall, and every stall gives all of them a session's time."""
     index = LockIndex()
     for number in range(1, 1_000):

@@ -121,7 +121,7 @@ def test_equal_signals_of_neighbours_stay_one_run() -> None:
         (GAP, "0 ARCHIVED 1"),
     ],
 )
-def test_a_record_in_progress_can_be_decided_as_an_acquired_one(kind: int, state: str) -> None:
+def test_a_record_in_progress_is_acknowledged_like_an_acquired_record(kind: int, state: str) -> None:
     """KAFKA-20458: accept, release and reject end the work."""
     group = working(2, errors_deadletterqueue_topic_name="dlq")
     group.signal(1)

@@ -77,7 +77,7 @@ def test_where_the_target_replaces_its_output_the_last_attempt_alone_counts() ->
         assert [state for state in states(group) if not state.startswith("[1")] == after, (first, last)
 
 
-def test_older_attempts_veto_unless_all_sinks_of_the_last_one_replace() -> None:
+def test_older_attempts_veto_unless_all_sinks_of_the_last_attempt_replace() -> None:
     """A target that skips may hold what an earlier attempt wrote, whatever was said of the target then."""
     for last in ([True, False], [False, True], [False], []):
         for configs in ({}, EXPLICIT):
