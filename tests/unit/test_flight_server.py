@@ -200,7 +200,7 @@ def test_no_repr_shows_the_token(server, connection):
 ROWS = AcknowledgeRows(group_id="billing", member_id="m1", member_epoch=1)
 
 
-def test_an_action_has_its_token_s_name_whatever_the_client_says():
+def test_an_action_carries_the_name_of_its_token_not_the_clients():
     asked = []
     tokens = Tokens.parse(f"admin alice:{TOKEN}-of-alice\nadmin:{TOKEN}-of-nobody", "the test")
     server = FlightServer(lambda request: asked.append(request) or Done(), tokens, version="0.1")

@@ -63,7 +63,7 @@ def test_an_outage_logs_its_start_each_minute_and_its_end(told):
     assert told.outage.lasts_s == 0
 
 
-def test_what_is_over_within_seconds_is_no_outage(told):
+def test_a_failure_of_a_few_seconds_logs_no_outage(told):
     told.outage.failed("NextPlan", 1_000.0, "Connection refused")
     told.now_s += 2
     told.outage.answered("NextPlan")
@@ -79,7 +79,7 @@ def test_an_answer_to_another_kind_of_request_does_not_end_an_outage(told):
     assert told.lines == ["kafka:9092: no answer for 3 s: Connection refused", "kafka:9092: answers again after 10 s"]
 
 
-def test_a_second_outage_is_one_of_its_own(told):
+def test_a_second_outage_is_logged_separately(told):
     for begun_s in (1_000.0, 5_000.0):
         told.now_s = begun_s + 10
         told.outage.failed("NextPlan", begun_s, "Connection refused")
@@ -90,7 +90,7 @@ def test_a_second_outage_is_one_of_its_own(told):
     ] * 2
 
 
-def test_an_outage_that_nobody_waits_for_any_more_is_over(told):
+def test_a_forgotten_request_ends_its_outage(told):
     told.outage.failed("orders-0", 1_000.0, "Connection refused")
     told.outage.forget("orders-0")
     assert told.outage.lasts_s == 0

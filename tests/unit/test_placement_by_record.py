@@ -177,7 +177,7 @@ def test_without_the_number_a_group_that_lies_elsewhere_is_named() -> None:
         assert topic.prepared(50) == 3, "the number is written again"
 
 
-def test_a_number_that_pruning_moves_while_it_is_read_is_found() -> None:
+def test_a_placement_record_that_pruning_moves_during_the_read_is_found() -> None:
     """Pruning writes the number at the end of the log, and then deletes the record in front."""
     with topic_of(3) as topic:
         assert topic.prepared(3) == 3

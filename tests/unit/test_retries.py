@@ -49,7 +49,7 @@ def test_the_last_result_is_returned_at_the_deadline() -> None:
     assert retry_until(0.0, wait_fixed(0), retry_if_result(lambda found: found < 5))(failing(0)) == 1
 
 
-def test_so_many_attempts_are_made_also_after_the_deadline() -> None:
+def test_the_least_number_of_attempts_is_made_even_after_the_deadline() -> None:
     retries = retry_until(0.0, wait_fixed(0), retry_if_result(lambda found: found < 5), least=3)
     answers = [4, 3, 2, 1, 0]
     assert retries(answers.pop) == 2

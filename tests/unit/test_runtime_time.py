@@ -270,7 +270,7 @@ def test_heartbeats_sent_during_a_long_load_count_before_sessions_end(slow):
     assert slow.group.partitions["T", 0].acquired_count == 100
 
 
-def test_a_process_that_was_stopped_for_a_session_ends_nobody_s_session(service):
+def test_a_process_that_was_stopped_for_a_session_ends_no_session(service):
     """m1 reads its batch, m2 waits for records; both send heartbeats, which wait like their sender."""
     service.ask(join("m2", "p2"))
     service.ask(start_plan(service.ask(acquire(limit=RECORDS)).plan.plan_id))
@@ -312,7 +312,7 @@ def test_the_session_of_a_member_whose_heartbeat_waits_does_not_end(service):
     assert service.group.partitions["T", 0].acquired_count == 100
 
 
-def test_what_a_load_in_the_same_round_took_ends_no_session(slow):
+def test_the_duration_of_a_load_in_the_same_round_ends_no_session(slow):
     slow.ask(start_plan(slow.ask(acquire()).plan.plan_id))
     slow.store.load_ms = 60_000
     slow.runtime.submit("other", one(Heartbeat(group_id="other", member_id="m", member_epoch=1)))

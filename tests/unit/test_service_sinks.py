@@ -70,7 +70,7 @@ def test_opening_a_sink_returns_incarnation_and_topic_ids_and_sets_configs(runni
     assert configs["share.acknowledgement.mode"] == "explicit"
 
 
-def test_a_sink_is_told_which_configs_of_the_group_it_changed_once(running):
+def test_opening_a_sink_returns_the_changed_group_configs_once(running):
     begin(running, **EXPLICIT, **{"share.isolation.base": "50"})
     changed = {"share.isolation.base": "60", "share.release.backoff.ms": "5", **EXPLICIT}
     assert open_sink(running, **changed).replaced == {"share.isolation.base": "50", "share.release.backoff.ms": ""}
@@ -235,7 +235,7 @@ def test_undecided_gaps_are_archived_before_undecided_records_are_released(runni
     assert states(running) == ["4-4 ACQUIRED 2", "5-5 ARCHIVED 1", "6-9 ACQUIRED 2"]
 
 
-def test_what_a_sink_decided_is_not_read(running, cluster, monkeypatch):
+def test_records_that_a_sink_decided_are_not_read(running, cluster, monkeypatch):
     asked = []
     right = cluster.absent
     monkeypatch.setattr(

@@ -92,7 +92,7 @@ def test_oauth_cb_is_refused_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(("text", "number"), [("7", 7), ("1.5", 1), (7.9, 7), ("0x10", 16), ("010", 8), (" 7x", 7)])
-def test_numbers_are_read_as_librdkafka_reads_them(text: object, number: int) -> None:
+def test_numbers_are_parsed_as_by_librdkafka(text: object, number: int) -> None:
     assert ConsumerOptions.parse({**CONFIG, "max.poll.records": text}).max_poll_records == number
 
 

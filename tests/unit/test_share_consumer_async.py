@@ -44,7 +44,7 @@ async def cancelled_with_an_answer() -> tuple[AsyncShareConsumer, Stubs]:
     return consumer, stubs
 
 
-def test_a_cancelled_call_ends_no_later_one() -> None:
+def test_a_cancelled_call_ends_no_later_call() -> None:
     async def work() -> None:
         consumer, stubs = stubbed()
         await consumer.subscribe(["orders"])

@@ -37,7 +37,7 @@ def test_a_slow_broker_gets_more_time_each_time_up_to_48_s(left_out: LeftOut) ->
     assert left_out.patience_s((OTHER,)) == 3
 
 
-def test_a_partition_that_is_read_begins_anew(left_out: LeftOut) -> None:
+def test_a_read_resets_the_patience_of_its_partition(left_out: LeftOut) -> None:
     left_out.gave_up(ONE, 100.0, 3.0)
     left_out.gave_up(OTHER, 100.0, 3.0)
     assert left_out.now(100.5) == (("T", 0), ("T", 1))
