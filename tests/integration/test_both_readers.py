@@ -160,7 +160,7 @@ def test_a_connection_cut_in_mid_read_costs_only_time(kafka, topic, task, silent
     assert read == list(range(60_000))
 
 
-def test_a_task_whose_client_gets_no_answer_takes_a_new_one(kafka, topic, task, monkeypatch):
+def test_a_task_replaces_a_kafka_client_that_gets_no_answer(kafka, topic, task, monkeypatch):
     monkeypatch.setattr(range_reader, "RENEW_S", 1.0)
     name = topic()
     kafka.produce(name, [b"x" * 1_000] * 60_000, partition=0)

@@ -43,7 +43,7 @@ def begun(store, group_id=GROUP):
 
 
 @pytest.mark.parametrize("configured", [1, 3, 4, 50])
-def test_a_group_is_found_after_partitions_were_added_whatever_is_configured(kafka, store_of, configured):
+def test_a_group_is_found_after_partitions_were_added_under_any_configuration(kafka, store_of, configured):
     topic = prepared(state_topic(kafka, partitions=3))
     begun(store_of(topic))
     kafka.add_partitions(topic.name, 4)

@@ -72,7 +72,7 @@ def test_a_process_that_is_no_coordinator_is_left_alone(tmp_path):
         other.wait()
 
 
-def test_waiting_in_vain_says_for_what():
+def test_a_wait_that_times_out_names_its_condition():
     with pytest.raises(AssertionError, match="a miracle"):
         wait_until(lambda: False, timeout_s=0.1, what="a miracle")
 
