@@ -156,7 +156,7 @@ SINK = [
     shown(
         "sink: kafka.group.id that nobody uses",
         GroupIdNotFound(group_id="biling"),
-        "tests/spark/test_sink_bad_input.py::test_a_sink_of_a_group_that_is_not_there",
+        "tests/spark/test_sink_bad_input.py::test_a_sink_of_a_missing_group_fails_the_query_by_name",
     ),
     Row('sink: mode("overwrite")', "OverwriteRefused", lambda place: place.sink({}, overwrite=True)),
     Row(

@@ -58,7 +58,7 @@ def test_check_prints_the_topics_that_a_pattern_matches(checked, topic):
     assert checked({"subscribePattern": "nothing-is-called-so"})[1][2].endswith("matches 0 topic(s) now")
 
 
-def test_check_names_mistakes_that_only_the_cluster_shows(checked, topic, unique):
+def test_check_names_errors_that_only_the_cluster_shows(checked, topic, unique):
     orders, missing = topic("orders"), unique("missing")
     status, lines = checked(
         {"subscribe": missing}, {"errors.deadletterqueue.topic.name": missing, "kafka.group.id": "g"}

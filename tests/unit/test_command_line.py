@@ -207,7 +207,7 @@ def test_the_state_is_in_kafka_unless_the_file_says_where(config):
         ({"kafka.sasl.password": r"\u12"}, InvalidPropertiesFile, "invalid escape"),
     ],
 )
-def test_a_mistake_in_a_properties_file_is_named(config, configs, error, says):
+def test_an_error_in_a_properties_file_is_named(config, configs, error, says):
     with pytest.raises(error, match=says):
         config(**configs)
 
