@@ -166,7 +166,7 @@ def test_appends_succeed_with_one_lost_replica_of_three_and_fail_with_two(cluste
 
 
 @pytest.mark.soak
-def test_an_owner_goes_on_from_the_shorter_log_of_an_unclean_election(cluster):
+def test_an_owner_continues_from_the_shorter_log_of_an_unclean_election(cluster):
     one, two, three = cluster
     with hosts_on(one, [2, 3], min_insync_replicas=1, unclean_leader_election_enable="true") as hosts:
         member = Member(hosts)

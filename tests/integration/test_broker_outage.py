@@ -123,7 +123,7 @@ def test_a_coordinator_that_dies_in_an_outage_is_restarted_after_the_outage(kafk
         assert held(asked.result(120)) == [(10, 19)]
 
 
-def test_a_task_rides_out_an_outage_with_few_lines_in_the_log(kafka, orders, reader, caplog, capfd):
+def test_a_task_waits_through_an_outage_with_few_log_lines(kafka, orders, reader, caplog, capfd):
     kafka.proxy.cut()
     ranges = PartitionRanges(orders, 0, (AcquiredRange(0, 29, 1),), "")
     task = ReadTask(partitions=(ranges,), kafka_config={"bootstrap.servers": kafka.proxied_bootstrap})

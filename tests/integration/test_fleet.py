@@ -147,7 +147,7 @@ def test_a_new_member_gets_a_partition_only_after_the_owner_released_it(fleet):
     assert too_early == set()
 
 
-def test_members_that_stay_are_proven_while_others_come_and_go(fleet):
+def test_a_staying_member_keeps_its_lease_while_others_join_and_leave(fleet):
     stays = fleet(1, session_timeout_ms=30_000)  # no rebalance outlasts its lease, however busy the machine is
     wait_until(lambda: stays.owned == ALL and stays.is_current())
     always_owned = set(ALL)

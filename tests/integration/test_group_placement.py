@@ -82,7 +82,7 @@ def test_without_a_placement_record_a_group_in_another_partition_is_named(kafka,
     assert taken(store_of(prepared(state_topic(kafka, name, 50))), GROUP) == [b"a"], "it is written down again"
 
 
-def test_pruning_keeps_the_number(kafka, store_of):
+def test_pruning_keeps_the_placement_record(kafka, store_of):
     topic = prepared(state_topic(kafka, partitions=3))
     zero = next(f"g-{n}" for n in range(100) if not state_partition_of(f"g-{n}", 3))
     store = begun(store_of(topic, zero), zero)

@@ -209,7 +209,7 @@ def test_a_topic_of_another_format_version_is_refused_before_anything_is_written
     assert log_topic.offset(0, LATEST) == 1
 
 
-def test_records_that_are_gone_from_the_log_s_beginning_are_missed(kafka, log_topic, open_at):
+def test_deleted_records_at_the_beginning_of_the_log_stop_the_load(kafka, log_topic, open_at):
     store = open_at()
     taken(store)
     store.append({"billing": [b"a"]})

@@ -32,7 +32,7 @@ def runs(collector):
     return [(run.key, run.first, run.last, run.delivery_count, len(run.messages)) for run in collector.runs()]
 
 
-def test_messages_of_any_shape_show_the_same_with_both(kafka, topic, task, reader):
+def test_both_readers_return_equal_messages_of_any_shape(kafka, topic, task, reader):
     ensure_compiled()
     choose = random.Random(SEED)
     name = topic(partitions=2, **ANY_SHAPE)

@@ -163,7 +163,7 @@ def test_the_coordinator_outlives_its_starting_process_and_terminal(connect):
 # --- killed
 
 
-def test_after_a_kill_the_next_call_goes_on_with_the_state_kept(connect, join):
+def test_after_a_kill_the_next_call_finds_the_state_kept(connect, join):
     client = connect()
     session = join(client)
     plan = session.call(lambda who: NextPlan(**who, max_records=100)).plan
@@ -231,7 +231,7 @@ def test_with_coordinators_killed_each_record_is_completed_in_exactly_one_plan(c
 
 
 @pytest.mark.parametrize("left", ["dead process", "another program's port", "garbage", "nothing"])
-def test_an_endpoint_file_that_was_left_behind_is_found_out(connect, runtime, left):
+def test_a_stale_endpoint_file_is_replaced(connect, runtime, left):
     killed = connect().endpoint_pid
     path = endpoint_file(runtime)
     kill(killed)
@@ -369,7 +369,7 @@ def test_a_store_of_a_newer_version_is_refused_by_name(connect, tmp_path):
         connect()
 
 
-def test_a_coordinator_of_another_version_is_refused_and_none_is_started(connect, runtime, monkeypatch):
+def test_a_coordinator_of_another_version_is_refused_and_not_replaced(connect, runtime, monkeypatch):
     """The endpoint file names the coordinator's protocol version, and so do its answers."""
     connect()
     before = endpoint_file(runtime).read_bytes()

@@ -45,7 +45,7 @@ def test_a_record_has_the_kafka_sources_columns_and_its_delivery_count(kafka, to
     ]
 
 
-def test_headers_are_null_where_a_record_has_none(kafka, topic, task):
+def test_headers_of_a_record_without_headers_are_null(kafka, topic, task):
     name = topic()
     kafka.produce(name, ["none"], partition=0)
     kafka.produce(name, ["one"], partition=0, headers=[("a", b"x")])
@@ -226,7 +226,7 @@ def test_compaction_leaves_gaps_inside_and_at_the_end(kafka, topic, task):
 # -- from task to task -----------------------------------------------------------------------------------------------
 
 
-def test_the_next_task_goes_on_with_the_same_consumer(kafka, topic, task, monkeypatch):
+def test_the_next_task_reuses_the_kafka_consumer(kafka, topic, task, monkeypatch):
     name = topic()
     kafka.produce(name, map(str, range(100)), partition=0)
     assert offsets(task({(name, 0): [(0, 9, 1)]})) == list(range(10))

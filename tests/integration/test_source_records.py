@@ -100,7 +100,7 @@ def test_a_marker_at_the_logs_end_is_no_record(kafka, topic, originals):
     assert list(originals.read(name, 0, [5])) == [Absent(5, AbsenceReason.NEVER)]
 
 
-def test_an_aborted_record_is_none_for_a_group_that_reads_committed(kafka, topic):
+def test_an_aborted_record_is_absent_for_a_group_that_reads_committed(kafka, topic):
     name = topic()
     kafka.produce_transaction(name, ["no"] * 3, commit=False)
     kafka.produce(name, ["yes"])
@@ -133,7 +133,7 @@ def test_a_missing_topic_has_no_original_records(kafka, unique):
     assert found == [Absent(0, AbsenceReason.GONE), Absent(1, AbsenceReason.GONE)]
 
 
-def test_a_broker_that_is_away_says_nothing_of_its_records(kafka, topic):
+def test_an_unreachable_broker_raises_and_reports_no_record_absent(kafka, topic):
     name = topic()
     kafka.produce(name, ["x"] * 3)
     with contextlib.closing(SourceRecordReader(kafka.proxied_bootstrap, {}, stall_s=STALL_S)) as cut_off:

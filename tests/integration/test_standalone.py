@@ -290,7 +290,7 @@ def test_members_and_groups_are_limited(connect, topic, goes_on):
 # --- floods
 
 
-def test_connections_that_say_nothing_are_cut_and_the_rest_is_served(coordinator, connect, goes_on):
+def test_silent_connections_are_closed_and_other_clients_served(coordinator, connect, goes_on):
     client = connect()
     silent = [coordinator.connect() for _ in range(SILENT)]
     assert answers(client)
@@ -360,7 +360,7 @@ def own(kafka, tmp_path, unique):
         each.close()
 
 
-def test_health_asks_the_coordinator_of_its_file(own, tmp_path, certificates):
+def test_health_with_a_config_file_asks_the_coordinator_of_that_file(own, tmp_path, certificates):
     first = own(**certificates.configs).wait_ready()
     assert sharegroup("coordinator", "health", "--config", first.config).returncode == 1  # port 0 can't be asked
     assert first.end() == 0

@@ -109,7 +109,7 @@ def test_a_coordinator_on_demand_uses_a_new_topic_and_refuses_old_checkpoints(cl
 
 
 @pytest.mark.parametrize("mishap", [delete, delete_and_make_anew])
-def test_a_fleet_goes_on_in_a_new_topic_and_refuses_old_checkpoints(fleet, first, unique, mishap):
+def test_a_fleet_continues_in_a_new_topic_and_refuses_old_checkpoints(fleet, first, unique, mishap):
     check(fleet, first, unique, mishap)
 
 

@@ -28,7 +28,7 @@ def server():
     process.wait()
 
 
-def test_a_server_and_its_folder_are_gone_when_its_owner_was_killed(server, tmp_path):
+def test_a_killed_owners_server_is_ended_and_its_folder_deleted(server, tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()
     # The owner of the guard starts it, tells it about the server, says so, and is killed.

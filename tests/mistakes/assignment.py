@@ -29,7 +29,7 @@ def begin_the_assignment_epochs_anew(patch: Patch) -> None:
 @mistake(
     {
         rules.EVERY_PARTITION_IS_ASSIGNED: (
-            f"{OF_ASSIGNMENTS}test_the_partitions_of_a_member_that_is_gone_are_assigned_again",
+            f"{OF_ASSIGNMENTS}test_the_partitions_of_a_member_that_left_are_assigned_again",
         ),
     },
     simulator=(Seeds(),),

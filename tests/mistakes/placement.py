@@ -56,7 +56,7 @@ def trust_the_number_that_this_process_wrote(patch: Patch) -> None:
 @mistake(
     {
         rules.PLACEMENT_HOLDS: (
-            "test_placement_by_record::test_without_the_number_a_group_that_lies_elsewhere_is_named",
+            "test_placement_by_record::test_without_a_placement_record_a_group_in_another_partition_is_named",
         ),
     },
 )

@@ -151,7 +151,7 @@ def test_a_dead_letter_has_kafka_4_4_headers_and_its_disposition(story, partitio
         assert found == [*kafkas, ("__dlq.errors.disposition", b"rejected")]
 
 
-def test_dead_letters_lie_in_the_partition_that_kafka_would_choose(story):
+def test_dead_letters_are_in_the_partition_that_kafka_would_choose(story):
     assert {(int(letter.said["partition"]), letter.partition) for letter in story.letters} == {(2, 2), (3, 0)}
 
 

@@ -109,7 +109,7 @@ def test_a_reset_sets_the_start_offsets_within_the_logs(empty, fields, expected)
     assert starts(empty) == {("orders", 0): expected[0], ("orders", 1): expected[1]}
 
 
-def test_a_reset_without_execute_changes_nothing_and_says_all(empty):
+def test_a_reset_without_execute_returns_all_changes_and_applies_none(empty):
     reply = empty.admin.handle(AlterOffsets(**GROUP, to="latest"))
     assert not reply.executed
     assert [(p.partition, p.before, p.after) for p in reply.partitions] == [(0, 10, 100), (1, 10, 100)]

@@ -209,7 +209,7 @@ def test_a_group_deleted_since_the_list_is_not_described(part, groups_known, mon
     assert "GroupIdNotFound: " in mistake(["groups", *AT, "--describe", "--group", "gone", *part], capsys)
 
 
-def test_a_look_that_fails_leaves_the_lines_of_top_and_says_why(groups_known):
+def test_a_failed_look_keeps_the_lines_of_top_and_shows_the_error(groups_known):
     known = top.opened().enter_result
     looks = top.Looks(known)
     looks.look()

@@ -182,7 +182,7 @@ def test_a_properties_file_is_parsed_as_by_java(config):
     assert "word" not in repr(found)
 
 
-def test_the_state_is_in_kafka_unless_the_file_says_where(config):
+def test_the_state_is_in_kafka_unless_the_file_names_a_store(config):
     assert config().settings.state_store == "sqlite:state.db"
     write_properties(config.path, {"bootstrap.servers": "broker:9092"})
     assert read_config(str(config.path), {}).settings.state_store == "kafka"
@@ -266,7 +266,7 @@ def test_a_certificate_and_its_key_go_together(config, certificates, tmp_path):
 
 
 @pytest.mark.parametrize("one", [CERTIFICATE, KEY])
-def test_a_file_of_tls_that_is_missing_or_none_is_named(config, certificates, tmp_path, one):
+def test_a_missing_or_invalid_tls_file_is_named(config, certificates, tmp_path, one):
     with pytest.raises(UnusableFile, match=rf"{one}=.*No such file"):
         config(**{**certificates.configs, one: str(tmp_path / "none")}).listener()
     junk = write_secret(tmp_path / "junk", "no PEM")

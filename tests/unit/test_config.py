@@ -106,7 +106,7 @@ KAFKA_DEFAULTS = {
 
 
 @pytest.mark.parametrize(("name", "default"), KAFKA_DEFAULTS.items())
-def test_a_default_that_is_not_kafkas_says_why(name: str, default: object) -> None:
+def test_a_default_that_is_not_kafkas_has_a_reason(name: str, default: object) -> None:
     assert GROUP_KEYS[name].default == default or GROUP_KEYS[name].why
 
 

@@ -364,7 +364,7 @@ def test_a_recreated_topic_begins_at_its_earliest_and_loses_the_old_ranges(runni
     assert held(running.next(plan.plan_id)) == {("orders", 0): [(0, 4)], ("orders", 1): [(0, 4)]}
 
 
-def test_a_deleted_topic_loses_its_ranges_and_the_query_goes_on(running, cluster):
+def test_a_deleted_topic_loses_its_ranges_and_the_query_continues(running, cluster):
     cluster.add("payments", end=5)
     running.join(topics=("orders", "payments"), starting_offsets="earliest")
     plan = running.next()

@@ -72,7 +72,7 @@ def test_partitions_that_are_not_wanted_are_left_out(group):
     assert seen(looked(group, wanted=lambda partition: partition == 1)) == [(1, 0, 9, 5)]
 
 
-def test_a_look_goes_on_inside_a_run_that_changed_meanwhile(group):
+def test_a_look_continues_inside_a_run_that_changed_since(group):
     put(group, 0, (40, 45, Run(RecordState.ARCHIVED, 1)))
 
     assert seen(looked(group, (SharePartitionKey(TOPIC_ID, 0), 43))) == [(0, 46, 60, 1), (1, 0, 9, 5)]

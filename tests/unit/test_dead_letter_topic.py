@@ -102,7 +102,7 @@ def test_another_members_subscribed_topic_is_refused_as_dead_letter_topic(servic
         service.join(configs={NAME: "dlq.orders"})
 
 
-def test_a_session_that_lapsed_comes_back_though_the_topic_is_gone(service, cluster):
+def test_a_lapsed_session_rejoins_after_the_deletion_of_the_dead_letter_topic(service, cluster):
     cluster.add("dlq.orders")
     joined = service.join(configs={NAME: "dlq.orders"})
     cluster.delete("dlq.orders")

@@ -93,7 +93,7 @@ def served_by(client, group_id):
     return client.call(DescribeGroup(group_id=group_id)).state
 
 
-def test_any_coordinator_says_who_serves_a_group_and_is_asked_once(fleet):
+def test_any_coordinator_names_the_owner_of_a_group_and_is_asked_once(fleet):
     fleet.owner = {"billing": fleet.addresses[2], "mail": fleet.addresses[1]}
     with fleet.client(fleet.addresses[0]) as client:
         for _ in range(3):
@@ -140,7 +140,7 @@ def test_an_owner_without_its_fleet_is_not_asked_for_ever(fleet):
         assert served_by(client, "billing") == fleet.addresses[1]
 
 
-def test_a_coordinator_that_died_is_found_out_and_the_next_owner_asked(fleet):
+def test_after_a_coordinators_death_the_next_owner_is_asked(fleet):
     fleet.owner["billing"] = fleet.addresses[0]
     with fleet.client() as client:
         assert served_by(client, "billing") == fleet.addresses[0]

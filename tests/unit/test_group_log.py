@@ -102,7 +102,7 @@ def test_a_snapshot_in_parts_counts_from_its_mark_on() -> None:
     group.check_log()
 
 
-def test_of_a_snapshot_whose_first_parts_are_gone_nothing_is_taken() -> None:
+def test_a_snapshot_whose_first_parts_are_deleted_is_ignored() -> None:
     group = mixed()
     group.snapshot_in_parts()
     first = group.live.needed_offset
@@ -169,7 +169,7 @@ ME = Owner(installation_id="here", process="p", host="host", pid=1, endpoint="c1
 OWNER = encode_owner(ME)
 
 
-def test_the_newest_owner_is_known_also_to_who_only_looks() -> None:
+def test_a_look_without_ownership_knows_the_newest_owner() -> None:
     newer = encode_owner(Owner(installation_id="there", process="q", host="host2", pid=2))
     log, looking = (GroupLog(GROUP, updates_per_snapshot=500) for _ in range(2))
     key = encode_key(GroupOwnerKey(GROUP))
@@ -328,7 +328,7 @@ def acknowledgement(group: Kept, kind: AcknowledgeType, at: int) -> Any:
     return Acknowledge(group_id=GROUP, member_id="c1", member_epoch=group.epochs["c1"], partitions=(acks,))
 
 
-def test_an_acquisition_says_nothing_to_kafka() -> None:
+def test_an_acquisition_writes_no_record_of_kafkas_types() -> None:
     group = Kept(end=20)
     before = len(group.written)
     group.fetch("c1", 10)

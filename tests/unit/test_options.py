@@ -131,7 +131,7 @@ def test_an_empty_pattern_is_refused() -> None:
         ("orders\ud800", "no text"),
     ],
 )
-def test_an_unusable_pattern_is_named_with_the_fault_and_the_way_out(text, construct) -> None:
+def test_an_unusable_pattern_is_named_with_the_fault_and_the_remedy(text, construct) -> None:
     with pytest.raises(InvalidTopicPattern, match=rf"subscribePattern=.*{construct}.*RE2.*subscribe\.$"):
         subscribed(subscribePattern=text)
 
@@ -306,7 +306,7 @@ def test_an_unknown_share_key_names_the_nearest() -> None:
         options(**{"share.state.stor": "sqlite"})
 
 
-def test_a_share_key_out_of_bounds_says_the_bounds() -> None:
+def test_a_share_key_out_of_bounds_is_refused_with_the_bounds() -> None:
     with pytest.raises(ConfigOutOfBounds, match=r"share\.delivery\.count\.limit=1 .* between 2 and 10"):
         options(**{"share.delivery.count.limit": "1"})
 

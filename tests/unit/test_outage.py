@@ -152,7 +152,7 @@ def client_of(coordinator, timeout_s=300.0):
 
 @pytest.mark.parametrize("request_", [POLL, BEAT], ids=["NextPlan", "Heartbeat"])
 @pytest.mark.parametrize("error", [AWAY, NOT_AVAILABLE], ids=["BrokerNotReachable", "CoordinatorNotAvailable"])
-def test_a_query_that_runs_rides_out_brokers_that_are_away(error, request_):
+def test_a_running_query_retries_while_brokers_are_away(error, request_):
     coordinator = Coordinator(*[error] * 20)
     assert client_of(coordinator).call(request_) == Done()
     assert coordinator.asked == 21
@@ -174,7 +174,7 @@ def connected(monkeypatch, *errors, **options):
     return len(asked)
 
 
-def test_a_new_sink_rides_out_the_outage_of_its_query(monkeypatch):
+def test_a_new_sink_retries_during_the_outage_of_its_query(monkeypatch):
     assert connected(monkeypatch, *[AWAY] * 20, in_batch=True) == 21
     with pytest.raises(BrokerSecurityFailed):
         connected(monkeypatch, REFUSED, in_batch=True)
@@ -193,7 +193,7 @@ def test_brokers_unreachable_at_a_querys_start_are_an_error_at_once():
     assert coordinator.asked == 1
 
 
-def test_an_outage_too_long_names_brokers_log_and_way_out():
+def test_the_error_of_a_too_long_outage_names_brokers_log_and_remedy():
     coordinator = Coordinator(*[AWAY] * 1_000_000)
     with pytest.raises(OutageTooLong) as raised:
         client_of(coordinator, timeout_s=0.2).call(POLL)

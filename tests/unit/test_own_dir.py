@@ -53,7 +53,7 @@ def test_a_parent_folder_of_another_user_is_refused(tmp_path, stranger_owns):
         own_dir(tmp_path / "mine", named=False)
 
 
-def test_a_link_of_somebody_else_s_on_the_way_is_refused(tmp_path, stranger_owns):
+def test_a_link_of_another_user_in_the_path_is_refused(tmp_path, stranger_owns):
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "real")
     assert own_dir(tmp_path / "link" / "mine", named=False)

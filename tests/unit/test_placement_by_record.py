@@ -167,7 +167,7 @@ def test_fewer_partitions_than_groups_are_placed_among_are_refused() -> None:
             topic.prepared(3)
 
 
-def test_without_the_number_a_group_that_lies_elsewhere_is_named() -> None:
+def test_without_a_placement_record_a_group_in_another_partition_is_named() -> None:
     with topic_of(4) as topic:
         topic.logs[state_partition_of(GROUP, 3)].write(GROUP_KEY, b"a")
         with pytest.raises(StateTopicUnfit, match=rf"share group {GROUP} lies in its partition .* among 4 partitions"):

@@ -83,7 +83,7 @@ def test_a_batch_is_of_the_groups_and_topics_that_sources_logged() -> None:
     assert parse_batch(text) == {"billing": {"orders": "T1", "refunds": "T2"}, "audit": {}}
 
 
-def test_an_offset_of_another_format_version_says_nothing_about_the_batch() -> None:
+def test_an_offset_of_another_format_version_is_no_batch() -> None:
     newer = {**plan_offset("billing", "m1", PLAN), "version": 2}
     without = {key: value for key, value in plan_offset("audit", "m1", PLAN).items() if key != "version"}
     assert parse_batch(logged(newer, without)) == {}
@@ -103,11 +103,11 @@ def test_the_newest_batch_of_a_checkpoint_counts(checkpoint: Callable[..., str],
 
 
 @pytest.mark.parametrize("place", ["hdfs://host/checkpoint", "s3a://bucket/checkpoint", "/nowhere/at/all"])
-def test_a_checkpoint_that_cannot_be_read_here_says_nothing(place: str) -> None:
+def test_an_unreadable_checkpoint_has_no_batch(place: str) -> None:
     assert batch_at(place) is None
 
 
-def test_a_checkpoint_that_spark_has_not_written_to_says_nothing(checkpoint: Callable[..., str]) -> None:
+def test_a_checkpoint_without_offsets_has_no_batch(checkpoint: Callable[..., str]) -> None:
     assert batch_at(checkpoint()) is None
 
 

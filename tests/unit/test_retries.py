@@ -100,5 +100,5 @@ def test_a_broker_that_does_not_answer_has_not_refused(code: int) -> None:
 
 
 @pytest.mark.parametrize(("topic_id", "gives_ids"), [("A" * 22, False), ("bG9zdCBpZHMgYXJlIGJhZA", True)])
-def test_a_topic_without_an_id_shows_that_the_cluster_has_none(topic_id: str, gives_ids: bool) -> None:
+def test_a_topic_without_an_id_shows_a_cluster_without_topic_ids(topic_id: str, gives_ids: bool) -> None:
     assert cluster_with_a_topic([3], topic_id).gives_topic_ids() is gives_ids

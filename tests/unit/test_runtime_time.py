@@ -56,7 +56,7 @@ def slow(tmp_path):
     store.close()
 
 
-def test_deadlines_are_kept_without_anyone_asking(service):
+def test_deadlines_end_sessions_without_a_request(service):
     due_ms = service.runtime.next_deadline_ms()
     assert due_ms is not None and service.group.members["m1"].active
     assert not service.runtime.may_rest(service.now_ms)
@@ -337,7 +337,7 @@ def test_an_owner_that_is_not_current_ends_no_session(service, monkeypatch):
     assert service.group.partitions["T", 0].acquired_count == 0
 
 
-def test_a_stall_after_a_load_hides_members_for_longer(service):
+def test_a_stall_after_a_load_prolongs_the_wait_for_members(service):
     service.die()
     service.ask(DescribeGroup(group_id="billing"))
     service.now_ms += SESSION_MS + 1

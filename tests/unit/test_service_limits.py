@@ -298,7 +298,7 @@ def test_too_many_concurrent_requests_are_refused_except_health_and_heartbeats()
     assert CoordinatorOverloaded.retriable
 
 
-def test_a_server_that_is_not_ready_says_so_and_still_finds():
+def test_a_server_that_is_not_ready_still_finds_coordinators():
     found = {"billing": "billing.example:1"}
     is_served = {"is_ready": lambda: False, "find": lambda group_id: found.get(group_id, "")}
     with served(lambda _: Done(), **is_served) as (server, connection):
@@ -335,7 +335,7 @@ def test_a_full_group_refuses_new_members_and_lets_its_own_return():
     join(limits, group, "m3")
 
 
-def test_groups_are_counted_only_when_one_would_be_new():
+def test_groups_are_counted_only_for_a_new_group():
     limits = GroupLimits(ServerConfig.parse({"group.share.max.groups": "1"}), lambda: 1)
     group = ShareGroup("billing")
     with pytest.raises(MaxGroupsReached, match="1 groups"):

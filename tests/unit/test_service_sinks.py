@@ -85,7 +85,7 @@ def test_a_sink_that_sets_nothing_new_writes_nothing(running):
     assert (opened.dead_letter_topic, opened.dead_letter_partitions) == ("", 0)
 
 
-def test_a_sink_of_an_unknown_group_is_refused_and_creates_none(running):
+def test_a_sink_of_an_unknown_group_is_refused_and_creates_no_group(running):
     for _ in range(2):
         with pytest.raises(GroupIdNotFound):
             open_sink(running, "nobody", **EXPLICIT)
@@ -336,7 +336,7 @@ def test_an_undecided_batch_stays_while_the_log_is_unreadable(running, cluster, 
     assert states(running) == ["0-9 ACQUIRED 1"]
 
 
-def test_the_same_question_again_goes_on_after_the_plan_was_given_back(running):
+def test_a_repeated_request_gets_records_after_the_plan_was_returned(running):
     """The answer was lost on its way: nobody fails, and the records come again."""
     number = begin(running, **EXPLICIT)
     with pytest.raises(NothingDecided):

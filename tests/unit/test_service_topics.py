@@ -264,7 +264,7 @@ def test_a_deleted_topic_id_stays_deleted_though_one_broker_names_it(running, cl
     assert (group.topics, group.gone) == ({"orders-us": "id-2"}, {"id-1"})
 
 
-def test_a_topic_that_was_only_hidden_goes_on_after_a_restart(running, cluster):
+def test_a_topic_that_was_only_hidden_continues_after_a_restart(running, cluster):
     start = released_and_unread(running, cluster)
     hidden = cluster.found.pop("orders-us")
     lost, plan = told(running, start, fail_on_data_loss=False)

@@ -60,7 +60,7 @@ def behind(stubs: Stubs, consumer: ShareConsumer) -> None:
 # --- one answer, several polls
 
 
-def test_one_answer_serves_several_polls_which_accept_the_previous_polls_records() -> None:
+def test_one_answer_serves_several_polls_and_each_accepts_the_previous_records() -> None:
     consumer, stubs = subscribed()
     stubs.answer(5)
     assert offsets(consumer.poll()) == [0, 1]
@@ -280,7 +280,7 @@ def test_another_subscription_releases_the_waiting_records(topics: list[str]) ->
     assert stubs.outcomes()[3:] == [(0, "ACCEPT"), (1, "ACCEPT")], "the program's stay its own"
 
 
-def test_outcomes_that_ride_are_sent_although_the_question_is_cancelled() -> None:
+def test_outcomes_of_a_cancelled_acquisition_request_are_sent() -> None:
     consumer, stubs = subscribed()
     behind(stubs, consumer)
     blocked = threading.Event()

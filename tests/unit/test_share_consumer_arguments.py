@@ -72,13 +72,13 @@ def made(module: Any, **more: Any) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("config", CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
-def test_the_constructors_say_the_same_of_a_configuration(config: dict[str, Any]) -> None:
+def test_both_constructors_raise_the_same_for_a_configuration(config: dict[str, Any]) -> None:
     assert made(share_source, **config) == made(confluent_kafka, **config)
 
 
 @pytest.mark.parametrize("mode", ["implicit", "explicit"])
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
-def test_the_methods_say_the_same_of_their_arguments(call: Callable[[Any], object], mode: str) -> None:
+def test_the_methods_of_both_consumers_raise_the_same_for_arguments(call: Callable[[Any], object], mode: str) -> None:
     config = {**CONFIG, "log_level": 0, "share.acknowledgement.mode": mode}
     native, ours = confluent_kafka.ShareConsumer(config), share_source.ShareConsumer(config)
     assert said(lambda: call(ours)) == said(lambda: call(native))

@@ -46,7 +46,7 @@ def test_a_read_resets_the_patience_of_its_partition(left_out: LeftOut) -> None:
     assert (left_out.patience_s((ONE,)), left_out.patience_s((OTHER,))) == (3, 6)
 
 
-def test_the_log_says_once_that_brokers_are_away_and_back(left_out: LeftOut, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_and_its_end_are_logged_once(left_out: LeftOut, caplog: pytest.LogCaptureFixture) -> None:
     for plan in (ONE, OTHER, ONE):
         left_out.gave_up(plan, 100.0, 3.0)
     left_out.read(ONE)

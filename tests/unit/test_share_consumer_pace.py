@@ -111,7 +111,7 @@ def test_slow_answers_are_requested_earlier(took_s: float, ahead_s: float) -> No
     assert question is not None and question.at_s == pytest.approx(program.now_s + 500 * 0.005 - ahead_s)
 
 
-def test_a_very_slow_program_gets_none_ahead() -> None:
+def test_a_very_slow_program_gets_no_records_ahead() -> None:
     assert Program(0.02).steady().asks() is None
 
 

@@ -216,7 +216,7 @@ def test_an_archive_without_its_originals_fails_the_task(dead_letters: DeadLette
         task(opened(WITH_DEAD_LETTERS, columns=BARE, archive=str(tmp_path)), row(0, "reject"))
 
 
-def test_a_row_that_says_nothing_known_leaves_no_file_of_its_task(tmp_path: Path) -> None:
+def test_a_row_with_an_unknown_outcome_leaves_no_file_of_its_task(tmp_path: Path) -> None:
     with pytest.raises(UnknownOutcome):
         task(opened(archive=str(tmp_path)), row(0, "reject"), row(1, "reject"), row(2, "refuse"))
     assert not list(tmp_path.rglob("*.parquet"))
@@ -261,7 +261,7 @@ def test_fail_on_stale_is_the_coordinators_to_do(coordinator: Coordinator) -> No
 
 
 @pytest.mark.parametrize("mode", ["", "explicit"])
-def test_the_commit_says_which_mode_its_own_options_have(coordinator: Coordinator, mode: str) -> None:
+def test_the_commit_sends_the_acknowledgement_mode_of_the_sinks_options(coordinator: Coordinator, mode: str) -> None:
     configs = {"share.acknowledgement.mode": f" {mode} "} if mode else {}
     of = opened(options=replace(OPTIONS, group_configs=configs))
     commit_batch(of, [task(of, row(0))])

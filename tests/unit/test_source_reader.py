@@ -34,7 +34,7 @@ def test_partitions_is_asked_for_once_per_process_and_end() -> None:
     assert client.group.dump() == ["[0..59] ACQUIRED 1 0 1"]
 
 
-def test_data_loss_fails_the_query_once_and_a_restart_goes_on() -> None:
+def test_data_loss_fails_the_query_once_and_a_restart_continues() -> None:
     client = DriverClient(GroupDriver(records=100))
     with reading(client) as source:
         start = source.initialOffset()
@@ -85,7 +85,7 @@ def test_an_idle_query_logs_altered_offsets_once_even_after_a_crash(caplog: pyte
 
 
 @pytest.mark.parametrize("mode", ["", "explicit"])
-def test_a_query_says_which_acknowledgement_mode_its_own_options_have(mode: str) -> None:
+def test_a_query_sends_the_acknowledgement_mode_of_its_options(mode: str) -> None:
     client = DriverClient(GroupDriver(records=100))
     with reading(client, **({"share.acknowledgement.mode": mode} if mode else {})) as source:
         start = source.initialOffset()

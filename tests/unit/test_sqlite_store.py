@@ -109,7 +109,7 @@ def test_a_file_of_a_newer_version_is_refused_and_left_unchanged(path, reopen):
     assert path.read_bytes() == before
 
 
-def test_a_file_says_which_version_its_schema_is_of(path, reopen):
+def test_a_state_file_stores_its_schema_version(path, reopen):
     reopen().append({"billing": [b"a"]})
     reopen().close()
     with contextlib.closing(sqlite3.connect(path)) as connection:

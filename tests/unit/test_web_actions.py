@@ -209,7 +209,7 @@ def test_an_empty_group_is_deleted(page, actor):
     assert actor.get("/group", **GROUP).status_code == 404
 
 
-def test_the_audit_log_says_who_and_why(page, actor, caplog):
+def test_the_audit_log_names_the_actor_and_the_reason(page, actor, caplog):
     asked = []
     page.admin._ask = lambda request, group_id="", ask=page.admin._ask: asked.append(request) or ask(request)
     with caplog.at_level(logging.INFO):
@@ -343,7 +343,7 @@ def test_a_redrive_is_in_the_audit_log_with_its_beginning_and_end(filed, actor, 
     assert "\n" not in stopped
 
 
-def test_a_redrive_that_fails_says_why_and_can_not_be_confirmed(filed, actor):
+def test_a_failed_redrive_shows_the_reason_and_can_not_be_confirmed(filed, actor):
     filed.kafka.error = DeadLettersNotRead(topic="dlq", reason="no leader")
     answer = finished(actor, actor.post("/redrive", {**GROUP, "scope": "all"}))
     assert "no leader" in answer.text

@@ -166,7 +166,7 @@ def test_groups_come_in_pages(page):
         ({"oldest_ms": 400_000}, (0, 0), "held for 6 min 40 s"),
     ],
 )
-def test_a_group_says_why_a_person_should_look(fields, given, says):
+def test_a_group_shows_why_a_person_should_look(fields, given, says):
     assert [why for _, why in attention(line("g", **fields), *given)] == [says]
     assert attention(line("g", lag=0), 0, 10_000) == ()
     assert attention(line("g", archiving=3), 0, 0, 4.9) == (), "dead letters that are being written"

@@ -123,7 +123,7 @@ def test_no_records_of_a_partition_outside_of_the_group_are_acquired() -> None:
     assert [p.partition for p in group.run(command).partitions] == [0]
 
 
-def test_a_request_for_no_records_gets_none() -> None:
+def test_a_request_for_zero_records_returns_none() -> None:
     assert fetched(came_back(1, 4), 0) == []
 
 
@@ -205,7 +205,7 @@ def test_members_that_acquire_by_turns_each_get_records_of_all_partitions() -> N
     assert by_member == {"c1": [10, 10], "c2": [10, 10]}
 
 
-def test_the_order_of_partitions_goes_on_after_a_crash() -> None:
+def test_the_order_of_partitions_continues_after_a_crash() -> None:
     group = two_backlogs("c1")
     fetched(group, 5)
     group.crash()
@@ -228,7 +228,7 @@ def test_of_many_returned_runs_the_first_are_given() -> None:
     assert fetched(group, 3) == [(0, 2, 2)]
 
 
-def test_returned_records_are_delivered_before_fresh_ones() -> None:
+def test_returned_records_are_delivered_before_fresh_records() -> None:
     """KIP-932, In-flight records: a fetch looks for Available records from SPSO on, in offset order, and goes on past
     SPEO only for the rest."""
     group = ShareConsumers()

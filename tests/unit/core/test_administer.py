@@ -110,7 +110,7 @@ def test_a_reset_never_begins_below_the_log_start():
     assert reset(group, 0).partitions[0].after == 50
 
 
-def test_a_plan_of_before_a_reset_replays_empty_and_says_why():
+def test_a_plan_of_before_a_reset_replays_empty_with_a_reason():
     group, plan = started_plan()
     group.pass_time(SESSION_MS + 1)
     reset(group, 0)
@@ -269,7 +269,7 @@ def test_a_poll_with_nothing_to_learn_looks_at_no_altered_partition():
 # --- after a load
 
 
-def test_a_load_hides_members_without_records_for_a_sessions_time():
+def test_after_a_load_administration_waits_a_session_for_members_without_records():
     group, plan = started_plan()
     group.complete(plan)
     group.crash()

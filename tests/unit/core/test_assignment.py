@@ -139,7 +139,7 @@ def test_a_member_that_comes_after_a_quiet_interval_is_assigned_at_once() -> Non
     assert len(assigned(group)["c2"]["orders"]) == 2
 
 
-def test_the_partitions_of_a_member_that_is_gone_are_assigned_again() -> None:
+def test_the_partitions_of_a_member_that_left_are_assigned_again() -> None:
     """◆ A partition with records and a subscribed member is assigned to somebody."""
     group = group_of("c1", "c2", "c3")
     leave(group, "c2")

@@ -14,9 +14,7 @@ from tests.support.sink_driver import ACCEPT, EXPLICIT, REJECT, RELEASE, batch, 
 @pytest.mark.parametrize(
     ("outcome", "evidence"), [(ACCEPT, True), (REJECT, True), (RELEASE, False)], ids=lambda value: str(value)
 )
-def test_accepted_and_rejected_records_are_evidence_and_released_ones_are_not(
-    outcome: AcknowledgeType, evidence: bool
-) -> None:
+def test_only_accepted_and_rejected_records_are_evidence(outcome: AcknowledgeType, evidence: bool) -> None:
     group, plan = batch(1)
     group.stage(said(0, 0, outcome))
     group.complete(plan)

@@ -123,7 +123,7 @@ def test_a_higher_delivery_limit_gives_a_record_more_deliveries() -> None:
     assert group.fetch() == [(0, 0, 3)]
 
 
-def test_the_throttling_before_the_limit_goes_by_the_new_limit() -> None:
+def test_throttling_before_the_limit_uses_the_new_limit() -> None:
     """KIP-1240, Proposed Changes: records near their limit come in smaller and smaller runs, the last time one by one,
     and with nothing after them; with a higher limit they are not near it any more."""
     group = ShareConsumers(end=20, share_delivery_count_limit=4)

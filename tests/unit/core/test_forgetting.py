@@ -69,7 +69,7 @@ def test_a_member_away_for_the_retention_is_forgotten_except_the_last() -> None:
     assert known(group) == ["m3", "m4"]
 
 
-def test_the_queries_of_a_small_group_may_rest_for_years() -> None:
+def test_members_of_a_small_group_are_kept_for_years() -> None:
     group = of_several(2)
     group.pass_time(3_000 * DAY_MS)
     group.join("m1")

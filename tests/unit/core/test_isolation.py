@@ -155,7 +155,7 @@ def config_of(limit: int) -> GroupConfig:
 
 
 @given(held_runs(), LIMITS, st.booleans())
-def test_a_failed_delivery_moves_a_record_as_the_table_says(held, limit, session_ended):
+def test_a_failed_delivery_moves_a_record_along_the_transition_table(held, limit, session_ended):
     run, plan = held
     failed = run._replace(failures=run.failures + 1)
     before = stage_of(run, limit, on_trial=plan.trial)
@@ -168,7 +168,7 @@ def test_a_failed_delivery_moves_a_record_as_the_table_says(held, limit, session
 
 
 @given(held_runs(), LIMITS)
-def test_a_released_record_leaves_the_quarantine_as_the_table_says(held, limit):
+def test_a_released_record_leaves_the_quarantine_along_the_transition_table(held, limit):
     run, plan = held
     after = query_released(run, config_of(limit), None, Disposition.DELIVERY_LIMIT)
     expected = stage_of(run, limit, on_trial=plan.trial)

@@ -114,7 +114,7 @@ def test_the_log_has_deadlines_of_the_clock() -> None:
     assert deadlines(kept.runs) == {group.now_ms + SESSION_MS, group.now_ms + LOCK_MS}
 
 
-def test_an_index_without_locks_keeps_deadlines_as_they_are() -> None:
+def test_an_index_without_locks_keeps_deadlines_unchanged() -> None:
     group = scattered(10)
     stall(group, SESSION_MS)
     group.acknowledge_batches(*(batch(at, at, RELEASE) for at in range(1, 10, 2)))

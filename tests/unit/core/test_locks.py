@@ -21,7 +21,7 @@ def holding(**configs: str) -> GroupDriver:
     return group
 
 
-def test_a_deadline_is_over_when_it_lies_before_now() -> None:
+def test_a_deadline_passes_when_the_time_is_after_it() -> None:
     group = holding()
     began_ms = group.now_ms
     assert group.group.next_deadline_ms() == began_ms + LOCK_MS + 1

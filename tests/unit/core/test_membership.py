@@ -338,7 +338,7 @@ def test_a_session_lasts_for_its_timeout_from_the_last_heartbeat_on() -> None:
     assert state_of(group.group) == "EMPTY"
 
 
-def test_the_group_says_how_often_to_send_heartbeats() -> None:
+def test_join_and_heartbeat_return_the_configured_heartbeat_interval() -> None:
     """KIP-932, ShareGroupHeartbeat API: join and heartbeat answer with the interval, and it can be altered while
     members are there."""
     group = ShareConsumers(members=1)

@@ -99,7 +99,7 @@ def test_each_state_can_be_reached(before):
     list(product(S, REQUESTS)),
     ids=lambda value: value.name if isinstance(value, PlanEvent | S) else "",
 )
-def test_a_request_moves_the_plan_as_the_table_says_or_is_refused(before, event):
+def test_a_request_moves_the_plan_along_the_transition_table_or_is_refused(before, event):
     group = SET_UPS[before]()
     expected = after(before, event)
     if expected is None:

@@ -185,7 +185,7 @@ def test_stale_work_of_a_member_that_leaves_goes_at_once() -> None:
     assert group.states() == ["0 AVAILABLE 1"]
 
 
-def test_a_member_that_comes_back_in_time_goes_on() -> None:
+def test_a_member_back_within_the_grace_time_keeps_its_work() -> None:
     """KAFKA-20458: within the grace time the same member keeps its work by a signal."""
     group = working(1)
     group.leave()

@@ -129,7 +129,7 @@ def test_an_offset_that_was_not_delivered_has_no_entries():
     assert told(group, 50) == []
 
 
-def test_an_entry_says_all_that_is_known_of_its_delivery():
+def test_an_entry_lists_all_known_facts_of_its_delivery():
     group = GroupDriver(records=10, **texts(DLQ))
     group.run(JoinGroup(group_id="billing", member_id="m1", process_id="p", client_host="here"))
     group.epochs["m1"] = 1

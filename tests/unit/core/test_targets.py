@@ -22,7 +22,7 @@ def test_records_cut_from_a_replay_come_again_though_accepted_before() -> None:
     assert group.partition().start_offset == 2_154
 
 
-def test_an_attempt_without_a_commit_says_nothing_of_its_target() -> None:
+def test_an_attempt_without_a_commit_sets_no_target() -> None:
     """Neither of the one before, which is gone, nor of the next."""
     group, plan = batch(1, **DLQ)
     group.stage(said(0, 0, REJECT), replaces=True)
@@ -44,7 +44,7 @@ def second_batch(first: int = 10, second: int = 10, **configs: str) -> tuple[Gro
     return group, plan
 
 
-def test_stale_rows_say_nothing_of_a_target() -> None:
+def test_stale_rows_set_no_target() -> None:
     group, plan = second_batch(1, 2, **DLQ)
     group.stage(said(1, 1, REJECT))
     group.restart(plan)
