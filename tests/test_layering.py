@@ -168,7 +168,7 @@ def test_every_folder_with_a_rule_has_a_row_in_contributing():
     assert folders_without_a_row(table.replace("| `coordinator/core/` |", "|")) == ["coordinator/core"]
 
 
-def test_every_folder_imports_only_what_its_rule_allows():
+def test_every_folder_imports_only_the_folders_of_its_rule():
     broken = broken_rules(ROOT)
     assert not broken, "\n" + "\n".join(broken)
 
@@ -229,7 +229,7 @@ def test_a_broken_rule_is_named_with_its_file_and_line(tmp_path, path, line, ref
         ("pyspark_sharegroup/__init__.py", "from share_source.data_source import DefaultSource"),
     ],
 )
-def test_what_a_folder_may_import_is_allowed(tmp_path, path, line):
+def test_an_import_that_the_rules_allow_is_no_finding(tmp_path, path, line):
     write(tmp_path / "coordinator/protocol/values.py", "")
     write(tmp_path / path, line)
     assert broken_rules(tmp_path) == []

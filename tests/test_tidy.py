@@ -229,7 +229,7 @@ def test_no_test_sleeps():
         (sleeps, "from time import monotonic, sleep\n"),
     ],
 )
-def test_each_check_finds_what_it_is_for(check, text):
+def test_each_check_finds_a_broken_example(check, text):
     assert list(check(Path("module.py"), text))
 
 

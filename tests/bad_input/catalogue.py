@@ -136,7 +136,7 @@ RECORDS_GO = [
             addresses="localhost:9092",
             log="",
         ),
-        "tests/integration/test_broker_outage.py::test_a_query_that_joins_a_running_coordinator_has_its_own_patience",
+        "tests/integration/test_broker_outage.py::test_a_query_at_a_running_coordinator_keeps_its_own_outage_timeout",
     ),
     shown(
         "the state topic deleted under a coordinator",
@@ -147,7 +147,7 @@ RECORDS_GO = [
     shown(
         "explicit mode, and a query whose sink decides nothing",
         NothingDecided(group_id="billing"),
-        "tests/unit/core/test_explicit_mode.py::test_explicit_mode_without_a_sink_fails_by_name_and_burns_no_delivery",
+        "tests/unit/core/test_explicit_mode.py::test_explicit_mode_without_a_sink_fails_by_name_and_counts_no_try",
     ),
 ]
 
@@ -156,7 +156,7 @@ SINK = [
     shown(
         "sink: kafka.group.id that nobody uses",
         GroupIdNotFound(group_id="biling"),
-        "tests/spark/test_sink_bad_input.py::test_a_sink_of_a_group_that_is_not_there",
+        "tests/spark/test_sink_bad_input.py::test_a_sink_of_a_missing_group_fails_the_query_by_name",
     ),
     Row('sink: mode("overwrite")', "OverwriteRefused", lambda place: place.sink({}, overwrite=True)),
     Row(
@@ -208,7 +208,7 @@ SECURED = [
             reason=f"{BROKER}: SASL authentication error: Authentication failed: Invalid username or password "
             "(after N ms in state AUTH_REQ)",
         ),
-        f"{SECURITY}::test_the_brokers_own_reason_is_told_at_once",
+        f"{SECURITY}::test_the_brokers_own_reason_is_raised_at_once",
     ),
     shown(
         "a SASL mechanism that the brokers do not have",
@@ -217,7 +217,7 @@ SECURED = [
             reason=f"{BROKER}: SASL SCRAM-SHA-256 mechanism handshake failed: Broker: Unsupported SASL mechanism: "
             "broker's supported mechanisms: PLAIN (after N ms in state AUTH_HANDSHAKE)",
         ),
-        f"{SECURITY}::test_the_brokers_own_reason_is_told_at_once",
+        f"{SECURITY}::test_the_brokers_own_reason_is_raised_at_once",
     ),
     sources(
         "kafka.sasl.mechanism=PLAINN",
@@ -246,7 +246,7 @@ SECURED = [
             "connecting to a PLAINTEXT broker listener? (after N ms in state SSL_HANDSHAKE)",
             protocol="SSL",
         ),
-        f"{SECURITY}::test_a_listener_of_another_protocol_is_told_within_seconds",
+        f"{SECURITY}::test_a_listener_of_another_protocol_is_named_within_seconds",
     ),
     shown(
         "plaintext against a SASL listener",
@@ -256,7 +256,7 @@ SECURED = [
             "N ms in state UP)",
             protocol="PLAINTEXT",
         ),
-        f"{SECURITY}::test_a_listener_of_another_protocol_is_told_within_seconds",
+        f"{SECURITY}::test_a_listener_of_another_protocol_is_named_within_seconds",
     ),
     shown(
         "a topic on which the principal has no DESCRIBE",
@@ -270,7 +270,7 @@ SECURED = [
             reason="nosuch.invalid:9092/bootstrap: Failed to resolve 'nosuch.invalid:9092': Name or service not known "
             "(after N ms in state CONNECT)",
         ),
-        f"{SECURITY}::test_a_host_that_is_not_known_is_told_at_once",
+        f"{SECURITY}::test_an_unknown_host_is_named_at_once",
     ),
     shown(
         "kafka.bootstrap.servers of a port where nothing listens",
@@ -315,7 +315,7 @@ COORDINATORS = [
             endpoints="nosuch.invalid:9999",
             reason="nosuch.invalid:9999: address lookup failed for nosuch.invalid:9999: Domain name not found",
         ),
-        f"{SECURITY}::test_a_coordinators_host_that_is_not_known_is_told_at_once",
+        f"{SECURITY}::test_a_coordinators_unknown_host_is_named_at_once",
     ),
     shown(
         "a wrong token",

@@ -39,6 +39,6 @@ def test_the_page_has_the_rows_of_the_catalogue_and_no_others(page):
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.shown_by], ids=lambda row: row.written[:60])
-def test_a_row_that_another_test_shows_names_one_that_exists(row):
+def test_a_row_that_another_test_shows_names_an_existing_test(row):
     path, _, name = row.shown_by.partition("::")
     assert f"def {name}(" in (ROOT / path).read_text("utf-8")

@@ -261,13 +261,13 @@ def test_members_and_actions_fit_a_phone(world, page):
         )
 
 
-def test_neither_does_a_sign_in(world, browser):
+def test_a_sign_in_page_breaks_no_serious_rule_of_axe(world, browser):
     page, wrong = new_page(browser)
     page.goto(world.url)
     assert [*faults(page, "login"), *wrong] == []
 
 
-def test_neither_does_a_dry_run(world, page):
+def test_a_dry_run_page_breaks_no_serious_rule_of_axe(world, page):
     page.goto(f"{world.url.rstrip('/')}/group?{urlencode({'group': GROUP})}")
     page.get_by_text("Alter a config").click()
     page.get_by_label("Key").fill("share.session.timeout.ms")
@@ -277,7 +277,7 @@ def test_neither_does_a_dry_run(world, page):
     assert faults(page, "confirm") == []
 
 
-def test_neither_does_an_error(world, browser):
+def test_an_error_page_breaks_no_serious_rule_of_axe(world, browser):
     page, wrong = signed_in(world.url, browser)
     answer = page.goto(f"{world.url.rstrip('/')}/group?{urlencode({'group': 'no such group'})}")
     assert answer is not None and answer.status == 404
@@ -299,7 +299,7 @@ def test_the_page_works_with_the_keyboard_alone(world, browser):
     expect(page.get_by_role("heading", name="What the doctor says")).to_be_visible(timeout=WAIT_MS)
 
 
-def test_who_only_looks_sees_no_action(world, browser):
+def test_a_token_for_reading_shows_no_action(world, browser):
     page, _ = signed_in(world.url, browser, LOOKER)
     page.get_by_role("link", name=GROUP).click()
     expect(page.get_by_role("heading", name="Members")).to_be_visible(timeout=WAIT_MS)

@@ -63,7 +63,7 @@ def released(site):
     site.running.ask(LeaveGroup)
 
 
-def test_a_page_whose_coordinator_fails_keeps_its_content_and_says_so(site, page):
+def test_a_page_whose_coordinator_fails_keeps_its_content_and_is_marked(site, page):
     site.admin.broken = CoordinatorUnreachable(endpoints="c:1", reason="refused")
     site.watch.look()
     says = re.compile(r"^Not refreshed since \d\d:\d\d:\d\d UTC\.$")
@@ -116,7 +116,7 @@ def test_a_session_that_is_over_keeps_the_page_and_its_forms(site, page):
     expect(page.get_by_label("Token")).to_be_visible(timeout=WAIT_MS)
 
 
-def test_a_paused_page_stands_still_until_it_goes_on(site, page):
+def test_a_paused_page_is_not_refreshed_until_the_button_go_on(site, page):
     page.get_by_role("button", name="Pause").click()
     wait_until(lambda: page.wait_for_timeout(50) or not site.watch._told, what="the page listens no more")
     released(site)

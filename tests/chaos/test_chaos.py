@@ -12,7 +12,7 @@ SEED = 20_261_121
 
 
 @pytest.mark.slow
-def test_whoever_is_killed_or_stopped_every_record_is_accepted_or_archived(tmp_path):
+def test_with_kills_and_stops_every_record_is_accepted_or_archived(tmp_path):
     with KafkaBroker() as broker, World(tmp_path, SEED, broker, harm_s=(0.5, 2.0)) as world:
         world.run(SHORT_S)
         world.drain()

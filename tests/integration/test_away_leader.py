@@ -136,7 +136,7 @@ def accepted(consumer: ShareConsumer, count: int) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("gone", [pytest.param("killed", marks=pytest.mark.soak), "paused"])
-def test_a_consumer_goes_on_while_one_leader_is_away(first, away, unique, make, runtime, gone) -> None:
+def test_a_consumer_continues_while_one_leader_is_away(first, away, unique, make, runtime, gone) -> None:
     topic = first.create_topic(unique("orders"), nodes=[1, 2])
     consumer = make(topic)
     produce(first, topic, 0, 1)

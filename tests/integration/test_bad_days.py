@@ -47,7 +47,7 @@ def last(records):
 
 
 @pytest.mark.soak
-def test_a_snapshot_under_a_quota_outlasts_the_write_timeout_and_is_written(kafka, quota):
+def test_a_snapshot_slowed_by_a_quota_beyond_the_write_timeout_is_written(kafka, quota):
     topic = state_topic(kafka, write_timeout_ms=WRITE_TIMEOUT_MS)
     topic.ensure()
     with contextlib.closing(Hosts(topic)) as hosts:
@@ -148,7 +148,7 @@ def hosts_on(one, replicas, **configs):
 
 
 @pytest.mark.soak
-def test_one_lost_replica_of_three_is_fine_and_two_stop_answers(cluster):
+def test_appends_succeed_with_one_lost_replica_of_three_and_fail_with_two(cluster):
     one, two, three = cluster
     with hosts_on(one, [2, 3, 1], min_insync_replicas=2) as hosts:
         member = Member(hosts)
@@ -166,7 +166,7 @@ def test_one_lost_replica_of_three_is_fine_and_two_stop_answers(cluster):
 
 
 @pytest.mark.soak
-def test_an_owner_goes_on_from_the_shorter_log_of_an_unclean_election(cluster):
+def test_an_owner_continues_from_the_shorter_log_of_an_unclean_election(cluster):
     one, two, three = cluster
     with hosts_on(one, [2, 3], min_insync_replicas=1, unclean_leader_election_enable="true") as hosts:
         member = Member(hosts)

@@ -64,7 +64,7 @@ def numbered(rows):
 
 @pytest.mark.soak
 @pytest.mark.parametrize("fails", [True, False], ids=["failOnDataLoss", "without-failOnDataLoss"])
-def test_an_unclean_election_in_mid_plan_names_its_loss_and_doubles_nothing(
+def test_an_unclean_election_during_a_plan_reports_the_loss_and_doubles_nothing(
     first_broker, start, runtime_dir, caplog, fails
 ):
     with contextlib.ExitStack() as stack:

@@ -34,7 +34,7 @@ def one_line(done: subprocess.CompletedProcess[str]) -> str:
     return line
 
 
-def test_missing_java_is_one_line(tmp_path):
+def test_missing_java_prints_one_line(tmp_path):
     environment = {key: value for key, value in os.environ.items() if key != "JAVA_HOME"}
     done = subprocess.run(
         [sys.executable, str(ROOT / "tools" / "bootstrap.py")],
@@ -47,12 +47,12 @@ def test_missing_java_is_one_line(tmp_path):
     assert "Java is missing: install Java 17 or newer" in one_line(done)
 
 
-def test_a_java_home_without_java_is_one_line(tmp_path):
+def test_a_java_home_without_java_prints_one_line(tmp_path):
     assert "does not run" in one_line(bootstrap(JAVA_HOME=str(tmp_path)))
 
 
 @pytest.mark.parametrize("said", ['java version "1.8.0_402"', 'openjdk version "11.0.22" 2024-01-16'])
-def test_an_old_java_is_one_line(tmp_path, said):
+def test_an_old_java_prints_one_line(tmp_path, said):
     assert "is too old" in one_line(bootstrap(JAVA_HOME=str(java_that_says(tmp_path, said))))
 
 
@@ -61,11 +61,11 @@ def test_an_early_access_java_is_new_enough(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_broker_that_is_no_release_is_one_line():
+def test_an_invalid_kafka_release_prints_one_line():
     assert "--kafka 3.9: name a release, as" in one_line(bootstrap("--kafka", "3.9"))
 
 
-def test_what_is_set_up_is_left_alone():
+def test_bootstrap_does_nothing_when_everything_is_installed():
     done = bootstrap()
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

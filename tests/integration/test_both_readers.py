@@ -45,7 +45,7 @@ def with_both(asked, reader: str) -> tuple[pa.Table, pa.Table]:
 
 
 @pytest.mark.parametrize("include_headers", [False, True])
-def test_records_of_any_shape_are_the_same_with_both(kafka, topic, task, reader, include_headers):
+def test_both_readers_return_the_same_records_of_any_shape(kafka, topic, task, reader, include_headers):
     if reader == PYTHON:
         ensure_compiled()
     choose = random.Random(SEED)
@@ -58,7 +58,7 @@ def test_records_of_any_shape_are_the_same_with_both(kafka, topic, task, reader,
     assert mine.equals(other)
 
 
-def test_records_that_compaction_leaves_are_the_same_with_both(kafka, topic, task, reader):
+def test_both_readers_return_the_same_records_of_a_compacted_topic(kafka, topic, task, reader):
     if reader == PYTHON:
         ensure_compiled()
     choose = random.Random(SEED)
@@ -81,7 +81,7 @@ def test_records_that_compaction_leaves_are_the_same_with_both(kafka, topic, tas
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_records_of_transactions_are_the_same_with_both(kafka, topic, task, reader, isolation):
+def test_both_readers_return_the_same_records_of_transactions(kafka, topic, task, reader, isolation):
     if reader == PYTHON:
         ensure_compiled()
     choose = random.Random(SEED)
@@ -160,7 +160,7 @@ def test_a_connection_cut_in_mid_read_costs_only_time(kafka, topic, task, silent
     assert read == list(range(60_000))
 
 
-def test_a_task_whose_client_gets_no_answer_takes_a_new_one(kafka, topic, task, monkeypatch):
+def test_a_task_replaces_a_kafka_client_that_gets_no_answer(kafka, topic, task, monkeypatch):
     monkeypatch.setattr(range_reader, "RENEW_S", 1.0)
     name = topic()
     kafka.produce(name, [b"x" * 1_000] * 60_000, partition=0)

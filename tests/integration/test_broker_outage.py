@@ -94,7 +94,7 @@ def test_queries_keep_their_batches_through_an_outage_longer_than_their_sessions
     assert log.count(" WARNING ") + log.count(" ERROR ") <= 10, log
 
 
-def test_a_query_that_joins_a_running_coordinator_has_its_own_patience(kafka, query, runtime):
+def test_a_query_at_a_running_coordinator_keeps_its_own_outage_timeout(kafka, query, runtime):
     patient, hasty = query("m1"), query("m2", patience_ms=4_000)
     plan = take(patient)
     kafka.proxy.cut()
@@ -109,7 +109,7 @@ def test_a_query_that_joins_a_running_coordinator_has_its_own_patience(kafka, qu
         assert part in str(raised.value)
 
 
-def test_a_coordinator_that_dies_in_an_outage_is_started_again_after_it(kafka, query, runtime):
+def test_a_coordinator_that_dies_in_an_outage_is_restarted_after_the_outage(kafka, query, runtime):
     session = query("m1")
     plan = take(session)
     session.call(lambda who: StartPlan(**who, plan_id=plan.plan_id))
@@ -123,7 +123,7 @@ def test_a_coordinator_that_dies_in_an_outage_is_started_again_after_it(kafka, q
         assert held(asked.result(120)) == [(10, 19)]
 
 
-def test_a_task_rides_out_an_outage_with_few_lines_in_the_log(kafka, orders, reader, caplog, capfd):
+def test_a_task_waits_through_an_outage_with_few_log_lines(kafka, orders, reader, caplog, capfd):
     kafka.proxy.cut()
     ranges = PartitionRanges(orders, 0, (AcquiredRange(0, 29, 1),), "")
     task = ReadTask(partitions=(ranges,), kafka_config={"bootstrap.servers": kafka.proxied_bootstrap})

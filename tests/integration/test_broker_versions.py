@@ -124,7 +124,7 @@ def test_a_querys_batch_is_replayed_by_another_coordinator(
             assert admin.list_offsets(group).partitions[0].topic_id == older.topic_id(orders)
 
 
-def test_a_topic_that_is_made_anew_is_another_one(older: KafkaBroker, unique: Callable[[str], str]) -> None:
+def test_a_recreated_topic_is_read_from_its_beginning(older: KafkaBroker, unique: Callable[[str], str]) -> None:
     """The broker's topic ids show it."""
     orders, group = older.create_topic(), unique("group")
     older.produce(orders, ["a", "b"])

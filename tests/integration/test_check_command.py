@@ -35,7 +35,7 @@ def checked(tmp_path, kafka, capsys, runtime_dir, monkeypatch, unique):
     return check
 
 
-def test_right_options_are_told_line_by_line(checked, topic, tmp_path):
+def test_check_prints_one_line_for_each_right_option(checked, topic, tmp_path):
     orders, dead_letters = topic("orders", partitions=3), topic("dlq")
     status, lines = checked(
         {"subscribe": orders, "share.delivery.count.limit": 7},
@@ -51,14 +51,14 @@ def test_right_options_are_told_line_by_line(checked, topic, tmp_path):
     assert "sink: archive.path can be written" in text
 
 
-def test_a_pattern_is_told_with_what_it_matches(checked, topic):
+def test_check_prints_the_topics_that_a_pattern_matches(checked, topic):
     name = topic("orders")
     status, lines = checked({"subscribePattern": f"{name}|none"})
     assert (status, lines[2]) == (0, f"ok     source: subscribePattern matches 1 topic(s) now: {name}")
     assert checked({"subscribePattern": "nothing-is-called-so"})[1][2].endswith("matches 0 topic(s) now")
 
 
-def test_what_only_the_cluster_knows_is_named(checked, topic, unique):
+def test_check_names_errors_that_only_the_cluster_shows(checked, topic, unique):
     orders, missing = topic("orders"), unique("missing")
     status, lines = checked(
         {"subscribe": missing}, {"errors.deadletterqueue.topic.name": missing, "kafka.group.id": "g"}

@@ -42,7 +42,7 @@ def native(kafka, unique):
     return group
 
 
-def test_records_are_printed_as_kafkas_own_tool_prints_them(kafka, orders, native, unique, capfdbinary):
+def test_consume_prints_records_as_kafkas_own_tool_does(kafka, orders, native, unique, capfdbinary):
     printing = [word for name in COLUMNS for word in ("--formatter-property", f"print.{name}=true")]
     common = ["--bootstrap-server", kafka.bootstrap, "--topic", orders, "--max-messages", "4", *printing]
     theirs = kafka.run_tool(CONSUME, *common, "--group", native)
@@ -54,7 +54,7 @@ def test_records_are_printed_as_kafkas_own_tool_prints_them(kafka, orders, nativ
     assert told.err == b"Processed a total of 4 messages\n"
 
 
-def test_released_and_rejected_records_are_and_json_tells_it(kafka, orders, unique, capsys):
+def test_consumed_records_can_be_released_or_rejected_and_printed_as_json(kafka, orders, unique, capsys):
     command = ["consume", "--bootstrap-server", kafka.bootstrap, "--topic", orders, "--group", unique("g"), "--json"]
 
     def consumed(*arguments):
@@ -99,7 +99,7 @@ def test_a_measurement_has_the_columns_of_kafkas_own_tool(kafka, orders, native,
     )
 
 
-def test_a_measurement_without_records_ends_and_says_so(kafka, topic, unique, capsys):
+def test_a_measurement_without_records_ends_with_a_warning(kafka, topic, unique, capsys):
     command = ["perf", "--bootstrap-server", kafka.bootstrap, "--topic", topic(), "--group", unique("g")]
     assert run([*command, "--num-records", "1", "--timeout", "200", "--json"]) == 0
     told = capsys.readouterr()
@@ -108,7 +108,7 @@ def test_a_measurement_without_records_ends_and_says_so(kafka, topic, unique, ca
 
 
 @pytest.mark.parametrize("command", [["consume"], ["perf", "--num-records", "1"]])
-def test_a_topic_that_does_not_exist_is_one_line(command, kafka, unique, capsys):
+def test_a_missing_topic_prints_one_line(command, kafka, unique, capsys):
     missing = unique("missing")
     said = mistake([*command, "--bootstrap-server", kafka.bootstrap, "--topic", missing], capsys)
     assert f"UnknownTopic: Topic {missing} does not exist" in said
@@ -122,7 +122,7 @@ def test_a_topic_that_does_not_exist_is_one_line(command, kafka, unique, capsys)
         ("share.coordinator.endpoint=localhost:1", "TokenMissing"),
     ],
 )
-def test_a_wrong_property_is_one_line(wrong, says, kafka, topic, unique, monkeypatch, capsys):
+def test_a_wrong_property_prints_one_line(wrong, says, kafka, topic, unique, monkeypatch, capsys):
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
     at = ["--bootstrap-server", kafka.bootstrap, "--topic", topic(), "--group", unique("g")]
     assert says in mistake(["perf", *at, "--num-records", "1", "--hide-header", "--command-property", wrong], capsys)

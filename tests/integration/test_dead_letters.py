@@ -52,7 +52,7 @@ def soon(monkeypatch):
 # --- what is written
 
 
-def test_rejected_records_lie_in_the_queue_as_they_were(kafka, topic, rejecting, dlq):
+def test_dead_letters_equal_the_rejected_records(kafka, topic, rejecting, dlq):
     orders = topic(partitions=3)
     headers = [("trace", b"1"), ("empty", None)]
     for partition in range(3):
@@ -76,7 +76,7 @@ def test_rejected_records_lie_in_the_queue_as_they_were(kafka, topic, rejecting,
     wait_until(group.coordinator.dispatcher.may_rest, what="nothing is left to do")  # the pass ends after its filing
 
 
-def test_the_delivery_limit_says_so(kafka, topic, rejecting, dlq):
+def test_a_dead_letter_names_the_delivery_limit_as_its_reason(kafka, topic, rejecting, dlq):
     orders = topic()
     kafka.produce(orders, ["poison"])
     group = rejecting(orders, share_delivery_count_limit=2)
@@ -117,7 +117,7 @@ def test_a_record_that_is_too_large_leaves_a_dead_letter_without_value(kafka, to
     assert by_origin == {0: b"small", 1: None, 2: b"small"}
 
 
-def test_what_was_never_in_the_log_has_no_dead_letter(kafka, topic, rejecting, dlq):
+def test_a_rejected_transaction_marker_gets_no_dead_letter(kafka, topic, rejecting, dlq):
     orders = topic()
     kafka.produce_transaction(orders, ["a", "b"])  # and a marker, which is acquired as an offset like any other
     group = rejecting(orders)
@@ -128,7 +128,7 @@ def test_what_was_never_in_the_log_has_no_dead_letter(kafka, topic, rejecting, d
     assert sorted(origin.offset for origin in origins(read_all(kafka, dlq))) == [0, 1]
 
 
-def test_originals_that_are_gone_leave_their_places(kafka, topic, rejecting, dlq, monkeypatch):
+def test_dead_letters_of_deleted_records_have_headers_only(kafka, topic, rejecting, dlq, monkeypatch):
     orders = topic()
     kafka.produce(orders, ["a", "b", "c"])
     group = rejecting(orders, dlq_topic_name=dlq)
@@ -142,7 +142,7 @@ def test_originals_that_are_gone_leave_their_places(kafka, topic, rejecting, dlq
     assert values == {0: None, 1: None, 2: b"c"}
 
 
-def test_a_topic_made_anew_gives_no_dead_letter_another_records_content(kafka, topic, rejecting, dlq, monkeypatch):
+def test_a_recreated_topic_gives_no_dead_letter_a_new_records_value(kafka, topic, rejecting, dlq, monkeypatch):
     orders = topic()
     kafka.produce(orders, ["old"])
     group = rejecting(orders)
@@ -173,7 +173,7 @@ def hold_workers(monkeypatch):
 # --- what can't be written
 
 
-def test_a_missing_topic_holds_its_dead_letters_until_it_is_back(kafka, topic, rejecting, unique, soon):
+def test_dead_letters_wait_for_a_missing_topic_until_its_recreation(kafka, topic, rejecting, unique, soon):
     orders, queue = topic(), kafka.create_topic(unique("dlq"))
     kafka.produce(orders, ["a", "b"])
     group = rejecting(orders, dlq_topic_name=queue)
@@ -192,7 +192,7 @@ def test_a_missing_topic_holds_its_dead_letters_until_it_is_back(kafka, topic, r
     assert sorted(m.value() for m in read_all(kafka, queue)) == [b"a", b"b"]
 
 
-def test_a_queue_that_went_missing_is_made_anew_where_that_is_wanted(kafka, topic, rejecting, unique, soon):
+def test_a_deleted_dead_letter_topic_is_recreated_when_configured(kafka, topic, rejecting, unique, soon):
     orders, queue = topic(), unique("dlq")
     kafka.produce(orders, ["a"])
     group = rejecting(orders, dlq_topic_name=queue, dlq_auto_create_topics_enable=True)
@@ -229,7 +229,7 @@ def test_a_dead_letter_that_no_queue_takes_holds_up_no_other(kafka, topic, rejec
     wait_until(group.coordinator.dispatcher.may_rest, what="the group is known to be blocked")
 
 
-def test_another_queue_takes_what_waits_when_the_config_is_changed(kafka, topic, rejecting, unique, dlq, soon):
+def test_waiting_dead_letters_go_to_another_queue_after_a_config_change(kafka, topic, rejecting, unique, dlq, soon):
     orders, queue = topic(), kafka.create_topic(unique("dlq"))
     kafka.produce(orders, ["a"])
     group = rejecting(orders, dlq_topic_name=queue)
@@ -243,7 +243,7 @@ def test_another_queue_takes_what_waits_when_the_config_is_changed(kafka, topic,
     assert [m.value() for m in read_all(kafka, dlq)] == [b"a"]
 
 
-def test_without_a_queue_what_waits_is_archived(kafka, topic, rejecting, unique, soon):
+def test_waiting_records_are_archived_when_the_queue_is_switched_off(kafka, topic, rejecting, unique, soon):
     orders, queue = topic(), kafka.create_topic(unique("dlq"))
     kafka.produce(orders, ["a"])
     group = rejecting(orders, dlq_topic_name=queue)
@@ -276,7 +276,7 @@ def test_while_the_brokers_are_away_nothing_is_lost_and_the_coordinator_stays(ka
 # --- the coordinator's end
 
 
-def test_the_next_coordinator_writes_what_waits(kafka, topic, rejecting, unique, soon):
+def test_the_next_coordinator_writes_the_waiting_dead_letters(kafka, topic, rejecting, unique, soon):
     orders, queue = topic(), kafka.create_topic(unique("dlq"))
     kafka.produce(orders, ["a", "b"])
     group = rejecting(orders, dlq_topic_name=queue)
@@ -292,7 +292,7 @@ def test_the_next_coordinator_writes_what_waits(kafka, topic, rejecting, unique,
     assert origins(read_all(kafka, queue)) == {Origin(orders, 0, n, group.group, 1): 1 for n in (0, 1)}
 
 
-def test_a_coordinator_that_was_killed_leaves_its_dead_letters_to_the_next(kafka, topic, unique, tmp_path):
+def test_after_a_kill_the_next_coordinator_writes_the_waiting_dead_letters(kafka, topic, unique, tmp_path):
     """Nobody joins anew: the member's next heartbeat starts the next coordinator, which finds what waits."""
     orders, queue = topic(), kafka.create_topic(unique("dlq"))
     kafka.produce(orders, ["a", "b"])
@@ -312,7 +312,7 @@ def test_a_coordinator_that_was_killed_leaves_its_dead_letters_to_the_next(kafka
     assert sorted(m.value() for m in read_all(kafka, queue)) == [b"a", b"b"]
 
 
-def test_an_end_before_the_filing_doubles_a_dead_letter_not_its_origin(kafka, topic, rejecting, dlq, monkeypatch):
+def test_an_end_before_the_filing_doubles_a_dead_letter_not_the_record(kafka, topic, rejecting, dlq, monkeypatch):
     orders = topic()
     kafka.produce(orders, ["a"])
     group = rejecting(orders)

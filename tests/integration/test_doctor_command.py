@@ -135,7 +135,7 @@ def accept_one_of_eight(world, name):
     consumer.close()
 
 
-def test_a_group_that_nobody_consumes_is_named_with_or_without_coordinator(world, examined):
+def test_a_group_without_consumers_is_named_with_or_without_a_coordinator(world, examined):
     accept_one_of_eight(world, "forsaken")
     found, status = examined("forsaken")
     waiting = "7 record(s) of forsaken-0 wait"

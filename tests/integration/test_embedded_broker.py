@@ -9,14 +9,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from sharegroup.demo.embedded_broker import PARTITIONS_PER_TOPIC, EmbeddedBroker
 
 
-def test_a_topic_has_its_partitions_when_it_is_created(embedded, unique):
+def test_a_created_topic_has_its_partitions_at_once(embedded, unique):
     name = unique("orders")
     embedded.create_topic(name)
     client = Producer({"bootstrap.servers": embedded.bootstrap_servers})
     assert len(client.list_topics(name, timeout=60).topics[name].partitions) == PARTITIONS_PER_TOPIC
 
 
-def test_another_process_writes_and_this_one_reads(embedded, unique):
+def test_records_of_another_process_can_be_read(embedded, unique):
     name = unique("orders")
     embedded.create_topic(name)
     program = (
@@ -33,7 +33,7 @@ def test_another_process_writes_and_this_one_reads(embedded, unique):
         reader.close()
 
 
-def test_stopped_it_has_no_address():
+def test_a_stopped_embedded_broker_has_no_address():
     with EmbeddedBroker() as broker:
         assert broker.bootstrap_servers.startswith("127.0.0.1:")
     with pytest.raises(RuntimeError, match="not running"):

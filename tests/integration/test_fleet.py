@@ -76,7 +76,7 @@ def wait_shared(*members):
     wait_until(lambda: share_all(*members), what=f"{members} share all partitions")
 
 
-def test_each_partition_is_owned_once_and_anyone_names_the_owner(member):
+def test_each_partition_has_one_owner_that_every_member_names(member):
     members = [member(port) for port in (1, 2, 3)]
     wait_shared(*members)
     owners = {number: each.advertised for each in members for number in each.owned}
@@ -86,7 +86,7 @@ def test_each_partition_is_owned_once_and_anyone_names_the_owner(member):
         wait_until(lambda each=each: each.ask("current"))
 
 
-def test_what_a_killed_one_owned_is_taken_over(member):
+def test_the_partitions_of_a_killed_coordinator_are_taken_over(member):
     first, second, third = (member(port) for port in (1, 2, 3))
     wait_shared(first, second, third)
     third.kill()
@@ -96,7 +96,7 @@ def test_what_a_killed_one_owned_is_taken_over(member):
         wait_until(lambda number=number: second.ask("find", number) == first.advertised)
 
 
-def test_a_leaving_owner_gives_its_partitions_up_before_another_takes_them(member):
+def test_a_leaving_owner_gives_partitions_up_before_another_owner_takes_them(member):
     first, second = member(1), member(2)
     wait_shared(first, second)
     had = second.owned
@@ -108,7 +108,7 @@ def test_a_leaving_owner_gives_its_partitions_up_before_another_takes_them(membe
     wait_shared(first)
 
 
-def test_one_that_was_stopped_serves_nothing_before_it_has_rejoined(member):
+def test_a_coordinator_that_was_stopped_serves_nothing_before_it_rejoins(member):
     stopped, other = member(1), member(2)
     wait_shared(stopped, other)
     had = stopped.owned
@@ -130,7 +130,7 @@ def test_one_that_was_stopped_serves_nothing_before_it_has_rejoined(member):
     assert all(stopped.ask("verify", number) is None for number in stopped.owned)
 
 
-def test_a_newcomer_gets_a_partition_only_after_its_owner_gave_it_up(fleet):
+def test_a_new_member_gets_a_partition_only_after_the_owner_released_it(fleet):
     given_up: set[int] = set()
     gains: set[int] = set()
     too_early: set[int] = set()
@@ -147,7 +147,7 @@ def test_a_newcomer_gets_a_partition_only_after_its_owner_gave_it_up(fleet):
     assert too_early == set()
 
 
-def test_members_that_stay_are_proven_while_others_come_and_go(fleet):
+def test_a_staying_member_keeps_its_lease_while_others_join_and_leave(fleet):
     stays = fleet(1, session_timeout_ms=30_000)  # no rebalance outlasts its lease, however busy the machine is
     wait_until(lambda: stays.owned == ALL and stays.is_current())
     always_owned = set(ALL)
@@ -224,7 +224,7 @@ def test_a_member_without_partitions_keeps_its_client(fleet, kafka, state, topic
     assert spare._consumer is client
 
 
-def test_nobody_owns_a_fleet_without_members(fleet):
+def test_a_fleet_without_members_has_no_owners(fleet):
     asks = fleet(1)
     wait_until(lambda: asks.owned == ALL)
     asks.close()

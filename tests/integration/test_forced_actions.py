@@ -89,7 +89,7 @@ def test_a_forced_action_that_is_executed_takes_the_group(hosts):
         one_host.handle(AGAIN)
 
 
-def test_a_forced_reset_that_can_not_be_takes_no_group(hosts):
+def test_an_impossible_forced_reset_takes_no_group(hosts):
     one_host, other = hosts
     with pytest.raises(InvalidReset):
         other.handle(AlterOffsets(**FORCED, to="newest", execute=True))

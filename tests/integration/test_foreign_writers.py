@@ -28,7 +28,7 @@ STRAYS = [
 ]
 
 
-def test_records_of_somebody_else_are_passed_over_counted_and_pruned(kafka, log_topic, open_at, caplog):
+def test_records_of_foreign_writers_are_skipped_counted_and_pruned(kafka, log_topic, open_at, caplog):
     before = open_at()
     for group_id in GROUPS:
         taken(before, group_id)
@@ -57,7 +57,7 @@ def test_records_of_somebody_else_are_passed_over_counted_and_pruned(kafka, log_
     assert log_topic.cluster.offsets([(log_topic.name, 0)], EARLIEST)[log_topic.name, 0] == first, "the strays are gone"
 
 
-def test_an_open_transaction_is_named_and_the_errors_advice_ends_it(kafka, log_topic, open_at, monkeypatch):
+def test_an_open_transaction_is_named_with_the_command_that_aborts_it(kafka, log_topic, open_at, monkeypatch):
     monkeypatch.setattr(log_reader, "OPEN_S", 1.0)
     served = open_at()
     taken(served)

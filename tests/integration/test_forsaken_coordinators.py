@@ -43,7 +43,7 @@ def make_the_state_topic_unfit(broker):
     [pytest.param(cut, marks=pytest.mark.soak), cut_silently, make_the_state_topic_unfit],
     ids=lambda mishap: mishap.__name__,
 )
-def test_a_coordinator_with_a_batch_in_flight_that_nobody_calls_leaves(first, runtime_dir, monkeypatch, unique, mishap):
+def test_a_coordinator_with_a_batch_in_flight_leaves_without_calls(first, runtime_dir, monkeypatch, unique, mishap):
     directory = runtime_dir / unique("run")
     directory.mkdir(mode=0o700)
     monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))

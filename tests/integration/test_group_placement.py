@@ -43,7 +43,7 @@ def begun(store, group_id=GROUP):
 
 
 @pytest.mark.parametrize("configured", [1, 3, 4, 50])
-def test_a_group_is_found_after_partitions_were_added_whatever_is_configured(kafka, store_of, configured):
+def test_a_group_is_found_after_partitions_were_added_under_any_configuration(kafka, store_of, configured):
     topic = prepared(state_topic(kafka, partitions=3))
     begun(store_of(topic))
     kafka.add_partitions(topic.name, 4)
@@ -82,7 +82,7 @@ def test_without_a_placement_record_a_group_in_another_partition_is_named(kafka,
     assert taken(store_of(prepared(state_topic(kafka, name, 50))), GROUP) == [b"a"], "it is written down again"
 
 
-def test_pruning_keeps_the_number(kafka, store_of):
+def test_pruning_keeps_the_placement_record(kafka, store_of):
     topic = prepared(state_topic(kafka, partitions=3))
     zero = next(f"g-{n}" for n in range(100) if not state_partition_of(f"g-{n}", 3))
     store = begun(store_of(topic, zero), zero)

@@ -187,7 +187,7 @@ def test_members_and_records_are_released_and_archived_by_hand(holder, told, kaf
         (["--release-records", "--topic", "orders:0,1", "--offset", "1"], "expected topic name and one partition"),
     ],
 )
-def test_what_can_not_be_released_is_one_line(arguments, says, group, kafka, capsys):
+def test_an_impossible_release_prints_one_line(arguments, says, group, kafka, capsys):
     assert says in mistake(["groups", "--bootstrap-server", kafka.bootstrap, "--group", group[0], *arguments], capsys)
 
 
@@ -200,7 +200,7 @@ def test_what_can_not_be_released_is_one_line(arguments, says, group, kafka, cap
         (["--from-file", "none.csv"], "--from-file none.csv: "),
     ],
 )
-def test_a_wrong_target_is_one_line(arguments, says, kafka, monkeypatch, tmp_path, capsys):
+def test_a_wrong_reset_target_prints_one_line(arguments, says, kafka, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     command = ["groups", "--bootstrap-server", kafka.bootstrap, "--reset-offsets", "--group", "g", *arguments]
     assert says in mistake(command, capsys)

@@ -153,7 +153,7 @@ def test_the_state_is_that_of_the_native_group(more, lived, told):
         assert all(int(each.get(name, 1)) > 0 for name in ("GROUP-EPOCH", "ASSIGNMENT-EPOCH"))
 
 
-def test_runs_in_flight_are_shown_with_what_holds_them(lived, told, capsys):
+def test_runs_in_flight_are_listed_by_state_and_as_json(lived, told, capsys):
     assert "AVAILABLE" in told("--describe", "--group", GROUP, "--in-flight")
     assert "Nothing of billing is in flight as asked" in told(
         "--describe", "--all-groups", "--in-flight", "--state", "acquired"
@@ -165,13 +165,13 @@ def test_runs_in_flight_are_shown_with_what_holds_them(lived, told, capsys):
 
 
 @pytest.mark.parametrize("command", [each for each in LEAST if "none" in LEAST[each]], ids=" ".join)
-def test_a_wrong_group_is_one_line(command, lived, capsys):
+def test_an_unknown_group_prints_one_line(command, lived, capsys):
     said = mistake([*command, "--bootstrap-server", lived[0].bootstrap, *LEAST[command]], capsys)
     assert said.startswith("sharegroup: GroupIdNotFound: Share group none")
 
 
 @pytest.mark.parametrize("command", [each for each in LEAST if each[0] != "dlq"], ids=" ".join)
-def test_a_token_that_is_missing_or_wrong_is_one_line(command, lived, tmp_path, monkeypatch, capsys):
+def test_a_missing_or_wrong_token_prints_one_line(command, lived, tmp_path, monkeypatch, capsys):
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
     with Admin({"bootstrap.servers": lived[0].bootstrap}) as admin:
         served = f"share.coordinator.endpoint={admin.coordinator_of(GROUP).split()[0]}"
@@ -184,7 +184,7 @@ def test_a_token_that_is_missing_or_wrong_is_one_line(command, lived, tmp_path, 
 
 
 @pytest.mark.parametrize("command", [("configs", "set"), ("configs", "unset")], ids=" ".join)
-def test_an_action_at_an_endpoint_where_nobody_answers_is_one_line(command, lived, monkeypatch, capsys):
+def test_an_action_at_a_silent_endpoint_prints_one_line(command, lived, monkeypatch, capsys):
     monkeypatch.setenv(TOKEN_VARIABLE, "t" * 40)
     at = ["--bootstrap-server", lived[0].bootstrap]
     at += ["--command-property", f"share.coordinator.endpoint=127.0.0.1:{free_ports(1)[0]}"]
@@ -193,7 +193,7 @@ def test_an_action_at_an_endpoint_where_nobody_answers_is_one_line(command, live
 
 
 @pytest.mark.parametrize("command", [each for each in LEAST if "--topic" in LEAST[each]], ids=" ".join)
-def test_a_wrong_topic_is_one_line(command, lived, capsys):
+def test_an_unknown_topic_prints_one_line(command, lived, capsys):
     arguments = [{"orders": "none", "dlq": "none"}.get(each, each) for each in LEAST[command]]
     said = mistake([*command, "--bootstrap-server", lived[0].bootstrap, *arguments], capsys)
     assert said.startswith("sharegroup: UnknownTopic: ")
@@ -262,7 +262,7 @@ def test_deletions_are_those_of_the_native_group(left, lived, told):
     assert left not in told("--list") + theirs(lived[0], "--list")
 
 
-def test_with_no_coordinator_the_state_topic_is_read_and_that_is_said(lived, capsys):
+def test_without_a_coordinator_the_state_topic_is_read_and_named(lived, capsys):
     lived[2].close()  # its next heartbeat would start another coordinator
     kill_coordinators()
     assert run(["groups", "--bootstrap-server", lived[0].bootstrap, "--describe", "--group", GROUP]) == 0

@@ -21,7 +21,7 @@ def can_list(kafka_address: str) -> bool:
         client.close()
 
 
-def test_what_was_produced_is_read(kafka, topic):
+def test_produced_records_can_be_read(kafka, topic):
     name = topic(partitions=2)
     kafka.produce(name, ["a", "b", "c"], partition=1)
     assert read_all(kafka.bootstrap, name, partition=1) == {0: b"a", 1: b"b", 2: b"c"}
@@ -55,7 +55,7 @@ def test_compaction_leaves_gaps(kafka, topic):
     wait_until(compacted, interval_s=0.3, what="only the last record of each key is left")
 
 
-def test_a_topic_created_anew_has_another_id(kafka, topic):
+def test_a_recreated_topic_has_another_id(kafka, topic):
     name = topic()
     first = kafka.topic_id(name)
     assert first == kafka.topic_id(name)
@@ -90,7 +90,7 @@ def test_the_data_path_can_be_cut_and_healed(kafka, topic):
     assert read_all(kafka.proxied_bootstrap, name) == {0: b"through"}
 
 
-def test_a_silent_cut_goes_on_where_it_stopped(kafka):
+def test_connections_continue_after_a_silent_cut_heals(kafka):
     kafka.proxy.cut(silent=True)
     try:
         assert not can_list(kafka.proxied_bootstrap)
@@ -99,7 +99,7 @@ def test_a_silent_cut_goes_on_where_it_stopped(kafka):
     wait_until(lambda: can_list(kafka.proxied_bootstrap), what="it goes on")
 
 
-def test_it_can_be_paused_and_resumed(kafka):
+def test_the_broker_can_be_paused_and_resumed(kafka):
     kafka.pause()
     try:
         assert not can_list(kafka.bootstrap)
@@ -109,7 +109,7 @@ def test_it_can_be_paused_and_resumed(kafka):
 
 
 @pytest.mark.parametrize("end", ["shut_down", "kill"])
-def test_started_again_it_has_its_records_and_its_address(kafka, topic, end):
+def test_a_restarted_broker_has_its_records_and_its_address(kafka, topic, end):
     name, before = topic(), kafka.bootstrap
     kafka.produce(name, ["stays"], partition=0)
     getattr(kafka, end)()
@@ -121,7 +121,7 @@ def test_started_again_it_has_its_records_and_its_address(kafka, topic, end):
     assert wait_until(lambda: read_all(before, name)) == {0: b"stays"}
 
 
-def test_missing_jars_fail_and_say_what_to_do(monkeypatch, tmp_path):
+def test_missing_jars_raise_an_error_with_the_make_target(monkeypatch, tmp_path):
     monkeypatch.setattr("tests.support.kafka_broker.jars_of", lambda version: tmp_path)
     with pytest.raises(RuntimeError, match="make test"):
         KafkaBroker()

@@ -66,7 +66,7 @@ class TestContract(StoreContract):
         return break_it
 
 
-def test_the_newest_claimant_wins_and_is_named_to_the_one_before(open_at):
+def test_the_newest_claimant_wins_and_is_named_to_the_earlier_owner(open_at):
     old, new = open_at("one"), open_at("two")
     taken(old)
     old.append({"billing": [b"a"]})
@@ -79,7 +79,7 @@ def test_the_newest_claimant_wins_and_is_named_to_the_one_before(open_at):
     assert taken(open_at("two"), claim=False) == [b"a", b"b"]
 
 
-def test_who_was_fenced_takes_the_group_back_for_a_new_member_only(open_at):
+def test_a_fenced_owner_takes_the_group_back_for_a_new_member_only(open_at):
     old, new = open_at("one"), open_at("two")
     taken(old)
     old.append({"billing": [b"a"]})
@@ -101,7 +101,7 @@ def test_a_proof_is_refused_to_an_owner_that_was_replaced(open_at):
         old.append({"billing": []})
 
 
-def test_of_two_groups_one_may_be_lost_and_the_other_is_written(open_at):
+def test_an_append_to_a_lost_and_an_owned_group_writes_the_owned(open_at):
     old, new = open_at("one"), open_at("two")
     taken(old), taken(old, "shipping")
     old.append({"billing": [b"a"], "shipping": [b"x"]})
@@ -173,7 +173,7 @@ def test_a_group_of_another_format_version_is_refused_before_anything_is_written
     store.append({"billing": [b"b"]})  # nobody has fenced it
 
 
-def test_an_owner_that_a_newer_version_has_fenced_names_it(kafka, log_topic, open_at):
+def test_an_owner_fenced_by_a_newer_version_names_that_version(kafka, log_topic, open_at):
     store = open_at()
     taken(store)
     store.append({"billing": [b"a"]})
@@ -209,7 +209,7 @@ def test_a_topic_of_another_format_version_is_refused_before_anything_is_written
     assert log_topic.offset(0, LATEST) == 1
 
 
-def test_records_that_are_gone_from_the_log_s_beginning_are_missed(kafka, log_topic, open_at):
+def test_deleted_records_at_the_beginning_of_the_log_stop_the_load(kafka, log_topic, open_at):
     store = open_at()
     taken(store)
     store.append({"billing": [b"a"]})

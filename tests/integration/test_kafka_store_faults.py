@@ -83,7 +83,7 @@ def test_an_append_to_a_hung_broker_is_loaded_whole_or_never(open_at, hang):
     assert taken(open_at()) == [*found, b"d"]
 
 
-def test_members_ask_again_and_the_group_comes_back_by_itself(open_at, hang):
+def test_members_retry_and_the_group_is_loaded_again(open_at, hang):
     event_loop = EventLoop(CoordinatorRuntime(open_at()))
     group_id = f"group-{uuid.uuid4().hex[:8]}"
     join = JoinGroup(group_id=group_id, member_id="m1", process_id="p1")
@@ -172,7 +172,7 @@ MOST = (MAX_STATE_RECORD_BYTES - MAX_BYTES_BESIDE_BATCHES) // STATE_BATCH_BYTES
 """Batches of the longest record that there is."""
 
 
-def test_a_snapshot_of_many_megabytes_loads_as_it_was(open_at):
+def test_a_snapshot_of_many_megabytes_loads_unchanged(open_at):
     store = open_at()
     taken(store)
     store.append({"billing": [b"a"]})

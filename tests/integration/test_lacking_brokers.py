@@ -47,7 +47,7 @@ def batch(bootstrap: str, topic: str, group: str, **options: str) -> list[int]:
         query.reader.stop()
 
 
-def test_missing_transactions_are_told_and_a_file_works(kafka, topic, unique, lacking, tmp_path) -> None:
+def test_missing_transactions_are_named_and_a_state_file_works(kafka, topic, unique, lacking, tmp_path) -> None:
     orders, bootstrap = topic(), lacking(dict.fromkeys(TRANSACTIONS, NONE))
     kafka.produce(orders, ["a", "b"])
     with pytest.raises(TransactionsMissing, match=r"have no transactions .*share\.state\.store=sqlite:PATH"):
@@ -56,7 +56,7 @@ def test_missing_transactions_are_told_and_a_file_works(kafka, topic, unique, la
     assert batch(bootstrap, orders, unique("group"), **file) == [0, 1]
 
 
-def test_missing_topic_ids_are_told_and_a_file_works(kafka, topic, unique, lacking, tmp_path) -> None:
+def test_missing_topic_ids_are_named_and_a_state_file_works(kafka, topic, unique, lacking, tmp_path) -> None:
     orders, others, bootstrap = topic(), topic(), lacking({METADATA: BEFORE_TOPIC_IDS})
     kafka.produce(orders, ["a", "b"])
     kafka.produce(others, ["c"])
@@ -70,7 +70,7 @@ def test_missing_topic_ids_are_told_and_a_file_works(kafka, topic, unique, lacki
 
 
 @pytest.mark.parametrize("which", ["a real broker", "librdkafka's mock"])
-def test_a_fleet_on_brokers_that_list_no_groups_is_told(unique, request, which) -> None:
+def test_a_fleet_on_brokers_that_list_no_groups_raises_groups_not_listed(unique, request, which) -> None:
     """The mock has no such request, and a real broker seems to have none."""
     if which == "librdkafka's mock":
         bootstrap = request.getfixturevalue("embedded").bootstrap_servers

@@ -32,7 +32,7 @@ def runs(collector):
     return [(run.key, run.first, run.last, run.delivery_count, len(run.messages)) for run in collector.runs()]
 
 
-def test_messages_of_any_shape_show_the_same_with_both(kafka, topic, task, reader):
+def test_both_readers_return_equal_messages_of_any_shape(kafka, topic, task, reader):
     ensure_compiled()
     choose = random.Random(SEED)
     name = topic(partitions=2, **ANY_SHAPE)
@@ -51,7 +51,7 @@ def test_messages_of_any_shape_show_the_same_with_both(kafka, topic, task, reade
         assert isinstance(left, confluent_kafka.Message) and isinstance(right, confluent_kafka.Message)
 
 
-def test_what_a_program_sets_in_a_message_is_what_it_shows(kafka, topic, task, reader):
+def test_a_message_returns_the_values_that_a_program_set(kafka, topic, task, reader):
     name = topic()
     kafka.produce(name, ["a"], partition=0)
     (message,) = messages_of(task({(name, 0): [(0, 0, 3)]}), reader)

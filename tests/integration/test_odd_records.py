@@ -69,7 +69,7 @@ def test_a_header_name_that_is_no_text_is_replaced_in_messages(kafka, topic, tas
         assert message.headers() == [(shown, b"1") for shown in SHOWN]
 
 
-def test_confluents_headers_are_read_whatever_their_names(kafka, topic):
+def test_confluents_headers_of_any_name_are_read(kafka, topic):
     name = topic()
     produce_raw_headers(kafka.bootstrap, name, NAMES)
     consumer = confluent_kafka.Consumer({**WITHOUT_A_GROUP, "bootstrap.servers": kafka.bootstrap})

@@ -119,7 +119,7 @@ def test_processes_that_start_at_once_get_one_coordinator(connect, embedded, run
     assert pids == {str(connect().endpoint_pid)}
 
 
-def test_a_process_with_two_thousand_open_files_starts_one(connect):
+def test_a_process_with_two_thousand_open_files_starts_a_coordinator(connect):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     files = [os.open(os.devnull, os.O_RDONLY) for _ in range(2_000)]
@@ -155,7 +155,7 @@ def test_an_unnamed_state_file_is_the_clusters_own_in_the_state_directory(connec
     assert len(list((tmp_path / "states").glob("mockCluster*.db"))) == 1
 
 
-def test_it_outlives_the_process_that_started_it_and_its_terminal(connect):
+def test_the_coordinator_outlives_its_starting_process_and_terminal(connect):
     process = psutil.Process(connect().endpoint_pid)
     assert os.getsid(process.pid) == process.pid != os.getsid(0)
 
@@ -163,7 +163,7 @@ def test_it_outlives_the_process_that_started_it_and_its_terminal(connect):
 # --- killed
 
 
-def test_after_a_kill_the_next_call_goes_on_with_the_state_kept(connect, join):
+def test_after_a_kill_the_next_call_finds_the_state_kept(connect, join):
     client = connect()
     session = join(client)
     plan = session.call(lambda who: NextPlan(**who, max_records=100)).plan
@@ -174,7 +174,7 @@ def test_after_a_kill_the_next_call_goes_on_with_the_state_kept(connect, join):
     assert session.member_epoch == 1
 
 
-def test_a_call_that_waits_when_it_is_killed_is_answered(connect, join, orders, embedded):
+def test_a_call_that_waits_while_the_coordinator_is_killed_is_answered(connect, join, orders, embedded):
     client = connect()
     session = join(client)
     number = session.call(lambda who: NextPlan(**who)).plan.plan_id
@@ -204,7 +204,7 @@ def start_next(session, start):
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_killed_at_any_time_each_record_is_completed_in_exactly_one_plan(connect, join, seed):
+def test_with_coordinators_killed_each_record_is_completed_in_exactly_one_plan(connect, join, seed):
     chance = random.Random(seed)
     client = connect()
     session = join(client)
@@ -231,7 +231,7 @@ def test_killed_at_any_time_each_record_is_completed_in_exactly_one_plan(connect
 
 
 @pytest.mark.parametrize("left", ["dead process", "another program's port", "garbage", "nothing"])
-def test_an_endpoint_file_that_was_left_behind_is_found_out(connect, runtime, left):
+def test_a_stale_endpoint_file_is_replaced(connect, runtime, left):
     killed = connect().endpoint_pid
     path = endpoint_file(runtime)
     kill(killed)
@@ -272,7 +272,7 @@ def test_a_coordinator_stopped_for_longer_than_a_session_ends_no_session(connect
 # --- leaving
 
 
-def test_it_leaves_when_it_is_idle_and_is_started_again(connect, join, runtime):
+def test_an_idle_coordinator_leaves_and_is_started_again(connect, join, runtime):
     client = connect(configs={"share.coordinator.idle.timeout.ms": "1000"})
     session = join(client)
     first = psutil.Process(client.endpoint_pid)
@@ -283,7 +283,7 @@ def test_it_leaves_when_it_is_idle_and_is_started_again(connect, join, runtime):
     assert client.call(DescribeGroup(group_id="billing")).state == "EMPTY"
 
 
-def test_it_stays_as_long_as_there_is_a_member(connect, join):
+def test_the_coordinator_stays_as_long_as_there_is_a_member(connect, join):
     client = connect(configs={"share.coordinator.idle.timeout.ms": "1000"})
     session = join(client, configs={"share.heartbeat.interval.ms": "60000", "share.session.timeout.ms": "3000000"})
     pid = client.endpoint_pid  # of the coordinator with the member: one without may leave before the member joins
@@ -298,7 +298,7 @@ def test_it_stays_as_long_as_there_is_a_member(connect, join):
     assert client.endpoint_pid == pid
 
 
-def test_told_to_end_it_removes_its_endpoint_and_lets_the_store_go(connect, runtime, tmp_path):
+def test_sigterm_removes_the_endpoint_file_and_releases_the_store(connect, runtime, tmp_path):
     kill(connect().endpoint_pid, signal.SIGTERM)
     assert not list(runtime.glob("endpoint-*.json"))
     SqliteStore(tmp_path / "state.db").close()
@@ -323,7 +323,7 @@ def test_secrets_are_nowhere_that_others_can_read(connect, runtime, join):
     assert SECRET not in repr(client._directory)
 
 
-def test_it_listens_on_loopback_only(connect):
+def test_the_coordinator_listens_on_loopback_only(connect):
     listening = [c for c in psutil.Process(connect().endpoint_pid).net_connections() if c.status == "LISTEN"]
     assert {c.laddr.ip for c in listening} <= {"127.0.0.1", "::ffff:127.0.0.1"}
 
@@ -335,7 +335,7 @@ def test_a_runtime_directory_that_others_can_write_to_is_refused(embedded, monke
         CoordinatorClient.connect(embedded.bootstrap_servers)
 
 
-def test_without_a_usable_runtime_directory_there_is_one_of_the_user_s_own(monkeypatch, tmp_path):
+def test_without_a_usable_runtime_directory_the_user_gets_a_private_one(monkeypatch, tmp_path):
     monkeypatch.delenv(on_demand.RUNTIME_VARIABLE)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file" / "none"))
@@ -369,7 +369,7 @@ def test_a_store_of_a_newer_version_is_refused_by_name(connect, tmp_path):
         connect()
 
 
-def test_a_coordinator_of_another_version_is_refused_and_none_is_started(connect, runtime, monkeypatch):
+def test_a_coordinator_of_another_version_is_refused_and_not_replaced(connect, runtime, monkeypatch):
     """The endpoint file names the coordinator's protocol version, and so do its answers."""
     connect()
     before = endpoint_file(runtime).read_bytes()
@@ -405,7 +405,7 @@ def test_heartbeats_keep_a_session_alive(connect, join):
     assert session.call(lambda who: NextPlan(**who)) == plan
 
 
-def test_a_session_that_lapsed_comes_back_under_its_epoch(connect, join, monkeypatch):
+def test_a_lapsed_session_rejoins_under_its_epoch(connect, join, monkeypatch):
     monkeypatch.setattr(MemberSession, "_beat", lambda self: None)  # as in a process that hangs
     client = connect()
     configs = {"share.session.timeout.ms": "1000", "share.heartbeat.interval.ms": "999"}

@@ -63,7 +63,7 @@ def as_loaded(records):
     return found
 
 
-def test_what_lies_below_every_group_s_snapshot_goes_and_all_load_the_same(open_at, prune, log_topic):
+def test_records_below_every_groups_snapshot_are_pruned_and_all_groups_load(open_at, prune, log_topic):
     store = open_at()
     groups = ("billing", "shipping")
     for group_id in groups:
@@ -85,7 +85,7 @@ def test_what_lies_below_every_group_s_snapshot_goes_and_all_load_the_same(open_
     assert as_loaded(open_at().peek("billing")) == [b"s", b"c", b"e"]
 
 
-def test_what_a_group_of_another_process_needs_stays(open_at, prune, log_topic):
+def test_records_that_another_processs_group_needs_are_kept(open_at, prune, log_topic):
     mine, theirs = open_at("one"), open_at("two")
     taken(theirs, "shipping")
     theirs.append({"shipping": [b"x"]})
@@ -99,7 +99,7 @@ def test_what_a_group_of_another_process_needs_stays(open_at, prune, log_topic):
     assert as_loaded(open_at().peek("shipping")) == [b"y"]
 
 
-def test_what_is_not_committed_yet_counts_as_needed(open_at, prune, log_topic):
+def test_uncommitted_records_count_as_needed(open_at, prune, log_topic):
     store = open_at()
     taken(store)
     store.append({"billing": [b"a"]})
@@ -114,7 +114,7 @@ def test_what_is_not_committed_yet_counts_as_needed(open_at, prune, log_topic):
     writer.close()
 
 
-def test_who_was_fenced_is_told_by_whom_also_when_that_was_pruned(open_at, prune):
+def test_a_fenced_owners_error_names_the_new_owner_after_pruning_too(open_at, prune):
     old, new = open_at("one"), open_at("two")
     taken(old)
     old.append({"billing": [b"a"]})
@@ -129,7 +129,7 @@ def test_who_was_fenced_is_told_by_whom_also_when_that_was_pruned(open_at, prune
     assert taken(open_at("two"), claim=False)[-1] == b"s"
 
 
-def test_a_group_that_was_asked_for_and_never_made_holds_nothing_back(open_at, prune):
+def test_a_group_that_was_never_created_holds_back_no_pruning(open_at, prune):
     store = open_at()
     taken(store, "refused")  # its first member's join was refused: all that is left is who took it
     store.release("refused")
@@ -140,7 +140,7 @@ def test_a_group_that_was_asked_for_and_never_made_holds_nothing_back(open_at, p
     assert as_loaded(open_at().peek("billing")) == [b"s"]
 
 
-def test_a_group_whose_old_snapshot_holds_others_back_gets_a_new_one(open_at, prune, log_topic):
+def test_a_group_whose_old_snapshot_blocks_pruning_gets_a_new_snapshot(open_at, prune, log_topic):
     store, other = open_at("one"), open_at("two")
     runtime = CoordinatorRuntime(store)
     group_id, foreign = f"quiet-{uuid.uuid4().hex[:8]}", "foreign"
@@ -169,7 +169,7 @@ def test_a_group_whose_old_snapshot_holds_others_back_gets_a_new_one(open_at, pr
     assert as_loaded(open_at("one").peek(group_id))
 
 
-def test_a_fleet_s_owner_wakes_a_group_that_nobody_asks_for(open_at, prune):
+def test_a_fleets_owner_loads_an_abandoned_group_for_pruning(open_at, prune):
     before, store = open_at(), open_at()
     taken(before, "abandoned")
     before.append({"abandoned": encode_records([GroupCreated(incarnation="i", topic_ids=True)])})

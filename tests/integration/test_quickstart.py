@@ -90,7 +90,7 @@ def test_a_query_with_the_default_store_is_served_and_shown(quickstart):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_it_and_nothing_is_left(quickstart, tmp_path, number):
+def test_an_interrupt_ends_the_quickstart_and_leaves_nothing_behind(quickstart, tmp_path, number):
     client = CoordinatorClient.connect(quickstart.bootstrap)
     coordinator = psutil.Process(client.endpoint_pid)
     client.close()

@@ -45,7 +45,7 @@ def test_a_record_has_the_kafka_sources_columns_and_its_delivery_count(kafka, to
     ]
 
 
-def test_headers_are_null_where_a_record_has_none(kafka, topic, task):
+def test_headers_of_a_record_without_headers_are_null(kafka, topic, task):
     name = topic()
     kafka.produce(name, ["none"], partition=0)
     kafka.produce(name, ["one"], partition=0, headers=[("a", b"x")])
@@ -55,7 +55,7 @@ def test_headers_are_null_where_a_record_has_none(kafka, topic, task):
     assert "headers" not in rows(task({(name, 0): [(0, 0, 1)]}))[0]
 
 
-def test_log_append_time_is_told_apart(kafka, topic, task):
+def test_log_append_time_has_its_own_timestamp_type(kafka, topic, task):
     name = topic(message_timestamp_type="LogAppendTime")
     kafka.produce(name, ["x"], partition=0)
     assert [row["timestampType"] for row in rows(task({(name, 0): [(0, 0, 1)]}))] == [1]
@@ -155,14 +155,14 @@ def test_large_records_make_smaller_batches(kafka, topic, task):
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_a_range_that_ends_with_a_transaction_marker_at_the_logs_end(kafka, topic, task, isolation):
+def test_a_range_may_end_with_the_logs_last_transaction_marker(kafka, topic, task, isolation):
     name = topic()
     kafka.produce_transaction(name, ["a", "b"], partition=0)
     assert offsets(task({(name, 0): [(0, 2, 1)]}, isolation_level=isolation)) == [0, 1]
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_a_range_that_is_only_a_marker(kafka, topic, task, isolation):
+def test_a_range_of_only_a_marker_yields_no_records(kafka, topic, task, isolation):
     name = topic()
     kafka.produce_transaction(name, ["a"], partition=0)
     assert offsets(task({(name, 0): [(0, 0, 1)]}, isolation_level=isolation)) == [0]
@@ -172,7 +172,7 @@ def test_a_range_that_is_only_a_marker(kafka, topic, task, isolation):
     assert offsets(task({(name, 0): [(2, 2, 1)]}, isolation_level=isolation)) == [2]
 
 
-def test_aborted_records_are_left_out_only_when_committed_ones_are_asked_for(kafka, topic, task):
+def test_aborted_records_are_left_out_in_read_committed_only(kafka, topic, task):
     name = topic()
     kafka.produce_transaction(name, ["kept"], partition=0)
     kafka.produce_transaction(name, ["dropped", "dropped"], commit=False, partition=0)
@@ -184,7 +184,7 @@ def test_aborted_records_are_left_out_only_when_committed_ones_are_asked_for(kaf
     assert offsets(task({(name, 0): [(2, 5, 1)]}, isolation_level="read_committed")) == [5]
 
 
-def test_a_range_that_ends_with_an_aborted_batch_before_an_open_transaction(kafka, topic, task):
+def test_a_range_may_end_with_an_aborted_batch_before_an_open_transaction(kafka, topic, task):
     name = topic()
     kafka.produce(name, ["a"], partition=0)
     kafka.produce_transaction(name, ["dropped"], commit=False, partition=0)
@@ -226,7 +226,7 @@ def test_compaction_leaves_gaps_inside_and_at_the_end(kafka, topic, task):
 # -- from task to task -----------------------------------------------------------------------------------------------
 
 
-def test_the_next_task_goes_on_with_the_same_consumer(kafka, topic, task, monkeypatch):
+def test_the_next_task_reuses_the_kafka_consumer(kafka, topic, task, monkeypatch):
     name = topic()
     kafka.produce(name, map(str, range(100)), partition=0)
     assert offsets(task({(name, 0): [(0, 9, 1)]})) == list(range(10))
@@ -239,7 +239,7 @@ def test_the_next_task_goes_on_with_the_same_consumer(kafka, topic, task, monkey
     assert len(consumers.cache()) == 1
 
 
-def test_what_was_read_too_far_is_kept_for_the_next_task(kafka, topic, task):
+def test_records_read_beyond_a_range_are_kept_for_the_next_task(kafka, topic, task):
     """With gaps, more comes than is left of the range."""
     name = topic()
     produce_transactions(kafka, name, [True] * 50)
@@ -339,7 +339,7 @@ def test_a_forked_worker_has_consumers_of_its_own(kafka, topic, task):
     assert offsets(task({(name, 0): [(10, 19, 1)]})) == list(range(10, 20))
 
 
-def test_the_users_settings_win_but_for_what_the_promises_rest_on():
+def test_the_users_settings_win_except_those_that_the_promises_need():
     config = dict(
         consumers.client_config({"fetch.wait.max.ms": "7", "enable.partition.eof": "false"}, "read_committed")
     )
@@ -349,5 +349,5 @@ def test_the_users_settings_win_but_for_what_the_promises_rest_on():
     Consumer({**config, "bootstrap.servers": "127.0.0.1:1", "log_level": 0}).close()
 
 
-def test_no_task_reads_nothing(task):
+def test_an_empty_task_yields_no_records(task):
     assert list(read_task(task({}))) == []

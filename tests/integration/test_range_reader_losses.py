@@ -12,7 +12,7 @@ from tests.support.read_tasks import located, offsets, rows
 pytestmark = pytest.mark.broker
 
 
-def test_a_log_start_inside_a_range_fails_and_names_what_is_gone(kafka, topic, task):
+def test_a_log_start_inside_a_range_fails_and_names_the_lost_offsets(kafka, topic, task):
     name = topic()
     kafka.produce(name, map(str, range(20)), partition=0)
     kafka.delete_records(name, before_offset=7)

@@ -133,7 +133,7 @@ def owned(store, *groups):
     return store
 
 
-def test_parts_of_a_log_come_newest_first_and_hold_one_group(kafka, state, monkeypatch):
+def test_log_parts_come_newest_first_and_contain_one_group(kafka, state, monkeypatch):
     topic, hosts = state
     monkeypatch.setattr("coordinator.service.stores.kafka.log_parts.FIRST_PART", 6)
     store = owned(hosts(), "billing", "bill")
@@ -146,7 +146,7 @@ def test_parts_of_a_log_come_newest_first_and_hold_one_group(kafka, state, monke
     assert all(abs(time.time() * 1000 - at_ms) < 600_000 for at_ms in times)
 
 
-def test_what_was_pruned_is_not_in_the_parts(kafka, state):
+def test_pruned_records_are_not_in_the_parts(kafka, state):
     topic, hosts = state
     store = owned(hosts(), "billing")
     store.append({"billing": [b"before"]})
@@ -178,7 +178,7 @@ def request():
     return ReadHistory(group_id="billing", topic="orders", partition=0, offset=1)
 
 
-def test_a_read_ends_at_its_bounds_and_says_so(monkeypatch):
+def test_a_read_ends_at_its_bounds_and_is_marked_as_cut(monkeypatch):
     for bound, value in (("MOST_BYTES", 100_000), ("MOST_S", 0.2)):
         with monkeypatch.context() as patch:
             patch.setattr(histories, bound, value)

@@ -132,7 +132,7 @@ def test_a_record_that_always_comes_back_is_sent_three_times(world):
     assert world.redrive(where={REDRIVES: "3"}, max_redrives=4).sent == 1
 
 
-def test_a_count_that_nobody_can_read_holds_up_no_redrive(world):
+def test_an_unreadable_count_of_redrives_stops_no_redrive(world):
     world.put(world.dead(0, headers=[(REDRIVES, b"9" * 5_000)]), world.dead(1))
     assert world.redrive().sent == 2
     assert [message.headers() for message in world.read()] == [[(REDRIVES, b"1")]] * 2
@@ -146,7 +146,7 @@ def test_dead_letters_without_their_record_are_left_and_named(world):
     assert values(world.read()) == [b"v1"]
 
 
-def test_what_is_no_dead_letter_is_left_and_named(world):
+def test_records_that_are_no_dead_letters_are_skipped_and_named(world):
     world.kafka.produce(world.dlq, ["a stranger"], partition=1)
     broken = world.dead(2)
     headers = [(name, b"x" if name.endswith(".offset") else value) for name, value in broken.headers]
@@ -166,7 +166,7 @@ def test_a_dead_letter_of_kafkas_own_queue_is_sent_too(world):
 # --- where to
 
 
-def test_another_topic_gets_them_by_key_as_javas_producer_would_place_them(world, topic):
+def test_another_topic_gets_records_in_the_partitions_of_javas_producer(world, topic):
     other, java = topic("other", 4), topic("java", 4)
     world.put(*[world.dead(n) for n in range(8)])
     assert world.redrive(to=other).sent == 8
@@ -178,7 +178,7 @@ def test_another_topic_gets_them_by_key_as_javas_producer_would_place_them(world
     assert world.read() == []
 
 
-def test_a_partition_that_is_gone_is_replaced_by_the_keys(world):
+def test_a_missing_partition_is_replaced_by_the_partition_of_the_key(world):
     world.put(*[world.dead(n, partition=9, key=b"same") for n in range(3)])
     assert world.redrive().sent == 3
     assert len({message.partition() for message in world.read()}) == 1
@@ -217,7 +217,7 @@ def test_a_function_of_the_dead_letter_selects(world):
     assert all(each.timestamp_ms for each in seen)
 
 
-def test_what_comes_while_it_runs_is_left_for_the_next_call(world):
+def test_dead_letters_that_arrive_during_a_redrive_wait_for_the_next_call(world):
     world.put(world.dead(1))
 
     def where(each):
@@ -243,7 +243,7 @@ def test_an_empty_dead_letter_topic_has_nothing_to_send(world):
 # --- what goes wrong
 
 
-def test_names_of_what_is_missing(world, unique):
+def test_missing_topics_and_wrong_options_are_refused_by_name(world, unique):
     world.put(world.dead(1), world.dead(2, of=unique("deleted")))
     with pytest.raises(UnknownTopic, match="nowhere"):
         redrive("nowhere", options=world.options)
@@ -270,7 +270,7 @@ def test_a_deleted_topic_stops_a_redrive_which_reports_the_sent_records(world, u
     assert world.redrive(where={"__dlq.errors.topic": world.orders}).sent == 2
 
 
-def test_a_record_that_the_topic_refuses_stops_it_and_is_named(world, topic):
+def test_a_record_that_the_topic_refuses_stops_the_redrive_by_name(world, topic):
     small = topic("small", max_message_bytes=2_000)
     world.put(*[world.dead(n, value=bytes(5_000 if n == 2 else 10)) for n in range(4)])
     with pytest.raises(RedriveStopped, match=f"{world.dlq}-0@2") as stopped:
@@ -311,7 +311,7 @@ def test_a_cluster_that_does_not_answer_is_named(monkeypatch):
 # --- the command
 
 
-def test_the_command_shows_first_and_sends_when_told(world, tmp_path, capsys):
+def test_the_command_sends_only_with_execute(world, tmp_path, capsys):
     (tmp_path / "client.properties").write_text("client.id=tool\n")
     world.put(world.dead(1), world.dead(2), world.dead(2), world.dead(3, message="timeout"), world.dead(4, copy=False))
     command = ["dlq", "redrive", "--bootstrap-server", world.kafka.bootstrap, "--topic", world.dlq]
@@ -327,7 +327,7 @@ def test_the_command_shows_first_and_sends_when_told(world, tmp_path, capsys):
     assert values(world.read()) == [b"v1", b"v2"]
 
 
-def test_the_command_says_what_was_sent_before_it_stopped(world, unique, capsys):
+def test_a_stopped_redrive_command_prints_the_number_of_sent_records(world, unique, capsys):
     world.put(world.dead(1), world.dead(2, of=unique("deleted")))
     command = ["dlq", "redrive", "--bootstrap-server", world.kafka.bootstrap, "--topic", world.dlq, "--execute"]
     assert run(command) == 1
@@ -343,7 +343,7 @@ def test_the_command_says_what_was_sent_before_it_stopped(world, unique, capsys)
 ORIGIN = ("origin_topic", "origin_partition", "origin_offset", "group")
 
 
-def test_dead_letters_are_listed_by_condition_and_one_is_shown_whole(world, capsys):
+def test_dead_letters_are_listed_by_condition_or_shown_whole(world, capsys):
     world.put(
         world.dead(1), world.dead(2, group="shipping"), world.dead(3, value=b"\x00\xff" * 4, message="[red]bad\x1b")
     )

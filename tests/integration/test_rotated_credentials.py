@@ -92,7 +92,7 @@ def test_after_a_rotation_a_query_with_the_new_password_keeps_its_batch(alice, q
     assert not [path for path in runtime.iterdir() for each in secrets if each in path.name + path.read_text()]
 
 
-def test_a_query_whose_password_no_longer_holds_is_told_at_once(alice, query):
+def test_a_query_with_a_rotated_password_fails_at_once(alice, query):
     old = query(alice.now, "kafka")
     alice.rotate()
     with pytest.raises(BrokerSecurityFailed, match=REFUSED) as raised:
@@ -118,7 +118,7 @@ def test_a_coordinator_without_calls_leaves_when_its_credentials_are_refused(ali
     wait_until(lambda: has_ended(coordinator), what="the coordinator has left")
 
 
-def test_a_query_with_a_wrong_password_is_told_at_its_start(alice, runtime):
+def test_a_query_with_a_wrong_password_fails_at_its_start(alice, runtime):
     with pytest.raises(BrokerSecurityFailed, match=REFUSED):
         CoordinatorClient.connect(alice.broker.proxied_bootstrap, {**ALICE, "sasl.password": "another"}, "kafka")
     assert not list(runtime.iterdir())

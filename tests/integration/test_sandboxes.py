@@ -52,7 +52,7 @@ def test_a_sandbox_without_processes_or_listeners_is_named(kafka, topic, unique,
     assert "name it: share.coordinator.endpoint=HOST:PORT" in last
 
 
-def test_what_a_sandbox_forbids_a_standalone_coordinator_does(kafka, topic, unique, in_sandbox, tmp_path):
+def test_a_sandboxed_consumer_works_with_a_standalone_coordinator(kafka, topic, unique, in_sandbox, tmp_path):
     orders, group, forbidden = topic("orders"), unique("group"), ",".join(REASONS)
     kafka.produce(orders, ["a", "b", "c"])
     with contextlib.closing(StandaloneProcess(tmp_path, {"bootstrap.servers": kafka.bootstrap})) as coordinator:
@@ -71,7 +71,7 @@ def test_what_a_sandbox_forbids_a_standalone_coordinator_does(kafka, topic, uniq
 
 
 @pytest.mark.soak
-def test_without_loopback_the_way_out_is_named_and_works(unique, own_runtime, tmp_path):
+def test_without_loopback_the_named_remedy_works(unique, own_runtime, tmp_path):
     """The test needs root, and `ip` of iproute2."""
     group = unique("group")
     with far_host() as host, FarBroker(host.here) as broker:

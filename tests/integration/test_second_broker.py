@@ -74,7 +74,7 @@ def test_the_dead_letter_brokers_outage_stops_no_query_and_loses_nothing(first, 
 
 
 @pytest.mark.soak
-def test_one_partition_of_the_queue_that_is_away_holds_up_no_other(first, second, unique, open_group, soon):
+def test_an_unreachable_partition_of_the_queue_delays_no_other_partition(first, second, unique, open_group, soon):
     """DeadLetterBuilder of source partition 0 go to the broker that is away, those of partition 1 to the other."""
     queue = first.create_topic(unique("dlq"), nodes=[2, 1])
     orders = first.create_topic(unique("orders"), 2, node=1)

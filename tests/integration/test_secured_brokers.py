@@ -97,7 +97,7 @@ def wrong(secured: SecuredBroker, case: str) -> dict[str, str]:
         ("a foreign certificate", "certificate"),
     ],
 )
-def test_a_refusal_is_told_by_name_with_its_reason(secured: SecuredBroker, case: str, reason: str) -> None:
+def test_a_refusal_is_raised_by_name_with_its_reason(secured: SecuredBroker, case: str, reason: str) -> None:
     assert_refused(wrong(secured, case), reason)
 
 
@@ -110,7 +110,7 @@ def test_a_refusal_is_told_by_name_with_its_reason(secured: SecuredBroker, case:
     ],
     ids=["expired", "for another service", "refused"],
 )
-def test_a_token_that_does_not_do_is_told_by_name(
+def test_a_refused_token_is_raised_by_name_with_its_reason(
     secured: SecuredBroker, change: dict[str, object], reason: str
 ) -> None:
     with secured.tokens.changed(**change):

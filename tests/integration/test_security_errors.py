@@ -41,7 +41,7 @@ def load(bootstrap, **options):
         ({"sasl.mechanism": "SCRAM-SHA-256"}, "Unsupported SASL mechanism: broker's supported mechanisms: PLAIN"),
     ],
 )
-def test_the_brokers_own_reason_is_told_at_once(guarded, change, reason):
+def test_the_brokers_own_reason_is_raised_at_once(guarded, change, reason):
     with pytest.raises(BrokerSecurityFailed) as raised:
         cluster_metadata(guarded.proxied_bootstrap, {**ALICE, **change})
     assert reason in str(raised.value)
@@ -57,19 +57,19 @@ def test_the_brokers_own_reason_is_told_at_once(guarded, change, reason):
     ],
     ids=["SSL to plaintext", "SSL to SASL", "plaintext to SASL"],
 )
-def test_a_listener_of_another_protocol_is_told_within_seconds(guarded, side, config, reason):
+def test_a_listener_of_another_protocol_is_named_within_seconds(guarded, side, config, reason):
     with pytest.raises(BrokerClosesConnection) as raised:
         cluster_metadata(getattr(guarded, side), config)
     assert reason in str(raised.value)
     assert f"speaks {config.get('security.protocol', 'PLAINTEXT')} (kafka.security.protocol)" in str(raised.value)
 
 
-def test_a_host_that_is_not_known_is_told_at_once():
+def test_an_unknown_host_is_named_at_once():
     with pytest.raises(BrokerHostUnknown, match=r"Failed to resolve 'nosuch\.invalid:9092'"):
         cluster_metadata(UNKNOWN_HOST, {})
 
 
-def test_one_host_that_is_known_is_enough(guarded):
+def test_one_known_host_of_several_is_enough(guarded):
     assert cluster_metadata(f"{UNKNOWN_HOST},{guarded.bootstrap}", {}).cluster_id
 
 
@@ -86,7 +86,7 @@ def test_an_invisible_dead_letter_topic_is_not_called_missing(guarded):
         load(guarded.proxied_bootstrap, subscribe=orders, **{"errors.deadletterqueue.topic.name": hidden})
 
 
-def test_a_coordinators_host_that_is_not_known_is_told_at_once(monkeypatch):
+def test_a_coordinators_unknown_host_is_named_at_once(monkeypatch):
     monkeypatch.setenv("SHAREGROUP_COORDINATOR_TOKEN", "a-token-of-enough-characters")
     with pytest.raises(CoordinatorUnreachable, match=r"address lookup failed for nosuch\.invalid:9999"):
         CoordinatorClient.connect("unused:1", {}, endpoint="nosuch.invalid:9999")

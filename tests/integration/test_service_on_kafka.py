@@ -79,7 +79,7 @@ def test_read_committed_ends_at_the_last_stable_offset(join, kafka, topic):
     wait_until(lambda: ends() == {name: {"0": 4}}, what="the transaction's end is stable")
 
 
-def test_a_plan_goes_its_way(join, kafka, topic):
+def test_a_plan_is_acquired_started_and_completed(join, kafka, topic):
     name = topic(partitions=2)
     kafka.produce(name, [b"x"] * 10, partition=0)
     session = join(name)
@@ -89,7 +89,7 @@ def test_a_plan_goes_its_way(join, kafka, topic):
     assert held(session.call(lambda who: NextPlan(**who, start=plan.plan_id)).plan) == {0: [(4, 9)]}
 
 
-def test_a_waiting_member_gets_what_is_produced(join, kafka, topic):
+def test_a_waiting_member_gets_newly_produced_records(join, kafka, topic):
     name = topic()
     session = join(name, starting_offsets="latest")
     assert session.call(lambda who: NextPlan(**who, wait_ms=50)).plan.plan_id == ""
@@ -105,7 +105,7 @@ def test_partitions_that_are_added_begin_at_their_earliest(join, kafka, topic):
     assert held(session.call(lambda who: NextPlan(**who, wait_ms=20_000)).plan) == {1: [(0, 2)]}
 
 
-def test_a_topic_that_is_deleted_and_made_anew(join, kafka, topic):
+def test_a_recreated_topic_loses_the_old_records_and_begins_again(join, kafka, topic):
     name = topic()
     kafka.produce(name, [b"x"] * 10)
     session = join(name)
@@ -136,7 +136,7 @@ def test_a_deleted_topics_loss_is_reported_without_a_record_to_read(join, kafka,
     assert [(out.first, out.last) for out in reply.data_loss] == [(4, 9)]
 
 
-def test_a_topic_that_does_not_exist_is_named(join, kafka):
+def test_a_missing_topic_is_named(join, kafka):
     with pytest.raises(UnknownTopic, match=f"Topic does-not-exist does not exist .* at {kafka.bootstrap}"):
         join("does-not-exist")
 
@@ -165,7 +165,7 @@ def test_a_broker_that_hangs_is_named_in_time_and_gives_no_offset(kafka, topic, 
     assert wait_until(answered, what="it answers again") == {(name, 0): 0}
 
 
-def test_a_topic_asked_for_before_its_creation_is_found_after_it(cluster, kafka, topic, unique):
+def test_a_topic_requested_before_its_creation_is_found_after_its_creation(cluster, kafka, topic, unique):
     name, other = unique("late"), topic()
     cluster.topic_names()  # from here on librdkafka answers for unknown topics by itself
     for _ in range(2):
@@ -175,7 +175,7 @@ def test_a_topic_asked_for_before_its_creation_is_found_after_it(cluster, kafka,
     wait_until(lambda: cluster.offsets([(name, 0), (other, 0)], LATEST) == both, what="it is found")
 
 
-def test_the_log_tells_at_which_offsets_it_has_records(cluster, kafka, topic):
+def test_existing_returns_the_offsets_that_have_records(cluster, kafka, topic):
     name = topic()
     where = (name, 0)
     kafka.produce(name, [b"x"] * 3)
@@ -192,7 +192,7 @@ def test_the_log_tells_at_which_offsets_it_has_records(cluster, kafka, topic):
     assert cluster.existing(where, 0, 2, **everything) == ([], 0, 0), "removed, and no gap"
 
 
-def test_what_the_log_as_seen_now_does_not_reach_is_not_known(cluster, kafka, topic):
+def test_offsets_beyond_the_visible_log_end_are_unknown(cluster, kafka, topic):
     name = topic()
     where = (name, 0)
     kafka.produce(name, [b"x"] * 10)

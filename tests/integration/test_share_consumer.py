@@ -103,7 +103,7 @@ def test_locks_are_renewed_in_the_background_where_that_is_asked_for(kafka, topi
     assert list(keeps.commit_sync().values()) == [None]
 
 
-def test_records_that_come_after_their_poll_wait_for_the_next_one(kafka, topic, make):
+def test_records_that_arrive_after_their_poll_wait_for_the_next_poll(kafka, topic, make):
     orders = topic()
     consumer, other = make(orders), make(orders)
     assert other.poll(1.0).count() == consumer.poll(1.0).count() == 0
@@ -144,7 +144,7 @@ def test_a_callback_that_fails_in_a_poll_loses_none_of_its_records(kafka, topic,
     assert described(kafka, make.group) == {0: (2, 0)}
 
 
-def test_after_a_fork_the_child_is_told_to_make_its_own(kafka, topic, make):
+def test_after_a_fork_the_childs_poll_raises_used_after_fork(kafka, topic, make):
     consumer = make(topic())
     pid = os.fork()
     if not pid:
@@ -167,7 +167,7 @@ def test_gaps_are_acknowledged_beside_the_records(kafka, topic, make):
     assert described(kafka, make.group) == {0: (6, 0)}
 
 
-def test_an_unreachable_cluster_is_a_kafka_exception_that_names_it(unique, monkeypatch):
+def test_an_unreachable_cluster_raises_a_kafka_exception(unique, monkeypatch):
     monkeypatch.setattr(cluster_metadata, "BROKER_TIMEOUT_S", 1.0)
     consumer = ShareConsumer({"bootstrap.servers": "127.0.0.1:9", "group.id": unique("group"), "log_level": 0})
     consumer.subscribe(["orders"])
@@ -195,7 +195,7 @@ def test_a_standalone_coordinator_serves_share_consumers(kafka, topic, make, tmp
 # --- asyncio
 
 
-def test_async_for_accepts_what_its_body_has_had(kafka, topic, make):
+def test_async_for_accepts_the_records_that_its_body_received(kafka, topic, make):
     orders = topic()
     kafka.produce(orders, [f"{number}" for number in range(6)])
 

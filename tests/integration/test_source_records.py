@@ -42,7 +42,7 @@ def dead_letters_of(offsets, value=b"v", *, partition=0):
 # --- originals
 
 
-def test_each_original_comes_back_as_it_was(kafka, topic, originals):
+def test_each_original_record_is_returned_unchanged(kafka, topic, originals):
     name = topic()
     kafka.produce(name, [b"a", None, b""], keys=[b"1", None, b""], headers=[("h", b"x"), ("h", b"y"), ("n", None)])
 
@@ -54,7 +54,7 @@ def test_each_original_comes_back_as_it_was(kafka, topic, originals):
 
 
 @pytest.mark.parametrize("wanted", ["all", "tenth", "ends", "scattered"])
-def test_offsets_are_found_however_they_lie(kafka, topic, originals, wanted):
+def test_records_are_found_at_any_distribution_of_offsets(kafka, topic, originals, wanted):
     name, count = topic(), 60_000
     kafka.produce(name, [str(n) for n in range(count)])
     offsets = {
@@ -72,7 +72,7 @@ def test_offsets_are_found_however_they_lie(kafka, topic, originals, wanted):
     assert [o.offset for o in originals.read(name, 0, [3, 4])] == [3, 4]
 
 
-def test_what_is_gone_is_told_from_what_never_was(kafka, topic, originals):
+def test_deleted_offsets_are_distinguished_from_offsets_without_records(kafka, topic, originals):
     name = topic()
     kafka.produce(name, ["x"] * 10)
     kafka.produce_transaction(name, ["t"] * 5)  # its marker is offset 15
@@ -100,7 +100,7 @@ def test_a_marker_at_the_logs_end_is_no_record(kafka, topic, originals):
     assert list(originals.read(name, 0, [5])) == [Absent(5, AbsenceReason.NEVER)]
 
 
-def test_an_aborted_record_is_none_for_a_group_that_reads_committed(kafka, topic):
+def test_an_aborted_record_is_absent_for_a_group_that_reads_committed(kafka, topic):
     name = topic()
     kafka.produce_transaction(name, ["no"] * 3, commit=False)
     kafka.produce(name, ["yes"])
@@ -126,14 +126,14 @@ def test_a_compacted_record_is_not_in_the_log(kafka, topic, originals):
     wait_until(compacted, what="the log is compacted", interval_s=0.3)
 
 
-def test_a_topic_that_is_not_there_has_no_originals(kafka, unique):
+def test_a_missing_topic_has_no_original_records(kafka, unique):
     with contextlib.closing(SourceRecordReader(kafka.bootstrap, {}, stall_s=STALL_S)) as originals:
         found = list(originals.read(unique("nowhere"), 0, [0, 1]))
 
     assert found == [Absent(0, AbsenceReason.GONE), Absent(1, AbsenceReason.GONE)]
 
 
-def test_a_broker_that_is_away_says_nothing_of_its_records(kafka, topic):
+def test_an_unreachable_broker_raises_and_reports_no_record_absent(kafka, topic):
     name = topic()
     kafka.produce(name, ["x"] * 3)
     with contextlib.closing(SourceRecordReader(kafka.proxied_bootstrap, {}, stall_s=STALL_S)) as cut_off:
@@ -163,7 +163,7 @@ def test_dead_letters_are_written_with_their_headers_into_their_partition(kafka,
     assert [tuple(m.headers()) for m in found] == [each.headers for each in letters]
 
 
-def test_one_that_is_too_large_leaves_its_headers_and_its_neighbours_whole(kafka, topic, writer):
+def test_a_too_large_dead_letter_leaves_headers_and_its_neighbours_whole(kafka, topic, writer):
     dlq = topic("dlq", max_message_bytes=20_000)
     letters = dead_letters_of(range(100), b"x" * 500)
     letters[50] = dead_letters_of([50], b"x" * 50_000)[0]
@@ -179,7 +179,7 @@ def test_one_that_is_too_large_leaves_its_headers_and_its_neighbours_whole(kafka
     assert set(found.values()) == {b"x" * 500}
 
 
-def test_what_can_not_heal_is_told_from_what_may_pass(kafka, unique, topic):
+def test_permanent_failures_are_distinguished_from_retriable_failures(kafka, unique, topic):
     dlq = topic("dlq")
     with contextlib.closing(DeadLetterProducer(kafka.bootstrap, {})) as writer:
         (written,) = writer.write(unique("nowhere"), 1, dead_letters_of([1]))

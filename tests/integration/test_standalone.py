@@ -151,7 +151,7 @@ def test_the_metrics_of_a_coordinator_can_be_scraped(coordinator, connect):
     assert TOKEN not in scraped
 
 
-def test_the_audit_file_has_who_did_what_and_from_where_to_where(kafka, topic, tmp_path):
+def test_the_audit_file_has_actor_action_address_and_change(kafka, topic, tmp_path):
     """The action comes from the command line, with the token of an administrator; the member's token is another."""
     orders, audit_file = topic("orders"), tmp_path / "audit.log"
     kafka.produce(orders, [str(number) for number in range(10)])
@@ -205,7 +205,7 @@ def test_the_token_may_be_in_the_environment(connect, monkeypatch):
     assert connect(**{TOKEN_FILE: ""}).endpoint_pid
 
 
-def test_of_several_endpoints_one_that_answers_is_enough(connect, coordinator):
+def test_one_endpoint_that_answers_of_several_is_enough(connect, coordinator):
     client = connect(f"127.0.0.1:1,{coordinator.endpoint}")
     assert answers(client)
 
@@ -290,7 +290,7 @@ def test_members_and_groups_are_limited(connect, topic, goes_on):
 # --- floods
 
 
-def test_connections_that_say_nothing_are_cut_and_the_rest_is_served(coordinator, connect, goes_on):
+def test_silent_connections_are_closed_and_other_clients_served(coordinator, connect, goes_on):
     client = connect()
     silent = [coordinator.connect() for _ in range(SILENT)]
     assert answers(client)
@@ -332,7 +332,7 @@ def test_junk_ends_its_connection_and_its_log_lines_are_rate_limited(coordinator
 # --- health, and its end
 
 
-def test_health_says_by_its_exit_status_whether_it_is_ready(coordinator, certificates, tmp_path):
+def test_health_reports_readiness_by_its_exit_status(coordinator, certificates, tmp_path):
     options = ["--endpoint", coordinator.endpoint, "--token-file", coordinator.token_file]
     found = sharegroup("coordinator", "health", *options, "--ca", certificates.ca)
     assert (found.returncode, found.stdout.split(",")[0]) == (0, f"ready: pid {coordinator.process.pid}")
@@ -360,7 +360,7 @@ def own(kafka, tmp_path, unique):
         each.close()
 
 
-def test_health_asks_the_coordinator_of_its_file(own, tmp_path, certificates):
+def test_health_with_a_config_file_asks_the_coordinator_of_that_file(own, tmp_path, certificates):
     first = own(**certificates.configs).wait_ready()
     assert sharegroup("coordinator", "health", "--config", first.config).returncode == 1  # port 0 can't be asked
     assert first.end() == 0
@@ -443,7 +443,7 @@ def test_tls_to_a_plain_port_is_refused_by_name(own, certificates):
         CoordinatorClient.connect("unused:1", {}, None, plain.endpoint, configs=configs, retry_timeout_s=2)
 
 
-def test_its_start_fails_in_one_line(own, tmp_path, coordinator):
+def test_a_standalone_coordinators_failed_start_prints_one_line(own, tmp_path, coordinator):
     taken = own(**{"share.coordinator.listener": coordinator.endpoint})
     assert taken.process.wait(120) == 1
     (line,) = taken.lines()
@@ -466,7 +466,7 @@ def test_a_secret_of_the_properties_file_is_visible_nowhere(own, certificates):
     wait_until(lambda: running.said("serving: "), what="it serves")
 
 
-def test_properties_name_what_is_wrong(tmp_path):
+def test_an_unknown_property_is_named_with_the_nearest_key(tmp_path):
     config = write_properties(tmp_path / "c.properties", {"bootstrap.servers": "b:1", "share.coordinator.listner": "x"})
     found = sharegroup("coordinator", "--config", config)
     assert found.returncode == 1

@@ -48,7 +48,7 @@ def load(kafka, topic, **options):
     return DefaultSource(given).schema()
 
 
-def test_whoever_connects_meanwhile_gets_the_one_that_starts(directory, runtime):
+def test_a_client_that_connects_meanwhile_gets_the_starting_coordinator(directory, runtime):
     assert directory.start_ahead()
     (started,) = wait_until(lambda: coordinators(runtime), what="its process runs")
     connection = directory.connect()
@@ -57,20 +57,20 @@ def test_whoever_connects_meanwhile_gets_the_one_that_starts(directory, runtime)
     connection.close()
 
 
-def test_two_that_start_ahead_at_once_start_one(directory, runtime):
+def test_two_starts_ahead_at_once_start_one_coordinator(directory, runtime):
     assert [directory.start_ahead(), directory.start_ahead()] == [True, False]
     directory.connect().close()
     assert len(coordinators(runtime)) == 1
 
 
-def test_one_that_runs_is_not_started_again(directory, runtime):
+def test_a_running_coordinator_is_not_started_again(directory, runtime):
     connection = directory.connect()
     assert not directory.start_ahead()
     assert [process.pid for process in coordinators(runtime)] == [connection.endpoint.pid]
     connection.close()
 
 
-def test_one_that_dies_before_it_serves_holds_nobody_up(directory, runtime):
+def test_a_coordinator_that_dies_before_serving_delays_no_client(directory, runtime):
     assert directory.start_ahead()
     (started,) = wait_until(lambda: coordinators(runtime), what="its process runs")
     kill(started.pid)
@@ -79,7 +79,7 @@ def test_one_that_dies_before_it_serves_holds_nobody_up(directory, runtime):
     connection.close()
 
 
-def test_one_that_serves_holds_no_start_lock(directory, runtime):
+def test_a_coordinator_that_serves_holds_no_start_lock(directory, runtime):
     directory.start_ahead()
     directory.connect().close()
     (endpoint,) = runtime.glob("endpoint-*.json")
@@ -97,13 +97,13 @@ def test_load_starts_the_coordinator_of_its_cluster(kafka, unique, directory, ru
     connection.close()
 
 
-def test_a_refused_load_starts_none(kafka, unique, runtime):
+def test_a_refused_load_starts_no_coordinator(kafka, unique, runtime):
     with pytest.raises(UnknownTopic):
         load(kafka, unique("no-such-topic"))
     assert coordinators(runtime) == []
 
 
-def test_a_load_for_a_standalone_coordinator_starts_none(kafka, unique, runtime, tmp_path):
+def test_a_load_for_a_standalone_coordinator_starts_no_coordinator(kafka, unique, runtime, tmp_path):
     kafka.create_topic(topic := unique("orders"))
     token = tmp_path / "token"
     token.write_text("t" * 40)
@@ -113,7 +113,7 @@ def test_a_load_for_a_standalone_coordinator_starts_none(kafka, unique, runtime,
     assert coordinators(runtime) == []
 
 
-def test_a_load_without_a_usable_runtime_directory_fails_not(kafka, unique, monkeypatch, tmp_path):
+def test_a_load_without_a_usable_runtime_directory_succeeds(kafka, unique, monkeypatch, tmp_path):
     """The query that is started from it says by name what is wrong."""
     kafka.create_topic(topic := unique("orders"))
     monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(tmp_path / "open"))

@@ -64,7 +64,7 @@ def until_allowed(done):
     wait_until(allowed, what="the ACL holds")
 
 
-def test_each_missing_acl_is_named_and_all_of_them_are_enough(guarded, topic):
+def test_each_missing_acl_is_named_and_all_acls_together_suffice(guarded, topic):
     with denied("create it"):
         topic.ensure()
     with denied("create it"):

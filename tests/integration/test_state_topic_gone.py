@@ -109,11 +109,11 @@ def test_a_coordinator_on_demand_uses_a_new_topic_and_refuses_old_checkpoints(cl
 
 
 @pytest.mark.parametrize("mishap", [delete, delete_and_make_anew])
-def test_a_fleet_goes_on_in_a_new_topic_and_refuses_old_checkpoints(fleet, first, unique, mishap):
+def test_a_fleet_continues_in_a_new_topic_and_refuses_old_checkpoints(fleet, first, unique, mishap):
     check(fleet, first, unique, mishap)
 
 
-def test_nothing_is_written_from_memory_into_a_topic_that_was_made_anew(first):
+def test_nothing_is_written_from_memory_into_a_recreated_topic(first):
     topic = prepared(state_topic(first))
     with contextlib.closing(Hosts(topic)) as hosts:
         store = hosts("one")

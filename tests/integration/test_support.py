@@ -28,7 +28,7 @@ def server():
     process.wait()
 
 
-def test_a_server_and_its_folder_are_gone_when_its_owner_was_killed(server, tmp_path):
+def test_a_killed_owners_server_is_ended_and_its_folder_deleted(server, tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()
     # The owner of the guard starts it, tells it about the server, says so, and is killed.
@@ -72,7 +72,7 @@ def test_a_process_that_is_no_coordinator_is_left_alone(tmp_path):
         other.wait()
 
 
-def test_waiting_in_vain_says_for_what():
+def test_a_wait_that_times_out_names_its_condition():
     with pytest.raises(AssertionError, match="a miracle"):
         wait_until(lambda: False, timeout_s=0.1, what="a miracle")
 

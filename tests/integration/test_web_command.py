@@ -13,7 +13,7 @@ from tests.support.standalone import command, environment
 from tests.support.waiting import wait_until
 
 
-def test_the_command_says_where_the_page_is_and_ends_when_told(embedded, tmp_path):
+def test_the_command_prints_the_pages_address_and_ends_on_a_signal(embedded, tmp_path):
     log = tmp_path / "log"
     arguments = command(["web", "--bootstrap-server", embedded.bootstrap_servers, "--port", "0"])
     with log.open("wb") as out:

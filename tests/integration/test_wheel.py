@@ -67,7 +67,7 @@ def run(fresh, *command, **variables):
     return done.stdout
 
 
-def test_every_package_is_there_and_says_that_it_is_annotated(wheel):
+def test_every_package_is_in_the_wheel_with_a_py_typed_marker(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert all(f"{package}/py.typed" in names for package in PACKAGES)
     assert "sharegroup/demo/first_program.txt" in names

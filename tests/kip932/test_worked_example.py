@@ -9,11 +9,11 @@ from tests.mistakes.mistake import Make
 from tests.mistakes.worked_example import MISTAKES
 
 
-def test_the_worked_example_comes_out_as_the_kip_has_it() -> None:
+def test_the_worked_example_equals_the_kips() -> None:
     assert Example().play(GOLDEN) == GOLDEN
 
 
-def test_acquired_is_nowhere_in_what_is_durable_in_kafkas_terms() -> None:
+def test_no_durable_record_in_kafkas_terms_is_acquired() -> None:
     said = [line for line in GOLDEN.splitlines() if line.startswith(("  update", "  older", "  durable"))]
     assert len(said) > 20
     assert not [line for line in said if "ACQUIRED" in line]
@@ -23,7 +23,7 @@ def test_acquired_is_nowhere_in_what_is_durable_in_kafkas_terms() -> None:
 def test_a_mistake_is_found(mistake: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     mistake(monkeypatch)
     with pytest.raises((AssertionError, LookupError, ValueError)):
-        test_the_worked_example_comes_out_as_the_kip_has_it()
+        test_the_worked_example_equals_the_kips()
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_mistake_is_found(mistake: Make, monkeypatch: pytest.MonkeyPatch) -> N
         ("acquire c1 110 120", "acquire c1 110 121"),
     ],
 )
-def test_another_example_is_not_what_comes_out(right: str, wrong: str) -> None:
+def test_a_changed_example_differs_from_the_played_example(right: str, wrong: str) -> None:
     assert right in GOLDEN
     other = GOLDEN.replace(right, wrong)
     assert Example().play(other) != other

@@ -33,7 +33,7 @@ def acquire_records_near_their_limit_ahead(patch: Patch) -> None:
     {
         rules.AHEAD_IS_HELD: (
             "test_share_consumer_ahead::test_a_refused_renewal_drops_its_records_and_no_others",
-            "test_share_consumer_ahead::test_records_that_are_refused_while_they_are_read_are_dropped",
+            "test_share_consumer_ahead::test_records_whose_renewal_is_refused_during_the_read_are_dropped",
         ),
     },
 )
@@ -45,7 +45,7 @@ def hand_out_what_could_not_be_renewed(patch: Patch) -> None:
     {
         rules.AHEAD_IS_HELD: (
             "test_share_consumer_ahead::test_after_a_lapse_of_the_session_locks_are_renewed_first",
-            "test_share_consumer_ahead::test_records_in_one_hand_are_of_the_members_session",
+            "test_share_consumer_ahead::test_waiting_records_of_a_lapsed_session_need_a_renewal",
         ),
     },
 )
@@ -63,7 +63,9 @@ def hand_out_what_a_lapsed_session_had(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.AHEAD_IS_HELD: ("core/test_renew::test_a_renewal_below_the_start_offset_says_that_nobody_holds_it",),
+        rules.AHEAD_IS_HELD: (
+            "core/test_renew::test_a_renewal_below_the_start_offset_returns_that_the_records_are_done",
+        ),
     },
     simulator=(Seeds(first=165),),
 )

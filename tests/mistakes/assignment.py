@@ -29,7 +29,7 @@ def begin_the_assignment_epochs_anew(patch: Patch) -> None:
 @mistake(
     {
         rules.EVERY_PARTITION_IS_ASSIGNED: (
-            f"{OF_ASSIGNMENTS}test_the_partitions_of_a_member_that_is_gone_are_assigned_again",
+            f"{OF_ASSIGNMENTS}test_the_partitions_of_a_member_that_left_are_assigned_again",
         ),
     },
     simulator=(Seeds(),),
@@ -49,7 +49,7 @@ def keep_the_partitions_of_a_lost_member(patch: Patch) -> None:
 @mistake(
     {
         rules.REVOKED_IS_STILL_HELD: (
-            f"{OF_ASSIGNMENTS}test_a_member_whose_partition_is_revoked_finishes_what_it_holds",
+            f"{OF_ASSIGNMENTS}test_a_member_acknowledges_held_records_of_a_revoked_partition",
         ),
     },
     model=True,

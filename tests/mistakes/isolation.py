@@ -82,7 +82,7 @@ def count_a_failure_for_plans_never_started(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.ONE_FAILURE_A_DELIVERY: ("core/test_isolation::test_a_delivery_is_one_failure_at_most",),
+        rules.ONE_FAILURE_A_DELIVERY: ("core/test_isolation::test_a_delivery_counts_as_one_failure_at_most",),
     },
 )
 def count_a_delivery_twice(patch: Patch) -> None:
@@ -243,7 +243,7 @@ def never_judge_a_trial(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.FAILED_TRIAL_ARCHIVES: ("core/test_trials::test_a_second_lost_trial_is_a_failed_one",),
+        rules.FAILED_TRIAL_ARCHIVES: ("core/test_trials::test_a_second_lost_trial_counts_as_a_failed_trial",),
     },
 )
 def never_judge_a_lost_trial(patch: Patch) -> None:

@@ -56,7 +56,7 @@ def trust_the_number_that_this_process_wrote(patch: Patch) -> None:
 @mistake(
     {
         rules.PLACEMENT_HOLDS: (
-            "test_placement_by_record::test_without_the_number_a_group_that_lies_elsewhere_is_named",
+            "test_placement_by_record::test_without_a_placement_record_a_group_in_another_partition_is_named",
         ),
     },
 )
@@ -88,7 +88,7 @@ def place_groups_among_partitions_that_are_not_there(patch: Patch) -> None:
 @mistake(
     {
         rules.PLACEMENT_HOLDS: (
-            "test_placement_by_record::test_a_number_that_pruning_moves_while_it_is_read_is_found",
+            "test_placement_by_record::test_a_placement_record_that_pruning_moves_during_the_read_is_found",
         ),
     },
 )

@@ -263,7 +263,7 @@ def reclaim_at_each_call(patch: Patch) -> None:
     {
         rules.DATA_LOSS_FAILS_ONCE: (
             "core/test_losses::test_offsets_below_log_start_are_archived_then_fail_once",
-            "test_source_reader::test_data_loss_fails_the_query_once_and_a_restart_goes_on",
+            "test_source_reader::test_data_loss_fails_the_query_once_and_a_restart_continues",
         ),
     },
     explorer=(SmallWorld(TWO, Budget(1, retention=1)),),
@@ -284,7 +284,9 @@ def report_losses_without_archiving(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.DATA_LOSS_FAILS_ONCE: ("test_source_reader::test_data_loss_fails_the_query_once_and_a_restart_goes_on",),
+        rules.DATA_LOSS_FAILS_ONCE: (
+            "test_source_reader::test_data_loss_fails_the_query_once_and_a_restart_continues",
+        ),
     },
 )
 def start_a_plan_that_fails_for_a_loss(patch: Patch) -> None:

@@ -40,7 +40,7 @@ def let_an_older_attempt_veto_though_its_output_is_replaced(patch: Patch) -> Non
 @mistake(
     {
         rules.TARGET_THAT_REPLACES: (
-            "core/test_targets::test_older_attempts_veto_unless_all_sinks_of_the_last_one_replace",
+            "core/test_targets::test_older_attempts_veto_unless_all_sinks_of_the_last_attempt_replace",
         ),
     },
     explorer=(
@@ -66,7 +66,7 @@ def _take_the_target_for_one_that(patch: Patch, *, replaces: bool) -> None:
 @mistake(
     {
         rules.TARGET_THAT_REPLACES: (
-            "core/test_targets::test_older_attempts_veto_unless_all_sinks_of_the_last_one_replace",
+            "core/test_targets::test_older_attempts_veto_unless_all_sinks_of_the_last_attempt_replace",
         ),
     },
     model=True,
@@ -78,7 +78,7 @@ def one_sink_of_an_attempt_that_replaces_is_enough(patch: Patch) -> None:
 @mistake(
     {
         rules.TARGET_THAT_REPLACES: (
-            "core/test_targets::test_older_attempts_veto_unless_all_sinks_of_the_last_one_replace",
+            "core/test_targets::test_older_attempts_veto_unless_all_sinks_of_the_last_attempt_replace",
         ),
     },
     model=True,
@@ -139,7 +139,9 @@ def a_commit_without_rows_speaks_for_any_target(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.MODE_IS_THE_ATTEMPTS: ("core/test_explicit_mode::test_the_mode_is_the_one_the_attempt_began_with",),
+        rules.MODE_IS_THE_ATTEMPTS: (
+            "core/test_explicit_mode::test_an_attempt_keeps_the_acknowledgement_mode_of_its_start",
+        ),
     },
     explorer=(SmallWorld(IMPLICIT, Budget(1, configs=1)),),
     simulator=(Seeds("configs"),),
@@ -159,7 +161,9 @@ def complete_by_the_groups_mode_at_completion(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.MODE_IS_THE_ATTEMPTS: ("core/test_explicit_mode::test_the_mode_is_the_one_the_attempt_began_with",),
+        rules.MODE_IS_THE_ATTEMPTS: (
+            "core/test_explicit_mode::test_an_attempt_keeps_the_acknowledgement_mode_of_its_start",
+        ),
     },
     model=True,
 )
@@ -173,7 +177,7 @@ def forget_the_mode_in_snapshots(patch: Patch) -> None:
 @mistake(
     {
         rules.MODE_IS_THE_ATTEMPTS: (
-            "core/test_explicit_mode::test_a_querys_own_mode_holds_whatever_another_query_sets",
+            "core/test_explicit_mode::test_a_query_keeps_its_own_mode_when_another_query_sets_the_groups",
         ),
     },
     model=True,
@@ -255,7 +259,7 @@ def release_gaps(patch: Patch) -> None:
 @mistake(
     {
         rules.EXPLICIT_MODE_RELEASES: (
-            "core/test_explicit_mode::test_explicit_mode_without_a_sink_fails_by_name_and_burns_no_delivery",
+            "core/test_explicit_mode::test_explicit_mode_without_a_sink_fails_by_name_and_counts_no_try",
         ),
     },
     model=True,
@@ -267,7 +271,7 @@ def release_without_asking_for_a_sink(patch: Patch) -> None:
 @mistake(
     {
         rules.EXPLICIT_MODE_RELEASES: (
-            "core/test_explicit_mode::test_explicit_mode_without_a_sink_fails_by_name_and_burns_no_delivery",
+            "core/test_explicit_mode::test_explicit_mode_without_a_sink_fails_by_name_and_counts_no_try",
         ),
     },
     model=True,
@@ -284,7 +288,7 @@ def count_a_try_of_what_is_given_back(patch: Patch) -> None:
 @mistake(
     {
         rules.EXPLICIT_MODE_RELEASES: (
-            "core/test_explicit_mode::test_explicit_mode_without_a_sink_fails_by_name_and_burns_no_delivery",
+            "core/test_explicit_mode::test_explicit_mode_without_a_sink_fails_by_name_and_counts_no_try",
         ),
     },
     model=True,

@@ -20,7 +20,7 @@ FOUND_HERE = [search("model", name_of(mistake), mistake.make) for mistake in MIS
 
 
 @pytest.mark.parametrize("walk", range(10))
-def test_the_engine_does_what_the_model_does(walk: int) -> None:
+def test_the_engine_and_the_model_agree_on_random_walks(walk: int) -> None:
     seed = random.randrange(10**9) if walk else 1
     print(f"python -m tests.model --seed {seed} --steps {STEPS}")
     one = Walk(seed)
@@ -31,7 +31,7 @@ def test_the_engine_does_what_the_model_does(walk: int) -> None:
         raise
 
 
-def test_a_walk_meets_everything() -> None:
+def test_a_walk_meets_every_kind_of_command() -> None:
     """Every kind of command is taken, and refused, somewhere on the way."""
     seen = Walk(9)
     seen.run(3_000)
@@ -46,7 +46,7 @@ def test_a_walk_meets_everything() -> None:
     assert seen.seen["stall with a lock held"] > seen.seen["stall with a lock held, a session given"] > 0
 
 
-def test_a_walk_meets_what_sinks_can_do() -> None:
+def test_walks_meet_every_action_of_sinks() -> None:
     seen = Counter[str]()
     for seed in range(12):
         walk = Walk(seed)
@@ -60,7 +60,7 @@ def test_a_walk_meets_what_sinks_can_do() -> None:
     assert all(seen[f"given up {disposition}"] for disposition in (1, 2, 3, 4)), seen
 
 
-def test_walks_meet_what_an_administrator_can_do() -> None:
+def test_walks_meet_every_action_of_an_administrator() -> None:
     """Decisions by hand and deletions are carried out, and refused."""
     seen = Counter[str]()
     for seed in range(5, 11):

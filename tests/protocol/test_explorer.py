@@ -171,7 +171,7 @@ def test_every_long_walk_has_two_things_or_more_that_go_wrong() -> None:
 
 
 @pytest.mark.parametrize(("setting", "budget"), list(walks()))
-def test_the_guarantee_holds_whatever_comes_first(setting: Setting, budget: Budget) -> None:
+def test_the_guarantee_holds_in_every_order_of_events(setting: Setting, budget: Budget) -> None:
     walk = Walk(setting=setting, budget=budget).run()
     print(walk)
     assert not walk.broken, walk.story()
@@ -181,7 +181,7 @@ def test_the_guarantee_holds_whatever_comes_first(setting: Setting, budget: Budg
 DOUBLED = Setting(most=(1, 1)), Budget(2, expiries=1, pauses=1, delays=1)
 
 
-def test_a_doubled_request_that_comes_when_the_lock_is_lost_blocks_nobody() -> None:
+def test_a_doubled_request_after_a_lost_lock_blocks_no_member() -> None:
     setting, budget = DOUBLED
     walk = Walk(setting=setting, budget=budget).run()
     assert not walk.broken, walk.story()

@@ -12,5 +12,5 @@ pytestmark = pytest.mark.broker
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_the_program_differs_where_it_is_meant_to(program: Program, kafka: KafkaBroker) -> None:
+def test_the_program_differs_from_kafka_as_documented(program: Program, kafka: KafkaBroker) -> None:
     check(program, kafka)

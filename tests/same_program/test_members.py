@@ -12,5 +12,5 @@ pytestmark = pytest.mark.broker
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_the_program_says_the_same_on_both_sides(program: Program, kafka: KafkaBroker) -> None:
+def test_the_program_prints_the_same_on_both_sides(program: Program, kafka: KafkaBroker) -> None:
     check(program, kafka)

@@ -11,7 +11,7 @@ from tests.scenarios.player import FILES, played
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_core_shows_what_the_scenario_file_says(path: Path) -> None:
+def test_the_core_plays_each_scenario_file_as_written(path: Path) -> None:
     golden = path.read_text("utf-8")
     assert played(golden) == golden, "python -m tests.scenarios writes it anew; read the difference"
 

@@ -62,7 +62,7 @@ def test_the_interpreters_time_is_that_of_the_answers() -> None:
     assert coordinator.interpreter.busy_ms == pytest.approx(expected_ms, rel=0.01)
 
 
-def test_a_measured_coordinator_carries_what_is_simulated() -> None:
+def test_the_simulation_matches_a_measured_coordinator() -> None:
     found = checked()
     assert found.batches_per_s == pytest.approx(LOADED_BATCHES_S, rel=0.25)
     assert found.quantile_ms(0.5) == pytest.approx(LOADED_MEDIAN_MS, rel=0.25)
@@ -75,7 +75,7 @@ def test_a_light_load_is_carried_at_its_own_rate() -> None:
     assert not found.sessions_end
 
 
-def test_two_coordinators_carry_more_than_one() -> None:
+def test_two_coordinators_carry_more_than_one_coordinator() -> None:
     assert play(WITHOUT_PAUSES, 1).batches_per_s * 1.5 < play(WITHOUT_PAUSES, 2).batches_per_s
 
 
@@ -86,7 +86,7 @@ def test_latency_rises_with_the_load() -> None:
         assert latencies == sorted(latencies)
 
 
-def test_one_group_is_carried_by_one_coordinator_alone() -> None:
+def test_more_coordinators_do_not_raise_the_throughput_of_one_group() -> None:
     one_group = dataclasses.replace(WITHOUT_PAUSES, in_a_group=400)
     assert play(one_group, 8).batches_per_s == pytest.approx(play(one_group, 1).batches_per_s, rel=0.05)
 
@@ -106,7 +106,7 @@ def test_the_bottleneck_named_is_the_resource_in_full_use(costs: UnitCosts, brok
     assert found.used[bottleneck] > SATURATED
 
 
-def test_a_coordinator_above_its_limit_refuses_and_goes_on() -> None:
+def test_a_coordinator_above_its_limit_refuses_calls_and_keeps_serving() -> None:
     found = play(dataclasses.replace(WITHOUT_PAUSES, queries=1_000))
     assert found.refused > 100
     assert found.calls_per_s > 0.9 * play(WITHOUT_PAUSES).calls_per_s

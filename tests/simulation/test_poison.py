@@ -48,7 +48,9 @@ def test_every_run_ends_and_archives_the_poison_alone(first: int) -> None:
 @pytest.mark.parametrize("limit", range(2, 11))
 @pytest.mark.parametrize("queries", [1, 2])
 @pytest.mark.parametrize("restart_ms", [(2_000, 5_000), AFTER_A_SESSION], ids=["seconds", "sessions"])
-def test_one_bad_record_costs_a_few_restarts_and_itself(limit: int, queries: int, restart_ms: tuple[int, int]) -> None:
+def test_one_poison_record_costs_a_bounded_number_of_restarts(
+    limit: int, queries: int, restart_ms: tuple[int, int]
+) -> None:
     run = play(dataclasses.replace(STORY, limit=limit, queries=queries, restart_ms=restart_ms))
     assert run.failures <= (limit + 3) * queries + 2, run.report()
 

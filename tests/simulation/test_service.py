@@ -91,7 +91,7 @@ def test_a_stopped_drivers_late_plan_in_sparks_log_stops_no_query(seeds: int, le
     assert logged_late >= least
 
 
-def test_the_runs_with_sinks_meet_what_they_are_for() -> None:
+def test_the_runs_with_sinks_meet_vetoes_stale_rows_and_doubled_dead_letters() -> None:
     """Attempts disagree, rows are stale, and dead letters are written twice."""
     vetoed, stale, letters, records = 0, 0, 0, 0
     for seed in range(WITH_SINKS, WITH_SINKS + 15):
@@ -143,7 +143,7 @@ def test_sinks_are_opened_between_any_two_steps_and_change_configs() -> None:
 
 
 @few_or_many(6, (5, 1, 1), 25, (30, 3, 3))
-def test_members_that_never_return_are_forgotten_and_late_ones_refused(seeds: int, least: tuple[int, ...]) -> None:
+def test_members_that_never_return_are_forgotten_and_late_members_refused(seeds: int, least: tuple[int, ...]) -> None:
     forgotten = returned = refused = 0
     for seed in range(seeds):
         run = play(ServiceScenario.of_members(seed))
@@ -170,9 +170,7 @@ def test_work_in_progress_is_lost_and_taken_over_and_its_signals_refused(seeds: 
 
 
 @few_or_many(4, (5, 20, 1), 12, (20, 100, 3))
-def test_an_administrator_resets_decides_and_releases_in_the_midst_of_trouble(
-    seeds: int, least: tuple[int, ...]
-) -> None:
+def test_an_administrator_resets_decides_and_releases_during_other_faults(seeds: int, least: tuple[int, ...]) -> None:
     resets = skipped = refused = by_hand = 0
     for seed in range(seeds):
         run = play(ServiceScenario.of_administration(seed))
@@ -187,7 +185,7 @@ def test_an_administrator_resets_decides_and_releases_in_the_midst_of_trouble(
 
 @pytest.mark.parametrize("kind", WALKED)
 @pytest.mark.parametrize("seeds", [SEEDS_OF_A_KIND, pytest.param(MORE_SEEDS_OF_A_KIND, marks=pytest.mark.soak)])
-def test_nothing_is_lost_or_stuck_whatever_else_goes_wrong(kind: str, seeds: int) -> None:
+def test_no_record_is_lost_or_stuck_under_any_kind_of_trouble(kind: str, seeds: int) -> None:
     for seed in range(seeds):
         play(KINDS[kind](seed))
 
@@ -222,7 +220,7 @@ def test_a_seed_replays_exactly_in_another_process_too() -> None:
     assert len(said) == 1
 
 
-def test_a_failure_names_its_seed_and_shows_what_happened(monkeypatch: Patch) -> None:
+def test_a_failure_names_its_seed_and_repeats_its_trace(monkeypatch: Patch) -> None:
     start_without_appending(monkeypatch)
     told = []
     for _ in range(2):
@@ -233,7 +231,7 @@ def test_a_failure_names_its_seed_and_shows_what_happened(monkeypatch: Patch) ->
     assert told[0] == told[1]
 
 
-def test_the_bounded_run_meets_what_it_is_for() -> None:
+def test_the_bounded_run_meets_every_kind_of_trouble() -> None:
     """All kinds of trouble happen in it, so that a clean run says something."""
     deaths, answers, archived, lost, snapshots, fenced = {}, {}, set(), 0, 0, 0
     for seed in range(SEEDS_THAT_MEET_ALL):

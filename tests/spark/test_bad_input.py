@@ -18,7 +18,7 @@ from tests.support.share_job import numbers
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 
-def test_a_topic_that_does_not_exist(kafka, job, start, unique):
+def test_a_missing_topic_fails_the_query_by_name(kafka, job, start, unique):
     missing = unique("missing")
     error = start(job(missing).query("a")).wait_over().error()
     assert missing in error and "does not exist" in error
@@ -47,7 +47,7 @@ def test_a_checkpoint_of_another_group_is_refused(kafka, orders, job, start):
     assert "ForeignCheckpoint" in foreign.error() and mine.group in foreign.error()
 
 
-def test_an_added_topic_is_read_and_a_removed_one_releases_its_records(
+def test_an_added_topic_is_read_and_a_removed_topics_records_are_released(
     kafka, orders, topic, job, start, shared_program
 ):
     more = topic("more")

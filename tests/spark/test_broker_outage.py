@@ -66,7 +66,7 @@ def test_a_query_waits_for_its_brokers_and_a_stop_does_not(kafka, topic, job, ow
 
 
 @pytest.mark.soak
-def test_the_defaults_ride_out_an_outage_of_two_minutes(kafka, topic, job, own_program, runtime):
+def test_a_query_with_defaults_survives_an_outage_of_two_minutes(kafka, topic, job, own_program, runtime):
     orders = topic("orders")
     kafka.produce(orders, numbers(500))
     queue = job(orders, bootstrap=kafka.proxied_bootstrap, maxOffsetsPerTrigger=500)

@@ -40,7 +40,7 @@ def _compacted(kafka, name: str) -> bool:
     return left - {roller} == set(numbers(4, first=396))
 
 
-def test_aborted_batches_are_not_delivered_when_committed_ones_are_asked_for(kafka, topic, job, start):
+def test_aborted_batches_are_not_delivered_in_read_committed(kafka, topic, job, start):
     payments = topic("payments")
     kafka.produce_transaction(payments, numbers(100))
     kafka.produce_transaction(payments, numbers(100, first=1_000), commit=False)
@@ -94,7 +94,7 @@ def test_records_deleted_inside_a_plan_are_left_out_and_reported(kafka, topic, j
     assert describe(queue).archived() == 120
 
 
-def test_a_topic_deleted_and_created_anew_begins_at_its_earliest_record(kafka, topic, job, start):
+def test_a_recreated_topic_begins_at_its_earliest_record(kafka, topic, job, start):
     orders = topic("orders")
     kafka.produce(orders, numbers(100))
     queue = job(orders, failOnDataLoss="false", startingOffsets="latest", **LOOK_OFTEN)

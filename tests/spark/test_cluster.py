@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.ma
 RECORDS = 20_000
 
 
-def test_two_executors_read_at_once_and_one_is_killed(kafka, topic, job, program):
+def test_two_executors_read_concurrently_and_one_executor_is_killed(kafka, topic, job, program):
     """Executors know nothing of the driver's host: no endpoint file, no state, and while they read no coordinator."""
     orders = topic("orders")
     kafka.produce(orders, numbers(RECORDS))

@@ -129,7 +129,7 @@ def test_the_killed_query_of_the_story_replays_its_batch(story):
 
 @pytest.mark.spark
 @pytest.mark.soak
-def test_the_story_ends_with_checks_of_all_that_it_told(story):
+def test_the_story_ends_with_ten_passed_checks(story):
     assert story.finish() == 0, story.told + story.errors()
     assert "SIGKILL to query A" in story.told
     assert "is broken JSON, so its query rejects it" in story.told
@@ -158,7 +158,7 @@ def test_the_story_ends_with_checks_of_all_that_it_told(story):
         pytest.param(signal.SIGTERM, AT_WORK, id="TERM-at-work", marks=pytest.mark.soak),
     ],
 )
-def test_interrupted_it_ends_all_that_it_started(temporary, ending, when):
+def test_an_interrupted_demo_ends_all_its_processes(temporary, ending, when):
     with hearing(ending):
         demo = subprocess.Popen(
             DEMO, env=environment(temporary), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -178,7 +178,7 @@ def test_interrupted_it_ends_all_that_it_started(temporary, ending, when):
 
 
 @pytest.mark.parametrize("ending", ENDING)
-def test_a_signal_that_is_ignored_stays_so_while_it_cleans_up(ending):
+def test_an_ignored_signal_stays_ignored_during_the_clean_up(ending):
     before = signal.signal(ending, signal.SIG_IGN)
     try:
         with undisturbed():
@@ -194,7 +194,7 @@ def test_a_signal_that_is_ignored_stays_so_while_it_cleans_up(ending):
     "when",
     [pytest.param(STARTING, id="starting"), pytest.param(AT_WORK, id="at-work", marks=pytest.mark.soak)],
 )
-def test_killed_outright_it_takes_its_queries_with_it(temporary, when):
+def test_the_queries_of_a_killed_demo_end_too(temporary, when):
     demo = subprocess.Popen(DEMO, env=environment(temporary), stdout=subprocess.PIPE, text=True)
     assert demo.stdout is not None
     assert any(when in line for line in demo.stdout)
@@ -243,7 +243,7 @@ def test_a_query_that_fails_is_named_with_the_path_of_its_log(temporary):
         ("11.0.2", "sharegroup: Java 11 is too old: install Java 17 or newer"),
     ],
 )
-def test_without_the_right_java_one_line_says_what_to_do(temporary, version, says):
+def test_a_missing_or_wrong_java_prints_one_line_with_the_remedy(temporary, version, says):
     binaries = temporary / "bin"
     binaries.mkdir()
     if version:

@@ -141,7 +141,7 @@ def test_a_driver_without_the_package_finds_no_format(run, queue, without):
 
 
 @pytest.mark.soak
-def test_executors_without_the_package_name_it(run, queue, installed):
+def test_executors_without_the_package_name_the_missing_module(run, queue, installed):
     """PYSPARK_PYTHON is not set, and `python3` is another one on the executors' hosts."""
     log = refused(queue, run(PATH=f"{installed.parent}:{cluster_environment()['PATH']}"))
     assert "ModuleNotFoundError: No module named 'pyspark_sharegroup'" in log

@@ -42,7 +42,7 @@ def start_there(host_two):
 
 
 @pytest.mark.soak
-def test_a_group_of_two_hosts_belongs_to_the_newest_one(kafka, topic, job, start, start_there):
+def test_a_group_of_two_hosts_belongs_to_the_newest_host(kafka, topic, job, start, start_there):
     orders, invoices = topic("orders"), topic("invoices")
     kafka.produce(orders, numbers(1_000))
     kafka.produce(invoices, numbers(100))

@@ -203,7 +203,7 @@ def test_runs_killed_with_their_coordinators_write_each_record_once(kafka, order
 
 
 @pytest.mark.soak
-def test_a_run_killed_before_it_writes_leaves_its_batch_to_the_next(kafka, orders, group, schedule):
+def test_a_run_killed_before_its_write_leaves_the_batch_to_the_next(kafka, orders, group, schedule):
     """The coordinator is killed with it; the next run is killed as well, after it has written two batches."""
     kafka.produce(orders, numbers(LONG_RUN))
     assert schedule.run_killed("before", 2)

@@ -14,7 +14,7 @@ LONG = {"share.session.timeout.ms": 300_000}
 SHORT = {"share.session.timeout.ms": 10_000}
 
 
-def test_a_killed_driver_replays_its_batch_or_others_get_it_later(kafka, topic, job, program, start):
+def test_a_killed_driver_replays_its_batch_or_others_get_the_records(kafka, topic, job, program, start):
     """Queries of two groups die with it: one is started again within its session, the records of the other one go to
     another query after the session."""
     orders, more_orders = topic("orders"), topic("orders")

@@ -31,7 +31,7 @@ def wait_line(program, queue, text, count=1):
     return matching()[-1]
 
 
-def test_a_query_logs_where_it_starts_and_what_it_did(kafka, topic, job, start, shared_program):
+def test_a_query_logs_its_start_offsets_configs_and_counts(kafka, topic, job, start, shared_program):
     orders = topic("orders", partitions=2)
     kafka.produce(orders, numbers(100))
     queue = job(orders, maxOffsetsPerTrigger=60, **{LIMIT: 3})

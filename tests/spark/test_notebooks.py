@@ -39,7 +39,7 @@ def run(name, folder):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
-def test_a_notebook_says_again_what_stands_in_it(path, tmp_path):
+def test_a_notebook_prints_its_committed_outputs_again(path, tmp_path):
     found = texts(run(path.name, tmp_path))
     assert found == texts(json.loads(path.read_text(encoding="utf-8")))
     assert ast.literal_eval(found[-1].splitlines()[-1]) == NUMBERS[path.stem]

@@ -20,7 +20,7 @@ OLDEST = ROOT / ".build" / f"pyspark-{OLDEST_SPARK}"
 @pytest.mark.broker
 @pytest.mark.slow
 @pytest.mark.soak
-def test_a_query_stopped_in_a_batch_replays_it_on_the_oldest_spark(kafka, topic, job, program):
+def test_the_oldest_spark_replays_the_batch_of_a_stopped_query(kafka, topic, job, program):
     """The coordinator is killed meanwhile. `make test-spark` kills drivers on it, too."""
     orders = topic("orders")
     kafka.produce(orders, numbers(RECORDS))
@@ -50,7 +50,7 @@ import pyspark_sharegroup
     assert "SparkTooOld: sharegroup needs Spark 4.0 or newer, and this is Spark " in done.stderr
 
 
-def test_the_table_of_versions_is_what_each_pyspark_says():
+def test_the_table_of_versions_equals_each_pysparks_own():
     """With Python 3.10 the environment has no Spark 4.3, and its column is not looked at."""
     page, found = generate_spark_table.written(), generate_spark_table.columns()
     assert {"4.0", "4.1", "4.2"} <= set(found) <= set(page)

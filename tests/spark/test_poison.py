@@ -73,7 +73,9 @@ def assert_only_the_poison_is_archived(queue: ShareJob, produced: int, poison: s
         ),
     ],
 )
-def test_a_query_gets_through_in_one_session(kafka, topic, job, start, names, trigger, kill_coordinator, records):
+def test_a_query_passes_a_poison_record_within_one_spark_session(
+    kafka, topic, job, start, names, trigger, kill_coordinator, records
+):
     """A new query in the same Spark session each time. The slices begin at all records, so that few of them are cut as
     often as many."""
     orders = topic("orders")
@@ -87,7 +89,7 @@ def test_a_query_gets_through_in_one_session(kafka, topic, job, start, names, tr
 
 
 @pytest.mark.soak
-def test_a_query_gets_through_with_a_new_process_each_time(kafka, topic, job, program):
+def test_a_query_passes_a_poison_record_with_a_new_process_each_time(kafka, topic, job, program):
     """As a job scheduler would, with AvailableNow. Smaller batches make fewer slices."""
     orders, records = topic("orders"), RECORDS_OF_PROCESSES
     kafka.produce(orders, numbers(records))

@@ -38,7 +38,7 @@ def test_each_record_goes_to_one_query_and_a_third_joins(kafka, topic, job, star
     queue.output().assert_exactly_once(numbers(produced))
 
 
-def test_a_query_waits_while_another_holds_all_there_is(kafka, topic, job, start):
+def test_a_query_waits_while_another_query_holds_all_records(kafka, topic, job, start):
     """No other query gets records that one query holds; no query fails because of that, and new records go to a free
     one."""
     orders = topic("orders")

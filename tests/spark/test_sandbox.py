@@ -43,7 +43,7 @@ print("read:", run("outside", **told["way_out"]))
 """
 
 
-def test_a_query_in_a_sandbox_is_told_the_way_out_which_works(kafka, topic, unique, tmp_path):
+def test_a_query_in_a_sandbox_fails_with_a_remedy_that_works(kafka, topic, unique, tmp_path):
     orders = topic("orders", partitions=2)
     kafka.produce(orders, numbers(100))
     folder = sandbox_folder(tmp_path / "sandbox")

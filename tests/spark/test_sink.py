@@ -100,7 +100,7 @@ def story(kafka: KafkaBroker, shared_program: Any, tmp_path_factory: pytest.Temp
     return Story(orders=orders, dlq=dlq, job=job, archive=archive, letters=letters, bootstrap=kafka.bootstrap)
 
 
-def test_each_record_ends_as_its_row_said(story):
+def test_each_record_ends_with_the_outcome_of_its_row(story):
     rejected = {(story.orders, partition, offset) for partition in (2, 3) for offset in range(len(BAD))}
     assert {letter.origin for letter in story.letters} == rejected
     assert len(story.letters) == len(rejected)
@@ -151,7 +151,7 @@ def test_a_dead_letter_has_kafka_4_4_headers_and_its_disposition(story, partitio
         assert found == [*kafkas, ("__dlq.errors.disposition", b"rejected")]
 
 
-def test_dead_letters_lie_in_the_partition_that_kafka_would_choose(story):
+def test_dead_letters_are_in_the_partition_that_kafka_would_choose(story):
     assert {(int(letter.said["partition"]), letter.partition) for letter in story.letters} == {(2, 2), (3, 0)}
 
 

@@ -64,7 +64,7 @@ def test_rows_without_a_receipt_are_refused_by_the_columns_name(orders, job, sta
 
 
 @pytest.mark.parametrize("side", ["source", "sink"])
-def test_a_dead_letter_topic_that_does_not_exist(orders, job, start, unique, side):
+def test_a_missing_dead_letter_topic_fails_the_query_by_name(orders, job, start, unique, side):
     """Said although no record is rejected."""
     missing = {DLQ_NAME: unique("missing")}
     queue = job(orders, **(missing if side == "source" else {}))
@@ -74,14 +74,14 @@ def test_a_dead_letter_topic_that_does_not_exist(orders, job, start, unique, sid
     assert describe(queue).lag() in (100, -1)  # -1: it was not even joined
 
 
-def test_a_dead_letter_topic_that_the_group_reads(orders, job, start):
+def test_a_dead_letter_topic_that_the_group_reads_fails_the_query(orders, job, start):
     queue = job(orders)
     sink = queue.sink_options(**{DLQ_NAME: orders})
     error = start(queue.query("a", columns=EVERY, sink="sharegroup", sink_options=sink)).wait_over().error()
     assert "DeadLetterTopicSubscribed" in error and orders in error
 
 
-def test_a_dead_letter_topic_that_may_not_be_written(job, start):
+def test_an_unwritable_dead_letter_topic_fails_the_query_by_name(job, start):
     """Alice may read the orders and see the dead letter topic, and that is all."""
     with guarded_broker() as guarded:
         orders, dlq = guarded.create_topic("orders"), guarded.create_topic("dlq")
@@ -96,7 +96,7 @@ def test_a_dead_letter_topic_that_may_not_be_written(job, start):
         assert "alice-secret" not in error
 
 
-def test_an_archive_that_cannot_be_written(orders, job, start, tmp_path):
+def test_an_unwritable_archive_fails_the_query_by_name(orders, job, start, tmp_path):
     file = tmp_path / "file"
     file.touch()
     queue = job(orders)
@@ -148,14 +148,14 @@ def test_computed_columns_of_the_sources_own_group_are_taken(orders, job, start)
     wait_until(lambda: describe(queue).lag() == 0, what="all are accepted")
 
 
-def test_a_sink_of_a_group_that_is_not_there(orders, job, start, unique):
+def test_a_sink_of_a_missing_group_fails_the_query_by_name(orders, job, start, unique):
     queue, absent = job(orders), unique("absent")
     sink = {**queue.sink_options(onOtherGroup="allow"), "kafka.group.id": absent}
     error = start(queue.query("a", columns=EVERY, sink="sharegroup", sink_options=sink)).wait_over().error()
     assert "GroupIdNotFound" in error and absent in error
 
 
-def test_a_sink_of_a_group_that_the_query_holds_no_plan_of(orders, job, start):
+def test_a_sink_of_a_group_without_a_plan_fails_by_name(orders, job, start):
     queue, other = job(orders), job(orders)
     assert not start(other.query("b", trigger="available_now")).wait_over().error()
     sink = other.sink_options(onOtherGroup="allow")

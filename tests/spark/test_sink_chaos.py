@@ -78,7 +78,7 @@ def test_records_decided_by_delivery_count_are_accepted_once_or_dead_lettered(pr
         pytest.param(RECORDS, KILLS, str(JITTER), SEED, id="long", marks=pytest.mark.soak),
     ],
 )
-def test_whoever_is_killed_each_record_is_accepted_or_dead_lettered(
+def test_with_kills_each_record_is_accepted_or_dead_lettered(
     program, shared_program, tmp_path, records, kills, jitter, seed
 ):
     """The long form has a record that kills the work, too: tests/spark/test_poison.py has a short form of that."""

@@ -13,7 +13,7 @@ RECORDS = 1_000
 SHORT_LOGS = {"spark.sql.streaming.minBatchesToRetain": "2"}
 
 
-def test_a_query_goes_on_after_spark_removed_its_older_logs(kafka, topic, job, program):
+def test_a_killed_query_continues_after_spark_removed_its_older_logs(kafka, topic, job, program):
     """Killed in mid-batch, when the plans of all batches but the last ones are in no log any more."""
     orders = topic("orders")
     kafka.produce(orders, numbers(RECORDS))

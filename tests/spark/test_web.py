@@ -17,7 +17,7 @@ BY_OFFSET = f"case when offset % {POISONED} = {POISONED - 1} then 'reject' else 
 
 
 @pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["short", "long"])
-def test_a_person_redrives_what_two_spark_queries_rejected(kafka, topic, job, start, tmp_path, is_whole):
+def test_a_person_redrives_records_that_two_spark_queries_rejected(kafka, topic, job, start, tmp_path, is_whole):
     orders, dlq = topic("orders", PARTITIONS), topic("dlq")
     store = {"share.state.store": f"sqlite:{tmp_path / 'state.db'}"}
     options = {"errors.deadletterqueue.topic.name": dlq, "errors.deadletterqueue.copy.record.enable": "true"}

@@ -101,7 +101,7 @@ def test_the_oldest_spark_replays_a_stopped_batch(kafka, topic, job, spark):
 
 
 @soak_on_both
-def test_two_queries_of_which_one_is_killed_write_all_once(kafka, topic, job, spark, version):
+def test_a_killed_and_a_running_query_write_each_record_once(kafka, topic, job, spark, version):
     orders = topic("orders")
     kafka.produce(orders, numbers(RECORDS))
     queue = job(orders, maxOffsetsPerTrigger=500, **LONG)

@@ -63,7 +63,7 @@ NEEDED = {
     "::test_kafkas_formatter_prints_the_state_that_the_group_has": ("4.1", NO_FORMATTER),
     "::test_a_native_share_group_with_the_same_history_ends_alike": ("4.2", NO_SHARE_GROUPS),
     "::test_share_groups_are_on": ("4.2", NO_SHARE_GROUPS),
-    "::test_records_are_printed_as_kafkas_own_tool_prints_them": ("4.2", NO_SHARE_GROUPS),
+    "::test_consume_prints_records_as_kafkas_own_tool_does": ("4.2", NO_SHARE_GROUPS),
     "::test_a_measurement_has_the_columns_of_kafkas_own_tool": ("4.2", NO_SHARE_GROUPS),
 }
 """Part of a test's name -> the first release that has what the test needs, and what that is."""

@@ -46,20 +46,20 @@ class StoreContract:
     def test_an_unknown_group_has_no_records(self, reopen):
         assert self.records(reopen()) == []
 
-    def test_what_was_appended_is_loaded_in_its_order_by_the_next_owner(self, reopen):
+    def test_appended_records_are_loaded_in_order_by_the_next_owner(self, reopen):
         store = self.own(reopen())
         store.append({"billing": [b"a", b"b"]})
         store.append({"billing": [b"c"]})
         assert self.records(store) == [b"a", b"b", b"c"]
         assert self.records(reopen()) == [b"a", b"b", b"c"]
 
-    def test_groups_are_apart_and_one_append_may_hold_several(self, reopen):
+    def test_groups_are_separate_and_one_append_may_write_several(self, reopen):
         self.own(reopen(), "billing", "shipping").append({"billing": [b"a"], "shipping": [b"b", b"c"]})
         store = reopen()
         assert self.records(store, "billing") == [b"a"]
         assert self.records(store, "shipping") == [b"b", b"c"]
 
-    def test_records_are_bytes_and_nothing_is_made_of_them(self, reopen):
+    def test_records_are_stored_as_unchanged_bytes(self, reopen):
         data = [b"", bytes(range(256)), b"x" * 2_000_000]
         self.own(reopen()).append({"billing": data})
         assert self.records(reopen()) == data
@@ -91,12 +91,12 @@ class StoreContract:
         assert self.records(store, "billing") == [b"s", b"t", b"c"]
         assert self.records(store, "shipping") == [b"x"]
 
-    def test_loading_twice_says_the_same(self, reopen):
+    def test_loading_twice_returns_the_same_records(self, reopen):
         store = self.own(reopen())
         store.append({"billing": [b"a"]})
         assert self.records(store) == self.records(store)
 
-    def test_a_load_that_was_not_read_to_its_end_harms_nothing(self, reopen):
+    def test_an_unfinished_load_changes_nothing(self, reopen):
         store = self.own(reopen())
         store.append({"billing": [b"a", b"b"]})
         next(iter(store.load("billing")))
@@ -116,7 +116,7 @@ class StoreContract:
         self.own(store).append({"billing": [b"b"]})
         assert self.records(store) == [b"a", b"b"]
 
-    def test_who_only_looks_leaves_everything_as_it_is(self, reopen):
+    def test_a_look_without_ownership_changes_nothing(self, reopen):
         store = self.own(reopen())
         store.append({"billing": [b"a", b"b"]})
         if (seen := store.peek("billing")) is not None:
@@ -155,7 +155,7 @@ class StoreContract:
         assert self.records(reopen()) == [b"u"]
 
     @faults
-    def test_each_group_of_an_append_has_all_of_it_or_nothing(self, reopen, break_next, how):
+    def test_a_failed_append_is_whole_or_absent_in_each_group(self, reopen, break_next, how):
         store = self.own(reopen(), "billing", "shipping")
         store.append({"billing": [b"a"], "shipping": [b"x"]})
         break_next(store, how)

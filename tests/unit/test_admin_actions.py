@@ -109,7 +109,7 @@ def test_a_reset_sets_the_start_offsets_within_the_logs(empty, fields, expected)
     assert starts(empty) == {("orders", 0): expected[0], ("orders", 1): expected[1]}
 
 
-def test_a_reset_without_execute_changes_nothing_and_says_all(empty):
+def test_a_reset_without_execute_returns_all_changes_and_applies_none(empty):
     reply = empty.admin.handle(AlterOffsets(**GROUP, to="latest"))
     assert not reply.executed
     assert [(p.partition, p.before, p.after) for p in reply.partitions] == [(0, 10, 100), (1, 10, 100)]
@@ -135,7 +135,7 @@ def test_a_reset_may_bring_a_topic_to_the_group(empty):
         ({"to": "shift", "value": 1, "topics": {"payments": ()}}, InvalidReset, "no start offset to shift"),
     ],
 )
-def test_a_reset_that_can_not_be_is_refused_by_name(empty, fields, error, text):
+def test_an_impossible_reset_is_refused_by_name(empty, fields, error, text):
     empty.cluster.add("payments", end=9)
     with pytest.raises(error, match=text):
         empty.admin.handle(AlterOffsets(**NOW, **fields))
@@ -158,7 +158,7 @@ def test_an_unknown_group_has_nothing_to_reset(running):
 
 
 @pytest.mark.parametrize("failure", ["before", "after"])
-def test_a_crash_in_a_reset_leaves_all_of_it_or_nothing(empty, failure):
+def test_a_crash_in_a_reset_applies_the_whole_reset_or_nothing(empty, failure):
     append = empty.store.append
 
     def fails(appends, shown=()):
@@ -191,7 +191,7 @@ def test_offsets_of_a_topic_with_a_subscriber_are_not_deleted(running):
         running.admin.handle(DeleteOffsets(**NOW, topics=("payments",)))
 
 
-def test_a_topic_whose_offsets_were_deleted_begins_anew(empty):
+def test_a_topic_whose_offsets_were_deleted_begins_at_its_earliest(empty):
     empty.admin.handle(DeleteOffsets(**NOW, topics=("orders",)))
     empty.join(process="another")
     assert starts(empty) == {("orders", 0): 10, ("orders", 1): 10}
@@ -220,7 +220,7 @@ def test_a_deletion_whose_clean_up_failed_is_still_a_deletion(empty):
 # --- configs, members, records
 
 
-def test_configs_are_set_and_unset_after_they_were_checked(empty):
+def test_configs_are_checked_before_they_are_set_or_unset(empty):
     limit = "share.delivery.count.limit"
     assert empty.admin.handle(AlterGroupConfigs(**GROUP, set={limit: "7"})).effects[0].after == "7"
     assert empty.service.handle(DescribeGroup(**GROUP)).configs == {}
@@ -265,13 +265,13 @@ def test_a_reset_names_a_time_an_offset_a_shift_or_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("to", ["newest", -1, timedelta(seconds=-1), datetime(2026, 1, 1), {}, {"orders": {}}])
-def test_a_reset_that_means_nothing_is_refused_by_name(to):
+def test_an_unparsable_reset_is_refused_by_name(to):
     with pytest.raises(InvalidReset):
         reset_of(to)
 
 
 @pytest.mark.parametrize(("text", "reason"), [("", "no offsets"), ("orders,0\n", "line 1"), ("a,b,c\n", "line 1")])
-def test_a_file_that_has_no_offsets_is_refused_by_line(tmp_path, text, reason):
+def test_an_unreadable_file_of_offsets_is_refused_by_line(tmp_path, text, reason):
     (tmp_path / "offsets.csv").write_text(text)
     with pytest.raises(InvalidReset, match=reason):
         offsets_from_file(str(tmp_path / "offsets.csv"))
@@ -313,7 +313,7 @@ BEAT = Heartbeat(**GROUP, member_id="m1", member_epoch=1)
         ("a-token-for-queries", [BEAT], [DeleteGroup(**GROUP), ListGroups()]),
     ],
 )
-def test_a_token_may_do_what_its_rights_say_and_nothing_else(server, token, allowed, refused):
+def test_a_token_is_allowed_only_the_requests_of_its_rights(server, token, allowed, refused):
     for request in allowed:
         assert called(server, token, request)
     for request in refused:
@@ -406,7 +406,7 @@ def test_a_file_of_bad_tokens_is_refused_without_showing_them(text, reason):
     assert "one-token" not in str(raised.value)
 
 
-def test_a_client_takes_the_token_with_the_right_it_needs(tmp_path):
+def test_a_client_takes_the_token_with_the_needed_right(tmp_path):
     path = tmp_path / "tokens"
     path.write_text(TOKENS)
     path.chmod(0o600)

@@ -69,7 +69,7 @@ def run(**fields):
     return RunInFlight(**{**where, "delivery_count": 2, "member_id": "m1", **fields})
 
 
-def test_a_table_has_kafkas_widths_and_a_dash_for_what_is_unknown():
+def test_a_table_has_kafkas_widths_and_a_dash_for_unknown_values():
     assert kafka_tables.offsets("billing", [partition(1), partition(0, lag=None)], verbose=False) == [
         "",
         "GROUP           TOPIC           PARTITION  START-OFFSET  LAG",
@@ -92,7 +92,7 @@ def test_only_members_with_a_session_are_listed():
     assert lines[1].split()[-2:] == ["MEMBER-EPOCH", "ASSIGNMENT"]
 
 
-def test_runs_in_flight_fit_a_screen_and_a_stale_one_is_marked():
+def test_runs_in_flight_fit_a_screen_and_a_stale_run_is_marked():
     now_ms = 1_000_000
     runs = [
         run(since_ms=now_ms - 185_000, client_host="host-1", last_signal_ms=now_ms - 60_000),
@@ -136,7 +136,7 @@ def test_a_line_of_top_has_rates_since_the_look_before():
     assert top.line_of(group(partition(lag=None)), [], 0).lag is None
 
 
-def test_the_screen_of_top_fits_80_columns_whatever_the_numbers():
+def test_the_screen_of_top_fits_80_columns_with_numbers_of_any_size():
     large = partition(start=10**12, end=2 * 10**12, lag=10**12, acquired=10**9, archived_total=10**9, archiving=10**6)
     lines = [top.line_of(group(large, group_id=name), [run(since_ms=0)], 10**10) for name in ("a" * 60, "b")]
     assert max(map(len, shown(top.screen(lines, "state topic share-group-state")))) <= 80
@@ -167,7 +167,7 @@ def groups_known(monkeypatch):
     return known
 
 
-def test_the_screen_of_a_group_that_does_not_exist_is_one_line(groups_known, capsys):
+def test_top_of_a_missing_group_prints_one_line(groups_known, capsys):
     for more in (["--once"], ["--json"], []):
         said = mistake(["top", *AT, "--interval", "0.2", "--group", "billing", "--group", "biling", *more], capsys)
         assert said.startswith("sharegroup: GroupIdNotFound: Share group biling does not exist")
@@ -209,7 +209,7 @@ def test_a_group_deleted_since_the_list_is_not_described(part, groups_known, mon
     assert "GroupIdNotFound: " in mistake(["groups", *AT, "--describe", "--group", "gone", *part], capsys)
 
 
-def test_a_look_that_fails_leaves_the_lines_of_top_and_says_why(groups_known):
+def test_a_failed_look_keeps_the_lines_of_top_and_shows_the_error(groups_known):
     known = top.opened().enter_result
     looks = top.Looks(known)
     looks.look()
@@ -289,7 +289,7 @@ def test_the_timeout_is_that_of_the_brokers_and_of_the_coordinator(monkeypatch, 
         (CoordinatorNotAvailable(group_id="billing", reason="it is leaving"), ""),
     ],
 )
-def test_a_repeated_action_says_that_the_earlier_try_may_have_done_it(monkeypatch, earlier, says):
+def test_a_repeated_action_reports_that_the_earlier_try_may_have_succeeded(monkeypatch, earlier, says):
     class Losing:
         """A connection that loses the first answer, and then knows no group."""
 

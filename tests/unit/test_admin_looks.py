@@ -69,7 +69,7 @@ def test_offsets_are_listed_with_lag_and_without_runs(held):
     assert held.admin.handle(ListOffsets(**LOOK, topics=("payments",))).partitions == ()
 
 
-def test_of_one_partition_alone_the_brokers_are_asked(held):
+def test_brokers_are_asked_only_for_the_named_topics_and_partitions(held):
     held.cluster.add("payments", 3, end=7)
     held.join("m2", topics=("orders", "payments"), starting_offsets="earliest")
     held.next(member="m2", max_records=100)
@@ -115,12 +115,12 @@ def test_runs_in_flight_are_filtered(held, filters, found):
     assert len(held.admin.handle(ListInFlight(**LOOK, **filters)).runs) == found
 
 
-def test_an_unknown_state_is_refused_with_the_known_ones(held):
+def test_an_unknown_state_is_refused_with_the_known_states(held):
     with pytest.raises(InvalidRequest, match="HELD is no state of a record: AVAILABLE, ACQUIRED"):
         held.admin.handle(ListInFlight(**LOOK, states=("HELD",)))
 
 
-def test_plans_show_state_attempt_and_what_is_held(held):
+def test_plans_show_state_attempt_and_held_records(held):
     (plan,) = held.admin.handle(ListPlans(**LOOK)).plans
     assert (plan.member_id, plan.state, plan.records, plan.held, plan.attempt) == ("m1", "started", 10, 10, 0)
     assert (plan.stage, plan.batch_id) == ("normal", None)
@@ -150,7 +150,7 @@ def test_a_description_is_made_once_with_as_many_runs_as_asked_for(held, monkeyp
         assert made == [description]
 
 
-def test_a_file_that_nobody_serves_is_read_and_not_changed(held, tmp_path):
+def test_a_state_file_without_a_coordinator_is_read_unchanged(held, tmp_path):
     held.close()
     before = (tmp_path / "state.db").read_bytes()
     stored = FileToRead(tmp_path / "state.db")
@@ -163,7 +163,7 @@ def test_a_file_that_nobody_serves_is_read_and_not_changed(held, tmp_path):
     assert (tmp_path / "state.db").read_bytes() == before
 
 
-def test_every_answer_from_a_store_says_what_was_read(held, tmp_path, monkeypatch):
+def test_every_answer_from_a_store_names_the_store(held, tmp_path, monkeypatch):
     (window,) = (Window(topic_id=p.topic_id, partition=0, first=0, last=9) for p in held.partitions().values())
     held.close()
     monkeypatch.setattr(read_only, "KafkaCluster", lambda *_: held.cluster)
@@ -195,7 +195,7 @@ def test_the_next_page_of_a_group_needs_no_second_replay(held, tmp_path, monkeyp
     assert read == ["billing", "billing", "none", "billing"], "only the last group is kept"
 
 
-def test_a_file_that_its_owner_is_just_making_has_no_groups(tmp_path):
+def test_an_empty_state_file_has_no_groups(tmp_path):
     (tmp_path / "state.db").touch()
     stored = FileToRead(tmp_path / "state.db")
     admin = AdminService(LooksOnly(stored), FakeCluster(), stored)
@@ -242,7 +242,7 @@ def test_a_page_looks_at_a_bounded_number_of_runs():
     assert found == [[], []]
 
 
-def test_a_cursor_of_a_run_that_is_gone_goes_on_behind_it():
+def test_the_page_after_a_removed_run_begins_with_the_next_run():
     group = group_of(4)
     cursor = ("id-1", 0, 1)
     assert [run.first for run in list_in_flight(group, ListInFlight(**LOOK, cursor=cursor), 0).reply.runs] == [2]

@@ -61,7 +61,7 @@ def test_rows_are_read_with_their_columns(tmp_path):
 
 
 @pytest.mark.parametrize("columns", [{}, {"value": [b"x"]}, {"value": [None], "key": ["k"]}])
-def test_every_file_has_the_same_columns_whatever_the_rows_had(tmp_path, columns):
+def test_every_file_has_the_same_columns_for_any_columns_of_rows(tmp_path, columns):
     (file,) = batch(tmp_path, 0, rejected("orders", 1, **columns))
     assert pq.read_schema(tmp_path / file).equals(SCHEMA)
 
@@ -88,7 +88,7 @@ def test_a_batch_makes_one_file_for_each_topic(tmp_path):
     assert not leftovers(tmp_path)
 
 
-def test_large_files_of_tasks_stay_as_they_are(tmp_path, monkeypatch):
+def test_large_files_of_tasks_are_not_merged(tmp_path, monkeypatch):
     monkeypatch.setattr(batches, "MERGE_BYTES", 1)
     assert len(batch(tmp_path, 0, *[rejected("a", n) for n in range(3)])) == 3
     assert read(tmp_path) == [("a", 0), ("a", 1), ("a", 2)]
@@ -181,7 +181,7 @@ def test_two_writes_of_a_batch_both_stay_and_its_replay_replaces_both(tmp_path):
     assert read(tmp_path) == [("b", 5)]
 
 
-def test_later_batches_leave_earlier_ones_alone(tmp_path):
+def test_later_batches_leave_earlier_batches_unchanged(tmp_path):
     for number in range(3):
         batch(tmp_path, number, rejected("a", number))
     assert read(tmp_path) == [("a", 0), ("a", 1), ("a", 2)]
@@ -198,7 +198,7 @@ OUTCOMES = st.dictionaries(st.sampled_from("ab"), st.lists(st.integers(0, 9), ma
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.lists(OUTCOMES, min_size=1, max_size=3)), max_size=6))
-def test_whatever_is_replayed_the_last_attempt_of_each_batch_is_read(tmp_path_factory, story):
+def test_after_any_replays_the_last_attempt_of_each_batch_is_read(tmp_path_factory, story):
     path, expected, number = tmp_path_factory.mktemp("archive"), {}, 0
     for replayed, tasks in story:
         number += not replayed
@@ -281,7 +281,7 @@ def test_a_driver_that_gives_up_leaves_its_successors_files(tmp_path):
 # --- what can't be written
 
 
-def test_a_path_is_made_and_left_as_it_was_found(tmp_path, monkeypatch):
+def test_a_missing_archive_path_is_created_and_left_empty(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert check_archive("not/yet") == str(tmp_path / "not" / "yet")
     assert list((tmp_path / "not" / "yet").iterdir()) == []

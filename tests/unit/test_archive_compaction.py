@@ -39,7 +39,7 @@ def files(path) -> list[str]:
     return sorted(str(file.relative_to(path)) for file in path.rglob("*.parquet"))
 
 
-def test_many_files_of_a_topic_become_one(old):
+def test_compaction_merges_many_files_of_a_topic_into_one(old):
     assert compact(str(old)) == Compacted(before=10, after=2)
     assert read(old) == ROWS
     assert len(files(old)) == 4
@@ -55,7 +55,7 @@ def test_the_last_batch_can_still_be_replayed(old):
     assert ("a", 50) in read(old)
 
 
-def test_today_and_days_that_are_not_meant_stay_as_they_are(old):
+def test_compaction_leaves_today_and_unselected_days_unchanged(old):
     for number in range(10, 14):
         batch(old, number, rejected("today", number))
     day = (DaysAgo.now(dt.timezone.utc)).date()
@@ -64,7 +64,7 @@ def test_today_and_days_that_are_not_meant_stay_as_they_are(old):
     assert len([file for file in files(old) if "topic=today" in file]) == 4
 
 
-def test_large_files_and_those_of_strangers_stay_as_they_are(old):
+def test_compaction_leaves_large_and_foreign_files_unchanged(old):
     (folder,) = old.glob("date=*/topic=a")
     (folder / "stranger.parquet").write_bytes((next(folder.glob("*.parquet"))).read_bytes())
     assert compact(str(old), target_bytes=100) == Compacted(before=0, after=0)
@@ -96,7 +96,7 @@ def test_a_kill_at_any_step_doubles_no_row_and_loses_none(old, monkeypatch, live
     assert not list((old / "_compacting").iterdir())
 
 
-def test_so_many_lives_are_enough_for_all_steps(old, monkeypatch):
+def test_a_compaction_has_about_twenty_steps_to_be_killed_at(old, monkeypatch):
     mortal = Mortal(1_000)
     monkeypatch.setattr(compaction, "archive_location", mortal_place(mortal))
     compact(str(old))

@@ -47,12 +47,12 @@ def test_records_that_come_a_second_time_are_picked_once():
 
 
 @pytest.mark.parametrize("code", [KafkaError.LEADER_NOT_AVAILABLE, KafkaError.TOPIC_AUTHORIZATION_FAILED])
-def test_a_topic_that_the_broker_can_say_nothing_of_is_not_gone(code):
+def test_a_broker_error_about_a_topic_does_not_mean_its_deletion(code):
     with pytest.raises(KafkaException):
         consumer_that_is_told(SimpleNamespace(error=KafkaError(code), partitions={})).exists(KEY, 1.0)
 
 
-def test_a_topic_that_the_broker_does_not_have_is_gone():
+def test_a_topic_unknown_to_the_broker_counts_as_deleted():
     unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
     assert not consumer_that_is_told(SimpleNamespace(error=unknown, partitions={})).exists(KEY, 1.0)
     assert not consumer_that_is_told(None).exists(KEY, 1.0)

@@ -162,7 +162,7 @@ def two_owners(tmp_path):
 
 
 @pytest.mark.parametrize("snapshot", [False, True])
-def test_what_another_owner_wrote_meanwhile_refuses_an_append_until_it_is_loaded(two_owners, snapshot):
+def test_an_append_is_refused_until_another_owners_records_are_loaded(two_owners, snapshot):
     first, second = two_owners
     first.append({"billing": [b"a"]})
     for store in two_owners:
@@ -290,7 +290,7 @@ def test_heartbeats_go_on_after_any_error():
     wait_until(lambda: not session._thread.is_alive(), what="its thread has ended")
 
 
-def test_heartbeats_come_as_often_as_the_group_wants_them_now(running):
+def test_a_heartbeat_returns_the_groups_current_heartbeat_interval(running):
     running.join()
     shorter = {"share.session.timeout.ms": "6000", "share.heartbeat.interval.ms": "1000"}
     running.join("m2", configs=shorter)
@@ -306,7 +306,7 @@ def test_a_session_takes_the_interval_that_a_heartbeat_is_answered():
     session.close()
 
 
-def test_a_session_that_lapses_again_while_it_comes_back_comes_back_again():
+def test_a_session_that_lapses_again_during_a_rejoin_rejoins_again():
     joined = Joined(member_epoch=1, incarnation="i", session_timeout_ms=45_000, heartbeat_interval_ms=60_000)
     lapses = iter(range(2))
 

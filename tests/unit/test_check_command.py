@@ -60,7 +60,7 @@ def test_both_sides_are_checked_and_each_has_its_line(file, capsys):
     assert second.startswith("wrong  sink: RefusedOption: The option subscribe")
 
 
-def test_a_check_is_told_as_json(file, capsys):
+def test_check_prints_json(file, capsys):
     source = file("source.json", {**SOURCE, "share.delivery.count.limit": 99})
     sink = file("sink.json", {**SOURCE, "kafka.group.id": "payments"})
     assert run(["check", "--options", source, "--sink-options", sink, "--json"]) == 1
@@ -70,7 +70,7 @@ def test_a_check_is_told_as_json(file, capsys):
     assert (second["side"], second["error"]) == ("sink", "RefusedOption")
 
 
-def test_a_broker_that_is_away_is_named_after_what_is_right(file, capsys, monkeypatch):
+def test_an_unreachable_broker_is_named_after_the_right_options(file, capsys, monkeypatch):
     monkeypatch.setattr(cluster_metadata, "BROKER_TIMEOUT_S", 1.0)
     with closing(socket.create_server(("127.0.0.1", 0))) as closed:
         address = f"localhost:{closed.getsockname()[1]}"
@@ -82,7 +82,7 @@ def test_a_broker_that_is_away_is_named_after_what_is_right(file, capsys, monkey
 
 
 @pytest.mark.parametrize(("text", "says"), [("{", "it is not JSON"), ("a=${env:NOT_SET}", "NOT_SET")])
-def test_a_file_that_is_none_is_named(tmp_path, capsys, text, says):
+def test_an_invalid_properties_file_is_named(tmp_path, capsys, text, says):
     path = tmp_path / "file"
     path.write_text(text)
     assert run(["check", "--options", str(path)]) == 1
@@ -90,5 +90,5 @@ def test_a_file_that_is_none_is_named(tmp_path, capsys, text, says):
     assert told.startswith("wrong  source: InvalidPropertiesFile: ")
 
 
-def test_without_a_file_it_says_what_to_name(capsys):
+def test_check_without_a_file_names_the_missing_options(capsys):
     assert "Name --options, --sink-options, or both" in mistake(["check"], capsys)

@@ -68,13 +68,13 @@ def certificates(tmp_path_factory):
 
 
 @pytest.mark.parametrize("arguments", [["-h"], ["dlq", "redrive", "-h"], ["coordinator", "health", "-h"]])
-def test_help_says_how_it_is_used(arguments, capsys):
+def test_help_prints_the_usage(arguments, capsys):
     assert run(arguments) == 0
     assert "Usage: sharegroup" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [[], ["dlq"]])
-def test_without_arguments_the_help_is_shown_as_it_is(arguments, capsys):
+def test_without_arguments_the_help_is_printed_with_its_line_breaks(arguments, capsys):
     assert run(arguments) == 2
     assert "\n  " in capsys.readouterr().err
 
@@ -94,7 +94,7 @@ def test_a_shell_completes_commands_and_options():
     assert completed.stdout.splitlines() == ["plain,--max-messages"]
 
 
-def test_its_version_is_said(capsys):
+def test_the_command_prints_its_version(capsys):
     assert run(["--version"]) == 0
     version, reader = capsys.readouterr().out.splitlines()
     assert version.startswith("sharegroup, version ")
@@ -105,7 +105,7 @@ def test_the_package_has_the_version_that_is_installed():
     assert sharegroup.__version__ == metadata.version("sharegroup")
 
 
-def test_the_printed_config_has_all_keys_and_is_a_file_that_works(capsys, tmp_path):
+def test_the_printed_config_has_all_keys_and_is_a_valid_file(capsys, tmp_path):
     assert run(["coordinator", "--print-config"]) == 0
     printed = capsys.readouterr().out
     assert all(f"#{key}=" in printed for key in {**SERVER_KEYS, **COORDINATOR_KEYS})
@@ -151,13 +151,13 @@ def test_a_token_is_made_once_and_only_its_user_can_read_it(capsys, tmp_path):
         (["coordinator", "health", "--endpoint", "localhost:1"], "TokenMissing: "),
     ],
 )
-def test_a_mistake_is_one_line_and_status_1_or_2(arguments, says, capsys, monkeypatch, tmp_path):
+def test_a_mistake_prints_one_line_and_exits_with_1_or_2(arguments, says, capsys, monkeypatch, tmp_path):
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path)
     assert says in mistake(arguments, capsys)
 
 
-def test_a_failed_start_is_one_log_line_and_leaves_logging_unchanged(capsys):
+def test_a_failed_start_logs_one_line_and_leaves_logging_unchanged(capsys):
     root = logging.getLogger()
     before = [*root.handlers], root.level
     assert run(["coordinator", "--config", "none.properties", "--log-format", "json"]) == 1
@@ -168,7 +168,7 @@ def test_a_failed_start_is_one_log_line_and_leaves_logging_unchanged(capsys):
 # --- the file
 
 
-def test_a_file_is_read_as_java_reads_it(config):
+def test_a_properties_file_is_parsed_as_by_java(config):
     found = config(
         "! a comment\n"
         "  group.share.max.size : 7\n"
@@ -182,7 +182,7 @@ def test_a_file_is_read_as_java_reads_it(config):
     assert "word" not in repr(found)
 
 
-def test_the_state_is_in_kafka_unless_the_file_says_where(config):
+def test_the_state_is_in_kafka_unless_the_file_names_a_store(config):
     assert config().settings.state_store == "sqlite:state.db"
     write_properties(config.path, {"bootstrap.servers": "broker:9092"})
     assert read_config(str(config.path), {}).settings.state_store == "kafka"
@@ -207,12 +207,12 @@ def test_the_state_is_in_kafka_unless_the_file_says_where(config):
         ({"kafka.sasl.password": r"\u12"}, InvalidPropertiesFile, "invalid escape"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_named(config, configs, error, says):
+def test_an_error_in_a_properties_file_is_named(config, configs, error, says):
     with pytest.raises(error, match=says):
         config(**configs)
 
 
-def test_a_file_that_is_none_is_named(config, tmp_path):
+def test_an_unreadable_properties_file_is_named(config, tmp_path):
     config()
     config.path.write_bytes(b"a=\xff")
     with pytest.raises(InvalidPropertiesFile, match="not UTF-8"):
@@ -222,7 +222,7 @@ def test_a_file_that_is_none_is_named(config, tmp_path):
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_a_file_or_is_refused_by_name(tmp_path_factory, text):
+def test_any_text_is_a_properties_file_or_is_refused_by_name(tmp_path_factory, text):
     path = tmp_path_factory.mktemp("any") / "file"
     path.write_text(text, encoding="utf-8", errors="replace")
     with contextlib.suppress(ShareGroupError):
@@ -248,7 +248,7 @@ def test_loopback_needs_no_tls(config, address):
         assert listener.location.startswith("grpc://")
 
 
-def test_all_addresses_need_one_that_is_advertised(config, certificates):
+def test_listening_on_all_addresses_needs_an_advertised_listener(config, certificates):
     everywhere = {LISTENER: "0.0.0.0:0", **certificates.configs}
     with pytest.raises(MissingConfig, match=r"share\.coordinator\.advertised\.listener"):
         config(**everywhere).listener()
@@ -266,7 +266,7 @@ def test_a_certificate_and_its_key_go_together(config, certificates, tmp_path):
 
 
 @pytest.mark.parametrize("one", [CERTIFICATE, KEY])
-def test_a_file_of_tls_that_is_missing_or_none_is_named(config, certificates, tmp_path, one):
+def test_a_missing_or_invalid_tls_file_is_named(config, certificates, tmp_path, one):
     with pytest.raises(UnusableFile, match=rf"{one}=.*No such file"):
         config(**{**certificates.configs, one: str(tmp_path / "none")}).listener()
     junk = write_secret(tmp_path / "junk", "no PEM")
@@ -304,7 +304,7 @@ def test_a_token_that_others_may_read_or_change_is_refused(config, tmp_path, mod
 @pytest.mark.parametrize(
     "token", ["", "two words of the token", "short", "täglich-frisch-gebraut", "a-token\nof-two-lines"]
 )
-def test_a_token_that_is_none_is_refused_without_showing_it(tmp_path, token):
+def test_an_invalid_token_is_refused_without_showing_the_token(tmp_path, token):
     path = write_secret(tmp_path / "token", token)
     with pytest.raises(InvalidToken) as raised:
         read_token(str(path))

@@ -68,7 +68,7 @@ def test_no_command_in_a_list_of_commands_is_cut_short(path, monkeypatch, capsys
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=named)
-def test_a_wrong_option_is_one_line_and_status_2(path, capsys):
+def test_a_wrong_option_prints_one_line_and_exits_with_2(path, capsys):
     assert run([*path, "--no-such-option"]) == 2
     told = capsys.readouterr()
     assert told.out == ""
@@ -93,13 +93,13 @@ def test_the_table_of_least_arguments_has_each_command_on_a_cluster():
 
 
 @pytest.mark.parametrize("path", LEAST, ids=named)
-def test_a_host_that_is_unknown_is_one_line_and_status_1(path, capsys):
+def test_an_unknown_host_prints_one_line_and_exits_with_1(path, capsys):
     said = mistake([*path, "--bootstrap-server", "nowhere.invalid:1", *LEAST[path]], capsys)
     assert said.startswith("sharegroup: BrokerHostUnknown: ")
 
 
 @pytest.mark.parametrize("path", LEAST, ids=named)
-def test_a_port_that_refuses_connections_is_one_line_and_status_1(path, monkeypatch, capsys):
+def test_a_port_that_refuses_connections_prints_one_line_and_exits_with_1(path, monkeypatch, capsys):
     monkeypatch.setattr(cluster_metadata, "BROKER_TIMEOUT_S", 0.3)
     monkeypatch.setattr(admin, "RETRY_S", 0.3)
     at = ["--bootstrap-server", f"127.0.0.1:{free_ports(1)[0]}"]
@@ -110,14 +110,14 @@ def test_a_port_that_refuses_connections_is_one_line_and_status_1(path, monkeypa
 
 
 @pytest.mark.parametrize("is_ready", [True, False])
-def test_health_is_told_as_json(is_ready, monkeypatch, capsys):
+def test_health_prints_json(is_ready, monkeypatch, capsys):
     monkeypatch.setenv("SHAREGROUP_COORDINATOR_TOKEN", "t" * 40)
     monkeypatch.setattr(health, "ask", lambda probe: Healthy(pid=7, version="1.2", ready=is_ready))
     assert run(["coordinator", "health", "--endpoint", "localhost:1", "--json"]) == (0 if is_ready else 1)
     assert json.loads(capsys.readouterr().out) == {"ready": is_ready, "pid": 7, "version": "1.2"}
 
 
-def test_a_redrive_is_told_as_json():
+def test_a_redrive_report_converts_to_json():
     report = RedriveReport(dlq_topic="dlq", dry_run=True, read=3, sent=3, unknown_names=["mesage"])
     report.by_reason.update({Sent("orders", "rejected", "bad"): 1, Sent("orders", "rejected", "worse"): 2})
     told = json.loads(json.dumps(as_object(report)))

@@ -52,13 +52,13 @@ def test_a_default_is_a_value_that_can_be_set(key: ConfigKey) -> None:
 
 
 @every_key
-def test_a_key_says_what_it_is_for(key: ConfigKey) -> None:
+def test_each_key_has_a_description(key: ConfigKey) -> None:
     assert key.doc.endswith((".", ".)"))
     assert key.kip or key.ours or key.name in KAFKAS_WITHOUT_KIP
 
 
 @every_key
-def test_a_key_of_ours_says_why_it_is_needed(key: ConfigKey) -> None:
+def test_each_key_of_ours_has_a_reason(key: ConfigKey) -> None:
     assert not key.ours or key.why
 
 
@@ -106,14 +106,14 @@ KAFKA_DEFAULTS = {
 
 
 @pytest.mark.parametrize(("name", "default"), KAFKA_DEFAULTS.items())
-def test_a_default_that_is_not_kafkas_says_why(name: str, default: object) -> None:
+def test_a_default_that_is_not_kafkas_has_a_reason(name: str, default: object) -> None:
     assert GROUP_KEYS[name].default == default or GROUP_KEYS[name].why
 
 
 # --- group configs
 
 
-def test_what_is_not_set_has_its_default() -> None:
+def test_a_config_that_is_not_set_has_its_default() -> None:
     config = GroupConfig.parse({"share.delivery.count.limit": " 7 "})
     assert config.share_delivery_count_limit == 7
     assert config.share_session_timeout_ms == 45_000
@@ -136,7 +136,7 @@ def test_an_unknown_key_names_the_nearest() -> None:
         ("share.renew.acknowledge.enable", "yes", "true or false"),
     ],
 )
-def test_a_text_of_another_type_says_what_it_should_be(name: str, text: str, expected: str) -> None:
+def test_a_value_of_the_wrong_type_is_refused_with_the_expected_type(name: str, text: str, expected: str) -> None:
     with pytest.raises(ConfigTypeMismatch, match=expected) as caught:
         GroupConfig.parse({name: text})
     assert caught.value.fields["key"] == name
@@ -154,7 +154,7 @@ def test_a_text_of_another_type_says_what_it_should_be(name: str, text: str, exp
         ("errors.deadletterqueue.topic.name", "__consumer_offsets", "does not begin with __"),
     ],
 )
-def test_a_value_that_is_not_allowed_says_what_is(name: str, text: str, bounds: str) -> None:
+def test_a_value_that_is_not_allowed_is_refused_with_the_allowed_values(name: str, text: str, bounds: str) -> None:
     with pytest.raises(ConfigOutOfBounds, match=bounds):
         GroupConfig.parse({name: text})
 
@@ -188,7 +188,7 @@ def test_configs_travel_and_do_not_change() -> None:
 
 
 @given(st.dictionaries(st.sampled_from([*GROUP_KEYS, "share.x"]), st.text()))
-def test_any_text_is_taken_or_refused_by_name(texts: dict[str, str]) -> None:
+def test_any_text_is_accepted_or_refused_by_name(texts: dict[str, str]) -> None:
     code = "INVALID_CONFIG"
     try:
         GroupConfig.parse(texts)
@@ -218,7 +218,7 @@ def test_a_duration_is_iso_8601(text: str, ms: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "P", "PT", "P1DT", "1H", "PT-1H", "-PT1H", "P1Y", "P1W", "PT1M1H", "PT1.5H", "PT١H"]
 )
-def test_anything_else_is_no_duration(text: str) -> None:
+def test_a_text_that_is_no_duration_parses_to_none(text: str) -> None:
     assert parse_duration_ms(text) is None
 
 
@@ -227,7 +227,7 @@ def test_a_duration_is_never_negative(text: str) -> None:
     assert (parse_duration_ms(text) or 0) >= 0
 
 
-def test_a_reset_is_taken_apart() -> None:
+def test_a_reset_is_parsed_into_strategy_and_duration() -> None:
     assert offset_reset("earliest") == OffsetReset("earliest")
     assert offset_reset("by_duration:PT1H") == ("by_duration", 3_600_000)
     assert offset_reset("by_duration:") is None
@@ -247,6 +247,6 @@ def _generator() -> ModuleType:
 
 
 @pytest.mark.parametrize("name", ["conf/group.properties", "conf/coordinator.properties", "docs/options.md"])
-def test_what_is_written_from_the_table_is_up_to_date(name: str) -> None:
+def test_files_generated_from_the_config_table_are_up_to_date(name: str) -> None:
     expected = _generator().render()[name]
     assert (ROOT / name).read_text(encoding="utf-8") == expected, "run: python tools/generate_config_docs.py"

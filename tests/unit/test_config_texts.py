@@ -17,7 +17,7 @@ from coordinator.protocol.errors import (
 NUMBER = ConfigKey(name="a.plan_id", default=7, low=0, high=100, doc="A number.")
 
 
-def test_a_value_is_shown_as_it_is_written() -> None:
+def test_a_value_is_shown_as_written_in_a_properties_file() -> None:
     assert [show(value) for value in (True, False, "Earliest", 7, 1.5)] == ["true", "false", "Earliest", "7", "1.5"]
 
 
@@ -29,13 +29,13 @@ def test_a_whole_number_is_digits_and_not_too_many(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["9" * 20, "-1", "101"])
-def test_a_whole_number_that_is_out_of_bounds_is_said_to_be(text: str) -> None:
+def test_a_whole_number_out_of_bounds_is_refused_with_the_bounds(text: str) -> None:
     with pytest.raises(ConfigOutOfBounds) as refused:
         NUMBER.parse(text)
     assert refused.value.fields == {"key": "a.plan_id", "value": int(text), "bounds": "between 0 and 100"}
 
 
-def test_an_unknown_key_is_said_to_be_whose() -> None:
+def test_an_unknown_key_is_refused_with_the_kind_of_configuration() -> None:
     with pytest.raises(UnknownConfig, match="is not a share group configuration key"):
         GroupConfig.parse({"share.x": "1"})
     with pytest.raises(UnknownConfig, match="is not a coordinator configuration key"):
@@ -49,14 +49,14 @@ def test_a_third_of_a_session_is_a_whole_number_of_milliseconds() -> None:
     assert (interval_ms, type(interval_ms)) == (3333, int)
 
 
-def test_a_conflict_says_the_rule() -> None:
+def test_a_conflict_names_the_broken_rule() -> None:
     rule = "the heartbeat interval must be shorter than the session timeout, best a third of it"
     with pytest.raises(ConfigConflict) as refused:
         GroupConfig.parse({"share.heartbeat.interval.ms": "6000", "share.session.timeout.ms": "6000"})
     assert refused.value.fields["rule"] == rule
 
 
-def test_a_standalone_coordinator_and_a_store_are_one_too_many() -> None:
+def test_a_standalone_coordinator_and_a_state_store_conflict() -> None:
     endpoint = {"share.coordinator.endpoint": "host:1"}
     assert CoordinatorConfig.parse(endpoint).share_coordinator_endpoint == "host:1"
     assert CoordinatorConfig.parse({"share.state.store": "sqlite"}).share_state_store == "sqlite"
@@ -71,7 +71,7 @@ def test_a_standalone_coordinator_and_a_store_are_one_too_many() -> None:
     }
 
 
-def test_what_a_standalone_coordinator_is_not_told_has_its_default() -> None:
+def test_unset_configs_of_a_standalone_coordinator_have_their_defaults() -> None:
     config = ServerConfig.parse({"group.share.max.size": "7"})
     assert (config.group_share_max_size, config.group_share_max_groups) == (
         7,
@@ -80,19 +80,19 @@ def test_what_a_standalone_coordinator_is_not_told_has_its_default() -> None:
 
 
 @pytest.mark.parametrize(("default", "expected"), [(7, "a whole number"), (0.5, "a number"), (True, "true or false")])
-def test_a_text_of_another_type_is_told_its_own(default: Value, expected: str) -> None:
+def test_a_value_of_the_wrong_type_is_refused_with_the_expected_type(default: Value, expected: str) -> None:
     with pytest.raises(ConfigTypeMismatch) as refused:
         ConfigKey(name="a.key", default=default, doc="A key.").parse("nonsense")
     assert refused.value.fields["expected"] == expected
 
 
-def test_bounds_are_said_where_there_are_two() -> None:
+def test_bounds_are_shown_only_where_both_are_set() -> None:
     assert NUMBER.bounds == "between 0 and 100"
     assert ConfigKey(name="a.key", default=7, low=0, doc="A key.").bounds == ""
     assert ConfigKey(name="a.key", default=7, high=9, doc="A key.").bounds == ""
 
 
-def test_never_is_longer_than_anything_runs() -> None:
+def test_the_constant_for_never_exceeds_a_thousand_years() -> None:
     assert NEVER_MS > 1_000 * 365 * 86_400_000
 
 
@@ -115,7 +115,7 @@ def test_an_endpoint_is_a_host_and_a_port(text: str, endpoint: tuple[str, int] |
         assert parse_endpoint(show_address(*endpoint)) == endpoint
 
 
-def test_endpoints_are_all_right_or_none_is() -> None:
+def test_one_invalid_endpoint_makes_the_whole_list_invalid() -> None:
     assert parse_endpoints("a:1") == (("a", 1),)
     assert parse_endpoints("a:1, [::2]:3") == (("a", 1), ("::2", 3))
     assert show_address("a", 1) == "a:1"
@@ -124,6 +124,6 @@ def test_endpoints_are_all_right_or_none_is() -> None:
         assert parse_endpoints(wrong) is None
 
 
-def test_only_an_address_of_this_host_is_its_own() -> None:
+def test_only_addresses_of_this_host_are_loopback() -> None:
     own = ("localhost", "127.0.0.1", "127.1.2.3", "::1")
     assert [is_loopback(host) for host in (*own, "10.0.0.1", "::2", "host", "0.0.0.0")] == [True] * 4 + [False] * 4

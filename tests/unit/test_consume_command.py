@@ -95,6 +95,6 @@ def test_json_has_everything_that_is_known_of_a_record():
         (["--command-property", "=x"], "'=x' is not KEY=VALUE"),
     ],
 )
-def test_a_mistake_is_told_in_one_line_before_a_broker_is_asked(arguments, says, capsys, monkeypatch, tmp_path):
+def test_a_mistake_prints_one_line_before_any_broker_is_asked(arguments, says, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert says in mistake([*COMMAND, *arguments], capsys)

@@ -61,7 +61,7 @@ def cluster():
         ({"starting_offsets": '{"orders": {"0": 500, "1": 99}}'}, (100, 99)),
     ],
 )
-def test_a_new_group_begins_where_it_is_told_to(running, fields, starts):
+def test_a_new_group_begins_at_the_requested_starting_offsets(running, fields, starts):
     running.join(**fields)
     assert running.start_offsets() == {("orders", 0): starts[0], ("orders", 1): starts[1]}
 
@@ -73,7 +73,7 @@ def test_a_join_reports_a_created_group_and_its_initialized_partitions(running, 
     assert (second.created, second.begun) == (False, 0)
 
 
-def test_a_join_tells_which_configs_of_an_existing_group_it_changed(running):
+def test_a_join_returns_the_changed_configs_of_an_existing_group(running):
     limit = "share.delivery.count.limit"
     first = running.join(configs={limit: "7", "share.isolation.base": "50"})
     assert (first.replaced, first.configs) == ({}, {limit: "7", "share.isolation.base": "50"})
@@ -82,7 +82,7 @@ def test_a_join_tells_which_configs_of_an_existing_group_it_changed(running):
     assert second.configs == {limit: "3", "share.release.backoff.ms": "5"}
 
 
-def test_a_heartbeat_tells_the_configs_that_another_member_set(running):
+def test_a_heartbeat_returns_the_configs_that_another_member_set(running):
     running.join(configs={"share.delivery.count.limit": "3"})
     running.join("m2", configs={"share.delivery.count.limit": "7"})
     beat = Heartbeat(group_id="billing", member_id="m1", member_epoch=1)
@@ -104,7 +104,7 @@ def test_unusable_starting_offsets_are_refused_and_create_no_group(running, text
         running.partitions()
 
 
-def test_starting_offsets_are_for_what_the_group_does_not_have_yet(running):
+def test_starting_offsets_apply_only_to_partitions_new_to_the_group(running):
     running.join(starting_offsets="earliest")
     running.join("m2", starting_offsets="latest")
     assert running.start_offsets() == {("orders", 0): 10, ("orders", 1): 10}
@@ -178,7 +178,7 @@ def test_a_bad_config_is_named_and_no_group_begins(running):
 
 
 @pytest.mark.parametrize("request_", [Heartbeat, NextPlan, LatestOffsets, LeaveGroup])
-def test_who_never_joined_is_told_so(running, request_):
+def test_a_request_of_a_member_that_never_joined_is_refused(running, request_):
     running.epochs["m9"] = 1
     running.join()
     with pytest.raises(UnknownMemberId):
@@ -232,7 +232,7 @@ def test_completing_and_acquiring_are_one_store_transaction(running):
     assert running.store.appends == appends + 1
 
 
-def test_known_ends_are_enough_when_they_fill_the_request(running, cluster, monkeypatch):
+def test_no_broker_is_asked_when_known_log_ends_fill_the_request(running, cluster, monkeypatch):
     monkeypatch.setattr(AskedAhead, "ask", lambda *_: None)  # for the plan's start, in another thread
     running.join(starting_offsets="earliest")
     number = running.next(max_records=10).plan_id
@@ -276,7 +276,7 @@ def test_a_waiting_member_is_woken_by_records_that_another_gave_back(running):
     assert held(plans[0]) == {("orders", 0): [(10, 99)], ("orders", 1): [(10, 99)]}
 
 
-def test_nobody_is_asked_while_nobody_waits(running, cluster):
+def test_brokers_are_asked_only_while_a_member_waits(running, cluster):
     running.join()
     assert running.next(wait_ms=60).plan_id == ""
     wait_until(lambda: not running.watch._waited_for, what="nobody waits")
@@ -319,7 +319,7 @@ def test_a_log_that_ends_below_acquired_records_is_logged_once(running, cluster,
     assert len(told) == 1 and f"orders-0 ends at {reached - 5} now" in told[0]
 
 
-def test_a_share_consumer_acquires_what_the_logs_hold_now_and_acknowledges_it(running, cluster):
+def test_a_share_consumer_acquires_and_acknowledges_the_records_that_the_logs_hold(running, cluster):
     running.join("c1", query=False, assign={"orders": (1,)}, starting_offsets="earliest")
     cluster.move("orders", 103, 1, start=95)
     reply = running.ask(AcquireRecords, "c1", max_records=500)
@@ -337,7 +337,7 @@ def test_assign_takes_no_other_partition(running):
     assert running.ask(LatestOffsets).ends == {"orders": {"1": 100}}
 
 
-def test_records_that_retention_took_before_they_were_acquired_are_not_acquired(running, cluster):
+def test_records_that_retention_deleted_before_their_acquisition_are_skipped(running, cluster):
     running.join(starting_offsets="earliest")
     cluster.move("orders", 100, start=50)
     assert held(running.next())["orders", 0] == [(50, 99)]
@@ -346,7 +346,7 @@ def test_records_that_retention_took_before_they_were_acquired_are_not_acquired(
 # --- what has gone
 
 
-def test_a_plans_losses_are_reported_when_it_is_started(running, cluster):
+def test_a_plans_losses_are_reported_at_its_start(running, cluster):
     running.join(starting_offsets="earliest")
     plan = running.next()
     cluster.move("orders", 100, start=50)
@@ -364,7 +364,7 @@ def test_a_recreated_topic_begins_at_its_earliest_and_loses_the_old_ranges(runni
     assert held(running.next(plan.plan_id)) == {("orders", 0): [(0, 4)], ("orders", 1): [(0, 4)]}
 
 
-def test_a_deleted_topic_loses_its_ranges_and_the_query_goes_on(running, cluster):
+def test_a_deleted_topic_loses_its_ranges_and_the_query_continues(running, cluster):
     cluster.add("payments", end=5)
     running.join(topics=("orders", "payments"), starting_offsets="earliest")
     plan = running.next()
@@ -389,7 +389,7 @@ def test_a_topic_no_longer_subscribed_gives_its_ranges_back(running, cluster):
 # --- topic ids
 
 
-def test_a_cluster_without_ids_has_them_derived_from_the_names(tmp_path):
+def test_topic_ids_are_derived_from_names_in_a_cluster_without_ids(tmp_path):
     cluster = FakeCluster(topic_ids=False)
     cluster.add("orders", end=5)
     running = Running(tmp_path / "state.db", cluster)
@@ -424,7 +424,7 @@ def test_a_description_has_the_lag_unless_the_broker_is_away(running, cluster):
 
 
 @pytest.mark.parametrize("group_id", ["bill\ning", "g" * 40_000], ids=["a line break", "40,000 characters"])
-def test_a_group_is_not_created_with_an_id_that_is_no_name(running, group_id):
+def test_a_group_with_an_invalid_id_is_not_created(running, group_id):
     """A client of another version may not have refused it."""
     join = JoinGroup(group_id=group_id, member_id="m1", process_id="p", topics=("orders",))
     with pytest.raises(InvalidGroupId):

@@ -14,7 +14,7 @@ from share_source.reader import ShareGroupStreamReader
 OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "kafka.group.id": "billing", "subscribe": "orders"}
 
 
-def test_a_batch_read_is_refused_with_the_way_out() -> None:
+def test_a_batch_read_is_refused_with_the_streaming_replacement() -> None:
     with pytest.raises(BatchReadRefused, match=r"readStream.*trigger\(availableNow=True\)"):
         DefaultSource(OPTIONS).reader(spark_schema())
 

@@ -65,7 +65,7 @@ def test_the_record_is_copied_with_its_headers_in_order_before_ours():
     assert [name for name, _ in written.headers[4:9]] == [name for name, _ in KAFKAS]
 
 
-def test_absent_keys_and_values_stay_absent_and_empty_ones_empty():
+def test_null_keys_stay_null_and_empty_values_stay_empty():
     assert dead_letter(ORIGIN, Disposition.REJECTED, key=None, value=b"")[1:3] == (None, b"")
 
 
@@ -111,5 +111,5 @@ def test_the_origin_is_read_from_the_headers():
     "headers",
     [None, [], [("h", b"x")], KAFKAS[:3], KAFKAS[1:], [*KAFKAS, ("__dlq.errors.offset", b"many")]],
 )
-def test_what_is_no_dead_letter_has_no_origin(headers):
+def test_a_record_that_is_no_dead_letter_has_no_origin(headers):
     assert parse_headers(headers) is None

@@ -95,7 +95,7 @@ def test_a_coordinator_stays_until_the_dead_letters_are_written(dispatcher, work
     assert work.closed == ["a"]
 
 
-def test_it_stays_for_retriable_dead_letters_and_not_for_permanent_failures(dispatcher, work):
+def test_the_dispatcher_stays_for_retriable_dead_letters_not_for_permanent_failures(dispatcher, work):
     dispatcher.tell({"a", "b"})
     work.answer("a", PassResult.BLOCKED)
     work.answer("b", PassResult.WAITING)
@@ -107,7 +107,7 @@ def test_it_stays_for_retriable_dead_letters_and_not_for_permanent_failures(disp
     wait_until(dispatcher.may_rest, what="both are blocked")
 
 
-def test_what_is_told_during_a_pass_is_looked_at_after_it(dispatcher, work):
+def test_a_group_reported_during_its_pass_gets_another_pass(dispatcher, work):
     dispatcher.tell({"a"})
     work.wait_passes("a", 1)
     dispatcher.tell({"a"})
@@ -139,7 +139,7 @@ def test_groups_that_wait_hold_up_no_other(dispatcher, work):
     work.wait_passes("e", 1)
 
 
-def test_a_mistake_with_one_group_ends_no_thread(dispatcher, work):
+def test_a_group_whose_pass_raises_is_tried_again(dispatcher, work):
     dispatcher.tell({"a"})
     work.answer("a", ValueError("ours"), PassResult.DONE)
 
@@ -147,7 +147,7 @@ def test_a_mistake_with_one_group_ends_no_thread(dispatcher, work):
     assert work.passes == {"a": 2}
 
 
-def test_what_was_told_before_it_opened_is_not_forgotten(work, having):
+def test_groups_reported_before_the_dispatcher_opens_get_a_pass(work, having):
     dispatcher = DeadLetterDispatcher(None, {})
     dispatcher.tell({"a"})
     dispatcher.open(SimpleNamespace(has_dead_letters_due=having.__contains__))

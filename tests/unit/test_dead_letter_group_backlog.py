@@ -47,7 +47,7 @@ def test_a_look_returns_waiting_records_and_the_contents_of_their_dead_letters(g
 
 
 @pytest.mark.parametrize("most", [1, 2, 7, 31, 34, 35, 36])
-def test_looks_one_after_the_other_see_each_record_once(group, monkeypatch, most):
+def test_successive_looks_return_each_record_once(group, monkeypatch, most):
     monkeypatch.setattr(group_backlog, "MOST_RECORDS", most)
     found, place = [], BEGINNING
     while place is not None:
@@ -59,7 +59,7 @@ def test_looks_one_after_the_other_see_each_record_once(group, monkeypatch, most
     assert found == [(0, n) for n in (3, 4, 5, 6, *range(40, 61))] + [(1, n) for n in range(10)]
 
 
-def test_a_look_takes_so_many_runs_at_most(group, monkeypatch):
+def test_a_look_returns_a_bounded_number_of_runs(group, monkeypatch):
     monkeypatch.setattr(group_backlog, "MOST_RUNS", 2)
 
     first = looked(group)
@@ -72,21 +72,21 @@ def test_partitions_that_are_not_wanted_are_left_out(group):
     assert seen(looked(group, wanted=lambda partition: partition == 1)) == [(1, 0, 9, 5)]
 
 
-def test_a_look_goes_on_inside_a_run_that_changed_meanwhile(group):
+def test_a_look_continues_inside_a_run_that_changed_since(group):
     put(group, 0, (40, 45, Run(RecordState.ARCHIVED, 1)))
 
     assert seen(looked(group, (SharePartitionKey(TOPIC_ID, 0), 43))) == [(0, 46, 60, 1), (1, 0, 9, 5)]
     assert seen(looked(group, (SharePartitionKey(TOPIC_ID, 0), 50))) == [(0, 50, 60, 1), (1, 0, 9, 5)]
 
 
-def test_a_group_that_is_not_there_has_no_backlog():
+def test_a_missing_group_has_no_backlog():
     driver = GroupDriver(partitions=0)
     driver.group.incarnation = ""
 
     assert looked(driver) is None
 
 
-def test_what_is_filed_is_archived_in_this_incarnation_only(group):
+def test_filed_dead_letters_archive_records_of_the_same_incarnation_only(group):
     letters = [DeadLettersWritten(offsets=OffsetRange(TOPIC_ID, 1, 0, 9), delivery_count=5)]
 
     run_transaction(group, group_backlog.file("another", letters))

@@ -161,7 +161,7 @@ def test_small_looks_and_chunks_write_each_dead_letter_once(group, worker, queue
     assert len(queue.letters) == 20
 
 
-def test_what_may_pass_stays_and_is_written_by_the_next_pass(group, worker, queue):
+def test_dead_letters_with_retriable_failures_are_written_by_a_later_pass(group, worker, queue):
     reject(group)
     queue.fates = {
         0: WriteResult(WriteStatus.RETRIABLE_FAILURE, "_MSG_TIMED_OUT"),
@@ -220,7 +220,7 @@ def test_an_unwritable_dead_letter_is_held_and_delays_no_other(group, worker, qu
     assert waiting(group) == {0: 1, 1: 1}
 
 
-def test_on_failure_archive_archives_what_can_not_heal_at_once(group, worker, queue):
+def test_on_failure_archive_archives_permanent_failures_at_once(group, worker, queue):
     reject(group, on_failure="archive")
     queue.fates = {0: WriteResult(WriteStatus.PERMANENT_FAILURE, "TOPIC_AUTHORIZATION_FAILED")}
 
@@ -279,7 +279,7 @@ def test_a_log_that_ends_too_soon_is_waited_for_a_while(group, worker, queue, lo
     assert queue.values()[0, 9] is None
 
 
-def test_the_while_begins_anew_once_the_log_is_whole(group, worker, queue, log, monkeypatch):
+def test_the_wait_for_a_short_log_restarts_once_the_log_is_whole(group, worker, queue, log, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(builder, "time", SimpleNamespace(monotonic=lambda: now[0]))
     reject(group)
@@ -294,7 +294,7 @@ def test_the_while_begins_anew_once_the_log_is_whole(group, worker, queue, log, 
     assert waiting(group) == {0: 1, 1: 1}
 
 
-def test_a_topic_made_anew_while_it_was_read_leaves_places_only(group, worker, queue, log, cluster):
+def test_a_topic_recreated_during_the_read_gets_dead_letters_without_values(group, worker, queue, log, cluster):
     reject(group)
 
     def remade():
@@ -308,7 +308,7 @@ def test_a_topic_made_anew_while_it_was_read_leaves_places_only(group, worker, q
     assert set(queue.values().values()) == {None}
 
 
-def test_a_recreated_topic_decides_nothing_about_the_old_ones_offsets(group, worker, queue, log, cluster):
+def test_a_recreated_topic_decides_nothing_about_the_old_topics_offsets(group, worker, queue, log, cluster):
     reject(group)
     cluster.delete("orders")
     cluster.add("orders", partitions=2)
@@ -328,7 +328,7 @@ def test_retriable_dead_letters_are_awaited_beside_permanent_failures(group, wor
     assert worker.work() is PassResult.WAITING
 
 
-def test_a_topic_that_is_missing_blocks_until_it_is_there(group, worker, cluster, queue):
+def test_a_missing_dead_letter_topic_blocks_the_worker_until_its_creation(group, worker, cluster, queue):
     reject(group)
     cluster.delete("dlq")
 
@@ -345,7 +345,7 @@ def test_brokers_that_are_away_are_waited_for(group, worker, cluster):
     assert worker.work() is PassResult.WAITING
 
 
-def test_a_group_that_another_process_has_is_left_to_it(group, worker, monkeypatch):
+def test_the_worker_ends_for_a_group_that_another_process_owns(group, worker, monkeypatch):
     reject(group)
 
     def taken(*_, **__):
@@ -355,7 +355,7 @@ def test_a_group_that_another_process_has_is_left_to_it(group, worker, monkeypat
     assert worker.work() is PassResult.GROUP_GONE
 
 
-def test_a_group_that_is_not_there_any_more_has_no_dead_letters(group, cluster):
+def test_the_worker_ends_for_a_missing_group(group, cluster):
     elsewhere = GroupWorker(
         "never", group.event_loop, cluster, {}, RateLimitedLog(logging.getLogger("test")), lambda: False
     )

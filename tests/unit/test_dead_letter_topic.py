@@ -37,24 +37,24 @@ def check(cluster, own=(), **configs):
     return check_dead_letter_topic(cluster, GroupConfig.parse({NAME: "dlq.orders", **configs}), own)
 
 
-def test_it_says_how_many_partitions_the_topic_has(cluster):
+def test_the_check_returns_the_number_of_partitions(cluster):
     cluster.add("dlq.orders", partitions=3)
 
     assert check(cluster) == 3
 
 
-def test_a_missing_one_is_named_with_the_ways_out(cluster):
+def test_a_missing_dead_letter_topic_is_named_with_ways_to_create_it(cluster):
     with pytest.raises(DeadLetterTopicMissing, match=rf"dlq\.orders.*kafka-topics\.sh.*{CREATE}=true"):
         check(cluster)
     assert "dlq.orders" not in cluster.found
 
 
-def test_a_missing_one_is_created_where_that_is_wanted(cluster):
+def test_a_missing_dead_letter_topic_is_created_when_configured(cluster):
     assert check(cluster, **{CREATE: "true"}) == 1
     assert "dlq.orders" in cluster.found
 
 
-def test_one_that_can_not_be_written_is_named(cluster):
+def test_a_dead_letter_topic_without_write_permission_is_named(cluster):
     cluster.add("dlq.orders")
     cluster.read_only.add("dlq.orders")
 
@@ -62,7 +62,7 @@ def test_one_that_can_not_be_written_is_named(cluster):
         check(cluster)
 
 
-def test_the_groups_own_topic_is_refused_even_before_its_creation(cluster):
+def test_a_subscribed_topic_is_refused_as_dead_letter_topic_before_its_creation(cluster):
     with pytest.raises(DeadLetterTopicSubscribed, match=r"dlq\.orders"):
         check(cluster, own={"dlq.orders"}, **{CREATE: "true"})
     assert "dlq.orders" not in cluster.found
@@ -71,7 +71,7 @@ def test_the_groups_own_topic_is_refused_even_before_its_creation(cluster):
 # --- at a join
 
 
-def test_a_join_with_a_missing_one_is_refused_and_creates_no_group(service):
+def test_a_join_with_a_missing_dead_letter_topic_creates_no_group(service):
     with pytest.raises(DeadLetterTopicMissing):
         service.join(configs={NAME: "dlq.orders"})
     with pytest.raises(GroupIdNotFound):
@@ -79,14 +79,14 @@ def test_a_join_with_a_missing_one_is_refused_and_creates_no_group(service):
 
 
 @pytest.mark.parametrize("fields", [{"topic_pattern": ".*orders"}, {"topics": ("orders", "dlq.orders")}])
-def test_a_subscription_that_has_it_is_refused(service, cluster, fields):
+def test_a_subscription_that_includes_the_dead_letter_topic_is_refused(service, cluster, fields):
     cluster.add("dlq.orders")
 
     with pytest.raises(DeadLetterTopicSubscribed):
         service.join(configs={NAME: "dlq.orders"}, **fields)
 
 
-def test_a_later_member_may_not_subscribe_to_it_either(service, cluster):
+def test_a_later_member_can_not_subscribe_to_the_dead_letter_topic(service, cluster):
     cluster.add("dlq.orders")
     service.join(configs={NAME: "dlq.orders"})
 
@@ -94,7 +94,7 @@ def test_a_later_member_may_not_subscribe_to_it_either(service, cluster):
         service.join("m2", topics=("dlq.orders",))
 
 
-def test_nor_may_it_be_what_another_member_subscribes_to(service, cluster):
+def test_another_members_subscribed_topic_is_refused_as_dead_letter_topic(service, cluster):
     cluster.add("dlq.orders")
     service.join("m2", topics=("dlq.orders",))
 
@@ -102,7 +102,7 @@ def test_nor_may_it_be_what_another_member_subscribes_to(service, cluster):
         service.join(configs={NAME: "dlq.orders"})
 
 
-def test_a_session_that_lapsed_comes_back_though_the_topic_is_gone(service, cluster):
+def test_a_lapsed_session_rejoins_after_the_deletion_of_the_dead_letter_topic(service, cluster):
     cluster.add("dlq.orders")
     joined = service.join(configs={NAME: "dlq.orders"})
     cluster.delete("dlq.orders")
@@ -110,7 +110,7 @@ def test_a_session_that_lapsed_comes_back_though_the_topic_is_gone(service, clus
     service.join(member_epoch=joined.member_epoch, configs={NAME: "dlq.orders"})
 
 
-def test_a_broker_that_is_away_is_said_to_be(service, cluster):
+def test_a_join_with_a_dead_letter_topic_names_an_unreachable_broker(service, cluster):
     cluster.unreachable = True
 
     with pytest.raises(BrokerNotReachable):

@@ -106,7 +106,7 @@ def crash_in(groups, action, fault):
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", ACTIONS)
-def test_a_crash_in_a_deletion_leaves_all_of_it_or_nothing(groups, tmp_path, name, fault):
+def test_a_crash_in_a_deletion_applies_the_whole_deletion_or_nothing(groups, tmp_path, name, fault):
     before, shipping = groups.state(), groups.state("shipping")
     is_written = fault in ("doubt, written", "die after the append")
     crash_in(groups, ACTIONS[name], fault)
@@ -115,7 +115,7 @@ def test_a_crash_in_a_deletion_leaves_all_of_it_or_nothing(groups, tmp_path, nam
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_group_created_after_a_crash_in_its_deletion_is_another(groups, fault):
+def test_a_group_recreated_after_a_crash_in_its_deletion_begins_empty(groups, fault):
     crash_in(groups, ACTIONS["group"], fault)
     groups.answered(ACTIONS["group"])
     assert groups.state() == []
@@ -128,7 +128,7 @@ def test_a_group_created_after_a_crash_in_its_deletion_is_another(groups, fault)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_offsets_begin_anew_whole_after_a_crash_in_their_deletion(groups, fault):
+def test_offsets_initialized_after_a_crash_in_their_deletion_deliver_all_records(groups, fault):
     crash_in(groups, ACTIONS["offsets"], fault)
     groups.answered(ACTIONS["offsets"])
     groups.ask(join("m2", "p2"))

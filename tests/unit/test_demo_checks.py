@@ -133,7 +133,7 @@ def test_an_order_that_went_to_both_queries_is_found():
     assert failed(with_bills(good(), "B", 0, [*bills_of("B", 0), bill(0)])) == {BILLED_OR_DEAD}
 
 
-def test_an_order_that_nobody_placed_is_found():
+def test_an_order_that_was_never_placed_is_found():
     outcome = with_bills(good(), "B", 1, [*bills_of("B", 1), bill(40)])
     assert failed(outcome) == {BILLED_OR_DEAD}
     assert "never ordered: 40" in finding(outcome, BILLED_OR_DEAD)

@@ -14,19 +14,19 @@ def payments(tmp_path: Path) -> Payments:
     return Payments(tmp_path)
 
 
-def test_most_orders_are_paid_at_once_and_nothing_is_kept_of_them(payments):
+def test_orders_paid_at_once_leave_nothing_stored(payments):
     assert payments.pay(NEVER_BUSY, "A-0")
     assert payments.asked() == {}
 
 
 @pytest.mark.parametrize("order", [BUSY_ONCE, 1_000 + BUSY_ONCE, BUSY_TWICE])
-def test_it_is_busy_for_as_many_keys_as_the_order_says(payments, order):
+def test_the_service_is_busy_for_the_number_of_keys_of_the_order(payments, order):
     answers = [payments.pay(order, f"A-{batch}") for batch in range(4)]
     assert answers.index(True) == BUSY[order % 1_000]
     assert all(answers[answers.index(True) :])
 
 
-def test_a_key_that_comes_again_hears_what_it_heard_before(payments):
+def test_a_repeated_key_gets_the_same_answer(payments):
     assert not payments.pay(BUSY_ONCE, "A-3")
     assert not payments.pay(BUSY_ONCE, "A-3")
     assert payments.pay(BUSY_ONCE, "B-7")
@@ -34,7 +34,7 @@ def test_a_key_that_comes_again_hears_what_it_heard_before(payments):
     assert payments.pay(BUSY_ONCE, "B-7")
 
 
-def test_it_says_what_it_was_asked_each_key_once(payments):
+def test_the_service_lists_each_asked_key_once(payments):
     for key in ("A-0", "A-0", "B-2"):
         payments.pay(BUSY_ONCE, key)
     first, second = payments.asked()[BUSY_ONCE]
@@ -43,7 +43,7 @@ def test_it_says_what_it_was_asked_each_key_once(payments):
     assert payments.came_back() == 1
 
 
-def test_another_process_that_asks_with_a_key_hears_the_same(payments, tmp_path):
+def test_another_process_gets_the_same_answer_for_a_key(payments, tmp_path):
     payments.pay(BUSY_TWICE, "A-0")
     assert not Payments(tmp_path).pay(BUSY_TWICE, "A-0")
     assert not Payments(tmp_path).pay(BUSY_TWICE, "A-1")

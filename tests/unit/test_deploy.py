@@ -82,7 +82,7 @@ def test_the_manifest_has_no_secret_and_keeps_its_files_private(objects):
     assert modes == [0o440, 0o440]
 
 
-def test_the_file_of_the_pods_is_one_that_the_coordinator_reads(objects, container, tmp_path):
+def test_the_coordinator_reads_the_configuration_file_of_the_pods(objects, container, tmp_path):
     path = tmp_path / "coordinator.properties"
     path.write_text(objects["ConfigMap"]["data"]["coordinator.properties"])
     names = {each["name"] for each in container["env"]}
@@ -174,7 +174,7 @@ def test_the_commands_of_both_are_the_command_line_s(container, capsys):
         assert "InvalidPropertiesFile: The configuration file none " in capsys.readouterr().err
 
 
-def test_the_unit_ends_the_coordinator_as_it_wants_to_be_ended():
+def test_the_unit_ends_the_coordinator_with_sigterm_and_restarts_the_process():
     service = unit()["Service"]
     assert service["KillSignal"] == "SIGTERM"
     assert service["Restart"] == "always"

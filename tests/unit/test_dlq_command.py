@@ -49,7 +49,7 @@ def dead(**more) -> DeadLetter:
 # --- dead letters
 
 
-def test_a_dead_letter_is_read_as_it_was_written():
+def test_a_dead_letter_is_parsed_into_origin_and_record():
     found = dead()
     assert (found.origin_topic, found.origin_partition, found.origin_offset) == ("orders", 3, 77)
     assert (found.group_id, found.delivery_count, found.disposition) == ("billing", 2, "rejected")
@@ -84,7 +84,7 @@ def test_without_key_value_and_headers_there_is_no_record():
 
 
 @given(st.binary(max_size=20) | st.none(), st.lists(st.tuples(st.text(max_size=5), st.binary(max_size=5) | st.none())))
-def test_whatever_stands_in_a_header_reading_it_never_fails(value, headers):
+def test_a_dead_letter_with_any_header_values_is_parsed(value, headers):
     DeadLetter.of(Record(value=value, headers=[*headers, ("__dlq.errors.offset", value)]))
 
 
@@ -129,7 +129,7 @@ def test_a_program_selects_as_the_command_line_does(where, holds):
 
 
 @pytest.mark.parametrize("where", ["message", "message~=(", [3], 3])
-def test_a_programs_condition_that_is_none_is_named(where):
+def test_a_programs_invalid_condition_is_named(where):
     with pytest.raises(InvalidCondition, match="NAME=VALUE"):
         conditions(where)
 
@@ -177,7 +177,7 @@ def test_a_null_matches_nothing():
 
 
 @given(st.text())
-def test_any_text_is_a_condition_or_a_mistake_of_ones_own(text):
+def test_any_text_is_a_condition_or_raises_invalid_condition(text):
     try:
         holds = condition(text)
     except InvalidCondition:
@@ -204,7 +204,7 @@ def test_any_text_is_a_condition_or_a_mistake_of_ones_own(text):
         ([*COMMAND, "--to", "dlq"], "RedriveIntoItself: "),
     ],
 )
-def test_a_mistake_is_one_line_and_status_1(arguments, says, capsys, monkeypatch, tmp_path):
+def test_a_mistake_prints_one_line_and_exits_with_1(arguments, says, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert says in mistake(arguments, capsys)
 
@@ -233,7 +233,7 @@ def told_redrive(monkeypatch):
     return told
 
 
-def test_the_command_passes_on_what_it_was_told(told_redrive, tmp_path):
+def test_the_command_passes_its_arguments_to_the_redrive(told_redrive, tmp_path):
     (tmp_path / "client.properties").write_text("security.protocol=SSL\nbootstrap.servers=other:1\n")
     more = ["--to", "retry", "--max-redrives", "5", "--command-config", str(tmp_path / "client.properties")]
     assert run([*COMMAND, *more, "--where", "tenant=a", "--where", "value~=^v"]) == 0
@@ -244,7 +244,7 @@ def test_the_command_passes_on_what_it_was_told(told_redrive, tmp_path):
 
 
 @pytest.mark.parametrize(("flags", "dry_run"), [([], True), (["--dry-run"], True), (["--execute"], False)])
-def test_nothing_is_sent_unless_it_is_said(told_redrive, flags, dry_run):
+def test_a_redrive_is_a_dry_run_unless_execute_is_given(told_redrive, flags, dry_run):
     assert run([*COMMAND, *flags]) == 0
     assert told_redrive.dry_run is dry_run
 
@@ -272,7 +272,7 @@ def test_a_thousand_reasons_do_not_fill_the_screen(told_redrive, capsys):
     assert len(told.splitlines()) < ROWS + 20
 
 
-def test_what_is_skipped_is_said_with_its_reason():
+def test_the_summary_names_skipped_dead_letters_with_their_reasons():
     report = RedriveReport(dlq_topic="dlq", dry_run=True, read=3, sent=1)
     for number in range(EXAMPLES + 1):
         report.skip("without_record", Record(place=(0, number)))
@@ -284,7 +284,7 @@ def test_what_is_skipped_is_said_with_its_reason():
     assert lines[-1].startswith("Dry run")
 
 
-def test_what_was_sent_before_it_stopped_is_shown(told_redrive, capsys):
+def test_a_stopped_redrive_prints_the_number_of_sent_records(told_redrive, capsys):
     told_redrive.answer = RedriveStopped(topic="dlq", sent=1, unsent=2, first="dlq-0@1", reason="gone")
     told_redrive.answer.report = RedriveReport(dlq_topic="dlq", dry_run=False, read=3, sent=1)
     assert run([*COMMAND, "--execute"]) == 1

@@ -97,7 +97,7 @@ def test_every_option_that_is_named_is_in_a_table(page):
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("[c-o]*.md"))], ids=name)
-def test_every_word_that_looks_like_an_option_is_one(page):
+def test_every_word_that_looks_like_an_option_is_known(page):
     words = {token for token in CODE.findall(text_of(page)) if CAMEL.match(token)}
     known = {option.lower() for option in known_options()}
     unknown = {word for word in words if word.lower() not in known} - SPARKS - DELTAS - COLUMNS
@@ -173,7 +173,7 @@ def guarantee(page: Path) -> str:
     return " ".join(found.replace("*", "").split())
 
 
-def test_the_guarantee_is_said_with_its_limits():
+def test_the_readme_states_the_guarantee_with_its_limits():
     assert guarantee(ROOT / "README.md") == guarantee(ROOT / "docs" / "guarantees.md")
     assert guarantee(ROOT / "README.md") == (
         "At least once, always. Exactly once with a sink that replaces its output of a (query, batch id), as long as "

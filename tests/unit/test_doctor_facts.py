@@ -89,7 +89,7 @@ def cluster(monkeypatch):
     monkeypatch.setattr(command, "opened", lambda *_: contextlib.nullcontext(Known()))
 
 
-def test_what_no_broker_tells_in_time_is_left_out(capsys):
+def test_facts_that_no_broker_returns_in_time_are_left_out(capsys):
     assert run([*AT, "--group", "billing", "--json"]) == 1
     assert [each["rule"] for each in json.loads(capsys.readouterr().out)] == ["nobody-consumes"]
 

@@ -168,7 +168,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_rule_names_its_cause_and_what_to_do(case):
+def test_a_rule_names_its_cause_and_its_remedy(case):
     rule, found_in, says = CASES[case]
     (finding,) = rule(found_in)
     assert finding.rule == case.partition(":")[0]
@@ -281,5 +281,5 @@ def screen(shown):
         (3_600_000, "1 h"),
     ],
 )
-def test_a_time_is_told_in_two_units_at_most(time_ms, text):
+def test_a_duration_is_shown_in_two_units_at_most(time_ms, text):
     assert duration(time_ms) == text

@@ -93,7 +93,7 @@ def test_a_dead_letter_topic_that_is_down_is_named():
     assert findings(group) == {}
 
 
-def test_a_group_that_nobody_consumes_is_named():
+def test_a_group_without_consumers_is_named():
     group, plan = started_plan(10)
     group.ends[0] = 30
     group.complete(plan)

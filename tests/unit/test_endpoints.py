@@ -93,7 +93,7 @@ def served_by(client, group_id):
     return client.call(DescribeGroup(group_id=group_id)).state
 
 
-def test_any_coordinator_says_who_serves_a_group_and_is_asked_once(fleet):
+def test_any_coordinator_names_the_owner_of_a_group_and_is_asked_once(fleet):
     fleet.owner = {"billing": fleet.addresses[2], "mail": fleet.addresses[1]}
     with fleet.client(fleet.addresses[0]) as client:
         for _ in range(3):
@@ -102,7 +102,7 @@ def test_any_coordinator_says_who_serves_a_group_and_is_asked_once(fleet):
     assert sorted(fleet.asked) == ["billing", "mail"]
 
 
-def test_a_group_that_moved_is_found_again_and_no_other_disturbed(fleet):
+def test_a_group_that_moved_is_found_again_without_requests_for_other_groups(fleet):
     fleet.owner = dict.fromkeys(("billing", "mail"), fleet.addresses[0])
     with fleet.client() as client:
         assert served_by(client, "billing") == served_by(client, "mail") == fleet.addresses[0]
@@ -140,7 +140,7 @@ def test_an_owner_without_its_fleet_is_not_asked_for_ever(fleet):
         assert served_by(client, "billing") == fleet.addresses[1]
 
 
-def test_a_coordinator_that_died_is_found_out_and_the_next_owner_asked(fleet):
+def test_after_a_coordinators_death_the_next_owner_is_asked(fleet):
     fleet.owner["billing"] = fleet.addresses[0]
     with fleet.client() as client:
         assert served_by(client, "billing") == fleet.addresses[0]
@@ -149,14 +149,14 @@ def test_a_coordinator_that_died_is_found_out_and_the_next_owner_asked(fleet):
         assert served_by(client, "billing") == fleet.addresses[1]
 
 
-def test_addresses_that_nobody_answers_at_are_passed_over(fleet, nobody):
+def test_silent_addresses_are_skipped(fleet, nobody):
     fleet.owner["billing"] = fleet.addresses[0]
     for _ in range(4):  # the order of asking is drawn
         with fleet.client(nobody, fleet.addresses[1]) as client:
             assert served_by(client, "billing") == fleet.addresses[0]
 
 
-def test_a_group_that_nobody_has_yet_is_waited_for_in_bounded_time(fleet):
+def test_a_group_without_an_owner_is_waited_for_in_bounded_time(fleet):
     with fleet.client(retry_timeout_s=0.5) as client:
         with pytest.raises(CoordinatorNotAvailable, match="nobody has it yet"):
             served_by(client, "billing")
@@ -182,7 +182,7 @@ def test_an_error_of_the_group_asks_no_other_coordinator(fleet):
     assert fleet.asked == ["billing"]
 
 
-def test_nobody_there_is_said_with_the_addresses_and_what_to_check(fleet, nobody):
+def test_the_error_of_an_unreachable_coordinator_names_its_addresses_and_tls(fleet, nobody):
     with (
         fleet.client(nobody, retry_timeout_s=0.2) as client,
         pytest.raises(CoordinatorUnreachable, match=rf"answers at {nobody} .*both sides speak TLS"),
@@ -213,7 +213,7 @@ def test_a_wrong_token_is_not_tried_again(fleet):
         assert "another-token" not in f"{raised.value} {client!r} {client._directory!r}"
 
 
-def test_without_any_token_it_is_said_before_anything_is_asked(monkeypatch):
+def test_a_missing_token_is_raised_before_any_request(monkeypatch):
     monkeypatch.delenv("SHAREGROUP_COORDINATOR_TOKEN", raising=False)
     with pytest.raises(TokenMissing):
         CoordinatorClient.connect("unused:1", {}, None, "127.0.0.1:1")

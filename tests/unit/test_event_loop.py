@@ -77,13 +77,13 @@ def test_a_process_stopped_while_it_waits_prolongs_its_members_sessions(event_lo
     assert event_loop.runtime.groups["billing"].partitions["T", 0].acquired_count == 10
 
 
-def test_it_does_not_matter_that_nothing_was_due_meanwhile(event_loop):
+def test_a_stall_without_passed_deadlines_prolongs_sessions_too(event_loop):
     """It goes on just before the session's end: whoever sent a request meanwhile is not heard yet."""
     event_loop.clock.later_ms += 44_000
     wait_until(lambda: has_its_time(event_loop), what="the session has its time again")
 
 
-def test_an_append_that_takes_longer_than_a_session_ends_nobody_s(event_loop):
+def test_an_append_longer_than_a_session_ends_no_session(event_loop):
     event_loop.runtime.store.append_ms = 10 * 45_000
     event_loop.call("billing", one(JoinGroup(group_id="billing", member_id="m2", process_id="p2")))
     wait_until(lambda: has_its_time(event_loop), what="the session lives on")
@@ -175,7 +175,7 @@ def test_a_short_sleep_of_the_process_wakes_no_loop(idle):
     assert idle.stalls_ms == [0]
 
 
-def test_nobody_looks_in_place_of_a_loop_that_should_have_woken(idle):
+def test_a_loop_that_should_have_woken_counts_as_stalled(idle):
     """The rest of the process runs, and its thread does not."""
     idle.loop.runtime.submit("billing", one(MeasureGroup(group_id="billing")))  # and nothing wakes it
     idle.pass_time(46_000)
@@ -184,7 +184,7 @@ def test_nobody_looks_in_place_of_a_loop_that_should_have_woken(idle):
     assert idle.stalls_ms == [46_000 - STALLED_MS]
 
 
-def test_nobody_looks_in_place_of_a_loop_that_is_in_a_round(idle):
+def test_a_loop_in_a_long_round_counts_as_stalled(idle):
     """As in an append: the process goes on, and nobody hears a request."""
     begun, goes_on = threading.Event(), threading.Event()
 
@@ -226,7 +226,7 @@ def test_a_loop_with_nothing_to_do_sleeps_for_a_minute(tmp_path, monkeypatch):
     assert waited_s == [STEPS_AGAIN_MS / 1000]
 
 
-def test_a_stall_is_told_to_each_event_loop_of_the_process(tmp_path):
+def test_a_stall_prolongs_sessions_in_each_event_loop_of_the_process(tmp_path):
     def runtime_of(partition):
         return CoordinatorRuntime(SqliteStore(tmp_path / f"{partition}.db"))
 
@@ -254,7 +254,7 @@ def stall_threads():
     return {thread for thread in threading.enumerate() if thread.name == "share-stalls"}
 
 
-def test_one_thread_looks_for_all_loops_until_the_last_is_gone():
+def test_one_thread_watches_all_event_loops_until_the_last_ends():
     before, watch, sleepers = stall_threads(), StallWatch(), [CountsLooks(), CountsLooks()]
     for _ in range(2):
         seen = [sleeper.looks for sleeper in sleepers]
@@ -267,12 +267,12 @@ def test_one_thread_looks_for_all_loops_until_the_last_is_gone():
         wait_until(lambda: not stall_threads() - before, what="the thread ends")
 
 
-def test_looks_that_come_in_time_leave_nothing_unheard():
+def test_looks_in_time_return_no_stall():
     attention = StallDetector()
     assert [attention.look(at_ms) for at_ms in (1_000, 1_250, 1_250 + STALLED_MS, 2_000)] == [0, 0, 0, 0]
 
 
-def test_time_between_two_looks_is_unheard_but_for_a_little_of_it():
+def test_a_late_look_returns_the_time_beyond_the_stall_threshold():
     attention = StallDetector()
     attention.look(1_000)
     assert attention.look(61_000) == 60_000 - STALLED_MS

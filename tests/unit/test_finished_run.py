@@ -43,7 +43,7 @@ def test_the_last_batch_is_completed_and_nothing_is_acquired() -> None:
         assert complete_run(over(end), OPTIONS) == [end["plan_id"]], "twice is harmless"
 
 
-def test_the_next_run_goes_on_behind_it() -> None:
+def test_the_next_run_continues_after_the_completed_batch() -> None:
     client = DriverClient(GroupDriver(records=100))
     with opening(client):
         end = one_run(client)

@@ -80,7 +80,7 @@ def test_a_request_is_answered(connection):
     assert connection.call(HEARTBEAT) == Done()
 
 
-def test_health_says_which_process_serves(connection):
+def test_health_returns_the_version_of_the_server(connection):
     assert connection.check_health().version == "0.1"
 
 
@@ -112,14 +112,14 @@ def test_a_coordinator_of_another_protocol_version_is_refused_by_name(server, co
         connection.check_health()
 
 
-def test_health_is_no_activity(server, connection):
+def test_a_health_check_does_not_count_as_activity(server, connection):
     connection.call(HEARTBEAT)
     idle_s = server.idle_s
     connection.check_health()
     assert server.idle_s > idle_s
 
 
-def test_an_error_crosses_as_its_class_with_its_fields(connection):
+def test_an_error_is_raised_at_the_client_with_class_and_fields(connection):
     with pytest.raises(DataLoss, match=r"Share group billing lost 3 record") as raised:
         connection.call(LeaveGroup(group_id="billing", member_id="m1", member_epoch=1))
     assert raised.value.fields == {"group_id": "billing", "count": 3, "ranges": "orders-0 [1..3]"}
@@ -131,7 +131,7 @@ def test_an_error_that_this_side_has_no_class_for_keeps_its_text():
     assert "FromTheFuture: Only a newer version has this." in str(error)
 
 
-def test_a_mistake_of_ours_crosses_by_name_and_the_service_goes_on(connection):
+def test_an_internal_error_is_raised_by_name_and_the_service_continues(connection):
     with pytest.raises(InternalError, match="DescribeGroup"):
         connection.call(DescribeGroup(group_id="billing"))
     assert connection.call(HEARTBEAT) == Done()
@@ -177,13 +177,13 @@ def test_the_token_is_checked_for_every_kind_of_call(server):
         ("__class__", b"{}"),
     ],
 )
-def test_a_malformed_request_is_refused_by_name_and_the_service_goes_on(connection, name, body):
+def test_a_malformed_request_is_refused_by_name_and_the_service_continues(connection, name, body):
     with pytest.raises(InvalidRequest):
         raw(connection, name, body)
     assert connection.call(HEARTBEAT) == Done()
 
 
-def test_a_server_that_is_gone_is_unreachable():
+def test_a_stopped_server_raises_unreachable():
     gone = FlightServer(handle, TOKEN)
     where = endpoint(gone)
     gone.shutdown()
@@ -200,7 +200,7 @@ def test_no_repr_shows_the_token(server, connection):
 ROWS = AcknowledgeRows(group_id="billing", member_id="m1", member_epoch=1)
 
 
-def test_an_action_has_its_token_s_name_whatever_the_client_says():
+def test_an_action_carries_the_name_of_its_token_not_the_clients():
     asked = []
     tokens = Tokens.parse(f"admin alice:{TOKEN}-of-alice\nadmin:{TOKEN}-of-nobody", "the test")
     server = FlightServer(lambda request: asked.append(request) or Done(), tokens, version="0.1")

@@ -75,7 +75,7 @@ def test_an_offset_of_ours_is_read_back_from_sparks_log(offset: dict[str, Any]) 
         ({"version": "1"}, "it has no format version"),
     ],
 )
-def test_an_offset_of_another_version_is_refused_with_the_way_out(version: dict[str, Any], reason: str) -> None:
+def test_an_offset_of_another_version_is_refused_with_the_remedies(version: dict[str, Any], reason: str) -> None:
     """The version is checked before the group, which another version may name otherwise."""
     offset = {"group": "audit", "member": "m1", "plan_id": "i.7", **version}
     with pytest.raises(

@@ -108,13 +108,13 @@ def twice_undecided(running: Running) -> str:
 
 
 @pytest.mark.parametrize("wait_ms", [0, 50])
-def test_the_query_is_told_also_when_its_request_waits_for_records(running: Running, wait_ms: int) -> None:
+def test_a_request_that_waits_for_records_returns_given_up_records_too(running: Running, wait_ms: int) -> None:
     reply = running.ask(NextPlan, start=twice_undecided(running), wait_ms=wait_ms)
     assert not reply.plan.plan_id
     assert [(each.disposition, each.count) for each in reply.given_up] == [("undecided", 10)]
 
 
-def test_the_coordinators_log_names_what_was_given_up_once(running: Running, caplog: Any) -> None:
+def test_the_coordinator_logs_given_up_records_once(running: Running, caplog: Any) -> None:
     with caplog.at_level(logging.WARNING):
         running.ask(NextPlan, start=twice_undecided(running))
     lines = [record.getMessage() for record in caplog.records if "given up" in record.getMessage()]

@@ -65,7 +65,7 @@ def known(monkeypatch, capsys):
         ["--delete", "--group", "a"],
     ],
 )
-def test_what_force_means_is_told_before_the_action(known, capsys, action):
+def test_the_effect_of_force_is_printed_before_the_action(known, capsys, action):
     admin = known("a")
     assert run([*AT, *action, "--force"]) == 0
     assert [(execute, told) for _, execute, told in admin.asked] == [(False, ""), (True, f"{HELD}\n")]
@@ -93,7 +93,7 @@ def test_a_group_that_can_not_be_deleted_stops_no_other(known, capsys):
     assert failed[2].startswith("* Group 'none' could not be deleted due to: GroupIdNotFound: ")
 
 
-def test_json_of_deletions_names_what_was_deleted_and_what_not(known, capsys):
+def test_json_of_deletions_lists_deleted_and_failed_groups(known, capsys):
     known("a", "busy")
     assert run([*AT, "--delete", "--all-groups", "--json"]) == 1
     deleted, failed = json.loads(capsys.readouterr().out)
@@ -101,12 +101,12 @@ def test_json_of_deletions_names_what_was_deleted_and_what_not(known, capsys):
     assert (failed["group_id"], failed["error"]) == ("busy", "GroupNotEmpty")
 
 
-def test_the_only_group_that_can_not_be_deleted_is_one_line(known, capsys):
+def test_a_single_failed_deletion_prints_one_line(known, capsys):
     known("busy")
     assert mistake([*AT, "--delete", "--group", "busy"], capsys).startswith("sharegroup: GroupNotEmpty: ")
 
 
-def test_without_groups_no_deletion_is_told(known, capsys):
+def test_without_groups_a_deletion_prints_that_there_are_none(known, capsys):
     known()
     assert run([*AT, "--delete", "--all-groups"]) == 0
     told = capsys.readouterr()

@@ -74,7 +74,7 @@ def test_the_log_and_kafkas_records_rebuild_the_group_after_any_commands(
     group.check_log()
 
 
-def test_what_lies_before_the_group_s_snapshot_is_not_needed() -> None:
+def test_records_before_the_groups_snapshot_are_not_needed() -> None:
     group = mixed()
     group.snapshot()
     group.prune()
@@ -85,7 +85,7 @@ def test_what_lies_before_the_group_s_snapshot_is_not_needed() -> None:
     group.check_log()
 
 
-def test_a_snapshot_in_parts_is_one_from_its_mark_on() -> None:
+def test_a_snapshot_in_parts_counts_from_its_mark_on() -> None:
     group = mixed()
     for part in group.parts_of_a_snapshot()[:-1]:  # the owner died in the midst of it, or a part failed
         group.write([part])
@@ -102,7 +102,7 @@ def test_a_snapshot_in_parts_is_one_from_its_mark_on() -> None:
     group.check_log()
 
 
-def test_of_a_snapshot_whose_first_parts_are_gone_nothing_is_taken() -> None:
+def test_a_snapshot_whose_first_parts_are_deleted_is_ignored() -> None:
     group = mixed()
     group.snapshot_in_parts()
     first = group.live.needed_offset
@@ -113,7 +113,7 @@ def test_of_a_snapshot_whose_first_parts_are_gone_nothing_is_taken() -> None:
     unreadable(group, "is gone, and no snapshot takes its place")
 
 
-def test_a_snapshot_replaces_the_one_before_and_sequence_numbers_go_on() -> None:
+def test_a_snapshot_replaces_the_earlier_snapshot_and_sequence_numbers_continue() -> None:
     group = mixed()
     group.snapshot()
     before = group.live.next_sequence
@@ -126,7 +126,7 @@ def test_a_snapshot_replaces_the_one_before_and_sequence_numbers_go_on() -> None
     group.check_log()
 
 
-def test_what_other_groups_wrote_is_passed_over_whatever_it_is() -> None:
+def test_any_records_of_other_groups_are_skipped() -> None:
     group = mixed()
     unknown = b"\x00\x67" + encode_key(GroupRecordKey(OTHERS, 7))[2:]
     for key in (encode_key(GroupRecordKey(OTHERS, 99)), encode_key(GroupSnapshotKey(OTHERS, 3)), unknown):
@@ -137,7 +137,7 @@ def test_what_other_groups_wrote_is_passed_over_whatever_it_is() -> None:
     group.check_log()
 
 
-def test_what_is_no_group_s_is_passed_over_and_counted() -> None:
+def test_records_of_no_group_are_skipped_and_counted() -> None:
     group = mixed()
     strays = [(None, b"hello"), (b"", b"x"), (b"hello", b"x"), (b"\0\x64\xff", None), (bytes(8), b"x"), (None, None)]
     first = group.end
@@ -169,7 +169,7 @@ ME = Owner(installation_id="here", process="p", host="host", pid=1, endpoint="c1
 OWNER = encode_owner(ME)
 
 
-def test_the_newest_owner_is_known_also_to_who_only_looks() -> None:
+def test_a_look_without_ownership_knows_the_newest_owner() -> None:
     newer = encode_owner(Owner(installation_id="there", process="q", host="host2", pid=2))
     log, looking = (GroupLog(GROUP, updates_per_snapshot=500) for _ in range(2))
     key = encode_key(GroupOwnerKey(GROUP))
@@ -240,7 +240,7 @@ def test_a_record_without_a_format_version_is_refused_by_name(key: bytes, value:
 # --- what is missing, or torn
 
 
-def test_what_is_left_of_before_a_snapshot_is_passed_over() -> None:
+def test_leftover_records_from_before_a_snapshot_are_skipped() -> None:
     group = mixed()
     first = group.live.needed_offset
     group.snapshot()
@@ -248,7 +248,7 @@ def test_what_is_left_of_before_a_snapshot_is_passed_over() -> None:
     group.check_log()
 
 
-def test_records_that_are_gone_before_it_are_missed() -> None:
+def test_deleted_first_records_are_noticed_until_a_snapshot_follows() -> None:
     group = mixed()
     group.written = group.written[1:]
     unreadable(group, "what came before record 1 is gone")
@@ -257,7 +257,7 @@ def test_records_that_are_gone_before_it_are_missed() -> None:
 
 
 @pytest.mark.parametrize("back", [1, 2, 5])
-def test_a_record_that_is_missing_is_noticed_at_the_next_one(back: int) -> None:
+def test_a_missing_record_is_noticed_at_the_next_record(back: int) -> None:
     group = mixed()
     own = [at for at, (_, key, _) in enumerate(group.written) if isinstance(decode_key(key or b""), GroupRecordKey)]
     del group.written[own[-1 - back]]
@@ -291,7 +291,7 @@ def test_a_record_of_the_snapshot_that_is_missing_is_noticed() -> None:
         (b"\x00\x67" + encode_key(GroupOwnerKey(GROUP))[2:], b"x", "its key is of type 103"),
     ],
 )
-def test_what_is_torn_or_newer_stops_the_load(key: bytes, value: bytes, reason: str) -> None:
+def test_a_torn_or_newer_record_stops_the_load(key: bytes, value: bytes, reason: str) -> None:
     group = mixed()
     group.put((key, value))
     unreadable(group, reason)
@@ -306,7 +306,7 @@ def test_a_record_without_a_value_stops_the_load() -> None:
 # --- Kafka's records
 
 
-def test_what_one_round_did_to_a_partition_is_one_update() -> None:
+def test_the_changes_of_one_round_to_a_partition_are_one_update() -> None:
     group = Kept(end=20, members=2)
     group.fetch("c1", 10)
     twin = group.load()[0]
@@ -328,14 +328,14 @@ def acknowledgement(group: Kept, kind: AcknowledgeType, at: int) -> Any:
     return Acknowledge(group_id=GROUP, member_id="c1", member_epoch=group.epochs["c1"], partitions=(acks,))
 
 
-def test_an_acquisition_says_nothing_to_kafka() -> None:
+def test_an_acquisition_writes_no_record_of_kafkas_types() -> None:
     group = Kept(end=20)
     before = len(group.written)
     group.fetch("c1", 10)
     assert set(kinds(group)[before:]) == {"GroupRecordKey"}
 
 
-def test_a_log_start_that_moves_is_told() -> None:
+def test_a_moved_log_start_is_in_kafkas_records() -> None:
     group = mixed()
     group.move_log_start(7)
     assert group.kafkas[SharePartitionKey(TOPIC_ID, 0)].start_offset == 7

@@ -64,7 +64,7 @@ def known(monkeypatch):
 
 
 @pytest.mark.parametrize("command", [IN_FLIGHT, STATE, ["in-flight", *AT, "--group", "a"]])
-def test_that_the_state_topic_was_read_is_said_once(known, capsys, command):
+def test_reading_the_state_topic_is_reported_once(known, capsys, command):
     known("a", "b")
     assert run(command) == 0
     told = capsys.readouterr()
@@ -73,7 +73,7 @@ def test_that_the_state_topic_was_read_is_said_once(known, capsys, command):
 
 
 @pytest.mark.parametrize("command", [IN_FLIGHT, STATE])
-def test_that_the_state_topic_has_no_groups_is_said(known, capsys, command):
+def test_reading_a_state_topic_without_groups_is_reported(known, capsys, command):
     known()
     assert run([*command, "--json"]) == 0
     told = capsys.readouterr()
@@ -104,7 +104,7 @@ def test_json_of_runs_in_flight_is_one_document_for_all_groups(known, capsys):
     ]
 
 
-def test_what_shows_more_runs_is_an_option_that_there_is(known, capsys):
+def test_a_cut_list_names_the_option_that_shows_more_runs(known, capsys):
     known("a", runs=in_flight.MOST_SHOWN + 1)
     assert run(IN_FLIGHT) == 0
     assert capsys.readouterr().out.endswith("… and more: sharegroup in-flight --group a --limit shows more\n")

@@ -8,7 +8,7 @@ from coordinator.service.stores.kafka import group_writer
 from coordinator.service.stores.store import StoreRefused
 
 
-def test_a_group_too_many_is_refused_with_what_to_do(monkeypatch):
+def test_a_group_beyond_the_limit_of_kafka_clients_is_refused_with_advice(monkeypatch):
     def no_more(config):
         raise RuntimeError("Failed to initialize thread local storage")
 

@@ -102,7 +102,7 @@ def test_the_bundle_has_the_fields_of_a_databricks_job_alone(bundle):
         jsonschema.validate({**job, "tasks": [{**job["tasks"][0], "max_retrie": 3}]}, schema)
 
 
-def test_the_bundle_calls_the_script_with_variables_that_it_has(bundle):
+def test_the_bundle_uses_exactly_the_variables_that_it_declares(bundle):
     (task,) = bundle["resources"]["jobs"]["nightly"]["tasks"]
     program = task["spark_python_task"]
     assert (JOBS / "databricks" / program["python_file"]).resolve() == JOBS / "nightly.py"
@@ -157,7 +157,7 @@ def test_no_scheduler_runs_the_job_twice_at_a_time(bundle, service, dag):
     assert service["Type"] == "oneshot"  # a timer does not start a unit that runs
 
 
-def test_airflow_starts_one_task_a_night_and_catches_no_night_up(dag):
+def test_airflow_starts_one_task_a_night_without_catchup(dag):
     assert set(dag) == {"DAG", "BashOperator"}
     runs, task = dag["DAG"], dag["BashOperator"]
     minute, hour, *days = runs["schedule"].split()

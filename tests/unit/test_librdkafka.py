@@ -26,7 +26,7 @@ OURS = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0", "group.id": "unuse
         ),
     ],
 )
-def test_what_librdkafka_refuses_is_named(client, config, key):
+def test_a_property_that_librdkafka_refuses_is_named(client, config, key):
     with pytest.raises(InvalidKafkaConfig) as refused:
         new_client(client, {**OURS, **config})
     assert refused.value.fields["key"] == key
@@ -34,12 +34,12 @@ def test_what_librdkafka_refuses_is_named(client, config, key):
     assert SECRET not in str(refused.value)
 
 
-def test_a_callback_is_not_what_is_refused():
+def test_the_invalid_property_is_named_beside_a_callback():
     with pytest.raises(InvalidKafkaConfig, match=r"sasl\.jaas\.config"):
         new_client(Consumer, {**OURS, "on_commit": lambda *_: None, "sasl.jaas.config": "x"})
 
 
-def test_keys_that_are_right_alone_are_said_to_be_several():
+def test_a_conflict_between_several_properties_is_named():
     def refuses(config):
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "they don't go together"))
 
@@ -87,6 +87,6 @@ def test_a_tls_alert_after_the_handshake_is_a_refusal(alert: str) -> None:
         ("Must supply an unexpired token: now=1795446232227ms, exp=1795446172000ms", True),
     ],
 )
-def test_a_token_endpoint_that_is_away_refuses_nobody(reason: str, refused: bool) -> None:
+def test_an_unreachable_token_endpoint_is_no_refusal(reason: str, refused: bool) -> None:
     error = KafkaError(KafkaError._AUTHENTICATION, f"Failed to acquire SASL OAUTHBEARER token: {reason}")
     assert is_refused(error) is refused

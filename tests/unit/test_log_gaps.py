@@ -41,7 +41,7 @@ def test_an_unreadable_log_shows_no_gap_and_no_evidence(cluster, monkeypatch):
     assert gaps.holds_any([at(5, 9)], read_committed=False)
 
 
-def test_what_the_log_as_seen_now_does_not_reach_is_no_gap(cluster):
+def test_offsets_beyond_the_visible_log_end_are_no_gaps(cluster):
     gaps = LogGaps(cluster)
     cluster.gaps = {97}
     for held in (at(100, 109), at(150, 150)):
@@ -50,7 +50,7 @@ def test_what_the_log_as_seen_now_does_not_reach_is_no_gap(cluster):
     assert gaps.among([at(96, 98)], read_committed=True) == ()
 
 
-def test_it_is_asked_again_when_the_log_reaches_it(cluster, monkeypatch):
+def test_the_log_is_asked_again_when_its_end_reaches_the_offsets(cluster, monkeypatch):
     now_s = 100.0
     monkeypatch.setattr("coordinator.service.brokers.log_gaps.time.monotonic", lambda: now_s)
     gaps = LogGaps(cluster)
@@ -65,14 +65,14 @@ def test_it_is_asked_again_when_the_log_reaches_it(cluster, monkeypatch):
     assert gaps.among([held], read_committed=False) == (), "looked at once"
 
 
-def test_what_was_removed_from_the_log_is_lost_and_no_gap(cluster):
+def test_offsets_below_the_log_start_are_no_gaps(cluster):
     cluster.move("orders", 100, start=50)
     gaps = LogGaps(cluster)
     assert gaps.among([at(30, 39)], read_committed=False) == ()
     assert gaps.among([at(45, 54)], read_committed=False) == ()
 
 
-def test_an_unreadable_log_keeps_nobody_from_reading_the_others(cluster, monkeypatch):
+def test_an_unreadable_log_does_not_stop_reading_other_logs(cluster, monkeypatch):
     now_s = 100.0
     monkeypatch.setattr("coordinator.service.brokers.log_gaps.time.monotonic", lambda: now_s)
     cluster.add("broken", 3, end=100)
@@ -99,7 +99,7 @@ def test_a_plan_may_begin_with_many_gaps(cluster):
     assert not gaps.holds_any([at(n, n + 4) for n in range(0, 50, 5)], read_committed=False)
 
 
-def test_only_what_nobody_holds_is_archived():
+def test_archiving_gaps_leaves_held_and_fresh_records_unchanged():
     group = GroupDriver(records=10)
     group.join()
     plan = group.next(limit=4).plan.plan_id

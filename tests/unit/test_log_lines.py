@@ -45,7 +45,7 @@ def test_numbers_are_named_as_ranges(numbers, text):
     assert ranges_of(numbers) == text
 
 
-def test_an_event_is_one_line_with_time_process_level_module_and_party():
+def test_an_event_is_one_line_with_time_process_level_module_and_member():
     record = logging.LogRecord("share_source.reader", logging.INFO, "p", 1, "first\nsecond", (), None)
     record.created = record.msecs = 0
     try:
@@ -57,7 +57,7 @@ def test_an_event_is_one_line_with_time_process_level_module_and_party():
     assert line.startswith(("1970-01-01 ", "1969-12-31 "))
 
 
-def test_each_config_that_holds_is_named_with_where_it_comes_from():
+def test_each_effective_config_is_logged_with_its_source():
     own, *defaults = effective_configs({LIMIT: "3", BACKOFF: "5"}, {LIMIT: "3"})
     assert own == f"configs: {LIMIT}=3 (this query), {BACKOFF}=5 (group)"
     assert defaults[0].startswith("configs that have their default: share.session.timeout.ms=45000, ")
@@ -69,7 +69,7 @@ def test_lines_of_configs_are_short_and_a_long_value_has_its_own():
     assert [line for line in lines if len(line) > 250] == [f"configs: {LIMIT}={'3' * 1_000} (group)"]
 
 
-def test_a_join_names_what_it_changed_and_what_the_group_keeps(said):
+def test_a_join_logs_the_changed_and_the_kept_configs(said):
     log_joined(joined({LIMIT: "7"}, share_delivery_count_limit="3", share_release_backoff_ms="5"), {LIMIT: "3"})
     changed, kept = said()
     assert changed == (f"INFO {LIMIT} is 3 from now on for all queries of the group, as this one sets it; it was 7")
@@ -94,7 +94,7 @@ def test_a_config_that_others_set_or_unset_is_named(said):
     ]
 
 
-def test_a_coordinators_log_is_bounded_private_and_has_what_c_libraries_write(tmp_path):
+def test_a_coordinators_log_is_bounded_private_and_includes_output_of_c_libraries(tmp_path):
     path = tmp_path / "coordinator.log"
     program = (
         "import logging, os, sys\n"

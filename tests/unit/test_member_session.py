@@ -69,7 +69,7 @@ def session(coordinator):
     made.close()
 
 
-def test_an_idle_member_sends_no_heartbeat_until_it_asks_again(session, coordinator, caplog):
+def test_an_idle_member_sends_no_heartbeat_until_its_next_request(session, coordinator, caplog):
     with caplog.at_level(logging.WARNING):
         session._asked_s -= IDLE_AFTER_S
         said = "has asked for nothing for 3"  # 300 s, and as many as the test has run
@@ -107,7 +107,7 @@ def test_a_member_is_not_idle_while_its_locks_last(session, coordinator):
     wait_until(lambda: session._idle_s > 0, what="the lock and the interval are over")
 
 
-def test_a_request_after_a_rejoin_is_made_anew_under_the_later_epoch(session, coordinator):
+def test_a_request_is_built_again_after_a_rejoin_with_the_later_epoch(session, coordinator):
     epochs = []
 
     def question(who):

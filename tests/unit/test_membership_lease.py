@@ -87,7 +87,7 @@ def test_a_proof_is_due_again_after_the_interval_while_something_is_owned(proofs
     assert proofs.begin() is None
 
 
-def test_who_asks_gets_an_attempt_that_began_after_he_asked(proofs, clock):
+def test_a_fresh_proof_is_an_attempt_that_began_after_the_request(proofs, clock):
     proofs.keep(True)
     before = proofs.begin()
     thread, answers = asking(proofs)
@@ -97,7 +97,7 @@ def test_who_asks_gets_an_attempt_that_began_after_he_asked(proofs, clock):
     assert answers == [NOT_MEMBER]
 
 
-def test_what_tells_nothing_is_asked_again(proofs, clock):
+def test_an_inconclusive_proof_is_repeated(proofs, clock):
     thread, answers = asking(proofs)
     prove(proofs, UNKNOWN)
     wait_until(lambda: proofs._asked > 1)
@@ -108,7 +108,7 @@ def test_what_tells_nothing_is_asked_again(proofs, clock):
     assert answers == [REBALANCING]
 
 
-def test_no_answer_in_time_is_said(proofs):
+def test_a_proof_without_an_answer_in_time_is_unknown(proofs):
     proof = proofs.fresh(0.0)
     assert proof.status is MembershipStatus.UNKNOWN
     assert "within 0 s" in proof.reason
@@ -127,7 +127,7 @@ def test_an_attempt_without_an_answer_is_given_up(proofs, clock):
 
 
 @pytest.mark.parametrize(("proof", "current"), [(REBALANCING, True), (UNKNOWN, True), (NOT_MEMBER, False)])
-def test_only_a_member_extends_the_lease_and_only_no_member_ends_it(proofs, clock, proof, current):
+def test_only_a_denied_membership_ends_the_lease_before_its_time(proofs, clock, proof, current):
     proofs.keep(True)
     prove(proofs)
     clock.go(LEASE_S - 1)
@@ -137,7 +137,7 @@ def test_only_a_member_extends_the_lease_and_only_no_member_ends_it(proofs, cloc
     assert not proofs.is_current()
 
 
-def test_membership_lost_ends_the_lease_whatever_is_under_way(proofs, clock):
+def test_lost_membership_ends_the_lease_during_a_proof(proofs, clock):
     proofs.keep(True)
     prove(proofs)
     clock.go(INTERVAL_S)
@@ -151,7 +151,7 @@ def test_membership_lost_ends_the_lease_whatever_is_under_way(proofs, clock):
     assert proofs.is_current()
 
 
-def test_at_the_end_who_waits_is_told_and_nothing_begins(proofs):
+def test_the_end_answers_waiting_requests_and_begins_no_attempt(proofs):
     thread, answers = asking(proofs)
     proofs.end()
     thread.join()
@@ -165,7 +165,7 @@ def test_a_client_id_carries_the_endpoint():
     assert endpoint_of("somebody-else") is None
 
 
-def test_members_that_are_none_of_ours_own_nothing(monkeypatch):
+def test_foreign_members_own_no_partition(monkeypatch):
     members = [
         SimpleNamespace(client_id="other", assignment=assignment(("state", 0))),
         SimpleNamespace(client_id=client_id_of("h:1"), assignment=assignment(("elsewhere", 1))),

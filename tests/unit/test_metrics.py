@@ -319,7 +319,7 @@ def test_each_new_assignment_is_counted(measured):
     assert measured.scrape()[key("share_group_rebalances_total", "billing")] == 2
 
 
-def test_reclaims_and_what_they_leave_out_are_counted(measured):
+def test_reclaims_and_left_out_records_are_counted(measured):
     service = measured.service
     plan = service.ask(acquire(limit=100)).plan.plan_id
     service.ask(start_plan(plan))

@@ -47,7 +47,7 @@ def test_a_coordinator_on_demand_is_scraped_at_its_queries_port(taken):
         assert "share_coordinator_write_latency_seconds" in answer.read().decode()
 
 
-def test_one_whose_port_is_taken_warns_and_works_without(taken, caplog):
+def test_an_on_demand_coordinator_with_a_taken_metrics_port_warns_and_runs(taken, caplog):
     with caplog.at_level(logging.WARNING):
         assert _metrics_of(config(taken.port), is_optional=True) is None
     (line,) = [record.getMessage() for record in caplog.records]
@@ -56,7 +56,7 @@ def test_one_whose_port_is_taken_warns_and_works_without(taken, caplog):
         _metrics_of(config(taken.port), is_optional=False)
 
 
-def test_without_the_package_it_warns_how_to_install_it(without_package, caplog):
+def test_without_prometheus_client_a_coordinator_warns_with_the_install_command(without_package, caplog):
     with caplog.at_level(logging.WARNING):
         assert _metrics_of(config(9395), is_optional=True) is None
     (line,) = [record.getMessage() for record in caplog.records]

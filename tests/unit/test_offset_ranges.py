@@ -65,7 +65,7 @@ def test_the_limits_are_kept(plan, options):
 
 
 @given(plans(), limits)
-def test_shares_are_even_but_for_what_partitions_edges_take(plan, options):
+def test_tasks_have_even_shares_except_at_partition_edges(plan, options):
     sizes = [sum(each.records for each in task) for task in plan_tasks(plan, **options)]
     if len(sizes) > 1:
         share = sum(sizes) / len(sizes)
@@ -85,7 +85,7 @@ def test_the_order_of_the_plan_does_not_matter(plan, options, random):
     assert plan_tasks(shuffled, **options) == plan_tasks(plan, **options)
 
 
-def test_nothing_acquired_needs_no_task():
+def test_an_empty_plan_needs_no_task():
     assert plan_tasks([], parallelism=4, min_partitions=3) == []
     assert plan_tasks([orders(0)], parallelism=4) == []
 

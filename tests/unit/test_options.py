@@ -55,7 +55,7 @@ def test_names_are_taken_in_any_case_and_absent_values_are_absent() -> None:
     assert parsed.min_partitions is None
 
 
-def test_all_that_can_be_set() -> None:
+def test_every_option_can_be_set() -> None:
     parsed = options(
         subscribe="orders, refunds,orders",
         maxOffsetsPerTrigger="1000",
@@ -106,7 +106,7 @@ def test_a_pattern_and_an_assignment_are_parsed() -> None:
 
 
 @pytest.mark.parametrize("text", ["", " , ", "a b", "orders/x", "..", "x" * 250])
-def test_a_topic_name_that_cant_be(text: str) -> None:
+def test_an_impossible_topic_name_is_refused(text: str) -> None:
     with pytest.raises(InvalidOption, match="subscribe"):
         options(subscribe=text)
 
@@ -131,7 +131,7 @@ def test_an_empty_pattern_is_refused() -> None:
         ("orders\ud800", "no text"),
     ],
 )
-def test_an_unusable_pattern_is_named_with_the_fault_and_the_way_out(text, construct) -> None:
+def test_an_unusable_pattern_is_named_with_the_fault_and_the_remedy(text, construct) -> None:
     with pytest.raises(InvalidTopicPattern, match=rf"subscribePattern=.*{construct}.*RE2.*subscribe\.$"):
         subscribed(subscribePattern=text)
 
@@ -140,7 +140,7 @@ def test_an_unusable_pattern_is_named_with_the_fault_and_the_way_out(text, const
     "topic", ["share-group-state", "__consumer_offsets", "__transaction_state", "__share_group_state"]
 )
 @pytest.mark.parametrize("text", ["{0}", "orders,{0}"])
-def test_what_kafka_or_sharegroup_keeps_for_itself_is_refused(topic: str, text: str) -> None:
+def test_a_topic_kept_by_kafka_or_sharegroup_is_refused(topic: str, text: str) -> None:
     with pytest.raises(TopicKept, match=topic):
         options(subscribe=text.format(topic))
     with pytest.raises(TopicKept, match=topic):
@@ -151,7 +151,7 @@ def test_what_kafka_or_sharegroup_keeps_for_itself_is_refused(topic: str, text: 
     "text",
     ["", "orders", "{}", "[]", '{"orders":[]}', '{"orders":[-1]}', '{"orders":["0"]}', '{"orders":0}', "[" * 9999],
 )
-def test_an_assignment_that_is_none(text: str) -> None:
+def test_an_invalid_assignment_is_refused(text: str) -> None:
     with pytest.raises(InvalidOption, match="assign"):
         subscribed(assign=text)
 
@@ -184,13 +184,13 @@ def test_starting_offsets_as_json_are_sorted() -> None:
         ('{"refunds": {"0": 1}}', "refunds is not subscribed"),
     ],
 )
-def test_starting_offsets_that_are_none(text: str, problem: str) -> None:
+def test_invalid_starting_offsets_are_refused(text: str, problem: str) -> None:
     with pytest.raises(InvalidOption, match=problem) as caught:
         options(startingOffsets=text)
     assert caught.value.fields["option"] == "startingOffsets"
 
 
-def test_starting_offsets_of_a_partition_that_is_not_assigned() -> None:
+def test_starting_offsets_of_an_unassigned_partition_are_refused() -> None:
     with pytest.raises(InvalidOption, match="orders-1 is not assigned"):
         subscribed(assign='{"orders":[0]}', startingOffsets='{"orders":{"1":5}}')
 
@@ -244,7 +244,7 @@ def test_an_unknown_option_names_the_nearest() -> None:
         ("path", "subscribe"),
     ],
 )
-def test_an_option_that_share_groups_rule_out_says_what_to_use(name: str, instead: str) -> None:
+def test_an_option_ruled_out_by_share_groups_is_refused_with_the_replacement(name: str, instead: str) -> None:
     with pytest.raises(RefusedOption) as caught:
         options(**{name: "x"})
     assert name in str(caught.value)
@@ -278,20 +278,20 @@ def test_an_option_that_share_groups_rule_out_says_what_to_use(name: str, instea
         ("error_cb", "Remove it"),
     ],
 )
-def test_a_kafka_property_that_is_ruled_out_says_what_to_use(key: str, instead: str) -> None:
+def test_a_ruled_out_kafka_property_is_refused_with_the_replacement(key: str, instead: str) -> None:
     with pytest.raises(RefusedOption) as caught:
         options(**{f"kafka.{key}": "x"})
     assert f"kafka.{key}" in str(caught.value)
     assert instead in str(caught.value)
 
 
-def test_a_java_key_store_says_how_to_convert_it() -> None:
+def test_a_java_key_store_is_refused_with_the_conversion_tool() -> None:
     with pytest.raises(RefusedOption, match="keytool"):
         options(**{"kafka.ssl.keystore.location": "/etc/client.JKS"})
     assert options(**{"kafka.ssl.keystore.location": "/etc/client.p12"})
 
 
-def test_javas_and_librdkafkas_name_for_the_same() -> None:
+def test_javas_and_librdkafkas_name_of_one_property_conflict() -> None:
     with pytest.raises(InvalidKafkaOption, match=r"kafka\.request\.timeout\.ms .* same as kafka\.socket\.timeout\.ms"):
         options(**{"kafka.socket.timeout.ms": "1000", "kafka.request.timeout.ms": "2000"})
 
@@ -306,7 +306,7 @@ def test_an_unknown_share_key_names_the_nearest() -> None:
         options(**{"share.state.stor": "sqlite"})
 
 
-def test_a_share_key_out_of_bounds_says_the_bounds() -> None:
+def test_a_share_key_out_of_bounds_is_refused_with_the_bounds() -> None:
     with pytest.raises(ConfigOutOfBounds, match=r"share\.delivery\.count\.limit=1 .* between 2 and 10"):
         options(**{"share.delivery.count.limit": "1"})
 
@@ -342,7 +342,7 @@ def test_an_unknown_kafka_property_names_the_nearest() -> None:
         ("enable.metrics.push", "hunter2", "its value is refused"),
     ],
 )
-def test_a_kafka_value_that_librdkafka_refuses(key: str, value: str, problem: str) -> None:
+def test_a_kafka_value_that_librdkafka_refuses_is_named(key: str, value: str, problem: str) -> None:
     with pytest.raises(InvalidKafkaOption, match=problem) as caught:
         options(**{f"kafka.{key}": value}).check_kafka_config()
     assert caught.value.fields["option"] == f"kafka.{key}"

@@ -63,7 +63,7 @@ def test_an_outage_logs_its_start_each_minute_and_its_end(told):
     assert told.outage.lasts_s == 0
 
 
-def test_what_is_over_within_seconds_is_no_outage(told):
+def test_a_failure_of_a_few_seconds_logs_no_outage(told):
     told.outage.failed("NextPlan", 1_000.0, "Connection refused")
     told.now_s += 2
     told.outage.answered("NextPlan")
@@ -79,7 +79,7 @@ def test_an_answer_to_another_kind_of_request_does_not_end_an_outage(told):
     assert told.lines == ["kafka:9092: no answer for 3 s: Connection refused", "kafka:9092: answers again after 10 s"]
 
 
-def test_a_second_outage_is_one_of_its_own(told):
+def test_a_second_outage_is_logged_separately(told):
     for begun_s in (1_000.0, 5_000.0):
         told.now_s = begun_s + 10
         told.outage.failed("NextPlan", begun_s, "Connection refused")
@@ -90,7 +90,7 @@ def test_a_second_outage_is_one_of_its_own(told):
     ] * 2
 
 
-def test_an_outage_that_nobody_waits_for_any_more_is_over(told):
+def test_a_forgotten_request_ends_its_outage(told):
     told.outage.failed("orders-0", 1_000.0, "Connection refused")
     told.outage.forget("orders-0")
     assert told.outage.lasts_s == 0
@@ -152,7 +152,7 @@ def client_of(coordinator, timeout_s=300.0):
 
 @pytest.mark.parametrize("request_", [POLL, BEAT], ids=["NextPlan", "Heartbeat"])
 @pytest.mark.parametrize("error", [AWAY, NOT_AVAILABLE], ids=["BrokerNotReachable", "CoordinatorNotAvailable"])
-def test_a_query_that_runs_rides_out_brokers_that_are_away(error, request_):
+def test_a_running_query_retries_while_brokers_are_away(error, request_):
     coordinator = Coordinator(*[error] * 20)
     assert client_of(coordinator).call(request_) == Done()
     assert coordinator.asked == 21
@@ -174,7 +174,7 @@ def connected(monkeypatch, *errors, **options):
     return len(asked)
 
 
-def test_a_new_sink_rides_out_the_outage_of_its_query(monkeypatch):
+def test_a_new_sink_retries_during_the_outage_of_its_query(monkeypatch):
     assert connected(monkeypatch, *[AWAY] * 20, in_batch=True) == 21
     with pytest.raises(BrokerSecurityFailed):
         connected(monkeypatch, REFUSED, in_batch=True)
@@ -193,7 +193,7 @@ def test_brokers_unreachable_at_a_querys_start_are_an_error_at_once():
     assert coordinator.asked == 1
 
 
-def test_an_outage_too_long_names_brokers_log_and_way_out():
+def test_the_error_of_a_too_long_outage_names_brokers_log_and_remedy():
     coordinator = Coordinator(*[AWAY] * 1_000_000)
     with pytest.raises(OutageTooLong) as raised:
         client_of(coordinator, timeout_s=0.2).call(POLL)

@@ -58,7 +58,7 @@ def test_neighbours_with_one_outcome_become_one_run() -> None:
         Row("t", 1, 1, 1),
     ],
 )
-def test_what_differs_in_anything_stays_a_run_of_its_own(other: Row) -> None:
+def test_rows_that_differ_in_any_field_stay_separate_runs(other: Row) -> None:
     assert rows_of(coalesce(table(Row("t", 0, 0, 0), other))) == [Row("t", 0, 0, 0), other]
 
 
@@ -67,7 +67,7 @@ def test_no_rows_give_no_outcomes() -> None:
     assert partition_outcomes(SCHEMA.empty_table()) == ()
 
 
-def test_a_record_that_is_said_twice_alike_counts_once() -> None:
+def test_two_equal_rows_of_a_record_count_once() -> None:
     rejected = Row("t", 0, 5, 5, outcome=3, reason="broken")
     assert rows_of(coalesce(table(rejected, rejected, Row("t", 0, 4, 4), Row("t", 0, 4, 4)))) == [
         Row("t", 0, 4, 4),
@@ -87,7 +87,7 @@ def test_rows_that_agree_keep_the_longest_delay_and_need_one_dead_letter() -> No
     assert rows_of(coalesce(table(*rejected))) == [rejected[1]]
 
 
-def test_of_two_deliveries_of_a_record_the_newest_is_meant() -> None:
+def test_of_two_deliveries_of_a_record_the_newest_counts() -> None:
     found = coalesce(table(Row("t", 0, 0, 3, delivery_count=1, outcome=3), Row("t", 0, 1, 1, delivery_count=2)))
     assert rows_of(found) == [
         Row("t", 0, 0, 0, outcome=3),
@@ -129,7 +129,7 @@ def test_outcomes_are_grouped_by_partition() -> None:
     ],
     ids=["columns missing", "a column more", "gap", "renew", "last before first", "negative delay", "a null"],
 )
-def test_what_no_sink_sends_is_refused(wrong: pa.Table) -> None:
+def test_rows_that_no_sink_sends_are_refused(wrong: pa.Table) -> None:
     with pytest.raises(InvalidRequest):
         partition_outcomes(wrong)
 

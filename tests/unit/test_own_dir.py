@@ -27,13 +27,13 @@ def stranger_owns(monkeypatch):
     return theirs
 
 
-def test_it_is_made_for_the_user_alone(tmp_path):
+def test_the_directory_is_created_for_the_user_alone(tmp_path):
     made = own_dir(tmp_path / "a" / "b", named=False)
     assert stat.S_IMODE(made.stat().st_mode) == 0o700
     assert own_dir(made, named=False) == made
 
 
-def test_a_link_instead_of_the_folder_is_refused_whoever_owns_the_target(tmp_path):
+def test_a_symbolic_link_is_refused_unless_a_person_named_the_folder(tmp_path):
     (tmp_path / "mine").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "mine")
     with pytest.raises(UnsafeDirectory, match=f"it is a symbolic link of user {os.getuid()}"):
@@ -47,13 +47,13 @@ def test_a_link_that_leads_nowhere_is_refused_by_name(tmp_path):
         own_dir(tmp_path / "link", named=False)
 
 
-def test_another_users_parent_is_refused_since_they_may_replace_the_folder(tmp_path, stranger_owns):
+def test_a_parent_folder_of_another_user_is_refused(tmp_path, stranger_owns):
     stranger_owns.add(str(tmp_path))
     with pytest.raises(UnsafeDirectory, match=f"{tmp_path} belongs to user {STRANGER}"):
         own_dir(tmp_path / "mine", named=False)
 
 
-def test_a_link_of_somebody_else_s_on_the_way_is_refused(tmp_path, stranger_owns):
+def test_a_link_of_another_user_in_the_path_is_refused(tmp_path, stranger_owns):
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "real")
     assert own_dir(tmp_path / "link" / "mine", named=False)

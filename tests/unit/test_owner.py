@@ -5,14 +5,14 @@ import shutil
 from coordinator.service.on_demand import installation_id
 
 
-def test_an_installation_is_one_runtime_directorys_coordinators_alone(tmp_path):
+def test_each_runtime_directory_has_its_own_installation_id(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
     two.mkdir()
     assert installation_id(one) == installation_id(one) != installation_id(two)
 
 
-def test_no_cleaner_of_files_makes_a_coordinator_a_stranger(tmp_path):
+def test_the_installation_id_survives_the_deletion_of_its_folder(tmp_path):
     one = tmp_path / "one"
     one.mkdir()
     before = installation_id(one)

@@ -111,7 +111,7 @@ steps_of_a_log = st.one_of(
 
 @pytest.mark.parametrize("limit", LIMITS)
 @given(script=st.lists(steps_of_a_log, max_size=30))
-def test_whatever_was_written_is_read_back(limit: int, script: list[tuple[str, list[StateBatch], int]]) -> None:
+def test_any_written_changes_are_read_back(limit: int, script: list[tuple[str, list[StateBatch], int]]) -> None:
     """Against a dict of offsets, into which each change goes by the combiner's rule; a reset alone begins anew."""
     trail = Trail(limit)
     start, state_epoch, leader_epoch = 0, 1, 0
@@ -198,7 +198,7 @@ class Told(ShareConsumers):
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(steps, min_size=5, max_size=40), st.sampled_from([2, 3, 5]), st.sampled_from(LIMITS))
-def test_whatever_the_engine_does_its_records_tell_it(
+def test_the_records_of_any_engine_steps_rebuild_the_projection(
     script: list[tuple[str, int, int, int]], tries: int, updates_per_snapshot: int
 ) -> None:
     group = Told(updates_per_snapshot, end=16, members=2, share_delivery_count_limit=tries, share_isolation_base=5)
@@ -214,7 +214,7 @@ def test_whatever_the_engine_does_its_records_tell_it(
     assume(group.partition().end_offset)
 
 
-def test_the_window_of_a_partition_that_went_through_everything_is_told() -> None:
+def test_the_projection_has_records_of_every_state() -> None:
     group = Told(500, end=20, members=2)
     group.fetch("c1", 10)
     assert group.projection == Projection(0, ()), "what was never delivered before is not told while it is held"
@@ -251,7 +251,7 @@ def replay(log: KafkaPartitionLog, record: tuple[bytes, bytes | None]) -> None:
     log.replay(decode_key(record[0]), record[1])
 
 
-def test_it_begins_with_a_snapshot_at_epoch_0_as_kafkas_do() -> None:
+def test_a_partition_log_begins_with_a_snapshot_at_epoch_0() -> None:
     log = KafkaPartitionLog(*PLACE)
     key, value = log.initialize(Projection(5, ()), state_epoch=2, now_ms=1_000)
     assert decode_key(key) == ShareSnapshotKey(*PLACE)
@@ -277,14 +277,14 @@ def test_the_update_that_reaches_the_limit_is_followed_by_a_snapshot() -> None:
     ]
 
 
-def test_the_whole_is_not_asked_for_while_updates_do() -> None:
+def test_the_whole_projection_is_computed_only_for_a_snapshot() -> None:
     def whole() -> Projection:
         raise AssertionError("nobody needs it")
 
     begun().write(Change(5, (), 0), whole, updates_per_snapshot=1, now_ms=1_001)
 
 
-def test_what_has_not_begun_can_not_be_written_on() -> None:
+def test_a_partition_log_without_a_snapshot_refuses_writes() -> None:
     log, whole = KafkaPartitionLog(*PLACE), Projection(0, ())
     for write in (
         lambda: log.write(Change(0), lambda: whole, updates_per_snapshot=500, now_ms=0),
@@ -296,7 +296,7 @@ def test_what_has_not_begun_can_not_be_written_on() -> None:
     assert log.delete() is None
 
 
-def test_a_tombstone_ends_it_and_it_may_begin_anew() -> None:
+def test_a_tombstone_resets_a_partition_log() -> None:
     log = begun()
     tombstone = log.delete()
     assert tombstone is not None
@@ -305,7 +305,7 @@ def test_a_tombstone_ends_it_and_it_may_begin_anew() -> None:
     assert remembered(log) == remembered(KafkaPartitionLog(*PLACE))
 
 
-def test_an_update_that_names_no_leader_leaves_it() -> None:
+def test_an_update_without_a_leader_epoch_keeps_the_leader_epoch() -> None:
     log = begun()
     replay(log, (encode_key(ShareUpdateKey(*PLACE)), encode_update(ShareUpdateValue(0, 3, None))))
     replay(log, (encode_key(ShareUpdateKey(*PLACE)), encode_update(ShareUpdateValue(0, None, 6, (), 0))))
@@ -324,7 +324,7 @@ def test_updates_whose_snapshot_was_pruned_are_passed_over() -> None:
     assert remembered(loaded) == remembered(log)
 
 
-def test_cold_partitions_get_a_snapshot_if_one_was_written_to() -> None:
+def test_cold_partitions_get_a_snapshot_after_an_update() -> None:
     old, new = begun(now_ms=1_000), begun(now_ms=50_000)
     not_begun = KafkaPartitionLog(*PLACE)
     logs = [old, new, not_begun]
@@ -349,7 +349,7 @@ def test_cold_partitions_get_a_snapshot_if_one_was_written_to() -> None:
         (ShareUpdateKey(*PLACE), None, "more bytes are needed"),
     ],
 )
-def test_what_is_torn_or_newer_is_unreadable(key: Any, value: bytes | None, reason: str) -> None:
+def test_a_torn_or_newer_record_is_unreadable(key: Any, value: bytes | None, reason: str) -> None:
     log = begun()
     before = remembered(log)
     with pytest.raises(UnreadableRecord, match=f"share group billing can't be read .*{reason}"):

@@ -73,6 +73,6 @@ def test_a_time_is_printed_by_javas_pattern(pattern, shown, two_hours_east):
 
 
 @pytest.mark.parametrize(("pattern", "says"), [("yyyy-QQ", "'Q' is not one of"), ("HH 'h", "a quote is not closed")])
-def test_a_pattern_of_times_that_is_none_is_refused(pattern, says, capsys):
+def test_an_invalid_date_format_is_refused(pattern, says, capsys):
     said = mistake([*COMMAND, "--date-format", pattern], capsys)
     assert "Invalid value for '--date-format'" in said and says in said

@@ -32,7 +32,7 @@ FROM_THE_JVM = [
 
 
 @pytest.mark.parametrize(("group_id", "code", "of_50", "of_7"), FROM_THE_JVM)
-def test_a_group_lies_where_kafka_puts_it(group_id, code, of_50, of_7):
+def test_a_group_has_the_state_partition_that_kafka_computes(group_id, code, of_50, of_7):
     assert java_hash_code(group_id) == code
     assert state_partition_of(group_id, 50) == of_50
     assert state_partition_of(group_id, 7) == of_7

@@ -167,7 +167,7 @@ def test_fewer_partitions_than_groups_are_placed_among_are_refused() -> None:
             topic.prepared(3)
 
 
-def test_without_the_number_a_group_that_lies_elsewhere_is_named() -> None:
+def test_without_a_placement_record_a_group_in_another_partition_is_named() -> None:
     with topic_of(4) as topic:
         topic.logs[state_partition_of(GROUP, 3)].write(GROUP_KEY, b"a")
         with pytest.raises(StateTopicUnfit, match=rf"share group {GROUP} lies in its partition .* among 4 partitions"):
@@ -177,7 +177,7 @@ def test_without_the_number_a_group_that_lies_elsewhere_is_named() -> None:
         assert topic.prepared(50) == 3, "the number is written again"
 
 
-def test_a_number_that_pruning_moves_while_it_is_read_is_found() -> None:
+def test_a_placement_record_that_pruning_moves_during_the_read_is_found() -> None:
     """Pruning writes the number at the end of the log, and then deletes the record in front."""
     with topic_of(3) as topic:
         assert topic.prepared(3) == 3

@@ -15,7 +15,7 @@ def ended(program, *arguments):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 
-def test_what_was_printed_and_logged_is_written_and_nothing_else_runs(tmp_path):
+def test_end_process_flushes_output_and_logs_and_runs_nothing_else(tmp_path):
     found = ended(
         "from coordinator.service.process.process_exit import end_process; import logging, logging.handlers;"
         "file = logging.FileHandler(sys.argv[1]); late = logging.handlers.MemoryHandler(100, target=file);"
@@ -27,7 +27,7 @@ def test_what_was_printed_and_logged_is_written_and_nothing_else_runs(tmp_path):
     assert (tmp_path / "log").read_text() == "logged\n"
 
 
-def test_output_that_nobody_reads_changes_no_status():
+def test_a_closed_output_pipe_changes_no_exit_status():
     program = (
         "from coordinator.service.process.process_exit import end_process;"
         "reading, writing = os.pipe(); os.close(reading); sys.stdout = os.fdopen(writing, 'w');"
@@ -37,11 +37,11 @@ def test_output_that_nobody_reads_changes_no_status():
 
 
 @pytest.mark.parametrize(("arguments", "status"), [(["--version"], 0), (["coordinatr"], 2)])
-def test_the_command_line_ends_so(arguments, status):
+def test_the_command_line_ends_through_end_process(arguments, status):
     assert ended("from sharegroup.__main__ import main; main()", *arguments).returncode == status
 
 
-def test_a_coordinator_on_demand_ends_so():
+def test_a_coordinator_on_demand_ends_through_end_process():
     command = [sys.executable, "-c", ABORTS_AT_AN_ORDINARY_END + RUN_AS_MAIN]
     found = subprocess.run(command, cwd=ROOT, input="no settings", capture_output=True, text=True, timeout=120)
     assert found.returncode == 1

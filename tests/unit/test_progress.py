@@ -22,7 +22,7 @@ def terminal(monkeypatch):
     return shown
 
 
-def test_progress_is_told_on_a_terminal_and_standard_output_stays_clean(monkeypatch, capsys):
+def test_progress_is_shown_on_a_terminal_and_standard_output_stays_clean(monkeypatch, capsys):
     shown = terminal(monkeypatch)
     with progress("reading [orders]", 2_000, unit="records") as tell:
         tell(1_500)
@@ -32,14 +32,14 @@ def test_progress_is_told_on_a_terminal_and_standard_output_stays_clean(monkeypa
     assert capsys.readouterr().out == "a result\n"
 
 
-def test_progress_without_an_end_counts_what_is_done(monkeypatch):
+def test_progress_without_a_total_shows_the_count_so_far(monkeypatch):
     shown = terminal(monkeypatch)
     with progress("reading dlq", unit="dead letters read") as tell:
         tell(12)
     assert "12 dead letters read" in shown.getvalue()
 
 
-def test_without_a_terminal_no_progress_is_told(capsys):
+def test_without_a_terminal_no_progress_is_shown(capsys):
     with progress("reading orders", 10, unit="records") as tell:
         tell(10)
     assert capsys.readouterr() == ("", "")

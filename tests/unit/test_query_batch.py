@@ -83,7 +83,7 @@ def test_a_batch_is_of_the_groups_and_topics_that_sources_logged() -> None:
     assert parse_batch(text) == {"billing": {"orders": "T1", "refunds": "T2"}, "audit": {}}
 
 
-def test_an_offset_of_another_format_version_says_nothing_about_the_batch() -> None:
+def test_an_offset_of_another_format_version_is_no_batch() -> None:
     newer = {**plan_offset("billing", "m1", PLAN), "version": 2}
     without = {key: value for key, value in plan_offset("audit", "m1", PLAN).items() if key != "version"}
     assert parse_batch(logged(newer, without)) == {}
@@ -103,11 +103,11 @@ def test_the_newest_batch_of_a_checkpoint_counts(checkpoint: Callable[..., str],
 
 
 @pytest.mark.parametrize("place", ["hdfs://host/checkpoint", "s3a://bucket/checkpoint", "/nowhere/at/all"])
-def test_a_checkpoint_that_cannot_be_read_here_says_nothing(place: str) -> None:
+def test_an_unreadable_checkpoint_has_no_batch(place: str) -> None:
     assert batch_at(place) is None
 
 
-def test_a_checkpoint_that_spark_has_not_written_to_says_nothing(checkpoint: Callable[..., str]) -> None:
+def test_a_checkpoint_without_offsets_has_no_batch(checkpoint: Callable[..., str]) -> None:
     assert batch_at(checkpoint()) is None
 
 
@@ -144,7 +144,7 @@ def test_computed_rows_are_of_the_groups_that_the_querys_offsets_name(checkpoint
     assert found.topic_ids == {"orders": "T1", "refunds": "T2"}, "and the batch's topics are known by their ids"
 
 
-def test_so_they_are_where_acknowledge_has_looked() -> None:
+def test_the_batch_offsets_option_decides_the_groups_and_topic_ids_of_rows() -> None:
     told = {**OPTIONS, "batchOffsets": json.dumps({"audit": {}})}
     with pytest.raises(RowsOfAnotherGroup):
         open_sink(told, schema(REQUIRED), overwrite=False)
@@ -160,12 +160,12 @@ def test_rows_of_a_query_without_a_source_of_the_format_are_refused() -> None:
 
 
 @pytest.mark.parametrize("rows", [of_source("audit"), schema(REQUIRED)], ids=["by columns", "by offsets"])
-def test_a_query_that_means_to_decide_another_groups_records_says_so(rows: StructType) -> None:
+def test_on_other_group_allow_accepts_rows_of_another_group(rows: StructType) -> None:
     told = {**OPTIONS, "onOtherGroup": "allow", "batchOffsets": json.dumps({"audit": {}})}
     open_sink(told, rows, overwrite=False)
 
 
-def test_what_cannot_be_checked_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_checkpoint_that_cannot_be_checked_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "share_sink")
     for _ in range(3):
         open_sink({**OPTIONS, "checkpointLocation": "hdfs://host/checkpoint"}, schema(REQUIRED), overwrite=False)

@@ -80,7 +80,7 @@ def test_the_line_reads_is_of_bounded_length(started):
     assert len(line) < 1_000
 
 
-def test_a_lag_that_is_not_known_is_said(started):
+def test_an_unknown_lag_is_logged_as_unknown(started):
     (line,) = started(Session(partition(0), partition(1, lag=None)), subscribe="orders")
     assert "lag=at least 10 partitions=2 (orders-0 from 0 (lag 10), orders-1 from 0 (lag unknown))" in line
 
@@ -113,7 +113,7 @@ def test_a_pattern_that_matches_no_topic_is_named(started):
     assert warning.startswith("WARNING subscribePattern=order-.* matches no topic yet")
 
 
-def test_a_query_counts_what_it_acquired_and_completed():
+def test_a_query_counts_acquired_and_completed_records():
     counts = QueryCounts()
     ranges = (AcquiredRange(0, 9, 1), AcquiredRange(20, 24, 2))
     held = PartitionPlan(topic="orders", topic_id="t", partition=0, ranges=ranges)

@@ -65,7 +65,7 @@ def test_a_trigger_without_a_new_plan_acquired_nothing(logged):
     assert "acquired=0 redelivered=0 lag=at least 0 in flight=4 " in line
 
 
-def test_a_coordinator_that_does_not_answer_is_said(logged):
+def test_a_coordinator_that_does_not_answer_is_logged(logged):
     error = CoordinatorUnreachable(group_id="billing", reason="it hangs", endpoints="a:1")
     (line,) = logged(source(OFFSET), group=error)
     assert "acquired=13 redelivered=3 (where the group stands is not known: " in line

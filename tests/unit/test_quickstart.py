@@ -24,7 +24,7 @@ def test_the_printed_program_has_the_chosen_port() -> None:
     assert first_program(19092).replace("19092", str(PORT)) == first_program()
 
 
-def test_a_port_in_use_is_one_line_with_the_way_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_prints_one_line_with_the_port_option(capsys: pytest.CaptureFixture[str]) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
         assert run(["quickstart", "--port", str(port)]) == 1

@@ -33,7 +33,7 @@ def ranges(draw: st.DrawFn) -> list[tuple[int, int, int]]:
 
 
 @given(ranges(), st.sets(st.integers(0, 70)), st.lists(st.integers(1, 9)))
-def test_what_is_picked_is_what_the_ranges_hold_of_the_log(asked, log, pieces):
+def test_the_cursor_picks_exactly_the_log_records_in_its_ranges(asked, log, pieces):
     cursor = cursor_of(*asked)
     left = [Record(offset) for offset in sorted(log)]
     picked, counts, beyond = [], [], []
@@ -52,7 +52,7 @@ def test_what_is_picked_is_what_the_ranges_hold_of_the_log(asked, log, pieces):
 
 
 @given(ranges(), st.integers(0, 70))
-def test_what_is_lost_is_what_the_ranges_hold_below_the_log_start(asked, log_start):
+def test_the_cursor_loses_exactly_its_offsets_below_the_log_start(asked, log_start):
     cursor = cursor_of(*asked)
     lost = [offset for first, last in cursor.lose(log_start) for offset in range(first, last + 1)]
     assert lost == [o for first, last, _ in asked for o in range(first, last + 1) if o < log_start]

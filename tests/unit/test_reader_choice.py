@@ -23,7 +23,7 @@ def test_the_compiled_reader_names_its_librdkafka():
     assert choice.why.startswith("librdkafka 2.")
 
 
-def test_where_it_was_not_built_auto_reads_with_python(not_built, caplog):
+def test_auto_reads_with_python_where_no_compiled_reader_was_built(not_built, caplog):
     with reading_with("auto"), caplog.at_level("INFO"):
         assert not is_native()
         assert not is_native()
@@ -42,7 +42,7 @@ def test_an_unknown_reader_is_named():
 
 
 @pytest.mark.parametrize("written", ["", " ", "auto", "AUTO"])
-def test_without_a_choice_it_is_the_compiled_reader_where_it_was_built(written):
+def test_the_compiled_reader_is_the_default_where_built(written):
     ensure_compiled()
     with reading_with(written):
         assert reader_choice().name == "native"

@@ -46,7 +46,7 @@ def test_of_an_empty_partition_nothing_is_needed():
     assert (found.lowest(), found.read_to, found.first_groups(100)) == (0, 0, frozenset())
 
 
-def test_a_group_is_needed_from_its_first_record_on_whatever_that_is():
+def test_a_group_is_needed_from_its_first_record_of_any_type():
     for key in (record(), encode_key(GroupOwnerKey("billing"))):
         assert needed((3, key), (4, record())).lowest() == 3
 
@@ -77,7 +77,7 @@ def test_a_deleted_group_is_needed_briefly():
     assert found.first_groups(9) == {"billing"}, "a coordinator has taken it, and may create it again"
 
 
-def test_who_took_a_group_is_needed_as_long_as_its_first_record():
+def test_an_owner_record_is_needed_as_long_as_the_groups_first_record():
     found = needed((0, owned()), (1, owned()), (2, record()), (3, record("shipping")), (2 * JUST_TAKEN, record("x")))
     assert found.lowest() == 1
     found.add(owned(), VALUE, 2 * JUST_TAKEN + 1)
@@ -108,7 +108,7 @@ def test_records_of_types_that_a_later_version_writes_are_needed_too():
         *((encode_key(ShareUpdateKey("nobody", TOPIC_ID, 0)), b"x"),),
     ],
 )
-def test_what_is_no_group_s_holds_nothing_back_and_is_counted(key, value):
+def test_records_of_no_group_hold_back_no_pruning_and_are_counted(key, value):
     found = needed((0, record()), (3, snapshot()))
     found.add(key, value, 4)
     assert (found.lowest(), found.read_to) == (3, 5)
@@ -149,7 +149,7 @@ def test_the_placement_record_is_no_stray_record():
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=30))
-def test_nothing_below_the_lowest_is_what_any_group_loads(writes):
+def test_no_group_loads_records_below_the_lowest_needed_offset(writes):
     found, first = Retention(), {}
     for offset, (group_id, is_snapshot) in enumerate(writes):
         found.add(snapshot(group_id) if is_snapshot else record(group_id), VALUE, offset)

@@ -49,7 +49,7 @@ def test_the_last_result_is_returned_at_the_deadline() -> None:
     assert retry_until(0.0, wait_fixed(0), retry_if_result(lambda found: found < 5))(failing(0)) == 1
 
 
-def test_so_many_attempts_are_made_also_after_the_deadline() -> None:
+def test_the_least_number_of_attempts_is_made_even_after_the_deadline() -> None:
     retries = retry_until(0.0, wait_fixed(0), retry_if_result(lambda found: found < 5), least=3)
     answers = [4, 3, 2, 1, 0]
     assert retries(answers.pop) == 2
@@ -100,5 +100,5 @@ def test_a_broker_that_does_not_answer_has_not_refused(code: int) -> None:
 
 
 @pytest.mark.parametrize(("topic_id", "gives_ids"), [("A" * 22, False), ("bG9zdCBpZHMgYXJlIGJhZA", True)])
-def test_a_topic_without_an_id_shows_that_the_cluster_has_none(topic_id: str, gives_ids: bool) -> None:
+def test_a_topic_without_an_id_shows_a_cluster_without_topic_ids(topic_id: str, gives_ids: bool) -> None:
     assert cluster_with_a_topic([3], topic_id).gives_topic_ids() is gives_ids

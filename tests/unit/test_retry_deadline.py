@@ -29,14 +29,14 @@ def tried(tries, timeout_s):
     return tenacity.Retrying(stop=stop, reraise=True)(tries)
 
 
-def test_it_ends_when_it_was_tried_for_long_enough():
+def test_a_call_fails_after_its_retry_time():
     tries = Tries(fails=1_000, takes_s=7.0)
     with pytest.raises(Unreachable):
         tried(tries, 60.0)
     assert tries.made == 9
 
 
-def test_a_process_that_was_stopped_for_an_hour_tries_on():
+def test_a_process_that_was_stopped_for_an_hour_retries():
     tries = Tries(fails=2, takes_s=3_600.0)
     assert tried(tries, 3 * MAX_ATTEMPT_S) == "an answer"
 

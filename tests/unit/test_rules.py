@@ -56,7 +56,7 @@ def test_every_mistake_is_found_by_a_search_of_make_test(mistake: Mistake) -> No
     assert is_found_by_a_short_search(mistake)
 
 
-def test_every_long_search_is_one_of_the_catalogue() -> None:
+def test_every_long_search_is_in_the_catalogue() -> None:
     assert {(harness, name) for harness, names in LONG.items() for name in names} <= {
         search for mistake in MISTAKES.values() for search in searches(mistake)
     }

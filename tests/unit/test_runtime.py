@@ -21,7 +21,7 @@ def service(tmp_path):
     service.store.close()
 
 
-def test_nothing_is_answered_before_the_append_not_even_what_appends_nothing(service, monkeypatch):
+def test_no_request_is_answered_before_the_append_of_its_round(service, monkeypatch):
     answers = []
     append = service.store.append
 
@@ -40,7 +40,7 @@ def test_nothing_is_answered_before_the_append_not_even_what_appends_nothing(ser
     assert "i.1" in str(answers[2].exception())
 
 
-def test_all_that_waits_is_one_store_transaction(service):
+def test_all_waiting_requests_are_one_store_transaction(service):
     before = service.store.appends
     answers = [service.runtime.submit("billing", one(join(f"m{i}", f"p{i}"))) for i in range(2, 50)]
     service.runtime.step(service.now_ms)
@@ -48,7 +48,7 @@ def test_all_that_waits_is_one_store_transaction(service):
     assert service.store.appends == before + 1
 
 
-def test_a_transactions_commands_stay_when_a_later_one_is_refused(service):
+def test_a_transactions_commands_stay_when_a_later_command_is_refused(service):
     first = service.ask(acquire()).plan
     service.ask(start_plan(first.plan_id))
     before = service.store.appends
@@ -84,7 +84,7 @@ def test_a_failed_append_is_retriable_and_memory_is_the_stores_again(service, fa
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("at", ["join", "acquire", "use", "complete"])
-def test_whatever_fails_asking_again_goes_on_as_if_nothing_had(tmp_path, fault, at):
+def test_after_any_store_fault_a_repeated_request_succeeds(tmp_path, fault, at):
     service = Service(tmp_path / "state.db")
     service.create()
 
@@ -184,14 +184,14 @@ def test_an_exception_after_the_replay_leaves_memory_equal_to_the_log(service, m
     assert service.ask(acquire()).plan.plan_id == "i.1"
 
 
-def test_a_request_that_nobody_waits_for_any_more_is_not_carried_out(service):
+def test_a_cancelled_request_is_not_carried_out(service):
     answer = service.runtime.submit("billing", one(acquire()))
     assert answer.cancel()
     service.runtime.step(service.now_ms)
     assert service.group.last_plan_id == 0
 
 
-def test_who_is_told_of_a_change_is_told_after_it_is_durable(service):
+def test_on_change_is_called_after_the_change_is_durable(service):
     told = []
     service.runtime.on_change = lambda groups: told.append((groups, service.store.appends))
     appends = service.store.appends

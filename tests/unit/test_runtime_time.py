@@ -56,7 +56,7 @@ def slow(tmp_path):
     store.close()
 
 
-def test_deadlines_are_kept_without_anyone_asking(service):
+def test_deadlines_end_sessions_without_a_request(service):
     due_ms = service.runtime.next_deadline_ms()
     assert due_ms is not None and service.group.members["m1"].active
     assert not service.runtime.may_rest(service.now_ms)
@@ -270,7 +270,7 @@ def test_heartbeats_sent_during_a_long_load_count_before_sessions_end(slow):
     assert slow.group.partitions["T", 0].acquired_count == 100
 
 
-def test_a_process_that_was_stopped_for_a_session_ends_nobody_s_session(service):
+def test_a_process_that_was_stopped_for_a_session_ends_no_session(service):
     """m1 reads its batch, m2 waits for records; both send heartbeats, which wait like their sender."""
     service.ask(join("m2", "p2"))
     service.ask(start_plan(service.ask(acquire(limit=RECORDS)).plan.plan_id))
@@ -312,7 +312,7 @@ def test_the_session_of_a_member_whose_heartbeat_waits_does_not_end(service):
     assert service.group.partitions["T", 0].acquired_count == 100
 
 
-def test_what_a_load_in_the_same_round_took_ends_no_session(slow):
+def test_the_duration_of_a_load_in_the_same_round_ends_no_session(slow):
     slow.ask(start_plan(slow.ask(acquire()).plan.plan_id))
     slow.store.load_ms = 60_000
     slow.runtime.submit("other", one(Heartbeat(group_id="other", member_id="m", member_epoch=1)))
@@ -337,7 +337,7 @@ def test_an_owner_that_is_not_current_ends_no_session(service, monkeypatch):
     assert service.group.partitions["T", 0].acquired_count == 0
 
 
-def test_a_stall_after_a_load_hides_members_for_longer(service):
+def test_a_stall_after_a_load_prolongs_the_wait_for_members(service):
     service.die()
     service.ask(DescribeGroup(group_id="billing"))
     service.now_ms += SESSION_MS + 1

@@ -70,7 +70,7 @@ def test_a_flood_logs_one_line_a_minute_with_its_count(rate_limited, clock, said
     assert said()[2:] == ["refused (and 99 more of this kind since the last line)"]
 
 
-def test_an_event_is_one_line_also_with_a_traceback():
+def test_an_event_with_a_traceback_is_one_line():
     try:
         raise ZeroDivisionError("two\nlines")
     except ZeroDivisionError:
@@ -81,7 +81,7 @@ def test_an_event_is_one_line_also_with_a_traceback():
     assert "ZeroDivisionError: two\nlines" in line["exception"]
 
 
-def test_what_c_libraries_say_is_logged_and_the_descriptor_is_given_back():
+def test_output_of_c_libraries_is_logged_and_the_descriptor_is_restored():
     program = (
         "import logging, os\n"
         "from coordinator.service.process.log_format import log_lines\n"
@@ -200,7 +200,7 @@ def test_only_a_connection_without_a_token_is_cut_after_a_while(door, clock, sai
     assert said() == ["refused: connection of 127.0.0.1 is cut, it has not shown the token"]
 
 
-def test_when_there_are_too_many_the_silent_ones_go_the_oldest_first(door, clock, said):
+def test_above_the_limit_the_oldest_silent_connections_are_closed_first(door, clock, said):
     known = door.connect()
     door._greeted.add(peer(known))
     silent = []
@@ -216,7 +216,7 @@ def test_when_there_are_too_many_the_silent_ones_go_the_oldest_first(door, clock
     assert "max.connections=3" in said()[0]
 
 
-def test_members_above_the_limit_are_kept_and_it_is_said(door, said):
+def test_member_connections_above_the_limit_are_kept_and_logged(door, said):
     members = [door.connect() for _ in range(5)]
     for member in members:
         door._greeted.add(peer(member))
@@ -225,7 +225,7 @@ def test_members_above_the_limit_are_kept_and_it_is_said(door, said):
     assert said() == ["5 connections, all with the token: more than max.connections"]
 
 
-def test_a_port_that_is_used_again_is_no_acquaintance(door, clock):
+def test_a_closed_connections_address_is_no_longer_authenticated(door, clock):
     first = door.connect()
     door._greeted.add(peer(first))
     door.look()
@@ -249,7 +249,7 @@ def test_looking_leaves_every_other_descriptor_alone(door, clock):
         assert len(set(os.listdir("/dev/fd"))) <= len(before) + 2  # the two ends of the connection
 
 
-def test_peers_are_read_as_grpc_writes_them():
+def test_peer_addresses_of_grpc_are_parsed():
     assert _of_grpc("ipv4:10.0.0.1:55") == ("10.0.0.1", 55)
     assert _of_grpc("ipv6:%5B::1%5D:55") == ("::1", 55)
     assert _of_grpc("ipv6:%5B::ffff:10.0.0.1%5D:55") == ("10.0.0.1", 55)
@@ -298,7 +298,7 @@ def test_too_many_concurrent_requests_are_refused_except_health_and_heartbeats()
     assert CoordinatorOverloaded.retriable
 
 
-def test_a_server_that_is_not_ready_says_so_and_still_finds():
+def test_a_server_that_is_not_ready_still_finds_coordinators():
     found = {"billing": "billing.example:1"}
     is_served = {"is_ready": lambda: False, "find": lambda group_id: found.get(group_id, "")}
     with served(lambda _: Done(), **is_served) as (server, connection):
@@ -335,7 +335,7 @@ def test_a_full_group_refuses_new_members_and_lets_its_own_return():
     join(limits, group, "m3")
 
 
-def test_groups_are_counted_only_when_one_would_be_new():
+def test_groups_are_counted_only_for_a_new_group():
     limits = GroupLimits(ServerConfig.parse({"group.share.max.groups": "1"}), lambda: 1)
     group = ShareGroup("billing")
     with pytest.raises(MaxGroupsReached, match="1 groups"):

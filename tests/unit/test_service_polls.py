@@ -153,13 +153,13 @@ def test_topics_are_refreshed_although_a_leader_is_away(two, cluster):
     assert ask_all(two) == {("orders", 0): [(100, 119)]}
 
 
-def test_what_a_member_cannot_read_is_left_out(two):
+def test_partitions_that_a_member_cannot_read_are_left_out(two):
     (topic_id,) = {part.topic_id for part in two.ask(AcquireRecords, "c1", max_records=1).partitions}
     assert ask_all(two, without=((topic_id, 0),)) == {("orders", 1): [(0, 99)]}
     wait_until(lambda: ask_all(two) == {("orders", 0): [(1, 99)]}, what="its leader has answered")
 
 
-def test_the_leader_of_what_a_member_cannot_read_is_asked(two, cluster):
+def test_the_leader_of_a_left_out_partition_is_asked(two, cluster):
     """Before anything else asks it, so that no record is acquired in vain again."""
     (topic_id,) = {part.topic_id for part in two.ask(AcquireRecords, "c1", max_records=1).partitions}
     cluster.silent.add(("orders", 0))

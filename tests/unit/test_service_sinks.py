@@ -70,7 +70,7 @@ def test_opening_a_sink_returns_incarnation_and_topic_ids_and_sets_configs(runni
     assert configs["share.acknowledgement.mode"] == "explicit"
 
 
-def test_a_sink_is_told_which_configs_of_the_group_it_changed_once(running):
+def test_opening_a_sink_returns_the_changed_group_configs_once(running):
     begin(running, **EXPLICIT, **{"share.isolation.base": "50"})
     changed = {"share.isolation.base": "60", "share.release.backoff.ms": "5", **EXPLICIT}
     assert open_sink(running, **changed).replaced == {"share.isolation.base": "50", "share.release.backoff.ms": ""}
@@ -85,7 +85,7 @@ def test_a_sink_that_sets_nothing_new_writes_nothing(running):
     assert (opened.dead_letter_topic, opened.dead_letter_partitions) == ("", 0)
 
 
-def test_a_sink_of_an_unknown_group_is_refused_and_creates_none(running):
+def test_a_sink_of_an_unknown_group_is_refused_and_creates_no_group(running):
     for _ in range(2):
         with pytest.raises(GroupIdNotFound):
             open_sink(running, "nobody", **EXPLICIT)
@@ -235,7 +235,7 @@ def test_undecided_gaps_are_archived_before_undecided_records_are_released(runni
     assert states(running) == ["4-4 ACQUIRED 2", "5-5 ARCHIVED 1", "6-9 ACQUIRED 2"]
 
 
-def test_what_a_sink_decided_is_not_read(running, cluster, monkeypatch):
+def test_records_that_a_sink_decided_are_not_read(running, cluster, monkeypatch):
     asked = []
     right = cluster.absent
     monkeypatch.setattr(
@@ -336,7 +336,7 @@ def test_an_undecided_batch_stays_while_the_log_is_unreadable(running, cluster, 
     assert states(running) == ["0-9 ACQUIRED 1"]
 
 
-def test_the_same_question_again_goes_on_after_the_plan_was_given_back(running):
+def test_a_repeated_request_gets_records_after_the_plan_was_returned(running):
     """The answer was lost on its way: nobody fails, and the records come again."""
     number = begin(running, **EXPLICIT)
     with pytest.raises(NothingDecided):

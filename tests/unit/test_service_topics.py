@@ -35,7 +35,7 @@ def cluster():
         {"topics": ("orders-eu",), "starting_offsets": '{"orders-eu": {"0": 40}}'},
     ],
 )
-def test_a_patterns_new_topic_begins_at_its_earliest_whoever_joins_meanwhile(running, cluster, second):
+def test_a_patterns_new_topic_begins_at_its_earliest_despite_another_join(running, cluster, second):
     running.join("m1", topic_pattern="orders-.*")
     assert held(running.next(member="m1")) == {}
     cluster.add("orders-eu", end=100)
@@ -43,7 +43,7 @@ def test_a_patterns_new_topic_begins_at_its_earliest_whoever_joins_meanwhile(run
     assert held(running.next(member="m1", max_records=1000)) == {("orders-eu", 0): [(0, 99)]}
 
 
-def test_it_does_so_too_if_who_subscribed_to_it_is_away(running, cluster):
+def test_a_patterns_new_topic_begins_at_its_earliest_after_its_member_left(running, cluster):
     running.join("m1", topic_pattern="orders-.*")
     running.ask(LeaveGroup, "m1")
     cluster.add("orders-eu", end=100)
@@ -99,7 +99,7 @@ def test_an_unusable_pattern_is_refused_first_and_creates_no_group(running, clus
     assert not running.event_loop.runtime.groups
 
 
-def test_what_kafka_or_sharegroup_keeps_for_itself_is_in_no_pattern(running, cluster):
+def test_topics_kept_by_kafka_or_sharegroup_match_no_pattern(running, cluster):
     for topic in (STATE_TOPIC, "__consumer_offsets", "__transaction_state", "__share_group_state", "__anything"):
         cluster.add(topic, end=10)
     running.join(topic_pattern=".*", starting_offsets="earliest")
@@ -107,7 +107,7 @@ def test_what_kafka_or_sharegroup_keeps_for_itself_is_in_no_pattern(running, clu
 
 
 @pytest.mark.parametrize("topic", [STATE_TOPIC, "__consumer_offsets", "__share_group_state"])
-def test_what_kafka_or_sharegroup_keeps_for_itself_is_refused_by_name(running, cluster, topic):
+def test_a_topic_kept_by_kafka_or_sharegroup_is_refused_by_name(running, cluster, topic):
     cluster.add(topic, end=10)
     with pytest.raises(TopicKept, match=f"Topic {topic} can't be read"):
         running.join(topics=("orders-us", topic))
@@ -215,7 +215,7 @@ def test_a_topic_deleted_while_the_coordinator_was_away_has_an_unknown_end(tmp_p
     second.close()
 
 
-def test_what_is_told_of_a_topic_that_went_outlives_the_coordinator(tmp_path, cluster):
+def test_the_reported_loss_of_a_deleted_topic_outlives_the_coordinator(tmp_path, cluster):
     first = Running(tmp_path / "away.db", cluster)
     start = released_and_unread(first, cluster)
     go(cluster, "deleted")
@@ -264,7 +264,7 @@ def test_a_deleted_topic_id_stays_deleted_though_one_broker_names_it(running, cl
     assert (group.topics, group.gone) == ({"orders-us": "id-2"}, {"id-1"})
 
 
-def test_a_topic_that_was_only_hidden_goes_on_after_a_restart(running, cluster):
+def test_a_topic_that_was_only_hidden_continues_after_a_restart(running, cluster):
     start = released_and_unread(running, cluster)
     hidden = cluster.found.pop("orders-us")
     lost, plan = told(running, start, fail_on_data_loss=False)

@@ -60,7 +60,7 @@ def behind(stubs: Stubs, consumer: ShareConsumer) -> None:
 # --- one answer, several polls
 
 
-def test_one_answer_serves_several_polls_and_each_accepts_the_one_before() -> None:
+def test_one_answer_serves_several_polls_and_each_accepts_the_previous_records() -> None:
     consumer, stubs = subscribed()
     stubs.answer(5)
     assert offsets(consumer.poll()) == [0, 1]
@@ -89,7 +89,7 @@ def test_nothing_is_asked_ahead_of_records_that_come_again() -> None:
     assert len(stubs.wanted) == FULL_ANSWERS
 
 
-def test_outcomes_leave_soon_although_no_question_takes_them() -> None:
+def test_outcomes_are_sent_soon_without_an_acquisition() -> None:
     consumer, stubs = subscribed()
     behind(stubs, consumer)  # the question ahead has no answer yet
     waiting(consumer, 100, 2)
@@ -97,7 +97,7 @@ def test_outcomes_leave_soon_although_no_question_takes_them() -> None:
     wait_until(lambda: (5, "ACCEPT") in stubs.outcomes(), what="the last poll's are accepted")
 
 
-def test_the_error_of_a_question_ahead_comes_after_the_records_before_it() -> None:
+def test_the_error_of_acquiring_ahead_is_raised_after_the_waiting_records() -> None:
     consumer, stubs = subscribed()
     behind(stubs, consumer)
     waiting(consumer, 100, 3)
@@ -160,7 +160,7 @@ def test_a_refused_renewal_drops_its_records_and_no_others() -> None:
     assert offsets(consumer.poll()) == [9, 10]
 
 
-def test_what_was_renewed_below_the_start_offset_is_not_handed_out() -> None:
+def test_records_done_below_the_start_offset_are_not_handed_out() -> None:
     """Another member has done these records: an outcome below the start offset is not refused."""
     consumer, stubs = subscribed()
     waiting(consumer, 0, 4)
@@ -170,7 +170,7 @@ def test_what_was_renewed_below_the_start_offset_is_not_handed_out() -> None:
     assert offsets(consumer.poll()) == [3]
 
 
-def test_a_later_delivery_drops_the_one_before_it() -> None:
+def test_a_later_delivery_drops_the_earlier_delivery_of_a_record() -> None:
     consumer, _ = subscribed(max_poll_records=9)
     waiting(consumer, 0, 4)
     now_s = time.monotonic()
@@ -179,7 +179,7 @@ def test_a_later_delivery_drops_the_one_before_it() -> None:
     assert [(m.offset(), m.delivery_count()) for m in messages] == [(2, 2)], "its lock of before is over"
 
 
-def test_records_that_are_refused_while_they_are_read_are_dropped() -> None:
+def test_records_whose_renewal_is_refused_during_the_read_are_dropped() -> None:
     consumer, stubs = subscribed()
     found = acquired(run_of(0, 2), run_of(5, 2))
     consumer._waiting.polled_s = time.monotonic()
@@ -236,14 +236,14 @@ def test_locks_are_not_renewed_beyond_the_poll_interval() -> None:
     assert consumer._held() == ()
 
 
-def test_a_renewal_names_what_waits_and_not_what_was_returned() -> None:
+def test_a_renewal_names_waiting_records_and_not_returned_records() -> None:
     consumer, _ = subscribed()
     waiting(consumer, 0, 5)
     consumer.poll()
     assert [(b.first, b.last) for part in consumer._held() for b in part.batches] == [(2, 4)]
 
 
-def test_a_renewal_that_began_before_an_acquisition_extends_nothing_of_it() -> None:
+def test_a_renewal_begun_before_an_acquisition_extends_none_of_its_locks() -> None:
     consumer, _ = subscribed()
     consumer._renewer.start(3_600_000)
     before = threading.Event()
@@ -257,7 +257,7 @@ def test_a_renewal_that_began_before_an_acquisition_extends_nothing_of_it() -> N
 # --- the end
 
 
-def test_close_gives_back_what_waits_at_no_try() -> None:
+def test_close_releases_waiting_records_and_counts_no_try() -> None:
     consumer, stubs = subscribed()
     stubs.answer(5)
     consumer.poll()
@@ -267,7 +267,7 @@ def test_close_gives_back_what_waits_at_no_try() -> None:
 
 
 @pytest.mark.parametrize("topics", [[], ["other"]])
-def test_another_subscription_gives_back_what_waits(topics: list[str]) -> None:
+def test_another_subscription_releases_the_waiting_records(topics: list[str]) -> None:
     consumer, stubs = subscribed()
     stubs.answer(5)
     consumer.poll()
@@ -280,7 +280,7 @@ def test_another_subscription_gives_back_what_waits(topics: list[str]) -> None:
     assert stubs.outcomes()[3:] == [(0, "ACCEPT"), (1, "ACCEPT")], "the program's stay its own"
 
 
-def test_outcomes_that_ride_are_sent_although_the_question_is_cancelled() -> None:
+def test_outcomes_of_a_cancelled_acquisition_request_are_sent() -> None:
     consumer, stubs = subscribed()
     behind(stubs, consumer)
     blocked = threading.Event()
@@ -334,7 +334,7 @@ def test_a_wakeup_leaves_the_records_ahead_to_the_next_poll() -> None:
     assert offsets(consumer.poll()) == [2, 3]
 
 
-def test_records_in_one_hand_are_of_the_members_session() -> None:
+def test_waiting_records_of_a_lapsed_session_need_a_renewal() -> None:
     ahead = Ahead()
     now_s = time.monotonic()
     ahead.take_in(acquired(run_of(0, 2)), now_s)

@@ -72,13 +72,13 @@ def made(module: Any, **more: Any) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("config", CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
-def test_the_constructors_say_the_same_of_a_configuration(config: dict[str, Any]) -> None:
+def test_both_constructors_raise_the_same_for_a_configuration(config: dict[str, Any]) -> None:
     assert made(share_source, **config) == made(confluent_kafka, **config)
 
 
 @pytest.mark.parametrize("mode", ["implicit", "explicit"])
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
-def test_the_methods_say_the_same_of_their_arguments(call: Callable[[Any], object], mode: str) -> None:
+def test_the_methods_of_both_consumers_raise_the_same_for_arguments(call: Callable[[Any], object], mode: str) -> None:
     config = {**CONFIG, "log_level": 0, "share.acknowledgement.mode": mode}
     native, ours = confluent_kafka.ShareConsumer(config), share_source.ShareConsumer(config)
     assert said(lambda: call(ours)) == said(lambda: call(native))
@@ -92,7 +92,7 @@ def test_oauth_cb_is_refused_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(("text", "number"), [("7", 7), ("1.5", 1), (7.9, 7), ("0x10", 16), ("010", 8), (" 7x", 7)])
-def test_numbers_are_read_as_librdkafka_reads_them(text: object, number: int) -> None:
+def test_numbers_are_parsed_as_by_librdkafka(text: object, number: int) -> None:
     assert ConsumerOptions.parse({**CONFIG, "max.poll.records": text}).max_poll_records == number
 
 

@@ -44,7 +44,7 @@ async def cancelled_with_an_answer() -> tuple[AsyncShareConsumer, Stubs]:
     return consumer, stubs
 
 
-def test_a_cancelled_call_ends_no_later_one() -> None:
+def test_a_cancelled_call_ends_no_later_call() -> None:
     async def work() -> None:
         consumer, stubs = stubbed()
         await consumer.subscribe(["orders"])
@@ -111,7 +111,7 @@ def test_a_late_answer_that_fails_leaves_no_wakeup_behind() -> None:
     asyncio.run(work())
 
 
-def test_after_close_each_method_says_that_the_consumer_is_closed() -> None:
+def test_after_close_each_method_raises_that_the_consumer_is_closed() -> None:
     async def work() -> None:
         consumer, stubs = stubbed()
         await consumer.subscribe(["orders"])

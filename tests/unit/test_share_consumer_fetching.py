@@ -114,7 +114,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
 
 
 @pytest.mark.parametrize("error", [GroupTakenOver(group_id="g", owner="o"), LookupError("error_cb"), SystemExit(1)])
-def test_whatever_ends_a_read_gives_its_records_back(client, monkeypatch, error) -> None:
+def test_any_error_in_a_read_gives_the_records_back(client, monkeypatch, error) -> None:
     refuse(monkeypatch, error)
     told: list[Any] = []
     fetcher = Fetcher(OPTIONS, Membership(OPTIONS), Ahead(), lambda _: None)
@@ -208,7 +208,7 @@ def test_an_outcome_that_a_join_overtakes_is_sent_again(client) -> None:
 
 
 @pytest.mark.parametrize("request_type", [Acknowledge, AcquireRecords])
-def test_a_member_that_a_lost_join_fenced_joins_anew(client, request_type) -> None:
+def test_a_member_that_a_lost_join_fenced_joins_again(client, request_type) -> None:
     member = Membership(OPTIONS)
     fetcher = Fetcher(OPTIONS, member, Ahead(), lambda _: None)
     member.session(ORDERS)
@@ -221,7 +221,7 @@ def test_a_member_that_a_lost_join_fenced_joins_anew(client, request_type) -> No
     wait_until(lambda: member.session(ORDERS) is client.sessions[-1], what="the new session stays")
 
 
-def test_close_gives_back_what_the_last_question_acquires(client) -> None:
+def test_close_gives_back_records_of_an_acquisition_in_flight(client) -> None:
     """The answer comes while the consumer leaves."""
     consumer = ShareConsumer(CONFIG)
     consumer.subscribe(["orders"])
@@ -277,7 +277,7 @@ def drop_a_consumer_with_records() -> None:
     wait_until(lambda: consumer._supply.has_come, what="the records are read")
 
 
-def test_a_dropped_consumer_gives_back_what_no_poll_returned(client) -> None:
+def test_a_dropped_consumer_gives_back_records_that_no_poll_returned(client) -> None:
     drop_a_consumer_with_records()
     gc.collect()
     wait_until(lambda: "LeaveGroup" in client.asked(), what="the consumer leaves")

@@ -71,7 +71,7 @@ def test_a_record_that_is_not_in_flight_has_no_outcome(key: tuple[str, int], off
     assert not holding(delivered(0, 1)).decide(key, offset, ACCEPT)
 
 
-def test_gaps_are_sent_beside_the_records_and_are_none_of_them() -> None:
+def test_gaps_are_sent_beside_the_records_and_take_no_outcome() -> None:
     assert not holding(delivered(0, 3, gaps=((1, 2),))).decide(ORDERS, 1, ACCEPT)
     in_flight = implicitly(delivered(0, 3, gaps=((1, 2),)))
     in_flight.accept_all()
@@ -178,7 +178,7 @@ def test_a_lock_that_is_lost_is_not_renewed() -> None:
     assert [(b.first, b.last) for b in in_flight.renewals()[0].batches] == [(0, 0)]
 
 
-def test_a_topic_that_was_made_anew_begins_with_nothing() -> None:
+def test_a_recreated_topic_drops_the_old_topics_records() -> None:
     explicit = holding(delivered(0, 1), delivered(0, topic_id="U"))
     assert explicit.decide(ORDERS, 0, ACCEPT) and explicit.undecided == 0
     assert [p.topic_id for p in explicit.take().partitions] == ["U"]

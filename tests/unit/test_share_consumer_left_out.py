@@ -37,7 +37,7 @@ def test_a_slow_broker_gets_more_time_each_time_up_to_48_s(left_out: LeftOut) ->
     assert left_out.patience_s((OTHER,)) == 3
 
 
-def test_a_partition_that_is_read_begins_anew(left_out: LeftOut) -> None:
+def test_a_read_resets_the_patience_of_its_partition(left_out: LeftOut) -> None:
     left_out.gave_up(ONE, 100.0, 3.0)
     left_out.gave_up(OTHER, 100.0, 3.0)
     assert left_out.now(100.5) == (("T", 0), ("T", 1))
@@ -46,7 +46,7 @@ def test_a_partition_that_is_read_begins_anew(left_out: LeftOut) -> None:
     assert (left_out.patience_s((ONE,)), left_out.patience_s((OTHER,))) == (3, 6)
 
 
-def test_the_log_says_once_that_brokers_are_away_and_back(left_out: LeftOut, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_and_its_end_are_logged_once(left_out: LeftOut, caplog: pytest.LogCaptureFixture) -> None:
     for plan in (ONE, OTHER, ONE):
         left_out.gave_up(plan, 100.0, 3.0)
     left_out.read(ONE)

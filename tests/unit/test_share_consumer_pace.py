@@ -103,7 +103,7 @@ def test_a_slow_program_gets_one_polls_records_shortly_before_it_needs_them() ->
 
 
 @pytest.mark.parametrize(("took_s", "ahead_s"), [(0.3, 0.9), (9.0, 1.5), (0.01, AHEAD_S)])
-def test_where_answers_take_long_they_are_asked_for_earlier(took_s: float, ahead_s: float) -> None:
+def test_slow_answers_are_requested_earlier(took_s: float, ahead_s: float) -> None:
     """A 20th of the lock is the limit."""
     program = Program(0.005)
     program.took_s = took_s
@@ -111,11 +111,11 @@ def test_where_answers_take_long_they_are_asked_for_earlier(took_s: float, ahead
     assert question is not None and question.at_s == pytest.approx(program.now_s + 500 * 0.005 - ahead_s)
 
 
-def test_a_very_slow_program_gets_none_ahead() -> None:
+def test_a_very_slow_program_gets_no_records_ahead() -> None:
     assert Program(0.02).steady().asks() is None
 
 
-def test_nothing_is_asked_while_half_of_it_waits() -> None:
+def test_nothing_is_acquired_ahead_while_half_of_the_amount_waits() -> None:
     program = Program(0.0001).steady(10)
     assert program.asks(left=1_251) is None
     question = program.asks(left=1_250)

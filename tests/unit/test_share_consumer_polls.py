@@ -44,7 +44,7 @@ def interrupting(times: int) -> Callable[..., str]:
     return deserializer
 
 
-def test_an_interrupted_poll_gives_its_records_to_the_next_one() -> None:
+def test_the_next_poll_returns_the_records_of_an_interrupted_poll() -> None:
     consumer, stubs = subscribed(value_deserializer=interrupting(2))
     stubs.answer(2)
     for _ in range(2):
@@ -113,7 +113,7 @@ def test_unsubscribe_gives_back_the_records_that_no_poll_returned() -> None:
 
 
 @pytest.mark.parametrize("topics", [(), ("other",), ("other", "third")])
-def test_another_subscription_is_told_to_the_group_without_a_poll(topics: tuple[str, ...]) -> None:
+def test_another_subscription_is_sent_to_the_group_without_a_poll(topics: tuple[str, ...]) -> None:
     consumer, stubs = subscribed()
     stubs.answer(5)
     consumer.poll()
@@ -192,7 +192,7 @@ def test_the_first_subscription_waits_for_its_poll() -> None:
     assert consumer._membership.joined is None
 
 
-def test_close_gives_back_at_no_try_what_no_poll_returned() -> None:
+def test_close_releases_records_that_no_poll_returned() -> None:
     consumer, stubs = subscribed()
     consumer.poll(0)
     assert stubs.asked.wait(60)

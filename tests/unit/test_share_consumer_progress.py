@@ -106,7 +106,7 @@ def test_an_outcome_replaces_a_pending_signal() -> None:
     assert stubs.outcomes() == [(0, "RELEASE")]
 
 
-def test_what_can_not_be_marked_is_refused_at_once() -> None:
+def test_an_invalid_mark_is_refused_at_once() -> None:
     consumer, _, (first, second) = polled(2)
     for wrong in ("text", None):
         with pytest.raises(TypeError, match="argument 1 must be confluent_kafka"):
@@ -146,7 +146,7 @@ def test_a_record_with_a_sent_signal_is_not_renewed_in_the_background() -> None:
     assert [(b.first, b.last) for part in consumer._held() for b in part.batches] == [(0, 0), (2, 2)]
 
 
-def test_a_refused_signal_is_told_once_and_costs_no_other() -> None:
+def test_a_refused_signal_is_raised_once_and_stops_no_other_signal() -> None:
     consumer, stubs, messages = polled(3)
     stubs.membership.signalled = refusing(0)
     for at in (0, 2):
@@ -160,7 +160,7 @@ def test_a_refused_signal_is_told_once_and_costs_no_other() -> None:
     consumer.mark_in_progress(messages[1])  # told once
 
 
-def test_all_refused_signals_are_told_by_one_error() -> None:
+def test_one_error_names_all_refused_signals() -> None:
     consumer, stubs, messages = polled(5)
     stubs.membership.signalled = refusing(0, 4)
     for at in (0, 2, 4):
@@ -184,7 +184,7 @@ def test_a_renewed_record_can_be_marked_and_the_next_poll_returns_others() -> No
     consumer.acknowledge(message)
 
 
-def test_a_refused_signal_of_a_record_that_was_acknowledged_is_not_told() -> None:
+def test_a_refused_signal_of_an_acknowledged_record_is_not_raised() -> None:
     consumer, stubs, messages = polled(2)
     stubs.membership.signalled = refusing(0)
     consumer.mark_in_progress(messages[0])
@@ -195,7 +195,7 @@ def test_a_refused_signal_of_a_record_that_was_acknowledged_is_not_told() -> Non
 
 
 @pytest.mark.parametrize("error", [UnknownMemberId(member_id="m", group_id="billing"), InvalidRecordState(what="so")])
-def test_a_failed_request_for_signals_is_told_by_its_name(error: Any) -> None:
+def test_a_failed_request_of_signals_is_raised_by_name(error: Any) -> None:
     consumer, stubs, (message,) = polled(1)
 
     def fails(partitions: Any) -> ProgressReply:

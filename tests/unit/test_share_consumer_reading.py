@@ -61,7 +61,7 @@ def test_where_no_broker_answers_reading_waits_until_its_timeout() -> None:
         read(StubReader(False, False, False, TIMEOUT), StubReader(False))
 
 
-def test_a_broker_is_given_up_where_another_one_answers() -> None:
+def test_a_silent_broker_is_given_up_where_another_broker_answers() -> None:
     silent = StubReader(False, False, others_answer=True)
     read(silent)
     assert silent.given_up

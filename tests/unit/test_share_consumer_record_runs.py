@@ -73,7 +73,7 @@ def test_a_part_of_a_run_is_taken_once() -> None:
     assert [m.offset() for m in run.part(9).messages] == [12, 13, 14]
 
 
-def test_a_message_has_what_confluents_has() -> None:
+def test_a_message_has_every_method_of_confluents_message() -> None:
     read = confluent_kafka.Message(
         topic="orders", partition=3, offset=7, key=b"k", value=b"v", headers=[("h", b"1")], timestamp=(1, 5)
     )

@@ -22,7 +22,7 @@ def test_a_call_that_was_cancelled_ends_no_later_call() -> None:
     worker.close()
 
 
-def test_a_call_after_close_says_that_the_consumer_is_closed() -> None:
+def test_a_call_after_close_raises_that_the_consumer_is_closed() -> None:
     worker = Worker("test")
     worker.close()
     with pytest.raises(IllegalStateException, match="Share consumer closed"):

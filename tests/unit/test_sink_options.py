@@ -36,7 +36,7 @@ def test_the_first_programs_options_are_parsed() -> None:
     )
 
 
-def test_all_that_can_be_set() -> None:
+def test_every_option_can_be_set() -> None:
     parsed = options(
         checkpointLocation="checkpoints/billing",
         queryName="billing",
@@ -98,7 +98,7 @@ def test_a_missing_required_option_is_named(name: str) -> None:
         ("kafka.errors.deadletterqueue.topic.name", "Use errors.deadletterqueue.topic.name"),
     ],
 )
-def test_an_option_that_is_not_the_sinks_says_what_to_use(name: str, instead: str) -> None:
+def test_an_option_that_is_not_the_sinks_is_refused_with_the_replacement(name: str, instead: str) -> None:
     with pytest.raises(RefusedOption) as caught:
         options(**{name: "x"})
     assert name in str(caught.value)
@@ -124,7 +124,7 @@ def test_a_wrong_value_is_named(name: str, value: str) -> None:
     assert caught.value.fields["option"] == name
 
 
-def test_configs_are_checked_before_anything_is_asked() -> None:
+def test_configs_are_checked_before_any_request() -> None:
     with pytest.raises(ConfigOutOfBounds, match="begin with __"):
         options(**{"errors.deadletterqueue.topic.name": "__dlq"})
     with pytest.raises(InvalidKafkaOption, match=r"kafka\.security\.protocol"):
@@ -168,12 +168,12 @@ def test_options_of_the_call_come_before_the_sessions() -> None:
     }
 
 
-def test_options_that_are_nowhere_say_where_they_can_be() -> None:
+def test_missing_sink_options_are_refused_with_the_places_to_set_them() -> None:
     with pytest.raises(NoSinkOptions, match=r"spark\.sharegroup\.kafka\.group\.id"):
         sink_options({}, {"kafka.bootstrap.servers": "a:1"})
 
 
-def test_writes_of_a_batch_are_counted_and_a_new_run_begins_anew() -> None:
+def test_writes_of_a_batch_are_counted_from_zero_in_each_run() -> None:
     writes = _Writes()
     assert [writes.next("run", 0), writes.next("run", 0), writes.next("run", 1)] == [0, 1, 0]
     assert [writes.next("run again", 1), writes.next("run", 1)] == [0, 1]

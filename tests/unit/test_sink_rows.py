@@ -62,7 +62,7 @@ def test_a_missing_column_is_named_with_its_type(name: str) -> None:
         ("headers", ArrayType(StringType())),
     ],
 )
-def test_a_column_of_another_type_says_what_it_has_to_be(name: str, kind: Any) -> None:
+def test_a_column_of_the_wrong_type_is_named_with_its_type(name: str, kind: Any) -> None:
     with pytest.raises(WrongColumn, match=f"{name} can't be used: it is {re.escape(kind.simpleString())}"):
         Columns.of(schema({**TYPES, name: kind}))
 
@@ -129,7 +129,7 @@ def test_a_row_without_its_receipt_is_named(name: str) -> None:
 
 
 @pytest.mark.parametrize("delay", [-1, LARGEST_DELAY_MS + 1])
-def test_a_delay_that_is_none_is_named_with_its_record(delay: int) -> None:
+def test_an_invalid_delay_is_named_with_its_record(delay: int) -> None:
     types = pa.schema(
         [*((name, kind) for name, kind in ARROW.items() if name != "releaseDelayMs"), ("releaseDelayMs", pa.int64())]
     )
@@ -139,7 +139,7 @@ def test_a_delay_that_is_none_is_named_with_its_record(delay: int) -> None:
         outcome_rows(late, columns)
 
 
-def test_rejected_rows_keep_what_a_dead_letter_needs() -> None:
+def test_rejected_rows_keep_the_fields_of_a_dead_letter() -> None:
     header = {"key": "trace", "value": b"1"}
     said = batch(row(0), row(1, "reject", reason="broken", key=b"k", value="v", headers=[header]), row(2, "reject"))
     found = rejected_rows(said, COLUMNS, outcome_rows(said, COLUMNS)).to_pylist()

@@ -124,18 +124,18 @@ def runs_of(message: TaskOutcomes) -> list[tuple[Any, ...]]:
 # --- tasks
 
 
-def test_a_task_that_accepts_everything_says_one_run() -> None:
+def test_a_task_that_accepts_everything_reports_one_run() -> None:
     found = task(opened(), *(row(offset) for offset in range(7)))
     assert runs_of(found) == [(0, 6, 1, False, None)]
     assert (found.rows, found.opened) == (7, PLAIN)
 
 
-def test_a_task_without_rows_says_so() -> None:
+def test_a_task_without_rows_reports_no_run() -> None:
     found = task(opened())
     assert (runs_of(found), found.rows) == ([], 0)
 
 
-def test_without_a_dead_letter_queue_reasons_are_nobodys(dead_letters: DeadLetters) -> None:
+def test_without_a_dead_letter_queue_reasons_are_dropped(dead_letters: DeadLetters) -> None:
     found = task(opened(), *(row(offset, "reject", reason=f"broken {offset}") for offset in range(3)))
     assert runs_of(found) == [(0, 2, 3, False, None)]
     assert not dead_letters.written
@@ -153,7 +153,7 @@ def test_dead_letters_of_rejected_rows_are_written_before_the_driver_stages_them
     assert not dead_letters.asked  # the rows have all of the record
 
 
-def test_what_rows_do_not_have_is_the_originals(dead_letters: DeadLetters) -> None:
+def test_columns_that_rows_lack_come_from_the_original_records(dead_letters: DeadLetters) -> None:
     task(opened(WITH_DEAD_LETTERS, columns=BARE), row(404, "reject"), row(7, "reject"), row(8))
     gone, copied = dead_letters.written
     assert dead_letters.asked == [[7, 404]]
@@ -192,7 +192,7 @@ def test_a_row_that_replaces_nothing_loses_nothing_with_its_dead_letter(dead_let
     assert task(opened(WITH_DEAD_LETTERS), *said).lost_replacements == 2
 
 
-def test_while_the_queue_is_down_a_task_waits_for_it_once(
+def test_a_task_waits_once_for_a_dead_letter_queue_that_is_down(
     dead_letters: DeadLetters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rejected_rows, "SLICE_ROWS", 2)
@@ -216,7 +216,7 @@ def test_an_archive_without_its_originals_fails_the_task(dead_letters: DeadLette
         task(opened(WITH_DEAD_LETTERS, columns=BARE, archive=str(tmp_path)), row(0, "reject"))
 
 
-def test_a_row_that_says_nothing_known_leaves_no_file_of_its_task(tmp_path: Path) -> None:
+def test_a_row_with_an_unknown_outcome_leaves_no_file_of_its_task(tmp_path: Path) -> None:
     with pytest.raises(UnknownOutcome):
         task(opened(archive=str(tmp_path)), row(0, "reject"), row(1, "reject"), row(2, "refuse"))
     assert not list(tmp_path.rglob("*.parquet"))
@@ -225,7 +225,7 @@ def test_a_row_that_says_nothing_known_leaves_no_file_of_its_task(tmp_path: Path
 # --- the commit
 
 
-def test_the_commit_stages_what_all_tasks_said(coordinator: Coordinator) -> None:
+def test_the_commit_stages_the_outcomes_of_all_tasks(coordinator: Coordinator) -> None:
     of = opened()
     said = [task(of, row(0), row(1)), task(of, row(2), row(3, "release", releaseDelayMs=9)), None]
     commit_batch(of, said, 7)
@@ -261,7 +261,7 @@ def test_fail_on_stale_is_the_coordinators_to_do(coordinator: Coordinator) -> No
 
 
 @pytest.mark.parametrize("mode", ["", "explicit"])
-def test_the_commit_says_which_mode_its_own_options_have(coordinator: Coordinator, mode: str) -> None:
+def test_the_commit_sends_the_acknowledgement_mode_of_the_sinks_options(coordinator: Coordinator, mode: str) -> None:
     configs = {"share.acknowledgement.mode": f" {mode} "} if mode else {}
     of = opened(options=replace(OPTIONS, group_configs=configs))
     commit_batch(of, [task(of, row(0))])
@@ -269,7 +269,7 @@ def test_the_commit_says_which_mode_its_own_options_have(coordinator: Coordinato
 
 
 @pytest.mark.parametrize("replaces", [False, True])
-def test_the_commit_says_what_the_target_does_with_a_replay(coordinator: Coordinator, replaces: bool) -> None:
+def test_the_commit_sends_whether_the_target_replaces_a_replay(coordinator: Coordinator, replaces: bool) -> None:
     of = opened(options=replace(OPTIONS, replaces=replaces))
     commit_batch(of, [task(of, row(0))])
     commit_batch(of, [task(of)])
@@ -349,9 +349,7 @@ def test_the_coordinator_refuses_rows_of_a_recreated_topics_predecessor() -> Non
     assert task(replace(opened(known), topic_ids={"orders": "the one before"}), row(7)).rows == 1
 
 
-def test_an_aborted_batch_stages_nothing_and_its_archive_is_seen_by_nobody(
-    coordinator: Coordinator, tmp_path: Path
-) -> None:
+def test_an_aborted_batch_stages_nothing_and_leaves_no_archive_file(coordinator: Coordinator, tmp_path: Path) -> None:
     of = opened(archive=str(tmp_path))
     said = task(of, row(0, "reject"))
     assert said.files
@@ -377,7 +375,7 @@ def test_the_archive_is_written_between_the_staging_and_the_commits_end(
     assert (before, rows_archived(tmp_path)) == ([0, 2], 1)
 
 
-def test_a_driver_that_is_refused_leaves_its_successors_archive_as_it_is(
+def test_a_refused_driver_leaves_its_successors_archive_unchanged(
     coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was stopped before its commit. Without a dead letter queue the archive has the only copy."""

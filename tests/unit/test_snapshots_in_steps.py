@@ -109,7 +109,7 @@ def test_the_snapshot_replaces_the_log(large):
     assert large.runtime.next_deadline_ms() > large.now_ms
 
 
-def test_a_cut_is_the_group_of_its_moment(large):
+def test_a_cut_keeps_the_group_as_of_its_time(large):
     """Records, members, and the ends of locks change after it; the cut does not."""
     for at in (1, 3, 5):
         large.acknowledge(at, REJECT)
@@ -125,7 +125,7 @@ def test_a_cut_is_the_group_of_its_moment(large):
 
 
 @pytest.mark.parametrize("steps", [0, 1, RUNS // 2 - 2])
-def test_a_step_that_is_refused_leaves_the_log_as_it_is(large, steps, caplog):
+def test_a_refused_step_leaves_the_log_unchanged(large, steps, caplog):
     large.begin_snapshot()
     for number in range(steps):
         large.acknowledge(2 * number + 1)
@@ -162,7 +162,7 @@ def test_an_append_that_fails_ends_the_snapshot(large):
     assert large.group.partitions["T", 0].runs.at(1).run.state == RecordState.ACKNOWLEDGED
 
 
-def test_an_append_beside_one_that_failed_is_in_the_snapshot(large, monkeypatch):
+def test_an_append_beside_a_failed_append_is_in_the_snapshot(large, monkeypatch):
     """The appends of a round are durable group by group."""
     Service.create(large, "other")
     large.begin_snapshot()
@@ -250,7 +250,7 @@ def test_records_of_the_state_topic_are_right_at_each_step(monkeypatch, at_once)
     group.snapshot()
 
 
-def test_a_snapshot_left_alone_and_a_later_one_do_not_mix():
+def test_an_abandoned_snapshot_and_a_later_snapshot_do_not_mix():
     group = scattered()
     steps = group.snapshot_in_steps(4)
     for _ in range(6):

@@ -34,7 +34,7 @@ def test_partitions_is_asked_for_once_per_process_and_end() -> None:
     assert client.group.dump() == ["[0..59] ACQUIRED 1 0 1"]
 
 
-def test_data_loss_fails_the_query_once_and_a_restart_goes_on() -> None:
+def test_data_loss_fails_the_query_once_and_a_restart_continues() -> None:
     client = DriverClient(GroupDriver(records=100))
     with reading(client) as source:
         start = source.initialOffset()
@@ -70,7 +70,7 @@ def test_a_query_learns_by_name_that_its_start_offsets_were_altered(caplog: pyte
     assert client.group.dump() == ["[80..99] ACQUIRED 1 0 3"], "nothing after the new start is lost"
 
 
-def test_an_idle_query_is_told_once_also_after_a_crash(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_idle_query_logs_altered_offsets_once_even_after_a_crash(caplog: pytest.LogCaptureFixture) -> None:
     client = DriverClient(GroupDriver(records=60))
     with reading(client) as source:
         end = source.latestOffset(source.initialOffset(), LIMIT)
@@ -85,7 +85,7 @@ def test_an_idle_query_is_told_once_also_after_a_crash(caplog: pytest.LogCapture
 
 
 @pytest.mark.parametrize("mode", ["", "explicit"])
-def test_a_query_says_which_acknowledgement_mode_its_own_options_have(mode: str) -> None:
+def test_a_query_sends_the_acknowledgement_mode_of_its_options(mode: str) -> None:
     client = DriverClient(GroupDriver(records=100))
     with reading(client, **({"share.acknowledgement.mode": mode} if mode else {})) as source:
         start = source.initialOffset()
@@ -93,7 +93,7 @@ def test_a_query_says_which_acknowledgement_mode_its_own_options_have(mode: str)
     assert [request.acknowledgement_mode for request in client.of(StartPlan)] == [mode]
 
 
-def test_without_fail_on_data_loss_it_goes_on_at_once() -> None:
+def test_without_fail_on_data_loss_a_query_continues_at_once() -> None:
     client = DriverClient(GroupDriver(records=100))
     with reading(client, failOnDataLoss="false") as source:
         start = source.initialOffset()
@@ -134,7 +134,7 @@ def drained(client: DriverClient) -> int:
     return 11
 
 
-def test_available_now_drains_what_was_there_when_it_began_and_ends() -> None:
+def test_available_now_drains_the_records_present_at_its_start() -> None:
     client = DriverClient(GroupDriver(records=100))
     assert drained(client) == 2
     assert client.group.partition().start_offset == 100, "what came meanwhile is the next run's"

@@ -75,7 +75,7 @@ def change(path, statement, *values):
     connection.close()
 
 
-def test_a_second_owner_is_refused_and_told_who_the_first_is(path, reopen):
+def test_a_second_owner_is_refused_with_the_first_owners_process(path, reopen):
     reopen()
     with pytest.raises(StateStoreInUse, match=f"process {os.getpid()}"):
         SqliteStore(path)
@@ -109,7 +109,7 @@ def test_a_file_of_a_newer_version_is_refused_and_left_unchanged(path, reopen):
     assert path.read_bytes() == before
 
 
-def test_a_file_says_which_version_its_schema_is_of(path, reopen):
+def test_a_state_file_stores_its_schema_version(path, reopen):
     reopen().append({"billing": [b"a"]})
     reopen().close()
     with contextlib.closing(sqlite3.connect(path)) as connection:
@@ -130,7 +130,7 @@ def test_a_file_of_an_older_version_is_refused_and_left_unchanged(path, reopen, 
     assert path.read_bytes() == before
 
 
-def test_a_database_of_another_program_is_refused_and_left_as_it_is(tmp_path):
+def test_a_database_of_another_program_is_refused_and_left_unchanged(tmp_path):
     path = tmp_path / "other.db"
     change(path, "CREATE TABLE theirs (x)")
     before = path.read_bytes()
@@ -150,7 +150,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_unchanged(tmp_path):
     SqliteStore(path).close()  # the lock was let go of
 
 
-def test_a_creation_that_was_cut_off_is_begun_anew(path):
+def test_an_interrupted_creation_is_completed_at_the_next_open(path):
     path.parent.mkdir()
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA journal_mode = WAL")  # as far as the killed process came

@@ -40,7 +40,7 @@ from tests.support.state_records import (
 
 @settings(max_examples=200)
 @given(small_lists, small_lists, st.none() | small)
-def test_batches_combine_as_a_dict_of_offsets_says(
+def test_batches_combine_like_a_dict_of_offsets(
     before: list[StateBatch], newer: list[StateBatch], start_offset: int | None
 ) -> None:
     assert combine(before, newer, start_offset) == merged(naive_combined([*before, *newer], start_offset))
@@ -60,7 +60,7 @@ def test_an_older_delivery_that_went_further_is_not_taken_back() -> None:
     assert combine([three], [one], None) == (three,)
 
 
-def test_an_update_without_a_start_offset_keeps_it_and_the_complete_count() -> None:
+def test_an_update_without_a_start_offset_keeps_offset_and_complete_count() -> None:
     acknowledged = StateBatch(8, 9, RecordState.ACKNOWLEDGED, 1)
     before = ShareSnapshotValue(4, 2, 1, 5, 100, 200, (StateBatch(5, 9, RecordState.AVAILABLE, 1),), 0)
     after = apply_update(before, ShareUpdateValue(4, None, None, (acknowledged,), 2))
@@ -104,7 +104,7 @@ def test_a_projection_is_the_partition_without_its_locks(changes: Any, start_off
 
 
 @given(pieces, small)
-def test_it_counts_as_complete_what_the_partition_does(changes: Any, start_offset: int) -> None:
+def test_the_projection_has_the_partitions_delivery_complete_count(changes: Any, start_offset: int) -> None:
     partition = partition_of(changes, start_offset)
     assert project(partition).delivery_complete_count == partition.delivery_complete_count
 
@@ -129,11 +129,11 @@ def test_a_change_has_the_states_of_records_below_the_new_start() -> None:
     )
 
 
-def test_what_was_never_delivered_before_is_in_no_batch() -> None:
+def test_records_that_were_never_delivered_before_are_in_no_batch() -> None:
     assert project_runs([(0, 4, Run(RecordState.ACQUIRED, 1, plan_id=1)), (5, 9, FRESH)]) == ()
 
 
-def test_what_is_gone_before_it_was_ever_delivered_is_told() -> None:
+def test_archived_offsets_that_were_never_delivered_are_in_a_batch() -> None:
     """A gap in the log, or what the log start moved over: its delivery count is 0, and it is no fresh record."""
     gone = Run(RecordState.ARCHIVED)
     assert project_runs([(3, 4, gone), (5, 9, FRESH)]) == (StateBatch(3, 4, RecordState.ARCHIVED, 0),)
@@ -176,5 +176,5 @@ class AsProjected(Example):
         return written
 
 
-def test_the_projection_is_what_the_kips_worked_example_writes() -> None:
+def test_the_projection_equals_the_kips_worked_example() -> None:
     assert AsProjected().play(GOLDEN) == GOLDEN

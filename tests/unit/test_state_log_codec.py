@@ -68,19 +68,19 @@ keys = st.one_of(
 
 
 @given(keys)
-def test_a_key_comes_back_as_it_was(key: Key) -> None:
+def test_an_encoded_key_decodes_to_the_same_key(key: Key) -> None:
     data = encode_key(key)
     assert (decode_key(data), type(decode_key(data))) == (key, type(key))
     assert group_of(data) == key.group_id
 
 
 @given(snapshots)
-def test_a_snapshot_comes_back_as_it_was(value: ShareSnapshotValue) -> None:
+def test_an_encoded_snapshot_decodes_to_the_same_snapshot(value: ShareSnapshotValue) -> None:
     assert decode_snapshot(encode_snapshot(value)) == value
 
 
 @given(updates)
-def test_an_update_comes_back_as_it_was(value: ShareUpdateValue) -> None:
+def test_an_encoded_update_decodes_to_the_same_update(value: ShareUpdateValue) -> None:
     assert decode_update(encode_update(value)) == value
 
 
@@ -150,7 +150,7 @@ def test_a_tagged_field_that_is_not_known_is_passed_over() -> None:
         (FIXED + b"\1\0\0", "1 bytes too many"),
     ],
 )
-def test_what_is_unreadable_says_why(data: bytes, reason: str) -> None:
+def test_an_unreadable_record_is_refused_with_the_reason(data: bytes, reason: str) -> None:
     with pytest.raises(UnreadableRecord, match=reason) as caught:
         decode_update(data, "billing")
     assert "share group billing" in str(caught.value)
@@ -175,7 +175,7 @@ def test_an_unreadable_key_of_a_later_version_names_its_group() -> None:
         *(b"hello", b'{"order": 7}', bytes(8), b"\x03\xe8\0\7billing", b"\xff\xff\0\7billing", b"billing"),
     ],
 )
-def test_a_key_that_is_neither_kafkas_nor_ours_is_no_group_s(data: bytes | None) -> None:
+def test_a_key_that_is_neither_kafkas_nor_ours_belongs_to_no_group(data: bytes | None) -> None:
     assert group_of(data) is None
 
 

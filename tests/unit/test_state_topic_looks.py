@@ -51,7 +51,7 @@ def test_while_the_topic_is_the_same_nothing_happens(served):
     assert served._stores[3].error is None
 
 
-def test_a_deleted_state_topic_is_given_up_for_a_new_one(served, monkeypatch):
+def test_a_deleted_state_topic_is_replaced_by_a_new_topic(served, monkeypatch):
     served._topic.gone, before = True, served._stores[3]
     monkeypatch.setattr(open_state, "prepared", lambda wanted: Topic("new", 3))
     served._look_at_topic()
@@ -59,7 +59,7 @@ def test_a_deleted_state_topic_is_given_up_for_a_new_one(served, monkeypatch):
     assert (served._topic.topic_id, served._event_loops.partitions, served._stores) == ("new", 3, {})
 
 
-def test_why_it_cannot_be_made_anew_is_what_members_are_told(served, monkeypatch):
+def test_members_get_the_error_of_recreating_the_state_topic(served, monkeypatch):
     served._topic.gone = True
 
     def denied(wanted):
@@ -91,7 +91,7 @@ def test_a_topic_that_was_missed_for_a_moment_is_served_again(served, monkeypatc
 @pytest.mark.parametrize(
     "code", [KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG, KafkaError.UNSUPPORTED_VERSION]
 )
-def test_a_service_with_limits_is_told_with_the_store_that_works(code):
+def test_a_refused_topic_creation_names_the_sqlite_store(code):
     """Such as a largest max.message.bytes."""
     asked = StateTopic(
         cluster=SimpleNamespace(),

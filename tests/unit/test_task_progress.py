@@ -93,7 +93,7 @@ def test_a_task_finds_the_plan_that_another_process_has_read(coordinator, works)
     assert (request.plan_id, request.task, request.hint) == ("i.7", 11, "page 1")
 
 
-def test_a_note_is_of_one_batch_and_each_source_has_its_own():
+def test_a_note_belongs_to_one_batch_and_one_source():
     other = TaskPlan(group_id="mails", member_id="m2", member_epoch=1, plan_id="k.2", configs=CONFIGS)
     note("q1", "4", PLAN)
     note("q1", "4", other)
@@ -167,7 +167,7 @@ def test_a_long_hint_is_cut_at_a_whole_character(coordinator, works):
 # --- what never fails a task
 
 
-def test_without_a_known_plan_the_log_says_so_once(coordinator, works, monkeypatch, caplog):
+def test_progress_without_a_known_plan_is_logged_once(coordinator, works, monkeypatch, caplog):
     monkeypatch.setattr(task_progress, "EVERY_S", 0.0)
     works(Task())
     sender = task_progress._sender()
@@ -180,7 +180,7 @@ def test_without_a_known_plan_the_log_says_so_once(coordinator, works, monkeypat
     assert coordinator.asked == []
 
 
-def test_outside_of_a_query_the_log_says_so_once(works, caplog):
+def test_progress_outside_of_a_query_is_logged_once(works, caplog):
     for task in (None, Task(query=None), Task(batch=None)):
         works(task)
         progress("page 1")

@@ -81,7 +81,7 @@ def test_a_wide_range_is_no_list_of_offsets() -> None:
     assert (look.read, look.gaps) == (10_000_000, [])
 
 
-def test_what_was_read_before_the_brokers_were_away_is_not_read_again() -> None:
+def test_offsets_read_before_an_outage_are_not_read_again() -> None:
     cluster = SlowCluster()
     looks = UndecidedLooks(cluster, call_s=0.0)
     assert looks.go_on(ASKED, (at(0, 9),), read_committed=False).read == 3
@@ -102,7 +102,7 @@ def test_other_ranges_and_another_isolation_level_are_another_look() -> None:
     assert looks.go_on(ASKED, (at(1, 9),), read_committed=True).read == 3
 
 
-def test_so_many_plans_are_remembered_and_no_more() -> None:
+def test_a_bounded_number_of_plans_is_remembered() -> None:
     looks = UndecidedLooks(SlowCluster(), call_s=0.0)
     for n in range(PLANS_KEPT + 5):
         looks.go_on(("billing", f"m{n}", "i.1"), (at(0, 9),), read_committed=False)
@@ -110,7 +110,7 @@ def test_so_many_plans_are_remembered_and_no_more() -> None:
     assert looks.go_on(("billing", "m4", "i.1"), (at(0, 9),), read_committed=False).read == 3
 
 
-def test_two_requests_for_one_plan_do_not_read_beside_each_other() -> None:
+def test_two_requests_for_one_plan_do_not_read_concurrently() -> None:
     inside, leave = threading.Event(), threading.Event()
 
     class Hanging(SlowCluster):

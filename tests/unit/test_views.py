@@ -83,7 +83,7 @@ class Unknowing:
 
 
 @pytest.mark.parametrize("view", [tables.members, tables.dead_letters])
-def test_a_view_of_an_unknown_group_says_so(monkeypatch, view):
+def test_a_view_of_an_unknown_group_raises_group_id_not_found(monkeypatch, view):
     monkeypatch.setattr(tables, "_admin", lambda conf: contextlib.nullcontext(Unknowing()))
     with pytest.raises(GroupIdNotFound, match="none"):
         view({}, "none")

@@ -127,7 +127,7 @@ def test_a_reset_is_confirmed_though_records_arrive(page, actor):
     assert starts(page) == [100, 100], "the offsets that were shown"
 
 
-def test_numbers_that_changed_meanwhile_are_shown_anew(page, actor):
+def test_numbers_that_changed_before_the_confirmation_are_shown_again(page, actor):
     page.running.ask(LeaveGroup)
     answer = shown(actor, "reset", to="latest")
     page.admin.reset_offsets("billing", 7, execute=True)
@@ -155,7 +155,7 @@ def test_another_session_can_not_confirm(page, actor):
     assert executed(page) == []
 
 
-def test_what_waits_for_a_confirmation_is_bounded(monkeypatch):
+def test_pending_confirmations_are_bounded(monkeypatch):
     session = Session(visitor=None, until_s=1.0)
     names = [session.ask_confirmation("delete", {}) for _ in range(MOST_PENDING + 1)]
     for name, then_s in ((names[0], 0.0), (names[1], PENDING_S + 1)):
@@ -209,7 +209,7 @@ def test_an_empty_group_is_deleted(page, actor):
     assert actor.get("/group", **GROUP).status_code == 404
 
 
-def test_the_audit_log_says_who_and_why(page, actor, caplog):
+def test_the_audit_log_names_the_actor_and_the_reason(page, actor, caplog):
     asked = []
     page.admin._ask = lambda request, group_id="", ask=page.admin._ask: asked.append(request) or ask(request)
     with caplog.at_level(logging.INFO):
@@ -232,7 +232,7 @@ def test_the_audit_log_says_who_and_why(page, actor, caplog):
         ("configs", {"key": ""}),
     ],
 )
-def test_a_form_that_can_not_be_is_refused(page, actor, kind, fields):
+def test_an_impossible_form_is_refused(page, actor, kind, fields):
     answer = shown(actor, kind, **fields)
     assert answer.status_code in (400, 404)
     assert executed(page) == []
@@ -268,7 +268,7 @@ def test_a_forged_action_changes_nothing(page, actor, path, origin, csrf):
     assert (starts(page), executed(page), page.kafka.sent) == ([0, 0], [], [])
 
 
-def test_an_action_by_its_address_alone_is_none(page, actor):
+def test_a_get_request_carries_out_no_action(page, actor):
     for path in ("/act", "/act/confirm", "/redrive/confirm"):
         assert actor.get(path, **GROUP, kind="delete").status_code in (404, 405)
     assert executed(page) == []
@@ -314,7 +314,7 @@ def test_a_dead_letter_shows_its_record_and_reason(filed, actor):
         ({"chosen": ["0@1", "0@6"]}, [(0, 1)]),
     ],
 )
-def test_a_redrive_sends_what_was_chosen_after_its_dry_run(filed, actor, form, sent):
+def test_a_redrive_sends_the_chosen_records_after_its_dry_run(filed, actor, form, sent):
     dry = finished(actor, actor.post("/redrive", {**GROUP, **form}))
     assert f"{len(sent)} record{'s' if len(sent) > 1 else ''} would be sent" in dry.text
     assert filed.kafka.sent == []
@@ -343,7 +343,7 @@ def test_a_redrive_is_in_the_audit_log_with_its_beginning_and_end(filed, actor, 
     assert "\n" not in stopped
 
 
-def test_a_redrive_that_fails_says_why_and_can_not_be_confirmed(filed, actor):
+def test_a_failed_redrive_shows_the_reason_and_can_not_be_confirmed(filed, actor):
     filed.kafka.error = DeadLettersNotRead(topic="dlq", reason="no leader")
     answer = finished(actor, actor.post("/redrive", {**GROUP, "scope": "all"}))
     assert "no leader" in answer.text
@@ -351,7 +351,7 @@ def test_a_redrive_that_fails_says_why_and_can_not_be_confirmed(filed, actor):
 
 
 @pytest.mark.parametrize("chosen", [[], ["x"], ["0@"], ["0@1@2"], ["-1@0"], ["0@" + "9" * 30]])
-def test_a_choice_that_can_not_be_is_refused(filed, actor, chosen):
+def test_an_impossible_choice_is_refused(filed, actor, chosen):
     assert actor.post("/redrive", {**GROUP, "chosen": chosen}).status_code == 400
     assert filed.kafka.sent == []
 
@@ -362,7 +362,7 @@ def test_a_redrive_is_seen_by_its_session_alone(filed, actor):
     assert filed.browser(ACTOR).client.get(answer.headers["location"]).status_code == 400
 
 
-def test_a_group_without_a_dead_letter_topic_says_so(page, actor):
+def test_the_page_shows_that_a_group_has_no_dead_letter_topic(page, actor):
     assert "has no dead letter topic" in actor.get("/deadletters", **GROUP).text
     assert actor.post("/redrive", {**GROUP, "scope": "all"}).status_code == 400
 

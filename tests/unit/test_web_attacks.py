@@ -86,14 +86,14 @@ def test_without_a_session_nothing_is_shown_or_asked(page):
 @pytest.mark.parametrize(
     "token", ["", "x" * 20, MEMBER, LOOKER[:-1], LOOKER + " ", "ü" * 20, "x\r\ny: z", "x" * 60_000]
 )
-def test_a_token_that_nobody_has_opens_no_session(page, token):
+def test_an_unknown_token_opens_no_session(page, token):
     answer = page.browser().post("/login", {"token": token})
     expected = 303 if token.strip() == LOOKER else 401
     assert answer.status_code == expected
     assert len(page.site.sessions) == (expected == 303)
 
 
-def test_many_wrong_tokens_are_answered_late_and_a_right_one_at_once(page, monkeypatch):
+def test_many_wrong_tokens_are_answered_late_and_a_right_token_at_once(page, monkeypatch):
     slept = []
 
     async def sleep(seconds):
@@ -129,7 +129,7 @@ def test_few_tokens_are_checked_at_once(served, monkeypatch):
         assert {status_of(connection) for connection in asked[:20]} == {401}
 
 
-def test_sessions_of_one_token_end_none_of_another():
+def test_sessions_of_one_token_end_no_session_of_another_token():
     opened = Sessions()
     other = opened.begin(visitor(), "another")
     named = [opened.begin(visitor(), "one") for _ in range(MOST_OF_A_TOKEN + 1)]
@@ -410,7 +410,7 @@ def test_tls_handshakes_are_bounded_in_number_and_time(page, tmp_path, monkeypat
             assert connection.getresponse().status == 200
 
 
-def test_a_port_that_is_taken_and_a_wrong_certificate_are_told(page, served, tmp_path):
+def test_a_taken_port_and_a_wrong_certificate_are_named(page, served, tmp_path):
     with pytest.raises(WebNotAvailable, match="in use"):
         Server(page.app, Address(host="127.0.0.1", port=served.port))
     with pytest.raises(WebNotAvailable, match="needs --tls-certificate and --tls-key"):

@@ -67,7 +67,7 @@ def test_commands_of_the_doctor_reach_a_standalone_coordinator():
     assert "hush" not in " ".join(words)
 
 
-def test_an_earlier_coordinator_tells_the_rights_alone(logins, monkeypatch):
+def test_a_login_at_an_earlier_coordinator_gets_the_rights(logins, monkeypatch):
     def unknown(admin):
         raise InvalidRequest(what="This coordinator knows no request 'WhoAmI'.")
 

@@ -83,7 +83,7 @@ def test_groups_that_need_a_person_come_first_of_2000(page):
     assert len(answer.content) < MOST_PAGE
 
 
-def test_the_first_look_shows_groups_while_it_goes_on(page, monkeypatch):
+def test_the_first_look_shows_groups_before_it_ends(page, monkeypatch):
     times = itertools.count(0.0, 2.0)
     monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: next(times), time=lambda: 0.0))
     monkeypatch.setattr(watch, "REST", 0)
@@ -99,7 +99,7 @@ def test_the_first_look_shows_groups_while_it_goes_on(page, monkeypatch):
     assert (page.watch.snapshot.round, len(page.watch.snapshot.groups)) == (1, 3)
 
 
-def test_open_pages_are_told_while_a_round_over_many_groups_goes_on(page, monkeypatch):
+def test_open_pages_are_updated_during_a_round_over_many_groups(page, monkeypatch):
     times = itertools.count(0.0, 2.0)
     monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: next(times), time=lambda: 0.0))
     monkeypatch.setattr(watch, "REST", 0)
@@ -166,7 +166,7 @@ def test_groups_come_in_pages(page):
         ({"oldest_ms": 400_000}, (0, 0), "held for 6 min 40 s"),
     ],
 )
-def test_a_group_says_why_a_person_should_look(fields, given, says):
+def test_a_group_shows_why_a_person_should_look(fields, given, says):
     assert [why for _, why in attention(line("g", **fields), *given)] == [says]
     assert attention(line("g", lag=0), 0, 10_000) == ()
     assert attention(line("g", archiving=3), 0, 0, 4.9) == (), "dead letters that are being written"
@@ -180,13 +180,13 @@ def test_dead_letters_need_a_person_only_when_none_is_written(page):
     assert seconds == [0, 0, 3, 0, 0, 6, 0, 0]
 
 
-def test_whoever_is_marked_counts_as_needing_a_person(page):
+def test_a_marked_group_counts_as_needing_a_person(page):
     groups = {"a": Seen(line=line("a"), attention=((1, "held for 6 min"),)), "b": Seen(line=line("b"))}
     page.watch.snapshot = Snapshot(groups=groups, round=1)
     assert "2 groups; 1 needs a person" in page.browser(LOOKER).get("/").text
 
 
-def test_a_look_that_fails_is_told_with_the_groups_of_before(held):
+def test_a_failed_look_is_shown_with_the_earlier_groups(held):
     looked_s = held.watch.snapshot.groups["billing"].at_s
     held.admin.broken = CoordinatorUnreachable(endpoints="c:1", reason="refused")
     held.watch.look()
@@ -212,7 +212,7 @@ def test_rates_come_from_two_looks(held):
 # --- a group, a partition, a record
 
 
-def test_a_group_shows_the_doctor_the_strip_and_who_holds_what(held):
+def test_a_group_page_shows_the_doctor_the_strip_and_the_holders(held):
     text = examined(held.browser(LOOKER))
     assert "Nothing is wrong." in text
     assert 'aria-label="offsets 0 to 9: 10 held by a member"' in text
@@ -257,7 +257,7 @@ def test_a_window_is_zoomed_to_single_offsets_and_a_record(held):
     assert 'href="/history?' in record
 
 
-def test_a_record_is_opened_by_its_offset_also_when_it_is_done(held):
+def test_a_completed_record_is_opened_by_its_offset(held):
     (plan,) = held.admin.plans("billing")
     held.running.start(held.running.next(start=plan.plan_id, max_records=20).plan_id)
     assert held.running.start_offsets()["orders", 0] == 10
@@ -268,7 +268,7 @@ def test_a_record_is_opened_by_its_offset_also_when_it_is_done(held):
     assert "done: it lies before the start offset" in browser.get("/record", **WHERE, offset=0).text
 
 
-def test_a_record_s_history_names_who_had_it_and_how_that_ended(held):
+def test_a_records_history_names_members_and_ends_of_deliveries(held):
     held.running.ask(LeaveGroup)
     held.running.join(SCRIPT, client_host=SCRIPT)
     held.running.start(held.running.next(member=SCRIPT, max_records=100).plan_id, SCRIPT)
@@ -301,7 +301,7 @@ def test_a_record_s_history_names_who_had_it_and_how_that_ended(held):
         ("/", {"search": "x" * 2_000}, 400),
     ],
 )
-def test_an_address_that_names_nothing_says_so(held, path, params, status):
+def test_an_address_without_a_target_returns_an_error_page(held, path, params, status):
     answer = held.browser(LOOKER).get(path, **params)
     assert answer.status_code == status
     assert 'role="alert"' in answer.text
@@ -424,7 +424,7 @@ def test_the_doctor_asks_for_one_page_of_many_runs(held):
     assert held.admin.asked == ["DescribeGroup", "ListInFlight", "ListPlans"]
 
 
-def test_a_look_at_many_runs_describes_few_and_says_so(held, monkeypatch):
+def test_a_look_at_many_runs_describes_few_and_marks_counts_as_partial(held, monkeypatch):
     monkeypatch.setattr(watch, "MOST_DESCRIBED", 3)
     monkeypatch.setattr(group_pages, "MOST_HELD", 3)
     held.cluster.move("orders", 1_000)
@@ -503,7 +503,7 @@ def test_a_strip_is_to_scale_and_shows_each_state():
     assert "10 held by a member" in drawn.label
 
 
-def test_a_holder_has_one_colour_on_a_page_and_few_share_one():
+def test_a_holder_has_one_colour_that_few_other_holders_share():
     members = [f"member-{n}" for n in range(strip.HOLDERS)]
     runs = tuple(run(n, n, member_id=members[n % len(members)]) for n in range(40))
     drawn = strip.draw(strip.Looked(runs=runs, parts=((0, 39),)), 0, 39)
@@ -511,7 +511,7 @@ def test_a_holder_has_one_colour_on_a_page_and_few_share_one():
     assert len(colours) == len({colour for colour, _ in colours}) == strip.HOLDERS
 
 
-def test_a_member_has_the_colour_of_its_records_beside_it(held):
+def test_a_member_is_shown_beside_the_colour_of_its_records(held):
     held.running.join("m2")
     held.running.start(held.running.next(member="m2", max_records=20).plan_id, "m2")
     browser = held.browser(LOOKER)
@@ -542,7 +542,7 @@ def test_a_member_that_has_no_plan_and_holds_nothing_is_not_named(held):
     assert re.search(r"<code>m2</code>.*?<td data-name=.Plan.>none</td>", text, re.DOTALL)
 
 
-def test_the_last_hour_says_what_is_now_and_was_at_most(held):
+def test_the_last_hour_shows_the_current_and_the_largest_value(held):
     now_s = time.time()
     kept = held.watch._histories["billing"] = history.History()
     for ago_s, lag in ((1_800, 50), (900, 120), (0, 7)):
@@ -572,7 +572,7 @@ def contrast(one, other):
     return (max(one, other) + 0.05) / (min(one, other) + 0.05)
 
 
-def test_a_strip_says_what_was_not_looked_at():
+def test_a_strip_counts_offsets_that_were_not_read():
     drawn = strip.draw(strip.Looked(runs=(run(0, 4),), parts=((0, 9), (50, 59))), 0, 99)
     assert drawn.is_sampled
     assert drawn.counts["unseen"] == 80
@@ -588,7 +588,7 @@ def test_a_strip_of_many_runs_shows_shares():
 
 
 @pytest.mark.parametrize("at", [0, 500_000, 999_999])
-def test_one_held_record_of_a_million_is_seen(at):
+def test_one_held_record_of_a_million_is_visible(at):
     looked = strip.Looked(runs=(run(at, at, member_id="m"),), parts=((0, 999_999),))
     drawn = strip.draw(looked, 0, 999_999)
     *_, (colour, path) = drawn.paths.items()

@@ -62,7 +62,7 @@ TIMES = st.integers(-(2**63), 2**63 - 1)
 
 @settings(max_examples=40, deadline=None)
 @given(BYTES | ODD, BYTES | ODD, HEADERS, TIMES, st.sampled_from(["", "text", "json", "hex"]))
-def test_whatever_was_written_no_page_fails_and_the_redrive_goes_on(page, browser, key, value, headers, time_ms, form):
+def test_records_of_any_content_fail_no_page_and_no_redrive(page, browser, key, value, headers, time_ms, form):
     record = KafkaRecord(key=key, value=value, headers=tuple(headers), timestamp_ms=time_ms)
     page.kafka.records["orders", 0, 3] = record
     messages = [
@@ -91,7 +91,7 @@ def redriven(messages):
     return report
 
 
-def test_a_count_of_redrives_that_can_not_be_stops_nothing(page, browser):
+def test_an_unreadable_count_of_redrives_stops_no_page_or_redrive(page, browser):
     messages = [message(0, [*origin(), (REDRIVES, b"9" * 5_000)]), message(1, origin(offset=b"8"))]
     page.kafka.found = [DeadLetter.of(each) for each in messages]
     assert browser.get("/deadletters", **WHERE).status_code == 200
@@ -156,7 +156,7 @@ def test_json_is_indented_without_changing_a_token(text):
     assert "".join(found.text.split()) == text
 
 
-def test_json_that_is_longer_with_its_lines_is_told_to_be_cut():
+def test_json_that_is_too_long_when_indented_is_marked_as_cut():
     data = json.dumps([[1] * 10] * 120).encode()
     found = shown(data)
     assert (len(data) < MOST_BYTES, found.form, found.is_cut, len(found.text)) == (True, "json", True, MOST_BYTES)

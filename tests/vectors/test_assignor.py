@@ -36,13 +36,13 @@ def assigned(case: dict[str, Any]) -> dict[str, frozenset[SharePartitionKey]]:
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case["expected"]["type"] == "exact"])
-def test_it_assigns_exactly_what_kafka_asserts(name: str) -> None:
+def test_the_assignor_assigns_exactly_what_kafkas_tests_assert(name: str) -> None:
     expected = {member: keys(partitions) for member, partitions in CASES[name]["expected"]["assignment"].items()}
     assert assigned(CASES[name]) == expected
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case["expected"]["type"] == "properties"])
-def test_it_assigns_every_partition_as_evenly_as_kafka(name: str) -> None:
+def test_the_assignor_assigns_every_partition_as_evenly_as_kafka(name: str) -> None:
     case = CASES[name]
     found = assigned(case)
     assert len(frozenset().union(*found.values())) == case["expected"]["distinct_partitions_assigned"]
@@ -53,7 +53,7 @@ def test_it_assigns_every_partition_as_evenly_as_kafka(name: str) -> None:
         assert {key.topic_id for key in found[member["member_id"]]} <= set(member["subscribed"])
 
 
-def test_a_topic_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_topic_is_refused() -> None:
     (case,) = [case for case in CASES.values() if case["expected"]["type"] == "exception"]
     with pytest.raises(KeyError, match="TOPIC_1"):
         assigned(case)
@@ -74,7 +74,7 @@ def shares(found: Assignment) -> tuple[list[int], Counter[SharePartitionKey]]:
     return sorted(map(len, found.values())), Counter(key for part in found.values() for key in part)
 
 
-def test_a_member_keeps_its_partitions_when_another_one_comes_or_goes() -> None:
+def test_a_member_keeps_its_partitions_when_another_member_joins_or_leaves() -> None:
     subscribed = {f"m{number}": frozenset({"T"}) for number in range(4)}
     before = assign(subscribed, {"T": range(8)}, {})
     after = assign({**subscribed, "m4": frozenset({"T"})}, {"T": range(8)}, before)
@@ -84,7 +84,7 @@ def test_a_member_keeps_its_partitions_when_another_one_comes_or_goes() -> None:
     assert all(before[member] <= again[member] for member in subscribed)
 
 
-def test_more_members_than_partitions_share_them_evenly() -> None:
+def test_more_members_than_partitions_share_the_partitions_evenly() -> None:
     subscribed = {f"m{number}": frozenset({"T"}) for number in range(100)}
     found = assign(subscribed, {"T": range(8)}, {})
     assert all(found.values()), "everybody has work"

@@ -31,7 +31,7 @@ def outcome(case: dict[str, Any]) -> list[StateBatch]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_it_combines_as_kafka_does(case: dict[str, Any]) -> None:
+def test_batches_are_combined_as_by_kafka(case: dict[str, Any]) -> None:
     assert outcome(case) == batches(case["expected"])
 
 

@@ -233,11 +233,11 @@ def differences(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_it_does_what_kafka_does(name: str) -> None:
+def test_the_coordinator_answers_and_writes_as_kafkas_does(name: str) -> None:
     assert differences(name) == []
 
 
-def test_only_what_kafka_refuses_is_left_out() -> None:
+def test_only_steps_that_kafka_refuses_are_left_out() -> None:
     for name, steps in NOT_HERE.items():
         for number in steps:
             expected = SCENARIOS[name]["steps"][number]["expected"]

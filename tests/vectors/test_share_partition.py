@@ -38,7 +38,7 @@ RULED_OUT: dict[str, str] = {
 
 
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in RULED_OUT])
-def test_it_does_what_kafka_does(name: str) -> None:
+def test_a_share_partition_ends_each_scenario_as_kafkas_does(name: str) -> None:
     scenario: dict[str, Any] = SCENARIOS[name]
     assert Scenario(scenario).play(scenario["steps"]) == []
 
@@ -47,9 +47,9 @@ def test_it_does_what_kafka_does(name: str) -> None:
 def test_a_mistake_is_found(mistake: Make, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mistake(monkeypatch)
     with pytest.raises((AssertionError, ShareGroupError, ValueError)):
-        test_it_does_what_kafka_does(name)
+        test_a_share_partition_ends_each_scenario_as_kafkas_does(name)
 
 
-def test_what_is_ruled_out_is_among_the_scenarios() -> None:
+def test_ruled_out_scenarios_exist() -> None:
     assert set(RULED_OUT) <= set(SCENARIOS)
     assert len(SCENARIOS) == 132

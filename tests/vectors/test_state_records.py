@@ -62,7 +62,7 @@ def test_a_value_is_read_and_written_to_the_byte(record: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=label)
-def test_a_record_that_was_cut_off_or_goes_on_is_unreadable(record: dict[str, Any]) -> None:
+def test_a_truncated_or_too_long_record_is_unreadable(record: dict[str, Any]) -> None:
     key, value = bytes.fromhex(record["key_hex"]), bytes.fromhex(record["value_hex"])
     for bad in [*(key[:size] for size in range(len(key))), key + b"\0"]:
         with pytest.raises(UnreadableRecord):

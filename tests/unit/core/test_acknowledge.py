@@ -229,7 +229,7 @@ def test_an_acknowledgement_that_makes_no_sense_is_refused(refused: AckBatch, er
     assert group.states() == before
 
 
-def test_acknowledging_a_partition_that_is_not_the_groups_is_refused() -> None:
+def test_acknowledging_a_partition_outside_of_the_group_is_refused() -> None:
     """KIP-932, ShareAcknowledge API: a partition that the group never had is an error of its own, no one else's."""
     group = ShareConsumers(end=10)
     group.fetch()
@@ -278,7 +278,7 @@ def test_a_partition_that_is_named_twice_acknowledges_no_offset_twice(first: Ack
     ],
     ids=str,
 )
-def test_an_offset_is_acknowledged_once_whatever_the_order(ranges: list[tuple[int, int]]) -> None:
+def test_overlapping_batches_are_refused_in_any_order(ranges: list[tuple[int, int]]) -> None:
     """KIP-932, ShareAcknowledge API: also in batches that are out of order. A refusal changes nothing."""
     group = ShareConsumers(end=50)
     group.fetch()

@@ -81,7 +81,7 @@ def test_plans_take_turns_at_the_partitions() -> None:
     assert sorted(first) == [0, 1, 2]
 
 
-def test_fresh_records_are_shared_out_by_what_each_partition_has() -> None:
+def test_a_plan_takes_fresh_records_in_proportion_to_each_partitions_backlog() -> None:
     group = GroupDriver(partitions=2)
     group.ends = {0: 300, 1: 100}
     group.join()

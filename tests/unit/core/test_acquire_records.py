@@ -55,7 +55,7 @@ def test_before_half_of_the_tries_fresh_records_come_too(tries: int, limit: int)
     assert fetched(came_back(tries, 10, limit), 20) == [(0, 9, tries + 1), (10, 19, 1)]
 
 
-def test_a_throttled_run_is_not_given_behind_another() -> None:
+def test_a_throttled_run_is_not_acquired_together_with_another_run() -> None:
     group = came_back(1, 4)
     throttled = Run(RecordState.AVAILABLE, 5, releases=5)
     group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((4, 9, throttled),))])
@@ -114,7 +114,7 @@ def test_quarantined_records_are_given_one_by_one() -> None:
     assert [fetched(group, 10) for _ in range(4)] == [[(0, 0, 6)], [(1, 1, 6)], [(2, 2, 6)], []]
 
 
-def test_a_partition_that_is_not_the_groups_gives_nothing() -> None:
+def test_no_records_of_a_partition_outside_of_the_group_are_acquired() -> None:
     group = came_back(1, 4)
     unknown = PartitionBounds(topic_id=TOPIC_ID, partition=9, log_start=0, end=10)
     command = AcquireForConsumer(
@@ -123,7 +123,7 @@ def test_a_partition_that_is_not_the_groups_gives_nothing() -> None:
     assert [p.partition for p in group.run(command).partitions] == [0]
 
 
-def test_a_request_for_no_records_gets_none() -> None:
+def test_a_request_for_zero_records_returns_none() -> None:
     assert fetched(came_back(1, 4), 0) == []
 
 
@@ -205,7 +205,7 @@ def test_members_that_acquire_by_turns_each_get_records_of_all_partitions() -> N
     assert by_member == {"c1": [10, 10], "c2": [10, 10]}
 
 
-def test_the_order_of_partitions_goes_on_after_a_crash() -> None:
+def test_the_order_of_partitions_continues_after_a_crash() -> None:
     group = two_backlogs("c1")
     fetched(group, 5)
     group.crash()
@@ -214,7 +214,7 @@ def test_the_order_of_partitions_goes_on_after_a_crash() -> None:
     assert acquired_of(group) == [5, 5]
 
 
-def test_records_beyond_one_partition_come_from_the_next() -> None:
+def test_a_fetch_fills_up_from_the_next_partition() -> None:
     group = two_backlogs("c1")
     group.ends[1] = 3
     assert [fetched(group, 5) for _ in range(3)] == [[(0, 4, 1)], [(0, 2, 1), (5, 6, 1)], [(7, 11, 1)]]
@@ -228,7 +228,7 @@ def test_of_many_returned_runs_the_first_are_given() -> None:
     assert fetched(group, 3) == [(0, 2, 2)]
 
 
-def test_returned_records_are_delivered_before_fresh_ones() -> None:
+def test_returned_records_are_delivered_before_fresh_records() -> None:
     """KIP-932, In-flight records: a fetch looks for Available records from SPSO on, in offset order, and goes on past
     SPEO only for the rest."""
     group = ShareConsumers()
@@ -323,7 +323,7 @@ def test_record_limit_is_never_exceeded(limit: int) -> None:
     assert sum(last - first + 1 for first, last, _ in got) == limit
 
 
-def test_record_limit_cuts_a_run_and_leaves_the_rest_as_it_was() -> None:
+def test_record_limit_cuts_a_run_and_leaves_the_rest_available() -> None:
     """KIP-1206, Proposed Changes: what lies beyond the limit stays Available with the count that it had, and is the
     first to be delivered next."""
     group = returned_records("record_limit")
@@ -365,7 +365,7 @@ def test_all_records_are_given_if_there_are_fewer_than_asked_for(mode: str) -> N
 
 
 @each_mode
-def test_a_limit_of_nothing_gives_nothing(mode: str) -> None:
+def test_a_limit_of_zero_records_acquires_nothing(mode: str) -> None:
     """KIP-1206, Proposed Changes: not even a run that came back, in either mode."""
     assert returned_records(mode).fetch("c2", 0) == []
 

@@ -87,7 +87,7 @@ def test_a_reset_of_a_group_with_members_is_refused_unless_forced():
     assert reset(group, 0, force=True).partitions[0].acquired == 100
 
 
-def test_a_dry_run_says_what_would_change_and_appends_nothing():
+def test_a_dry_run_returns_the_changes_and_appends_nothing():
     group, _ = done_group()
     before = list(group.log)
     (row,) = reset(group, 40, execute=False).partitions
@@ -95,7 +95,7 @@ def test_a_dry_run_says_what_would_change_and_appends_nothing():
     assert group.log == before
 
 
-def test_a_reset_forward_leaves_out_what_lies_before():
+def test_a_reset_forward_skips_the_records_before_the_new_start():
     group, _ = started_plan()
     group.pass_time(SESSION_MS + 1)
     reset(group, 60)
@@ -110,7 +110,7 @@ def test_a_reset_never_begins_below_the_log_start():
     assert reset(group, 0).partitions[0].after == 50
 
 
-def test_a_plan_of_before_a_reset_replays_empty_and_says_why():
+def test_a_plan_of_before_a_reset_replays_empty_with_a_reason():
     group, plan = started_plan()
     group.pass_time(SESSION_MS + 1)
     reset(group, 0)
@@ -140,7 +140,7 @@ def test_a_forced_reset_takes_records_from_a_running_batch():
     assert group.partition().acquired_count == 100, "m2 holds them, and m1 has acknowledged none"
 
 
-def test_a_plan_that_nobody_started_comes_back_empty_after_a_reset():
+def test_an_unstarted_plan_comes_back_empty_after_a_reset():
     group = GroupDriver(records=100)
     group.join()
     plan = group.acquire().plan.plan_id
@@ -233,7 +233,7 @@ def test_a_query_learns_who_altered_start_offsets_since_its_plan():
 
 @pytest.mark.parametrize("start", [30, None])
 @pytest.mark.parametrize("reload", [GroupDriver.crash, from_snapshot])
-def test_altered_start_offsets_are_told_after_a_load_too(start, reload):
+def test_altered_start_offsets_are_known_after_a_load_too(start, reload):
     group, plan = started_plan()
     reset(group, start, force=True, by="alice")
     reload(group)
@@ -269,7 +269,7 @@ def test_a_poll_with_nothing_to_learn_looks_at_no_altered_partition():
 # --- after a load
 
 
-def test_a_load_hides_members_without_records_for_a_sessions_time():
+def test_after_a_load_administration_waits_a_session_for_members_without_records():
     group, plan = started_plan()
     group.complete(plan)
     group.crash()
@@ -329,7 +329,7 @@ def test_a_stall_after_a_load_gives_members_their_time_again():
 # --- deletion of offsets and of the group
 
 
-def test_deleted_offsets_begin_anew_with_counts_that_never_fall():
+def test_delivery_counts_keep_rising_after_offsets_are_deleted():
     group, _plan = done_group()
     reset(group, None)
     from_snapshot(group)
@@ -365,7 +365,7 @@ def test_offsets_with_unwritten_dead_letters_are_deleted_by_force_only():
     assert not group.group.partitions
 
 
-def test_a_deleted_group_is_another_when_it_is_created_again():
+def test_a_recreated_group_has_no_members_and_refuses_the_old_plans():
     group, plan = done_group()
     group.run(DeleteGroup(group_id="billing", execute=True))
     assert not group.group.exists
@@ -424,7 +424,7 @@ def test_a_record_that_a_member_holds_is_not_archived_by_hand():
         by_hand(group, "archive", 500, 500)
 
 
-def test_a_record_released_by_hand_begins_its_tries_anew():
+def test_a_release_by_hand_resets_the_records_failures_to_zero():
     group, _plan = started_plan()
     group.pass_time(SESSION_MS + 1)
     assert group.dump() == ["[0..99] AVAILABLE 1 1 1"]
@@ -476,7 +476,7 @@ def test_a_held_record_below_the_log_start_is_archived_by_its_release():
     assert (lost.first, lost.last) == (0, 4)
 
 
-def test_an_action_by_hand_tells_numbers_first():
+def test_the_notes_of_an_action_by_hand_begin_with_numbers():
     group, _ = started_plan()
     dry = by_hand(group, "release", 90, 109, execute=False)
     assert dry.notes[0] == "10 of 20 record(s) become available now, out of quarantine, with 0 tries."
@@ -488,7 +488,7 @@ def test_an_action_by_hand_tells_numbers_first():
     assert note == "5 of 5 record(s) are given up and not delivered again; the group has no dead letter topic."
 
 
-def test_records_archived_by_hand_are_told_with_their_dead_letter_topic():
+def test_an_archival_by_hand_names_the_dead_letter_topic():
     group, _ = started_plan(10, **DEAD_LETTERS)
     group.pass_time(SESSION_MS + 1)
     (note,) = by_hand(group, "archive", 8, 12).notes

@@ -107,7 +107,7 @@ def test_a_query_acquires_from_all_partitions() -> None:
     assert epochs(group) == (1, 1), "queries are assigned nothing"
 
 
-def test_a_member_whose_partition_is_revoked_finishes_what_it_holds() -> None:
+def test_a_member_acknowledges_held_records_of_a_revoked_partition() -> None:
     group = group_of("c1", partitions=2)
     assert taken(group, "c1") == [0, 1]
     subscribe(group, "c2")
@@ -139,7 +139,7 @@ def test_a_member_that_comes_after_a_quiet_interval_is_assigned_at_once() -> Non
     assert len(assigned(group)["c2"]["orders"]) == 2
 
 
-def test_the_partitions_of_a_member_that_is_gone_are_assigned_again() -> None:
+def test_the_partitions_of_a_member_that_left_are_assigned_again() -> None:
     """◆ A partition with records and a subscribed member is assigned to somebody."""
     group = group_of("c1", "c2", "c3")
     leave(group, "c2")
@@ -190,7 +190,7 @@ def test_new_partitions_and_new_topics_of_a_pattern_are_assigned() -> None:
     assert "orders-eu" not in found["c1"]
 
 
-def test_a_deleted_topic_is_assigned_to_nobody() -> None:
+def test_a_deleted_topic_is_assigned_to_no_member() -> None:
     group = group_of("c1")
     group.run(ArchiveDeletedTopics(topic_ids=(TOPIC_ID,)))
     assign_after(group)
@@ -208,7 +208,7 @@ def test_new_start_offsets_are_another_assignment() -> None:
     assert sorted(index for part in assigned(group).values() for index in part["orders"]) == [0, 1, 2]
 
 
-def test_the_epochs_of_a_group_that_was_deleted_begin_anew() -> None:
+def test_deleting_a_group_resets_its_epochs_and_assignment() -> None:
     """A group of the same name is another group: no member, assignment or epoch of before is its own."""
     group = group_of("c1")
     subscribe(group, "c2")
@@ -259,7 +259,7 @@ def test_a_description_names_the_client_and_its_host() -> None:
     assert (member.topics, member.topic_pattern, member.assigned_total) == (("orders",), None, 4)
 
 
-def test_a_description_shows_so_many_assigned_partitions_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_description_lists_a_bounded_number_of_assigned_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(describe, "MOST_ASSIGNED", 6)
     group = group_of()
     for member in ("m1", "m2"):

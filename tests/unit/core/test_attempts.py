@@ -116,7 +116,7 @@ def test_the_last_two_explicit_attempts_are_kept() -> None:
 
 
 @pytest.mark.parametrize(("before", "now"), [("", ""), ("", "q"), ("q", ""), ("q", "q")])
-def test_a_commit_without_rows_counts_for_its_query_or_an_unknown_one(before: str, now: str) -> None:
+def test_a_commit_without_rows_counts_for_its_query_or_an_unknown_query(before: str, now: str) -> None:
     group, plan = batch(1, **EXPLICIT)
     group.stage(said(0, 0, ACCEPT), query_id=before)
     group.restart(plan)
@@ -141,7 +141,7 @@ def test_rows_name_their_query_and_count_for_no_other() -> None:
     assert (explicit_attempts(group), explicit_attempts(group, "m2")) == ((0,), ())
 
 
-def test_the_query_of_a_sink_is_appended_when_it_is_new() -> None:
+def test_only_a_changed_query_id_of_a_sink_is_appended() -> None:
     group, _ = batch(2)
     written = []
     for query_id in ("q", "q", "", "r"):
@@ -160,7 +160,7 @@ def test_two_sinks_of_one_batch_that_disagree_release_the_record() -> None:
     assert states(group) == ["[0..0] AVAILABLE 1"]
 
 
-def test_two_sinks_of_one_batch_decide_each_its_rows() -> None:
+def test_two_sinks_of_one_batch_each_decide_their_own_rows() -> None:
     group, plan = batch(10, **EXPLICIT)
     group.stage(said(0, 2, ACCEPT), said(7, 8, ACCEPT))
     group.stage(said(3, 6, ACCEPT))

@@ -14,9 +14,7 @@ from tests.support.sink_driver import ACCEPT, EXPLICIT, REJECT, RELEASE, batch, 
 @pytest.mark.parametrize(
     ("outcome", "evidence"), [(ACCEPT, True), (REJECT, True), (RELEASE, False)], ids=lambda value: str(value)
 )
-def test_accepted_and_rejected_records_are_evidence_and_released_ones_are_not(
-    outcome: AcknowledgeType, evidence: bool
-) -> None:
+def test_only_accepted_and_rejected_records_are_evidence(outcome: AcknowledgeType, evidence: bool) -> None:
     group, plan = batch(1)
     group.stage(said(0, 0, outcome))
     group.complete(plan)
@@ -30,7 +28,7 @@ def decided_at_last(group: GroupDriver) -> int:
     return done.records
 
 
-def test_a_completion_says_how_many_records_it_decided() -> None:
+def test_a_completion_appends_its_count_of_decided_records() -> None:
     group, plan = batch(10)
     group.stage(said(0, 3, ACCEPT), said(4, 5, RELEASE), said(6, 9, REJECT))
     group.complete(plan)
@@ -50,7 +48,7 @@ def test_a_returned_plan_is_no_evidence() -> None:
     assert not group.group.members["m1"].evidence
 
 
-def test_a_completion_says_how_many_records_it_accepted() -> None:
+def test_each_completion_appends_its_count_of_accepted_records() -> None:
     group, plan = started_plan()
     group.ends[0] = 130
     group.complete(group.next(plan).plan.plan_id)

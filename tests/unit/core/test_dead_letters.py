@@ -312,7 +312,7 @@ def test_an_archiving_record_keeps_its_delivery_count() -> None:
     assert (group.window(), group.partition().archived_total) == ((1, 1), 1)
 
 
-def test_the_state_log_says_archiving() -> None:
+def test_the_state_log_has_the_state_archiving() -> None:
     """KIP-1191, Public Interfaces: share-group state has the state as any other, with SPSO below it."""
     group = with_queue()
     group.acknowledge(ACCEPT, 0, 3)

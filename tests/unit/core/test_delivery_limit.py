@@ -34,7 +34,7 @@ def test_a_consumers_record_is_archived_at_the_limit() -> None:
 
 
 @each_failure
-def test_a_delivery_raises_the_count_and_nothing_lowers_it(fail: Failure) -> None:
+def test_the_delivery_count_rises_at_acquisition_and_stays_when_the_delivery_fails(fail: Failure) -> None:
     """KIP-932, In-flight records: the count rises when a record is acquired, and stays when the delivery fails."""
     group = ShareConsumers(end=1)
     assert group.fetch() == [(0, 0, 1)]
@@ -103,7 +103,7 @@ def test_a_lower_delivery_limit_leaves_one_more_delivery() -> None:
     assert (group.window(), group.describe().partitions[0].archived_total) == ((1, 1), 1)
 
 
-def test_a_lower_delivery_limit_holds_for_what_is_being_delivered() -> None:
+def test_a_lower_delivery_limit_holds_for_deliveries_in_progress() -> None:
     """KIP-1240, Proposed Changes: the limit is compared when the delivery ends, as it is then."""
     group = ShareConsumers(end=1)
     failed(group, 1)
@@ -123,7 +123,7 @@ def test_a_higher_delivery_limit_gives_a_record_more_deliveries() -> None:
     assert group.fetch() == [(0, 0, 3)]
 
 
-def test_the_throttling_before_the_limit_goes_by_the_new_limit() -> None:
+def test_throttling_before_the_limit_uses_the_new_limit() -> None:
     """KIP-1240, Proposed Changes: records near their limit come in smaller and smaller runs, the last time one by one,
     and with nothing after them; with a higher limit they are not near it any more."""
     group = ShareConsumers(end=20, share_delivery_count_limit=4)

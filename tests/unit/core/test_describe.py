@@ -111,7 +111,7 @@ def test_a_group_without_sessions_is_empty_and_still_lists_its_members() -> None
     assert said.partitions[0].lag is None, "nobody said where the log ends"
 
 
-def test_a_plan_is_described_in_every_partition_that_it_took() -> None:
+def test_a_plan_is_described_in_every_partition_of_its_records() -> None:
     group = GroupDriver(records=10, partitions=3)
     group.ends[2] = 0
     group.join()

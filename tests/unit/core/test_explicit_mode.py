@@ -94,7 +94,7 @@ def test_the_presence_of_a_sink_outlives_a_crash_and_a_snapshot() -> None:
     assert not group.complete(plan).undecided
 
 
-def test_once_a_sink_has_decided_its_silence_counts() -> None:
+def test_undecided_records_are_released_once_a_sink_decided_an_earlier_batch() -> None:
     group, plan = batch(10, **EXPLICIT)
     group.stage(said(0, 9, ACCEPT))
     group.ends[0] = 20
@@ -123,7 +123,7 @@ def test_explicit_mode_releases_undecided_records() -> None:
     assert run_at(group, 0).releases == 1
 
 
-def test_the_mode_is_the_one_the_attempt_began_with() -> None:
+def test_an_attempt_keeps_the_acknowledgement_mode_of_its_start() -> None:
     """The batch passed 5 to 9 over, they are in no output, and Spark committed it; or no sink said anything at all.
     Before the plan is completed the query is started again with the other mode, or another query is. Or the other way
     round: they are in the output."""
@@ -146,7 +146,7 @@ def test_the_mode_is_the_one_the_attempt_began_with() -> None:
             assert states(group) == after
 
 
-def test_a_querys_own_mode_holds_whatever_another_query_sets() -> None:
+def test_a_query_keeps_its_own_mode_when_another_query_sets_the_groups() -> None:
     group, plan = batch(2, **EXPLICIT)
     group.complete(plan)
     plan = group.acquire(plan).plan.plan_id
@@ -195,7 +195,7 @@ def test_gaps_are_found_before_undecided_offsets_are_released() -> None:
     assert states(group) == ["[2..2] AVAILABLE 1"]
 
 
-def test_explicit_mode_without_a_sink_fails_by_name_and_burns_no_delivery() -> None:
+def test_explicit_mode_without_a_sink_fails_by_name_and_counts_no_try() -> None:
     group, plan = started_plan(3, **EXPLICIT, **DLQ)
     for _ in range(10):
         asked = NextPlan(group_id="billing", member_id="m1", member_epoch=group.epochs["m1"], start=plan)

@@ -69,7 +69,7 @@ def test_a_member_away_for_the_retention_is_forgotten_except_the_last() -> None:
     assert known(group) == ["m3", "m4"]
 
 
-def test_the_queries_of_a_small_group_may_rest_for_years() -> None:
+def test_members_of_a_small_group_are_kept_for_years() -> None:
     group = of_several(2)
     group.pass_time(3_000 * DAY_MS)
     group.join("m1")
@@ -192,7 +192,7 @@ def test_a_forgotten_querys_unreported_loss_is_reported_to_another_query() -> No
     assert [(out.first, out.last) for out in told.data_loss] == [(0, 9)]
 
 
-def test_very_many_are_forgotten_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_members_are_forgotten_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.core.commands.forget.MOST_AT_ONCE", 3)
     group = of_several(9)
     group.pass_time(LONGEST_MS)

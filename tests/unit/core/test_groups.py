@@ -101,7 +101,7 @@ def test_a_later_partitions_start_is_appended_before_its_first_acquire() -> None
         ("by_duration:P1D", False, 40),
     ],
 )
-def test_a_new_group_begins_where_the_reset_strategy_says(reset: str, read_committed: bool, start: int) -> None:
+def test_a_new_group_begins_at_the_offset_of_the_reset_strategy(reset: str, read_committed: bool, start: int) -> None:
     """KIP-932, Group configuration, share.auto.offset.reset (KIP-1106 for by_duration): at the log's end, which is the
     last stable offset under read_committed, at its first record, or at the first record that is not older."""
     cluster = FakeCluster()

@@ -76,7 +76,7 @@ def test_isolation_looks_at_failures_only() -> None:
     assert first[1] - first[0] > 0, "released, never failed: not cut"
 
 
-def test_a_delivery_is_one_failure_at_most() -> None:
+def test_a_delivery_counts_as_one_failure_at_most() -> None:
     group, plan = started_plan()
     group.pass_time(SESSION_MS + 1)
     group.restart(plan)
@@ -99,7 +99,7 @@ def test_a_limit_of_two_has_no_slices() -> None:
 
 
 @pytest.mark.parametrize("limit", range(3, 11))
-def test_slices_shrink_to_one(limit: int) -> None:
+def test_slices_shrink_to_one_record(limit: int) -> None:
     sizes = [size for c in range(1, limit + 1) if (size := slice_size(c, limit, 100_000)) is not None]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] == 1
@@ -155,7 +155,7 @@ def config_of(limit: int) -> GroupConfig:
 
 
 @given(held_runs(), LIMITS, st.booleans())
-def test_a_failed_delivery_moves_a_record_as_the_table_says(held, limit, session_ended):
+def test_a_failed_delivery_moves_a_record_along_the_transition_table(held, limit, session_ended):
     run, plan = held
     failed = run._replace(failures=run.failures + 1)
     before = stage_of(run, limit, on_trial=plan.trial)
@@ -168,7 +168,7 @@ def test_a_failed_delivery_moves_a_record_as_the_table_says(held, limit, session
 
 
 @given(held_runs(), LIMITS)
-def test_a_released_record_leaves_the_quarantine_as_the_table_says(held, limit):
+def test_a_released_record_leaves_the_quarantine_along_the_transition_table(held, limit):
     run, plan = held
     after = query_released(run, config_of(limit), None, Disposition.DELIVERY_LIMIT)
     expected = stage_of(run, limit, on_trial=plan.trial)

@@ -51,7 +51,7 @@ def test_records_done_inside_the_window_are_no_lag() -> None:
     assert (lag(group), complete(group)) == (60, 40)
 
 
-def test_the_start_offset_takes_over_what_it_passes() -> None:
+def test_the_start_offset_passes_completed_records_without_changing_the_lag() -> None:
     """KIP-1226, Share Partition Lag Computation: when SPSO moves the lag stays what it is; a record is counted as done
     once, either below SPSO or beyond it."""
     group = ShareConsumers()

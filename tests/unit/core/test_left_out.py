@@ -71,7 +71,7 @@ def test_of_very_many_partitions_the_last_are_only_counted() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_counts_stay_exact_whatever_is_added(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_left_out_counts_stay_exact_for_any_added_ranges(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(left_out, "MOST", 12)
     monkeypatch.setattr(left_out, "FEW", 2)
     chance, at, kept, added = random.Random(seed), Counter[tuple[str, int]](), tuple[LeftOutRange, ...](), 0

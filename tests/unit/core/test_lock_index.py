@@ -114,7 +114,7 @@ def test_the_log_has_deadlines_of_the_clock() -> None:
     assert deadlines(kept.runs) == {group.now_ms + SESSION_MS, group.now_ms + LOCK_MS}
 
 
-def test_an_index_without_locks_keeps_deadlines_as_they_are() -> None:
+def test_an_index_without_locks_keeps_deadlines_unchanged() -> None:
     group = scattered(10)
     stall(group, SESSION_MS)
     group.acknowledge_batches(*(batch(at, at, RELEASE) for at in range(1, 10, 2)))
@@ -127,7 +127,7 @@ def test_an_index_without_locks_keeps_deadlines_as_they_are() -> None:
     assert deadlines(group.partition().runs) == {group.now_ms + LOCK_MS}
 
 
-def test_the_ends_of_very_many_stalls_are_told_apart() -> None:
+def test_the_lock_ends_of_many_stalls_are_distinguished() -> None:
     """A lock is given after each stall, and every stall gives all of them a session's time."""
     index = LockIndex()
     for number in range(1, 1_000):

@@ -21,7 +21,7 @@ def holding(**configs: str) -> GroupDriver:
     return group
 
 
-def test_a_deadline_is_over_when_it_lies_before_now() -> None:
+def test_a_deadline_passes_when_the_time_is_after_it() -> None:
     group = holding()
     began_ms = group.now_ms
     assert group.group.next_deadline_ms() == began_ms + LOCK_MS + 1
@@ -59,7 +59,7 @@ def test_a_lock_that_was_renewed_in_part_ends_in_part() -> None:
     assert group.dump() == ["[0..9] AVAILABLE 1 1 1"]
 
 
-def test_a_lock_that_ends_now_outlives_an_earlier_one_of_its_fetch() -> None:
+def test_a_lock_at_its_deadline_outlives_earlier_locks_of_the_same_fetch() -> None:
     group = holding()
     began_ms = group.now_ms
     group.now_ms += 10_000
@@ -84,7 +84,7 @@ def test_plans_with_a_deadline_before_now_are_due() -> None:
         assert group.group.locks.due(now_ms) == set(range(1, gone + 1))
 
 
-def test_a_lock_and_a_session_that_end_together_are_one_failure() -> None:
+def test_a_lock_and_a_session_that_end_together_count_one_failure() -> None:
     group = holding()
     group.now_ms += SESSION_MS + 1
     group.run(Expire())
@@ -119,7 +119,7 @@ def test_records_that_a_consumer_releases_below_the_log_start_are_archived() -> 
     assert (group.partition().start_offset, group.partition().archived_total) == (5, 5)
 
 
-def test_passed_deadlines_are_dropped_and_one_that_ends_now_is_kept() -> None:
+def test_passed_locks_end_and_a_lock_at_its_deadline_is_kept() -> None:
     group = GroupDriver(records=20)
     group.join("c1", query=False)
     fetched(group, 10)

@@ -67,7 +67,7 @@ def check(*parts: PartitionPlan, acquired_here: bool = True, offset: PlanOffset 
 WHOLE = LOGGED.partitions()
 
 
-def test_the_log_is_read_as_it_was_written() -> None:
+def test_a_logged_plan_parses_back_to_its_ranges() -> None:
     assert PlanOffset.parse(plan_offset("billing", "m1", plan(*WHOLE)), "billing").partitions() == WHOLE
     assert logged().partitions() == ()
 
@@ -113,7 +113,7 @@ def test_the_acquiring_process_refuses_a_missing_range_without_a_reason() -> Non
         check(part((0, 3, 1), (7, 19, 2)), *WHOLE[1:], left_out=(left_out(4, 6, "lost", partition=1),))
 
 
-def test_a_later_process_may_miss_what_the_answers_before_left_out() -> None:
+def test_a_later_process_may_miss_ranges_that_earlier_answers_left_out() -> None:
     check(part((0, 3, 2), (7, 19, 3)), acquired_here=False)
     check(acquired_here=False)
 
@@ -124,7 +124,7 @@ def test_missing_offsets_with_a_reason_pass(reason: str) -> None:
     check(part((0, 3, 2), (7, 19, 3)), *WHOLE[1:], data_loss=(left_out(0, 6, "data_loss"),))
 
 
-def test_losses_that_are_summed_up_explain_all_that_they_may_mean() -> None:
+def test_a_summed_up_loss_explains_every_missing_range_that_it_may_cover() -> None:
     check(part((0, 0, 2)), *WHOLE[1:], left_out=(left_out(1, 19, "lost", count=12),))
     check(part((0, 0, 2)), *WHOLE[1:], data_loss=(left_out(1, 1, "end_unknown", count=0),))
     unnamed = left_out(-1, -1, "lost", topic="", topic_id="", partition=-1, count=40)

@@ -47,7 +47,7 @@ def consumers() -> ShareConsumers:
     return group
 
 
-def test_a_run_in_flight_says_all_that_is_known(consumers):
+def test_a_run_in_flight_is_listed_with_all_known_fields(consumers):
     held = {"plan_id": "i.1", "member_id": "c1", "client_id": "etl", "client_host": "host-1", "since_ms": BEGUN_MS}
     acquired = {**HERE, **FRESH, **held, "state": "ACQUIRED", "lock_deadline_ms": BEGUN_MS + LOCK_MS}
     signals = {"first_signal_ms": BEGUN_MS + 7, "last_signal_ms": BEGUN_MS + 7, "hint": "page 2"}
@@ -139,7 +139,7 @@ def test_the_stages_of_a_quarantined_record_and_of_its_trial_are_shown():
     assert (measures.isolated[Stage.TRIAL], measures.members, measures.oldest_ms) == (1, (1, 0), 0)
 
 
-def test_records_are_sliced_until_they_are_done():
+def test_records_count_as_sliced_until_their_plan_completes():
     group, _ = started_plan(10, **{"share.delivery.count.limit": "5"})
     group.ends[0] = 18
     group.join("m2")

@@ -45,7 +45,7 @@ def next_told(group: GroupDriver, start: str = "", member: str = "m1") -> Told:
     return told(group.start(plan.plan.plan_id, member))
 
 
-def test_returned_records_and_fresh_ones_are_one_loss() -> None:
+def test_adjacent_lost_records_are_one_loss_whether_returned_or_fresh() -> None:
     group = GroupDriver(records=100)
     group.join("c1", query=False)
     fetched(group, 50)
@@ -67,7 +67,7 @@ def test_losses_of_several_partitions_are_reported_apart() -> None:
     assert next_told(group) == [("orders", 0, 0, 9), ("orders", 1, 0, 19)]
 
 
-def test_losses_with_records_between_them_are_two() -> None:
+def test_losses_with_records_between_them_are_two_entries() -> None:
     group = GroupDriver(records=100)
     group.join("c1", query=False)
     group.join()

@@ -252,7 +252,7 @@ def process(member: str, name: str, epoch: int | None = None, **fields: object) 
     return JoinGroup(group_id="billing", member_id=member, process_id=name, member_epoch=epoch, query=False, **fields)
 
 
-def test_nobody_joins_a_group_that_does_not_exist() -> None:
+def test_joining_a_missing_group_is_refused() -> None:
     """KIP-932, Error codes: GROUP_ID_NOT_FOUND. (The service creates a group before its first member joins.)"""
     driver = ShareConsumers(members=0)
     driver.group = ShareGroup("billing")
@@ -271,7 +271,7 @@ def test_asking_again_gives_the_same_epoch() -> None:
     assert group.join("c1", "c1-process-1", query=False) == 1
 
 
-def test_a_new_process_of_a_member_fences_the_one_before() -> None:
+def test_a_new_process_of_a_member_fences_the_earlier_process() -> None:
     """KIP-932, Rebalance process: the epoch rises when the member joins anew, and an older one is fenced, for good.
     Ours says so for a member id that its checkpoint keeps over restarts; Kafka's ids live as long as a process."""
     group = ShareConsumers(members=1)
@@ -338,7 +338,7 @@ def test_a_session_lasts_for_its_timeout_from_the_last_heartbeat_on() -> None:
     assert state_of(group.group) == "EMPTY"
 
 
-def test_the_group_says_how_often_to_send_heartbeats() -> None:
+def test_join_and_heartbeat_return_the_configured_heartbeat_interval() -> None:
     """KIP-932, ShareGroupHeartbeat API: join and heartbeat answer with the interval, and it can be altered while
     members are there."""
     group = ShareConsumers(members=1)
@@ -374,7 +374,7 @@ def test_records_of_a_lost_member_are_available_again() -> None:
     assert group.held() == ["10-19 c2"]
 
 
-def test_leaving_releases_what_a_member_holds() -> None:
+def test_leaving_releases_the_records_that_a_member_holds() -> None:
     """KIP-932, Share group membership: who leaves gives its records back at once, at the count that they have; the
     others keep theirs."""
     group = ShareConsumers(end=20)

@@ -29,7 +29,7 @@ def test_a_completion_counts_the_records_by_outcome_once() -> None:
     assert group.complete(plan).outcomes == {}
 
 
-def test_a_completion_without_a_sink_accepts_all_that_it_counts() -> None:
+def test_a_completion_without_a_sink_counts_all_records_as_accepted() -> None:
     group, plan = batch()
     assert group.complete(plan).outcomes == {"accepted": 10}
 

@@ -99,7 +99,7 @@ def test_each_state_can_be_reached(before):
     list(product(S, REQUESTS)),
     ids=lambda value: value.name if isinstance(value, PlanEvent | S) else "",
 )
-def test_a_request_moves_the_plan_as_the_table_says_or_is_refused(before, event):
+def test_a_request_moves_the_plan_along_the_transition_table_or_is_refused(before, event):
     group = SET_UPS[before]()
     expected = after(before, event)
     if expected is None:
@@ -119,7 +119,7 @@ def test_acquiring_again_leaves_the_plan_acquired_in_any_process():
         group.join()
 
 
-def test_a_plan_that_nothing_is_left_of_is_superseded_and_stays_so():
+def test_a_plan_without_records_left_is_superseded_and_stays_superseded():
     group = acquired()
     supersede(group)
     assert state(group) is TRANSITIONS[S.ACQUIRED, E.SUPERSEDE]
@@ -134,14 +134,14 @@ def test_the_end_of_a_session_leaves_the_plan_in_its_state(before):
     assert state(group) is TRANSITIONS[before, E.LOSE_LOCKS]
 
 
-def test_a_superseded_plan_that_is_started_replaces_the_newest_one():
+def test_starting_a_superseded_plan_replaces_the_newest_plan():
     group = superseded()
     group.start("i.2")
     assert (state(group), state(group, 4)) == (S.STARTED, TRANSITIONS[S.ACQUIRED, E.REPLACE])
 
 
 @pytest.mark.parametrize("event", [E.START, E.REPORT_LOSS, E.COMPLETE], ids=lambda event: event.name)
-def test_a_superseded_plan_is_replaced_once_the_newest_one_is_started(event):
+def test_a_superseded_plan_is_replaced_once_the_newest_plan_is_started(event):
     group = superseded()
     if event is E.REPORT_LOSS:
         group.move_log_start(100)
@@ -152,7 +152,7 @@ def test_a_superseded_plan_is_replaced_once_the_newest_one_is_started(event):
     assert state(group) is TRANSITIONS[S.SUPERSEDED, E.REPLACE]
 
 
-def test_a_completed_plan_is_replaced_when_a_later_one_is_completed():
+def test_a_completed_plan_is_replaced_when_a_later_plan_is_completed():
     group = completed()
     group.next("i.2", limit=20)
     assert state(group) is S.COMPLETED

@@ -45,7 +45,7 @@ def test_the_initial_offset_of_a_running_query_is_refused_by_name() -> None:
         group.acquire(plan, "m2")
 
 
-def test_the_next_plan_is_refused_until_the_one_before_completes() -> None:
+def test_the_next_plan_is_refused_until_the_started_plan_completes() -> None:
     group, plan = started_plan()
     group.ends[0] = 200
     group.complete(plan)
@@ -134,7 +134,7 @@ def test_a_later_process_reclaims() -> None:
     assert ranges(again) == [(0, 99, 2)]
 
 
-def test_an_unstarted_plan_is_answered_also_when_it_holds_no_records() -> None:
+def test_an_unstarted_plan_is_returned_again_even_without_records() -> None:
     group = GroupDriver(records=200)
     group.join("m2")
     group.join()

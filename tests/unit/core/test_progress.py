@@ -121,7 +121,7 @@ def test_equal_signals_of_neighbours_stay_one_run() -> None:
         (GAP, "0 ARCHIVED 1"),
     ],
 )
-def test_a_record_in_progress_can_be_decided_as_an_acquired_one(kind: int, state: str) -> None:
+def test_a_record_in_progress_is_acknowledged_like_an_acquired_record(kind: int, state: str) -> None:
     """KAFKA-20458: accept, release and reject end the work."""
     group = working(2, errors_deadletterqueue_topic_name="dlq")
     group.signal(1)
@@ -185,7 +185,7 @@ def test_stale_work_of_a_member_that_leaves_goes_at_once() -> None:
     assert group.states() == ["0 AVAILABLE 1"]
 
 
-def test_a_member_that_comes_back_in_time_goes_on() -> None:
+def test_a_member_back_within_the_grace_time_keeps_its_work() -> None:
     """KAFKA-20458: within the grace time the same member keeps its work by a signal."""
     group = working(1)
     group.leave()

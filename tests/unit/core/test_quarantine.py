@@ -137,7 +137,7 @@ def test_a_clock_set_back_delays_no_record_beyond_the_longest_backoff() -> None:
     assert group.next(alone).plan.plan_id
 
 
-def test_a_record_was_last_tried_when_it_failed() -> None:
+def test_the_record_that_failed_first_is_tried_again_first() -> None:
     """Two queries try one each; the first to fail is the first to be tried again."""
     group, plan = aside(records=2, limit=2)
     group.join("m2")
@@ -236,7 +236,7 @@ def test_the_backoff_doubles_with_each_failure_alone() -> None:
 
 
 @pytest.mark.parametrize("leaves", [True, False])
-def test_a_query_that_leaves_a_record_tried_alone_fails_it(leaves: bool) -> None:
+def test_a_query_that_leaves_during_a_lone_try_fails_the_record(leaves: bool) -> None:
     """As a replay would say it: aside still, with its first backoff, and no trial is lost."""
     group, plan = quarantined_record()
     group.start(group.next(plan).plan.plan_id)

@@ -55,7 +55,7 @@ def test_each_delivery_to_consumers_names_its_member_and_its_end(kind):
     assert told(group, 99) == [("acquired", 1, "c2")]
 
 
-def test_a_lost_lock_and_the_limit_are_told():
+def test_the_history_lists_a_lost_lock_and_the_delivery_limit():
     group = ShareConsumers(share_delivery_count_limit=2, **DLQ)
     for member in ("c1", "c2"):
         group.fetch(member, 10)
@@ -65,7 +65,7 @@ def test_a_lost_lock_and_the_limit_are_told():
     assert told(group, 0) == [("acquired", 1, "c1"), (lost, 1, "c1"), ("acquired", 2, "c2"), (limit, 2, "c2")]
 
 
-def test_what_administrators_did_is_told():
+def test_the_history_lists_the_actions_of_administrators():
     group = ShareConsumers(**DLQ)
     group.fetch("c1", 10)
     group.acknowledge(RELEASE, 0, 9)
@@ -79,7 +79,7 @@ def test_what_administrators_did_is_told():
     assert history_of(group.log, 2).entries()[-1].reason == BAD_ORDER
 
 
-def test_a_record_released_by_hand_forgets_why_when_it_is_acquired():
+def test_the_reason_of_a_release_by_hand_ends_with_the_next_acquisition():
     group = ShareConsumers(**DLQ)
     group.fetch("c1", 10)
     group.acknowledge(RELEASE, 0, 9)
@@ -90,7 +90,7 @@ def test_a_record_released_by_hand_forgets_why_when_it_is_acquired():
     assert [each.reason for each in history_of(group.log, 1).entries()[-2:]] == ["(by alice)", ""]
 
 
-def test_a_query_s_attempts_and_its_quarantine_are_told():
+def test_the_history_lists_a_querys_attempts_and_the_quarantine():
     group, _ = quarantined_record(limit=3)
     no_times = RecordHistory(SharePartitionKey(TOPIC_ID, 0), 0)
     no_times.add([(None, data) for data in group.log])
@@ -100,7 +100,7 @@ def test_a_query_s_attempts_and_its_quarantine_are_told():
     assert found == [("acquired", "m1"), again, again, ("failed, and quarantined", "m1")]
 
 
-def test_a_completed_batch_is_told():
+def test_the_history_lists_a_completed_batch():
     group, plan = started_plan(10)
     group.next(plan)
     assert told(group, 7) == [("acquired", 1, "m1"), ("accepted", 1, "m1")]
@@ -129,7 +129,7 @@ def test_an_offset_that_was_not_delivered_has_no_entries():
     assert told(group, 50) == []
 
 
-def test_an_entry_says_all_that_is_known_of_its_delivery():
+def test_an_entry_lists_all_known_facts_of_its_delivery():
     group = GroupDriver(records=10, **texts(DLQ))
     group.run(JoinGroup(group_id="billing", member_id="m1", process_id="p", client_host="here"))
     group.epochs["m1"] = 1
@@ -155,7 +155,7 @@ def test_an_entry_says_all_that_is_known_of_its_delivery():
     assert (rejected.event, rejected.reason, rejected.failures) == ("rejected", "too large", 0)
 
 
-def test_what_became_of_an_offset_beside_its_deliveries_is_told():
+def test_the_history_lists_resets_and_log_starts_that_changed_an_offset():
     """A reset of the group's start, and a log start that passes the offset."""
     group = ShareConsumers(partitions=2, **DLQ)
     group.fetch("c1", 10)
@@ -178,7 +178,7 @@ def test_what_became_of_an_offset_beside_its_deliveries_is_told():
     assert told(group, 5)[-1] == ("accepted", 2, "c1"), "it was done before"
 
 
-def test_a_dead_letter_that_is_written_is_told():
+def test_the_history_lists_a_written_dead_letter():
     group = ShareConsumers(**DLQ)
     group.fetch("c1", 10)
     group.acknowledge(REJECT, 3)
@@ -188,7 +188,7 @@ def test_a_dead_letter_that_is_written_is_told():
     assert told(group, 3) == [*begun, ("dead letter written, or not possible", 1, "")]
 
 
-def test_a_group_made_anew_has_no_history_of_the_one_before():
+def test_a_recreated_group_has_no_history_of_the_deleted_group():
     group = ShareConsumers(**DLQ)
     group.fetch("c1", 10)
     deleted = len(group.log)
@@ -196,7 +196,7 @@ def test_a_group_made_anew_has_no_history_of_the_one_before():
     assert [entry.at_ms > deleted for entry in history_of(log, 3).entries()] == [True]
 
 
-def test_an_entry_after_what_was_pruned_says_its_state_alone():
+def test_the_first_entry_after_pruning_has_the_records_state_alone():
     """Of what was before the log is pruned, a run alone says in which state the record was."""
     group = ShareConsumers(**DLQ)
     group.fetch("c1", 10)

@@ -54,7 +54,7 @@ record in progress is not renewed: signals extend its lock (KAFKA-20458)."""
 
 
 @pytest.mark.parametrize(("state", "event"), list(product(RecordState, Event)), ids=lambda value: value.name)
-def test_a_record_moves_only_as_the_states_let_it(state: RecordState, event: Event) -> None:
+def test_a_record_moves_only_along_the_allowed_transitions(state: RecordState, event: Event) -> None:
     """KIP-932, In-flight records: from Available a ShareConsumer can only acquire a record; from Acquired it is
     acknowledged, available again, or archived; nothing leaves the last two. Every other move is refused by name."""
     if (state, event) in MOVES:

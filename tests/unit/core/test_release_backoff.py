@@ -26,7 +26,7 @@ def test_the_backoff_grows_with_each_release_up_to_its_maximum() -> None:
     assert [release_delay_ms(config, n, 0) for n in (1, 2, 3, 4, 5)] == [1_000, 3_000, 9_000, 20_000, 20_000]
 
 
-def test_a_multiplier_of_one_keeps_the_backoff_as_it_is() -> None:
+def test_a_multiplier_of_one_keeps_the_backoff_constant() -> None:
     config = policy(ms=1_000, multiplier=1, jitter=0)
     assert {release_delay_ms(config, n, 0) for n in range(1, 11)} == {1_000}
 

@@ -44,7 +44,7 @@ def test_renewing_changes_neither_state_nor_count() -> None:
     assert group.acknowledge(ACCEPT, 0, 9) == "NONE"
 
 
-def test_a_renewal_below_the_start_offset_says_that_nobody_holds_it() -> None:
+def test_a_renewal_below_the_start_offset_returns_that_the_records_are_done() -> None:
     """KIP-932, Acknowledging: an outcome there has no effect and no error. A renewal would not tell that another member
     has done the record."""
     group = held()
@@ -189,7 +189,7 @@ def renewed(group: ShareConsumers, *batches: AckBatch) -> list[tuple[int, int, i
     return [(of.first, of.last, of.left_ms) for of in group.run(Acknowledge(**who, partitions=(acks,))).capped]
 
 
-def test_a_renewal_that_the_cap_cuts_tells_when_the_lock_ends() -> None:
+def test_a_renewal_that_the_cap_cuts_returns_when_the_lock_ends() -> None:
     """KIP-1222, Proposed Changes: ours. The consumer does not believe that it has a whole lock duration; the outcomes
     that came along are taken."""
     group = held(share_max_lock_extension_ms=40_000)
@@ -208,7 +208,7 @@ def test_a_renewal_that_the_cap_cuts_tells_when_the_lock_ends() -> None:
     assert group.states()[0] == "0-1 AVAILABLE 1"
 
 
-def test_the_cap_is_counted_from_each_acquisition_anew() -> None:
+def test_each_acquisition_restarts_the_renewal_cap() -> None:
     """KIP-1222, Proposed Changes: ours. Who is given a record again may renew it again."""
     group = held(share_max_lock_extension_ms=40_000)
     group.wait(20_000)

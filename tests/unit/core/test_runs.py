@@ -51,7 +51,9 @@ def check(runs: RunMap, naive: dict[int, Run]) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.one_of(puts, puts, puts, drops), max_size=25), offsets, offsets)
-def test_runs_are_what_a_dict_of_offsets_says(steps: list[tuple[str, int, int, Run]], low: int, high: int) -> None:
+def test_a_run_map_equals_a_dict_of_offsets_after_any_steps(
+    steps: list[tuple[str, int, int, Run]], low: int, high: int
+) -> None:
     runs, naive = RunMap(), dict[int, Run]()
     for what, one, other, run in steps:
         first, last = sorted((one, other))

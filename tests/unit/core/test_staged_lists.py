@@ -138,7 +138,7 @@ def test_segments_are_cut_where_their_outcome_changes(
 
 
 @given(st.lists(verdicts, min_size=1, max_size=5))
-def test_the_last_attempt_counts_and_an_older_one_can_only_veto(attempts: list[Verdict]) -> None:
+def test_the_last_attempt_counts_and_an_older_attempt_can_only_veto(attempts: list[Verdict]) -> None:
     attempts = [
         verdict._replace(delivery_count=count, disagrees=False, divided=False) for count, verdict in enumerate(attempts)
     ]
@@ -170,7 +170,7 @@ def test_sinks_of_one_attempt_that_disagree_release_until_another_attempt(replac
     assert later(known, Verdict(2, REJECT)).settled(replaces=replaces) == (REJECT if replaces else RELEASE)
 
 
-def test_a_third_attempt_does_not_heal_a_disagreement() -> None:
+def test_a_third_attempt_does_not_settle_a_disagreement() -> None:
     known = later(later(Verdict(1, ACCEPT), Verdict(2, REJECT)), Verdict(3, REJECT))
     assert known.settled(replaces=False) == RELEASE
 

@@ -25,7 +25,7 @@ from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, fetche
 from tests.support.sink_driver import ACCEPT, DLQ, REJECT, RELEASE, batch, run_at, said, states
 
 
-def test_a_batch_may_stage_after_a_lost_lock_that_nobody_took() -> None:
+def test_a_batch_stages_after_a_lost_lock_that_no_member_took() -> None:
     group, plan = batch(**DLQ)
     group.pass_time(SESSION_MS + 1)
     assert group.dump() == ["[0..9] AVAILABLE 1 1 1"]

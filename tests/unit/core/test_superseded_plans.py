@@ -41,7 +41,7 @@ def test_a_superseded_plan_outlives_the_coordinator() -> None:
     assert ranges(group.next(logged, limit=None)) == [(60, 99, 6)]
 
 
-def test_any_superseded_plan_may_be_the_logged_one() -> None:
+def test_any_superseded_plan_can_be_started_as_the_logged_plan() -> None:
     group, logged, newest = successor_with_another_plan(plans=3)
     assert newest == "i.8"
     group.start("i.4")

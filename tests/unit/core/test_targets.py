@@ -22,7 +22,7 @@ def test_records_cut_from_a_replay_come_again_though_accepted_before() -> None:
     assert group.partition().start_offset == 2_154
 
 
-def test_an_attempt_without_a_commit_says_nothing_of_its_target() -> None:
+def test_an_attempt_without_a_commit_sets_no_target() -> None:
     """Neither of the one before, which is gone, nor of the next."""
     group, plan = batch(1, **DLQ)
     group.stage(said(0, 0, REJECT), replaces=True)
@@ -44,7 +44,7 @@ def second_batch(first: int = 10, second: int = 10, **configs: str) -> tuple[Gro
     return group, plan
 
 
-def test_stale_rows_say_nothing_of_a_target() -> None:
+def test_stale_rows_set_no_target() -> None:
     group, plan = second_batch(1, 2, **DLQ)
     group.stage(said(1, 1, REJECT))
     group.restart(plan)
@@ -77,7 +77,7 @@ def test_where_the_target_replaces_its_output_the_last_attempt_alone_counts() ->
         assert [state for state in states(group) if not state.startswith("[1")] == after, (first, last)
 
 
-def test_older_attempts_veto_unless_all_sinks_of_the_last_one_replace() -> None:
+def test_older_attempts_veto_unless_all_sinks_of_the_last_attempt_replace() -> None:
     """A target that skips may hold what an earlier attempt wrote, whatever was said of the target then."""
     for last in ([True, False], [False, True], [False], []):
         for configs in ({}, EXPLICIT):

@@ -129,7 +129,7 @@ def test_a_plan_keeps_the_signals_of_a_bounded_number_of_tasks(group: GroupDrive
         ({"hint": "é" * (MOST_HINT_BYTES // 2 + 1)}, InvalidRequest),
     ],
 )
-def test_a_signal_of_somebody_else_or_too_long_is_refused(
+def test_a_foreign_or_too_long_signal_is_refused(
     group: GroupDriver, fields: dict[str, Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error):

@@ -151,7 +151,7 @@ def test_a_trial_is_judged_when_its_query_comes_back() -> None:
     assert group.partition().archived_total == 1
 
 
-def test_a_second_lost_trial_is_a_failed_one() -> None:
+def test_a_second_lost_trial_counts_as_a_failed_trial() -> None:
     group, plan = quarantined_record(records=10)
     started_trial(group, plan)
     group.pass_time(SESSION_MS + 1)

@@ -82,7 +82,7 @@ def test_the_start_offset_follows_the_log_start() -> None:
     assert group.describe().partitions[0].archived_total == 4
 
 
-def test_a_log_start_beyond_the_window_moves_all_of_it() -> None:
+def test_a_log_start_beyond_the_window_moves_the_whole_window() -> None:
     """KIP-932, Log retention: a log that lost more than was ever delivered is delivered from its first offset on."""
     group = ShareConsumers(end=60)
     group.fetch("c1", 10)
