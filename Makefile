@@ -14,7 +14,8 @@
 #                          with ARGS=--lost it looks whether one of the table has lost its wheels
 #   make test-broker KAFKA=3.9.2
 #                          the tests with a broker, without Spark, on a broker of that version; ARGS goes to pytest
-#   make check             ruff, mypy, the import rules, the tidy test
+#   make lint              ruff and mypy
+#   make check             that, the import rules, the tidy test
 #   make mutants           the core with one mistake at a time: does a test find it? Half an hour; ARGS names a part
 #   make bench             against Spark's own Kafka source, on a real broker; ARGS goes to the benchmark
 #   make notebooks         run the notebooks and write their outputs; ARGS names one
@@ -49,7 +50,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYSPARK_PYTHON := $(VENV_BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(VENV_BIN)/python
 
-.PHONY: demo test test-unit test-spark sim chaos soak check mutants bench clean setup
+.PHONY: demo test test-unit test-spark sim chaos soak lint check mutants bench clean setup
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -97,9 +98,11 @@ test-broker: setup
 	@$(PYTHON) tools/bootstrap.py --kafka $(KAFKA)
 	SHAREGROUP_TEST_KAFKA=$(KAFKA) python -m pytest -n $(WORKERS) $(LATE) -m "broker and not spark and not browser" $(ARGS)
 
-check: setup
+lint: setup
 	python -m ruff check .
 	python -m mypy
+
+check: lint
 	python -m pytest -q tests/test_layering.py tests/test_tidy.py
 
 .PHONY: notebooks

@@ -18,6 +18,7 @@ from coordinator.core.records import (
     RunsChanged,
 )
 from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.values import SharePartitionKey
 
 Cut = TypeVar("Cut")
 Decoded = TypeVar("Decoded")
@@ -135,6 +136,23 @@ def decode_record(data: bytes, group_id: str = "?") -> Record:
 def decode_head(data: bytes, group_id: str = "?") -> RecordHead:
     """The record that was encoded, without its lists; it raises as :func:`decode_record`."""
     return _decoded(_head_decoder, data, group_id)
+
+
+class RunsFilter:
+    """Tells by a record's first bytes whether it has runs of another share partition, without decoding it: nothing else
+    of the process runs meanwhile."""
+
+    def __init__(self, key: SharePartitionKey) -> None:
+        with_runs = encode_record(RunsChanged(topic_id=key.topic_id, partition=key.partition, runs=()))
+        self._of_key = with_runs[:-1]  # the last byte says that there is no run
+        self._of_any = with_runs[: with_runs.index(b"topic_id")]
+
+    def __repr__(self) -> str:
+        return f"<RunsFilter {self._of_key!r}>"
+
+    def skips(self, data: bytes) -> bool:
+        """Whether the record has the runs of another share partition, and nothing else."""
+        return data.startswith(self._of_any) and not data.startswith(self._of_key)
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[Decoded], data: bytes, group_id: str) -> Decoded:

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
-from coordinator.core.record_codec import decode_head, decode_record
+from coordinator.core.record_codec import RunsFilter, decode_head, decode_record
 from coordinator.core.record_state import HELD, TERMINAL, RecordState
 from coordinator.core.records import (
     GroupDeleted,
@@ -32,8 +32,9 @@ from coordinator.protocol.admin_messages import HistoryEntry
 from coordinator.protocol.values import Disposition, SharePartitionKey
 
 SMALL_BYTES = 4_096
-"""Records up to this size are decoded, whatever they are of. Of larger ones the head is, and those alone are decoded
-whole that have runs of the share partition: a group of many runs has hundreds of megabytes of them."""
+"""Records up to this size are decoded, whatever they are of. Larger ones with runs of other share partitions are passed
+over: a group of many runs has hundreds of megabytes of them. Of the rest the head is decoded, and those alone whole
+that have something of the share partition."""
 
 Logged: TypeAlias = tuple[int | None, bytes]
 """A record of the log, and when it was written, in ms by the wall clock; None: the store does not say."""
@@ -75,6 +76,7 @@ class RecordHistory:
     def __init__(self, key: SharePartitionKey, offset: int) -> None:
         self._key, self._offset = key, offset
         self._topic = key.topic_id.encode()
+        self._others = RunsFilter(key)
         self._parts: list[list[_Fact]] = []
         self._holders: dict[int, _Holder] = {}
         self._queries: dict[str, str] = {}
@@ -91,7 +93,7 @@ class RecordHistory:
         for at_ms, data in part:
             if len(data) <= SMALL_BYTES:
                 facts += self._facts(decode_record(data), at_ms)
-            elif self._topic in data:
+            elif not self._others.skips(data) and self._topic in data:
                 facts += self._facts_of_large(data, at_ms)
         self._hosts.update(hosts)
         self._queries.update(queries)

@@ -30,13 +30,14 @@ from sharegroup.web.site import Handler, Visit
 
 ON_A_PAGE = 10
 """Partitions on a page of a group: as many runs of each are looked at as one request shows of all."""
-RUNS_OF_A_STRIP, PIECES_OF_A_STRIP = 100, 60
+RUNS_OF_A_STRIP, PIECES_OF_A_STRIP = 60, 60
 """Runs of a partition that are drawn one by one on the page of its group, and pieces with shares of more: ten strips
 fit into a page of 100 kB."""
-SAMPLES_OF_A_STRIP = 3
-"""Places at which the rest of a partition is looked at that has more runs."""
-MOST_HELD = 1_000
-"""Runs that members hold, of a whole group, of which its page says who holds how much."""
+SAMPLES_OF_A_STRIP, RUNS_OF_A_SAMPLE = 3, 8
+"""Places at which the rest of a partition is looked at that has more runs, and runs at each."""
+MOST_HELD = 250
+"""Runs that members hold, of a whole group, of which its page says who holds how much. Each run that is listed takes
+the coordinator some 10 µs, in which acknowledgements wait."""
 MOST_MEMBERS = 30
 MOST_TOPICS = 100
 """Topics that the form of a reset proposes."""
@@ -129,7 +130,7 @@ def _looked(
         for p in partitions
         if p.end_offset > p.start_offset
     ]
-    return windows, strip.look(admin, group_id, windows, RUNS_OF_A_STRIP, SAMPLES_OF_A_STRIP)
+    return windows, strip.look(admin, group_id, windows, RUNS_OF_A_STRIP, SAMPLES_OF_A_STRIP, RUNS_OF_A_SAMPLE)
 
 
 def _drawn(

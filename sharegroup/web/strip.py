@@ -108,12 +108,18 @@ class Window:
 
 
 def look(
-    admin: ShareAdmin, group_id: str, windows: Sequence[Window], most: int = MOST_EXACT, samples: int = SAMPLES
+    admin: ShareAdmin,
+    group_id: str,
+    windows: Sequence[Window],
+    most: int = MOST_EXACT,
+    samples: int = SAMPLES,
+    of_a_sample: int = RUNS_OF_A_SAMPLE,
 ) -> list[Looked]:
-    """The runs of each window: all if there are at most ``most``, else the first, and ``samples`` of the rest."""
+    """The runs of each window: all if there are at most ``most``, else the first, and ``samples`` of the rest, with so
+    many runs each."""
     pages = _pages(admin, group_id, [(each, each.first, most) for each in windows])
     places = [list(_places(each, page.end, samples)) for each, page in zip(windows, pages, strict=True)]
-    asked = [(each, at, RUNS_OF_A_SAMPLE) for each, ats in zip(windows, places, strict=True) for at in ats]
+    asked = [(each, at, of_a_sample) for each, ats in zip(windows, places, strict=True) for at in ats]
     sampled = iter(_pages(admin, group_id, asked))
     return [_joined([page, *islice(sampled, len(ats))]) for page, ats in zip(pages, places, strict=True)]
 

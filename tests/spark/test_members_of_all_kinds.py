@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.ma
 
 PARTITIONS, IN_EACH, BATCH, POLL, ACCEPTS = 4, 100, 60, 10, 3
 SETTINGS = {
-    "share.session.timeout.ms": 15_000,  # so long waits the test for the records of what it has killed
+    "share.session.timeout.ms": 10_000,  # so long waits the test for the records of what it has killed
     "share.record.lock.duration.ms": 600_000,
     "share.acquire.mode": "record_limit",
 }

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.core import record_history
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.record_codec import encode_record
 from coordinator.core.record_history import RecordHistory
-from coordinator.core.records import GroupDeleted
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import GroupDeleted, RunsChanged
+from coordinator.core.runs import Run
 from coordinator.protocol.admin_messages import DecideRecords, HistoryEntry
 from coordinator.protocol.errors import NotInFlight
 from coordinator.protocol.messages import JoinGroup
@@ -121,6 +124,23 @@ def test_only_a_log_that_reaches_back_is_called_whole():
             found = [(entry.event, entry.delivery_count, entry.member_id) for entry in history.entries()]
             assert found == ([] if is_pruned else earlier) + [delivered]
             assert history.is_whole is not is_pruned
+
+
+def test_large_records_with_runs_of_other_partitions_are_not_decoded(monkeypatch):
+    """Nothing else of a coordinator runs while one is."""
+    decoded = []
+    for name in ("decode_record", "decode_head"):
+        decode = getattr(record_history, name)
+        monkeypatch.setattr(record_history, name, lambda data, decode=decode: decoded.append(data) or decode(data))
+    acquired = Run(state=RecordState.ACQUIRED, delivery_count=1, plan_id=1)
+    runs = tuple((at, at, acquired) for at in range(0, 1_000, 2))
+    keys = [(TOPIC_ID, 0), (TOPIC_ID, 1), ("B" * 22, 0)]
+    log = [encode_record(RunsChanged(topic_id=topic, partition=index, runs=runs)) for topic, index in keys]
+    assert min(map(len, log)) > record_history.SMALL_BYTES
+    (entry,) = history_of(log, 4).entries()
+    assert (entry.event, entry.plan_id) == ("acquired", "1")
+    assert set(decoded) == {log[0]}
+    assert not history_of(log, 5).entries()
 
 
 def test_an_offset_that_was_not_delivered_has_no_entries():
