@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 from coordinator.config.group_bounds import GroupBounds
@@ -80,22 +81,28 @@ class GroupConfig:
             ConfigOutOfBounds: a value is not accepted.
             ConfigConflict: two keys contradict each other.
         """
-        texts = texts or {}
-        values: dict[str, Any] = parse_all(GROUP_KEYS, texts, "share group configuration")
-        if "share.heartbeat.interval.ms" not in texts:
-            third_ms = values["share_session_timeout_ms"] // 3
-            values["share_heartbeat_interval_ms"] = min(values["share_heartbeat_interval_ms"], third_ms)
-        if bounds is not None:
-            bounds.clamp(values)
-        _check_heartbeat(values)
-        if "share.poison.solo.timeout.ms" not in texts and not values["errors_deadletterqueue_topic_name"]:
-            values["share_poison_solo_timeout_ms"] = NEVER_MS
-        return cls(**values)
+        return _resolved(tuple((texts or {}).items()), bounds)
 
     def is_explicit(self, own: str = "") -> bool:
         """Whether a record that no sink mentions is released, and not accepted. ``own``: the mode that a query has set
         itself; empty: the group's mode holds."""
         return (own or self.share_acknowledgement_mode) == "explicit"
+
+
+@lru_cache(maxsize=256)
+def _resolved(given: tuple[tuple[str, str], ...], bounds: GroupBounds | None) -> GroupConfig:
+    """The config of the texts. Each load and each join parses its group's, and most groups have the same."""
+    texts = dict(given)
+    values: dict[str, Any] = parse_all(GROUP_KEYS, texts, "share group configuration")
+    if "share.heartbeat.interval.ms" not in texts:
+        third_ms = values["share_session_timeout_ms"] // 3
+        values["share_heartbeat_interval_ms"] = min(values["share_heartbeat_interval_ms"], third_ms)
+    if bounds is not None:
+        bounds.clamp(values)
+    _check_heartbeat(values)
+    if "share.poison.solo.timeout.ms" not in texts and not values["errors_deadletterqueue_topic_name"]:
+        values["share_poison_solo_timeout_ms"] = NEVER_MS
+    return GroupConfig(**values)
 
 
 def changed_configs(configs: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:

@@ -70,6 +70,7 @@ SIMULATOR = frozenset(
         "let_retention_archive_archiving_records-sinks",
         "log_a_member_that_is_back_at_its_first_heartbeat_only-members",
         "match_rows_by_their_offsets-sinks",
+        "renew_below_the_start_offset_without_a_word-faults",
         "take_signals_for_an_older_delivery-signals",
         "take_signals_for_what_another_has_done-signals",
         "take_signals_of_any_member-signals",

@@ -134,10 +134,14 @@ WALKS = {
 
 
 LONG_WALKS = {
+    "a consumer takes part",
+    "a consumer signals, and its requests come late",
     "a consumer signals, falls silent, and dies",
     "a consumer signals, and coordinators come and go",
     "the log moves",
     "a coordinator lives on",
+    "requests come twice",
+    "a driver is stopped",
     "a driver is stopped while the log moves",
     "a sink rejects a record",
     "a sink gives records back",
@@ -147,7 +151,12 @@ LONG_WALKS = {
     "a sink that may be silent writes into a target that replaces",
     "a sink accepts, or rejects",
     "records are isolated",
+    "records are quarantined",
+    "configs change where silence releases",
+    "the topic is made anew",
     "the topic gets a partition",
+    "a query never comes back",
+    "a query with a sink never comes back",
     "a sink decides anew and latestOffset has no start",
     "two queries die with their coordinator",
     "latestOffset has no start and queries die twice",
@@ -156,13 +165,19 @@ LONG_WALKS = {
 """`make soak` walks these; `make test` walks their short form, in which one thing less goes wrong."""
 
 
+def short_form(name: str) -> tuple[Setting, Budget]:
+    """What `make test` walks."""
+    setting, budget = WALKS[name]
+    return setting, budget._replace(total=budget.total - 1) if name in LONG_WALKS else budget
+
+
 def walks() -> Iterator[Any]:
     """Each walk with its whole budget, and the short form of each long one."""
     for name, (setting, budget) in WALKS.items():
         is_long, words = name in LONG_WALKS, name.replace(" ", "-")
         yield pytest.param(setting, budget, id=words, marks=[pytest.mark.soak] if is_long else [])
         if is_long:
-            yield pytest.param(setting, budget._replace(total=budget.total - 1), id=f"short-{words}")
+            yield pytest.param(*short_form(name), id=f"short-{words}")
 
 
 def test_every_long_walk_has_two_things_or_more_that_go_wrong() -> None:
@@ -189,7 +204,10 @@ def test_a_doubled_request_after_a_lost_lock_blocks_no_member() -> None:
 
 @functools.cache
 def what_breaks_without_a_mistake(setting: Setting, budget: Budget) -> str:
-    """The story of what the small world breaks; empty if it keeps the guarantee. Several mistakes share a world."""
+    """The story of what the small world breaks; empty if it keeps the guarantee, or if a walk of `make test` covers it
+    and would fail. Several mistakes share a world."""
+    if any(setting == walked and whole.covers(budget) for walked, whole in map(short_form, WALKS)):
+        return ""
     walk = Walk(setting=setting, budget=budget).run()
     return walk.story() if walk.broken else ""
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.simulation.poison import Run, Scenario, play
 
-FIRST_SEED, SEEDS, SOAK_SEEDS, AT_ONCE = 1, 100, 300, 50
+FIRST_SEED, SEEDS, SOAK_SEEDS, AT_ONCE = 1, 50, 300, 50
 
 STORY = Scenario(
     seed=1,

@@ -26,7 +26,7 @@ from tests.simulation.service_query import QueryProcess
 from tests.simulation.service_scenario import KINDS, ServiceScenario
 from tests.simulation.simulated_world import BrokenPromise
 
-SEEDS_THAT_MEET_ALL, SEEDS, SOAK_SEEDS, AT_ONCE = 40, 80, 400, 20
+SEEDS_THAT_MEET_ALL, SEEDS, SOAK_SEEDS, AT_ONCE = 40, 60, 400, 20
 SEEDS_TO_FIND_A_MISTAKE = 400
 SEEDS_OF_A_KIND, MORE_SEEDS_OF_A_KIND = 2, 5
 WALKED = ("administration", "configs", "hosts", "members", "opened-sinks", "signals", "stalls", "topics")

@@ -70,6 +70,11 @@ class Size(NamedTuple):
         snapshot_bytes = REST_BYTES + members * MEMBER_BYTES
         return cls(members, REST_OBJECTS + members * MEMBER_OBJECTS, snapshot_bytes, snapshot_bytes + APPENDED_BYTES)
 
+    def check(self, budget: Size) -> None:
+        """No size is beyond the budget."""
+        for what, size, most in zip(self._fields, self, budget, strict=True):
+            assert size <= most, f"{what}: {size} of at most {most}"
+
 
 @dataclass
 class Meter:
@@ -115,8 +120,9 @@ class Job:
 
     # --- the runs
 
-    def run_for(self, minutes: int, each: Callable[[Job], None]) -> Size:
-        """A run each minute; the largest that the group was meanwhile."""
+    def run_for(self, minutes: int, each: Callable[[Job], None], budget: Size) -> Size:
+        """A run each minute; the largest that the group was meanwhile. AssertionError as soon as it is beyond the
+        budget."""
         self.meter.largest = Size()
         for minute in range(minutes):
             self.runs += 1
@@ -127,7 +133,9 @@ class Job:
             each(self)
             if minute % max(1, minutes // LOOKS) == 0:
                 self.meter.note(Size(members=len(self.runtime.groups[GROUP].members), objects=self.objects()))
+                self.meter.largest.check(budget)
             self._pass_time(MINUTE_MS)
+        self.meter.largest.check(budget)
         return self.meter.largest
 
     def objects(self) -> int:

@@ -2,10 +2,12 @@
 
 import ast
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
 PACKAGES = ("coordinator", "share_source", "share_sink", "pyspark_sharegroup", "sharegroup")
 
 
@@ -29,7 +31,7 @@ def imports_of(path: Path, root: Path = ROOT) -> list[Import]:
     module of ours, else as `a`."""
     relative = path.relative_to(root)
     found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(path.read_text(encoding="utf-8")):
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -37,6 +39,17 @@ def imports_of(path: Path, root: Path = ROOT) -> list[Import]:
             names = {_most_precise(source, alias.name, root) for alias in node.names}
             found += [(node.lineno, name) for name in sorted(names)]
     return [Import(path=str(relative), line=line, module=module) for line, module in found]
+
+
+def statements(text: str) -> Iterator[ast.AST]:
+    """The module of a Python file and all its statements, those within others too. Expressions, most of the nodes, are
+    left out: they hold none."""
+    waiting: list[ast.AST] = [ast.parse(text)]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for block in reversed(BLOCKS):
+            waiting.extend(reversed(getattr(node, block, ())))
 
 
 def _absolute(node: ast.ImportFrom, importer: Path) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from tests.support.group_driver import SESSION_MS, GroupDriver
+
+MANY = 10
 
 
 def successor_with_another_plan(plans: int = 1) -> tuple[GroupDriver, str, str]:
@@ -14,10 +18,11 @@ def successor_with_another_plan(plans: int = 1) -> tuple[GroupDriver, str, str]:
     group.start(first)
     logged = group.next(first).plan.plan_id
     newest = logged
-    for _ in range(plans):
-        take_records_away(group)
-        group.join()
-        newest = group.acquire(first, limit=30).plan.plan_id
+    with group.unchecked() if plans > MANY else contextlib.nullcontext():
+        for _ in range(plans):
+            take_records_away(group)
+            group.join()
+            newest = group.acquire(first, limit=30).plan.plan_id
     assert (first, logged) == ("i.1", "i.2") and group.group.members["m1"].newest is not None
     return group, logged, newest
 

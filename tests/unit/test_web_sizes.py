@@ -135,6 +135,8 @@ def test_dead_letters_with_long_reasons_fit_a_page(page, group_id):
     join(page, group_id, "m1")
     page.cluster.add("d" * 249)
     page.admin._ask(AlterGroupConfigs(group_id=group_id, set={DLQ: "d" * 249}, execute=True))
+    large = QUOTES.encode()
+    headers = ((QUOTES[:1_000], large),) * 60
     page.kafka.found = [
         DeadLetter(
             partition=0,
@@ -147,9 +149,9 @@ def test_dead_letters_with_long_reasons_fit_a_page(page, group_id):
             delivery_count=10**9,
             message=QUOTES + str(n),
             disposition=QUOTES + str(n),
-            key=QUOTES.encode(),
-            value=QUOTES.encode(),
-            headers=tuple((QUOTES[:1_000], QUOTES.encode()) for _ in range(60)),
+            key=large,
+            value=large,
+            headers=headers,
         )
         for n in range(LISTED)
     ]
