@@ -95,7 +95,7 @@ def reset_a_group_with_members(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.SESSION_HAS_ITS_TIME: (TESTS + "a_load_hides_members_without_records_for_a_sessions_time",)},
+    {rules.SESSION_HAS_ITS_TIME: (TESTS + "after_a_load_administration_waits_a_session_for_members_without_records",)},
     model=True,
 )
 def take_a_group_for_empty_right_after_a_load(patch: Patch) -> None:
@@ -141,7 +141,7 @@ def leave_a_record_released_by_hand_with_its_trial(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.TRIES_BEGIN_ANEW_BY_HAND: (TESTS + "a_record_released_by_hand_begins_its_tries_anew",)},
+    {rules.TRIES_BEGIN_ANEW_BY_HAND: (TESTS + "a_release_by_hand_resets_the_records_failures_to_zero",)},
     model=True,
 )
 def keep_the_tries_of_a_record_released_by_hand(patch: Patch) -> None:
@@ -157,7 +157,7 @@ def keep_the_tries_of_a_record_released_by_hand(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.RESET_KEEPS_COUNTS: (TESTS + "deleted_offsets_begin_anew_with_counts_that_never_fall",)},
+    {rules.RESET_KEEPS_COUNTS: (TESTS + "delivery_counts_keep_rising_after_offsets_are_deleted",)},
     model=True,
 )
 def forget_what_was_handed_out_of_deleted_offsets(patch: Patch) -> None:
@@ -170,7 +170,7 @@ def forget_what_was_handed_out_of_deleted_offsets(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.DELETED_GROUP_LEAVES_NOTHING: (TESTS + "a_deleted_group_is_another_when_it_is_created_again",)},
+    {rules.DELETED_GROUP_LEAVES_NOTHING: (TESTS + "a_recreated_group_has_no_members_and_refuses_the_old_plans",)},
     model=True,
 )
 def leave_the_members_of_a_deleted_group(patch: Patch) -> None:
