@@ -166,7 +166,7 @@ LONG_WALKS = {
 
 
 def short_form(name: str) -> tuple[Setting, Budget]:
-    """What `make test` walks."""
+    """Returns the walk that `make test` makes."""
     setting, budget = WALKS[name]
     return setting, budget._replace(total=budget.total - 1) if name in LONG_WALKS else budget
 
