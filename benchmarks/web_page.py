@@ -219,7 +219,7 @@ class _Latencies:
 
     @property
     def stopped_ms(self) -> float:
-        """The 99th percentile while the page is stopped."""
+        """The median of the 99th percentiles of the windows in which the page is stopped."""
         return statistics.median(map(p99, self.without))
 
     def __str__(self) -> str:
@@ -239,8 +239,8 @@ def _acknowledgement_rows(asked: _Latencies, control: _Latencies) -> list[Row]:
         Row(
             name="page: … the one to the other",
             value=beside / machine,
-            at_most=RATIO_AT_MOST,
-            how="what the page costs a coordinator, without what it costs the machine",
+            how=f"{min(asked.ratios) / max(control.ratios):.2f} to {max(asked.ratios) / min(control.ratios):.2f}; the "
+            "coordinator that the page asks takes CPU time from the other, too",
         ),
         Row(
             name="page: acknowledgements beside the heavy dry run",

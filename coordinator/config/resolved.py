@@ -81,7 +81,7 @@ class GroupConfig:
             ConfigOutOfBounds: a value is not accepted.
             ConfigConflict: two keys contradict each other.
         """
-        return _resolved(tuple((texts or {}).items()), bounds)
+        return _resolved(tuple((key, text.strip()) for key, text in (texts or {}).items()), bounds)
 
     def is_explicit(self, own: str = "") -> bool:
         """Whether a record that no sink mentions is released, and not accepted. ``own``: the mode that a query has set
@@ -91,7 +91,8 @@ class GroupConfig:
 
 @lru_cache(maxsize=256)
 def _resolved(given: tuple[tuple[str, str], ...], bounds: GroupBounds | None) -> GroupConfig:
-    """The config of the texts. Each load and each join parses its group's, and most groups have the same."""
+    """The config of the texts; it raises as :meth:`GroupConfig.parse`. Each load and each join parses its group's, and
+    most groups have the same."""
     texts = dict(given)
     values: dict[str, Any] = parse_all(GROUP_KEYS, texts, "share group configuration")
     if "share.heartbeat.interval.ms" not in texts:

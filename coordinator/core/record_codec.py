@@ -139,8 +139,8 @@ def decode_head(data: bytes, group_id: str = "?") -> RecordHead:
 
 
 class RunsFilter:
-    """Tells by a record's first bytes whether it has runs of another share partition, without decoding it: nothing else
-    of the process runs meanwhile."""
+    """Tells by a record's first bytes whether it has runs of another share partition, without decoding it. While a
+    record is decoded, no other thread of the process runs."""
 
     def __init__(self, key: SharePartitionKey) -> None:
         with_runs = encode_record(RunsChanged(topic_id=key.topic_id, partition=key.partition, runs=()))

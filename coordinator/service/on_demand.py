@@ -56,7 +56,7 @@ LOG_BYTES = 10 << 20
 """Bytes of a log file, at which the next one begins."""
 LOG_FILES = 2
 """Older log files that are kept, as PATH.1 and PATH.2."""
-THREADS_TURN_S = 0.0002
+THREADS_TURN_S = 0.001
 """Seconds for which a thread keeps Python's lock while others wait, 0.005 by default: a member's request passes from
 thread to thread, and waits at each for a thread that computes, such as a look of an administrator."""
 

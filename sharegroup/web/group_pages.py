@@ -29,7 +29,7 @@ from sharegroup.web.parallel_calls import in_parallel
 from sharegroup.web.site import Handler, Visit
 
 ON_A_PAGE = 10
-"""Partitions on a page of a group: as many runs of each are looked at as one request shows of all."""
+"""Partitions on a page of a group."""
 RUNS_OF_A_STRIP, PIECES_OF_A_STRIP = 60, 60
 """Runs of a partition that are drawn one by one on the page of its group, and pieces with shares of more: ten strips
 fit into a page of 100 kB."""
@@ -37,7 +37,7 @@ SAMPLES_OF_A_STRIP, RUNS_OF_A_SAMPLE = 3, 8
 """Places at which the rest of a partition is looked at that has more runs, and runs at each."""
 MOST_HELD = 250
 """Runs that members hold, of a whole group, of which its page says who holds how much. Each run that is listed takes
-the coordinator some 10 µs, in which acknowledgements wait."""
+the coordinator some 8 µs, in which acknowledgements of other groups wait."""
 MOST_MEMBERS = 30
 MOST_TOPICS = 100
 """Topics that the form of a reset proposes."""
@@ -58,7 +58,7 @@ class Drawn:
 @dataclass(frozen=True, kw_only=True)
 class Holding:
     """A member, its newest plan (a query's), and what it holds: records, and since when. ``colour``: in strips; empty:
-    it holds nothing."""
+    none of the runs that were looked at are its."""
 
     member: MemberDescription
     plan: PlanInFlight | None

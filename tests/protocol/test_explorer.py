@@ -151,7 +151,6 @@ LONG_WALKS = {
     "a sink that may be silent writes into a target that replaces",
     "a sink accepts, or rejects",
     "records are isolated",
-    "records are quarantined",
     "configs change where silence releases",
     "the topic is made anew",
     "the topic gets a partition",

@@ -1,6 +1,8 @@
 """The runtime: nothing is visible before it is durable, and no fault of the store loses, doubles or sticks a record."""
 
+import contextlib
 import random
+import sqlite3
 
 import pytest
 
@@ -140,6 +142,16 @@ def test_an_unreadable_record_is_named_and_other_groups_are_served(service):
     with pytest.raises(StateRecordUnreadable, match=r"Record 0 of share group broken in state store .*state\.db"):
         service.ask(join(group_id="broken"), "broken")
     assert service.ask(acquire()).plan.plan_id == "i.1"
+
+
+def test_the_reading_of_an_unreadable_log_ends(service):
+    """SQLite shows a reader the file as it was when the reading began, and keeps what was written since beside it."""
+    service.store.inner.append({"broken": [b"\xc1 not a record", b"another"]})
+    with pytest.raises(StateRecordUnreadable) as raised:
+        service.ask(join(group_id="broken"), "broken")
+    with contextlib.closing(sqlite3.connect(service.store.inner.path, timeout=0)) as other:
+        is_busy, _, _ = other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    assert not is_busy, raised  # whose traceback has the frames of the reading
 
 
 def test_a_mistake_in_one_request_reaches_only_its_caller(service):

@@ -67,20 +67,6 @@ class TestContract(StoreContract):
 
         return break_it
 
-    def test_a_proof_that_failed_leaves_nothing(self, reopen, monkeypatch):
-        """It only reads: its outcome is never in doubt."""
-        store = self.own(reopen())
-        store.append({"billing": [b"a"]})
-
-        def unreadable(group_id):
-            raise sqlite3.OperationalError("disk I/O error")
-
-        monkeypatch.setattr(store, "_next_after", unreadable)
-        with pytest.raises(StoreRefused, match="disk I/O error"):
-            store.append({"billing": []})
-        monkeypatch.undo()
-        assert self.records(self.own(store)) == [b"a"]
-
 
 def change(path, statement, *values):
     connection = sqlite3.connect(path)
@@ -220,21 +206,6 @@ def test_a_failed_commit_is_in_doubt_until_the_next_load(reopen, monkeypatch, wr
     assert before == ([b"a", b"b"] if written else [b"a"])
     store.append({"billing": [b"c"]})
     assert [data for _, data in reopen().load("billing")] == [*before, b"c"]
-
-
-def test_an_append_without_records_does_not_wait_for_another_groups_append(reopen, path):
-    """The coordinator answers a question so. Another state partition's append holds the file's write lock meanwhile."""
-    store = reopen()
-    store.append({"billing": [b"a"]})
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        store.append({"billing": []})
-        other.execute("INSERT INTO record SELECT 'billing', 1, crc32, data FROM record")
-        store.append({"billing": []})  # the other process has not committed
-        other.execute("COMMIT")
-    with pytest.raises(StoreRefused, match="another process writes"):
-        store.append({"billing": []})
-    assert [data for _, data in store.load("billing")] == [b"a", b"a"]
 
 
 def test_each_append_is_synced_to_the_disk(reopen):

@@ -46,6 +46,7 @@ from coordinator.service.stores.store import (
     StoreOutcomeUnknown,
     StorePartlyFailed,
     StoreRefused,
+    reading,
 )
 
 T = TypeVar("T")
@@ -382,6 +383,10 @@ class CoordinatorRuntime:
         return self._read(group_id, records)[0]
 
     def _read(self, group_id: str, records: Iterable[StoredRecord]) -> tuple[ShareGroup, int]:
+        with reading(records):
+            return self._replayed(group_id, records)
+
+    def _replayed(self, group_id: str, records: Iterable[StoredRecord]) -> tuple[ShareGroup, int]:
         group, count = ShareGroup(group_id, self._bounds), 0
         for sequence, data in records:
             if data is None:

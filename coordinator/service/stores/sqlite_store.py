@@ -169,9 +169,6 @@ class SqliteStore(SoleOwner):
         self._next_sequence[group_id] = following
 
     def append(self, appends: Mapping[str, Sequence[bytes]], shown: Shown = NOTHING) -> None:
-        if not any(appends.values()):
-            self._check(appends)
-            return
         with self._transaction(appends):
             for group_id, records in appends.items():
                 self._insert(group_id, self._next_after(group_id), records)
@@ -187,15 +184,6 @@ class SqliteStore(SoleOwner):
         self._lock.release()
 
     # --- inside
-
-    def _check(self, group_ids: Iterable[str]) -> None:
-        """Check that no other process has written to the groups. It takes no lock, which the appends of other groups
-        would wait for, some milliseconds each time."""
-        try:
-            for group_id in group_ids:
-                self._next_after(group_id)
-        except sqlite3.Error as error:
-            raise StoreRefused(f"{self.path}: {error}") from error
 
     @contextlib.contextmanager
     def _transaction(self, group_ids: Iterable[str]) -> Iterator[None]:

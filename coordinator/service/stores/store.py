@@ -6,7 +6,8 @@ bytes to it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -51,6 +52,17 @@ class StoredRecord(NamedTuple):
 
     sequence: int
     data: bytes | None
+
+
+@contextlib.contextmanager
+def reading(records: Iterable[StoredRecord]) -> Iterator[None]:
+    """A context manager that ends the reading of a log, also of one that can't be read to its end: SQLite would go on
+    showing the file as it was then."""
+    try:
+        yield
+    finally:
+        if isinstance(records, Generator):
+            records.close()
 
 
 class Store(Protocol):

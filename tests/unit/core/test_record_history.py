@@ -127,7 +127,7 @@ def test_only_a_log_that_reaches_back_is_called_whole():
 
 
 def test_large_records_with_runs_of_other_partitions_are_not_decoded(monkeypatch):
-    """Nothing else of a coordinator runs while one is."""
+    """No other thread of the coordinator runs while a record is decoded."""
     decoded = []
     for name in ("decode_record", "decode_head"):
         decode = getattr(record_history, name)
