@@ -48,7 +48,7 @@ def run(name, folder):
     return json.loads((folder / name).read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("path", notebooks())
+@pytest.mark.parametrize("path", list(notebooks()))
 def test_a_notebook_prints_its_committed_outputs_again(path, tmp_path):
     found = texts(run(path.name, tmp_path))
     assert found == texts(json.loads(path.read_text(encoding="utf-8")))
