@@ -144,7 +144,6 @@ class _Turns:
                 stop_process(self.process.pid)
                 looked.append(_Looked(answers=[], from_s=time.time() - began_at + SETTLE_S))
             time.sleep(max(0.0, end_at - time.time()))
-        self.process.resume()
         return looked
 
 

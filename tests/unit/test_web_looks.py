@@ -15,15 +15,13 @@ import pytest
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
-from coordinator.protocol.admin_messages import RunInFlight
 from coordinator.protocol.errors import CoordinatorUnreachable
 from coordinator.protocol.messages import GroupDescription, JoinGroup, LeaveGroup, NextPlan
 from sharegroup.top import GroupLine
-from sharegroup.web import examinations, group_pages, history, site, strip, watch
+from sharegroup.web import examinations, group_pages, history, watch
 from sharegroup.web.examinations import Examinations
-from sharegroup.web.records import KafkaRecord, shown
+from sharegroup.web.records import KafkaRecord
 from sharegroup.web.watch import Seen, Snapshot, attention
-from tests.support.fake_cluster import FakeCluster
 from tests.support.service_sinks import stage
 from tests.support.waiting import wait_until
 from tests.support.web_site import ACTOR, LOOKER, Page
@@ -378,11 +376,6 @@ def test_random_bytes_are_shown_as_hexadecimal_digits(held):
         assert (answer.status_code, "100 bytes" in answer.text) == (200, True)
         assert data[:16].hex(" ") in answer.text
         assert all(each.isprintable() or each in "\t\r\n" for each in answer.text)
-    found = shown(data)
-    assert (found.form, found.size, found.is_cut) == ("hex", 100, False)
-    assert found.text.splitlines()[0].startswith(f"00000000  {data[:16].hex(' ')}")
-    assert shown(b"\x1b[2Jx", "text").text == "\ufffd[2Jx"
-    assert shown(b"[" * 9_000).form == "text"
 
 
 # --- many runs
@@ -458,59 +451,6 @@ def test_a_look_at_many_runs_describes_few_and_marks_counts_as_partial(held, mon
     assert "More runs are held than were looked at" in text
 
 
-def test_a_group_of_many_partitions_with_many_runs_fits_a_page(tmp_path):
-    cluster = FakeCluster()
-    cluster.add("orders", 200, end=10_000)
-    page = Page(tmp_path / "state.db", cluster)
-    try:
-        page.running.join(starting_offsets="earliest")
-        page.running.start(page.running.next(max_records=2_000_000).plan_id)
-        states = (RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVING)
-        runs = tuple((n, n, Run(states[n % 3], 1)) for n in range(1_000))
-
-        def transaction(group):
-            for key in list(group.partitions):
-                group.replay(RunsChanged(topic_id=key.topic_id, partition=key.partition, runs=runs))
-            return None
-            yield
-
-        page.running.event_loop.call("billing", transaction)
-        browser = page.browser(LOOKER)
-        for number in (1, 20):
-            answer = browser.get("/group", group="billing", page=number)
-            assert (answer.status_code, answer.text.count("<path ") > 20) == (200, True)
-            assert len(answer.content) < MOST_PAGE
-        page.admin.asked.clear()
-        browser.get("/group", group="billing", page=3)
-        assert sorted(page.admin.asked) == ["DescribeGroup", "ListInFlight", "ListPlans", "ListWindows", "ListWindows"]
-    finally:
-        page.close()
-
-
-def run(first, last, state="ACQUIRED", **fields):
-    where = {"topic": "orders", "topic_id": "T", "partition": 0}
-    return RunInFlight(**where, first=first, last=last, state=state, **fields)
-
-
-def test_a_strip_is_to_scale_and_shows_each_state():
-    looked = strip.Looked(
-        runs=(run(10, 19, member_id="m"), run(30, 39, "AVAILABLE", stage="trial"), run(50, 50, "ARCHIVING")),
-        parts=((0, 99),),
-    )
-    drawn = strip.draw(looked, 0, 99)
-    assert [(p.first, p.last, p.x, p.width) for p in drawn.pieces[:2]] == [(0, 9, 0, 100), (10, 19, 100, 100)]
-    assert {k: n for k, n in drawn.counts.items() if n} == {"done": 79, "acquired": 10, "isolated": 10, "archiving": 1}
-    assert "10 held by a member" in drawn.label
-
-
-def test_a_holder_has_one_colour_that_few_other_holders_share():
-    members = [f"member-{n}" for n in range(strip.HOLDERS)]
-    runs = tuple(run(n, n, member_id=members[n % len(members)]) for n in range(40))
-    drawn = strip.draw(strip.Looked(runs=runs, parts=((0, 39),)), 0, 39)
-    colours = {(piece.colour, members[piece.first % len(members)]) for piece in drawn.pieces}
-    assert len(colours) == len({colour for colour, _ in colours}) == strip.HOLDERS
-
-
 def test_a_member_is_shown_beside_the_colour_of_its_records(held):
     held.running.join("m2")
     held.running.start(held.running.next(member="m2", max_records=20).plan_id, "m2")
@@ -550,76 +490,6 @@ def test_the_last_hour_shows_the_current_and_the_largest_value(held):
     text = held.browser(LOOKER).get("/group", group="billing").text
     assert "Lag: <strong>7</strong> now, 120 at most" in text
     assert "<span>30 min ago</span><span>now</span>" in text
-
-
-def test_states_differ_in_more_than_their_hue():
-    text = (site.HERE / "static" / "page.css").read_text(encoding="utf-8")
-    for look in text.split("prefers-color-scheme")[:2]:
-        found = dict(re.findall(r"--(\w+): #(\w{6});", look))
-        lights = {name: luminance(found[name]) for name in ("done", "waiting", "available")}
-        assert contrast(lights["waiting"], lights["done"]) >= 3
-        assert contrast(lights["waiting"], lights["available"]) >= 2
-
-
-def luminance(digits):
-    """The relative luminance of a colour (WCAG 2.2)."""
-    parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one, other):
-    return (max(one, other) + 0.05) / (min(one, other) + 0.05)
-
-
-def test_a_strip_counts_offsets_that_were_not_read():
-    drawn = strip.draw(strip.Looked(runs=(run(0, 4),), parts=((0, 9), (50, 59))), 0, 99)
-    assert drawn.is_sampled
-    assert drawn.counts["unseen"] == 80
-    assert sum(drawn.counts.values()) == 100
-
-
-def test_a_strip_of_many_runs_shows_shares():
-    looked = strip.Looked(runs=tuple(run(n, n, "AVAILABLE") for n in range(0, 12_000, 4)), parts=((0, 11_999),))
-    drawn = strip.draw(looked, 0, 11_999)
-    assert len(drawn.pieces) == 2 * strip.PIECES
-    shares = {p.colour: p.height / strip.HEIGHT for p in drawn.pieces}
-    assert shares == pytest.approx({"done": 0.75, "available": 0.25})
-
-
-@pytest.mark.parametrize("at", [0, 500_000, 999_999])
-def test_one_held_record_of_a_million_is_visible(at):
-    looked = strip.Looked(runs=(run(at, at, member_id="m"),), parts=((0, 999_999),))
-    drawn = strip.draw(looked, 0, 999_999)
-    *_, (colour, path) = drawn.paths.items()
-    assert colour.startswith("acquired"), "the last path lies on top"
-    (x, width) = (float(number) for number in re.match(r"M([\d.]+) 0h([\d.]+)v", path).groups())
-    assert width >= strip.LEAST_WIDTH and 0 <= x <= strip.WIDTH - width
-    assert x == pytest.approx(at / 1_000, abs=strip.LEAST_WIDTH)
-
-
-def test_a_share_of_few_records_has_a_least_height():
-    runs = [run(n, n, "AVAILABLE") for n in range(0, 1_200_000, 1_500)]
-    runs[400] = run(runs[400].first, runs[400].last, member_id="m")
-    drawn = strip.draw(strip.Looked(runs=tuple(runs), parts=((0, 1_199_999),)), 0, 1_199_999)
-    assert not drawn.is_exact
-    assert next(iter(drawn.paths)) == "done"
-    (held,) = (piece for piece in drawn.pieces if piece.colour == "acquired")
-    assert held.height == strip.LEAST_HEIGHT
-    assert sum(piece.height for piece in drawn.pieces if piece.x == held.x) == pytest.approx(strip.HEIGHT)
-
-
-def test_an_hour_of_history_has_a_fixed_size():
-    kept = history.History()
-    for second in range(0, 3 * 3_600, 5):
-        kept.add(float(second), (second, 1, None, 2.0, 0))
-    assert len(kept) <= history.POINTS
-    series = kept.series("lag")
-    assert series[-1] == (10_795.0, 10_795.0)
-    assert series[-1][0] - series[0][0] <= history.LONGEST_S
-    assert kept.series("acquired_rate") == []
-    drawn = history.sparkline("Lag", series, 10_795.0)
-    assert drawn.label == "Lag over 60 min: 7,210 at first, 10,795 at most, 10,795 now"
 
 
 def test_a_page_s_refresh_has_the_same_address(held):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import tracemalloc
 from dataclasses import replace
 from types import SimpleNamespace
@@ -171,3 +172,12 @@ JSONS = st.recursive(
 @given(JSONS, st.booleans())
 def test_lines_of_json_are_the_same_json(value, as_ascii):
     assert json.loads(json_lines(json.dumps(value, ensure_ascii=as_ascii), 10**9) or "") == value
+
+
+def test_bytes_are_shown_in_the_form_that_fits_them():
+    data = random.Random(7).randbytes(100)
+    found = shown(data)
+    assert (found.form, found.size, found.is_cut) == ("hex", 100, False)
+    assert found.text.splitlines()[0].startswith(f"00000000  {data[:16].hex(' ')}")
+    assert shown(b"\x1b[2Jx", "text").text == "\ufffd[2Jx"
+    assert shown(b"[" * 9_000).form == "text"

@@ -21,7 +21,7 @@ from sharegroup.web.records import LISTED, KafkaRecord
 from sharegroup.web.watch import Seen, Snapshot
 from tests.support.fake_cluster import FakeCluster
 from tests.support.waiting import wait_until
-from tests.support.web_site import ACTOR, Page
+from tests.support.web_site import ACTOR, LOOKER, Page
 
 MOST_PAGE = 100_000
 IDS = pytest.mark.parametrize("group_id", ["🚀" * 249, '"' * 249])
@@ -178,5 +178,32 @@ def test_a_group_of_1500_topics_fits_a_page(tmp_path):
         text = checked(browser.get("/group", group="billing"))
         assert re.search(r'<input id="reset-topic" name="topic" list="[^"]+"', text)
         assert text.count('<option value="orders-of-region-') == 100
+    finally:
+        page.close()
+
+
+def test_a_group_of_many_partitions_with_many_runs_fits_a_page(tmp_path):
+    page = opened(tmp_path, ("orders",), 200)
+    try:
+        page.running.join(starting_offsets="earliest")
+        page.running.start(page.running.next(max_records=2_000_000).plan_id)
+        states = (RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVING)
+        runs = tuple((n, n, Run(states[n % 3], 1)) for n in range(1_000))
+
+        def transaction(group):
+            for key in list(group.partitions):
+                group.replay(RunsChanged(topic_id=key.topic_id, partition=key.partition, runs=runs))
+            return None
+            yield
+
+        page.running.event_loop.call("billing", transaction)
+        browser = page.browser(LOOKER)
+        for number in (1, 20):
+            answer = browser.get("/group", group="billing", page=number)
+            assert (answer.status_code, answer.text.count("<path ") > 20) == (200, True)
+            assert len(answer.content) < MOST_PAGE
+        page.admin.asked.clear()
+        browser.get("/group", group="billing", page=3)
+        assert sorted(page.admin.asked) == ["DescribeGroup", "ListInFlight", "ListPlans", "ListWindows", "ListWindows"]
     finally:
         page.close()
