@@ -65,9 +65,13 @@ setup:
 demo: setup
 	@python -m sharegroup demo $(ARGS)
 
-test: setup
+# Before it, what it needs: the older Sparks, an older broker, the archives of Java's classes.
+.PHONY: test-setup
+test-setup: setup
 	@$(PYTHON) tools/bootstrap.py --test
 	@python -m tests.support.class_archives
+
+test: test-setup
 	python -m pytest -n $(WORKERS) --durations=15 $(LATE) $(ARGS)
 
 test-unit: setup

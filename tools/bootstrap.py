@@ -21,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VENV = os.path.join(ROOT, ".venv")
@@ -107,16 +108,15 @@ def set_up(test, soak, bench, kafka):
     with open(os.path.join(BUILD, "setup.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # a second make waits, then finds everything done
         install_packages(python)
-        for version in kafkas(test, soak, kafka):
-            fetch_jars(java, kafka_jars(version))
-        if test:
-            for version in (OLDEST_SPARK,) + SPARK_WITHOUT_START:
-                install_spark(version)
-        if soak:
-            fetch_jars(java, DELTA_JARS)
-            fetch_jars(java, ICEBERG_JARS)
-        if bench:
-            fetch_jars(java, BENCH_JARS)
+        jars = [kafka_jars(version) for version in kafkas(test, soak, kafka)]
+        jars += [DELTA_JARS, ICEBERG_JARS] * soak + [BENCH_JARS] * bench
+        older_sparks = ((OLDEST_SPARK,) + SPARK_WITHOUT_START) * test
+        # Two at a time: jars wait for the network, and a pyspark for the processor. Ivy's cache has one writer.
+        with ThreadPoolExecutor(2) as threads:
+            begun = [threads.submit(fetch_all_jars, java, jars)]
+            begun += [threads.submit(install_spark, version) for version in older_sparks]
+        for each in begun:
+            each.result()
 
 
 def kafkas(test, soak, kafka):
@@ -217,6 +217,11 @@ def packages_fingerprint():
         with open(path, "rb") as source:
             digest.update(source.read())
     return digest.hexdigest()
+
+
+def fetch_all_jars(java, wanted):
+    for each in wanted:
+        fetch_jars(java, each)
 
 
 def fetch_jars(java, wanted):
