@@ -119,17 +119,20 @@ def show_job(visit: Visit) -> Response:
     job = visit.site.jobs.find(visit.text("job"), visit.session)
     if job is None:
         raise BadRequest(what="There is no such redrive.")
-    may_send = job.is_done and not job.execute and not job.error and job.report is not None and job.report.sent > 0
+    end = job.end
+    report = None if end is None else end.report
+    may_send = end is not None and not end.error and report is not None and report.sent > 0 and not job.execute
     if may_send and not job.pending:
         job.pending = visit.session.ask_confirmation("redrive", job.values)
-    skipped = [] if job.report is None else [(getattr(job.report, each), says) for each, says in _SKIPPED.items()]
+    skipped = [] if report is None else [(getattr(report, each), says) for each, says in _SKIPPED.items()]
     return visit.page(
         "job.html",
         job=job,
+        end=end,
         group_id=job.values["group"],
         may_send=may_send,
         skipped=[(count, says) for count, says in skipped if count],
-        by_reason=[] if job.report is None else job.report.by_reason.most_common(MOST_REASONS),
+        by_reason=[] if report is None else report.by_reason.most_common(MOST_REASONS),
     )
 
 

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.protocol.errors import ShareGroupError
 from share_sink.redrive.report import RedriveReport
 from sharegroup.web.errors import TooManyOpen
 from sharegroup.web.sessions import Session
@@ -22,19 +21,25 @@ MOST_WAITING, MOST_KEPT = 10, 100
 """Jobs that wait or run at once, and those that are kept."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """How a job ended. ``report``: what it did, or would do; ``error``: why it ended early."""
+
+    report: RedriveReport | None
+    error: str = ""
+
+
 @dataclass(kw_only=True)
 class Job:
     """A redrive, or its dry run. ``owner``: the session that began it; ``values``: what was chosen; ``read``: how many
-    dead letters were read so far; ``report``: what it did, or would do; ``error``: why it ended early; ``pending``: the
-    name by which a dry run is confirmed."""
+    dead letters were read so far; ``end``: None while it waits or runs; ``pending``: the name by which a dry run is
+    confirmed. The job goes on while a page is drawn, so that a page reads ``end`` once."""
 
     owner: Session = field(repr=False)
     values: dict[str, Any]
     execute: bool
     read: int = 0
-    is_done: bool = False
-    report: RedriveReport | None = None
-    error: str = ""
+    end: End | None = None
     pending: str = field(default="", repr=False)
 
 
@@ -54,10 +59,10 @@ class Jobs:
         """
         name = secrets.token_urlsafe(16)
         with self._lock:
-            if sum(not each.is_done for each in self._jobs.values()) >= MOST_WAITING:
+            if sum(each.end is None for each in self._jobs.values()) >= MOST_WAITING:
                 raise TooManyOpen(what="Redrives at once", most=MOST_WAITING)
             self._jobs[name] = job
-            done = [each for each, kept in self._jobs.items() if kept.is_done]
+            done = [each for each, kept in self._jobs.items() if kept.end is not None]
             for old in done[: max(0, len(self._jobs) - MOST_KEPT)]:
                 del self._jobs[old]
         self._pool.submit(_run, job, run)
@@ -76,11 +81,6 @@ class Jobs:
 
 def _run(job: Job, run: Callable[[Job], RedriveReport]) -> None:
     try:
-        job.report = run(job)
-    except ShareGroupError as error:
-        job.report = getattr(error, "report", None)
-        job.error = f"{type(error).__name__}: {error}"
+        job.end = End(report=run(job))
     except Exception as error:  # noqa: BLE001 - whatever ends a redrive is told on its page
-        job.error = f"{type(error).__name__}: {error}"
-    finally:
-        job.is_done = True
+        job.end = End(report=getattr(error, "report", None), error=f"{type(error).__name__}: {error}")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import html
 import logging
 import re
+import threading
 import time
 
 import pytest
@@ -20,6 +21,7 @@ from sharegroup.web.dead_letter_pages import digest
 from sharegroup.web.errors import BadRequest
 from sharegroup.web.sessions import MOST_PENDING, PENDING_S, Session
 from sharegroup.web.site import HERE as PACKAGE
+from sharegroup.web.site import Visit
 from tests.support.waiting import wait_until
 from tests.support.web_site import ACTOR, LOOKER, Page
 
@@ -354,6 +356,27 @@ def test_a_failed_redrive_shows_the_reason_and_can_not_be_confirmed(filed, actor
 def test_an_impossible_choice_is_refused(filed, actor, chosen):
     assert actor.post("/redrive", {**GROUP, "chosen": chosen}).status_code == 400
     assert filed.kafka.sent == []
+
+
+def test_the_page_of_a_redrive_that_ends_meanwhile_looks_again(filed, actor, monkeypatch):
+    """Else it shows what would be sent, without the button that sends it."""
+    may_end, redrive, draw = threading.Event(), filed.kafka.redrive, Visit.page
+
+    def redrive_late(*given, **more):
+        assert may_end.wait(30)
+        return redrive(*given, **more)
+
+    def draw_at_its_end(visit, template, *more, **values):
+        if template == "job.html":
+            may_end.set()
+            wait_until(lambda: values["job"].end, what="the dry run has ended")
+        return draw(visit, template, *more, **values)
+
+    monkeypatch.setattr(filed.kafka, "redrive", redrive_late)
+    monkeypatch.setattr(Visit, "page", draw_at_its_end)
+    answer = actor.post("/redrive", {**GROUP, "scope": "all"})
+    assert "looks again by itself" in actor.client.get(answer.headers["location"]).text
+    assert "Send 6 records" in finished(actor, answer).text
 
 
 def test_a_redrive_is_seen_by_its_session_alone(filed, actor):
