@@ -27,8 +27,8 @@ ARGS ?=
 SEEDS ?= 1000
 SEED ?= 1
 MINUTES ?= 3
-# Pytest's workers. Half of the tests wait, so that three keep two cores busy.
-WORKERS ?= 3
+# Pytest's workers. Half of the tests wait, so that four keep two cores busy.
+WORKERS ?= 4
 # docs/adr/0028: a test whose wait did not end in time runs once more, and the report names it. RERUNS=0 says no.
 RERUNS ?= 1
 LATE := --reruns $(RERUNS) --max-suite-reruns 5 --rerun-show-tracebacks --only-rerun 'AssertionError: not within ' --only-rerun '^TimeoutExpired: ' \
@@ -58,9 +58,13 @@ help:
 	@sed -n 's/^#   //p' Makefile
 
 # .venv/bin is on the PATH, so `python3` may be the environment's own: it then only looks whether anything is to do.
-setup:
-	@command -v $(PYTHON) >/dev/null || { echo "sharegroup: Python 3.10 or newer is needed: install one, or name it with make PYTHON=/path/to/python3" >&2; exit 1; }
+setup: packages
 	@$(PYTHON) tools/bootstrap.py
+
+.PHONY: packages
+packages:
+	@command -v $(PYTHON) >/dev/null || { echo "sharegroup: Python 3.10 or newer is needed: install one, or name it with make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) tools/bootstrap.py --packages
 
 demo: setup
 	@python -m sharegroup demo $(ARGS)
@@ -102,7 +106,7 @@ test-broker: setup
 	@$(PYTHON) tools/bootstrap.py --kafka $(KAFKA)
 	SHAREGROUP_TEST_KAFKA=$(KAFKA) python -m pytest -n $(WORKERS) $(LATE) -m "broker and not spark and not browser" $(ARGS)
 
-lint: setup
+lint: packages
 	python -m ruff check .
 	python -m mypy
 
@@ -119,7 +123,7 @@ docs: setup
 	@echo "build/site/index.html"
 
 .PHONY: platforms
-platforms: setup
+platforms: packages
 	@python tools/resolve_platforms.py $(ARGS)
 
 mutants: setup

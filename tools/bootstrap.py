@@ -5,6 +5,7 @@ prints one line that says what to do, and ends with exit status 1. Its syntax is
 that it is too old.
 
     python3 tools/bootstrap.py            # what `make demo` needs
+    python3 tools/bootstrap.py --packages # what `make lint` needs: no jars
     python3 tools/bootstrap.py --test     # also the older Sparks that are served, and the jars of an older broker
     python3 tools/bootstrap.py --soak     # that, the jars of the other brokers that are tested, and those of tables
     python3 tools/bootstrap.py --bench    # also the jars of Spark's own Kafka source, to measure against
@@ -12,6 +13,7 @@ that it is too old.
 """
 
 import argparse
+import contextlib
 import fcntl
 import glob
 import hashlib
@@ -30,6 +32,16 @@ BUILD = os.path.join(ROOT, ".build")
 LOG = os.path.join(BUILD, "setup.log")
 
 EXTRAS = "spark,metrics,web,notebooks,docs,test,dev"
+UV = "uv>=0.9,<1"
+UV_NAMES = {
+    "cert": "SSL_CERT_FILE",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "index-url": "UV_DEFAULT_INDEX",
+    "proxy": "ALL_PROXY",
+    "trusted-host": "UV_INSECURE_HOST",
+}
+"""uv's names of pip's settings."""
 MINIMUM_PYTHON = (3, 10)
 MINIMUM_JAVA = 17
 KAFKA_VERSION = "4.3.1"
@@ -88,35 +100,44 @@ class CannotSetUp(Exception):
 
 def main():
     parser = argparse.ArgumentParser(description="set up this clone")
+    parser.add_argument("--packages", action="store_true", help="install the packages alone")
     parser.add_argument("--test", action="store_true", help="also install the older Sparks, and an older broker")
     parser.add_argument("--soak", action="store_true", help="also fetch the other brokers, Delta Lake and Iceberg")
     parser.add_argument("--bench", action="store_true", help="also fetch Spark's own Kafka source for the benchmarks")
     parser.add_argument("--kafka", metavar="VERSION", help="also fetch the broker of that version")
     arguments = parser.parse_args()
     try:
-        set_up(arguments.test or arguments.soak, arguments.soak, arguments.bench, arguments.kafka)
+        python, java = find_python(), find_java()
+        with one_at_a_time("packages.lock"):
+            install_packages(python)
+        if not arguments.packages:
+            with one_at_a_time("downloads.lock"):
+                download(java, arguments.test or arguments.soak, arguments.soak, arguments.bench, arguments.kafka)
     except CannotSetUp as error:
         print("sharegroup: {}".format(error), file=sys.stderr)
         return 1
     return 0
 
 
-def set_up(test, soak, bench, kafka):
-    python = find_python()
-    java = find_java()
+@contextlib.contextmanager
+def one_at_a_time(name):
+    """A second make waits here, then finds everything done."""
     os.makedirs(BUILD, exist_ok=True)
-    with open(os.path.join(BUILD, "setup.lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # a second make waits, then finds everything done
-        install_packages(python)
-        jars = [kafka_jars(version) for version in kafkas(test, soak, kafka)]
-        jars += [DELTA_JARS, ICEBERG_JARS] * soak + [BENCH_JARS] * bench
-        older_sparks = ((OLDEST_SPARK,) + SPARK_WITHOUT_START) * test
-        # Two at a time: jars wait for the network, and a pyspark for the processor. Ivy's cache has one writer.
-        with ThreadPoolExecutor(2) as threads:
-            begun = [threads.submit(fetch_all_jars, java, jars)]
-            begun += [threads.submit(install_spark, version) for version in older_sparks]
-        for each in begun:
-            each.result()
+    with open(os.path.join(BUILD, name), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def download(java, test, soak, bench, kafka):
+    jars = [kafka_jars(version) for version in kafkas(test, soak, kafka)]
+    jars += [DELTA_JARS, ICEBERG_JARS] * soak + [BENCH_JARS] * bench
+    older_sparks = ((OLDEST_SPARK,) + SPARK_WITHOUT_START) * test
+    # Two at a time: jars wait for the network, and a pyspark for the processor. Ivy's cache has one writer.
+    with ThreadPoolExecutor(2) as threads:
+        begun = [threads.submit(fetch_all_jars, java, jars)]
+        begun += [threads.submit(install_spark, version) for version in older_sparks]
+    for each in begun:
+        each.result()
 
 
 def kafkas(test, soak, kafka):
@@ -173,25 +194,37 @@ def install_packages(python):
             [python, "-m", "venv", "--clear", VENV],
             python + " could not make a virtual environment: install its venv module (Debian: python3-venv)",
         )
-    say("installing the packages into .venv (some minutes the first time)")
-    run(
-        [
-            VENV_PYTHON,
-            "-m",
-            "pip",
-            "install",
-            "--retries",
-            "2",
-            "--timeout",
-            "30",
-            "--editable",
-            ".[{}]".format(EXTRAS),
-        ],
-        "the Python packages could not be installed: check the network and try again",
-    )
+    say("installing the packages into .venv (a minute or two the first time)")
+    advice = "the Python packages could not be installed: check the network and try again"
+    install(["--editable", ".[{}]".format(EXTRAS)], advice)
     write_text(stamp, wanted)
     if not glob.glob(os.path.join(READER, "_drain.*.so")):
         say("the compiled reader was not built (no C compiler, or no Python.h?): tasks read with Python")
+
+
+def install(wanted, advice):
+    """Install with uv, which takes a third of pip's time; where there is none, or it fails, with pip."""
+    pip = [VENV_PYTHON, "-m", "pip", "install", "--retries", "2", "--timeout", "30"]
+    try:
+        if not runs(VENV_PYTHON, "-m", "uv", "--version"):
+            run(pip + [UV], "uv could not be installed")
+        run([VENV_PYTHON, "-m", "uv", "pip", "install", "--python", VENV_PYTHON] + wanted, "uv failed", **uv_settings())
+    except CannotSetUp as error:
+        say("{}: pip installs".format(error))
+        run(pip + wanted, advice)
+
+
+def uv_settings():
+    """What pip is told by its files and PIP_ variables, as uv's variables: uv does not read the former."""
+    listed = subprocess.run([VENV_PYTHON, "-m", "pip", "config", "list"], stdout=subprocess.PIPE, check=False).stdout
+    settings = {}
+    for line in listed.decode("utf-8", "replace").splitlines():
+        name, _, value = line.partition("=")
+        key = UV_NAMES.get(name.rpartition(".")[2])
+        if key and key not in os.environ:  # what a PIP_ variable says comes first, and counts
+            separator = "," if key == "UV_FIND_LINKS" else " "
+            settings.setdefault(key, separator.join(value.strip("'\"").replace("\\n", " ").split()))
+    return settings
 
 
 def install_spark(version):
@@ -202,11 +235,8 @@ def install_spark(version):
         return
     say("installing pyspark {} into .build".format(version))
     shutil.rmtree(target, ignore_errors=True)
-    run(
-        [VENV_PYTHON, "-m", "pip", "install", "--retries", "2", "--timeout", "30", "--no-deps", "--target", target]
-        + ["pyspark==" + version],
-        "pyspark {} could not be installed: check the network and try again".format(version),
-    )
+    advice = "pyspark {} could not be installed: check the network and try again".format(version)
+    install(["--no-deps", "--target", target, "pyspark==" + version], advice)
     write_text(stamp, version)
 
 
@@ -277,13 +307,15 @@ def runs(python, *arguments):
         return False
 
 
-def run(command, advice):
-    """Run a command with its output in the log; a failure shows only the advice."""
+def run(command, advice, **settings):
+    """Run a command with these environment variables and its output in the log; a failure shows only the advice."""
     with open(LOG, "ab") as log:
         log.write("\n$ {}\n".format(" ".join(command)).encode("utf-8"))
         log.flush()
         try:
-            done = subprocess.run(command, cwd=ROOT, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            done = subprocess.run(
+                command, cwd=ROOT, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=dict(os.environ, **settings)
+            )
             failed = done.returncode != 0
         except OSError:
             failed = True

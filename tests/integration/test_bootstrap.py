@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import tools.bootstrap
 from tests.support.imports import ROOT
 
 
@@ -68,6 +69,37 @@ def test_an_invalid_kafka_release_prints_one_line():
 def test_bootstrap_does_nothing_when_everything_is_installed():
     done = bootstrap()
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_uv_gets_the_settings_of_pips_file_and_variables(tmp_path, monkeypatch):
+    """Where a company has an index of its own, pip is told of it, and uv reads nothing of that."""
+    settings = tmp_path / "pip.conf"
+    settings.write_text("[global]\nindex-url = https://one/simple\nextra-index-url =\n  https://two\n  https://three\n")
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_", "SSL_CERT"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(settings))
+    monkeypatch.setenv("PIP_CERT", "/etc/ours.pem")
+    assert tools.bootstrap.uv_settings() == {
+        "UV_DEFAULT_INDEX": "https://one/simple",
+        "UV_INDEX": "https://two https://three",
+        "SSL_CERT_FILE": "/etc/ours.pem",
+    }
+
+
+@pytest.mark.parametrize("fails", ["uv", "install"])
+def test_pip_installs_where_uv_can_not(monkeypatch, capsys, fails):
+    installed = []
+
+    def run(command, advice, **settings):
+        if ("uv" in command) == (fails == "install") and any("uv" in each for each in command):
+            raise tools.bootstrap.CannotSetUp(advice)
+        installed.append(command[2])
+
+    monkeypatch.setattr(tools.bootstrap, "run", run)
+    monkeypatch.setattr(tools.bootstrap, "runs", lambda *command: False)
+    tools.bootstrap.install(["one"], "check the network")
+    assert installed[-1] == "pip"
+    assert "pip installs" in capsys.readouterr().out
 
 
 def test_spark_can_find_the_format_by_itself(tmp_path):
