@@ -215,7 +215,7 @@ def install(wanted, advice):
 
 
 def uv_settings():
-    """What pip is told by its files and PIP_ variables, as uv's variables: uv does not read the former."""
+    """Returns the settings of pip's files and PIP_ variables under uv's names: uv does not read the former."""
     listed = subprocess.run([VENV_PYTHON, "-m", "pip", "config", "list"], stdout=subprocess.PIPE, check=False).stdout
     settings = {}
     for line in listed.decode("utf-8", "replace").splitlines():
