@@ -15,7 +15,7 @@ from share_source import AcknowledgeType, ShareConsumer, consumers
 from share_source.errors import ReadTimeout
 from share_source.offset_ranges import PartitionRanges
 from share_source.range_reader import ReadTask
-from share_source.reader_choice import NATIVE
+from share_source.reader_choice import NATIVE, PYTHON
 from share_source.share_consumer.fetching import collector_of
 from share_source.share_consumer.reading import NotRead, read_records
 from tests.support.kafka_broker import BrokerError, KafkaBroker
@@ -60,6 +60,7 @@ def task_of(first: KafkaBroker, topic: str, partitions: list[int], poll_timeout_
     )
 
 
+@pytest.mark.parametrize("reader", [NATIVE, pytest.param(PYTHON, marks=pytest.mark.soak)], indirect=True)
 def test_records_of_the_other_broker_are_read(first, away, unique, reader) -> None:
     """With a consumer for each partition, and with one for all of many."""
     topics = {count: first.create_topic(unique("orders"), nodes=[2] + [1] * (count - 1)) for count in (2, 6)}
@@ -80,6 +81,7 @@ def test_records_of_the_other_broker_are_read(first, away, unique, reader) -> No
     wait_until(is_whole, what="the broker that was away sends its records")
 
 
+@pytest.mark.parametrize("reader", [NATIVE, pytest.param(PYTHON, marks=pytest.mark.soak)], indirect=True)
 def test_where_no_other_broker_answers_reading_waits(first, unique, reader) -> None:
     topic = first.create_topic(unique("orders"), node=1)
     first.produce(topic, ["x"] * RECORDS)

@@ -29,7 +29,7 @@ group_backlog.file = file
 """
 
 
-@pytest.mark.parametrize("store", ["kafka", "sqlite"])
+@pytest.mark.parametrize("store", ["kafka", pytest.param("sqlite", marks=pytest.mark.soak)])
 def test_a_kill_before_the_filing_doubles_dead_letters_and_no_origin(
     kafka, topic, unique, tmp_path, monkeypatch, runtime, store
 ):

@@ -54,7 +54,9 @@ def test_a_range_past_the_logs_end_is_lost(kafka, topic, task):
         offsets(task({(name, 0): [(10, 19, 1)]}))
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["with a kept consumer", "with a new one"])
+@pytest.mark.parametrize(
+    "kept", [True, pytest.param(False, marks=pytest.mark.soak)], ids=["with a kept consumer", "with a new one"]
+)
 def test_a_deleted_topic_is_lost_data(kafka, topic, task, caplog, kept):
     name = topic()
     kafka.produce(name, map(str, range(10)), partition=0)

@@ -29,13 +29,13 @@ NUMBERS = {
 }
 
 
-LONGER_THAN_A_MINUTE = {"03_poison_and_dead_letters"}
-"""`make soak` runs these: this one starts its query six times."""
+LONG = {"03_poison_and_dead_letters", "04_scoring_with_a_slow_service"}
+"""`make soak` runs these: one starts its query six times, the other waits for a slow service."""
 
 
 def notebooks():
     for path in NOTEBOOKS:
-        marks = [pytest.mark.soak] if path.stem in LONGER_THAN_A_MINUTE else []
+        marks = [pytest.mark.soak] if path.stem in LONG else []
         yield pytest.param(path, id=path.stem, marks=marks)
 
 

@@ -32,6 +32,7 @@ DLQ_NAME = "errors.deadletterqueue.topic.name"
             "IncompleteReceipt",
             "no deliveryCount",
             id="no-receipt",
+            marks=pytest.mark.soak,
         ),
         pytest.param(
             {"acknowledgement": "'release'", "releaseDelayMs": "if(text = '57', -1, 1)"},
@@ -121,7 +122,7 @@ COMPUTED = {
 @pytest.mark.parametrize(
     ("columns", "sink"),
     [
-        pytest.param(EVERY, "sharegroup", id="the source's columns"),
+        pytest.param(EVERY, "sharegroup", id="the source's columns", marks=pytest.mark.soak),
         pytest.param({**EVERY, **COMPUTED}, "acknowledge+replace", id="computed columns in foreachBatch"),
         pytest.param({**EVERY, **COMPUTED}, "sharegroup", id="computed columns", marks=pytest.mark.soak),
         pytest.param(EVERY, "acknowledge+replace", id="foreachBatch", marks=pytest.mark.soak),

@@ -72,7 +72,7 @@ def test_acknowledge_first_then_write(orders, job, start, first, again, keeps):
 # --- dead letters
 
 
-@pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "dropped"])
+@pytest.mark.parametrize("replaced", [True, pytest.param(False, marks=pytest.mark.soak)], ids=["replaced", "dropped"])
 def test_a_dead_letter_has_the_rows_columns_else_the_records(kafka, topic, job, start, replaced):
     orders, dlq = topic("orders"), topic("dlq")
     kafka.produce(orders, ["one", "two", None], keys=["k", None, b"\xff"], headers=[("trace", b"1"), ("null", None)])
