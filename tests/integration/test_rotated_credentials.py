@@ -59,8 +59,8 @@ def query(alice, unique, runtime):
     topic, group, opened = alice.broker.create_topic(), unique("group"), contextlib.ExitStack()
     alice.broker.produce(topic, [b"x"] * 20)
 
-    def new(credentials, store):
-        client = CoordinatorClient.connect(alice.broker.proxied_bootstrap, credentials, store)
+    def new(credentials, store, configs=None):
+        client = CoordinatorClient.connect(alice.broker.proxied_bootstrap, credentials, store, configs=configs)
         opened.callback(client.close)
         session = MemberSession(client, group, "m1", topics=(topic,), starting_offsets="earliest")
         opened.callback(session.close)
@@ -92,8 +92,8 @@ def test_after_a_rotation_a_query_with_the_new_password_keeps_its_batch(alice, q
     assert not [path for path in runtime.iterdir() for each in secrets if each in path.name + path.read_text()]
 
 
-def test_a_query_with_a_rotated_password_fails_at_once(alice, query):
-    old = query(alice.now, "kafka")
+def test_a_query_with_a_rotated_password_fails_before_its_write_is_late(alice, query):
+    old = query(alice.now, "kafka", {"share.coordinator.write.timeout.ms": "400000"})
     alice.rotate()
     with pytest.raises(BrokerSecurityFailed, match=REFUSED) as raised:
         old.call(lambda who: NextPlan(**who, max_records=100))

@@ -30,6 +30,8 @@ CONNECT_S = 2.0
 MOST_ADDRESSES = 3
 """Answers of a bootstrap address in a row; usually there is one."""
 NO_OFFSET = -1
+REFUSED_S = 2.0
+"""Seconds after which a write is given up that is not delivered, where brokers refuse the client's credentials."""
 MIN_COMMIT_S = 0.5
 """Seconds for the commit of a transaction whose records used up all the time."""
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
@@ -114,6 +116,8 @@ class GroupWriter:
         """
         deadline_s = time.monotonic() + self._timeout_s
         self._first_offset = NO_OFFSET
+        self._producer.poll(0)
+        self._complaints.forget()  # what brokers refused while nothing was written
         try:
             self._producer.begin_transaction()
             for key, value in records:
@@ -142,6 +146,10 @@ class GroupWriter:
             for _ in range(MOST_ADDRESSES):
                 if self._producer.list_topics(self._topic.name, CONNECT_S).orig_broker_id >= 0:
                     return
+            return
+        self._producer.poll(0)
+        if self._complaints.refused:
+            raise BrokerSecurityFailed(addresses=self._topic.bootstrap_servers, reason=self._complaints.refused)
 
     def _produce(self, key: bytes, value: bytes | None) -> None:
         deadline = time.monotonic() + self._timeout_s
@@ -156,9 +164,12 @@ class GroupWriter:
 
     def _wait_delivered(self, deadline_s: float) -> None:
         # Not flush(): in a transaction it raises, beside the errors of the records.
+        refused_s = time.monotonic() + REFUSED_S
         while len(self._producer):
             if time.monotonic() > deadline_s:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, retriable=True))
+            if self._complaints.refused and time.monotonic() > refused_s:  # the abort would wait as long again
+                raise StoreOutcomeUnknown(f"the brokers refuse the client: {self._complaints.refused}")
             self._producer.poll(0.05)
 
     def _delivered(self, error: Any, message: Any) -> None:
