@@ -58,13 +58,15 @@ help:
 	@sed -n 's/^#   //p' Makefile
 
 # .venv/bin is on the PATH, so `python3` may be the environment's own: it then only looks whether anything is to do.
-setup: packages
+setup: a-python
 	@$(PYTHON) tools/bootstrap.py
 
-.PHONY: packages
-packages:
-	@command -v $(PYTHON) >/dev/null || { echo "sharegroup: Python 3.10 or newer is needed: install one, or name it with make PYTHON=/path/to/python3" >&2; exit 1; }
+.PHONY: packages a-python
+packages: a-python
 	@$(PYTHON) tools/bootstrap.py --packages
+
+a-python:
+	@command -v $(PYTHON) >/dev/null || { echo "sharegroup: Python 3.10 or newer is needed: install one, or name it with make PYTHON=/path/to/python3" >&2; exit 1; }
 
 demo: setup
 	@python -m sharegroup demo $(ARGS)

@@ -99,9 +99,7 @@ class GroupWriter:
             addresses = self._topic.bootstrap_servers
             if error.code() in LACKING:  # before poll(), which raises a fatal error
                 raise TransactionsMissing(addresses=addresses, topic=self._topic.name, reason=error.str()) from None
-            self._producer.poll(0)
-            if self._complaints.refused:
-                raise BrokerSecurityFailed(addresses=addresses, reason=self._complaints.refused) from None
+            self._raise_if_refused()
             raise StoreRefused(f"{self.transactional_id} could not be taken: {error.name()} {error.str()}") from None
 
     def write(self, records: Sequence[KeyValue], *, end: int = 0) -> int:
@@ -116,7 +114,8 @@ class GroupWriter:
         """
         deadline_s = time.monotonic() + self._timeout_s
         self._first_offset = NO_OFFSET
-        self._producer.poll(0)
+        with contextlib.suppress(KafkaException):  # a fatal error, which begin_transaction raises by its own name
+            self._producer.poll(0)
         self._complaints.forget()  # what brokers refused while nothing was written
         try:
             self._producer.begin_transaction()
@@ -147,9 +146,7 @@ class GroupWriter:
                 if self._producer.list_topics(self._topic.name, CONNECT_S).orig_broker_id >= 0:
                     return
             return
-        self._producer.poll(0)
-        if self._complaints.refused:
-            raise BrokerSecurityFailed(addresses=self._topic.bootstrap_servers, reason=self._complaints.refused)
+        self._raise_if_refused()
 
     def _produce(self, key: bytes, value: bytes | None) -> None:
         deadline = time.monotonic() + self._timeout_s
@@ -191,6 +188,12 @@ class GroupWriter:
             self._raise_if_denied(error)
             raise StoreRefused(what) from None
         raise StoreOutcomeUnknown(what) from None
+
+    def _raise_if_refused(self) -> None:
+        self._producer.poll(0)
+        if self._complaints.refused:
+            addresses, reason = self._topic.bootstrap_servers, self._complaints.refused
+            raise BrokerSecurityFailed(addresses=addresses, reason=reason) from None
 
     def _raise_if_denied(self, error: KafkaError) -> None:
         if is_denied(error):
