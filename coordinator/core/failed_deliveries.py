@@ -3,7 +3,8 @@
 A ShareConsumer's record is AVAILABLE again, or given up at the limit, as in Kafka. A query's record is never given up
 for a failure alone: at the limit it is quarantined, to be delivered alone (docs/protocol.md, "Failures and isolation").
 A record that is given up is ARCHIVING until its dead letter is written, or ARCHIVED at once in a group that has no dead
-letter queue.
+letter queue. Given up are records at the delivery limit, although no sink rejected them: their holder released them, or
+no sink decided them, too often; they failed their trial; or their locks ran out too often.
 """
 
 from __future__ import annotations
@@ -28,11 +29,18 @@ from coordinator.core.isolation import (
 from coordinator.core.left_out import LeftOutRange, bounded
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import Event, RecordState
-from coordinator.core.records import DataLost
+from coordinator.core.records import DataLost, Record, RunsChanged
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
+from coordinator.protocol.messages import GivenUp
 from coordinator.protocol.values import Disposition, SharePartitionKey
+
+SAMPLE = 20
+"""Ranges of offsets that a report names; its count is of all offsets."""
+
+_DISPOSITIONS = frozenset({Disposition.DELIVERY_LIMIT, Disposition.UNDECIDED, Disposition.EXPIRED})
+_STATES = frozenset({RecordState.ARCHIVING, RecordState.ARCHIVED})
 
 
 def consumer_lost_lock(run: Run, config: GroupConfig) -> Run:
@@ -168,3 +176,30 @@ def end_unknown(group: ShareGroup, partition: SharePartition) -> LeftOutRange:
     """The entry for the records of a log that were never acquired, where the service has not seen the log's end."""
     end = partition.end_offset
     return msgspec.structs.replace(left_out_entry(group, partition.key, end, end, "end_unknown"), count=0)
+
+
+def given_up(group: ShareGroup, records: Iterable[Record]) -> tuple[GivenUp, ...]:
+    """The records that these log records give up, one entry a disposition.
+
+    The caller asks before it replays the log records: a record that is ARCHIVING already was given up earlier, and its
+    dead letter is written now."""
+    counts: dict[Disposition, int] = {}
+    samples: dict[Disposition, list[tuple[str, int, int, int]]] = {}
+    for record in records:
+        if not isinstance(record, RunsChanged):
+            continue
+        partition = group.partitions[SharePartitionKey(record.topic_id, record.partition)]
+        for first, last, run in record.runs:
+            if run.disposition not in _DISPOSITIONS or run.state not in _STATES:
+                continue
+            before = partition.runs.at(first)
+            if before is not None and before.run.state in _STATES:
+                continue
+            counts[run.disposition] = counts.get(run.disposition, 0) + last - first + 1
+            sample = samples.setdefault(run.disposition, [])
+            if len(sample) < SAMPLE:
+                sample.append((group.topic_names[record.topic_id], record.partition, first, last))
+    return tuple(
+        GivenUp(disposition=kind.name.lower(), count=count, sample=tuple(samples[kind]))
+        for kind, count in counts.items()
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from coordinator.core.lock_index import LockIndex
+from coordinator.core.due_times import LockIndex
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import (

@@ -32,7 +32,7 @@ class Run(NamedTuple):
     failures, releases: deliveries that failed, and that were given back (docs/concepts.md, "Tries").
     plan_id: the plan that holds the record, or, if the record is AVAILABLE, the plan that held it and whose query may
         come back; None once no query may.
-    deadline_ms: when a ShareConsumer's lock ends, which memory keeps as :class:`coordinator.core.lock_index.LockIndex`
+    deadline_ms: when a ShareConsumer's lock ends, which memory keeps as :class:`coordinator.core.due_times.LockIndex`
         says; None for a query's, which lives as long as the session.
     not_before_ms: the record is not acquired before this time.
     quarantined: the record is delivered only alone (:mod:`coordinator.core.isolation`).

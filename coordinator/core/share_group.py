@@ -18,10 +18,9 @@ from typing import Any
 
 from coordinator.config.resolved import GroupBounds, GroupConfig
 from coordinator.core.consumer_locks import lock_deadline_ms
-from coordinator.core.due_times import DueTimes
+from coordinator.core.due_times import DueTimes, LockIndex
 from coordinator.core.group_snapshot import snapshot_of
 from coordinator.core.left_out import LeftOutRange
-from coordinator.core.lock_index import LockIndex
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanState
 from coordinator.core.record_state import HELD

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordinator.core import decide, lock_index, share_group
+from coordinator.core import decide, due_times, share_group
 from coordinator.core.commands import Decision, Expire, ExtendDeadlines, acknowledge, acquisition, membership
-from coordinator.core.lock_index import LockIndex
+from coordinator.core.due_times import LockIndex
 from coordinator.core.members import Member
 from coordinator.core.records import DeadlinesPassed, MemberJoined, PlanAcquired, Record, RunsChanged
 from coordinator.core.runs import Run, Segment
@@ -189,8 +189,8 @@ def give_no_lock_a_full_session_after_a_stall(patch: Patch) -> None:
     model=True,
 )
 def extend_locks_that_are_given_after_the_stall(patch: Patch) -> None:
-    right = lock_index._parts
-    patch.setattr(lock_index, "_parts", lambda kept_ms: (-1, right(kept_ms)[1]))
+    right = due_times._parts
+    patch.setattr(due_times, "_parts", lambda kept_ms: (-1, right(kept_ms)[1]))
 
 
 @mistake(

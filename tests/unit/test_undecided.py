@@ -14,8 +14,8 @@ from coordinator.core.commands.view_group import LogRange
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.messages import Heartbeat, NextPlan, PlanReply
 from coordinator.protocol.values import AcknowledgeType, OffsetRange
-from coordinator.service.brokers import undecided_gaps
-from coordinator.service.brokers.undecided_gaps import PLANS_KEPT, UndecidedLook, UndecidedLooks
+from coordinator.service import plan_gaps
+from coordinator.service.plan_gaps import PLANS_KEPT, UndecidedLook, UndecidedLooks
 from share_source.options import SourceOptions
 from share_source.plan_offset import initial_offset
 from share_source.reader import ShareGroupStreamReader
@@ -48,7 +48,7 @@ def at(first: int, last: int, partition: int = 0) -> LogRange:
 @pytest.mark.parametrize("seed", range(30))
 def test_each_offset_is_read_once_and_every_gap_is_found(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr(undecided_gaps, "AT_ONCE", chance.choice([1, 2, 7, 100]))
+    monkeypatch.setattr(plan_gaps, "AT_ONCE", chance.choice([1, 2, 7, 100]))
     ranges, offset = [], 0
     for partition in range(3):
         offset = 0
@@ -73,7 +73,7 @@ def test_each_offset_is_read_once_and_every_gap_is_found(seed: int, monkeypatch:
 def test_a_wide_range_is_no_list_of_offsets() -> None:
     class Wide(FakeCluster):
         def absent(self, where: Any, offsets: Any, **how: Any) -> tuple[list[int], int]:
-            assert len(offsets) <= undecided_gaps.AT_ONCE and isinstance(offsets, range)
+            assert len(offsets) <= plan_gaps.AT_ONCE and isinstance(offsets, range)
             return [], len(offsets)
 
     look = UndecidedLook((at(0, 10_000_000 - 1),), read_committed=False)

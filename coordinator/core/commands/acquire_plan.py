@@ -12,12 +12,21 @@ from dataclasses import dataclass, field
 
 from coordinator.core import isolation
 from coordinator.core.commands import AcquirePlan, Decision
-from coordinator.core.commands.acquisition import MAX_RANGES, held_by, ranges_of, returned, room, run_records
-from coordinator.core.commands.reclaim_plan import Reclaim, plan_as_held, plan_of, stale
+from coordinator.core.commands.acquisition import (
+    MAX_RANGES,
+    held_by,
+    plan_as_held,
+    plan_of,
+    ranges_of,
+    returned,
+    room,
+    run_records,
+)
+from coordinator.core.commands.reclaim_plan import Reclaim
 from coordinator.core.isolation import SOLO_BACKOFF_MAX_MS, IsolationEvent, isolation_class, slice_size, stage_of
 from coordinator.core.left_out import LeftOutRange, bounded
 from coordinator.core.members import AcquiredPlan, Member
-from coordinator.core.plan_state import PlanEvent, after
+from coordinator.core.plan_state import PlanEvent, after, stale
 from coordinator.core.records import DataLost, PlanAcquired, PlanStarted, Record
 from coordinator.core.runs import FRESH, Run, Segment
 from coordinator.core.share_group import ShareGroup

@@ -11,8 +11,15 @@ from itertools import islice
 from operator import attrgetter
 
 from coordinator.core.commands import AcquireForConsumer, Decision
-from coordinator.core.commands.acquisition import MAX_RANGES, held_by, ranges_of, returned, room, run_records
-from coordinator.core.commands.reclaim_plan import plan_of
+from coordinator.core.commands.acquisition import (
+    MAX_RANGES,
+    held_by,
+    plan_of,
+    ranges_of,
+    returned,
+    room,
+    run_records,
+)
 from coordinator.core.isolation import isolation_threshold
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.record_state import HELD

@@ -1,16 +1,18 @@
-"""Parts of an acquisition that queries and ShareConsumers share: room, records that came back, and log records."""
+"""Parts of an acquisition that queries and ShareConsumers share: room, records that came back, the log records of what
+is held, and how a reply names it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from coordinator.core.changes import Changes, MemoizedTransition, acquired
-from coordinator.core.members import PlanRanges
+from coordinator.core.members import AcquiredPlan, PlanRanges
 from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
-from coordinator.protocol.values import SharePartitionKey
+from coordinator.protocol.messages import PartitionPlan
+from coordinator.protocol.values import AcquiredRange, SharePartitionKey
 
 MAX_RANGES = 10_000
 """Ranges that one acquisition has at most, so that its reply and its log records stay small."""
@@ -58,6 +60,36 @@ def run_records(held: Held) -> list[RunsChanged]:
         for first, last, run in segments:
             changes.put(key, first, last, run)
     return changes.records()
+
+
+def plan_as_held(group: ShareGroup, plan: AcquiredPlan) -> tuple[PartitionPlan, ...]:
+    """The ranges that carry the plan's id now, with their delivery counts."""
+    return plan_of(group, ((partition.key, segments) for partition, segments in group.carrying(plan)))
+
+
+def plan_of(
+    group: ShareGroup, held: Iterable[tuple[SharePartitionKey, Iterable[Segment]]]
+) -> tuple[PartitionPlan, ...]:
+    """The segments as a reply names them; neighbours of equal delivery count are one range."""
+    return tuple(
+        PartitionPlan(
+            topic=group.topic_names[key.topic_id],
+            topic_id=key.topic_id,
+            partition=key.partition,
+            ranges=tuple(_merged(segments)),
+        )
+        for key, segments in held
+    )
+
+
+def _merged(segments: Iterable[Segment]) -> list[AcquiredRange]:
+    ranges: list[AcquiredRange] = []
+    for first, last, run in segments:
+        if ranges and ranges[-1].last == first - 1 and ranges[-1].delivery_count == run.delivery_count:
+            ranges[-1] = ranges[-1]._replace(last=last)
+        else:
+            ranges.append(AcquiredRange(first, last, run.delivery_count))
+    return ranges
 
 
 def _first(segment: Segment) -> int:

@@ -39,12 +39,10 @@ from coordinator.protocol.errors import (
     UnknownSharePartition,
 )
 from coordinator.protocol.messages import Request
-from coordinator.protocol.values import AlteredStart, Disposition, SharePartitionKey
+from coordinator.protocol.values import Disposition, SharePartitionKey
 
 MOST_EFFECTS = 100
 """Effects that a reply names."""
-MOST_NAMED = 20
-"""Share partitions that a query is told of, at most."""
 ARCHIVE, RELEASE = "archive", "release"
 HELD_UNTIL = (
     "{count} record(s) that members hold are delivered again; what these members write of them is written twice, and "
@@ -119,24 +117,6 @@ def alter_start_offsets(
         ]
     reply = admin_messages.OffsetsAltered(executed=command.execute, partitions=tuple(rows), notes=notes)
     return Decision(tuple(records) if command.execute else (), reply)
-
-
-def altered_since(group: ShareGroup, plan_id: int) -> tuple[int, tuple[AlteredStart, ...]]:
-    """The number of share partitions whose start offsets were altered since the plan was acquired, and the first
-    MOST_NAMED of them. Where there was none, no share partition is looked at: each poll of a query asks this."""
-    if plan_id > group.last_altered_after:
-        return 0, ()
-    found = sorted(
-        (key, by)
-        for key, by in group.altered_by.items()
-        if (p := group.partitions.get(key) or group.deleted_partitions.get(key)) and p.altered_after >= plan_id
-    )
-    named = []
-    for key, by in found[:MOST_NAMED]:
-        partition = group.partitions.get(key)
-        start = None if partition is None else partition.start_offset
-        named.append(AlteredStart(group.topic_names.get(key.topic_id, key.topic_id), key.partition, start, by))
-    return len(found), tuple(named)
 
 
 def delete_group(group: ShareGroup, command: DeleteGroup, now_ms: int) -> Decision[Altered]:

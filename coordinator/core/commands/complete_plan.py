@@ -15,13 +15,11 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from coordinator.core.archived_records import given_up
 from coordinator.core.changes import Changes, archived, count_records, dead_lettered, moved, split_at
 from coordinator.core.commands import CompletePlan, Decision, PlanDone
-from coordinator.core.commands.reclaim_plan import checked_state
-from coordinator.core.failed_deliveries import data_lost, query_released
+from coordinator.core.failed_deliveries import data_lost, given_up, query_released
 from coordinator.core.members import AcquiredPlan, Member
-from coordinator.core.plan_state import PlanEvent, PlanState
+from coordinator.core.plan_state import PlanEvent, PlanState, checked_state
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import PlanCompleted, Record
 from coordinator.core.release_backoff import not_before_ms

@@ -11,44 +11,19 @@ from dataclasses import dataclass, field
 
 from coordinator.core.changes import Changes, moved, split_at
 from coordinator.core.commands import Decision, StartOrReclaimPlan
+from coordinator.core.commands.acquisition import plan_as_held, plan_of
 from coordinator.core.commands.logged_plan import check_held, check_missing
 from coordinator.core.failed_deliveries import clears_evidence, left_out_entry, replayed
 from coordinator.core.isolation import isolation_class, slice_size
 from coordinator.core.left_out import LeftOutRange, bounded, in_reply
 from coordinator.core.members import AcquiredPlan, Member
-from coordinator.core.plan_state import PlanEvent, PlanState, after
+from coordinator.core.plan_state import PlanEvent, PlanState, after, checked_state
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import EvidenceCleared, EvidenceUsed, PlanStarted, Record
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.errors import StalePlan
 from coordinator.protocol.messages import PartitionPlan, Plan, PlanReply
-from coordinator.protocol.values import AcquiredRange, SharePartitionKey
-
-
-def checked_state(group: ShareGroup, member: Member, plan_id: int | None, event: PlanEvent) -> PlanState:
-    """The state of the member's plan, which allows ``event``.
-
-    Raises:
-        StalePlan: the plan's state does not allow the event (:mod:`coordinator.core.plan_state`).
-    """
-    state = member.plan_state(plan_id)
-    if after(state, event) is None:
-        newest = member.newest
-        if newest is not None and newest.plan_id == plan_id:
-            raise stale(group, member, plan_id, f"it is {state.value}")
-        newest_id = "none" if newest is None else group.plan_id_text(newest.plan_id)
-        raise stale(group, member, plan_id, f"it is not this query's newest plan (that is {newest_id})")
-    return state
-
-
-def stale(group: ShareGroup, member: Member, plan_id: int | None, reason: str) -> StalePlan:
-    """The error that refuses this plan or start, by name."""
-    if member.newest is None:
-        reason += (
-            ", since the group does not know this query (share.member.retention.ms: it may have been away for longer)"
-        )
-    return StalePlan(plan_id=group.plan_id_text(plan_id) or "(initial)", member_id=member.member_id, reason=reason)
+from coordinator.protocol.values import SharePartitionKey
 
 
 def start_or_reclaim_plan(group: ShareGroup, command: StartOrReclaimPlan, now_ms: int) -> Decision[PlanReply]:
@@ -174,36 +149,6 @@ def _reply(
 ) -> PlanReply:
     named = Plan(plan_id=group.plan_id_text(plan.plan_id), partitions=partitions, trial=plan.trial)
     return PlanReply(plan=named, left_out=in_reply(left_out), data_loss=in_reply(data_loss))
-
-
-def plan_as_held(group: ShareGroup, plan: AcquiredPlan) -> tuple[PartitionPlan, ...]:
-    """The ranges that carry the plan's id now, with their delivery counts."""
-    return plan_of(group, ((partition.key, segments) for partition, segments in group.carrying(plan)))
-
-
-def plan_of(
-    group: ShareGroup, held: Iterable[tuple[SharePartitionKey, Iterable[Segment]]]
-) -> tuple[PartitionPlan, ...]:
-    """The segments as a reply names them; neighbours of equal delivery count are one range."""
-    return tuple(
-        PartitionPlan(
-            topic=group.topic_names[key.topic_id],
-            topic_id=key.topic_id,
-            partition=key.partition,
-            ranges=tuple(_merged(segments)),
-        )
-        for key, segments in held
-    )
-
-
-def _merged(segments: Iterable[Segment]) -> list[AcquiredRange]:
-    ranges: list[AcquiredRange] = []
-    for first, last, run in segments:
-        if ranges and ranges[-1].last == first - 1 and ranges[-1].delivery_count == run.delivery_count:
-            ranges[-1] = ranges[-1]._replace(last=last)
-        else:
-            ranges.append(AcquiredRange(first, last, run.delivery_count))
-    return ranges
 
 
 @dataclass(slots=True)

@@ -16,8 +16,10 @@ from coordinator.core.members import Member
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.staging import undecided
 from coordinator.protocol.messages import MemberRequest
-from coordinator.protocol.values import OffsetRange, SharePartitionKey
+from coordinator.protocol.values import AlteredStart, OffsetRange, SharePartitionKey
 
+MOST_NAMED = 20
+"""Share partitions with altered start offsets that a query is told of, at most."""
 QUARANTINED_AT_ONCE = 10
 """Quarantined records of a partition that are looked for in the log at a time: they are delivered one by one."""
 
@@ -159,3 +161,21 @@ def _undecided(group: ShareGroup, member: Member) -> tuple[LogRange, ...]:
 def fetch_from(group: ShareGroup) -> dict[tuple[str, int], int]:
     """The first offset that was never acquired, by (topic id, partition)."""
     return {(key.topic_id, key.partition): partition.end_offset for key, partition in group.partitions.items()}
+
+
+def altered_since(group: ShareGroup, plan_id: int) -> tuple[int, tuple[AlteredStart, ...]]:
+    """The number of share partitions whose start offsets were altered since the plan was acquired, and the first
+    MOST_NAMED of them. Where there was none, no share partition is looked at: each poll of a query asks this."""
+    if plan_id > group.last_altered_after:
+        return 0, ()
+    found = sorted(
+        (key, by)
+        for key, by in group.altered_by.items()
+        if (p := group.partitions.get(key) or group.deleted_partitions.get(key)) and p.altered_after >= plan_id
+    )
+    named = []
+    for key, by in found[:MOST_NAMED]:
+        partition = group.partitions.get(key)
+        start = None if partition is None else partition.start_offset
+        named.append(AlteredStart(group.topic_names.get(key.topic_id, key.topic_id), key.partition, start, by))
+    return len(found), tuple(named)

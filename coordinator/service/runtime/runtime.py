@@ -17,11 +17,11 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from coordinator.config.resolved import GroupBounds
-from coordinator.core.archived_records import given_up
 from coordinator.core.commands import Expire, ExtendDeadlines
 from coordinator.core.commands.measure_group import GroupMeasures, MeasureGroup
 from coordinator.core.decide import decide
 from coordinator.core.due_times import DueTimes
+from coordinator.core.failed_deliveries import given_up
 from coordinator.core.group_counts import Count, counts_of
 from coordinator.core.record_codec import UnreadableRecord, decode_record, encode_records
 from coordinator.core.share_group import ShareGroup
@@ -36,9 +36,8 @@ from coordinator.protocol.errors import (
 )
 from coordinator.protocol.messages import Reply, Request
 from coordinator.service.process.rate_limited_log import RateLimitedLog
-from coordinator.service.runtime.round import Round, Submission, error_of
 from coordinator.service.runtime.snapshots import REST_AFTER_MS, Log, Pause, SnapshotInSteps, is_large
-from coordinator.service.runtime.transaction import Access, Transaction, one
+from coordinator.service.runtime.transaction import Access, Round, Submission, Transaction, error_of, one
 from coordinator.service.stores.store import (
     Store,
     StoredRecord,

@@ -28,8 +28,7 @@ from coordinator.core.commands import (
     StartOrReclaimPlan,
     TopicWithId,
 )
-from coordinator.core.commands.administer import altered_since
-from coordinator.core.commands.view_group import GroupView, fetch_from, past_ids
+from coordinator.core.commands.view_group import GroupView, altered_since, fetch_from, past_ids
 from coordinator.core.members import Member
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, GroupIdNotFound, NothingDecided

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from coordinator.core.commands import Expire, ExtendDeadlines
-from coordinator.core.lock_index import LockIndex
+from coordinator.core.due_times import LockIndex
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import DeadlinesExtended, RunsChanged, SessionRenewed
 from coordinator.core.runs import Run, RunMap
