@@ -35,7 +35,7 @@ from coordinator.service.brokers.cluster import LATEST, KafkaCluster
 from coordinator.service.process.clock import Clock
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.runtime import CoordinatorRuntime
-from coordinator.service.runtime.transaction import Access, Transaction
+from coordinator.service.runtime.transaction import Access, Round, Transaction
 from coordinator.service.stores.kafka.group_list import groups_in
 from coordinator.service.stores.kafka.group_placement import recorded
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
@@ -174,9 +174,9 @@ class _Looking(CoordinatorRuntime):
         super().__init__(store)
         self.group = group
 
-    def _peeked(self, group_id: str) -> ShareGroup | None:
+    def _peeked(self, group_id: str, round_: Round) -> ShareGroup | None:
         if self.group is None:
-            self.group = super()._peeked(group_id)
+            self.group = super()._peeked(group_id, round_)
         return self.group
 
 

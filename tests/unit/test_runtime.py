@@ -7,9 +7,16 @@ import sqlite3
 import pytest
 
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.errors import CoordinatorNotAvailable, InternalError, StateRecordUnreadable, UnknownMemberId
+from coordinator.protocol.errors import (
+    BrokerNotReachable,
+    CoordinatorNotAvailable,
+    GroupIdNotFound,
+    InternalError,
+    StateRecordUnreadable,
+    UnknownMemberId,
+)
 from coordinator.protocol.messages import Heartbeat
-from coordinator.service.runtime.transaction import one
+from coordinator.service.runtime.transaction import Access, one
 from tests.support.runtime_service import RECORDS, Service, acquire, complete, join, start_plan
 
 FAULTS = ["refuse", "doubt, not written", "doubt, written", "die before the append", "die after the append"]
@@ -194,6 +201,32 @@ def test_an_exception_after_the_replay_leaves_memory_equal_to_the_log(service, m
     service.runtime.step(service.now_ms)
     service.ask(join(epoch=1))
     assert service.ask(acquire()).plan.plan_id == "i.1"
+
+
+@pytest.mark.parametrize(
+    ("access", "question"), [(Access.CLAIM, "load"), (Access.SERVE, "load"), (Access.PEEK, "peek")]
+)
+def test_a_round_waits_for_absent_brokers_once_not_for_each_request(tmp_path, monkeypatch, access, question):
+    service = Service(tmp_path / "state.db")
+    asked = []
+
+    def no_answer(group_id):
+        asked.append(group_id)
+        raise BrokerNotReachable(addresses="k:9092", timeout_ms=15_000, reason="_TIMED_OUT")
+
+    def answers():
+        requests = [service.runtime.submit(group, one(join()), access) for group in ("billing", "billing", "mail")]
+        service.runtime.step(service.now_ms)
+        return requests
+
+    with monkeypatch.context() as patch:
+        patch.setattr(service.store, question, no_answer)
+        for _ in range(2):
+            assert [type(answer.exception()) for answer in answers()] == [BrokerNotReachable] * 3
+    assert asked == ["billing"] * 2  # the next round asks again
+    # Once they answer, a request gets its own answer again.
+    assert [type(answer.exception()) for answer in answers()] == [GroupIdNotFound] * 3
+    service.store.close()
 
 
 def test_a_cancelled_request_is_not_carried_out(service):

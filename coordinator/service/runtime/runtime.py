@@ -231,7 +231,7 @@ class CoordinatorRuntime:
         if submission.answer.cancelled():
             return  # no caller waits for it, and it may be old
         try:
-            group = self._peeked(group_id) if submission.access is Access.PEEK else None
+            group = self._peeked(group_id, round_) if submission.access is Access.PEEK else None
             outcome = self._play(round_, group or self._group(submission, round_), submission.transaction)
         except ShareGroupError as failed:
             error = failed
@@ -360,11 +360,12 @@ class CoordinatorRuntime:
         group_id = submission.group_id
         group, claims = self.groups.get(group_id), submission.access is Access.CLAIM
         if group is None or (claims and not group.exists):
-            if claims:
-                if round_.now_ms < self._no_claims_until_ms:
-                    raise CoordinatorNotAvailable(group_id=group_id, reason="it stood still, and takes no group yet")
-                self.store.claim(group_id)
-            group, count = self._read(group_id, self.store.load(group_id))
+            if claims and round_.now_ms < self._no_claims_until_ms:
+                raise CoordinatorNotAvailable(group_id=group_id, reason="it stood still, and takes no group yet")
+            with round_.asking_brokers():
+                if claims:
+                    self.store.claim(group_id)
+                group, count = self._replayed(group_id, self.store.load(group_id))
             round_.now_ms = self._now(round_.now_ms)  # the time of all members begins after the load
             group.loaded(round_.now_ms)
             self._reload_ms.pop(group_id, None)
@@ -375,30 +376,29 @@ class CoordinatorRuntime:
             self._logs[group_id].asked_ms = round_.now_ms
         return group
 
-    def _peeked(self, group_id: str) -> ShareGroup | None:
+    def _peeked(self, group_id: str, round_: Round) -> ShareGroup | None:
         """A read-only copy of a group that another process may own; None if it must be loaded for writing."""
-        if group_id in self.groups or (records := self.store.peek(group_id)) is None:
+        if group_id in self.groups:
             return None
-        return self._read(group_id, records)[0]
-
-    def _read(self, group_id: str, records: Iterable[StoredRecord]) -> tuple[ShareGroup, int]:
-        with reading(records):
-            return self._replayed(group_id, records)
+        with round_.asking_brokers():
+            records = self.store.peek(group_id)
+            return None if records is None else self._replayed(group_id, records)[0]
 
     def _replayed(self, group_id: str, records: Iterable[StoredRecord]) -> tuple[ShareGroup, int]:
         group, count = ShareGroup(group_id, self._bounds), 0
-        for sequence, data in records:
-            if data is None:
-                group, count = ShareGroup(group_id, self._bounds), 0
-                continue
-            try:
-                group.replay(decode_record(data, group_id))
-            except (UnreadableRecord, LookupError, ValueError, TypeError, AttributeError, AssertionError) as error:
-                reason = error.fields.get("reason") if isinstance(error, ShareGroupError) else repr(error)
-                raise StateRecordUnreadable(
-                    sequence=sequence, group_id=group_id, path=self.store.name, reason=reason
-                ) from error
-            count += 1
+        with reading(records):
+            for sequence, data in records:
+                if data is None:
+                    group, count = ShareGroup(group_id, self._bounds), 0
+                    continue
+                try:
+                    group.replay(decode_record(data, group_id))
+                except (UnreadableRecord, LookupError, ValueError, TypeError, AttributeError, AssertionError) as error:
+                    reason = error.fields.get("reason") if isinstance(error, ShareGroupError) else repr(error)
+                    raise StateRecordUnreadable(
+                        sequence=sequence, group_id=group_id, path=self.store.name, reason=reason
+                    ) from error
+                count += 1
         return group, count
 
     def _drop(self, group_id: str, reload_ms: int) -> None:

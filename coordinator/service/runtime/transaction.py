@@ -4,7 +4,8 @@ error of what did not become durable."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import contextlib
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -13,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 from coordinator.core.group_counts import Count
 from coordinator.core.records import Record
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.errors import CoordinatorNotAvailable, ShareGroupError
+from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvailable, ShareGroupError
 from coordinator.protocol.messages import GivenUp, Reply, Request
 from coordinator.service.stores.store import StoreFenced, StoreRefused
 
@@ -68,7 +69,8 @@ class Submission:
 
 @dataclass(kw_only=True, slots=True)
 class Round:
-    """The decisions of one round so far. ``broken``: why nothing of it may be appended."""
+    """The decisions of one round so far. ``broken``: why nothing of it may be appended. ``away``: the error of brokers
+    that did not answer when this round asked them for a group."""
 
     now_ms: int
     begun_ms: int = field(init=False)
@@ -78,9 +80,26 @@ class Round:
     given_up: list[tuple[str, GivenUp]] = field(default_factory=list)
     counts: list[tuple[str, Count]] = field(default_factory=list)
     broken: str = ""
+    away: BrokerNotReachable | None = None
 
     def __post_init__(self) -> None:
         self.begun_ms = self.now_ms
+
+    @contextlib.contextmanager
+    def asking_brokers(self) -> Iterator[None]:
+        """A context manager for a question to the store's brokers. A round waits for brokers that are away once, not
+        for each of its requests.
+
+        Raises:
+            BrokerNotReachable: the brokers do not answer, or did not in this round before.
+        """
+        if self.away is not None:
+            raise self.away
+        try:
+            yield
+        except BrokerNotReachable as error:
+            self.away = error
+            raise
 
 
 def error_of(submission: Submission, reason: Exception) -> ShareGroupError:
