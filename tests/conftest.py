@@ -58,7 +58,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in chosen:
         if reason := missing_for(item.nodeid, chosen_version()):
             item.add_marker(pytest.mark.skip(reason=reason))
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    kept = set(chosen)
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     costs: dict[Path, float] = {}
     for item in chosen:
         costs[item.path] = costs.get(item.path, 0) + _seconds(item)

@@ -40,7 +40,11 @@ def make_the_state_topic_unfit(broker):
 
 @pytest.mark.parametrize(
     "mishap",
-    [pytest.param(cut, marks=pytest.mark.soak), cut_silently, make_the_state_topic_unfit],
+    [
+        pytest.param(cut, marks=pytest.mark.soak),
+        cut_silently,
+        pytest.param(make_the_state_topic_unfit, marks=pytest.mark.soak),
+    ],
     ids=lambda mishap: mishap.__name__,
 )
 def test_a_coordinator_with_a_batch_in_flight_leaves_without_calls(first, runtime_dir, monkeypatch, unique, mishap):

@@ -102,6 +102,7 @@ def test_a_query_with_a_rotated_password_fails_before_its_write_is_late(alice, q
         old.call(lambda who: Heartbeat(**who))
 
 
+@pytest.mark.soak  # its short form is the outage of test_forsaken_coordinators.py
 def test_a_coordinator_without_calls_leaves_when_its_credentials_are_refused(alice, unique, runtime):
     """It leaves with a batch in flight, too, which it cannot give back."""
     topic = alice.broker.create_topic()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,13 +48,16 @@ def _shown(trace: Iterable[str]) -> str:
 
 
 def run(program: Program, broker: KafkaBroker) -> Traces:
-    """The traces of one program on both sides."""
-    traces = {}
-    for side in (NATIVE, OURS):
+    """The traces of one program on both sides, at the same time: most of it is waiting."""
+
+    def trace(side: str) -> tuple[str, ...]:
         with World(broker, side) as world:
             program(world)
-        traces[side] = tuple(world.trace)
-    return Traces(program, traces[NATIVE], traces[OURS])
+        return tuple(world.trace)
+
+    with ThreadPoolExecutor(2) as sides:
+        native, ours = sides.map(trace, (NATIVE, OURS))
+    return Traces(program, native, ours)
 
 
 def check(program: Program, broker: KafkaBroker) -> None:

@@ -161,6 +161,7 @@ def written(folder: Path) -> list[dict]:
     return [row for batch in done for file in batch.glob("*.parquet") for row in pq.read_table(file).to_pylist()]
 
 
+@pytest.mark.soak  # its short form is README's program of the sink, which has a source, too
 def test_readmes_first_program_runs_from_a_client(kafka, topic, server):
     orders = topic("orders", partitions=2)
     kafka.produce(orders, numbers(RECORDS))

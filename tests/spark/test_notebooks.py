@@ -29,8 +29,8 @@ NUMBERS = {
 }
 
 
-LONG = {"03_poison_and_dead_letters", "04_scoring_with_a_slow_service"}
-"""`make soak` runs these: one starts its query six times, the other waits for a slow service."""
+LONG = {"02_watching_a_group", "03_poison_and_dead_letters", "04_scoring_with_a_slow_service"}
+"""`make soak` runs these: the last two start a query six times, and wait for a slow service."""
 
 
 def notebooks():

@@ -1,5 +1,5 @@
-"""The page of `sharegroup web` beside two Spark queries, in a real browser: a short way through it, and a long one.
-tests/browser has the long one with queries that need no Spark."""
+"""The page of `sharegroup web` beside two Spark queries, in a real browser. tests/browser has the same way through the
+page, with queries that need no Spark."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from tests.support.chromium import browser, page_server
 from tests.support.page_steps import GROUP, PARTITIONS, from_an_empty_cluster_to_a_redrive
 from tests.support.poisoned import POISONED, RECORDS
 
-pytestmark = [pytest.mark.browser, pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.soak, pytest.mark.browser, pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
 
 BY_OFFSET = f"case when offset % {POISONED} = {POISONED - 1} then 'reject' else 'accept' end"
 
 
-@pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["short", "long"])
-def test_a_person_redrives_records_that_two_spark_queries_rejected(kafka, topic, job, start, tmp_path, is_whole):
+def test_a_person_redrives_records_that_two_spark_queries_rejected(kafka, topic, job, start, tmp_path):
     orders, dlq = topic("orders", PARTITIONS), topic("dlq")
     store = {"share.state.store": f"sqlite:{tmp_path / 'state.db'}"}
     options = {"errors.deadletterqueue.topic.name": dlq, "errors.deadletterqueue.copy.record.enable": "true"}
@@ -36,5 +35,4 @@ def test_a_person_redrives_records_that_two_spark_queries_rejected(kafka, topic,
             query.stop()
 
     with page_server({"bootstrap.servers": kafka.bootstrap, **store}) as url, browser() as chromium:
-        ends = end if is_whole else None
-        from_an_empty_cluster_to_a_redrive(url, chromium, kafka, orders, begin=begin, end=ends)
+        from_an_empty_cluster_to_a_redrive(url, chromium, kafka, orders, begin=begin, end=end)

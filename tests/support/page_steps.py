@@ -26,10 +26,9 @@ def from_an_empty_cluster_to_a_redrive(
     orders: str,
     *,
     begin: Callable[[], object],
-    end: Callable[[], object] | None,
+    end: Callable[[], object],
 ) -> None:
-    """The page at ``url`` shows no group; ``begin`` starts two queries of GROUP on the topic, ``end`` ends them;
-    None: the short way, without looks at single records on it and a reset at its end."""
+    """The page at ``url`` shows no group; ``begin`` starts two queries of GROUP on the topic, ``end`` ends them."""
     page, wrong = signed_in(url, browser)
     expect(page.get_by_text("No group is in this state store yet")).to_be_visible(timeout=WAIT_MS)
     produce_poisoned(kafka, orders, PARTITIONS)
@@ -38,17 +37,15 @@ def from_an_empty_cluster_to_a_redrive(
     expect(page.get_by_role("heading", name=GROUP)).to_be_visible()
     expect(page.locator("dt:has-text('Given up so far') + dd")).to_have_text(str(REJECTED), timeout=2 * WAIT_MS)
     expect(page.locator("td[data-name='Plan'] code")).to_have_count(2, timeout=WAIT_MS)
-    if end is not None:
-        look_at_dead_letters(page)
-        release_of_a_member(page)
-        look_at_records(orders, page)
-        page.get_by_role("link", name=GROUP).click()
+    look_at_dead_letters(page)
+    release_of_a_member(page)
+    look_at_records(orders, page)
+    page.get_by_role("link", name=GROUP).click()
     ends = end_of(kafka, orders)
     redrive(page)
     assert end_of(kafka, orders) == ends + 1
-    if end is not None:
-        end()
-        reset(page)
+    end()
+    reset(page)
     assert wrong == []
 
 
