@@ -45,6 +45,8 @@ def bounded(left_out: Iterable[LeftOutRange]) -> tuple[LeftOutRange, ...]:
     then one such entry stays for each partition; then the last entry counts all other partitions, which it does not
     name."""
     entries = sorted(left_out, key=_order)
+    if not entries:  # as in nearly every plan
+        return ()
     for few in (len(entries), FEW, 0):
         entries = [entry for same in _by_partition(entries) for entry in _summed(_joined(same), few)]
         if len(entries) <= MOST:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 class PlanState(Enum):
     """The states of a query's plan."""
 
+    __hash__ = object.__hash__  # Enum's own is Python code
+
     ACQUIRED = "acquired"
     STARTED = "started"
     COMPLETED = "completed"
@@ -46,6 +48,8 @@ class PlanEvent(Enum):
     place (PlanAcquired). LOSE_LOCKS follows from the end of a session (SessionEnded), REPLACE from the start or the
     completion of another plan (PlanStarted, PlanCompleted).
     """
+
+    __hash__ = object.__hash__
 
     RETURN = "acquire again"
     RECLAIM = "reclaim"

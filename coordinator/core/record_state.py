@@ -36,6 +36,8 @@ class RecordState(IntEnum):
 class Event(Enum):
     """Events of a record; the value is the label in the docs' diagram."""
 
+    __hash__ = object.__hash__  # Enum's own is Python code, and each change of a run looks its event up
+
     ACQUIRE = "acquire"
     ACCEPT = "accept"
     RELEASE = "release"
