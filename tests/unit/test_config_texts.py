@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.config.keys import ConfigKey, Value, show
 from coordinator.config.resolved import NEVER_MS, CoordinatorConfig, GroupConfig, ServerConfig
-from coordinator.protocol.addresses import is_loopback, parse_endpoint, parse_endpoints, show_address
+from coordinator.protocol.addresses import is_loopback, parse_endpoint, parse_endpoints, show_address, wrong_broker
 from coordinator.protocol.errors import (
     ConfigConflict,
     ConfigOutOfBounds,
@@ -127,3 +127,23 @@ def test_one_invalid_endpoint_makes_the_whole_list_invalid() -> None:
 def test_only_addresses_of_this_host_are_loopback() -> None:
     own = ("localhost", "127.0.0.1", "127.1.2.3", "::1")
     assert [is_loopback(host) for host in (*own, "10.0.0.1", "::2", "host", "0.0.0.0")] == [True] * 4 + [False] * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("a:1", None),
+        ("a:65535", None),
+        ("a", None),  # its port is 9092
+        ("SASL_SSL://a:9093, b:1 ,,[::1]:9092", None),
+        ("a:0", "a:0"),
+        ("a:65536", "a:65536"),
+        ("a:1,b:c", "b:c"),
+        ("a:1 b:2", "a:1 b:2"),
+        ("http://a:1", "http://a:1"),
+        ("", ""),
+        (" , ", " , "),
+    ],
+)
+def test_the_first_broker_address_that_is_wrong_is_named(text: str, wrong: str | None) -> None:
+    assert wrong_broker(text) == wrong
