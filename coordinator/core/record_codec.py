@@ -43,6 +43,7 @@ class RecordHead(msgspec.Struct, frozen=True):
     member_id: str | None = None
     acquired_ms: int | None = None
     query_id: str | None = None
+    client_host: str | None = None
 
 
 _head_decoder = msgspec.msgpack.Decoder(RecordHead)
@@ -139,19 +140,20 @@ def decode_head(data: bytes, group_id: str = "?") -> RecordHead:
 
 
 class RunsFilter:
-    """Tells by a record's first bytes whether it has runs of another share partition, without decoding it. While a
-    record is decoded, no other thread of the process runs."""
+    """Tells by a record's first bytes whether it has runs of another share partition, or further ranges of a plan,
+    without decoding it. While a record is decoded, no other thread of the process runs."""
 
     def __init__(self, key: SharePartitionKey) -> None:
         with_runs = encode_record(RunsChanged(topic_id=key.topic_id, partition=key.partition, runs=()))
+        with_ranges = encode_record(RangesAdded(plan_id=0, member_id="", ranges=()))
         self._of_key = with_runs[:-1]  # the last byte says that there is no run
-        self._of_any = with_runs[: with_runs.index(b"topic_id")]
+        self._of_any = (with_runs[: with_runs.index(b"topic_id")], with_ranges[: with_ranges.index(b"plan_id")])
 
     def __repr__(self) -> str:
         return f"<RunsFilter {self._of_key!r}>"
 
     def skips(self, data: bytes) -> bool:
-        """Whether the record has the runs of another share partition, and nothing else."""
+        """Whether the record has the runs of another share partition, or ranges alone, and nothing else."""
         return data.startswith(self._of_any) and not data.startswith(self._of_key)
 
 

@@ -6,19 +6,20 @@ and never guessed: a snapshot keeps counts and the newest delivery, but not thos
 
 from __future__ import annotations
 
-import itertools
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from coordinator.core.record_codec import RunsFilter, decode_head, decode_record
 from coordinator.core.record_state import HELD, TERMINAL, RecordState
 from coordinator.core.records import (
+    DataLost,
     GroupDeleted,
     LogStartMoved,
     MemberJoined,
     MemberProgressKept,
     OffsetsAltered,
+    PartitionDeleted,
     PartitionInitialized,
     PlanAcquired,
     PlanCompleted,
@@ -32,24 +33,26 @@ from coordinator.protocol.admin_messages import HistoryEntry
 from coordinator.protocol.values import Disposition, SharePartitionKey
 
 SMALL_BYTES = 4_096
-"""Records up to this size are decoded, whatever they are of. Larger ones with runs of other share partitions are passed
-over: a group of many runs has hundreds of megabytes of them. Of the rest the head is decoded, and those alone whole
-that have something of the share partition."""
+"""Records up to this size are decoded, whatever they are of. Larger ones with runs of other share partitions, or with
+outcomes alone, are passed over: a group of many runs has hundreds of megabytes of them. Of the rest the head is
+decoded, and those alone whole that have something of the share partition."""
 
 Logged: TypeAlias = tuple[int | None, bytes]
 """A record of the log, and when it was written, in ms by the wall clock; None: the store does not say."""
 
 
 class _Fact(NamedTuple):
-    """A statement of one record of the log about the offset. ``kind``: run (``run``); begun (the share partition began
-    here), or kept (a snapshot of the share partition; ``has_run``: the offset's run follows); altered, log start,
-    completed (``plan_id``), deleted."""
+    """A statement of one record of the log about the offset. ``kind``: run (``run``; ``completed``: the plan whose
+    completion may have changed it, or 0); begun (the share partition began here), or kept (a snapshot of the share
+    partition; ``has_run``: the offset's run follows, if it has one); altered; log start. ``is_below``: the offset lies
+    below the start offset from now on."""
 
     kind: str
     at_ms: int | None = None
     run: Run | None = None
+    completed: int = 0
     has_run: bool = False
-    plan_id: int = 0
+    is_below: bool = False
 
 
 class _Holder(NamedTuple):
@@ -75,9 +78,13 @@ class RecordHistory:
 
     def __init__(self, key: SharePartitionKey, offset: int) -> None:
         self._key, self._offset = key, offset
-        self._topic = key.topic_id.encode()
         self._others = RunsFilter(key)
-        self._parts: list[list[_Fact]] = []
+        self._facts: list[_Fact] = []
+        """The newest first, as they are read."""
+        self._completed = 0
+        """The plan whose completion the record that is read next may belong to; 0: none."""
+        self._is_all = False
+        """The group began after the record that was read last."""
         self._holders: dict[int, _Holder] = {}
         self._queries: dict[str, str] = {}
         self._hosts: dict[str, str] = {}
@@ -85,108 +92,123 @@ class RecordHistory:
     def __repr__(self) -> str:
         return f"<RecordHistory {self._key.topic_id}-{self._key.partition}@{self._offset}>"
 
-    def add(self, part: Iterable[Logged]) -> None:
+    def add(self, part: Sequence[Logged]) -> None:
         """Take in the part of the log before those that were taken in, its records in order."""
-        facts: list[_Fact] = []
-        hosts, queries = self._hosts, self._queries
-        self._hosts, self._queries = {}, {}
-        for at_ms, data in part:
+        for at_ms, data in reversed(part):
+            if self._is_all:
+                return
             if len(data) <= SMALL_BYTES:
-                facts += self._facts(decode_record(data), at_ms)
-            elif not self._others.skips(data) and self._topic in data:
-                facts += self._facts_of_large(data, at_ms)
-        self._hosts.update(hosts)
-        self._queries.update(queries)
-        self._parts.append(facts)
+                self._take(decode_record(data), at_ms)
+            elif not self._others.skips(data):
+                self._take_large(data, at_ms)
 
     @property
     def is_whole(self) -> bool:
         """Whether the parts reach back to the record's first delivery, and say who had it."""
-        for fact in self._facts_in_order():
+        for fact in reversed(self._facts):
             if fact.kind == "begun":
                 return True
-            if fact.kind == "kept":
+            if fact.has_run:
                 return False
-            if fact.kind == "run":
-                run = fact.run
-                return (
-                    run is not None and run.delivery_count == 1 and run.state in HELD and run.plan_id in self._holders
-                )
+            if (run := fact.run) is not None:
+                return run.delivery_count == 1 and run.state in HELD and run.plan_id in self._holders
         return False
 
     def entries(self) -> list[HistoryEntry]:
         """The record's entries, in the order of the log."""
         found: list[HistoryEntry] = []
         before: Run | None = None
-        is_kept = False
-        facts = [*self._facts_in_order(), _Fact("")]
-        for fact, following in itertools.pairwise(facts):
-            if fact.kind == "deleted":
-                found, before = [], None
-            elif fact.kind == "begun":
-                before = FRESH
-            elif fact.kind == "kept":
-                is_kept = fact.has_run
-            elif fact.kind == "altered":
-                found.append(HistoryEntry(event=ALTERED, at_ms=fact.at_ms))
-                before = FRESH
-            elif fact.kind == "log start" and (before is None or before.state not in TERMINAL):
-                found.append(HistoryEntry(event=DELETED, at_ms=fact.at_ms))
+        is_kept = is_below = False
+        seen: set[Run] = set()
+        for fact in reversed(self._facts):
+            if fact.run in seen:  # no record is in the same run twice: a snapshot repeats it
+                is_kept = False
             elif fact.run is not None:
-                by_query = following.kind == "completed" and before is not None and following.plan_id == before.plan_id
+                by_query = before is not None and fact.completed == before.plan_id
                 event = "" if is_kept else _event(before, fact.run, by_query=by_query)
                 found += [self._entry(event, before, fact.run, fact.at_ms)] if event else []
                 before, is_kept = fact.run, False
+                seen.add(before)
+            elif fact.kind == "log start":
+                if not is_below and (before is None or before.state not in TERMINAL):
+                    found.append(HistoryEntry(event=DELETED, at_ms=fact.at_ms))
+                is_below = True
+            else:
+                if fact.kind == "altered":
+                    found.append(HistoryEntry(event=ALTERED, at_ms=fact.at_ms))
+                before = before if fact.kind == "kept" else FRESH
+                is_kept, is_below = fact.has_run, fact.is_below
         return found
-
-    def _facts_in_order(self) -> Iterator[_Fact]:
-        return itertools.chain.from_iterable(reversed(self._parts))
 
     # --- inside
 
-    def _facts_of_large(self, data: bytes, at_ms: int | None) -> list[_Fact]:
-        """As :meth:`_facts`, of a record whose lists are decoded only if they may name the offset."""
+    def _take_large(self, data: bytes, at_ms: int | None) -> None:
+        """As :meth:`_take`, of a record whose lists are decoded only if they may name the offset."""
+        completed, self._completed = self._completed, 0
+        if b"PlanStaged" in data[:24] and b"query_id" not in data:
+            return  # outcomes alone
         head = decode_head(data)
         if head.acquired_ms is not None and head.plan_id is not None and head.member_id is not None:
             self._holders.setdefault(head.plan_id, _Holder(head.member_id, head.acquired_ms))
         elif head.query_id and head.member_id is not None:
-            self._queries[head.member_id] = head.query_id
+            self._queries.setdefault(head.member_id, head.query_id)
+        elif head.client_host and head.member_id is not None:
+            self._hosts.setdefault(head.member_id, head.client_host)
         elif head.topic_id == self._key.topic_id and head.partition in (self._key.partition, None):
-            return self._facts(decode_record(data), at_ms)
-        return []
+            self._completed = completed
+            self._take(decode_record(data), at_ms)
+            self._completed = completed  # the runs of a large change are in several records
 
-    def _facts(self, record: Record, at_ms: int | None) -> list[_Fact]:
-        """The facts that the record has of the offset. The holders of plans, queries and hosts are kept besides."""
+    def _take(self, record: Record, at_ms: int | None) -> None:
+        """Note the facts that the record has of the offset. The holders of plans, queries and hosts are kept besides:
+        the newest, which are read first."""
+        if isinstance(record, RunsChanged):
+            if self._is_here(record):
+                self._take_runs(record, at_ms)
+        elif not isinstance(record, DataLost):
+            self._completed = 0
+            self._take_other(record, at_ms)
+
+    def _take_other(self, record: Record, at_ms: int | None) -> None:
         if isinstance(record, PlanAcquired | PlanKept):
             self._holders.setdefault(record.plan_id, _Holder(record.member_id, record.acquired_ms))
         elif isinstance(record, MemberJoined):
-            self._hosts[record.member_id] = record.client_host
+            self._hosts.setdefault(record.member_id, record.client_host)
         elif isinstance(record, MemberProgressKept | PlanStaged) and record.query_id:
-            self._queries[record.member_id] = record.query_id
+            self._queries.setdefault(record.member_id, record.query_id)
         elif isinstance(record, PlanCompleted):
-            return [_Fact("completed", at_ms, plan_id=record.plan_id)]
+            self._completed = record.plan_id if record.records else 0
         elif isinstance(record, GroupDeleted):
-            return [_Fact("deleted", at_ms)]
+            self._is_all = True
         elif isinstance(record, OffsetsAltered) and record.topic_id == self._key.topic_id:
-            return [_Fact("altered", at_ms) for index, _ in record.starts if index == self._key.partition]
-        elif isinstance(record, PartitionInitialized | LogStartMoved | RunsChanged) and self._is_here(record):
-            return self._facts_here(record, at_ms)
-        return []
+            for index, start in record.starts:
+                if index == self._key.partition:
+                    is_below = start is not None and self._offset < start
+                    self._facts.append(_Fact("altered", at_ms, is_below=is_below))
+        elif isinstance(record, PartitionInitialized | PartitionDeleted | LogStartMoved) and self._is_here(record):
+            self._take_partition(record, at_ms)
 
-    def _is_here(self, record: PartitionInitialized | LogStartMoved | RunsChanged) -> bool:
+    def _is_here(self, record: RunsChanged | PartitionInitialized | PartitionDeleted | LogStartMoved) -> bool:
         return (record.topic_id, record.partition) == self._key
 
-    def _facts_here(self, record: PartitionInitialized | LogStartMoved | RunsChanged, at_ms: int | None) -> list[_Fact]:
-        if isinstance(record, LogStartMoved):
-            return [_Fact("log start", at_ms)] if record.log_start > self._offset else []
-        if isinstance(record, PartitionInitialized):
-            if record.end_offset is None:
-                return [_Fact("begun", at_ms)]
-            return [_Fact("kept", at_ms, has_run=record.start_offset <= self._offset < record.end_offset)]
+    def _take_runs(self, record: RunsChanged, at_ms: int | None) -> None:
         index = bisect_right(record.runs, self._offset, key=lambda entry: entry[0]) - 1
-        if index < 0 or record.runs[index][1] < self._offset:
-            return []
-        return [_Fact("run", at_ms, record.runs[index][2])]
+        if index >= 0 and record.runs[index][1] >= self._offset:
+            self._facts.append(_Fact("run", at_ms, record.runs[index][2], self._completed))
+        self._completed = 0  # a decision changes the runs of a share partition in one record
+
+    def _take_partition(
+        self, record: PartitionInitialized | PartitionDeleted | LogStartMoved, at_ms: int | None
+    ) -> None:
+        if isinstance(record, LogStartMoved):
+            if record.log_start > self._offset:
+                self._facts.append(_Fact("log start", at_ms))
+            return
+        is_below = isinstance(record, PartitionInitialized) and self._offset < record.start_offset
+        if record.end_offset is None:
+            self._facts.append(_Fact("begun", is_below=is_below))
+        else:
+            self._facts.append(_Fact("kept", has_run=self._offset < record.end_offset, is_below=is_below))
 
     def _entry(self, event: str, before: Run | None, after: Run, at_ms: int | None) -> HistoryEntry:
         plan_id = after.plan_id if after.plan_id is not None or before is None else before.plan_id
@@ -239,7 +261,7 @@ def _available_again(before: Run | None, after: Run) -> str:
         return "available again"
     if after.quarantined and not before.quarantined:
         return "failed, and quarantined"
-    if after.tries < before.tries:
+    if after.tries < before.tries or after.reason != before.reason:
         return BY_HAND
     if after.releases > before.releases:
         return "released"
@@ -248,4 +270,7 @@ def _available_again(before: Run | None, after: Run) -> str:
     if after.failures > before.failures:
         gave_back = before.state == RecordState.IN_PROGRESS and after.plan_id is None
         return "released" if gave_back else "failed: its lock was lost"
-    return "given back, which is no try" if after.plan_id is None else "its lock was lost before the work began"
+    if after.plan_id is None:
+        return "given back, which is no try"
+    # The lock of a ShareConsumer has a deadline, and its loss is a failure.
+    return "its lock was lost before the work began" if before.deadline_ms is None else BY_HAND

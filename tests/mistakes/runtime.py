@@ -116,7 +116,7 @@ def keep_memory_when_an_append_fails(patch: Patch) -> None:
 def take_an_unknown_outcome_for_not_written(patch: Patch) -> None:
     """Memory goes back to what was before the append, and nobody looks into the log."""
     sure: dict[tuple[int, str], list[bytes]] = {}
-    right_read, right_append = CoordinatorRuntime._read, CoordinatorRuntime._append
+    right_read, right_append = CoordinatorRuntime._replayed, CoordinatorRuntime._append
 
     def read(self: CoordinatorRuntime, group_id: str, records: Any) -> Any:
         records = list(records)
@@ -137,7 +137,7 @@ def take_an_unknown_outcome_for_not_written(patch: Patch) -> None:
         group.loaded(reload_ms)
         self.serve(group, reload_ms)
 
-    patch.setattr(CoordinatorRuntime, "_read", read)
+    patch.setattr(CoordinatorRuntime, "_replayed", read)
     patch.setattr(CoordinatorRuntime, "_append", append)
     patch.setattr(CoordinatorRuntime, "_drop", drop)
 

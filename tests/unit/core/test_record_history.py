@@ -4,25 +4,38 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core import record_history
+from coordinator.core import record_codec, record_history
 from coordinator.core.commands.administer import AlterStartOffsets
-from coordinator.core.record_codec import encode_record
+from coordinator.core.record_codec import decode_record, encode_record, encode_records
 from coordinator.core.record_history import RecordHistory
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import GroupDeleted, RunsChanged
+from coordinator.core.records import (
+    DataLost,
+    GroupDeleted,
+    MemberJoined,
+    PlanAcquired,
+    PlanCompleted,
+    PlanStaged,
+    RangesAdded,
+    RunsChanged,
+)
 from coordinator.core.runs import Run
+from coordinator.core.staging import Verdict
 from coordinator.protocol.admin_messages import DecideRecords, HistoryEntry
 from coordinator.protocol.errors import NotInFlight
 from coordinator.protocol.messages import JoinGroup
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun, SharePartitionKey
 from tests.kip932.consumers import LOCK_MS, ShareConsumers, texts
-from tests.support.group_driver import TOPIC_ID, GroupDriver, started_plan
+from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, started_plan
 from tests.support.quarantine import quarantined_record
+from tests.support.sink_driver import EXPLICIT
 
-ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
+GAP, ACCEPT, RELEASE, REJECT, _ = AcknowledgeType
 BAD_ORDER = "a bad order (by bob)"
 DLQ = {"errors_deadletterqueue_topic_name": "dlq"}
 HERE = {"group_id": "billing", "topic": "orders", "partition": 0, "execute": True}
+STALE_MS = 90_000
+"""After this time without a signal, the lock of a record in progress is lost."""
 
 
 def history_of(log: list[bytes], offset: int, sizes: int = 10_000) -> RecordHistory:
@@ -31,6 +44,17 @@ def history_of(log: list[bytes], offset: int, sizes: int = 10_000) -> RecordHist
     for end in range(len(log), 0, -sizes):
         history.add([(at, log[at]) for at in range(max(0, end - sizes), end)])
     return history
+
+
+def untimed(log: list[bytes], offset: int) -> list[HistoryEntry]:
+    """The entries, where the state store does not say when it stored a record."""
+    history = RecordHistory(SharePartitionKey(TOPIC_ID, 0), offset)
+    history.add([(None, data) for data in log])
+    return history.entries()
+
+
+def snapshot_of(group: GroupDriver) -> list[bytes]:
+    return [encode_record(record) for record in group.group.snapshot()]
 
 
 def told(group: GroupDriver, offset: int) -> list[tuple[str, int, str]]:
@@ -66,6 +90,48 @@ def test_the_history_lists_a_lost_lock_and_the_delivery_limit():
     lost = "failed: its lock was lost"
     limit = "lock lost, and given up at the limit of tries"
     assert told(group, 0) == [("acquired", 1, "c1"), (lost, 1, "c1"), ("acquired", 2, "c2"), (limit, 2, "c2")]
+    assert [entry.failures for entry in history_of(group.log, 0).entries()][:3] == [0, 1, 1]
+
+
+@pytest.mark.parametrize("end", ["released", "failed: its lock was lost"])
+def test_all_signals_of_a_delivery_are_one_entry(end):
+    group = ShareConsumers()
+    group.fetch("c1", 10)
+    assert [group.signal(3), group.signal(3, hint="half of it")] == ["NONE", "NONE"]
+    working = [("acquired", 1, "c1"), ("in progress", 1, "c1")]
+    assert told(group, 3) == working
+    if end == "released":
+        group.acknowledge(RELEASE, 3)
+    else:
+        group.pass_time(STALE_MS + 1)
+    assert told(group, 3) == [*working, (end, 1, "c1")]
+    assert history_of(group.log, 3).entries()[-1].failures == 1
+
+
+def test_a_batch_that_no_sink_decided_is_listed_as_given_back():
+    group, plan = started_plan(10, **EXPLICIT)
+    group.complete(plan)
+    assert told(group, 7) == [("acquired", 1, "m1"), ("given back, which is no try", 1, "m1")]
+
+
+def test_a_lock_lost_before_the_query_started_is_no_failure():
+    group = GroupDriver(records=10)
+    group.join()
+    group.next()
+    group.pass_time(SESSION_MS + 1)
+    assert told(group, 7) == [("acquired", 1, "m1"), ("its lock was lost before the work began", 1, "m1")]
+    assert history_of(group.log, 7).entries()[-1].failures == 0
+
+
+def test_a_query_that_returns_decides_the_records_that_it_lost():
+    group, plan = started_plan(10, **texts(DLQ))
+    group.stage(OutcomeRun(2, 4, 1, RELEASE), OutcomeRun(5, 6, 1, REJECT))
+    group.pass_time(SESSION_MS + 1)
+    group.join()
+    group.complete(plan)
+    lost = [("acquired", 1, "m1"), ("failed: its lock was lost", 1, "m1")]
+    assert told(group, 5) == [*lost, ("rejected", 1, "m1")]
+    assert told(group, 3) == lost, "the lost lock was its try"
 
 
 def test_the_history_lists_the_actions_of_administrators():
@@ -78,8 +144,128 @@ def test_the_history_lists_the_actions_of_administrators():
     by_hand = ("archived by an administrator", 1, "")
     assert told(group, 1) == [*begun, ("released by an administrator", 1, ""), by_hand]
     assert told(group, 2) == [*begun, by_hand]
-    assert [each.reason for each in history_of(group.log, 1).entries()[-2:]] == ["once more (by alice)", BAD_ORDER]
+    released, archived = history_of(group.log, 1).entries()[-2:]
+    assert released == HistoryEntry(
+        event="released by an administrator", at_ms=released.at_ms, delivery_count=1, reason="once more (by alice)"
+    )
+    assert archived == HistoryEntry(event=by_hand[0], at_ms=archived.at_ms, delivery_count=1, reason=BAD_ORDER)
     assert history_of(group.log, 2).entries()[-1].reason == BAD_ORDER
+
+
+def test_the_completion_of_another_batch_rejects_no_record_archived_by_hand():
+    group, plan = started_plan(10, **texts(DLQ))
+    group.stage(OutcomeRun(3, 3, 1, RELEASE))
+    group.complete(plan)
+    group.run(DecideRecords(**HERE, decision="archive", first=3, last=3, reason="a bad order", name="bob"))
+    group.ends[0] = 20
+    other = group.next(plan).plan.plan_id
+    group.start(other)
+    group.complete(other)
+    assert told(group, 15)[-1] == ("accepted", 1, "m1")
+    assert told(group, 3) == [("acquired", 1, "m1"), ("released", 1, "m1"), ("archived by an administrator", 1, "")]
+
+
+@pytest.mark.parametrize("size", [1, 3, 2_000])
+@pytest.mark.parametrize("process", ["m1-process-1", "m1-process-2"])
+def test_a_query_that_returns_rejects_no_record_archived_by_hand(size, process):
+    """The record lost its lock, and was archived before. A query of the same process logs nothing when it returns."""
+    group, plan = started_plan(size, **texts(DLQ))
+    group.pass_time(SESSION_MS + 1)
+    group.run(DecideRecords(**HERE, decision="archive", first=0, last=0, reason="a bad order", name="bob"))
+    group.join(process=process)
+    if size > 3:
+        group.stage(*(OutcomeRun(at, at, 1, (RELEASE, ACCEPT)[at % 2]) for at in range(size)))
+    group.complete(plan)
+    lost = [("acquired", 1, "m1"), ("failed: its lock was lost", 1, "m1")]
+    assert told(group, 0) == [*lost, ("archived by an administrator", 1, "m1")]
+    assert history_of(group.log, 0).entries()[-1].reason == BAD_ORDER
+    assert size == 1 or told(group, 1) == [*lost, ("accepted", 1, "m1")]
+
+
+def test_a_query_that_returns_to_other_partitions_rejects_nothing():
+    """All that it held of the record's own partition was archived by hand."""
+    group = GroupDriver(records=1, partitions=2, **texts(DLQ))
+    group.join()
+    plan = group.next().plan.plan_id
+    group.start(plan)
+    group.pass_time(SESSION_MS + 1)
+    group.run(DecideRecords(**HERE, decision="archive", first=0, last=0, reason="a bad order"))
+    group.join()
+    group.complete(plan)
+    assert told(group, 0)[-1] == ("archived by an administrator", 1, "m1")
+
+
+def test_a_query_rejects_a_record_that_was_released_by_hand():
+    """The completion says besides that its batch lost another record."""
+    group, plan = started_plan(10, **texts(DLQ))
+    group.run(DecideRecords(**HERE, decision="release", first=5, last=5, name="alice"))
+    group.stage(OutcomeRun(0, 0, 1, RELEASE), OutcomeRun(5, 5, 1, REJECT, reason="too large"))
+    group.move_log_start(1)
+    group.complete(plan)
+    assert [type(decode_record(data)) for data in group.log[-3:]] == [RunsChanged, DataLost, PlanCompleted]
+    by_hand = ("released by an administrator", 1, "m1")
+    assert told(group, 5) == [("acquired", 1, "m1"), by_hand, ("rejected", 1, "m1")]
+
+
+def test_the_history_lists_the_rejections_of_a_change_in_parts(monkeypatch):
+    """A query returns to a batch whose outcomes are too many for one record of the log."""
+    group, plan = started_plan(2_000, **texts(DLQ))
+    rows = (OutcomeRun(at, at, 1, (ACCEPT, REJECT)[at % 2], reason="too large") for at in range(2_000))
+    group.pass_time(SESSION_MS + 1)
+    group.join()
+    group.stage(*rows)
+    group.complete(plan)
+    monkeypatch.setattr(record_codec, "MOST_BYTES", 16_000)
+    group.log = [part for data in group.log for part in encode_records([decode_record(data)])]
+    changed = [data for data in group.log if isinstance(decode_record(data), RunsChanged)]
+    assert len(changed) > 5
+    assert [told(group, at)[-1] for at in (1, 999, 1_999)] == [("rejected", 1, "m1")] * 3
+
+
+@pytest.mark.parametrize("start", [0, None])
+def test_a_record_archived_after_a_reset_was_archived_by_hand(start):
+    """``start`` None: the share partition's state is deleted, and it begins anew."""
+    group = ShareConsumers(**DLQ)
+    group.fetch("c1", 10)
+    group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, start),), execute=True, force=True))
+    snapshot, pruned = snapshot_of(group), len(group.log)
+    if start is None:
+        group.initialize(0)
+    group.run(DecideRecords(**HERE, decision="archive", first=1, last=1, reason="a bad order"))
+    by_hand = ("archived by an administrator", 1, "")
+    assert told(group, 1) == [("acquired", 1, "c1"), ("start offset altered by an administrator", 0, ""), by_hand]
+    if start is None:
+        (since,) = history_of(snapshot + group.log[pruned:], 1).entries()
+        assert (since.event, since.delivery_count, since.member_id) == by_hand
+
+
+@pytest.mark.parametrize("named", [{"name": "alice"}, {"reason": "once more"}, {}])
+def test_a_release_of_a_held_record_is_no_lost_lock(named):
+    group = ShareConsumers()
+    group.fetch("c1", 10)
+    group.run(DecideRecords(**HERE, decision="release", first=1, last=1, **named))
+    assert told(group, 1) == [("acquired", 1, "c1"), ("released by an administrator", 1, "c1")]
+
+
+def test_a_reason_tells_that_a_querys_record_was_released_by_hand():
+    """Else a lost lock would be the same: that the query has started the batch is not looked for."""
+    group, _ = started_plan(10)
+    group.run(DecideRecords(**HERE, decision="release", first=1, last=1, name="alice"))
+    assert told(group, 1) == [("acquired", 1, "m1"), ("released by an administrator", 1, "m1")]
+
+
+def test_state_deleted_before_the_log_is_pruned_is_missed():
+    group = ShareConsumers()
+    group.fetch("c1", 10)
+    group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, None),), execute=True, force=True))
+    snapshot, pruned = snapshot_of(group), len(group.log)
+    group.initialize(0)
+    group.fetch("c2", 20)
+    log = snapshot + group.log[pruned:]
+    for offset, count in ((9, 2), (10, 1)):
+        (entry,) = history_of(log, offset).entries()
+        assert (entry.event, entry.delivery_count, entry.member_id) == ("acquired", count, "c2")
+        assert history_of(log, offset).is_whole is (count == 1)
 
 
 def test_the_reason_of_a_release_by_hand_ends_with_the_next_acquisition():
@@ -95,9 +281,8 @@ def test_the_reason_of_a_release_by_hand_ends_with_the_next_acquisition():
 
 def test_the_history_lists_a_querys_attempts_and_the_quarantine():
     group, _ = quarantined_record(limit=3)
-    no_times = RecordHistory(SharePartitionKey(TOPIC_ID, 0), 0)
-    no_times.add([(None, data) for data in group.log])
-    assert [entry.at_ms is None for entry in no_times.entries()] == [False, True, True, True], "no time is made up"
+    no_times = [entry.at_ms is None for entry in untimed(group.log, 0)]
+    assert no_times == [False, True, True, True], "no time is made up"
     again = ("delivered again to its query", "m1")
     found = [(event, member) for event, _, member in told(group, 0)]
     assert found == [("acquired", "m1"), again, again, ("failed, and quarantined", "m1")]
@@ -113,8 +298,7 @@ def test_only_a_log_that_reaches_back_is_called_whole():
     group = ShareConsumers()
     group.fetch("c1", 10)
     group.acknowledge(RELEASE, 3)
-    snapshot = [encode_record(record) for record in group.group.snapshot()]
-    before = len(group.log)
+    snapshot, before = snapshot_of(group), len(group.log)
     group.fetch("c2", 10)
     since = group.log[before:]
     delivered, earlier = ("acquired", 2, "c2"), [("acquired", 1, "c1"), ("released", 1, "c1")]
@@ -126,20 +310,184 @@ def test_only_a_log_that_reaches_back_is_called_whole():
             assert history.is_whole is not is_pruned
 
 
+def test_a_log_from_the_first_acquisition_on_is_called_whole():
+    group = ShareConsumers()
+    begun = len(group.log)
+    group.fetch("c1", 10)
+    group.acknowledge(RELEASE, 3)
+    assert isinstance(decode_record(group.log[begun]), PlanAcquired)
+    assert history_of(group.log[begun:], 3).is_whole
+    assert not history_of(group.log[begun + 1 :], 3).is_whole, "it does not say who had the record"
+
+
+def test_a_snapshot_alone_tells_of_no_delivery():
+    group = ShareConsumers()
+    group.fetch("c1", 10)
+    snapshot, before = snapshot_of(group), len(group.log)
+    group.fetch("c2", 10)
+    log = snapshot + group.log[before:]
+    assert [history_of(log, offset).entries() for offset in (0, 9)] == [[], []]
+    (first_after,) = history_of(log, 10).entries()
+    assert (first_after.event, first_after.member_id) == ("acquired", "c2")
+    assert [history_of(log, offset).is_whole for offset in (9, 10)] == [False, True]
+
+
+def test_a_snapshot_in_steps_repeats_no_event():
+    """It ends with what was appended while it was written, which lies between its parts, too."""
+    group = ShareConsumers(**DLQ)
+    group.fetch("c1", 10)
+    group.acknowledge(RELEASE, 3)
+    snapshot, before = snapshot_of(group), group.log
+    group.log = []
+    group.check_recovery = lambda: None
+    group.acknowledge(RELEASE, 4)
+    group.fetch("c2", 10)
+    group.acknowledge(REJECT, 3, count=2, member="c2")
+    group.file(3, 3, count=2)
+    meanwhile, here = group.log, next(at for at, data in enumerate(snapshot) if b"PartitionInitialized" in data)
+    group.log = before + meanwhile
+    whole, other = told(group, 3), told(group, 4)
+    assert len(whole) == 5
+    assert other == [("acquired", 1, "c1"), ("released", 1, "c1"), ("acquired", 2, "c2")]
+    for parts in (snapshot[:here] + meanwhile + snapshot[here:], snapshot + meanwhile):
+        group.log = before + parts + meanwhile
+        assert (told(group, 3), told(group, 4)) == (whole, other)
+        since = history_of(parts + meanwhile, 3).entries()
+        assert [entry.event for entry in since] == [event for event, _, _ in whole[2:]]
+
+
+def test_a_snapshot_repeats_no_event_of_records_below_the_log_start():
+    """It has them as long as a member holds them, or their dead letters are not written."""
+    group = ShareConsumers(**DLQ)
+    group.fetch("c1", 10)
+    group.acknowledge(REJECT, 2)
+    group.move_log_start(5)
+    group.log += snapshot_of(group)
+    begun, deleted = ("acquired", 1, "c1"), ("deleted from its topic", 0, "")
+    assert told(group, 2) == [begun, ("rejected", 1, "c1"), deleted]
+    assert told(group, 3) == [begun, deleted]
+
+
+def test_a_pruned_log_adds_no_event_of_records_below_the_log_start():
+    group = ShareConsumers(**DLQ)
+    group.fetch("c1", 10)
+    group.acknowledge(REJECT, 2)
+    group.move_log_start(5)
+    snapshot, pruned = snapshot_of(group), len(group.log)
+    group.acknowledge(ACCEPT, 3)
+    group.file(2, 2)
+    log = snapshot + group.log[pruned:]
+    found = [[entry.event for entry in history_of(log, offset).entries()] for offset in (2, 3, 4)]
+    assert found == [["dead letter written, or not possible"], ["not in its topic's log"], []]
+    assert not any(history_of(log, offset).is_whole for offset in (2, 3, 4))
+
+
+def test_a_record_is_deleted_from_its_topic_once():
+    """Later log starts are none of it, nor are any of a record that was done when the log was pruned."""
+    group = ShareConsumers(**DLQ)
+    group.fetch("c1", 10)
+    group.acknowledge(ACCEPT, 0)
+    snapshot, pruned = snapshot_of(group), len(group.log)
+    for log_start in (5, 7):
+        group.move_log_start(log_start)
+    deleted = ("deleted from its topic", 0, "")
+    assert told(group, 3) == [("acquired", 1, "c1"), deleted]
+    group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, 0),), execute=True, force=True))
+    group.fetch("c2", 3)
+    group.move_log_start(8)
+    altered = ("start offset altered by an administrator", 0, "")
+    assert told(group, 3) == [("acquired", 1, "c1"), deleted, altered]
+    assert told(group, 7) == [("acquired", 1, "c1"), altered, ("acquired", 2, "c2"), deleted]
+    log = snapshot + group.log[pruned:]
+    assert [[entry.event for entry in history_of(log, at).entries()] for at in (0, 1)] == [
+        [altered[0]],
+        [deleted[0], altered[0]],
+    ]
+    later = ShareConsumers(start=3)
+    later.move_log_start(5)
+    assert [told(later, offset) for offset in (2, 3)] == [[], [deleted]]
+
+
+def test_large_records_have_the_facts_that_small_ones_have():
+    group = GroupDriver(records=2_000)
+    group.join()
+    first = group.next().plan.plan_id
+    group.start(first)
+    group.stage(*(OutcomeRun(at, at, 1, RELEASE) for at in range(0, 2_000, 2)), query_id="q-7")
+    second = group.next(first).plan.plan_id
+    group.start(second)
+    group.stage(*(OutcomeRun(at, at, 2, ACCEPT) for at in range(0, 2_000, 2)), query_id="q-7")
+    group.complete(second)
+    large = [type(decode_record(data)) for data in group.log if len(data) > record_history.SMALL_BYTES]
+    assert large == [PlanStaged, RunsChanged, PlanAcquired, RunsChanged, PlanStaged, RunsChanged]
+    ends = [("acquired", 1, "m1"), ("released", 1, "m1"), ("acquired", 2, "m1"), ("accepted", 2, "m1")]
+    assert told(group, 4) == ends
+    assert {entry.query_id for entry in history_of(group.log, 4).entries()} == {"q-7"}
+    assert untimed(group.log, 4)[2].at_ms == group.now_ms, "when it was acquired"
+
+
+def test_large_records_of_other_topics_tell_who_had_a_record():
+    """A member of many topics, a plan of very many ranges, and the outcomes that tell which query is the member's."""
+    key = SharePartitionKey("K" * 22, 0)
+    many = tuple((at, at) for at in range(0, 100_000, 2))
+    topics = tuple(f"topic-{number:06}" for number in range(600))
+    acquired = Run(RecordState.ACQUIRED, delivery_count=1, plan_id=1)
+    staged = (("other", 0, tuple((first, last, Verdict(1, ACCEPT)) for first, last in many[:1_000])),)
+    records = [
+        MemberJoined(member_id="m1", member_epoch=1, process_id="p", topics=topics, client_host="here"),
+        PlanAcquired(
+            plan_id=1,
+            member_id="m1",
+            member_epoch=1,
+            acquired_ms=5,
+            ranges=(("other", 0, many), ("other", 1, many), (*key, ((0, 9),))),
+        ),
+        RunsChanged(**key._asdict(), runs=((0, 9, acquired),)),
+        PlanStaged(plan_id=1, member_id="m1", partitions=staged, query_id="q-7"),
+    ]
+    log = encode_records(records)
+    assert [type(decode_record(data)) for data in log if key.topic_id.encode() in data] == [RangesAdded, RunsChanged]
+    history = RecordHistory(key, 3)
+    history.add([(None, data) for data in log])
+    known = {"member_id": "m1", "client_host": "here", "query_id": "q-7"}
+    assert history.entries() == [HistoryEntry(event="acquired", at_ms=5, delivery_count=1, plan_id="1", **known)]
+    assert history.is_whole
+
+
+def test_a_record_of_at_most_4096_bytes_is_always_decoded():
+    """It may say nothing of the share partition: that a member joined, and from which host."""
+    group = ShareConsumers()
+    group.fetch("c1", 10)
+    joined = MemberJoined(member_id="c1", member_epoch=1, process_id="", client_host="here")
+    padding = "x" * (record_history.SMALL_BYTES - len(encode_record(joined)) - 2)
+    joined = MemberJoined(member_id="c1", member_epoch=1, process_id=padding, client_host="here")
+    assert len(encode_record(joined)) == record_history.SMALL_BYTES == 4_096
+    assert history_of([*group.log, encode_record(joined)], 3).entries()[0].client_host == "here"
+
+
 def test_large_records_with_runs_of_other_partitions_are_not_decoded(monkeypatch):
-    """No other thread of the coordinator runs while a record is decoded."""
-    decoded = []
-    for name in ("decode_record", "decode_head"):
+    """No other thread of the coordinator runs while a record is decoded. Of others the head alone is decoded."""
+    decoded = {"decode_record": [], "decode_head": []}
+    for name, seen in decoded.items():
         decode = getattr(record_history, name)
-        monkeypatch.setattr(record_history, name, lambda data, decode=decode: decoded.append(data) or decode(data))
+        monkeypatch.setattr(
+            record_history, name, lambda data, decode=decode, seen=seen: seen.append(data) or decode(data)
+        )
     acquired = Run(state=RecordState.ACQUIRED, delivery_count=1, plan_id=1)
     runs = tuple((at, at, acquired) for at in range(0, 1_000, 2))
     keys = [(TOPIC_ID, 0), (TOPIC_ID, 1), ("B" * 22, 0)]
     log = [encode_record(RunsChanged(topic_id=topic, partition=index, runs=runs)) for topic, index in keys]
+    ranges = ((TOPIC_ID, 0, tuple((at, at) for at in range(1_000))),)
+    log.append(encode_record(RangesAdded(plan_id=1, member_id="c1", ranges=ranges)))
+    outcomes = ((TOPIC_ID, 0, tuple((at, at, Verdict(1, ACCEPT)) for at in range(1_000))),)
+    log.append(encode_record(PlanStaged(plan_id=1, member_id="c1", partitions=outcomes)))
+    log.append(encode_record(PlanAcquired(plan_id=2, member_id="c1", member_epoch=1, acquired_ms=5, ranges=ranges)))
     assert min(map(len, log)) > record_history.SMALL_BYTES
-    (entry,) = history_of(log, 4).entries()
-    assert (entry.event, entry.plan_id) == ("acquired", "1")
-    assert set(decoded) == {log[0]}
+    assert history_of(log, 4).entries() == [HistoryEntry(event="acquired", at_ms=0, delivery_count=1, plan_id="1")]
+    assert {name: set(seen) for name, seen in decoded.items()} == {
+        "decode_record": {log[0]},
+        "decode_head": {log[0], log[5]},
+    }
     assert not history_of(log, 5).entries()
 
 
@@ -193,9 +541,21 @@ def test_the_history_lists_resets_and_log_starts_that_changed_an_offset():
     assert told(group, 3) == [*begun, altered, ("acquired", 2, "c1"), ("deleted from its topic", 0, "")]
     for kept in (5, 7):
         assert told(group, kept) == [*begun, altered, ("acquired", 2, "c1")]
-    group.acknowledge(ACCEPT, 5, count=2)
-    group.move_log_start(6)
-    assert told(group, 5)[-1] == ("accepted", 2, "c1"), "it was done before"
+    group.acknowledge(ACCEPT, 7, count=2)
+    group.move_log_start(8)
+    assert told(group, 7)[-1] == ("accepted", 2, "c1"), "it was done before"
+
+
+def test_the_history_lists_records_that_are_not_in_the_log():
+    """A gap that the holder found, and a record that was available when the log start passed it."""
+    group = ShareConsumers()
+    group.fetch("c1", 10)
+    group.acknowledge(GAP, 4)
+    group.acknowledge(RELEASE, 3)
+    group.move_log_start(5)
+    missing = "not in its topic's log"
+    assert told(group, 4) == [("acquired", 1, "c1"), (missing, 1, "c1")]
+    assert told(group, 3) == [("acquired", 1, "c1"), ("released", 1, "c1"), (missing, 1, "")]
 
 
 def test_the_history_lists_a_written_dead_letter():
@@ -210,10 +570,16 @@ def test_the_history_lists_a_written_dead_letter():
 
 def test_a_recreated_group_has_no_history_of_the_deleted_group():
     group = ShareConsumers(**DLQ)
-    group.fetch("c1", 10)
+    group.fetch("c1", 20)
+    anew = ShareConsumers(**DLQ)
+    anew.fetch("c2", 10)
     deleted = len(group.log)
-    log = [*group.log, encode_record(GroupDeleted()), *group.log]
-    assert [entry.at_ms > deleted for entry in history_of(log, 3).entries()] == [True]
+    log = [*group.log, encode_record(GroupDeleted()), *anew.log]
+    for sizes in (1, 5, 1_000):
+        history = history_of(log, 3, sizes)
+        assert [(each.at_ms > deleted, each.member_id) for each in history.entries()] == [(True, "c2")]
+        assert history.is_whole
+    assert not history_of(log, 13).entries(), "the deleted group had the record"
 
 
 def test_the_first_entry_after_pruning_has_the_records_state_alone():
@@ -225,8 +591,10 @@ def test_the_first_entry_after_pruning_has_the_records_state_alone():
     group.acknowledge(RELEASE, 1)
     group.acknowledge(REJECT, 2)
     group.file(2, 2)
+    group.signal(3)
     since = group.log[before:]
-    assert [history_of(since, offset).entries()[0].event for offset in (0, 1)] == ["accepted", "available again"]
+    first = [history_of(since, offset).entries()[0].event for offset in (0, 1, 3)]
+    assert first == ["accepted", "available again", "in progress"]
     assert [entry.event for entry in history_of(since, 2).entries()][-1] == "dead letter written, or not possible"
     archived = [data for data in since if history_of([data], 2).entries()]
     assert history_of(archived[-1:], 2).entries()[0].event == "archived"
