@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.config.duration import parse_duration_ms
-from coordinator.config.keys import ConfigKey, show
+from coordinator.config.keys import ConfigKey, nearest, show
 from coordinator.config.resolved import (
     COORDINATOR_KEYS,
     GROUP_KEYS,
@@ -125,21 +125,30 @@ def test_an_unknown_key_names_the_nearest() -> None:
         GroupConfig.parse({"share.sesion.timeout.ms": "45000"})
 
 
+@pytest.mark.parametrize("key", ["no.such.key", "group.share.timeout.ms"])
+def test_a_key_that_looks_like_none_names_where_all_are(key: str) -> None:
+    with pytest.raises(UnknownConfig, match=rf"^{key} is not .* key; docs/options\.md has all\.$"):
+        GroupConfig.parse({key: "45000"})
+    assert nearest(key, GROUP_KEYS) == ""
+
+
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
-        ("share.session.timeout.ms", "soon", "a whole number"),
-        ("share.session.timeout.ms", "4.5e4", "a whole number"),
-        ("share.session.timeout.ms", "", "a whole number"),
-        ("share.session.timeout.ms", "9" * 5000, "a whole number"),
+        ("share.session.timeout.ms", "soon", "a whole number of milliseconds"),
+        ("share.session.timeout.ms", "4.5e4", "a whole number of milliseconds"),
+        ("share.session.timeout.ms", "", "a whole number of milliseconds"),
+        ("share.delivery.count.limit", "9" * 5000, "a whole number"),
         ("share.release.backoff.multiplier", "twice", "a number"),
+        ("share.release.backoff.multiplier", "1_0", "a number"),
+        ("share.release.backoff.multiplier", "\N{DEVANAGARI DIGIT TWO}", "a number"),
         ("share.renew.acknowledge.enable", "yes", "true or false"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_refused_with_the_expected_type(name: str, text: str, expected: str) -> None:
-    with pytest.raises(ConfigTypeMismatch, match=expected) as caught:
+    with pytest.raises(ConfigTypeMismatch) as caught:
         GroupConfig.parse({name: text})
-    assert caught.value.fields["key"] == name
+    assert caught.value.fields == {"key": name, "value": text, "expected": expected}
 
 
 @pytest.mark.parametrize(

@@ -319,3 +319,14 @@ def test_only_the_holder_gives_records_back_unread() -> None:
     assert given_back(group, batch(0, 9, RELEASE), member="c2") == {"T:0": "INVALID_RECORD_STATE"}
     assert given_back(group, batch(0, 9, RELEASE)) == {}
     assert given_back(group, batch(0, 9, RELEASE)) == {"T:0": "INVALID_RECORD_STATE"}, "once"
+
+
+def test_records_given_back_unread_are_one_run_whenever_they_were_acquired() -> None:
+    """Nothing of their locks is left, which would tell neighbours apart."""
+    group = GroupDriver(records=10)
+    group.join("c1", query=False)
+    fetched(group, 5)
+    group.pass_time(1_000)
+    fetched(group, 5)
+    assert given_back(group, batch(0, 9, RELEASE)) == {}
+    assert len(group.partition().runs) == 1

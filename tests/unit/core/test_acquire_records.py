@@ -464,7 +464,10 @@ def test_records_whose_answer_was_lost_come_again_under_the_same_lock() -> None:
 
 def test_without_the_last_plan_id_new_records_come() -> None:
     group = consumers()
-    assert ask(group, None).partitions != ask(group, None).partitions
+    first, second = ask(group, None), ask(group, None)
+    assert first.partitions != second.partitions
+    unseen = [ask(group, after).plan_id for after in ("", first.plan_id)]
+    assert unseen == [first.plan_id, second.plan_id], "the oldest first"
 
 
 def test_records_of_a_lost_answer_that_were_lost_since_are_left_out() -> None:
@@ -475,6 +478,8 @@ def test_records_of_a_lost_answer_that_were_lost_since_are_left_out() -> None:
     group.run(Acknowledge(group_id="billing", member_id="c1", member_epoch=1, partitions=(partition,)))
     again = ask(group, "")
     assert (again.plan_id, [r for p in again.partitions for r in p.ranges]) == (lost.plan_id, [(2, 3, 1)])
+    group.pass_time(lost.lock_timeout_ms + 1)
+    assert ask(group, "") == AcquiredReply(plan_id=lost.plan_id, lock_timeout_ms=0)
 
 
 def test_a_plan_id_of_another_incarnation_precedes_all() -> None:

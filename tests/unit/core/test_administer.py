@@ -313,7 +313,7 @@ def test_offsets_are_not_deleted_while_a_subscriber_may_be_there():
     group.complete(plan)
     group.crash()
     for subscribers, waits in ((frozenset({"m1"}), True), (frozenset({"m2"}), False)):
-        with pytest.raises(MembersNotKnown) if waits else contextlib.nullcontext():
+        with pytest.raises(MembersNotKnown, match=r"then\.$") if waits else contextlib.nullcontext():
             reset(group, None, execute=False, force=True, subscribers=subscribers)
 
 
@@ -355,7 +355,7 @@ def test_offsets_with_unwritten_dead_letters_are_deleted_by_force_only():
     group.stage(OutcomeRun(0, 9, 1, AcknowledgeType.REJECT))
     group.complete(plan)
     group.pass_time(SESSION_MS + 1)
-    with pytest.raises(DeadLettersNotWritten, match=r"^10 record"):
+    with pytest.raises(DeadLettersNotWritten, match=r"^10 record.* group billing"):
         reset(group, None)
     with pytest.raises(DeadLettersNotWritten):
         group.run(DeleteGroup(group_id="billing", execute=True))
@@ -382,7 +382,7 @@ def test_a_recreated_group_has_no_members_and_refuses_the_old_plans():
 def test_a_group_with_members_is_not_deleted():
     group, _ = started_plan()
     for force in (False, True):
-        with pytest.raises(GroupNotEmpty):
+        with pytest.raises(GroupNotEmpty, match=r": a group with members can't be deleted\."):
             group.run(DeleteGroup(group_id="billing", execute=True, force=force))
     assert group.group.exists
 
@@ -401,7 +401,7 @@ def test_a_released_member_loses_its_session_and_keeps_its_way_back():
 
 def test_the_release_of_an_unknown_member_is_refused():
     group, _ = started_plan()
-    with pytest.raises(MemberNotFound, match="no member m9"):
+    with pytest.raises(MemberNotFound, match="billing has no member m9"):
         group.run(ReleaseMember(group_id="billing", member_id="m9"))
 
 
@@ -468,6 +468,9 @@ def test_a_held_record_below_the_log_start_is_archived_by_its_release():
     """Nobody gets the record again: the log has lost it. Its query is told, as by the end of its session."""
     group, plan = started_plan(10)
     group.move_log_start(5)
+    before = list(group.log)
+    by_hand(group, "release", 3, 6, execute=False)
+    assert group.log == before
     by_hand(group, "release", 3, 6)
     assert group.dump()[0].startswith("[0..2] ACQUIRED")
     assert [run.state for _, _, run in group.partition().runs if run.state != RecordState.ACQUIRED] == [

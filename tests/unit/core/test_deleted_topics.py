@@ -91,6 +91,17 @@ def test_of_a_log_with_an_unknown_end_the_known_records_are_counted() -> None:
     ]
 
 
+def test_each_partition_of_a_deleted_topic_has_its_own_loss() -> None:
+    group = GroupDriver(records=10, partitions=3)
+    end = PartitionStart(topic_id=TOPIC_ID, partition=0, start_offset=10)
+    lost = group.run(ArchiveDeletedTopics(topic_ids=(TOPIC_ID,), ends=(end,))).lost
+    assert [(out.partition, out.reason, out.first, out.last, out.count) for out in lost] == [
+        (0, "data_loss", 0, 9, 10),
+        (1, "end_unknown", 0, 0, 0),
+        (2, "end_unknown", 0, 0, 0),
+    ]
+
+
 def test_a_deleted_topic_that_was_read_to_its_end_lost_nothing() -> None:
     group = GroupDriver(records=100)
     number = begun(group)

@@ -104,6 +104,29 @@ def test_undecided_records_are_released_once_a_sink_decided_an_earlier_batch() -
     assert run_at(group, 10).releases == 1
 
 
+def test_an_explicit_sink_without_rows_has_records_of_an_implicit_batch_released() -> None:
+    """Spark's query id says that the sink is the query's; its target replaces what earlier attempts wrote."""
+    group, plan = batch(10, **IMPLICIT)
+    group.stage(said(0, 9, ACCEPT), query_id="q")
+    group.ends[0] = 20
+    plan = group.next(plan).plan.plan_id
+    group.start(plan)
+    group.stage(query_id="q", acknowledgement_mode="explicit", replaces=True)
+    group.complete(plan)
+    assert states(group) == ["[10..19] AVAILABLE 1"]
+
+
+def test_a_batch_that_is_given_back_takes_no_evidence_away() -> None:
+    group, plan = batch(10, **IMPLICIT)
+    group.complete(plan)
+    group.run(AlterConfigs(configs=EXPLICIT))
+    group.ends[0] = 20
+    plan = group.next(plan).plan.plan_id
+    group.start(plan)
+    assert group.complete(plan).undecided
+    assert group.group.members["m1"].evidence
+
+
 def test_in_explicit_mode_silence_archives_a_record_at_the_limit() -> None:
     group, plan = batch(1, **EXPLICIT, **DLQ, **{"share.delivery.count.limit": "2"})
     for _ in range(2):

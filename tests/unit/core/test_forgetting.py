@@ -14,6 +14,7 @@ from coordinator.core.commands import (
     PartitionStart,
     TopicWithId,
 )
+from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.commands.forget import SWEEP_MS
 from coordinator.core.record_codec import decode_record, encode_records
 from coordinator.protocol.errors import MemberForgotten, StalePlan
@@ -148,7 +149,7 @@ def test_a_forgotten_query_is_refused_by_name() -> None:
     group.pass_time(LONGEST_MS)
     assert "m0" not in known(group)
     group.join("m0", "a later process")
-    with pytest.raises(StalePlan, match=r"share\.member\.retention\.ms"):
+    with pytest.raises(StalePlan, match=r" none, since the group does not know .* \(share\.member\.retention\.ms: "):
         group.acquire("i.1", "m0")  # Spark committed the batch, and asks for the next one
     with pytest.raises(StalePlan, match=r"share\.member\.retention\.ms"):
         group.start("i.1", "m0")  # Spark replays the batch
@@ -240,9 +241,49 @@ def test_partitions_of_a_recreated_topic_are_forgotten_when_empty() -> None:
     group.pass_time(SWEEP_MS + 1)
     group.pass_time(SWEEP_MS + 1)
     assert partitions(group) == ["new"]
-    assert group.group.topic_names == {"new": "orders"}
+    assert (group.group.topic_names, group.group.old_topics, group.group.gone) == ({"new": "orders"}, set(), set())
     group.crash()
     assert partitions(group) == ["new"]
+
+
+def test_partitions_are_kept_while_a_plan_that_names_them_may_start() -> None:
+    """The plan tells its query what was lost with them."""
+    group = GroupDriver(records=100)
+    group.join("m1")
+    number = group.acquire("", "m1", 10).plan.plan_id
+    group.pass_time(SESSION_MS + 1)
+    made_anew(group, "new")
+    group.run(ArchiveDeletedTopics(topic_ids=(TOPIC_ID,)))
+    assert not group.partition().runs
+    group.pass_time(3 * SWEEP_MS)
+    assert partitions(group) == [TOPIC_ID, "new"]
+    group.join("m1")
+    assert group.start(number, "m1").data_loss[0].last == 9
+    group.complete(number, "m1")
+    group.pass_time(3 * SWEEP_MS)
+    assert partitions(group) == ["new"]
+
+
+def test_delivery_counts_of_deleted_offsets_outlive_a_forgotten_topic() -> None:
+    group = GroupDriver(records=100)
+    made_anew(group, "new")
+    group.run(ArchiveDeletedTopics(topic_ids=(TOPIC_ID,)))
+    group.topic_id = "new"
+    batch(group, "m1")
+    gone(group, "m1")
+    group.run(AlterStartOffsets(starts=(("new", 0, None),), execute=True))
+    group.pass_time(3 * SWEEP_MS)
+    assert group.group.topic_names == {"new": "orders"}
+    made_anew(group, "new")
+    group.join("m2")
+    assert ranges(group.acquire("", "m2", 10)) == [(0, 9, 2)]
+
+
+def test_a_sweep_for_partitions_forgets_no_member_of_a_small_group() -> None:
+    group = of_several(2)
+    made_anew(group, "new")
+    group.pass_time(2 * LONGEST_MS)
+    assert known(group) == ["m0", "m1"]
 
 
 def test_a_recreated_topics_old_id_is_kept_while_requests_may_name_it() -> None:

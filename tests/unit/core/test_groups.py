@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.config.group_bounds import GroupBounds
 from coordinator.config.resolved import GROUP_KEYS, GroupConfig
 from coordinator.core.commands import AlterConfigs, CreateGroup, InitializePartitions, PartitionStart, TopicWithId
+from coordinator.core.decide import decide
 from coordinator.core.describe import describe_group
 from coordinator.core.record_codec import decode_record
 from coordinator.core.records import PartitionInitialized, PlanAcquired
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol import errors
+from coordinator.protocol.admin_messages import DeleteGroup
 from coordinator.protocol.errors import (
     ConfigOutOfBounds,
     FencedMemberEpoch,
@@ -35,6 +38,15 @@ def test_a_refused_config_is_not_appended() -> None:
         group.run(AlterConfigs(configs={"share.delivery.count.limit": "11"}))
     group.run(AlterConfigs(configs={}))
     assert (group.log, group.group.configs) == (before, {})
+
+
+def test_a_group_made_anew_keeps_to_the_coordinators_bounds() -> None:
+    group = ShareGroup("billing", GroupBounds({"share.session.timeout.ms": (50_000, 60_000)}))
+    made, again = (CreateGroup(incarnation=incarnation, topic_ids=True) for incarnation in "ij")
+    for command in (made, DeleteGroup(group_id="billing", execute=True), again):
+        for record in decide(group, command, 0).records:
+            group.replay(record)
+    assert (group.incarnation, group.config.share_session_timeout_ms) == ("j", 50_000)
 
 
 def test_known_topics_and_start_offsets_are_not_appended_again() -> None:

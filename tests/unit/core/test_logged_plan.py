@@ -102,6 +102,31 @@ def test_an_answer_beyond_the_log_is_refused_by_name(
     assert all(word in text for word in ("i.7", "billing", "m1", "new checkpointLocation", "backup"))
 
 
+@pytest.mark.parametrize(
+    ("in_log", "named"),
+    [
+        ((), "nothing of this partition"),
+        ((0, 2, 4), "0 to 0, 2 to 2, 4 to 4"),
+        ((0, 2, 4, 6), "0 to 0, 2 to 2, 4 to 4 and more"),
+    ],
+)
+def test_a_refusal_names_the_first_three_ranges_of_the_log(in_log: tuple[int, ...], named: str) -> None:
+    parts = (part(*((offset, offset, 1) for offset in in_log)),) if in_log else ()
+    with pytest.raises(PlanDiffersFromLog, match=rf"the checkpoint does not \(it holds {named}\)"):
+        check(part((50, 50, 1)), offset=logged(*parts))
+
+
+@pytest.mark.parametrize("offset", [0, 5, 9, 10, 15, 19, 20, 25, 29])
+def test_a_lower_delivery_count_is_found_in_any_range_of_the_log(offset: int) -> None:
+    """A group restored from a backup would hand out receipts of before a second time."""
+    in_log = logged(part((0, 9, 2), (10, 19, 3), (20, 29, 4)))
+    count = 2 + offset // 10
+    check(part((offset, offset, count)), offset=in_log, acquired_here=False)
+    named = f"orders-0 offsets {offset} to {offset} have the delivery count {count} .* and {count - 1} in"
+    with pytest.raises(PlanDiffersFromLog, match=named):
+        check(part((offset, offset, count - 1)), offset=in_log)
+
+
 def test_the_acquiring_process_refuses_a_missing_range_without_a_reason() -> None:
     with pytest.raises(PlanDiffersFromLog, match="orders-0 offsets 4 to 6"):
         check(part((0, 3, 1), (7, 19, 2)), *WHOLE[1:])

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.commands.administer import HELD_UNTIL
+from coordinator.core import in_flight
+from coordinator.core.commands import measure_group
+from coordinator.core.commands.administer import HELD_UNTIL, AlterStartOffsets
 from coordinator.core.commands.measure_group import GroupMeasures, MeasureGroup, PartitionMeasures
+from coordinator.core.in_flight import MOST_WINDOWS
 from coordinator.core.isolation import Stage
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import PlanAcquired, RunsChanged
+from coordinator.core.runs import Run
 from coordinator.protocol.admin_messages import (
     Altered,
     Effect,
     ListInFlight,
     ListPlans,
+    ListWindows,
     PlanInFlight,
     ReleaseMember,
     RunInFlight,
+    Window,
 )
 from coordinator.protocol.errors import MemberNotFound
 from coordinator.protocol.messages import JoinGroup
 from coordinator.protocol.values import AcknowledgeType
 from tests.kip932.consumers import LOCK_MS, ShareConsumers
-from tests.support.group_driver import TOPIC_ID, GroupDriver, started_plan
+from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, started_plan
 from tests.support.quarantine import quarantined_record, started_trial
+from tests.support.sink_driver import REJECT, RELEASE, said
 
 BILLING = {"group_id": "billing"}
 BEGUN_MS = GroupDriver().now_ms
@@ -36,7 +45,7 @@ def runs_of(group: GroupDriver) -> list[RunInFlight]:
 @pytest.fixture
 def consumers() -> ShareConsumers:
     """c1 has released record 0, rejected 1, holds 2 to 9, and 7 ms later works on 3."""
-    group = ShareConsumers(errors_deadletterqueue_topic_name="dlq")
+    group = ShareConsumers(errors_deadletterqueue_topic_name="dlq", share_isolation_level="read_committed")
     group.run(JoinGroup(**BILLING, member_id="c1", process_id="p", query=False, client_id="etl", client_host="host-1"))
     group.epochs["c1"] += 1
     group.fetch("c1", 10)
@@ -67,16 +76,141 @@ def test_a_run_in_flight_is_listed_with_all_known_fields(consumers):
     ]
 
 
+def test_runs_are_listed_alike_by_pages_and_by_windows(consumers):
+    runs = runs_of(consumers)
+    for cursor, run in zip([None, *((TOPIC_ID, 0, run.first) for run in runs[1:])], runs, strict=True):
+        assert consumers.run(ListInFlight(**BILLING, cursor=cursor, limit=1)).runs == (run,)
+    window = Window(topic_id=TOPIC_ID, partition=0, first=0, last=9, limit=5)
+    pages = consumers.run(ListWindows(**BILLING, windows=(window,) * MOST_WINDOWS)).pages
+    assert len(pages) == MOST_WINDOWS and pages[0].runs == tuple(runs)
+
+
+def test_runs_are_listed_of_one_member_or_of_an_age(consumers):
+    def listed(**filters) -> list[int]:
+        return [run.first for run in consumers.run(ListInFlight(**BILLING, **filters)).runs]
+
+    assert listed(member_id="c1") == [2, 3, 4]
+    assert listed(progress_staleness_ms=6) == [2, 4], "3 has a signal of now"
+    assert listed(progress_staleness_ms=7) == listed(held_longer_than_ms=7) == []
+    consumers.pass_time(1)
+    assert listed(progress_staleness_ms=0) == [2, 3, 4]
+    assert listed(held_longer_than_ms=7) == [2, 3, 4]
+    consumers.fetch("c2")
+    consumers.pass_time(1)
+    assert listed(member_id="c2", progress_staleness_ms=0) == [0, 10]
+
+
+def test_a_decided_run_is_listed_with_its_reason_and_next_time():
+    group, plan = started_plan(3, **{"errors.deadletterqueue.topic.name": "dlq"})
+    group.stage(said(0, 0, REJECT, reason="no customer"), said(1, 2, RELEASE, delay_ms=30_000))
+    group.complete(plan)
+    assert [(run.reason, run.not_before_ms) for run in runs_of(group)] == [
+        ("no customer", None),
+        ("", group.now_ms + 30_000),
+    ]
+
+
+def test_a_plan_is_listed_without_partitions_that_it_lost():
+    """Another query took the records of one, an administrator deleted the offsets of another."""
+    group = GroupDriver(records=10, partitions=3)
+    group.join()
+    group.start(group.acquire().plan.plan_id)
+    group.pass_time(SESSION_MS + 1)
+    group.join("m2")
+    group.acquire(member="m2", limit=1)
+    taken = [p for p in range(3) if not group.partition(p).runs.carried.get(1)]
+    assert len(taken) == 1
+    deleted = (taken[0] + 1) % 3
+    group.run(AlterStartOffsets(starts=((TOPIC_ID, deleted, None),), execute=True, force=True))
+    plan, _ = group.run(ListPlans(**BILLING)).plans
+    assert (plan.records, plan.held, plan.stage) == (30, 10, "normal")
+
+
+@pytest.mark.parametrize(("sliced", "stage"), [(1, "sliced"), (2, "normal")])
+def test_a_plans_stage_is_that_of_its_first_runs(sliced, stage, monkeypatch):
+    monkeypatch.setattr(in_flight, "LOOKED_AT_OF_A_PLAN", 2)
+    group, _ = started_plan(3)
+    runs = ((n, n, Run(RecordState.ACQUIRED, 3, 3 if n == sliced else 0, releases=n, plan_id=1)) for n in range(3))
+    group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=tuple(runs))])
+    (plan,) = group.run(ListPlans(**BILLING)).plans
+    assert plan.stage == stage
+
+
 def test_a_groups_measures_are_those_of_its_runs(consumers):
     partition = {"topic": "orders", "partition": 0, "start_offset": 0, "delivery_complete": 0}
     assert consumers.run(MeasureGroup(**BILLING)) == GroupMeasures(
         state="STABLE",
-        read_committed=False,
+        read_committed=True,
         members=(0, 3),
         oldest_ms=7,
         isolated={},
         partitions=(PartitionMeasures(**partition, in_flight=10, runs=5, acquired=8, archiving=1),),
     )
+
+
+def oldest_ms(group: GroupDriver) -> int:
+    return group.run(MeasureGroup(**BILLING)).oldest_ms
+
+
+def test_records_whose_lock_has_ended_have_no_age_as_held_ones():
+    group = ShareConsumers()
+    group.fetch("c1", 10)
+    group.wait(LOCK_MS)
+    assert oldest_ms(group) == LOCK_MS
+    group.wait(1)
+    assert (group.states(), oldest_ms(group)) == (["0-9 AVAILABLE 1"], 0)
+
+
+def test_records_are_held_in_one_partition_after_another_was_deleted():
+    group = ShareConsumers(partitions=2)
+    group.fetch("c1", 200)
+    group.pass_time(7)
+    group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, None),), execute=True, force=True))
+    assert (group.held(partition=1), oldest_ms(group)) == (["0-99 c1"], 7)
+
+
+@pytest.mark.parametrize(("runs", "is_held"), [(2, False), (3, True)])
+def test_a_plan_with_very_many_runs_counts_as_held(runs, is_held, monkeypatch):
+    """To look at all of them would take too long. The lock of each has ended."""
+    monkeypatch.setattr(measure_group, "MOST_LOOKED_AT", 3)
+    group = ShareConsumers(end=runs)
+    group.fetch("c1")
+    lost = tuple((n, n, Run(RecordState.AVAILABLE, 1, failures=n, plan_id=1)) for n in range(runs))
+    group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=lost)])
+    group.pass_time(7)
+    assert oldest_ms(group) == (7 if is_held else 0)
+
+
+def isolated(group: GroupDriver) -> dict[Stage, int]:
+    return dict(group.run(MeasureGroup(**BILLING)).isolated)
+
+
+def test_a_measure_counts_isolated_records_among_the_first_runs(monkeypatch):
+    """Of each partition as many; of the quarantined ones, which are kept apart, more."""
+    group = GroupDriver(partitions=2)
+    tried_twice = Run(RecordState.AVAILABLE, 2, failures=2)
+    aside = Run(RecordState.AVAILABLE, 5, failures=5, quarantined=True)
+    runs = tuple((n, n + 1, (tried_twice, aside)[n // 6]._replace(releases=n // 2)) for n in range(0, 12, 2))
+    group.append(RunsChanged(topic_id=TOPIC_ID, partition=p, runs=runs) for p in range(2))
+    assert isolated(group) == {Stage.SLICED: 2 * 3 * 2, Stage.QUARANTINED: 2 * 3 * 2}
+    monkeypatch.setattr(measure_group, "MOST_SLICED", 1)
+    monkeypatch.setattr(measure_group, "MOST_ISOLATED", 2)
+    assert isolated(group) == {Stage.SLICED: 2 * 1 * 2, Stage.QUARANTINED: 2 * 2 * 2}
+
+
+def test_the_trials_of_all_queries_are_measured():
+    group = GroupDriver()
+    for number, member in ((1, "m1"), (2, "m2")):
+        epoch = group.join(member)
+        plan = {"plan_id": number, "member_id": member, "member_epoch": epoch, "acquired_ms": group.now_ms}
+        on_trial = (number, number, Run(RecordState.ACQUIRED, 6, failures=5, plan_id=number, quarantined=True))
+        group.append(
+            [
+                PlanAcquired(**plan, trial=True, ranges=((TOPIC_ID, 0, ((number, number),)),)),
+                RunsChanged(topic_id=TOPIC_ID, partition=0, runs=(on_trial,)),
+            ]
+        )
+    assert isolated(group) == {Stage.TRIAL: 2}
 
 
 def test_a_released_members_records_are_counted_and_others_get_them(consumers):
@@ -94,6 +228,9 @@ def test_a_released_members_records_are_counted_and_others_get_them(consumers):
     assert consumers.dump() == before, "a look changes nothing"
     assert release(execute=True) == Altered(executed=True, effects=effect(8), notes=(note,))
     assert [r[:2] for r in consumers.fetch("c2")] == [(0, 0), (2, 2), (4, 9), (10, 99)], "3 has a grace"
+    first, *_ = runs_of(consumers)
+    assert (first.first, first.failures, first.releases) == (0, 0, 1)
+    assert (consumers.partition().runs.at(4).run.failures) == 1, "as by a timeout"
     gone = "The member has no session, and holds nothing."
     assert release(execute=True) == Altered(executed=True, effects=effect(0), notes=(gone,))
     with pytest.raises(MemberNotFound):
@@ -132,7 +269,7 @@ def test_the_stages_of_a_quarantined_record_and_of_its_trial_are_shown():
         held=1,
         attempt=0,
         stage="trial",
-        evidence=listed.evidence,
+        evidence=True,
     )
     assert [(run.first, run.stage, run.state) for run in runs_of(group)] == [(0, "trial", "ACQUIRED")]
     measures = group.run(MeasureGroup(**BILLING))

@@ -67,6 +67,18 @@ def test_losses_of_several_partitions_are_reported_apart() -> None:
     assert next_told(group) == [("orders", 0, 0, 9), ("orders", 1, 0, 19)]
 
 
+def test_the_loss_of_a_superseded_plan_is_reported_once() -> None:
+    group = GroupDriver(records=100)
+    group.join()
+    group.acquire(limit=10)
+    group.move_log_start(10)
+    group.join()
+    plan = group.acquire(limit=10).plan.plan_id
+    assert told(group.start(plan)) == [("orders", 0, 0, 9)]
+    group.complete(plan)
+    assert next_told(group, plan) == []
+
+
 def test_losses_with_records_between_them_are_two_entries() -> None:
     group = GroupDriver(records=100)
     group.join("c1", query=False)

@@ -11,7 +11,7 @@ from coordinator.core.runs import Run, RunMap, Segment
 LAST = 30
 runs = st.builds(
     Run,
-    st.sampled_from([RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED]),
+    st.sampled_from(sorted(set(RecordState) - {RecordState.IN_PROGRESS})),
     delivery_count=st.integers(0, 1),
     plan_id=st.sampled_from([None, 1, 2]),
     not_before_ms=st.sampled_from([None, None, 5]),
@@ -72,6 +72,10 @@ def test_a_run_map_equals_a_dict_of_offsets_after_any_steps(
         if s.first <= last and s.last >= first
     ]
     assert list(runs.between(first, last)) == clipped
+    on = [segment for segment in naive_segments(naive) if segment.last >= low]
+    assert list(runs.whole_from(low)) == on
+    assert list(runs.archiving_from(low)) == [s for s in on if s.run.state == RecordState.ARCHIVING]
+    assert runs.starting_below(low) == [segment for segment in naive_segments(naive) if segment.first < low]
 
 
 @given(st.lists(st.tuples(offsets, offsets, runs), max_size=12))

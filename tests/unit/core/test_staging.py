@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from coordinator.core.commands import InitializePartitions, PartitionStart, StageRuns, TopicWithId
@@ -38,15 +40,15 @@ def test_a_batch_stages_after_a_lost_lock_that_no_member_took() -> None:
 
 def test_a_sink_names_the_batch_of_its_plan_until_a_restart() -> None:
     group, plan = batch()
-    group.stage(said(0, 9, ACCEPT), query_id="q", batch_id=12)
-    assert batch_ids(group) == {plan: 12}
+    group.stage(said(0, 9, ACCEPT), query_id="q", batch_id=0)
+    assert batch_ids(group) == {plan: 0}
     group.stage(query_id="another", batch_id=99)
-    assert batch_ids(group) == {plan: 12}, "a commit without rows of another query"
+    assert batch_ids(group) == {plan: 0}, "a commit without rows of another query"
     from_snapshot(group)
     assert batch_ids(group) == {plan: None}
     group.restart(plan)
-    group.stage(query_id="q", batch_id=12)
-    assert batch_ids(group) == {plan: 12}, "a commit without rows of the plan's query"
+    group.stage(query_id="q", batch_id=0)
+    assert batch_ids(group) == {plan: 0}, "a commit without rows of the plan's query"
 
 
 def test_a_sink_commits_a_batch_whose_plan_no_record_carries_any_more() -> None:
@@ -122,19 +124,19 @@ def test_stale_rows_are_counted_with_samples_and_fail_no_other_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "partition", "rows", "named"),
+    ("topic", "partition", "rows", "row", "reason"),
     [
-        ("payments", 0, said(0, 4, REJECT), r"payments-0@0 \(1\).*does not read this partition"),
-        ("orders", 9, said(7, 7, REJECT), r"orders-9@7 \(1\).*does not read this partition"),
-        ("orders", 0, said(10, 12, REJECT), r"orders-0@10 \(1\).*no offset from 10 on was handed out"),
-        ("orders", 0, said(5, 12, REJECT), r"orders-0@10 \(1\).*no offset from 10 on was handed out"),
-        ("orders", 0, said(5, 6, REJECT, 2), r"orders-0@5 \(2\).*it was handed out 1 time\(s\)"),
-        ("orders", 0, said(5, 6, REJECT, 0), r"orders-0@5 \(0\).*delivery counts at 1"),
-        ("orders", 0, said(-3, 6, REJECT), r"orders-0@-3 \(1\).*offsets begin at 0"),
+        ("payments", 0, said(0, 4, REJECT), "payments-0@0 (1)", "the group does not read this partition"),
+        ("orders", 9, said(7, 7, REJECT), "orders-9@7 (1)", "the group does not read this partition"),
+        ("orders", 0, said(10, 12, REJECT), "orders-0@10 (1)", "no offset from 10 on was handed out"),
+        ("orders", 0, said(5, 12, REJECT), "orders-0@10 (1)", "no offset from 10 on was handed out"),
+        ("orders", 0, said(5, 6, REJECT, 2), "orders-0@5 (2)", "it was handed out 1 time(s)"),
+        ("orders", 0, said(5, 6, REJECT, 0), "orders-0@5 (0)", "offsets begin at 0, and delivery counts at 1"),
+        ("orders", 0, said(-3, 6, REJECT), "orders-0@-3 (1)", "offsets begin at 0, and delivery counts at 1"),
     ],
 )
 def test_a_row_of_an_impossible_delivery_is_refused_by_name(
-    topic: str, partition: int, rows: OutcomeRun, named: str
+    topic: str, partition: int, rows: OutcomeRun, row: str, reason: str
 ) -> None:
     group, plan = batch(10)
     good = PartitionOutcomes(topic="orders", partition=0, runs=(said(0, 1, REJECT),))
@@ -143,14 +145,16 @@ def test_a_row_of_an_impossible_delivery_is_refused_by_name(
         both = (PartitionOutcomes(topic="orders", partition=0, runs=(*good.runs, rows)),) if rows.first > 1 else (bad,)
     else:
         both = (good, bad)
-    with pytest.raises(NeverDelivered, match=f"The row of {named}"):
+    text = f"The row of {row} is of no delivery of share group billing: {reason}. "
+    with pytest.raises(NeverDelivered, match=re.escape(text)):
         group.run(StageRuns(group_id="billing", partitions=both))
     group.complete(plan)
     assert group.partition().archived_total == 0, "nothing was staged"
 
 
-def test_rows_of_no_held_record_are_refused_if_no_lock_was_lost() -> None:
-    group, plan = second_batch()
+@pytest.mark.parametrize("held", [1, 10])
+def test_rows_of_no_held_record_are_refused_if_no_lock_was_lost(held: int) -> None:
+    group, plan = second_batch(second=held)
     with pytest.raises(NoneHeld, match=r"None of the batch's 4 row\(s\), orders-0@2 \(1\) for example.*group billing"):
         group.stage(said(2, 5, REJECT))
     assert group.stage(said(2, 5, REJECT), said(10, 10, ACCEPT)).stale == 4, "one that is held makes it that batch's"
@@ -208,6 +212,16 @@ def test_a_run_of_rows_is_matched_part_by_part() -> None:
     assert staged.stale_sample == ("orders-0@0 (1)", "orders-0@20 (1)")
 
 
+def test_rows_of_a_topic_that_the_group_has_no_more_are_stale() -> None:
+    """The sink began with a group that was deleted since; the group that has its name now reads another topic."""
+    group, _ = batch()
+    of_before = PartitionOutcomes(topic="payments", partition=0, runs=(said(0, 4, ACCEPT), said(7, 7, REJECT)))
+    own = PartitionOutcomes(topic="orders", partition=0, runs=(said(0, 9, ACCEPT),))
+    staged = group.run(StageRuns(group_id="billing", partitions=(of_before, own), topic_ids={"payments": "P"}))
+    sample = ("payments-0@0 (1)", "payments-0@7 (1)")
+    assert staged == OutcomesStaged(staged=10, stale=6, stale_sample=sample, attempt=0)
+
+
 def test_samples_are_few() -> None:
     group, _ = second_batch(100, 1)
     staged = group.stage(*(said(n, n, ACCEPT) for n in range(0, 102, 2)))
@@ -216,8 +230,8 @@ def test_samples_are_few() -> None:
 
 def test_a_stale_receipt_may_refuse_the_whole() -> None:
     group, plan = second_batch()
-    with pytest.raises(StaleReceipts, match=r"3 row\(s\).*group billing .*example orders-0@7 \(1\):"):
-        group.stage(said(7, 9, REJECT), said(10, 16, REJECT), fail_on_stale=True)
+    with pytest.raises(StaleReceipts, match=r"3 row\(s\).*group billing .*example orders-0@7 \(1\), orders-0@8 \(1\):"):
+        group.stage(said(7, 7, REJECT), said(8, 9, REJECT), said(10, 16, REJECT), fail_on_stale=True)
     group.complete(plan)
     assert group.partition().archived_total == 0
 

@@ -112,3 +112,15 @@ def test_a_commit_without_rows_names_the_target_of_its_query_alone() -> None:
         group.stage(query_id=query_id, replaces=True)
         group.complete(plan)
         assert states(group) == after
+
+
+@pytest.mark.parametrize(("mode", "done"), [("implicit", 2), ("explicit", 1)])
+def test_a_sink_that_may_be_another_querys_vetoes_only_in_explicit_mode(mode: str, done: int) -> None:
+    """It has no rows, and a query id that nobody knows; it does not say that its target replaces its output."""
+    group, plan = batch(2)
+    group.stage(said(1, 1, REJECT))
+    group.restart(plan)
+    group.stage(query_id="x", acknowledgement_mode=mode)
+    group.stage(said(0, 1, ACCEPT, 2), query_id="q", replaces=True)
+    group.complete(plan)
+    assert group.partition().start_offset == done

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from coordinator.core.commands.report_progress import MOST_HOST_BYTES
 from coordinator.core.replay_members import MOST_TASKS
 from coordinator.protocol.admin_messages import ListInFlight, ListPlans, PlanInFlight
 from coordinator.protocol.errors import FencedMemberEpoch, ForeignPlan, InvalidRequest, UnknownMemberId
@@ -28,8 +29,8 @@ def group() -> GroupDriver:
 
 
 def say(group: GroupDriver, hint: str | None = None, *, task: int = 7, plan: str = "i.1", **fields: Any) -> None:
-    who = {"member_id": "m1", "member_epoch": group.epochs["m1"], **fields}
-    group.run(ReportProgress(**LOOK, **who, plan_id=plan, task=task, host="host-1", hint=hint))
+    who = {"member_id": "m1", "member_epoch": group.epochs["m1"], "host": "host-1", **fields}
+    group.run(ReportProgress(**LOOK, **who, plan_id=plan, task=task, hint=hint))
 
 
 def plan_of(group: GroupDriver) -> PlanInFlight:
@@ -55,7 +56,8 @@ def test_signals_are_seen_beside_the_plan_the_newest_first(group: GroupDriver) -
 def test_a_signal_without_a_hint_keeps_the_hint_before(group: GroupDriver) -> None:
     say(group, "page 1")
     say(group)
-    assert [task.hint for task in plan_of(group).tasks] == ["page 1"]
+    say(group, task=8)
+    assert [task.hint for task in plan_of(group).tasks] == ["", "page 1"]
 
 
 def test_runs_in_flight_and_the_description_have_the_newest_signal(group: GroupDriver) -> None:
@@ -121,17 +123,28 @@ def test_a_plan_keeps_the_signals_of_a_bounded_number_of_tasks(group: GroupDrive
 
 
 @pytest.mark.parametrize(
-    ("fields", "error"),
+    ("fields", "error", "text"),
     [
-        ({"member_epoch": 7}, FencedMemberEpoch),
-        ({"member_id": "m2"}, UnknownMemberId),
-        ({"plan": "other.1"}, ForeignPlan),
-        ({"hint": "é" * (MOST_HINT_BYTES // 2 + 1)}, InvalidRequest),
+        ({"member_epoch": 7}, FencedMemberEpoch, "m1"),
+        ({"member_id": "m2"}, UnknownMemberId, "m2"),
+        ({"plan": "other.1"}, ForeignPlan, "other"),
+        (
+            {"hint": "é" * (MOST_HINT_BYTES // 2 + 1)},
+            InvalidRequest,
+            f"^the hint .* than {MOST_HINT_BYTES} bytes",
+        ),
+        ({"host": "h" * (MOST_HOST_BYTES + 1)}, InvalidRequest, f"^the host .* than {MOST_HOST_BYTES} bytes"),
     ],
 )
 def test_a_foreign_or_too_long_signal_is_refused(
-    group: GroupDriver, fields: dict[str, Any], error: type[Exception]
+    group: GroupDriver, fields: dict[str, Any], error: type[Exception], text: str
 ) -> None:
-    with pytest.raises(error):
+    with pytest.raises(error, match=text):
         say(group, **fields)
     assert plan_of(group).tasks == ()
+
+
+def test_the_longest_hint_and_host_are_shown_whole(group: GroupDriver) -> None:
+    hint, host = "é" * (MOST_HINT_BYTES // 2), "h" * MOST_HOST_BYTES
+    say(group, hint, host=host)
+    assert [(task.hint, task.host) for task in plan_of(group).tasks] == [(hint, host)]
