@@ -84,7 +84,7 @@ def alter_start_offsets(
         UnknownSharePartition: the group has no state of a partition.
     """
     if not command.force:
-        _check_empty(group, now_ms, DELIVERED_AGAIN, f" Or force the action: {GOES_ON}")
+        _check_empty(group, now_ms, f", or force the action: {DELIVERED_AGAIN}", f" Or force the action: {GOES_ON}")
     _check_heard(group, command.subscribers, now_ms)
     by_topic: dict[str, list[tuple[int, int | None]]] = {}
     rows: list[AlteredOffsets] = []
@@ -127,7 +127,7 @@ def delete_group(group: ShareGroup, command: DeleteGroup, now_ms: int) -> Decisi
         MembersNotKnown: it may have such members, which were not heard of since the load; no force helps.
         DeadLettersNotWritten: records wait for their dead letters.
     """
-    _check_empty(group, now_ms, "a group with members can't be deleted.")
+    _check_empty(group, now_ms, ": a group with members can't be deleted.")
     if not command.force:
         _check_dead_letters(group, list(group.partitions.values()))
     dropped = sum(partition.archiving_count for partition in group.partitions.values())
@@ -276,9 +276,9 @@ def _partition(group: ShareGroup, topic_id: str, index: int) -> SharePartition:
     return partition
 
 
-def _check_empty(group: ShareGroup, now_ms: int, force: str, or_force: str = "") -> None:
+def _check_empty(group: ShareGroup, now_ms: int, or_else: str, or_force: str = "") -> None:
     if group.sessions:
-        raise GroupNotEmpty(group_id=group.group_id, members=len(group.sessions), force=force)
+        raise GroupNotEmpty(group_id=group.group_id, members=len(group.sessions), or_else=or_else)
     _check_heard(group, group.unheard, now_ms, or_force)
 
 
