@@ -71,11 +71,11 @@ a-python:
 demo: setup
 	@python -m sharegroup demo $(ARGS)
 
-# Before it, what it needs: the older Sparks, an older broker, the archives of Java's classes.
+# Before it, what it needs, side by side: the older Sparks and an older broker, and the archives of Java's classes.
 .PHONY: test-setup
 test-setup: setup
-	@$(PYTHON) tools/bootstrap.py --test
-	@python -m tests.support.class_archives
+	@$(PYTHON) tools/bootstrap.py --test & older=$$!; python -m tests.support.class_archives; archives=$$?; \
+		wait $$older && exit $$archives
 
 test: test-setup
 	python -m pytest -n $(WORKERS) --durations=15 $(LATE) $(ARGS)

@@ -40,7 +40,8 @@ def open_group(first, unique, tmp_path):
         group.stop()
 
 
-@pytest.mark.parametrize("gone", [pytest.param("killed", marks=pytest.mark.soak), "paused"])
+@pytest.mark.soak  # its short form is the outage of test_dead_letters.py
+@pytest.mark.parametrize("gone", ["killed", "paused"])
 def test_the_dead_letter_brokers_outage_stops_no_query_and_loses_nothing(first, second, unique, open_group, soon, gone):
     queue = first.create_topic(unique("dlq"), 2, node=2)
     orders = first.create_topic(unique("orders"), node=1)

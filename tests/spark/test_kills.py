@@ -100,6 +100,7 @@ def assert_replayed(output: Output, plans) -> None:
         assert replayed.delivery_counts() == {2}
 
 
+@pytest.mark.soak  # its short form is the killed run of test_jobs.py
 def test_the_coordinator_alone_is_killed_and_the_queries_go_on(kafka, topic, job, start):
     """In mid-batch of two queries; nobody restarts anything."""
     orders = topic("orders")
