@@ -226,10 +226,10 @@ class _Matching:
 
     def match(self, outcomes: PartitionOutcomes) -> None:
         """Match the outcomes of one partition. Most of them lie in one run, which is looked up once."""
-        topic_id = self.group.topics.get(outcomes.topic, "")
-        partition = self.group.partitions.get(SharePartitionKey(topic_id, outcomes.partition))
+        key = SharePartitionKey(self.group.topics.get(outcomes.topic, ""), outcomes.partition)
+        partition = self.group.partitions.get(key)
         if partition is None:
-            self._check_gone(outcomes)
+            self._check_gone(outcomes, key)
             return
         first, last, held = 0, -1, FRESH
         into: list[StagedRun] | None = None
@@ -246,13 +246,15 @@ class _Matching:
             else:
                 self._match_parts(partition, outcomes, run)
 
-    def _check_gone(self, outcomes: PartitionOutcomes) -> None:
+    def _check_gone(self, outcomes: PartitionOutcomes, key: SharePartitionKey) -> None:
         """Count outcomes of a partition that the group does not have as stale.
 
         Raises:
-            NeverDelivered: the group did not have the topic either when the sink began.
+            NeverDelivered: the group did not have the topic either when the sink began, and no administrator has
+                deleted the state of the share partition.
         """
         had = outcomes.topic not in self.group.topics and outcomes.topic in self.command.topic_ids
+        had = had or key in self.group.deleted_partitions
         for run in outcomes.runs:
             if not had:
                 raise self._never("the group does not read this partition", outcomes, run, run.first)

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from coordinator.core.commands import InitializePartitions, PartitionStart, StageRuns, TopicWithId
+from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.decide import decide
 from coordinator.core.record_codec import MOST_BYTES, encode_records
 from coordinator.core.records import PlanStaged
@@ -23,7 +24,7 @@ from coordinator.protocol.errors import (
 from coordinator.protocol.messages import OutcomesStaged, PartitionOutcomes
 from coordinator.protocol.receipt_errors import NeverDelivered, NoneHeld
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
-from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, fetched, from_snapshot, ranges
+from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, fetched, from_snapshot, ranges, started_plan
 from tests.support.sink_driver import ACCEPT, DLQ, REJECT, RELEASE, batch, run_at, said, states
 
 
@@ -220,6 +221,19 @@ def test_rows_of_a_topic_that_the_group_has_no_more_are_stale() -> None:
     staged = group.run(StageRuns(group_id="billing", partitions=(of_before, own), topic_ids={"payments": "P"}))
     sample = ("payments-0@0 (1)", "payments-0@7 (1)")
     assert staged == OutcomesStaged(staged=10, stale=6, stale_sample=sample, attempt=0)
+
+
+@pytest.mark.parametrize("start", [0, None])
+def test_rows_of_offsets_that_an_administrator_altered_are_stale(start: int | None) -> None:
+    """None: the share partition's state is deleted, and begins anew at the query's next poll."""
+    group, plan = started_plan(10, **{"share.acknowledgement.mode": "explicit"})
+    group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, start),), execute=True, force=True))
+    for _ in range(2):
+        assert group.stage(OutcomeRun(3, 4, 1, ACCEPT)) == OutcomesStaged(stale=2, stale_sample=("orders-0@3 (1)",))
+        if start is None:
+            begun = PartitionStart(topic_id=TOPIC_ID, partition=0, start_offset=0)
+            group.run(InitializePartitions(topics=(), starts=(begun,)))
+    assert ranges(group.next(plan)) == [(0, 9, 2)]
 
 
 def test_samples_are_few() -> None:
