@@ -54,6 +54,9 @@ class CollectedOnce(harness.PytestRunner):
 
 def main():
     isolation.PytestRunner = CollectedOnce
+    # mutmut signals the process id of a mutant some minutes later, also when that process has ended: the id is another
+    # program's by then, which dies. A mutant's CPU time is bounded, and each of its tests has a timeout.
+    isolation.register_timeout = lambda pid, timeout_s: None
     settings.register_profile("mutants", phases=[Phase.explicit, Phase.generate], derandomize=True, deadline=None)
     settings.load_profile("mutants")
     mutmut._run(tuple(sys.argv[1:]), max_children=1)
