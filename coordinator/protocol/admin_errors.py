@@ -8,7 +8,7 @@ from coordinator.protocol.error_base import ShareGroupError
 
 class GroupNotEmpty(ShareGroupError):
     """Share group {group_id} has {members} member(s) with a session. Stop its queries and ShareConsumers, and wait for
-    share.session.timeout.ms{or_else}"""
+    share.session.timeout.ms{force}"""
 
     kafka_error = "NON_EMPTY_GROUP"
 

@@ -40,7 +40,7 @@ class Known:
         if group_id not in self.group_ids:
             raise GroupIdNotFound(group_id=group_id)
         if group_id == "busy":
-            raise GroupNotEmpty(group_id=group_id, members=1, or_else="")
+            raise GroupNotEmpty(group_id=group_id, members=1, force="")
         effects = (Effect(what=f"share group {group_id}", before="1 share partitions", after="deleted"),)
         return Altered(executed=execute, effects=effects, notes=(HELD,))
 

@@ -276,9 +276,9 @@ def _partition(group: ShareGroup, topic_id: str, index: int) -> SharePartition:
     return partition
 
 
-def _check_empty(group: ShareGroup, now_ms: int, or_else: str, or_force: str = "") -> None:
+def _check_empty(group: ShareGroup, now_ms: int, force: str, or_force: str = "") -> None:
     if group.sessions:
-        raise GroupNotEmpty(group_id=group.group_id, members=len(group.sessions), or_else=or_else)
+        raise GroupNotEmpty(group_id=group.group_id, members=len(group.sessions), force=force)
     _check_heard(group, group.unheard, now_ms, or_force)
 
 

@@ -253,8 +253,8 @@ class _Matching:
             NeverDelivered: the group did not have the topic either when the sink began, and no administrator has
                 deleted the state of the share partition.
         """
-        had = outcomes.topic not in self.group.topics and outcomes.topic in self.command.topic_ids
-        had = had or key in self.group.deleted_partitions
+        had_topic = outcomes.topic not in self.group.topics and outcomes.topic in self.command.topic_ids
+        had = had_topic or key in self.group.deleted_partitions
         for run in outcomes.runs:
             if not had:
                 raise self._never("the group does not read this partition", outcomes, run, run.first)

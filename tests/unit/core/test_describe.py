@@ -1,21 +1,10 @@
-"""The group as others see it: its description, for people, its views, for the service that asks the brokers, and the
-ranges of a plan, for its readers."""
+"""The group as others see it: its description, for people, and the ranges of a plan, for its readers."""
 
 from __future__ import annotations
 
-import pytest
-
 from coordinator.core.commands import (
-    AssignPartitions,
     DescribeWithLag,
-    InitializePartitions,
-    PartitionStart,
-    TopicWithId,
 )
-from coordinator.core.commands.view_group import GroupView, LogRange, Subscribed, ViewGroup
-from coordinator.core.record_state import RecordState
-from coordinator.core.records import RunsChanged
-from coordinator.core.runs import Run
 from coordinator.protocol.messages import (
     DescribeGroup,
     GroupDescription,
@@ -26,10 +15,9 @@ from coordinator.protocol.messages import (
     PartitionPlan,
     TopicPartitions,
 )
-from coordinator.protocol.values import AcquiredRange, OffsetRange, SharePartitionKey
+from coordinator.protocol.values import AcquiredRange, SharePartitionKey
 from tests.support.group_driver import TOPIC_ID, GroupDriver, acknowledged, fetched
-from tests.support.quarantine import quarantined_record
-from tests.support.sink_driver import DLQ, EXPLICIT, REJECT, batch, said
+from tests.support.sink_driver import DLQ, REJECT, batch, said
 from tests.support.superseded_plans import successor_with_another_plan
 
 RELEASE = 2
@@ -150,105 +138,3 @@ def test_a_plan_is_described_in_every_partition_of_its_records() -> None:
 def test_a_superseded_plan_covers_the_partitions_of_the_newest_plan() -> None:
     group, logged, _ = successor_with_another_plan()
     assert group.group.plan_topic_ids(group.group.members["m1"], logged) == {SharePartitionKey(TOPIC_ID, 0)}
-
-
-# --- what the service knows of a group before it asks the brokers
-
-
-def view(group: GroupDriver, member: str = "m1", plan: str = "") -> GroupView:
-    return group.run(ViewGroup(group_id="billing", member_id=member, member_epoch=group.epochs[member], plan_id=plan))
-
-
-def subscribe(group: GroupDriver, member: str, *, query: bool = True, **subscription: object) -> None:
-    asked = JoinGroup(group_id="billing", member_id=member, process_id="p", query=query, **subscription)  # type: ignore
-    group.epochs[member] = group.run(asked).member_epoch
-
-
-def made_anew(group: GroupDriver, topic_id: str) -> None:
-    """The topic is deleted, and created with another id."""
-    start = PartitionStart(topic_id=topic_id, partition=0, start_offset=0)
-    group.run(InitializePartitions(topics=(TopicWithId(topic="orders", topic_id=topic_id),), starts=(start,)))
-
-
-def test_a_view_has_all_that_is_known_to_a_member() -> None:
-    group = GroupDriver(records=10, partitions=2, **{"share.isolation.level": "read_committed"})
-    subscribe(group, "m1", topic_pattern="ord.*")
-    plan = group.acquire(limit=4).plan.plan_id
-    made_anew(group, "U")
-    assert view(group, plan=plan) == GroupView(
-        group_id="billing",
-        topic_ids=True,
-        read_committed=True,
-        subscribed=Subscribed((), "ord.*", None),
-        topics={TOPIC_ID: "orders", "U": "orders"},
-        gone=frozenset(),
-        past=frozenset({TOPIC_ID}),
-        fetch_from={(TOPIC_ID, 0): 2, (TOPIC_ID, 1): 2, ("U", 0): 0},
-        plan=frozenset({("orders", TOPIC_ID, 0), ("orders", TOPIC_ID, 1)}),
-        quarantined=(),
-        unproven=(),
-        undecided=(),
-        decides=True,
-    )
-    subscribe(group, "m2", assign={"orders": (1,)})
-    assert view(group, "m2").subscribed == Subscribed((), None, {"orders": (1,)})
-    assert view(group, "m2").plan == frozenset()
-
-
-def test_a_view_has_the_partitions_that_a_member_is_assigned() -> None:
-    group = GroupDriver(records=10, partitions=2)
-    subscribe(group, "m1", topics=("orders",))
-    subscribe(group, "c1", query=False, topics=("orders",))
-    subscribe(group, "c2", query=False, topics=("payments",))
-    assert view(group, "c1").assigned is None, "they are about to be assigned"
-    group.run(AssignPartitions())
-    assert view(group, "c1").assigned == {SharePartitionKey(TOPIC_ID, 0), SharePartitionKey(TOPIC_ID, 1)}
-    assert view(group, "c2").assigned == frozenset()
-    assert view(group, "m1").assigned is None, "a query reads all that it is subscribed to"
-
-
-def test_a_view_has_the_next_quarantined_records_of_topics_that_exist() -> None:
-    """They are delivered one by one: ten ranges of a partition are enough, and ten records of a range."""
-    group = GroupDriver(records=100)
-    group.join()
-    made_anew(group, "U")
-    aside = Run(RecordState.AVAILABLE, 5, failures=5, quarantined=True)
-    alone = ((n, n, aside._replace(releases=n)) for n in range(30, 50))
-    for topic_id, runs in ((TOPIC_ID, ((7, 7, aside),)), ("U", ((0, 24, aside), *alone))):
-        group.append([RunsChanged(topic_id=topic_id, partition=0, runs=runs)])
-    ranges = [(0, 9), *((n, n) for n in range(30, 39))]
-    assert view(group).quarantined == tuple(LogRange("orders", OffsetRange("U", 0, *each)) for each in ranges)
-
-
-def test_a_view_has_the_records_of_a_first_batch_beside_quarantined_ones() -> None:
-    """Their completion would be the first evidence that processing works, if the log has them."""
-    group, plan = quarantined_record(records=10)
-    plan = group.next(plan).plan.plan_id
-    assert view(group).unproven == (), "the batch may never begin"
-    group.start(plan)
-    assert view(group).quarantined == (LogRange("orders", OffsetRange(TOPIC_ID, 0, 0, 0)),)
-    assert view(group).unproven == (LogRange("orders", OffsetRange(TOPIC_ID, 0, 1, 9)),)
-    group.complete(plan)
-    group.ends[0] = 20
-    group.start(group.next(plan).plan.plan_id)
-    assert view(group).unproven == (), "there is evidence"
-
-
-@pytest.mark.parametrize("is_quarantined", [False, True])
-def test_a_view_has_unproven_records_only_where_others_are_quarantined(is_quarantined: bool) -> None:
-    group, _ = batch()
-    if is_quarantined:
-        aside = Run(RecordState.AVAILABLE, 5, failures=5, quarantined=True)
-        group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((10, 10, aside),))])
-    assert bool(view(group).unproven) == is_quarantined
-
-
-def test_a_view_has_no_held_records_of_a_replaced_topic() -> None:
-    group, _ = batch(**EXPLICIT)
-    aside = Run(RecordState.AVAILABLE, 5, failures=5, quarantined=True)
-    group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((10, 10, aside),))])
-    held = (LogRange("orders", OffsetRange(TOPIC_ID, 0, 0, 9)),)
-    assert (view(group).unproven, view(group).undecided) == (held, held)
-    made_anew(group, "U")
-    group.append([RunsChanged(topic_id="U", partition=0, runs=((10, 10, aside),))])
-    assert (view(group).unproven, view(group).undecided) == ((), ())

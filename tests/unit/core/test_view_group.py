@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.commands import ArchiveDeletedTopics, AssignPartitions
+from coordinator.core.commands import (
+    ArchiveDeletedTopics,
+    AssignPartitions,
+    InitializePartitions,
+    PartitionStart,
+    TopicWithId,
+)
 from coordinator.core.commands.view_group import (
     QUARANTINED_AT_ONCE,
     GroupView,
@@ -15,18 +21,26 @@ from coordinator.core.commands.view_group import (
     ViewGroup,
     past_ids,
 )
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import RunsChanged
+from coordinator.core.runs import Run
 from coordinator.protocol.errors import FencedMemberEpoch, UnknownMemberId
 from coordinator.protocol.messages import JoinGroup
 from coordinator.protocol.values import AcknowledgeType, OffsetRange, OutcomeRun, SharePartitionKey
 from tests.support.group_driver import TOPIC_ID, GroupDriver, started_plan
 from tests.support.quarantine import quarantined_record
+from tests.support.sink_driver import EXPLICIT, batch
 
 ACCEPT = AcknowledgeType.ACCEPT
-EXPLICIT = {"share.acknowledgement.mode": "explicit"}
 
 
 def view(group: GroupDriver, member: str = "m1", **fields: Any) -> GroupView:
     return group.run(ViewGroup(group_id="billing", member_id=member, member_epoch=group.epochs[member], **fields))
+
+
+def subscribe(group: GroupDriver, member: str, *, query: bool = True, **subscription: Any) -> None:
+    asked = JoinGroup(group_id="billing", member_id=member, process_id=member, query=query, **subscription)
+    group.epochs[member] = group.run(asked).member_epoch
 
 
 def in_log(first: int, last: int, partition: int = 0) -> LogRange:
@@ -144,36 +158,120 @@ def test_the_undecided_offsets_of_an_explicit_plan_are_named():
 )
 def test_a_view_has_the_subscription_that_its_member_joined_with(fields, subscribed):
     group = GroupDriver()
-    joined = group.run(JoinGroup(group_id="billing", member_id="m1", process_id="p", **fields))
-    group.epochs["m1"] = joined.member_epoch
+    subscribe(group, "m1", **fields)
     assert view(group).subscribed == subscribed
 
 
 def test_a_share_consumer_sees_its_assignment_once_it_is_made():
     group = GroupDriver(partitions=2)
-    subscribe(group, "c1", "c2")
+    for member in ("c1", "c2"):
+        subscribe(group, member, query=False, topics=("orders",))
     assert view(group, "c1").subscribed == Subscribed(("orders",), None, None)
     assert view(group, "c1").assigned is None, "it is not made yet"
     group.run(AssignPartitions())
     assigned = [view(group, member).assigned for member in ("c1", "c2")]
     assert sorted(map(sorted, assigned)) == [[SharePartitionKey(TOPIC_ID, 0)], [SharePartitionKey(TOPIC_ID, 1)]]
-    subscribe(group, "c3")
+    subscribe(group, "c3", query=False, topics=("orders",))
     assert view(group, "c1").assigned is None, "it is about to be made anew"
 
 
 def test_a_share_consumer_without_a_partition_is_assigned_none():
     group = GroupDriver(partitions=1)
-    subscribe(group, "c1", "c2")
+    for member in ("c1", "c2"):
+        subscribe(group, member, query=False, topics=("orders",))
     group.run(AssignPartitions())
     assert {len(view(group, member).assigned) for member in ("c1", "c2")} <= {0, 1}
-    subscribe(group, "c3", topic="other")
+    subscribe(group, "c3", query=False, topics=("other",))
     group.pass_time(5_000)
     group.run(AssignPartitions())
     assert view(group, "c3").assigned == frozenset()
 
 
-def subscribe(group: GroupDriver, *members: str, topic: str = "orders") -> None:
-    """ShareConsumers join that are subscribed to the topic."""
-    for member in members:
-        join = JoinGroup(group_id="billing", member_id=member, process_id=member, query=False, topics=(topic,))
-        group.epochs[member] = group.run(join).member_epoch
+def made_anew(group: GroupDriver, topic_id: str) -> None:
+    """The topic is deleted, and created with another id."""
+    start = PartitionStart(topic_id=topic_id, partition=0, start_offset=0)
+    group.run(InitializePartitions(topics=(TopicWithId(topic="orders", topic_id=topic_id),), starts=(start,)))
+
+
+def test_a_view_has_all_that_is_known_to_a_member() -> None:
+    group = GroupDriver(records=10, partitions=2, **{"share.isolation.level": "read_committed"})
+    subscribe(group, "m1", topic_pattern="ord.*")
+    plan = group.acquire(limit=4).plan.plan_id
+    made_anew(group, "U")
+    assert view(group, plan_id=plan) == GroupView(
+        group_id="billing",
+        topic_ids=True,
+        read_committed=True,
+        subscribed=Subscribed((), "ord.*", None),
+        topics={TOPIC_ID: "orders", "U": "orders"},
+        gone=frozenset(),
+        past=frozenset({TOPIC_ID}),
+        fetch_from={(TOPIC_ID, 0): 2, (TOPIC_ID, 1): 2, ("U", 0): 0},
+        plan=frozenset({("orders", TOPIC_ID, 0), ("orders", TOPIC_ID, 1)}),
+        quarantined=(),
+        unproven=(),
+        undecided=(),
+        decides=True,
+    )
+    subscribe(group, "m2", assign={"orders": (1,)})
+    assert view(group, "m2").subscribed == Subscribed((), None, {"orders": (1,)})
+    assert view(group, "m2").plan == frozenset()
+
+
+def test_a_view_has_the_partitions_that_a_member_is_assigned() -> None:
+    group = GroupDriver(records=10, partitions=2)
+    subscribe(group, "m1", topics=("orders",))
+    subscribe(group, "c1", query=False, topics=("orders",))
+    subscribe(group, "c2", query=False, topics=("payments",))
+    assert view(group, "c1").assigned is None, "they are about to be assigned"
+    group.run(AssignPartitions())
+    assert view(group, "c1").assigned == {SharePartitionKey(TOPIC_ID, 0), SharePartitionKey(TOPIC_ID, 1)}
+    assert view(group, "c2").assigned == frozenset()
+    assert view(group, "m1").assigned is None, "a query reads all that it is subscribed to"
+
+
+def test_a_view_has_the_next_quarantined_records_of_topics_that_exist() -> None:
+    """They are delivered one by one: ten ranges of a partition are enough, and ten records of a range."""
+    group = GroupDriver(records=100)
+    group.join()
+    made_anew(group, "U")
+    aside = Run(RecordState.AVAILABLE, 5, failures=5, quarantined=True)
+    alone = ((n, n, aside._replace(releases=n)) for n in range(30, 50))
+    for topic_id, runs in ((TOPIC_ID, ((7, 7, aside),)), ("U", ((0, 24, aside), *alone))):
+        group.append([RunsChanged(topic_id=topic_id, partition=0, runs=runs)])
+    ranges = [(0, 9), *((n, n) for n in range(30, 39))]
+    assert view(group).quarantined == tuple(LogRange("orders", OffsetRange("U", 0, *each)) for each in ranges)
+
+
+def test_a_view_has_the_records_of_a_first_batch_beside_quarantined_ones() -> None:
+    """Their completion would be the first evidence that processing works, if the log has them."""
+    group, plan = quarantined_record(records=10)
+    plan = group.next(plan).plan.plan_id
+    assert view(group).unproven == (), "the batch may never begin"
+    group.start(plan)
+    assert view(group).quarantined == (LogRange("orders", OffsetRange(TOPIC_ID, 0, 0, 0)),)
+    assert view(group).unproven == (LogRange("orders", OffsetRange(TOPIC_ID, 0, 1, 9)),)
+    group.complete(plan)
+    group.ends[0] = 20
+    group.start(group.next(plan).plan.plan_id)
+    assert view(group).unproven == (), "there is evidence"
+
+
+@pytest.mark.parametrize("is_quarantined", [False, True])
+def test_a_view_has_unproven_records_only_where_others_are_quarantined(is_quarantined: bool) -> None:
+    group, _ = batch()
+    if is_quarantined:
+        aside = Run(RecordState.AVAILABLE, 5, failures=5, quarantined=True)
+        group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((10, 10, aside),))])
+    assert bool(view(group).unproven) == is_quarantined
+
+
+def test_a_view_has_no_held_records_of_a_replaced_topic() -> None:
+    group, _ = batch(**EXPLICIT)
+    aside = Run(RecordState.AVAILABLE, 5, failures=5, quarantined=True)
+    group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((10, 10, aside),))])
+    held = (LogRange("orders", OffsetRange(TOPIC_ID, 0, 0, 9)),)
+    assert (view(group).unproven, view(group).undecided) == (held, held)
+    made_anew(group, "U")
+    group.append([RunsChanged(topic_id="U", partition=0, runs=((10, 10, aside),))])
+    assert (view(group).unproven, view(group).undecided) == ((), ())
