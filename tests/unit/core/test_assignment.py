@@ -280,10 +280,11 @@ def test_a_hundred_members_over_eight_partitions_all_get_work() -> None:
 
 def test_a_storm_makes_no_more_assignments_than_intervals() -> None:
     group = group_of("c0", partitions=8)
-    for step in range(200):  # a member comes or goes every 50 ms, and each asks for records
-        member = f"c{step % 40}"
-        (leave if member in group.group.sessions else subscribe)(group, member)
-        assign_after(group, 50)
+    with group.unchecked():
+        for step in range(200):  # a member comes or goes every 50 ms, and each asks for records
+            member = f"c{step % 40}"
+            (leave if member in group.group.sessions else subscribe)(group, member)
+            assign_after(group, 50)
     assert epochs(group)[1] <= 1 + 200 * 50 // INTERVAL_MS
     assign_after(group)
     settled = epochs(group)
