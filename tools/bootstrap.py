@@ -110,6 +110,7 @@ def main():
         python, java = find_python(), find_java()
         with one_at_a_time("packages.lock"):
             install_packages(python)
+            remove_copy_of_pyspark(os.path.join(VENV, "lib", "python3*", "site-packages"))
         if not arguments.packages:
             with one_at_a_time("downloads.lock"):
                 download(java, arguments.test or arguments.soak, arguments.soak, arguments.bench, arguments.kafka)
@@ -237,7 +238,16 @@ def install_spark(version):
     shutil.rmtree(target, ignore_errors=True)
     advice = "pyspark {} could not be installed: check the network and try again".format(version)
     install(["--no-deps", "--target", target, "pyspark==" + version], advice)
+    remove_copy_of_pyspark(target)
     write_text(stamp, version)
+
+
+def remove_copy_of_pyspark(packages):
+    """Remove pyspark.zip, which has no byte code: each Python process that Spark starts compiled pyspark from it (a
+    quarter of the CPU time of a test with queries, and more than Spark's ten seconds on a busy machine). Spark puts
+    the file first on their path; without it they import the installed pyspark beside it."""
+    for copy in glob.glob(os.path.join(packages, "pyspark", "python", "lib", "pyspark.zip")):
+        os.remove(copy)
 
 
 def packages_fingerprint():

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 import tools.bootstrap
@@ -69,6 +70,12 @@ def test_an_invalid_kafka_release_prints_one_line():
 def test_bootstrap_does_nothing_when_everything_is_installed():
     done = bootstrap()
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_sparks_processes_import_the_installed_pyspark_which_has_byte_code():
+    libraries = Path(pyspark.__file__).parent / "python" / "lib"
+    assert libraries.is_dir()
+    assert not (libraries / "pyspark.zip").exists()
 
 
 def test_uv_gets_the_settings_of_pips_file_and_variables(tmp_path, monkeypatch):
