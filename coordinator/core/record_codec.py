@@ -139,22 +139,27 @@ def decode_head(data: bytes, group_id: str = "?") -> RecordHead:
     return _decoded(_head_decoder, data, group_id)
 
 
+_NAME_AT = 7
+"""Where an encoded record has its name: behind the number of its fields, and ``type``."""
+
+
 class RunsFilter:
-    """Tells by a record's first bytes whether it has runs of another share partition, or further ranges of a plan,
-    without decoding it. While a record is decoded, no other thread of the process runs."""
+    """Tells by a record's first bytes whether it has runs of another share partition, or further ranges of a plan, or
+    outcomes, without decoding it. While a record is decoded, no other thread of the process runs."""
 
     def __init__(self, key: SharePartitionKey) -> None:
-        with_runs = encode_record(RunsChanged(topic_id=key.topic_id, partition=key.partition, runs=()))
-        with_ranges = encode_record(RangesAdded(plan_id=0, member_id="", ranges=()))
-        self._of_key = with_runs[:-1]  # the last byte says that there is no run
-        self._of_any = (with_runs[: with_runs.index(b"topic_id")], with_ranges[: with_ranges.index(b"plan_id")])
+        self._of_key = encode_record(RunsChanged(**key._asdict(), runs=()))[:-1]  # the last byte: there is no run
 
     def __repr__(self) -> str:
         return f"<RunsFilter {self._of_key!r}>"
 
     def skips(self, data: bytes) -> bool:
         """Whether the record has the runs of another share partition, or ranges alone, and nothing else."""
-        return data.startswith(self._of_any) and not data.startswith(self._of_key)
+        return data.startswith((b"RunsChanged", b"RangesAdded"), _NAME_AT) and not data.startswith(self._of_key)
+
+    def has_outcomes_alone(self, data: bytes) -> bool:
+        """Whether the record has outcomes that sinks decided, and does not say which query's they are."""
+        return data.startswith(b"PlanStaged", _NAME_AT) and b"query_id" not in data
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[Decoded], data: bytes, group_id: str) -> Decoded:

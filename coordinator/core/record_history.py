@@ -145,8 +145,8 @@ class RecordHistory:
     def _take_large(self, data: bytes, at_ms: int | None) -> None:
         """As :meth:`_take`, of a record whose lists are decoded only if they may name the offset."""
         completed, self._completed = self._completed, 0
-        if b"PlanStaged" in data[:24] and b"query_id" not in data:
-            return  # outcomes alone
+        if self._others.has_outcomes_alone(data):
+            return
         head = decode_head(data)
         if head.acquired_ms is not None and head.plan_id is not None and head.member_id is not None:
             self._holders.setdefault(head.plan_id, _Holder(head.member_id, head.acquired_ms))
