@@ -119,6 +119,19 @@ def test_the_completion_of_another_batch_rejects_no_record_archived_by_hand():
     assert told(group, 3) == [("acquired", 1, "m1"), ("released", 1, "m1"), ("archived by an administrator", 1, "")]
 
 
+def test_the_history_calls_no_record_rejected_that_was_archived_by_hand():
+    """A query that is away may come back to its records; those that a consumer released are nobody's."""
+    query, _ = started_plan(10, **texts(DLQ))
+    query.pass_time(SESSION_MS + 1)
+    consumers = ShareConsumers(**DLQ)
+    consumers.fetch("c1", 10)
+    consumers.acknowledge(RELEASE, 0, 9)
+    for group, member in ((query, "m1"), (consumers, "")):
+        for at in (3, 4):
+            group.run(DecideRecords(**HERE, decision="archive", first=at, last=at, reason="a bad order"))
+        assert [told(group, at)[-1] for at in (3, 4)] == [("archived by an administrator", 1, member)] * 2
+
+
 @pytest.mark.parametrize("size", [1, 3, 2_000])
 @pytest.mark.parametrize("process", ["m1-process-1", "m1-process-2"])
 def test_a_query_that_returns_rejects_no_record_archived_by_hand(size, process):

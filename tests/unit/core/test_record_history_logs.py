@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import pytest
+
 from coordinator.core import record_codec, record_history
 from coordinator.core.commands.administer import AlterStartOffsets
+from coordinator.core.left_out import LeftOutRange
 from coordinator.core.record_codec import decode_record, encode_record, encode_records
 from coordinator.core.record_history import RecordHistory
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import GroupDeleted, MemberJoined, PlanAcquired, PlanStaged, RangesAdded, RunsChanged
+from coordinator.core.records import (
+    GroupDeleted,
+    MemberJoined,
+    PlanAcquired,
+    PlanStaged,
+    PlanStarted,
+    RangesAdded,
+    RunsChanged,
+)
 from coordinator.core.runs import Run
 from coordinator.core.staging import Verdict
 from coordinator.protocol.admin_messages import HistoryEntry
@@ -17,6 +28,11 @@ from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, starte
 from tests.support.record_histories import DLQ, history_of, snapshot_of, told, untimed
 
 _, ACCEPT, RELEASE, REJECT, _ = AcknowledgeType
+LEFT_OUT = LeftOutRange(topic="orders", topic_id=TOPIC_ID, partition=0, first=0, last=0, count=1, reason="lost")
+LARGE_START = PlanStarted(
+    plan_id=1, member_id="m1", member_epoch=1, started=True, reclaims=0, left_out=(LEFT_OUT,) * 100
+)
+"""A start of a plan that goes on without many records."""
 
 
 def test_state_deleted_before_the_log_is_pruned_is_missed():
@@ -204,6 +220,7 @@ def test_large_records_of_other_topics_tell_who_had_a_record():
         ),
         RunsChanged(**key._asdict(), runs=((0, 9, acquired),)),
         PlanStaged(plan_id=1, member_id="m1", partitions=staged, query_id="q-7"),
+        LARGE_START,
     ]
     log = encode_records(records)
     assert [type(decode_record(data)) for data in log if key.topic_id.encode() in data] == [RangesAdded, RunsChanged]
@@ -214,15 +231,18 @@ def test_large_records_of_other_topics_tell_who_had_a_record():
     assert history.is_whole
 
 
-def test_a_record_of_at_most_4096_bytes_is_always_decoded():
-    """It may say nothing of the share partition: that a member joined, and from which host."""
+@pytest.mark.parametrize("host", ["here", ""])
+def test_a_record_of_at_most_4096_bytes_is_always_decoded(host):
+    """It may say nothing of the share partition: that a member joined again, and from which host, if that is known."""
     group = ShareConsumers()
     group.fetch("c1", 10)
-    joined = MemberJoined(member_id="c1", member_epoch=1, process_id="", client_host="here")
+    before = MemberJoined(member_id="c1", member_epoch=1, process_id="", client_host="there")
+    joined = MemberJoined(member_id="c1", member_epoch=2, process_id="", client_host=host)
     padding = "x" * (record_history.SMALL_BYTES - len(encode_record(joined)) - 2)
-    joined = MemberJoined(member_id="c1", member_epoch=1, process_id=padding, client_host="here")
+    joined = MemberJoined(member_id="c1", member_epoch=2, process_id=padding, client_host=host)
     assert len(encode_record(joined)) == record_history.SMALL_BYTES == 4_096
-    assert history_of([*group.log, encode_record(joined)], 3).entries()[0].client_host == "here"
+    log = [*group.log, encode_record(before), encode_record(joined)]
+    assert history_of(log, 3).entries()[0].client_host == host
 
 
 def test_large_records_with_runs_of_other_partitions_are_not_decoded(monkeypatch):
@@ -242,10 +262,11 @@ def test_large_records_with_runs_of_other_partitions_are_not_decoded(monkeypatch
     outcomes = ((TOPIC_ID, 0, tuple((at, at, Verdict(1, ACCEPT)) for at in range(1_000))),)
     log.append(encode_record(PlanStaged(plan_id=1, member_id="c1", partitions=outcomes)))
     log.append(encode_record(PlanAcquired(plan_id=2, member_id="c1", member_epoch=1, acquired_ms=5, ranges=ranges)))
+    log.append(encode_record(LARGE_START))
     assert min(map(len, log)) > record_history.SMALL_BYTES
     assert history_of(log, 4).entries() == [HistoryEntry(event="acquired", at_ms=0, delivery_count=1, plan_id="1")]
     assert {name: set(seen) for name, seen in decoded.items()} == {
         "decode_record": {log[0]},
-        "decode_head": {log[0], log[5]},
+        "decode_head": {log[0], log[5], log[6]},
     }
     assert not history_of(log, 5).entries()
