@@ -184,14 +184,14 @@ def test_outcomes_staged_before_a_reset_have_no_effect():
 
 def test_dead_letters_that_wait_below_a_new_start_are_still_written():
     group, plan = started_plan(**DEAD_LETTERS)
-    group.stage(OutcomeRun(0, 9, 1, AcknowledgeType.REJECT))
+    group.stage(OutcomeRun(0, 0, 1, AcknowledgeType.REJECT), OutcomeRun(3, 9, 1, AcknowledgeType.REJECT))
     group.complete(plan)
     group.pass_time(SESSION_MS + 1)
     reset(group, 5)
     from_snapshot(group)
-    assert (group.partition().archiving_count, group.partition().start_offset) == (5, 5)
+    assert (group.partition().archiving_count, group.partition().start_offset) == (3, 5)
     group.file(0, 4)
-    assert group.partition().archived_total == 5
+    assert group.partition().archived_total == 3
     group.join()
     assert ranges(group.acquire(plan)) == [(5, 99, 2)]
 

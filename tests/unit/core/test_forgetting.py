@@ -9,6 +9,7 @@ import pytest
 from coordinator.core import share_group
 from coordinator.core.commands import (
     ArchiveDeletedTopics,
+    AssignPartitions,
     Expire,
     InitializePartitions,
     PartitionStart,
@@ -17,10 +18,11 @@ from coordinator.core.commands import (
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.commands.forget import SWEEP_MS
 from coordinator.core.record_codec import decode_record, encode_records
-from coordinator.protocol.errors import MemberForgotten, StalePlan
+from coordinator.protocol.admin_messages import DeleteGroup
+from coordinator.protocol.errors import MemberForgotten, MembersNotKnown, StalePlan
 from coordinator.protocol.messages import Heartbeat, JoinGroup, LeaveGroup
 from coordinator.protocol.values import SharePartitionKey
-from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, offsets, ranges
+from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, fetched, offsets, ranges
 
 DAY_MS = 86_400_000
 RETENTION_MS = 7 * DAY_MS
@@ -127,6 +129,16 @@ def test_a_member_that_comes_back_only_to_leave_was_there() -> None:
     group.now_ms += LONGEST_MS - RETENTION_MS
     group.run(Expire())
     assert known(group) == ["m0", "m3"]
+
+
+def test_after_a_load_deletion_waits_for_no_forgotten_member() -> None:
+    group = of_several(5)
+    group.now_ms += LONGEST_MS
+    group.crash()
+    group.run(Expire())
+    assert known(group) == ["m3", "m4"]
+    with pytest.raises(MembersNotKnown, match=r"loaded it\. 2 member"):
+        group.run(DeleteGroup(group_id="billing", execute=True))
 
 
 def test_a_member_whose_plan_may_still_be_replayed_is_kept() -> None:
@@ -262,6 +274,21 @@ def test_partitions_are_kept_while_a_plan_that_names_them_may_start() -> None:
     group.complete(number, "m1")
     group.pass_time(3 * SWEEP_MS)
     assert partitions(group) == ["new"]
+
+
+def test_a_member_that_waits_while_partitions_are_forgotten_is_assigned_others() -> None:
+    group = GroupDriver(records=100)
+    made_anew(group, "new")
+    group.run(ArchiveDeletedTopics(topic_ids=(TOPIC_ID,)))
+    group.pass_time(1)
+    group.now_ms += SWEEP_MS
+    join = JoinGroup(group_id="billing", member_id="c1", process_id="p", query=False, topics=("orders",))
+    group.epochs["c1"] = group.run(join).member_epoch
+    group.run(Expire())
+    assert partitions(group) == ["new"]
+    group.run(AssignPartitions())
+    group.topic_id = "new"
+    assert fetched(group, 10) == [(0, 9, 1)]
 
 
 def test_delivery_counts_of_deleted_offsets_outlive_a_forgotten_topic() -> None:

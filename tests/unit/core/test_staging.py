@@ -414,6 +414,18 @@ def test_a_completed_plan_leaves_no_staged_outcomes() -> None:
     assert all(not kept.staged for kept in group.group.plans.values())
 
 
+def test_a_reset_partition_keeps_no_staged_outcomes() -> None:
+    """The plan stays, as it has records of another partition."""
+    group = GroupDriver(records=10, partitions=2)
+    group.join()
+    group.start(group.next().plan.plan_id)
+    for partition in (0, 1):
+        group.stage(said(0, 9, ACCEPT), partition=partition)
+    group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, 0),), execute=True, force=True))
+    (kept,) = [record for record in group.group.snapshot() if isinstance(record, PlanStaged)]
+    assert [index for _, index, _ in kept.partitions] == [1]
+
+
 def test_a_replay_reads_records_that_a_sink_has_decided() -> None:
     group, plan = batch(3)
     group.stage(said(0, 1, ACCEPT), said(2, 2, REJECT))
