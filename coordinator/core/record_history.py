@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
-from coordinator.core.record_codec import RunsFilter, decode_head, decode_record
+from coordinator.core.record_codec import RecordHead, RunsFilter, decode_head, decode_record
 from coordinator.core.record_state import HELD, TERMINAL, RecordState
 from coordinator.core.records import (
     DataLost,
@@ -83,6 +83,8 @@ class RecordHistory:
         """The newest first, as they are read."""
         self._completed = 0
         """The plan whose completion the record that is read next may belong to; 0: none."""
+        self._behind: int | None = None
+        """The first offset of that completion's runs that are read already; None: none is."""
         self._is_all = False
         """The group began after the record that was read last."""
         self._holders: dict[int, _Holder] = {}
@@ -136,7 +138,8 @@ class RecordHistory:
             else:
                 if fact.kind == "altered":
                     found.append(HistoryEntry(event=ALTERED, at_ms=fact.at_ms))
-                before = before if fact.kind == "kept" else FRESH
+                waits = fact.is_below and before is not None and before.state == RecordState.ARCHIVING
+                before = before if fact.kind == "kept" or waits else FRESH
                 is_kept, is_below = fact.has_run, fact.is_below
         return found
 
@@ -144,27 +147,32 @@ class RecordHistory:
 
     def _take_large(self, data: bytes, at_ms: int | None) -> None:
         """As :meth:`_take`, of a record whose lists are decoded only if they may name the offset."""
-        completed, self._completed = self._completed, 0
         if self._others.has_outcomes_alone(data):
+            self._completed = 0
             return
         head = decode_head(data)
-        if head.acquired_ms is not None and head.plan_id is not None and head.member_id is not None:
-            self._holders.setdefault(head.plan_id, _Holder(head.member_id, head.acquired_ms))
-        elif head.query_id and head.member_id is not None:
-            self._queries.setdefault(head.member_id, head.query_id)
-        elif head.client_host and head.member_id is not None:
-            self._hosts.setdefault(head.member_id, head.client_host)
-        elif head.topic_id == self._key.topic_id and head.partition in (self._key.partition, None):
-            self._completed = completed
-            self._take(decode_record(data), at_ms)
-            self._completed = completed  # the runs of a large change are in several records
+        if head.topic_id == self._key.topic_id and head.partition in (self._key.partition, None):
+            self._take(decode_record(data), at_ms, is_large=True)
+        elif head.type != "DataLost":
+            self._completed = 0
+            self._take_head(head)
 
-    def _take(self, record: Record, at_ms: int | None) -> None:
+    def _take_head(self, head: RecordHead) -> None:
+        if head.member_id is None:
+            return
+        if head.acquired_ms is not None and head.plan_id is not None:
+            self._holders.setdefault(head.plan_id, _Holder(head.member_id, head.acquired_ms))
+        elif head.query_id:
+            self._queries.setdefault(head.member_id, head.query_id)
+        elif head.type == "MemberJoined":
+            self._hosts.setdefault(head.member_id, head.client_host or "")
+
+    def _take(self, record: Record, at_ms: int | None, *, is_large: bool = False) -> None:
         """Note the facts that the record has of the offset. The holders of plans, queries and hosts are kept besides:
         the newest, which are read first."""
         if isinstance(record, RunsChanged):
-            if self._is_here(record):
-                self._take_runs(record, at_ms)
+            if record.runs and self._is_here(record):
+                self._take_runs(record, at_ms, is_large)
         elif not isinstance(record, DataLost):
             self._completed = 0
             self._take_other(record, at_ms)
@@ -177,7 +185,7 @@ class RecordHistory:
         elif isinstance(record, MemberProgressKept | PlanStaged) and record.query_id:
             self._queries.setdefault(record.member_id, record.query_id)
         elif isinstance(record, PlanCompleted):
-            self._completed = record.plan_id if record.records else 0
+            self._completed, self._behind = record.plan_id if record.records else 0, None
         elif isinstance(record, GroupDeleted):
             self._is_all = True
         elif isinstance(record, OffsetsAltered) and record.topic_id == self._key.topic_id:
@@ -191,11 +199,16 @@ class RecordHistory:
     def _is_here(self, record: RunsChanged | PartitionInitialized | PartitionDeleted | LogStartMoved) -> bool:
         return (record.topic_id, record.partition) == self._key
 
-    def _take_runs(self, record: RunsChanged, at_ms: int | None) -> None:
+    def _take_runs(self, record: RunsChanged, at_ms: int | None, is_large: bool) -> None:
+        """A decision changes the runs of a share partition in one record, or in several large ones of ascending
+        offsets."""
+        (first, _, _), (_, last, _) = record.runs[0], record.runs[-1]
+        if self._behind is not None and not (is_large and last < self._behind):
+            self._completed = 0  # an earlier decision's
+        self._behind = first
         index = bisect_right(record.runs, self._offset, key=lambda entry: entry[0]) - 1
         if index >= 0 and record.runs[index][1] >= self._offset:
             self._facts.append(_Fact("run", at_ms, record.runs[index][2], self._completed))
-        self._completed = 0  # a decision changes the runs of a share partition in one record
 
     def _take_partition(
         self, record: PartitionInitialized | PartitionDeleted | LogStartMoved, at_ms: int | None

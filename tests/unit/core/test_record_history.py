@@ -333,3 +333,17 @@ def test_the_history_lists_a_written_dead_letter():
     assert told(group, 3) == begun
     group.file(3, 3)
     assert told(group, 3) == [*begun, ("dead letter written, or not possible", 1, "")]
+
+
+def test_a_dead_letter_is_written_after_a_reset_above_its_record():
+    group = ShareConsumers(**DLQ)
+    group.fetch("c1", 10)
+    group.acknowledge(REJECT, 3)
+    group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, 5),), execute=True, force=True))
+    group.file(3, 3)
+    assert [event for event, _, _ in told(group, 3)] == [
+        "acquired",
+        "rejected",
+        "start offset altered by an administrator",
+        "dead letter written, or not possible",
+    ]

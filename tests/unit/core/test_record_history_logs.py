@@ -11,6 +11,7 @@ from coordinator.core.record_codec import decode_record, encode_record, encode_r
 from coordinator.core.record_history import RecordHistory
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import (
+    DataLost,
     GroupDeleted,
     MemberJoined,
     PlanAcquired,
@@ -21,11 +22,11 @@ from coordinator.core.records import (
 )
 from coordinator.core.runs import Run
 from coordinator.core.staging import Verdict
-from coordinator.protocol.admin_messages import HistoryEntry
+from coordinator.protocol.admin_messages import DecideRecords, HistoryEntry
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun, SharePartitionKey
 from tests.kip932.consumers import ShareConsumers, texts
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, started_plan
-from tests.support.record_histories import DLQ, history_of, snapshot_of, told, untimed
+from tests.support.record_histories import DLQ, HERE, history_of, snapshot_of, told, untimed
 
 _, ACCEPT, RELEASE, REJECT, _ = AcknowledgeType
 LEFT_OUT = LeftOutRange(topic="orders", topic_id=TOPIC_ID, partition=0, first=0, last=0, count=1, reason="lost")
@@ -270,3 +271,43 @@ def test_large_records_with_runs_of_other_partitions_are_not_decoded(monkeypatch
         "decode_head": {log[0], log[5], log[6]},
     }
     assert not history_of(log, 5).entries()
+
+
+@pytest.mark.parametrize("host", ["here", ""])
+def test_a_large_join_has_its_own_host(host):
+    group = ShareConsumers()
+    group.fetch("c1", 10)
+    padding = "x" * record_history.SMALL_BYTES
+    joins = [
+        MemberJoined(member_id="c1", member_epoch=1, process_id="", client_host="there"),
+        MemberJoined(member_id="c1", member_epoch=2, process_id=padding, client_host=host),
+    ]
+    assert history_of([*group.log, *map(encode_record, joins)], 3).entries()[0].client_host == host
+
+
+def test_a_query_that_loses_many_offsets_rejects_its_record():
+    """The log lost offsets: a large record between the change of the query's records and the end of its batch."""
+    group, plan = started_plan(1_000, **texts(DLQ))
+    group.run(DecideRecords(**HERE, decision="release", first=900, last=900, name="alice"))
+    group.stage(*[OutcomeRun(at, at, 1, RELEASE) for at in range(0, 200, 2)], OutcomeRun(900, 900, 1, REJECT))
+    group.move_log_start(300)
+    group.complete(plan)
+    assert [type(decode_record(d)) for d in group.log if len(d) > record_history.SMALL_BYTES][-1] is DataLost
+    assert told(group, 900)[1:] == [("released by an administrator", 1, "m1"), ("rejected", 1, "m1")]
+
+
+def test_a_large_change_rejects_no_record_archived_by_hand_before():
+    group = GroupDriver(records=1_000, **texts(DLQ))
+    group.join()
+    plan = group.next().plan.plan_id
+    group.start(plan)
+    group.stage(*[OutcomeRun(at, at, 1, RELEASE) for at in range(0, 1_000, 2)])
+    group.ends[0] = 2_000
+    plan = group.next(plan).plan.plan_id
+    group.start(plan)
+    group.pass_time(SESSION_MS + 1)
+    group.run(DecideRecords(**HERE, decision="archive", first=0, last=0, reason="a bad order"))
+    group.join(process="m1-process-1")
+    group.complete(plan)
+    assert [type(decode_record(d)) for d in group.log if len(d) > record_history.SMALL_BYTES][-1] is RunsChanged
+    assert told(group, 0)[-1] == ("archived by an administrator", 2, "m1")
