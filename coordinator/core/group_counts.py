@@ -59,8 +59,8 @@ def _acquired(group: ShareGroup, command: Request[Any], decision: Decision[Any],
         return
     held = [
         (last - first + 1, run.delivery_count)
-        for _, first, last, run in _changes(group, decision.records)
-        if run.plan_id == plan.plan_id and run.state == RecordState.ACQUIRED
+        for _, first, last, run in _changes(decision.records)
+        if run.state == RecordState.ACQUIRED
     ]
     kind = QUERY if isinstance(command, AcquirePlan) else SHARE_CONSUMER
     yield Count("acquired", (kind,), sum(number for number, _ in held))
@@ -101,7 +101,7 @@ def _started(
     started = next((record for record in decision.records if isinstance(record, PlanStarted)), None)
     if started is None:
         return  # a repeated request: the answer to it was counted
-    plan = group.plans.get(started.plan_id) or group.members[command.member_id].newest
+    plan = group.members[command.member_id].newest
     if plan is not None and started.reclaims > plan.reclaims:
         yield Count("reclaims", (), 1)
     for entry in (*decision.reply.left_out, *decision.reply.data_loss):
@@ -114,7 +114,7 @@ def _ended(group: ShareGroup, command: Request[Any], decision: Decision[Any], no
     yield Count("sessions_ended", ("left" if left else "timed out",), sessions)
     if left:
         return
-    for key, first, last, run in _changes(group, decision.records):
+    for key, first, last, run in _changes(decision.records):
         stays = run.state == RecordState.IN_PROGRESS  # for the grace time
         if not stays and (run.state != RecordState.ARCHIVED or run.disposition):
             yield Count("lock_timeouts", (group.topic_names[key.topic_id], str(key.partition)), last - first + 1)
@@ -128,7 +128,7 @@ def _released(group: ShareGroup, command: ReleaseMember, decision: Decision[Any]
 def _dead_letters(
     group: ShareGroup, command: MarkDeadLettersWritten, decision: Decision[Any], now_ms: int
 ) -> Iterator[Count]:
-    written = sum(last - first + 1 for _, first, last, _ in _changes(group, decision.records))
+    written = sum(last - first + 1 for _, first, last, _ in _changes(decision.records))
     yield Count("dead_letters", (), written)
 
 
@@ -136,7 +136,7 @@ def _rebalanced(group: ShareGroup, command: AssignPartitions, decision: Decision
     yield Count("rebalances", (), sum(isinstance(record, AssignmentMade) for record in decision.records))
 
 
-def _changes(group: ShareGroup, records: Iterable[Record]) -> Iterator[tuple[SharePartitionKey, int, int, Any]]:
+def _changes(records: Iterable[Record]) -> Iterator[tuple[SharePartitionKey, int, int, Any]]:
     for record in records:
         if isinstance(record, RunsChanged):
             for first, last, run in record.runs:
