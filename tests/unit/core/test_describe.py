@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
+from coordinator.core import describe
 from coordinator.core.commands import (
     DescribeWithLag,
 )
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import RunsChanged
+from coordinator.core.runs import Run
 from coordinator.protocol.messages import (
     DescribeGroup,
     GroupDescription,
@@ -65,6 +71,7 @@ def test_a_description_has_all_of_a_group() -> None:
         archived_total=0,
     )
     assert (first.start_offset, first.end_offset, first.lag, first.acquired, first.archived_total) == (0, 8, 9, 7, 1)
+    assert first.archived == {"rejected": 1}
     assert first.runs == (
         run(0, 1, "ACQUIRED", 2, plan="i.2", member="m1", releases=1),
         run(2, 2, "ACQUIRED", 1, plan="i.1", member="c1"),
@@ -113,6 +120,27 @@ def test_a_group_without_sessions_is_empty_and_still_lists_its_members() -> None
     assert said.state == "EMPTY"
     assert said.members == (MemberDescription(member_id="c1", member_epoch=1, active=False),)
     assert said.partitions[0].lag is None, "nobody said where the log ends"
+
+
+def test_a_description_lists_members_with_a_session_first_and_counts_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = GroupDriver(records=10)
+    for member in ("c1", "c2", "c3"):
+        group.join(member, query=False)
+    group.run(LeaveGroup(group_id="billing", member_id="c1", member_epoch=1))
+    assert [member.member_id for member in described(group).members] == ["c2", "c3", "c1"]
+    monkeypatch.setattr(describe, "MOST_MEMBERS", 2)
+    said = described(group)
+    assert ([member.member_id for member in said.members], said.members_total) == (["c2", "c3"], 3)
+
+
+@pytest.mark.parametrize(("most", "listed"), [(3, [2, 1, 0]), (5, [2, 2, 1]), (9, [2, 2, 2])])
+def test_a_description_lists_a_bounded_number_of_runs(most: int, listed: list[int]) -> None:
+    group = GroupDriver(records=10, partitions=3)
+    runs = ((0, 4, Run(RecordState.AVAILABLE, 1)), (5, 9, Run(RecordState.AVAILABLE, 2)))
+    group.append(RunsChanged(topic_id=TOPIC_ID, partition=partition, runs=runs) for partition in range(3))
+    partitions = group.run(DescribeGroup(group_id="billing", most_runs=most)).partitions
+    assert [len(partition.runs) for partition in partitions] == listed
+    assert [partition.runs_total for partition in partitions] == [2, 2, 2]
 
 
 def test_a_plan_is_described_in_every_partition_of_its_records() -> None:
