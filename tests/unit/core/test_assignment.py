@@ -236,6 +236,40 @@ def test_another_subscription_is_another_assignment() -> None:
     assert assigned(group) == {"c1": {"orders": (0, 1, 2, 3)}, "c2": {"payments": (0,)}}
 
 
+def test_members_subscribed_alike_divide_all_their_topics_together() -> None:
+    """Two topics of one partition each: each of two members has one of them."""
+    group = group_of(partitions=1)
+    add_partitions(group, "payments", "P", [0])
+    for member in ("c1", "c2"):
+        subscribe(group, member, topics=("orders", "payments"))
+    group.run(AssignPartitions())
+    assert assigned(group) == {"c1": {"payments": (0,)}, "c2": {"orders": (0,)}}
+
+
+def test_a_new_assignment_leaves_members_what_they_may_keep() -> None:
+    group = group_of("c1")
+    for member in ("c2", "c3"):
+        subscribe(group, member)
+        assign_after(group)
+    assert assigned(group) == {"c1": {"orders": (2, 3)}, "c2": {"orders": (1,)}, "c3": {"orders": (0,)}}
+
+
+def test_members_share_no_partition_once_there_are_enough() -> None:
+    group = group_of("c1", "c2", partitions=1)
+    assert assigned(group) == {"c1": {"orders": (0,)}, "c2": {"orders": (0,)}}
+    add_partitions(group, "orders", TOPIC_ID, [1])
+    assign_after(group)
+    assert assigned(group) == {"c1": {"orders": (0,)}, "c2": {"orders": (1,)}}
+
+
+def test_a_member_that_has_partitions_gets_fewer_new_ones() -> None:
+    group = group_of("c1", partitions=1)
+    add_partitions(group, "orders", TOPIC_ID, [1, 2, 3])
+    subscribe(group, "c2")
+    assign_after(group)
+    assert assigned(group) == {"c1": {"orders": (0, 1)}, "c2": {"orders": (2, 3)}}
+
+
 def test_a_consumer_that_names_its_partitions_is_assigned_no_others() -> None:
     group = GroupDriver(records=10, partitions=2)
     join = JoinGroup(group_id="billing", member_id="c1", process_id="p", query=False, assign={"orders": (1,)})
@@ -259,14 +293,21 @@ def test_a_description_names_the_client_and_its_host() -> None:
     assert (member.topics, member.topic_pattern, member.assigned_total) == (("orders",), None, 4)
 
 
+def test_a_description_has_the_pattern_of_a_subscription() -> None:
+    group = group_of()
+    subscribe(group, "c1", topics=(), pattern="or.*")
+    (member,) = described(group).members
+    assert (member.topics, member.topic_pattern) == ((), "or.*")
+
+
 def test_a_description_lists_a_bounded_number_of_assigned_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(describe, "MOST_ASSIGNED", 6)
     group = group_of()
-    for member in ("m1", "m2"):
+    for member in ("m1", "m2", "m3"):
         group.run(JoinGroup(group_id="billing", member_id=member, process_id="p", topics=("orders",)))
     members = described(group).members
-    assert [member.assigned_total for member in members] == [4, 4]
-    assert [len(t.partitions) for member in members for t in member.assignment] == [4, 2]
+    assert [member.assigned_total for member in members] == [4, 4, 4]
+    assert [sum(len(t.partitions) for t in member.assignment) for member in members] == [4, 2, 0]
 
 
 def test_a_hundred_members_over_eight_partitions_all_get_work() -> None:
