@@ -48,6 +48,12 @@ def test_a_returned_plan_is_no_evidence() -> None:
     assert not group.group.members["m1"].evidence
 
 
+def test_the_completion_of_a_returned_plan_appends_no_decided_record() -> None:
+    group, plan = batch(3, **EXPLICIT)
+    assert group.complete(plan).undecided
+    assert decided_at_last(group) == 0
+
+
 def test_each_completion_appends_its_count_of_accepted_records() -> None:
     group, plan = started_plan()
     group.ends[0] = 130

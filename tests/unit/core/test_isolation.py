@@ -46,6 +46,11 @@ def test_a_root_is_the_largest_number_whose_power_is_not_too_large(degree: int) 
         assert root**degree <= value < (root + 1) ** degree
 
 
+def test_a_root_of_a_large_number_is_exact() -> None:
+    """A float has too few digits to tell these two apart."""
+    assert [integer_root(10**45 + over, 5) for over in (-1, 0)] == [10**9 - 1, 10**9]
+
+
 @pytest.mark.parametrize(("limit", "first"), [(2, None), (3, 2), (4, 2), (5, 3), (6, 3), (9, 5), (10, 5)])
 def test_isolation_begins_with_half_of_the_tries_and_never_at_two(limit: int, first: int | None) -> None:
     """The same threshold decides which records may be delivered together, and how many."""

@@ -85,6 +85,12 @@ def test_a_refused_signal_changes_nothing_of_its_partition() -> None:
     assert list(group.partition().runs) == before
 
 
+def test_a_hint_that_is_too_long_is_refused_by_name() -> None:
+    refused = "INVALID_REQUEST: InvalidRequest: "
+    said = working(3).signal(1, 2, hint="é" * 129)
+    assert said.startswith(refused) and "the hint of 1-2 has more than 256 bytes" in said
+
+
 def test_a_hint_is_kept_until_a_signal_brings_another() -> None:
     """KAFKA-20458: the times of the first and of the last signal and the newest hint are shown for each run."""
     group = working(3)
@@ -182,6 +188,16 @@ def test_stale_work_of_a_member_that_leaves_goes_at_once() -> None:
     group = working(1)
     group.now_ms += STALE_MS + 1
     group.leave()
+    assert group.states() == ["0 AVAILABLE 1"]
+
+
+def test_work_whose_lock_ends_just_now_is_not_stale_yet() -> None:
+    """A lock lasts up to its deadline, and with it."""
+    group = working(1)
+    group.now_ms += STALE_MS
+    group.leave()
+    assert group.states() == ["0 IN_PROGRESS 1"]
+    group.pass_time(1)
     assert group.states() == ["0 AVAILABLE 1"]
 
 

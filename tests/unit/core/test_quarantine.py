@@ -308,6 +308,21 @@ def test_a_released_record_leaves_quarantine() -> None:
         assert group.partition().archived_total == 0
 
 
+def test_records_released_from_quarantine_are_one_run_again() -> None:
+    """Nothing of their tries alone is left, each of which was at another time."""
+    group, plan = aside(records=2, limit=2)
+    group.join("m2")
+    first = group.next(plan).plan.plan_id
+    group.start(first)
+    group.now_ms += 10
+    second = group.acquire(member="m2").plan.plan_id
+    group.start(second, "m2")
+    group.stage(said(0, 1, RELEASE, 3))
+    group.complete(first)
+    group.complete(second, "m2")
+    assert group.dump() == ["[0..1] AVAILABLE 3 2 -"]
+
+
 def test_no_count_of_failures_archives_a_querys_record() -> None:
     """KIP-932, In-flight records: ours differs for Spark's queries. At the limit their record is quarantined, to be
     delivered alone, since a batch that fails says nothing of each record in it; only a failed trial archives it."""
