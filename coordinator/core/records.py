@@ -179,7 +179,6 @@ class TaskSignalled(_Record, frozen=True):
 
     durable: ClassVar[bool] = False
     member_id: str
-    plan_id: int
     task: int
     host: str
     hint: str | None

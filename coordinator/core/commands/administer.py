@@ -251,10 +251,9 @@ def _by_hand(group: ShareGroup, command: DecideRecords, run: Run) -> Run | None:
         return None
     if command.decision == ARCHIVE:
         return archived(run, Event.REJECT, group.config, Disposition.REJECTED, _why(command))
-    event = Event.LOSE_LOCK if run.state in HELD else Event.RELEASE
     # A plan on trial that comes back to its record would archive the record, whose tries begin anew.
     anew = Run(run.state, run.delivery_count, plan_id=None if run.quarantined else run.plan_id)
-    after = moved(anew, event)
+    after = moved(anew, Event.RELEASE)
     return None if after == run._replace(reason="") else after._replace(reason=_why(command))
 
 

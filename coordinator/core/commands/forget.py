@@ -61,14 +61,16 @@ def _members(group: ShareGroup, now_ms: int) -> tuple[tuple[str, ...], int]:
 
 def _partitions(group: ShareGroup) -> list[Record]:
     """The log records that drop share partitions without runs of topics that the last sweep found, and whose losses
-    were counted since (TopicDeleted). A partition stays while a plan that may be started names it."""
+    were counted since (TopicDeleted). A partition stays while a plan that may be started names it. A topic whose share
+    partitions an administrator deleted has none to drop, and is forgotten, too."""
     old_topics = group.forgettable_topics & group.old_topics & group.gone
     if not old_topics:
         return []
     pending = [member.pending for member in group.members.values()]
     plans = [*group.plans.values(), *(plan for plan in pending if plan is not None)]
     needed = {SharePartitionKey(topic_id, index) for plan in plans for topic_id, index, _ in plan.ranges}
-    empty: dict[str, list[int]] = {}
+    named = {key.topic_id for key in (*group.partitions, *needed)}
+    empty: dict[str, list[int]] = {topic_id: [] for topic_id in sorted(old_topics - named)}
     for key, partition in group.partitions.items():
         if key.topic_id in old_topics and not partition.runs and key not in needed:
             empty.setdefault(key.topic_id, []).append(key.partition)

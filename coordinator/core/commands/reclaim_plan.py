@@ -104,7 +104,6 @@ def _start_empty(
         member_epoch=member.member_epoch,
         started=after(PlanState.SUPERSEDED, event) is PlanState.STARTED,
         reclaims=back.reclaims,
-        replaces=None if back.later_process else member.newest.replaces,
         data_loss=data_loss,
         replaced_plan_id=member.newest.plan_id,
     )

@@ -35,7 +35,6 @@ def report_progress(group: ShareGroup, command: ReportProgress, now_ms: int) -> 
         return Decision((), Done())
     signalled = TaskSignalled(
         member_id=member.member_id,
-        plan_id=member.pending.plan_id,
         task=command.task,
         host=command.host,
         hint=command.hint,

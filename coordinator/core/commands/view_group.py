@@ -90,7 +90,7 @@ def view_group(group: ShareGroup, command: ViewGroup, now_ms: int) -> Decision[G
         ForeignPlan: the plan is of another incarnation of the group.
     """
     member = group.member(command.member_id, command.member_epoch)
-    held = group.plan_topic_ids(member, command.plan_id) if command.plan_id else set()
+    held = group.plan_topic_ids(member, command.plan_id)
     quarantined = _quarantined(group)
     view = GroupView(
         group_id=group.group_id,

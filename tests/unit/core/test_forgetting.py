@@ -276,6 +276,30 @@ def test_partitions_are_kept_while_a_plan_that_names_them_may_start() -> None:
     assert partitions(group) == ["new"]
 
 
+def test_a_recreated_topic_is_forgotten_whose_offsets_an_administrator_deleted() -> None:
+    group = GroupDriver(records=100)
+    group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, None),), execute=True, force=True))
+    made_anew(group, "new")
+    group.run(ArchiveDeletedTopics(topic_ids=(TOPIC_ID,)))
+    group.pass_time(SWEEP_MS + 1)
+    group.pass_time(SWEEP_MS + 1)
+    assert group.group.topic_names == {"new": "orders"}
+    assert not group.group.has_forgettable and not group.group.deleted_partitions
+
+
+def test_a_topic_of_deleted_offsets_is_kept_while_a_plan_names_it() -> None:
+    group = GroupDriver(records=100)
+    group.join("m1")
+    number = group.acquire("", "m1", 10).plan.plan_id
+    group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, None),), execute=True, force=True))
+    made_anew(group, "new")
+    group.run(ArchiveDeletedTopics(topic_ids=(TOPIC_ID,)))
+    group.pass_time(3 * SWEEP_MS)
+    assert group.group.topic_names == {TOPIC_ID: "orders", "new": "orders"}
+    group.join("m1")
+    assert group.start(number, "m1").left_out[0].reason == "altered"
+
+
 def test_a_member_that_waits_while_partitions_are_forgotten_is_assigned_others() -> None:
     group = GroupDriver(records=100)
     made_anew(group, "new")
