@@ -6,6 +6,7 @@ before the forks, since collecting them for each mutant takes most of the time. 
 """
 
 import contextlib
+import functools
 import os
 import resource
 import sys
@@ -35,6 +36,7 @@ class CollectedOnce(harness.PytestRunner):
             prepared.hook.pytest_sessionstart(session=self.session)
             self.session.perform_collect()
         self.items = {item.nodeid: item for item in self.session.items}
+        _forget_results()
         return failed
 
     def run_tests(self, *, mutant_name, tests):
@@ -50,6 +52,15 @@ class CollectedOnce(harness.PytestRunner):
             if self.session.testsfailed:
                 return 1
         return 0
+
+
+def _forget_results():
+    """Empty the core's caches: a mutant's process would find the right results of the tests before the forks there."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("coordinator."):
+            for value in vars(module).values():
+                if isinstance(value, functools._lru_cache_wrapper):
+                    value.cache_clear()
 
 
 def main():
