@@ -30,7 +30,7 @@ BROKER_CONFIG = {
     # a killed broker's registration has to end before the next start is let in (9000)
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
-    # the controller of a cluster that nobody uses writes a record each half second (500): a third of what an idle broker costs
+    # an idle cluster's controller writes a record each half second (500): a third of an idle broker's CPU time
     "metadata.max.idle.interval.ms": "30000",
     # deletion and compaction within a second, not within minutes
     "log.retention.check.interval.ms": "300",
