@@ -145,9 +145,10 @@ class RunMap:
 
     def first(self) -> Segment | None:
         """The run with the lowest offsets; None: there is none."""
-        for first, entry in self._runs.items():
-            return Segment(first, *entry)
-        return None
+        if not self._runs:
+            return None
+        first = self._firsts[0]
+        return Segment(first, *self._runs[first])
 
     def at(self, offset: int) -> Segment | None:
         """The run that holds this offset, whole; None: there is none."""
@@ -252,15 +253,14 @@ class RunMap:
 
     def drop_terminal(self, offset: int) -> int:
         """Forget the terminal runs that follow on each other from ``offset`` on; the offset behind them."""
-        at = self._runs.bisect_left(offset)
-        dropped = 0
-        for first in self._runs.islice(at):
-            last, run = self._runs[first]
-            if first != offset or run.state not in TERMINAL:
-                break
-            self._uncount(first, last, run)
-            offset, dropped = last + 1, dropped + 1
-        if dropped:
+        lowest, dropped = offset, 0
+        while (entry := self._runs.get(offset)) is not None and entry[1].state in TERMINAL:
+            self._uncount(offset, *entry)
+            offset, dropped = entry[0] + 1, dropped + 1
+        if dropped == 1:
+            del self._runs[lowest]
+        elif dropped:
+            at = self._runs.bisect_left(lowest)
             del self._firsts[at : at + dropped]
         return offset
 

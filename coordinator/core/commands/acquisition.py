@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from coordinator.core.changes import Changes, MemoizedTransition, acquired
+from coordinator.core.changes import MemoizedTransition, acquired
 from coordinator.core.members import AcquiredPlan, PlanRanges
 from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Segment
@@ -55,11 +55,10 @@ def ranges_of(held: Held) -> PlanRanges:
 
 def run_records(held: Held) -> list[RunsChanged]:
     """The log records that give the segments to their plan."""
-    changes = Changes()
-    for key, segments in held.items():
-        for first, last, run in segments:
-            changes.put(key, first, last, run)
-    return changes.records()
+    return [
+        RunsChanged(topic_id=key.topic_id, partition=key.partition, runs=tuple(segments))
+        for key, segments in held.items()
+    ]
 
 
 def plan_as_held(group: ShareGroup, plan: AcquiredPlan) -> tuple[PartitionPlan, ...]:
