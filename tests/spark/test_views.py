@@ -78,7 +78,17 @@ def test_views_show_the_group_as_arrow_and_as_dataframes(kafka, group, shared_pr
     assert name in views.groups(conf).column("group").to_pylist()
 
     options = {"kafka.bootstrap.servers": kafka.bootstrap, "kafka.group.id": name}
-    read = dict(zip(READ_VIEWS, shared_program.get().run(READ, options=options, names=READ_VIEWS), strict=True))
+
+    def run(*names):
+        found = shared_program.get().run(READ, options=options, names=names)
+        return dict(zip(names, found, strict=True))
+
+    def assigned():
+        """A coordinator that loads the group anew assigns partitions at the members' next heartbeats."""
+        _, _, members = run("members")["members"]
+        return [row["assignment"] for row in members] == [member["assignment"]]
+
+    read = run(*READ_VIEWS)
     assert {view: columns for view, (columns, _, _) in read.items()} == {
         view: views.tables.SCHEMAS[view].names for view in READ_VIEWS
     }
@@ -86,7 +96,8 @@ def test_views_show_the_group_as_arrow_and_as_dataframes(kafka, group, shared_pr
     rows = {view: found for view, (_, _, found) in read.items()}
     assert [row["state"] for row in rows["groups"] if row["group"] == name] == ["STABLE"]
     assert [row["startOffset"] for row in rows["offsets"]] == [2]
-    assert [row["assignment"] for row in rows["members"]] == [member["assignment"]]
+    assert [row["memberId"] for row in rows["members"]] == [member["memberId"]]
+    wait_until(assigned, what="the DataFrame shows the member's partitions")
     assert [row["originOffset"] for row in rows["dead-letters"]] == [1]
     (in_flight,) = rows["in-flight"]
     assert {column: in_flight[column] for column in SAME} == {column: held[column] for column in SAME}
