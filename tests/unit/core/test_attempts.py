@@ -34,6 +34,7 @@ def test_a_replay_with_the_same_outcomes_changes_nothing() -> None:
         ((ACCEPT, REJECT, REJECT), ["[0..0] AVAILABLE 3"]),
         ((REJECT, ACCEPT, REJECT), ["[0..0] AVAILABLE 3"]),
         ((ACCEPT, REJECT, None), ["[0..0] AVAILABLE 3"]),
+        ((REJECT, ACCEPT, None), ["[0..0] AVAILABLE 3"]),
         ((ACCEPT, None, ACCEPT), []),
     ],
 )
@@ -150,6 +151,17 @@ def test_only_a_changed_query_id_of_a_sink_is_appended() -> None:
         assert isinstance(record, PlanStaged)
         written.append((record.query_id, group.group.members["m1"].query_id))
     assert written == [("q", "q"), (None, "q"), (None, "q"), ("r", "r")]
+
+
+def test_only_a_changed_mode_of_a_sink_is_appended() -> None:
+    group, _ = batch(2)
+    written = []
+    for mode in ("", "implicit", "explicit", "explicit"):
+        group.stage(said(0, 1, ACCEPT), acknowledgement_mode=mode)
+        record = decode_record(group.log[-1])
+        assert isinstance(record, PlanStaged)
+        written.append(record.explicit)
+    assert written == [None, None, True, None]
 
 
 def test_two_sinks_of_one_batch_that_disagree_release_the_record() -> None:

@@ -86,6 +86,40 @@ def test_no_sweep_is_due_where_no_member_can_be_forgotten() -> None:
     assert busy.group.next_deadline_ms() is not None
 
 
+ODD = {"share.member.retention.ms": str(RETENTION_MS + 1)}
+"""A retention whose eighth is no whole number."""
+
+
+def test_a_sweep_is_due_when_the_first_members_retention_ends() -> None:
+    group = of_several(3, **ODD)
+    group.run(Expire())
+    assert group.group.next_deadline_ms() == group.now_ms + RETENTION_MS + 1 + RETENTION_MS // 8 + 1
+
+
+def test_a_member_is_kept_until_its_retention_is_over() -> None:
+    group = of_several(3)
+    group.now_ms += RETENTION_MS * 9 // 8
+    group.run(Expire())
+    assert known(group) == ["m0", "m1", "m2"]
+    assert group.group.next_deadline_ms() == group.now_ms + SWEEP_MS + 1, "the next sweep is no sooner"
+
+
+def test_a_sweep_that_leaves_a_holder_comes_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else is left to forget, so the next sweep is due an eighth of the retention later."""
+    monkeypatch.setattr("coordinator.core.commands.forget.MOST_AT_ONCE", 1)
+    group = GroupDriver(records=1_000, **ODD)
+    group.join("held")
+    group.start(group.acquire("", "held", 10).plan.plan_id, "held")
+    group.pass_time(SESSION_MS + 1)
+    for n in range(3):
+        group.join(f"m{n}")
+        gone(group, f"m{n}")
+    group.now_ms += LONGEST_MS
+    group.run(Expire())
+    assert known(group) == ["held", "m1", "m2"]
+    assert group.group.next_deadline_ms() == group.now_ms + RETENTION_MS // 8 + 1
+
+
 def test_a_changed_retention_holds_from_the_next_sweep_on() -> None:
     group = of_several(3, **{"share.member.retention.ms": "3600000"})
     group.pass_time(3_600_000 * 9 // 8 + SWEEP_MS + 1)

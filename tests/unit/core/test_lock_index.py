@@ -137,3 +137,32 @@ def test_the_lock_ends_of_many_stalls_are_distinguished() -> None:
         index.extend(0, number * 1_000 + 500)
         assert index.deadline_ms(run.deadline_ms) == number * 1_000 + 500 == index.next_ms()
     assert index.due(999_501) == set(range(1, 1_000))
+
+
+@pytest.mark.parametrize("plan_ids", [None, {1}])
+@pytest.mark.parametrize(
+    ("ends_ms", "extended", "passed_ms", "next_ms"),
+    [
+        ((1_000, 5_000), (), 2_000, 5_000),
+        ((1_000,), (), 1_000, 1_000),
+        ((10_000,), (5_000, None), 12_000, 15_000),
+        ((1_000,), (0, 10_000), 5_000, 10_000),
+        ((1_000,), (0, 10_000), 10_000, 10_000),
+        ((1_000,), (0, 10_000), 10_001, None),
+    ],
+)
+def test_a_lock_that_has_not_ended_is_not_forgotten(
+    ends_ms: tuple[int, ...],
+    extended: tuple[int, int | None] | tuple[()],
+    passed_ms: int,
+    next_ms: int | None,
+    plan_ids: set[int] | None,
+) -> None:
+    """Its end was extended, by a time or to a bound, or another lock of its plan has ended."""
+    index = LockIndex()
+    for end_ms in ends_ms:
+        index.watch(1, end_ms, {1})
+    if extended:
+        index.extend(*extended)
+    index.passed(passed_ms, plan_ids)
+    assert index.next_ms() == next_ms

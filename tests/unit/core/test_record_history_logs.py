@@ -24,7 +24,7 @@ from coordinator.core.runs import Run
 from coordinator.core.staging import Verdict
 from coordinator.protocol.admin_messages import DecideRecords, HistoryEntry
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun, SharePartitionKey
-from tests.kip932.consumers import ShareConsumers, texts
+from tests.kip932.consumers import LOCK_MS, ShareConsumers, texts
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, started_plan
 from tests.support.record_histories import DLQ, HERE, history_of, snapshot_of, told, untimed
 
@@ -34,6 +34,9 @@ LARGE_START = PlanStarted(
     plan_id=1, member_id="m1", member_epoch=1, started=True, reclaims=0, left_out=(LEFT_OUT,) * 100
 )
 """A start of a plan that goes on without many records."""
+OUTCOMES = (("other", 0, tuple((at, at, Verdict(1, ACCEPT)) for at in range(1_000))),)
+LARGE_COMMIT = PlanStaged(plan_id=1, member_id="m1", partitions=OUTCOMES)
+"""A sink's commit that does not name its query."""
 
 
 def test_state_deleted_before_the_log_is_pruned_is_missed():
@@ -311,3 +314,16 @@ def test_a_large_change_rejects_no_record_archived_by_hand_before():
     group.complete(plan)
     assert [type(decode_record(d)) for d in group.log if len(d) > record_history.SMALL_BYTES][-1] is RunsChanged
     assert told(group, 0)[-1] == ("archived by an administrator", 2, "m1")
+
+
+@pytest.mark.parametrize("large", [LARGE_START, LARGE_COMMIT], ids=["start", "commit"])
+def test_a_large_record_of_another_kind_rejects_no_archived_record(large):
+    """An administrator archives a record that was given back, and one whose lock was lost in the group's first plan."""
+    group = ShareConsumers()
+    group.fetch("c1", 10)
+    group.acknowledge(RELEASE, 0)
+    group.wait(LOCK_MS + 1)
+    group.run(DecideRecords(**HERE, decision="archive", first=0, last=1, reason="a bad order"))
+    group.log.append(encode_record(large))
+    assert len(group.log[-1]) > record_history.SMALL_BYTES
+    assert [told(group, at)[-1][0] for at in (0, 1)] == ["archived by an administrator"] * 2

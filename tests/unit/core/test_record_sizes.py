@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from coordinator.core.commands import InitializePartitions, MoveLogStarts, PartitionStart, TopicWithId
+from coordinator.core import record_codec
+from coordinator.core.commands import (
+    InitializePartitions,
+    MoveLogStarts,
+    PartitionStart,
+    TopicWithId,
+    acquire_records,
+    acquisition,
+)
 from coordinator.core.commands.acquire_plan import MAX_RANGES
 from coordinator.core.describe import MOST_MEMBERS, MOST_RUNS
-from coordinator.core.record_codec import MOST_BYTES, decode_record, encode_records
+from coordinator.core.record_codec import MOST_BYTES, decode_record, encode_record, encode_records
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
-from coordinator.core.runs import Run
+from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.errors import SubscriptionTooLarge
 from coordinator.protocol.messages import DescribeGroup, JoinGroup
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
@@ -103,6 +113,40 @@ def test_a_share_consumer_acquires_as_many_ranges_as_a_query() -> None:
     scattered(group, 0, MAX_RANGES + 10)
     assert len(fetched(group, 1_000_000)) == MAX_RANGES
     group.check_sizes()
+
+
+def test_one_limit_holds_for_the_ranges_of_all_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acquire_records, "MAX_RANGES", 3)
+    group = Unchecked(records=10, partitions=2)
+    group.join("c1", query=False)
+    scattered(group, 0, 4)
+    assert fetched(group, 1_000) == [(0, 0, 2), (2, 2, 2), (4, 4, 2)]
+
+
+def test_a_fetch_looks_at_one_returned_run_more_than_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition may have a million of them."""
+    looked_at = []
+
+    def returned(partition: SharePartition, end: int, now_ms: int) -> Iterator[Segment]:
+        for segment in acquisition.returned(partition, end, now_ms):
+            looked_at.append(segment.first)
+            yield segment
+
+    monkeypatch.setattr(acquire_records, "returned", returned)
+    group = Unchecked(records=40)
+    group.join("c1", query=False)
+    scattered(group, 0, 20)
+    assert fetched(group, 2) == [(0, 0, 2), (2, 2, 2)]
+    assert looked_at == [0, 2, 4]
+
+
+def test_a_record_of_the_most_bytes_is_stored_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = tuple((n, n, Run(RecordState.AVAILABLE, 1, releases=n)) for n in range(4))
+    record = RunsChanged(topic_id="T", partition=0, runs=runs)
+    size = len(encode_record(record))
+    for most, stored in ((size, 1), (size - 1, 2)):
+        monkeypatch.setattr(record_codec, "MOST_BYTES", most)
+        assert len(encode_records([record])) == stored
 
 
 def test_a_large_description_shows_some_runs_and_members_and_counts_all() -> None:

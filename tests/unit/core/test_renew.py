@@ -7,6 +7,7 @@ import pytest
 
 from coordinator.core.commands import acknowledge
 from coordinator.protocol.messages import AckBatch, Acknowledge, PartitionAcks
+from coordinator.protocol.values import CappedLock
 from tests.kip932.consumers import ACCEPT, LOCK_MS, REJECT, RELEASE, RENEW, SESSION_MS, ShareConsumers, batch
 
 CAP_MS = 30 * 60_000
@@ -206,6 +207,20 @@ def test_a_renewal_that_the_cap_cuts_returns_when_the_lock_ends() -> None:
     assert group.states()[:2] == ["0-1 ACQUIRED 1", "2 ACKNOWLEDGED 1"]
     group.pass_time(1)
     assert group.states()[0] == "0-1 AVAILABLE 1"
+
+
+def test_a_renewal_that_is_cut_names_its_partition_beside_others_outcomes() -> None:
+    """KIP-1222, Proposed Changes: ours. A lock that the cap cuts is named in whichever order the partitions come."""
+    for renewed_in in (0, 1):
+        group = held(partitions=2, share_max_lock_extension_ms=40_000)
+        group.wait(20_000)
+        kinds = {renewed_in: RENEW, 1 - renewed_in: ACCEPT}
+        acks = tuple(
+            PartitionAcks(topic_id=group.topic_id, partition=p, batches=(batch(0, 9, kinds[p]),)) for p in (0, 1)
+        )
+        who = {"group_id": "billing", "member_id": "c1", "member_epoch": group.epochs["c1"]}
+        capped = group.run(Acknowledge(**who, partitions=acks)).capped
+        assert capped == (CappedLock(group.topic_id, renewed_in, 0, 9, 20_000),)
 
 
 def test_each_acquisition_restarts_the_renewal_cap() -> None:

@@ -52,6 +52,12 @@ def test_a_sink_names_the_batch_of_its_plan_until_a_restart() -> None:
     assert batch_ids(group) == {plan: 0}, "a commit without rows of the plan's query"
 
 
+def test_a_commit_without_rows_and_query_names_no_batch() -> None:
+    group, plan = batch()
+    group.stage(batch_id=99)
+    assert batch_ids(group) == {plan: None}
+
+
 def test_a_sink_commits_a_batch_whose_plan_no_record_carries_any_more() -> None:
     group, plan = batch()
     group.stage(said(0, 9, ACCEPT), query_id="q", batch_id=12)
@@ -156,8 +162,9 @@ def test_a_row_of_an_impossible_delivery_is_refused_by_name(
 @pytest.mark.parametrize("held", [1, 10])
 def test_rows_of_no_held_record_are_refused_if_no_lock_was_lost(held: int) -> None:
     group, plan = second_batch(second=held)
-    with pytest.raises(NoneHeld, match=r"None of the batch's 4 row\(s\), orders-0@2 \(1\) for example.*group billing"):
-        group.stage(said(2, 5, REJECT))
+    text = r"None of the batch's 4 row\(s\), orders-0@2 \(1\), orders-0@4 \(1\) for example.*group billing"
+    with pytest.raises(NoneHeld, match=text):
+        group.stage(said(2, 3, REJECT), said(4, 5, REJECT))
     assert group.stage(said(2, 5, REJECT), said(10, 10, ACCEPT)).stale == 4, "one that is held makes it that batch's"
     group.complete(plan)
     assert group.partition().archived_total == 0
