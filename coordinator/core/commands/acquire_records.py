@@ -182,7 +182,7 @@ class PartitionFetch:
             left, room = left - records, room - records
             if throttled:
                 return False
-        return True
+        return len(self.taken) < self.max_ranges
 
     def _returned(self) -> list[Segment]:
         """One segment more than may be taken, at most: a request looks at no more runs than that."""

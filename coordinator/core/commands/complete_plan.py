@@ -158,8 +158,7 @@ class _Completion:
             verdict = None
         outcome = self._outcome(run, verdict)
         if outcome == AcknowledgeType.RELEASE:
-            own = verdict is not None and verdict.outcome == AcknowledgeType.RELEASE
-            at_ms = verdict.not_before_ms if verdict is not None and own else None
+            at_ms = None if verdict is None else verdict.not_before_ms
             disposition = Disposition.UNDECIDED if verdict is None else Disposition.DELIVERY_LIMIT
             if at_ms is None and self._group.config.share_release_backoff_ms:
                 return outcome, partial(self._backing_off, run, disposition)

@@ -115,11 +115,12 @@ def test_a_share_consumer_acquires_as_many_ranges_as_a_query() -> None:
     group.check_sizes()
 
 
-def test_one_limit_holds_for_the_ranges_of_all_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("runs", [3, 4])
+def test_one_limit_holds_for_the_ranges_of_all_partitions(monkeypatch: pytest.MonkeyPatch, runs: int) -> None:
     monkeypatch.setattr(acquire_records, "MAX_RANGES", 3)
     group = Unchecked(records=10, partitions=2)
     group.join("c1", query=False)
-    scattered(group, 0, 4)
+    scattered(group, 0, runs)
     assert fetched(group, 1_000) == [(0, 0, 2), (2, 2, 2), (4, 4, 2)]
 
 
