@@ -20,10 +20,13 @@ from mutmut.utils.file_utils import change_cwd
 from mutmut.workers import isolation
 
 MEMORY_BYTES = 4 << 30  # a mutant that never ends may also grow
+FAILED = "failed-tests.txt"
+"""In mutants/: a line for each mutant that a test failed on, its function and the test."""
 
 
 class CollectedOnce(harness.PytestRunner):
-    """Runs a mutant's tests, the fastest first, as items that the parent process collected."""
+    """Runs a mutant's tests as items that the parent process collected: first those that failed on other mutants of the
+    same function, the last one first, then the others, the fastest first."""
 
     def run_forced_fail(self):
         """Collect the tests; mutmut calls this last before the forks."""
@@ -46,12 +49,24 @@ class CollectedOnce(harness.PytestRunner):
             return super().run_tests(mutant_name=mutant_name, tests=tests)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
         os.chdir("mutants")
-        items = [self.items[name] for name in tests]
+        function = mutant_name.rpartition("__mutmut_")[0]
+        items = [self.items[name] for name in dict.fromkeys([*_failed_tests(function, set(tests)), *tests])]
         for item, following in zip(items, [*items[1:], None], strict=True):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if self.session.testsfailed:
+                with open(FAILED, "a") as failed:
+                    failed.write("{} {}\n".format(function, item.nodeid))
                 return 1
         return 0
+
+
+def _failed_tests(function, tests):
+    """Returns those of the tests that failed on mutants of the function, the last one first."""
+    if not os.path.exists(FAILED):
+        return []
+    with open(FAILED) as lines:
+        pairs = [line.rstrip("\n").split(" ", 1) for line in lines]
+    return [test for named, test in reversed(pairs) if named == function and test in tests]
 
 
 def _forget_results():
