@@ -104,6 +104,7 @@ class ConsumerProcess(Process):
             runs = self._look(most)
         elif self._riding:
             yield from self._send(self._riding)
+            runs = self._look(most)  # locks may have ended meanwhile
         self.ahead.remove(runs)
         held = {
             (log_of(run.topic_id, run.key[1]), offset): run.delivery_count
