@@ -158,7 +158,7 @@ def test_a_lock_that_has_not_ended_is_not_forgotten(
     next_ms: int | None,
     plan_ids: set[int] | None,
 ) -> None:
-    """Its end was extended, by a time or to a bound, or another lock of its plan has ended."""
+    """An end may be extended, by a time or to a bound, and another lock of the plan may have ended."""
     index = LockIndex()
     for end_ms in ends_ms:
         index.watch(1, end_ms, {1})
