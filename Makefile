@@ -16,7 +16,7 @@
 #                          the tests with a broker, without Spark, on a broker of that version; ARGS goes to pytest
 #   make lint              ruff and mypy
 #   make check             that, the import rules, the tidy test
-#   make mutants           the core with one mistake at a time: does a test find it? Half an hour; ARGS names a part
+#   make mutants           the core with one mistake at a time: does a test find it? Two hours; ARGS names a part
 #   make bench             against Spark's own Kafka source, on a real broker; ARGS goes to the benchmark
 #   make notebooks         run the notebooks and write their outputs; ARGS names one
 #   make docs              the docs as a site in build/site
