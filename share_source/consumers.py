@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import logging
 import os
 import threading
 import time
@@ -41,6 +42,8 @@ CLOSE_AFTER_S = 300.0
 """Seconds. An idle consumer then gives up its connections as well."""
 MAX_IDLE = 16
 """Idle consumers that a process keeps at most: a bound on its memory and connections."""
+
+_log = logging.getLogger(__name__)
 
 # The user's own settings override these.
 _DEFAULTS = {
@@ -375,14 +378,21 @@ class ConsumerCache:
                 now_s = time.monotonic()
                 due = [consumer for consumer in self._idle if _due_s(consumer) <= now_s]
                 self._idle = [consumer for consumer in self._idle if consumer not in due]
-            parked = [consumer for consumer in due if consumer.positions]
-            for consumer in due:
-                if consumer in parked:
-                    consumer.park()
-                else:
-                    consumer.close()
+            parked = [consumer for consumer in due if _is_parked_now(consumer)]
             with self._wake:
                 self._idle = parked + self._idle
+
+
+def _is_parked_now(consumer: KeptConsumer) -> bool:
+    """Park the consumer if it has positions, and close it otherwise; whether it was parked. A consumer that can't be
+    parked is dropped: what raises here must not end the thread, which no task would see."""
+    is_fetching = bool(consumer.positions)
+    try:
+        consumer.park() if is_fetching else consumer.close()
+    except Exception as error:  # noqa: BLE001 - librdkafka's errors, and ours
+        _log.warning("an idle consumer is dropped: %s: %s", type(error).__name__, error)
+        return False
+    return is_fetching
 
 
 def _due_s(consumer: KeptConsumer) -> float:

@@ -111,7 +111,8 @@ class ReadDenied(ShareGroupError):
 
 
 class ReadFailed(ShareGroupError):
-    """Reading {topic}-{partition} failed at offset {offset}: {reason}"""
+    """Reading {topic}-{partition} failed at offset {offset} with an error that does not pass: {reason}. Remove the
+    cause (the brokers' logs may say more); then restart the query, which replays its batch, or poll again."""
 
 
 # --- the read path: found by the first task of a process

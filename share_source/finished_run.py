@@ -44,7 +44,8 @@ def _complete(options: SourceOptions, end: PlanOffset) -> bool:
     session = plan_reader.open_session(options, end.member_id)
     completed = False
     try:
-        # Below no end nothing is acquired. The coordinator may have to read much of the log before it can complete.
+        # ``until={}`` names no end offset, so the request acquires no next plan. Before the coordinator can complete
+        # the plan, it may have to read much of the log: then the request is sent again.
         while session.call(lambda who: NextPlan(**who, start=end.plan_id, wait_ms=0, until={})).undecided_left:
             pass
         completed = True

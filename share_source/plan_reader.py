@@ -241,8 +241,9 @@ class PlanReader(DataSourceStreamReader):
         return named_errors_first_in(read_task(partition.task))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Completes nothing: Spark calls it too late, or never. ``latestOffset(start=end)`` tells that a batch is done.
-        But it tells that the query has had a batch, perhaps of another source."""
+        """Completes nothing: Spark calls this method too late, or never; the next ``latestOffset(start=end)`` says that
+        the batch is committed. But the call shows that the query had a batch, perhaps of another source: so the next
+        wait is short."""
         self._pace.busy()
 
     def stop(self) -> None:

@@ -36,7 +36,7 @@ def reader_choice() -> ReaderChoice:
     """The read path of this process.
 
     Raises:
-        UnknownReader: SHAREGROUP_READER names none.
+        UnknownReader: SHAREGROUP_READER has a value that is not known.
         NativeReaderMissing: SHAREGROUP_READER demands the compiled one, and it can't be used here.
     """
     wanted = os.environ.get(VARIABLE, "").strip().lower() or DEFAULT

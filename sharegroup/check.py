@@ -22,7 +22,8 @@ def check(context: click.Context, source_path: str | None, sink_path: str | None
     """Check the options of a query: exit status 0 if the query can start with them, 1 if not.
 
     A file is a Java properties file or a JSON object, with an option of readStream or writeStream in each entry. The
-    brokers are asked, and a standalone coordinator if the options name one. Nothing is started or changed.
+    brokers are asked, and a standalone coordinator if the options name one. No coordinator is started, and no group is
+    changed. If the sink's options have archive.path, its folder is created, and a small file is written and deleted.
 
     \b
     Examples:

@@ -67,8 +67,8 @@ def consume(
 ) -> None:
     """Print the records of a topic, as a member of a share group, until Ctrl-C.
 
-    Each record is accepted after it was printed. A new group begins at the latest record, as a native share group does:
-    --command-property share.auto.offset.reset=earliest.
+    Each record is accepted after it was printed. A new group begins at the latest record, as in Kafka; to begin at the
+    earliest, add --command-property share.auto.offset.reset=earliest.
 
     \b
     Examples:

@@ -26,10 +26,10 @@ _TEXTS = {"a": ("%p", "%p"), "E": ("%a", "%A"), "Z": ("%z", "%z"), "z": ("%Z", "
 
 
 def time_format(pattern: str) -> Callable[[float], str]:
-    """Return what makes a text, in local time, of seconds since 1970.
+    """Returns the function that writes a time (seconds since 1970) as text, in local time.
 
     Raises:
-        ValueError: the pattern is none, or has a sign that is not known here.
+        ValueError: a quote of the pattern is not closed, or it has a sign that is not supported here.
     """
     parts: list[Callable[[datetime], str]] = []
     at = 0

@@ -148,8 +148,8 @@ def _print_table(topic: str, letters: list[DeadLetter]) -> None:
         console.print(f"{topic} has no dead letters as asked.", markup=False)
         return
     table = Table(title=f"Dead letters of {printable(topic)}", title_justify="left", box=None, pad_edge=False)
-    for heading in ("AT", "WRITTEN", "GROUP", "RECORD", "TRIES", "DISPOSITION", "MESSAGE"):
-        table.add_column(heading, justify="right" if heading == "TRIES" else "left", overflow="fold")
+    for heading in ("AT", "WRITTEN", "GROUP", "RECORD", "DELIVERY", "DISPOSITION", "MESSAGE"):
+        table.add_column(heading, justify="right" if heading == "DELIVERY" else "left", overflow="fold")
     for letter in letters:
         at = f"{letter.partition}@{letter.offset}"
         record = f"{letter.origin_topic}-{letter.origin_partition}@{letter.origin_offset}"

@@ -24,6 +24,8 @@ SCENARIOS = (
 )  # fmt: skip
 """The options that say where a reset goes, of which one is named."""
 DRY_RUN = "Dry run: nothing was changed. Use --execute to change it."
+DRY_RUN_BY_OPTION = "Dry run: nothing was changed. Leave out --dry-run to change it."
+"""Of commands that act at once."""
 
 
 def reset_offsets(admin: Admin, group_id: str, options: Mapping[str, Any]) -> None:
@@ -90,7 +92,7 @@ def _tell_deletions(deleted: Mapping[str, Altered], failed: Mapping[str, Excepti
         click.echo(f"* Group '{group_id}' could not be deleted due to: {reason}", err=True)
     if dry_run:
         for altered in deleted.values():
-            _print_effects(altered)
+            _print_effects(altered, DRY_RUN_BY_OPTION)
     elif failed and deleted:
         click.echo(f"These share groups were deleted successfully: {named}")
     elif deleted:
@@ -115,7 +117,7 @@ def delete_offsets(admin: Admin, group_id: str, options: Mapping[str, Any]) -> N
         print_lines(kafka_tables.statuses(options["topics"]))
     else:
         print_lines(kafka_tables.new_offsets(group_id, altered.partitions))
-        click.echo(DRY_RUN, err=True)
+        click.echo(DRY_RUN_BY_OPTION, err=True)
 
 
 def act_by_hand(admin: Admin, group_id: str, action: str, options: Mapping[str, Any]) -> None:
@@ -131,7 +133,7 @@ def act_by_hand(admin: Admin, group_id: str, action: str, options: Mapping[str, 
     if options["as_json"]:
         print_json(altered)
         return
-    _print_effects(altered)
+    _print_effects(altered, DRY_RUN)
 
 
 def _carried_out(options: Mapping[str, Any], action: Callable[..., Told], *, execute: bool) -> Told:
@@ -156,16 +158,17 @@ def _told_first(options: Mapping[str, Any], action: Callable[..., Told], *, exec
 
 
 def show_effects(altered: Altered) -> None:
-    """Print what an action changed, or would change, with values before and after."""
+    """Print what a command that acts at once changed, or would change without --dry-run, with values before and
+    after."""
     _tell_notes(altered.notes)
-    _print_effects(altered)
+    _print_effects(altered, DRY_RUN_BY_OPTION)
 
 
-def _print_effects(altered: Altered) -> None:
+def _print_effects(altered: Altered, dry_run: str) -> None:
     for effect in altered.effects:
         click.echo(f"{effect.what}: {effect.before or '-'} -> {effect.after or '-'}")
     if not altered.executed:
-        click.echo(DRY_RUN, err=True)
+        click.echo(dry_run, err=True)
 
 
 def topics_of(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
@@ -232,7 +235,7 @@ def _datetime(text: str) -> datetime:
     """The time of YYYY-MM-DDThh:mm:ss.sss; without a time zone it is UTC, as in Kafka's tool.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is no such time.
     """
     try:
         found = datetime.fromisoformat(text.removesuffix("Z") + ("+00:00" if text.endswith("Z") else ""))

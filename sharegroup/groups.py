@@ -66,8 +66,8 @@ Look = TypeVar("Look")
     "topics",
     multiple=True,
     metavar="TOPIC[:0,1,...]",
-    help="A topic whose offsets are reset or deleted; to reset, with partitions if need be; of records, with one "
-    "partition.",
+    help="With --reset-offsets: a topic, or some of its partitions. With --delete-offsets: a topic. With "
+    "--release-records and --archive-records: one partition, as orders:0.",
 )
 @click.option(
     "--offset",
@@ -93,7 +93,12 @@ Look = TypeVar("Look")
     show_default=True,
     help="Milliseconds to wait for the brokers, and then for a coordinator, at most.",
 )
-@click.option("--dry-run", is_flag=True, help="Only show what would change; the default but of deletions.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Only show what would change: the default of all actions but --delete and --delete-offsets, which act at "
+    "once.",
+)
 @click.option("--execute", is_flag=True, help="Change it: a reset, a release, or the archiving of records.")
 @click.option(
     "--force",

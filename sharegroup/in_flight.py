@@ -1,5 +1,5 @@
-"""``sharegroup in-flight``: the runs of a group that are in flight: state, holder, since when, tries, and the stage of
-isolation; and the history of one record. ``sharegroup groups --describe --in-flight`` prints the former too."""
+"""``sharegroup in-flight``: the runs of a group that are in flight: state, holder, since when, delivery count, and the
+stage of isolation; and the history of one record. ``sharegroup groups --describe --in-flight`` prints the runs too."""
 
 from __future__ import annotations
 
@@ -230,10 +230,10 @@ def table(group_id: str, runs: Iterable[RunInFlight], page: InFlightPage, *, all
     from rich.table import Table
 
     shown = Table(title=f"In flight in {group_id}", title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for heading in ("PARTITION", "OFFSETS", "STATE", "TRIES", "HELD BY", "FOR", "NOTE"):
+    for heading in ("PARTITION", "OFFSETS", "STATE", "DELIVERY", "HELD BY", "FOR", "NOTE"):
         shown.add_column(
             heading,
-            justify="right" if heading == "TRIES" else "left",
+            justify="right" if heading == "DELIVERY" else "left",
             overflow="fold",
             no_wrap=heading == "STATE",
         )

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 LOOK_MS = 1_000
 """Milliseconds between two requests, at most: a member may be heard of, or leave, before its time is over."""
-ASKED_AGAIN = "Waiting {seconds} s at most for members of {group_id} that may be there (--wait)."
+ASKED_AGAIN = "Waiting for members of {group_id} that may be there: {seconds} s, twice as long at most (--wait)."
 
 
 def asked(options: Mapping[str, Any], action: Callable[[], T]) -> T:

@@ -35,7 +35,7 @@ def ack_pattern(context: click.Context, option: click.Parameter, text: str | Non
     """The shares by outcome of a text such as accept:90,release:5,reject:5.
 
     Raises:
-        BadParameter: the text is none.
+        BadParameter: the text has another form.
     """
     if text is None:
         return None
@@ -56,7 +56,7 @@ def date_format(context: click.Context, option: click.Parameter, pattern: str) -
     """The function that makes a text of a time.
 
     Raises:
-        BadParameter: the pattern is none.
+        BadParameter: the pattern can't be used.
     """
     try:
         return time_format(pattern)
@@ -127,8 +127,8 @@ def perf(
 ) -> None:
     """Measure how fast ShareConsumers read a topic.
 
-    A record that is delivered again counts again. A new group begins at the latest record:
-    --command-property share.auto.offset.reset=earliest.
+    A record that is delivered again counts again. A new group begins at the latest record; to begin at the earliest,
+    add --command-property share.auto.offset.reset=earliest.
 
     \b
     Examples:

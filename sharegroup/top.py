@@ -83,8 +83,14 @@ def line_of(
 @click.command(short_help="A live screen of groups: lag, rates, the oldest record in flight.")
 @cluster_options
 @click.option("--group", "group_ids", multiple=True, help="A share group. Can be given several times.  [all groups]")
-@click.option("--interval", type=click.FloatRange(min=0.2), default=2.0, show_default=True, help="Seconds.")
-@click.option("--once", is_flag=True, help="Print two looks' outcome once, and end: for pipes and scripts.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.2),
+    default=2.0,
+    show_default=True,
+    help="Seconds between two looks.",
+)
+@click.option("--once", is_flag=True, help="Look twice, print the second look, and end: for scripts.")
 @JSON_OPTION
 def top(
     bootstrap_server: str,
@@ -97,9 +103,9 @@ def top(
 ) -> None:
     """Show all groups on a screen that is drawn anew, until Ctrl-C.
 
-    ACQ/S are records that members acquire, DONE/S offsets that the start offsets pass, per second. OLDEST is how long
-    the record has been held that is held for longest. --json prints one look as JSON. Groups that are named have to
-    exist.
+    HELD: records that members hold. DLQ: records that wait for their dead letters. ACQ/S: offsets that are acquired for
+    the first time, per second. DONE/S: offsets that the start offsets pass, per second. OLDEST: for how long the record
+    that is held for longest has been held. --json prints one look as JSON. Groups that are named have to exist.
 
     \b
     Examples:

@@ -47,8 +47,8 @@ MINIMUM_JAVA = 17
 KAFKA_VERSION = "4.3.1"
 OLDER_KAFKA = "3.9.2"  # the last release before 4.0: `make test` has a broker of it, too
 OTHER_KAFKAS = ("3.7.2", "4.0.2", "4.1.2", "4.2.1")  # for `make soak`; of 4.2.2 Maven has no kafka-tools
-OLDEST_SPARK = "4.2.1"
-SPARK_WITHOUT_START = ("4.0.5", "4.1.4")  # their latestOffset() has no arguments
+OLDEST_SPARK_WITH_START = "4.2.1"  # the oldest whose latestOffset() has the arguments start and limit
+SPARK_WITHOUT_START = ("4.0.5", "4.1.4")  # older ones, whose latestOffset() has no arguments
 READER = os.path.join(ROOT, "share_source", "native")
 
 
@@ -132,7 +132,7 @@ def one_at_a_time(name):
 def download(java, test, soak, bench, kafka):
     jars = [kafka_jars(version) for version in kafkas(test, soak, kafka)]
     jars += [DELTA_JARS, ICEBERG_JARS] * soak + [BENCH_JARS] * bench
-    older_sparks = ((OLDEST_SPARK,) + SPARK_WITHOUT_START) * test
+    older_sparks = ((OLDEST_SPARK_WITH_START,) + SPARK_WITHOUT_START) * test
     # Two at a time: jars wait for the network, and a pyspark for the processor. Ivy's cache has one writer.
     with ThreadPoolExecutor(2) as threads:
         begun = [threads.submit(fetch_all_jars, java, jars)]

@@ -17,7 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tools.bootstrap import OLDEST_SPARK, SPARK_WITHOUT_START  # noqa: E402
+from tools.bootstrap import OLDEST_SPARK_WITH_START, SPARK_WITHOUT_START  # noqa: E402
 from tools.generated_files import write_or_check  # noqa: E402
 
 PAGE = "docs/operations.md"
@@ -107,7 +107,7 @@ def look_at(version: str | None) -> Has:
 def columns() -> dict[str, list[str]]:
     """The words of the rows by Spark, as 4.0. The environment's pyspark is the newest, or, with an old Python, one of
     the others."""
-    found = [look_at(version) for version in (*SPARK_WITHOUT_START, OLDEST_SPARK, None)]
+    found = [look_at(version) for version in (*SPARK_WITHOUT_START, OLDEST_SPARK_WITH_START, None)]
     return {has["version"].rpartition(".")[0]: [word(has) for _, word in ROWS] for has in found}
 
 

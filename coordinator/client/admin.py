@@ -199,9 +199,10 @@ class ShareAdmin:
         )
         return self._look(request)
 
-    def all_in_flight(self, group_id: str, **filters: Any) -> Iterator[RunInFlight]:
-        """The runs of all pages of :meth:`in_flight`, one after another. The group changes meanwhile."""
-        page = self.in_flight(group_id, **filters)
+    def all_in_flight(self, group_id: str, *, cursor: Cursor | None = None, **filters: Any) -> Iterator[RunInFlight]:
+        """The runs of all pages of :meth:`in_flight`, one after another, from ``cursor`` on. The group changes
+        meanwhile."""
+        page = self.in_flight(group_id, **filters, cursor=cursor)
         yield from page.runs
         while page.cursor is not None:
             page = self.in_flight(group_id, **filters, cursor=page.cursor)
@@ -268,7 +269,7 @@ class ShareAdmin:
 
         Raises:
             InvalidReset: ``to`` can't be used.
-            GroupNotEmpty, GroupIdNotFound, UnknownTopic, UnknownPartition: as they say.
+            GroupNotEmpty, MembersNotKnown, GroupIdNotFound, UnknownTopic, UnknownPartition: as they say.
         """
         named = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, ())
         kind, value, offsets = reset_of(to, shift_by)
@@ -296,7 +297,8 @@ class ShareAdmin:
         """Forget what the group has of these topics. ``force``: also if dead letters are not written yet.
 
         Raises:
-            GroupSubscribedToTopic, DeadLettersNotWritten, GroupIdNotFound, UnknownSharePartition: as they say.
+            GroupSubscribedToTopic, DeadLettersNotWritten, MembersNotKnown: as they say.
+            GroupIdNotFound, UnknownSharePartition: as they say.
         """
         return self._ask(
             DeleteOffsets(group_id=group_id, topics=tuple(topics), execute=execute, force=force, reason=reason)
@@ -306,7 +308,7 @@ class ShareAdmin:
         """Delete the group. ``force``: also if dead letters are not written yet.
 
         Raises:
-            GroupNotEmpty, DeadLettersNotWritten, GroupIdNotFound: as they say.
+            GroupNotEmpty, DeadLettersNotWritten, MembersNotKnown, GroupIdNotFound: as they say.
         """
         return self._ask(DeleteGroup(group_id=group_id, execute=execute, force=force, reason=reason))
 

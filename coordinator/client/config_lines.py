@@ -48,8 +48,8 @@ def log_joined(joined: Joined, own: Mapping[str, str]) -> None:
     for key, text in joined.configs.items():
         if not own.get(key, "").strip():
             _log.info(
-                "%s=%s is not set by this query, and holds: the group keeps it of another query, a sink or an earlier "
-                'start. To unset it: .option("%s", "")',
+                "%s=%s is not set by this query: the group has this value from another query, a sink or an earlier "
+                'start, and uses it. To unset it: .option("%s", "")',
                 key,
                 text,
                 key,

@@ -1,7 +1,8 @@
 """A connection to one coordinator: a call is one Flight action, and the coordinator's errors are raised as their
 classes.
 
-Rule: :class:`Unreachable` means that the outcome of the call is unknown: it may have been carried out.
+Rule: :class:`Unreachable` means that the outcome of the call is unknown: the call may have been carried out. Only its
+subclasses :class:`Refused` and :class:`TokenRefused` mean that it was not.
 """
 
 from __future__ import annotations

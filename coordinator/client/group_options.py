@@ -103,7 +103,7 @@ def connect(
 
 def start_ahead(options: GroupOptions, cluster_id: str) -> None:
     """Start the coordinator on demand of these options, if none runs, and do not wait for it: a query will ask for it.
-    It raises nothing, since the query starts a coordinator itself, and is told by name what is wrong then."""
+    It raises nothing: the query starts a coordinator itself, and that start raises the named error."""
     config = CoordinatorConfig.parse(options.coordinator_configs)
     if config.share_coordinator_endpoint:
         return

@@ -232,7 +232,7 @@ class MemberSession:
             join = msgspec.structs.replace(self._request, member_epoch=self.member_epoch)
             self.rejoins += 1
             began_s = time.monotonic()
-            # As a heartbeat, in whose place it is: the coordinator may stand still after it has refused one.
+            # The join gets a heartbeat's timeout: it takes the heartbeat's place, and the coordinator may stall again.
             self._take(self._send(join, heartbeat_timeout_s(self._joined)), began_s)
 
     def _beat(self) -> None:

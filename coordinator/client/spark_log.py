@@ -22,11 +22,11 @@ _COLLECTED = "PYSPARK_SPARK_SESSION_UUID"
 _handler: logging.StreamHandler[TextIO] | None = None
 
 
-def log_for_query(**parties: str) -> None:
-    """Write the lines of sharegroup to standard error, from INFO on, with the parties that this process works for, as
+def log_for_query(**names: str) -> None:
+    """Write the lines of sharegroup to standard error, from INFO on. Each line names what this process works for, as
     ``group``."""
     global _handler
-    name_in_lines(**parties)
+    name_in_lines(**names)
     if _handler is not None or (logging.getLogger().handlers and _COLLECTED not in os.environ):
         return
     # Spark replaces sys.stderr while it collects, and would then have each line twice.

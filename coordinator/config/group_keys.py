@@ -171,7 +171,7 @@ _GROUP_ROWS = (
         high=7 * _DAY_MS,
         ours=True,
         doc="A quarantined record for which no other record's success is evidence, since nothing else is available, "
-        "is on trial once it has failed alone for this long. When not set, and without a dead letter queue: never.",
+        "is on trial once it has failed alone for this long. Without a dead letter topic: never.",
         why="An outage looks like poison as long as nothing succeeds; for this long a failure alone counts as an "
         "outage.",
     ),

@@ -21,6 +21,9 @@ bootstrap.servers=localhost:9092
 #kafka.sasl.password=${env:KAFKA_PASSWORD}
 
 """
+_ORIGIN = (
+    "# Ours: Kafka has no such key. Kafka's: Kafka has the key, too; where it differs, the line below says how and why."
+)
 
 
 def coordinator_properties(*notes: str) -> str:
@@ -36,7 +39,8 @@ def group_properties(*notes: str) -> str:
 
 
 def _properties(comments: tuple[str, ...], table: Mapping[str, ConfigKey], head: str = "") -> str:
-    lines = [*(f"# {comment}" for comment in comments), "# A line without # sets a value.", "", *head.splitlines()]
+    notes = [*(f"# {comment}" for comment in comments), "# A line without # sets a value.", _ORIGIN]
+    lines = [*notes, "", *head.splitlines()]
     for key in table.values():
         for paragraph in _paragraphs(key):
             lines += _comment.wrap(paragraph)

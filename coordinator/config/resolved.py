@@ -19,7 +19,6 @@ from coordinator.protocol.errors import ConfigConflict
 __all__ = [
     "COORDINATOR_KEYS",
     "GROUP_KEYS",
-    "NEVER_MS",
     "SERVER_KEYS",
     "ConfigKey",
     "CoordinatorConfig",
@@ -33,9 +32,6 @@ __all__ = [
     "offset_reset",
     "replaced_configs",
 ]
-
-NEVER_MS = 2**62
-"""Milliseconds that never pass: a number, so that code that compares times needs no second case."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,8 +97,6 @@ def _resolved(given: tuple[tuple[str, str], ...], bounds: GroupBounds | None) ->
     if bounds is not None:
         bounds.clamp(values)
     _check_heartbeat(values)
-    if "share.poison.solo.timeout.ms" not in texts and not values["errors_deadletterqueue_topic_name"]:
-        values["share_poison_solo_timeout_ms"] = NEVER_MS
     return GroupConfig(**values)
 
 

@@ -57,7 +57,7 @@ class DueTimes:
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: int) -> list[str]:
-        """The names whose time is ``now_ms`` or earlier, in order."""
+        """The names whose time is ``now_ms`` or earlier, sorted by name."""
         due = _entries_until(self._heap, now_ms)
         return sorted({name for due_ms, name in due if self._of_name.get(name) == due_ms})
 

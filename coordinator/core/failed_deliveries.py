@@ -1,4 +1,5 @@
-"""The next state of records whose delivery ended without an outcome: by a lost lock, a replay, or a failed trial.
+"""The next state of records whose delivery ended, and that were neither accepted nor rejected: by a lost lock, a
+replay, a failed trial, or a release.
 
 A ShareConsumer's record is AVAILABLE again, or given up at the limit, as in Kafka. A query's record is never given up
 for a failure alone: at the limit it is quarantined, to be delivered alone (docs/protocol.md, "Failures and isolation").
@@ -44,8 +45,8 @@ _STATES = frozenset({RecordState.ARCHIVING, RecordState.ARCHIVED})
 
 
 def consumer_lost_lock(run: Run, config: GroupConfig) -> Run:
-    """The run after a ShareConsumer's lock ran out: one failed delivery. It keeps its plan id, so that its holder may
-    still acknowledge it."""
+    """The run after a ShareConsumer's lock ran out: one failed delivery. The run keeps its plan id, but its former
+    holder can no longer acknowledge it (RecordNotHeld), as in Kafka."""
     failed = run._replace(failures=run.failures + 1, deadline_ms=None)
     if failed.tries >= config.share_delivery_count_limit:
         return archived(failed, Event.LIMIT, config, Disposition.EXPIRED)
@@ -90,12 +91,11 @@ def _released_stage(run: Run, config: GroupConfig) -> Stage:
 
 def query_lost_lock(run: Run, plan: AcquiredPlan, config: GroupConfig, now_ms: int) -> Run:
     """The run after the session of the query that holds it ended. It keeps its plan id, so that the query may come back
-    to it, unless it is quarantined or given up now."""
-    failed = run._replace(failures=run.failures + plan.started)
-    isolated = None
-    if plan.started or not run.quarantined:
-        isolated = _isolated(run, failed, plan, config, now_ms, session_ended=True)
-    return isolated or moved(failed, Event.LOSE_LOCK)
+    to it, unless it is quarantined or given up now. A plan that was not started fails nothing."""
+    if not plan.started:
+        return moved(run, Event.LOSE_LOCK)
+    failed = run._replace(failures=run.failures + 1)
+    return _isolated(run, failed, plan, config, now_ms, session_ended=True) or moved(failed, Event.LOSE_LOCK)
 
 
 def replayed(run: Run, failed: Run, plan: AcquiredPlan, config: GroupConfig, now_ms: int) -> Run | None:

@@ -23,9 +23,10 @@ from coordinator.core.records import AssignmentMade, PlanAcquired, PlanStarted, 
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import ReleaseMember
 from coordinator.protocol.messages import Acknowledge, LeaveGroup, PlanReply, Request
-from coordinator.protocol.values import AcknowledgeType, SharePartitionKey
+from coordinator.protocol.values import AcknowledgeType, Disposition, SharePartitionKey
 
 QUERY, SHARE_CONSUMER = "query", "share consumer"
+_WRITTEN_BY_A_SINK = (RecordState.ARCHIVED, Disposition.REJECTED)
 _ACK_TYPES = {"accepted": "accept", "released": "release", "rejected": "reject"}
 
 
@@ -38,7 +39,7 @@ class Count(NamedTuple):
     lock_timeouts (topic, partition): records whose lock ran out, or whose holder's session did.
     sessions_ended (how): sessions that ended, "left", "timed out" or "released" (by an administrator).
     reclaims: plans that a later process reclaimed; left_out (reason): records that such a plan continues without.
-    dead_letters: records whose dead letter is written.
+    dead_letters: records whose dead letter the coordinator or a sink has written.
     rebalances: new assignments of partitions to ShareConsumers.
     """
 
@@ -89,6 +90,10 @@ def _completed(group: ShareGroup, command: CompletePlan, decision: Decision[Any]
     plan = group.members[command.member_id].newest
     if decision.reply.outcomes and plan is not None:
         yield _held(command.member_id, plan.acquired_ms, now_ms)
+    if group.config.errors_deadletterqueue_topic_name:  # what was rejected is ARCHIVING, unless a sink wrote it
+        states = ((run.state, run.disposition, last - first + 1) for _, first, last, run in _changes(decision.records))
+        written = (number for state, why, number in states if (state, why) == _WRITTEN_BY_A_SINK)
+        yield Count("dead_letters", (), sum(written))
 
 
 def _held(member_id: str, acquired_ms: int, now_ms: int) -> Count:
@@ -128,8 +133,8 @@ def _released(group: ShareGroup, command: ReleaseMember, decision: Decision[Any]
 def _dead_letters(
     group: ShareGroup, command: MarkDeadLettersWritten, decision: Decision[Any], now_ms: int
 ) -> Iterator[Count]:
-    written = sum(last - first + 1 for _, first, last, _ in _changes(decision.records))
-    yield Count("dead_letters", (), written)
+    if command.are_written:
+        yield Count("dead_letters", (), sum(last - first + 1 for _, first, last, _ in _changes(decision.records)))
 
 
 def _rebalanced(group: ShareGroup, command: AssignPartitions, decision: Decision[Any], now_ms: int) -> Iterator[Count]:

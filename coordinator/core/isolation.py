@@ -1,15 +1,17 @@
 """Poison isolation: the stages of a query's record that keeps failing, and the sizes and pauses of each stage
 (docs/concepts.md, "Isolation").
 
-A batch that fails again and again holds a record that nobody can process. From its ``t``-th try on, a record is
-acquired only with records that are on the same try, in slices that shrink to one at the last: it is SLICED. At the
-limit the record is QUARANTINED: taken out of its batch, and delivered only alone. A quarantined record that failed
-among others may be a good one, so it has to fail alone first (FAILED_ALONE). Then it goes on TRIAL: delivered alone
-while the query has evidence that processing works. A failed trial gives the record up.
+A batch that fails again and again holds a record that nobody can process. From its ``t``-th try on
+(:func:`isolation_threshold`; here the try after n failures is try n + 1), a record is acquired only with records that
+are on the same try, in slices that shrink to one at the last: it is SLICED. At the limit the record is QUARANTINED:
+taken out of its batch, and delivered only alone. A quarantined record that failed among others may be a good one, so it
+has to fail alone first (FAILED_ALONE). Then it goes on TRIAL: delivered alone while the query has evidence that
+processing works. A failed trial gives the record up.
 
-Only *failures* count (deliveries that ended in a replay or a lost lock), never the delivery count. A ShareConsumer's
-record has no stages: it is given up at the limit, as in Kafka. What a completed batch accepts or rejects leaves these
-stages for good.
+Slices depend on *failures* alone (deliveries that ended in a replay or a lost lock). The limit compares tries (failures
+and releases) of a record with at least one failure. The delivery count never matters. A ShareConsumer's record has no
+stages: it is given up at the limit, as in Kafka. What a completed batch accepts or rejects leaves these stages for
+good.
 
 The stage is derived from a run's fields, and from the plan that holds the run, by :func:`stage_of`.
 """
@@ -137,8 +139,8 @@ def isolation_threshold(limit: int) -> int:
 def slice_size(current_try: int, limit: int, base: int) -> int | None:
     """How many records a plan may hold when they are on their ``current_try``; None: as many as any plan.
 
-    ``max(1, floor(base ** ((limit - c) / (limit - t + 1))))`` with an exact integer root. A limit of 2 has no slices:
-    records go from a whole batch to the quarantine.
+    ``max(1, floor(base ** ((limit - current_try) / (limit - t + 1))))``, with t = isolation_threshold(limit) and an
+    exact integer root. A limit of 2 has no slices: records go from a whole batch to the quarantine.
     """
     threshold = isolation_threshold(limit)
     if limit <= 2 or current_try < threshold:

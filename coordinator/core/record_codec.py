@@ -140,7 +140,7 @@ def decode_head(data: bytes, group_id: str = "?") -> RecordHead:
 
 
 _NAME_AT = 7
-"""Where an encoded record has its name: behind the number of its fields, and ``type``."""
+"""Where an encoded record has its name: after the number of its fields, and ``type``."""
 
 
 class RunsFilter:

@@ -71,7 +71,8 @@ class OffsetsAltered(_Record, frozen=True):
 
 
 class StartsAlteredBy(_Record, frozen=True):
-    """This administrator gave share partitions new start offsets, which the log of queries says."""
+    """This administrator gave share partitions new start offsets. The log of a query's driver names the
+    administrator."""
 
     durable: ClassVar[bool] = False
     topic_id: str
@@ -137,7 +138,7 @@ class PartitionsForgotten(_Record, frozen=True):
 
 class Swept(_Record, frozen=True):
     """The group was swept for members and partitions to forget; the next sweep is due at ``next_ms``. ``old_topics``:
-    the ids of topics that do not exist any more, which the next sweep may forget."""
+    the ids of replaced topics, which the next sweep may forget."""
 
     durable: ClassVar[bool] = False
     next_ms: int
@@ -260,7 +261,7 @@ class PlanStarted(_Record, frozen=True):
     """The plan was started in this member epoch (``started``: its delivery has begun, so that a replay counts as a
     failure), or only reclaimed. The runs that the plan holds from now on were changed by the records before this one.
 
-    ``explicit``: in this attempt at the batch, records that no sink decided are released. ``replaces``: as PlanStaged.
+    ``explicit``: in this attempt at the batch, records that no sink decided are released.
     ``reclaims``: how often a later process has reclaimed the plan. ``data_loss``: losses that the reply reports, also
     those that the group had of the topics ``reported_topic_ids`` (ids); ``unreported_losses``: losses still to be
     reported. ``replaced_plan_id``: the newest plan, if this one is a superseded plan that replaces it, empty."""
@@ -271,7 +272,6 @@ class PlanStarted(_Record, frozen=True):
     started: bool
     reclaims: int
     explicit: bool = False
-    replaces: bool | None = None
     data_loss: tuple[LeftOutRange, ...] = ()
     left_out: tuple[LeftOutRange, ...] = ()
     unreported_losses: tuple[LeftOutRange, ...] = ()

@@ -65,7 +65,7 @@ def _plan_started(group: ShareGroup, record: PlanStarted) -> None:
         plan.signals = {}
     plan.member_epoch, plan.started, plan.reclaims = record.member_epoch, record.started, record.reclaims
     plan.counts_as_evidence = record.started
-    plan.explicit, plan.replaces = record.explicit, record.replaces
+    plan.explicit, plan.replaces = record.explicit, None
     plan.data_loss, plan.left_out = record.data_loss, record.left_out
     plan.unreported_losses = record.unreported_losses
     plan.ranges = _still_held(group, plan)

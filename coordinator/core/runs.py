@@ -252,7 +252,7 @@ class RunMap:
         self._uncount(first, last, run)
 
     def drop_terminal(self, offset: int) -> int:
-        """Forget the terminal runs that follow on each other from ``offset`` on; the offset behind them."""
+        """Forget the terminal runs that follow on each other from ``offset`` on; the offset after them."""
         lowest, dropped = offset, 0
         while (entry := self._runs.get(offset)) is not None and entry[1].state in TERMINAL:
             self._uncount(offset, *entry)

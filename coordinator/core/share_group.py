@@ -103,7 +103,8 @@ class ShareGroup:
         self.forgotten_epoch = 0
         """The highest epoch of members that were forgotten: new members get higher ones."""
         self.old_topics: set[str] = set()
-        """Ids of topics that do not exist any more and still have share partitions here."""
+        """Ids of topics that a newer topic of the same name replaced, and of which the group still has something. A
+        topic that was deleted and not created again is not among them."""
         self.forgettable_topics: frozenset[str] = frozenset()
         """Soft state: those of ``old_topics`` that the last sweep found, and the next one may forget."""
         self._swept_until_ms = 0
@@ -201,8 +202,8 @@ class ShareGroup:
     def initialized(self, topic_id: str, partition: int) -> bool:
         return SharePartitionKey(topic_id, partition) in self.partitions
 
-    def plan_topic_ids(self, member: Member, plan_id: str) -> set[tuple[str, int]]:
-        """(topic id, partition) of the plan that a start of ``plan_id`` touches; empty if the group has none."""
+    def plan_partitions(self, member: Member, plan_id: str) -> set[tuple[str, int]]:
+        """(topic id, partition) of each partition that a start of ``plan_id`` touches; empty if there is no plan."""
         named = self.plan_id(plan_id)
         is_superseded = member.plan_state(named) is PlanState.SUPERSEDED
         plan = member.newest if is_superseded else self.plans.get(named) if named is not None else None
@@ -272,11 +273,13 @@ class ShareGroup:
         }
 
     def _keep_locks(self, plan: AcquiredPlan, held: Iterable[tuple[SharePartition, Segment]], deadline_ms: int) -> None:
+        """Give the runs of a ShareConsumer locks that end with its session at the earliest, and not before the log
+        says: the config may have been altered since a lock was given."""
         for partition, segments in groupby(held, key=itemgetter(0)):
-            runs = [
-                (first, last, run._replace(deadline_ms=max(deadline_ms, lock_deadline_ms(plan, run, self.config))))
-                for _, (first, last, run) in segments
-            ]
+            runs = []
+            for _, (first, last, run) in segments:
+                ends_ms = max(deadline_ms, run.deadline_ms or 0, lock_deadline_ms(plan, run, self.config))
+                runs.append((first, last, run._replace(deadline_ms=ends_ms)))
             partition.apply(runs)
             self._watch(runs)
 

@@ -133,15 +133,14 @@ def pieces(
             yield first, last, run, None
 
 
-def against_silence(
-    before: list[StagedRun], now: list[StagedRun], attempt: int, explicit_attempts: int
-) -> list[StagedRun]:
+def against_silence(before: list[StagedRun], now: list[StagedRun], attempt: int, last_explicit: int) -> list[StagedRun]:
     """The verdicts of this attempt, when sinks wrote in an earlier attempt in explicit mode: a record that the earlier
-    attempt did not mention, and that no attempt named since, was released by it, so this attempt disagrees."""
+    attempt did not mention, and that no attempt named since, was released by it, so this attempt disagrees.
+    ``last_explicit``: the last such attempt."""
     merged = []
     for first, last, verdict, earlier in pieces(now, before):
         named = -1 if earlier is None else attempt - (verdict.delivery_count - earlier.delivery_count)
-        if named < explicit_attempts and verdict.outcome != AcknowledgeType.RELEASE:
+        if named < last_explicit and verdict.outcome != AcknowledgeType.RELEASE:
             verdict = verdict._replace(disagrees=True)
         merged.append((first, last, verdict))
     return merged

@@ -36,20 +36,20 @@ class DeadLettersNotWritten(ShareGroupError):
 
 
 class MemberNotFound(ShareGroupError):
-    """Share group {group_id} has no member {member_id}."""
+    """Share group {group_id} has no member {member_id}. sharegroup groups --describe --members lists its members."""
 
     kafka_error = "UNKNOWN_MEMBER_ID"
 
 
 class UnknownSharePartition(ShareGroupError):
-    """Share group {group_id} has no state of {partition}."""
+    """Share group {group_id} has no state of {partition}. sharegroup groups --describe lists its share partitions."""
 
     kafka_error = "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 class RecordsHeld(ShareGroupError):
-    """Offsets {first} to {last} of {topic}-{partition} are held by member {member_id} of share group {group_id}, which
-    decides them. Release them first, or what the member holds."""
+    """Offsets {first} to {last} of {topic}-{partition} are held by member {member_id} of share group {group_id}.
+    Release these records, or the member, and ask again."""
 
     kafka_error = "INVALID_RECORD_STATE"
 

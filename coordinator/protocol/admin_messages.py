@@ -140,7 +140,8 @@ class ListWindows(GroupRequest[WindowsListed], frozen=True):
 
 class PlanInFlight(Message, frozen=True, tag=False):
     """A query's newest plan. ``state``: a PlanState; ``records``: how many records its last delivery held; ``held``:
-    how many runs still carry its id for, as records; ``attempt``: from 0, how often a later process reclaimed the plan.
+    how many records are in runs that still carry its id; ``attempt``: from 0, how often a later process reclaimed the
+    plan.
     ``batch_id``: Spark's number of the batch, from the sink that staged last for the plan; None before, after the start
     of a coordinator, and without a sink, as Spark does not tell it to a reader (docs/facts.md, S23); ``stage``: the
     furthest stage of isolation of its records. ``evidence``: the query has completed a batch which says that processing
@@ -277,6 +278,7 @@ class AlterOffsets(Action[OffsetsAltered], frozen=True):
 
     Raises:
         GroupNotEmpty: the group has members, and ``force`` is not set.
+        MembersNotKnown: the coordinator has just loaded the group, and does not know yet which members live.
         GroupIdNotFound, UnknownTopic, UnknownPartition, InvalidReset: as they say.
     """
 
@@ -293,6 +295,7 @@ class DeleteOffsets(Action[OffsetsAltered], frozen=True, kw_only=True):
 
     Raises:
         GroupSubscribedToTopic: a member with a session subscribes to one of the topics.
+        MembersNotKnown: the coordinator has just loaded the group, and does not know yet which members live.
         DeadLettersNotWritten: records of the topics wait for their dead letters, and ``force`` is not set.
     """
 
@@ -305,6 +308,7 @@ class DeleteGroup(Action[Altered], frozen=True):
 
     Raises:
         GroupNotEmpty: the group has members.
+        MembersNotKnown: the coordinator has just loaded the group, and does not know yet which members live.
         DeadLettersNotWritten: records of the group wait for their dead letters, and ``force`` is not set.
     """
 
@@ -320,7 +324,12 @@ class AlterGroupConfigs(Action[Altered], frozen=True):
 
 class ReleaseMember(Action[Altered], frozen=True, kw_only=True):
     """End the session of a member now, as its timeout would: others may acquire what it holds. A process that still
-    runs comes back by itself, and keeps what nobody took meanwhile."""
+    runs joins again by itself. A query then keeps the records that nobody took meanwhile; a ShareConsumer keeps only
+    those in progress, for group.share.in.progress.rebalance.grace.ms.
+
+    Raises:
+        MemberNotFound: the group does not know the member.
+    """
 
     member_id: str
 
@@ -328,7 +337,14 @@ class ReleaseMember(Action[Altered], frozen=True, kw_only=True):
 class DecideRecords(Action[Altered], frozen=True, kw_only=True):
     """Archive or release records by hand: ``decision`` is archive or release. ``archive`` gives up records that are
     AVAILABLE, with ``reason`` in their dead letters. ``release`` makes records available now, out of quarantine and
-    without a pause, their tries counted from 0; those that a member holds lose their lock."""
+    without a pause, their tries counted from 0; those that a member holds lose their lock.
+
+    Raises:
+        UnknownSharePartition: the group has no such share partition.
+        InvalidRequest: the decision is neither archive nor release, or has no reason.
+        RecordsHeld: records that are to be archived are held by a member.
+        NotInFlight: there is no such record in flight.
+    """
 
     decision: str
     topic: str

@@ -107,7 +107,8 @@ class BatchReclaimed(ShareGroupError):
 
 class StaleReceipts(ShareGroupError):
     """{count} row(s) of the batch have a receipt that share group {group_id} does not hold any more, for example
-    {sample}: the records were delivered again, or decided, since. Nothing was staged, since onStaleReceipt is fail."""
+    {sample}: the records were delivered again, or decided, since. Nothing was staged, since onStaleReceipt is fail.
+    Start the query again, or set onStaleReceipt=log to leave such rows out."""
 
     kafka_error = "INVALID_RECORD_STATE"
 
@@ -255,7 +256,8 @@ class SubscriptionTooLarge(ShareGroupError):
 
 
 class GroupMaxSizeReached(ShareGroupError):
-    """Share group {group_id} has {limit} members, as many as the coordinator's group.share.max.size allows."""
+    """Share group {group_id} has {limit} members, as many as the coordinator's group.share.max.size allows. Stop
+    members that are not needed, or raise it."""
 
     kafka_error = "GROUP_MAX_SIZE_REACHED"
 
@@ -394,11 +396,11 @@ class StateTopicMissing(ShareGroupError):
 
 
 class StateTransactionOpen(ShareGroupError):
-    """A transaction is open in partition {partition} of state topic {topic} since offset {offset}, and what lies behind
-    it can't be read before it ends: share group {group_id} waits for that. Kafka ends it when its producer's
-    transaction.timeout.ms is over. One that stays is hanging: end it with kafka-transactions.sh --bootstrap-server
-    {addresses} abort --topic {topic} --partition {partition} --start-offset {offset}. Only coordinators should write to
-    this topic."""
+    """A transaction has been open in partition {partition} of state topic {topic} since offset {offset}, and the
+    records after that offset can't be read before it ends: share group {group_id} waits for that. Kafka ends it when
+    its producer's transaction.timeout.ms is over. One that stays is hanging: end it with kafka-transactions.sh
+    --bootstrap-server {addresses} abort --topic {topic} --partition {partition} --start-offset {offset}. Only
+    coordinators should write to this topic."""
 
     kafka_error = "CONCURRENT_TRANSACTIONS"
     retriable = True
@@ -427,7 +429,7 @@ class InvalidGroupId(ShareGroupError):
 
 
 class UnknownTopic(ShareGroupError):
-    """Topic {topic} does not exist in the Kafka cluster at {addresses}."""
+    """Topic {topic} does not exist in the Kafka cluster at {addresses}. Create it, or correct its name."""
 
     kafka_error = "UNKNOWN_TOPIC_OR_PARTITION"
 

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Iterable
 
 _works_for = {"text": ""}
-"""The parties that this process works for, as text. A process of Spark's has one query's source, or one task at a
-time."""
+"""What this process works for (``group``, ``member``), as text. A process of Spark's has one query's source, or one
+task at a time."""
 
 
 class TextLines(logging.Formatter):
@@ -16,17 +16,16 @@ class TextLines(logging.Formatter):
     that works for one query names it before the message."""
 
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(process)d %(levelname)s %(name)s %(party)s%(message)s")
+        super().__init__("%(asctime)s %(process)d %(levelname)s %(name)s %(works_for)s%(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
-        record.party = _works_for["text"]
+        record.works_for = _works_for["text"]
         return " | ".join(super().format(record).splitlines())
 
 
-def name_in_lines(**parties: str) -> None:
-    """Have each line from now on name the parties that this process works for, as ``group``; empty ones are left
-    out."""
-    named = " ".join(f"{kind}={name}" for kind, name in parties.items() if name)
+def name_in_lines(**names: str) -> None:
+    """Have each line from now on name what this process works for, as ``group``; empty names are left out."""
+    named = " ".join(f"{kind}={name}" for kind, name in names.items() if name)
     _works_for["text"] = f"[{named}] " if named else ""
 
 

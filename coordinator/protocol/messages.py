@@ -31,7 +31,8 @@ class GroupRequest(Request[Reply], Generic[Reply], frozen=True):
 
 
 class MemberRequest(GroupRequest[Reply], Generic[Reply], frozen=True):
-    """Base class of requests of a member that has joined."""
+    """Base class of requests of a member that has joined. They raise UnknownMemberId if its session has ended, and
+    FencedMemberEpoch if a later process of the member has joined."""
 
     member_id: str
     member_epoch: int
@@ -205,10 +206,11 @@ class Joined(Message, frozen=True):
 class PlanReply(Message, frozen=True):
     """The answer to NextPlan and StartPlan. An empty ``plan.plan_id``: there is nothing to acquire.
 
-    ``data_loss``: offsets of the plan that the log no longer holds and that this request archived; a repeated request
-    of the same member epoch gets them again. A reader with failOnDataLoss fails for them once. ``isolation_level``: the
-    group's level at a StartPlan, which may have changed since the member joined. ``given_up``: records that this
-    request gave up at the delivery limit, which the coordinator logs as well. ``outcomes``: how many records of the
+    ``data_loss``: offsets that the log no longer holds: of the plan, found by this request or before it, and those of
+    deleted topics that the group had still to report. A repeated request of the same member epoch gets them again. A
+    reader with failOnDataLoss fails for them once. ``isolation_level``: the group's level at a StartPlan, which may
+    have changed since the member joined. ``given_up``: records that this request gave up at the delivery limit, which
+    the coordinator logs as well. ``outcomes``: how many records of the
     completed plan were accepted, released and rejected, by these words. A repeated request gets neither again.
     ``undecided_left``: the plan to complete is not completed yet, since so many of the offsets that no sink decided
     must still be looked for in the log; the member asks again. ``altered``: the first of ``altered_total`` share
@@ -234,8 +236,8 @@ class OffsetsReply(Message, frozen=True):
 
 class AcquiredReply(Message, frozen=True):
     """The records that a ShareConsumer acquired, under one plan id; empty: none was available. ``lock_timeout_ms``: how
-    long their locks last from now on. ``errors``: those of the request's acknowledgements, by partition, as in
-    AcknowledgeReply. ``isolation_level``: the group's level now, at which the records are read."""
+    long their locks last from now on. ``errors``: of the request's acknowledgements, as in AcknowledgeReply.
+    ``isolation_level``: the group's level now, at which the records are read."""
 
     plan_id: str = ""
     partitions: tuple[PartitionPlan, ...] = ()
@@ -245,12 +247,13 @@ class AcquiredReply(Message, frozen=True):
 
 
 class AcknowledgeReply(Message, frozen=True):
-    """The errors by partition; all others were applied. ``done_below``: start offsets of partitions in which
-    records below them were to be renewed: nobody holds these. ``capped``: locks that were renewed for a part only."""
+    """The errors by partition; all others were applied. ``done_below``: start offsets below which nobody holds what was
+    to be renewed. ``lock_timeout_ms``: how long renewed locks last, except those of ``capped``; 0: none was renewed."""
 
     errors: dict[str, str] = {}
     done_below: dict[str, int] = {}
     capped: tuple[CappedLock, ...] = ()
+    lock_timeout_ms: int = 0
 
 
 class ProgressReply(Message, frozen=True):
@@ -347,15 +350,12 @@ class JoinGroup(GroupRequest[Joined], frozen=True):
 
 
 class Heartbeat(MemberRequest[Joined], frozen=True):
-    """Renew the session, and with it a query's locks.
-
-    Raises:
-        UnknownMemberId: the session has ended; the member must join again.
-    """
+    """Renew the session, and with it a query's locks."""
 
 
 class LeaveGroup(MemberRequest[Done], frozen=True):
-    """End the session now, as its timeout would later."""
+    """End the session now. A query loses its locks as by a timeout. A ShareConsumer's records are released: a try, and
+    no failure; those in progress after group.share.in.progress.rebalance.grace.ms."""
 
 
 class NextPlan(MemberRequest[PlanReply], frozen=True):
@@ -396,8 +396,7 @@ class LatestOffsets(MemberRequest[OffsetsReply], frozen=True):
 
 
 class DescribeGroup(GroupRequest[GroupDescription], frozen=True):
-    """The state of a group, for people and tests: offsets (SPSO, lag), members, in-flight runs; ``most_runs`` of them,
-    None: as many as one description shows."""
+    """The state of a group: offsets, members, and ``most_runs`` runs in flight (None: as many as fit)."""
 
     most_runs: int | None = None
 
@@ -406,11 +405,12 @@ class DescribeGroup(GroupRequest[GroupDescription], frozen=True):
 
 
 class AcquireRecords(MemberRequest[AcquiredReply], frozen=True):
-    """Acquire for a ShareConsumer (ShareFetch). ``max_records`` is share.fetch.max.records of KIP-1206's modes.
-    ``wait_ms``: how long to wait for records when there are none. ``after``: the plan id of the last records that the
-    consumer got (empty: none; None: it does not say); the answer to a later one was lost, and it gets that one again.
-    ``acquire_mode``: its own, or empty. ``acknowledgements`` are applied before; the answer does not wait then.
-    ``ahead``: nothing is acquired where isolation would cut. ``without``: nothing of these (topic id, partition)."""
+    """Acquire for a ShareConsumer (ShareFetch). ``max_records``: share.fetch.max.records (KIP-1206). ``wait_ms``: how
+    long to wait for records when there are none; a request with ``acknowledgements``, which are applied first, does not
+    wait. ``after``: the plan id of the last reply that the consumer received (empty: none; None: it does not say); the
+    oldest plan acquired after that is returned again, since its reply was lost. ``acquire_mode``: the consumer's own;
+    empty: the group's. ``ahead``: acquire nothing if a record is due that isolation delivers apart from others.
+    ``without``: partitions, as (topic id, partition), to acquire nothing from."""
 
     max_records: int
     wait_ms: int = 0

@@ -1,4 +1,4 @@
-"""The coordinator's service: the shell around the pure core, with threads, a store, a clock, Kafka and RPC.
+"""The coordinator's service: the process around the pure core, with threads, a store, a clock, Kafka and RPC.
 
-Rule of the rooms in here: the runtime appends before anything is visible, and nothing else touches a group.
+Rule of this folder: the runtime appends a change before any caller sees it, and only the runtime changes a group.
 """

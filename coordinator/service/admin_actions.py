@@ -214,7 +214,7 @@ def _targets(cluster: Cluster, request: AlterOffsets, view: ResetView, chosen: l
 def _alter(request: AlterOffsets, view: ResetView, targets: Starts) -> Transaction[OffsetsAltered]:
     def transaction(group: ShareGroup) -> TransactionSteps[OffsetsAltered]:
         if group.incarnation != view.incarnation:
-            raise CoordinatorNotAvailable(group_id=request.group_id, reason="it was created anew meanwhile")
+            raise CoordinatorNotAvailable(group_id=request.group_id, reason="the group was created anew; ask again")
         known = {p: start for p, start in targets.items() if group.initialized(p.topic_id, p.partition)}
         reply = yield from ask(
             AlterStartOffsets(

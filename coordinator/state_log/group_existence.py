@@ -14,7 +14,7 @@ _DELETED = versioned(encode_record(GroupDeleted()))
 
 class GroupExistence:
     """The groups that exist after the records so far. A group exists if it has a record of its own, or a snapshot in
-    parts, behind its last snapshot's mark and behind its deletion."""
+    parts, after its last snapshot's mark and after its deletion."""
 
     def __init__(self) -> None:
         self._exists: set[str] = set()

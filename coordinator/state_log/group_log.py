@@ -79,7 +79,7 @@ class GroupLog:
         self.next_sequence: int | None = None
         self.needed_offset: int | None = None
         self.owner: Owner | None = None
-        self.strays = ForeignRecords()
+        self.foreign = ForeignRecords()
         self.parts: Sequence[bytes] = ()
         """The records of the last snapshot that came before its mark, in transactions of their own."""
         self._parts: list[bytes] = []
@@ -110,7 +110,7 @@ class GroupLog:
             return self._own(int(sequence), value, offset)
         group_id = group_of(key)
         if group_id is None and key != PLACEMENT_KEY:
-            self.strays.add(offset)
+            self.foreign.add(offset)
         if key is None or group_id != self.group_id:
             return None
         decoded = self._state_keys.get(key) or decode_key(key)
@@ -251,7 +251,7 @@ class GroupLog:
         """The records of a snapshot that is written while the group goes on: each list in a transaction of its own, an
         empty list where appends may come. ``records``: those of the group as it was before the first step. ``tail``:
         what was appended since. ``owner`` goes into the snapshot, since the owner record before it is pruned."""
-        # The group's own records go on from another number behind the mark: the parts have that number from the
+        # The group's own records go on from another number after the mark: the parts have that number from the
         # first one on, whatever is appended until then.
         following, parts = (self.next_sequence or 0) + NUMBERS_LEFT_OUT, 0
         for each in records:
@@ -348,7 +348,7 @@ def transactions_of(entries: Sequence[KeyValue]) -> Iterator[list[KeyValue]]:
 
 
 def _with(batches: list[StateBatch], added: tuple[StateBatch, ...]) -> list[StateBatch]:
-    """Both lists, combined. The combiner reads each batch; where the added ones lie behind the others it is not needed.
+    """Both lists, combined. The combiner reads each batch; where the added ones lie after the others it is not needed.
     That is the common case: the ranges that a plan completes and that the next one acquires are apart, and a sink may
     have made very many batches of the first."""
     if not added or not batches or batches[-1].last_offset < added[0].first_offset - 1:

@@ -5,10 +5,10 @@ passes it as an argument. A write returns a record and changes nothing; :meth:`P
 changes the numbers, live and on load alike (docs/facts.md, K35 to K38). A record is always this share partition's:
 callers must not pass another key, and it is not checked.
 
-The records are for Kafka's tools and for the trail; the next one depends on these numbers alone:
+The records are for Kafka's tools and for the history of each record; the next one depends on these numbers alone:
 
 - snapshot 0 begins it; each later one counts one up, updates carry the number of the snapshot that they follow;
-- ``updates_per_snapshot`` updates behind a snapshot, the next write is a snapshot of everything instead;
+- ``updates_per_snapshot`` updates after a snapshot, the next write is a snapshot of everything instead;
 - :meth:`PartitionLog.snapshot` is a snapshot without a change, as Kafka writes of cold partitions so that the log below
   can be pruned: the time of its creation stays, and differs from the time of its writing.
 """
@@ -36,7 +36,7 @@ from coordinator.state_log.record_values import (
 KeyValue: TypeAlias = tuple[bytes, bytes | None]
 """A record's key and value, as they are appended."""
 Whole: TypeAlias = Projection | Change
-"""The whole state of a share partition: a projection, or a change upon nothing."""
+"""The whole state of a share partition: a projection, or a change that holds all of it."""
 
 INITIAL_LEADER_EPOCH = 0
 """The leader epoch of the first snapshot in Kafka, before any leader has read the share partition."""

@@ -65,7 +65,7 @@ class Reader:
         return taken
 
     def string(self) -> str:
-        """Reads a string behind a length of two bytes; it may not be null."""
+        """Reads a string after a length of two bytes; it may not be null."""
         data = self.take(self.number(INT16))
         try:
             return data.decode("utf-8")
@@ -131,7 +131,7 @@ def optional(value: int | None) -> int:
 
 
 def string(text: str) -> bytes:
-    """UTF-8 behind a length of two bytes: at most 32,767 bytes."""
+    """UTF-8 after a length of two bytes: at most 32,767 bytes."""
     data = text.encode("utf-8")
     return number(INT16, len(data)) + data
 
@@ -169,7 +169,7 @@ def compact_length(count: int) -> bytes:
 
 
 def tagged_fields(fields: Mapping[int, bytes]) -> bytes:
-    """The fields by rising tag, each behind its tag and size."""
+    """The fields by rising tag, each after its tag and size."""
     parts = [unsigned_varint(len(fields))]
     for tag, data in sorted(fields.items()):
         parts += [unsigned_varint(tag), unsigned_varint(len(data)), data]

@@ -129,7 +129,7 @@ def decode_update(data: bytes, group_id: str = "?") -> ShareUpdateValue:
 
 
 def snapshot_head(data: bytes, group_id: str = "?") -> tuple[int, int, int | None, int, int]:
-    """Of a snapshot: its epoch, state epoch, leader epoch, create and write timestamps. Nothing behind these is read.
+    """Of a snapshot: its epoch, state epoch, leader epoch, create and write timestamps. Nothing after these is read.
 
     Raises:
         UnreadableRecord: these fields can't be read, or are of another version.

@@ -16,8 +16,8 @@ from coordinator.state_log.record_keys import (
 from coordinator.state_log.value_version import is_ours, versioned
 
 JUST_TAKEN = 1_000
-"""A group that has an owner record, or an empty snapshot, and nothing else is needed for this many records. After that
-nothing will follow: its first join was refused, or it was deleted."""
+"""Records. A group that has only an owner record, or an empty snapshot, keeps these from being pruned until this many
+records follow. Then its first join was refused, or the group was deleted, and nothing more will come."""
 
 _SNAPSHOT = key_head(GROUP_SNAPSHOT, "")[:2]
 _PART = key_head(GROUP_SNAPSHOT_PART, "")[:2]
@@ -34,13 +34,13 @@ class Retention:
     def __init__(self) -> None:
         self.read_to = 0
         self.placement: int | None = None
-        self.strays = ForeignRecords()
+        self.foreign = ForeignRecords()
         self._first: dict[str, int] = {}
         self._owner_only: dict[str, int] = {}
         self._parts_from: dict[str, int] = {}
         self._empty: dict[str, int] = {}
-        """Where groups with an empty snapshot were taken last: at its mark, or at an owner record behind it. Who takes
-        such a group may go on behind the mark, which must then stay."""
+        """By group with an empty snapshot: the offset of the snapshot's mark, or of the newest owner record after it. A
+        new owner may append after the mark, so the mark must stay until JUST_TAKEN records follow."""
 
     def __repr__(self) -> str:
         return f"<Retention read_to={self.read_to} groups={len(self._first)}>"
@@ -53,7 +53,7 @@ class Retention:
         if key == PLACEMENT_KEY:
             self.placement = offset
         elif key is None or group_id is None:
-            self.strays.add(offset)
+            self.foreign.add(offset)
         elif value is None or key.startswith(_KAFKA_S):
             return
         elif not is_ours(value):

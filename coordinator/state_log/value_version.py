@@ -25,7 +25,7 @@ def is_ours(value: bytes) -> bool:
 
 
 def content_of(value: bytes) -> bytes:
-    """The content behind the format version.
+    """The content after the format version.
 
     Raises:
         UnknownFormat: the value has another version, or none.
@@ -36,7 +36,7 @@ def content_of(value: bytes) -> bytes:
 
 
 def group_content_of(value: bytes, group_id: str) -> bytes:
-    """The content behind the format version, in a record of this group.
+    """The content after the format version, in a record of this group.
 
     Raises:
         GroupStateTooNew: a newer version of sharegroup wrote the record.

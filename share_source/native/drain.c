@@ -63,7 +63,7 @@ typedef struct {
     int include_headers;
     int for_messages; /* a column of leader epochs is made, which no Arrow batch has, and times are in milliseconds */
     int64_t rows;
-    size_t bytes; /* of keys, values and headers */
+    size_t bytes; /* of keys, values and headers; INT_MAX / 2 more once a record did not fit */
     uint64_t moved; /* bytes of them that were copied so far, in all batches; but for what growing columns moved */
     size_t expected[COLUMNS]; /* bytes of values in the last batch: the next one has room for as many at once */
     Column columns[COLUMNS];
@@ -666,7 +666,7 @@ static int take_record(Taking *taking, const Record *record) {
     if (wanted->at == wanted->count)
         return 0;
     if (!has_room(taking->builder, record)) {
-        taking->builder->bytes += INT_MAX / 2; /* the batch is full */
+        taking->builder->bytes += INT_MAX / 2; /* not a real size: `nbytes` then says that the batch is full */
         return 0;
     }
     const Range *range = &wanted->ranges[wanted->at];

@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 AcknowledgementCallback = Callable[[dict[TopicPartition, set[int]], KafkaException | None], object]
 Errors = Mapping[Key, str]
 LINGER_S = 0.05
-"""Seconds that outcomes of a poll wait for the next question for records, to go with it, where the poll's records were
-there before it."""
+"""Seconds for which outcomes wait, so that the next request for records takes them along. They wait only where that
+request comes without a poll (:attr:`Supply.asks_ahead`); else they are sent at once."""
 Committed = dict[TopicPartition, KafkaException | None]
 
 

@@ -67,7 +67,8 @@ class Acquired:
         self.drop(self._lost)
 
     def drop(self, gone: Iterable[PartitionAcks]) -> None:
-        """Drop the records of these ranges, and what follows them in their run if they are not its first ones."""
+        """Drop the records of these ranges. Where a range covers records of a run, and not its first one, all of the
+        run is dropped: a run can be shortened at its front only."""
         for acks in gone:
             for lost in acks.batches:
                 for run in self.runs:
@@ -145,7 +146,8 @@ class Ahead:
 
     def renewals(self) -> tuple[PartitionAcks, ...]:
         """A renewal of all of them."""
-        return self._acks(AcknowledgeType.RENEW)
+        with self._changing:
+            return tuple(acks for each in self._all() for acks in each.acks(AcknowledgeType.RENEW))
 
     def renewed(self, renewal: Renewal, lost: list[PartitionAcks]) -> None:
         """Note the answer to a renewal, as :meth:`Acquired.renewed`."""
@@ -159,17 +161,19 @@ class Ahead:
             self._reading = None
             return acquired.acks(AcknowledgeType.RELEASE)
 
+    def clear_waiting(self) -> tuple[PartitionAcks, ...]:
+        """Forget those that wait for a poll, so that none returns them from now on. Returns their release."""
+        with self._changing:
+            waiting, self._waiting = self._waiting, deque()
+            return tuple(acks for each in waiting for acks in each.acks(AcknowledgeType.RELEASE))
+
     def clear(self) -> tuple[PartitionAcks, ...]:
         """Forget all of them. Returns their release."""
-        released = self._acks(AcknowledgeType.RELEASE)
         with self._changing:
+            released = tuple(acks for each in self._all() for acks in each.acks(AcknowledgeType.RELEASE))
             self._reading = None
             self._waiting.clear()
-        return released
-
-    def _acks(self, kind: AcknowledgeType) -> tuple[PartitionAcks, ...]:
-        with self._changing:
-            return tuple(acks for each in self._all() for acks in each.acks(kind))
+            return released
 
     def _all(self) -> Iterator[Acquired]:
         yield from self._waiting

@@ -85,7 +85,7 @@ class AsyncShareConsumer:
     def _poll(self, timeout: float) -> Messages:
         """A poll, in the worker: a commit that comes after it must not accept what the program was not given."""
         messages = self._consumer.poll(timeout)
-        self._consumer.hold_back(len(messages))
+        self._consumer.hold_back()
         return messages
 
     async def _answer(self, polling: Future[Messages]) -> Messages:

@@ -27,26 +27,23 @@ from share_source.range_cursor import Key
 from share_source.share_consumer.acknowledgements import AcknowledgementCallback, Acknowledgements, Committed, committed
 from share_source.share_consumer.arguments import ERRONEOUS, INVALID, c_int, check_hint, check_type, timeout_seconds
 from share_source.share_consumer.departure import Departure
-from share_source.share_consumer.deserializing import Raw, deserialize
 from share_source.share_consumer.dropped import dropped
 from share_source.share_consumer.errors import SignalInImplicitMode, kafka_exception, one_of
 from share_source.share_consumer.fetching import Fetched
+from share_source.share_consumer.hand_over import HandOver
 from share_source.share_consumer.implicit import ImplicitInFlight
 from share_source.share_consumer.in_flight import InFlight
 from share_source.share_consumer.membership import Membership
-from share_source.share_consumer.message import AnyMessage, Message
+from share_source.share_consumer.message import AnyMessage
 from share_source.share_consumer.options import ConsumerOptions
 from share_source.share_consumer.record_runs import RecordRun
 from share_source.share_consumer.renewal import Renewal, Renewer
 from share_source.share_consumer.sending import Sending
 from share_source.share_consumer.single_thread import SingleThread
-from share_source.share_consumer.supply import Supply
+from share_source.share_consumer.supply import LONGEST_WAIT_S, Supply
 from share_source.share_consumer.waiting import Waiting
 
 logger = logging.getLogger(__name__)
-
-LONGEST_WAIT_S = 1.0
-"""Seconds of one question for records, at most: so long may a poll that was given up hold back the next one."""
 
 
 class ShareConsumer:
@@ -78,8 +75,7 @@ class ShareConsumer:
         self._riding: Future[dict[Key, str]] | None = None
         self._leaving: Future[None] | None = None
         self._taking: list[RecordRun] = []
-        self._unreturned: list[Message] = []
-        self._raws: list[Raw] = []
+        self._hand_over = HandOver(options.key_deserializer, options.value_deserializer)
         self._renewer = Renewer(self._membership, self._held, self._renewed)
         departure = Departure(self._membership, self._acknowledgements, self._in_flight, self._changing)
         self._supply = Supply(options, self._membership, self._renewer.start, self._waiting.tell, departure)
@@ -145,66 +141,60 @@ class ShareConsumer:
                 exception tells all of them, and it comes once.
             WakeupException: another thread called :meth:`wakeup`.
         """
-        with self._inside.enter():
-            seconds = timeout_seconds(timeout)
-            self._supply.polled()
-            self._send_signals()
-            if not self._unreturned:
-                self._check_signals()
-                self._check_decided()
-                if not self._topics:
-                    raise IllegalStateException("Consumer is not subscribed to any topics")
-                deadline_s = None if seconds < 0 else time.monotonic() + seconds
-                with self._changing:
-                    if self._implicit is not None:
-                        self._implicit.accept_all()
-                if not self._renewed_came(deadline_s):
-                    self._poll(deadline_s)
-                    self._settle()
-            return self._hand_over()
-
-    def _hand_over(self) -> Messages:
-        """The records that no poll has returned yet. Whatever ends a poll before, Ctrl+C too, leaves them to the next
-        one."""
-        deserialize(self._raws, self._options.key_deserializer, self._options.value_deserializer)
-        messages, self._unreturned, self._raws = self._unreturned, [], []
-        if not messages:
-            return Messages()
-        self.hand_out(len(messages))
-        return Messages._from_list(messages)  # type: ignore[arg-type]  # they have the methods of confluent's
+        returned = self._hand_over.returned
+        try:
+            with self._inside.enter():
+                seconds = timeout_seconds(timeout)
+                self._supply.polled()
+                self._send_signals()
+                if self._taking:  # a poll was interrupted while it took them
+                    self._take()
+                if not self._hand_over.waits:
+                    self._check_signals()
+                    self._check_decided()
+                    if not self._topics:
+                        raise IllegalStateException("Consumer is not subscribed to any topics")
+                    deadline_s = None if seconds < 0 else time.monotonic() + seconds
+                    self._accept_returned()
+                    if not self._renewed_came(deadline_s):
+                        self._poll(deadline_s)
+                return self._hand_over.messages()
+        except BaseException:
+            self._hand_over.take_back(returned)
+            raise
 
     def _check_decided(self) -> None:
         if self._explicit is not None and (count := self._explicit.undecided):
             raise IllegalStateException(f"{count} records from previous poll have not been acknowledged")
 
     def _poll(self, deadline_s: float | None) -> None:
-        """Wait for records until then."""
-        while not self._unreturned:
+        """Wait for records until then. The callbacks of answers are called before records are taken: they may raise."""
+        while not self._hand_over.waits:
             self._waiting.begin()  # before the outcomes leave: a close() that follows sends them
             if self._supply.has_come:
                 self._take_in()
             if self._supply.needs_renewal and not self._waiting.wait(self._renewed_now(), deadline_s):
-                return
-            self._taking = self._taking or self._supply.look()
-            if self._taking:
+                break
+            if taking := self._supply.look():
+                self._settle()
+                self._taking = taking
                 self._take()
                 self._go_on()
                 return
             if not self._waiting.wait(self._ask(deadline_s), deadline_s):
-                return
+                break
             self._take_in()
             if deadline_s is not None and time.monotonic() >= deadline_s and not self._supply.ahead.records:
-                return
+                break
+        self._settle()
 
     def _take(self) -> None:
         """Take the records out of the supply. It is done again if it was interrupted."""
         self._supply.returned(self._taking)
         with self._changing:
             self._in_flight.add(self._taking)
-        messages = list(chain.from_iterable(run.messages for run in self._taking))
-        if self._options.key_deserializer is not None or self._options.value_deserializer is not None:
-            self._raws = [Raw(message, message.key(), message.value()) for message in messages]
-        self._unreturned, self._taking = messages, []
+        self._hand_over.add(list(chain.from_iterable(run.messages for run in self._taking)))
+        self._taking = []
 
     def _go_on(self) -> None:
         """A poll returns records: ask for the next ones, if that is due, and send what is to be sent."""
@@ -264,7 +254,7 @@ class ShareConsumer:
         RENEW: the record stays with this consumer, for another lock's time, and has to be acknowledged again.
 
         Raises:
-            TypeError, ValueError, OverflowError: the arguments are none.
+            TypeError, ValueError, OverflowError: an argument has another type, or a value that is not allowed.
             IllegalStateException: the mode is implicit, or the record is not in flight.
         """
         with self._inside.enter():
@@ -296,7 +286,7 @@ class ShareConsumer:
         of at most 256 bytes in UTF-8; without one the hint before stays.
 
         Raises:
-            TypeError, ValueError: the arguments are none.
+            TypeError, ValueError: ``message`` is no Message, or ``hint`` is no text or too long.
             SignalInImplicitMode, RecordNotInFlight, RecordHasOutcome: IllegalStateExceptions.
             KafkaException: the coordinator has refused earlier signals; one exception tells all of them.
         """
@@ -357,10 +347,17 @@ class ShareConsumer:
             self._supply.outcomes_left(self._topics)
             self._settle()
 
-    def _outcomes(self) -> Sending:
-        with self._changing:
-            if self._implicit is not None:
+    def _accept_returned(self) -> None:
+        """Accept, in implicit mode, what the program has."""
+        returned = self._hand_over.count_returned()
+        if self._implicit is not None:
+            with self._changing:
+                self._implicit.hand_out(returned)
                 self._implicit.accept_all()
+
+    def _outcomes(self) -> Sending:
+        self._accept_returned()
+        with self._changing:
             return self._in_flight.take()
 
     def _renewed_came(self, deadline_s: float | None) -> bool:
@@ -379,8 +376,8 @@ class ShareConsumer:
             self._renewing = None
             self._settle()
         with self._changing:
-            self._unreturned = self._explicit.take_renewed()
-        return bool(self._unreturned)
+            self._hand_over.add(self._explicit.take_renewed(), are_deserialized=True)
+        return self._hand_over.waits
 
     def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
         """Have ``callback(offsets, exception)`` called, in this thread, with the answer to each partition's outcomes;
@@ -436,11 +433,9 @@ class ShareConsumer:
         """Check that this is the process that made the consumer; a fork of it raises UsedAfterFork."""
         self._inside.check_process()
 
-    def hold_back(self, count: int) -> None:
-        """Accept none of the last so many records, until each is handed out: the program was not given them yet."""
-        if self._implicit is not None:
-            with self._changing:
-                self._implicit.hold_back(count)
+    def hold_back(self) -> None:
+        """Accept none of the last poll's records, until each is handed out: the program was not given them yet."""
+        self._hand_over.count_returned()
 
     def hand_out(self, count: int = 1) -> None:
         """The program has so many records more, in the order of their polls."""
@@ -458,7 +453,12 @@ class ShareConsumer:
         self._waiting.wakeup()
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Use these credentials (SASL PLAIN and SCRAM) for connections that are made from now on."""
+        """Use these credentials (SASL PLAIN and SCRAM) for connections that are made from now on.
+
+        Raises:
+            IllegalStateException: the consumer is closed.
+            TypeError: an argument is no text.
+        """
         self.check_process()
         if self._inside.closed:
             raise IllegalStateException("Share consumer closed")

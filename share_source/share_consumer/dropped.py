@@ -20,7 +20,7 @@ def dropped(
     membership: Membership,
 ) -> None:
     """End the threads and the membership of a consumer that the program dropped without close(); its records are
-    released, those that no poll has returned at no try. A fork has none of them."""
+    released; those that no poll has returned count no try. A fork has none of them."""
     if os.getpid() != pid:
         return
     renewer.close()

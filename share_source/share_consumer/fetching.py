@@ -48,7 +48,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 """Seconds before the acquisition after a failed read. They double with each failure: credentials that have expired
 rarely come back within seconds."""
 
-WHAT_WAITS = "; other records are delivered, and these go back to the group at no try, and are asked for again later"
+WHAT_WAITS = "; other records are delivered; these are released without counting a try, and are asked for again later"
 LAST_ANSWER_S = 2.0
 """Seconds for which a consumer that leaves waits for the answer to its last question, which waits for records for 1 s
 at most: else the leaving would count a try of records that no program has seen."""
@@ -202,17 +202,19 @@ class Fetcher:
         given_up = (last - first + 1 for offsets in not_read.given_up.values() for first, last in offsets)
         return sum(part.records for part in task.partitions) - sum(given_up)
 
-    def give_back(self) -> None:
-        """Give back, at no try, what no poll has returned."""
-        self.release(self._ahead.clear())
+    def give_back(self, waited: tuple[PartitionAcks, ...] = ()) -> None:
+        """Release what no poll has returned, without counting a try. ``waited``: the release of what waited for a poll
+        before."""
+        self.release((*waited, *self._ahead.clear()))
 
     def leave(self) -> None:
-        """Give back, at no try, what no poll has returned: what the last question acquires, too. After ``close``."""
+        """Release what no poll has returned, without counting a try, and what the last question acquires. After
+        ``close``."""
         self.wait_for_answer(LAST_ANSWER_S)
         self.give_back()
 
     def release(self, partitions: tuple[PartitionAcks, ...]) -> None:
-        """Give back records that no poll has returned, at no try; perhaps another member can read them."""
+        """Release records that no poll has returned, without counting a try; perhaps another member can read them."""
         if not partitions:
             return
         try:

@@ -43,10 +43,6 @@ class ImplicitInFlight:
         """Note that the program was given the next ``count`` records, in the order of :meth:`add`."""
         self._handed_out += count
 
-    def hold_back(self, count: int) -> None:
-        """Note that the last ``count`` of the records handed out were not given to the program yet."""
-        self._handed_out = max(self._handed_out - count, 0)
-
     def accept_all(self) -> None:
         """Accept every record that the program has."""
         while self._handed_out > 0 and self._runs:

@@ -2,11 +2,11 @@
 
 Rules: nothing is acquired ahead before FULL_ANSWERS answers in a row brought as many records as were asked for, and
 BACKLOG_RECORDS together: a consumer that is not behind takes nothing that another one could work on, and a program that
-reads few records gets them with the counts that it has natively. Then a question asks for no more records than the
-program works through in AHEAD_S (or in ANSWERS times what the last answer took), or for one poll's records, and is sent
-so long before the program needs them; and for no more than GROWTH times what the full answers have brought. A program
-that works for longer than LONGEST_POLL_S on one poll's records gets none ahead: it would save one answer's time in so
-many seconds.
+reads few records sees the delivery counts that confluent_kafka.ShareConsumer shows. Then a question asks for no more
+records than the program works through in AHEAD_S (or in ANSWERS times what the last answer took), or for one poll's
+records, and is sent so long before the program needs them; and for no more than GROWTH times what the full answers have
+brought. A program that works for longer than LONGEST_POLL_S on one poll's records gets none ahead: it would save one
+answer's time in so many seconds.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ AHEAD_RECORDS = 200_000
 AHEAD_BYTES = 48 << 20
 FULL_ANSWERS = 3
 BACKLOG_RECORDS = 2_000
-"""Records in full answers: four of the default 500, and as many polls of a test program as nobody writes down."""
+"""Records in full answers, at least: four polls of the default max.poll.records. A test program rarely reads so many,
+so it sees the delivery counts of confluent_kafka.ShareConsumer."""
 GROWTH = 32
+"""Factor: a question asks for at most so many times the records of the last full answers, which may have been all that
+there was."""
 LONGEST_POLL_S = 5.0
 
 

@@ -31,9 +31,9 @@ class NotRead(NamedTuple):
 
 
 def read_records(task: ReadTask, into: Collector[Any], *, native: bool, patience_s: float) -> NotRead:
-    """Read the task's records into a collection, whose kind says whether compiled code reads them. ``patience_s``: the
-    seconds without a record after which the rest is given up, unless all brokers may be away; it raises as
-    ``read_task``."""
+    """Read the task's records into a collection. ``native``: compiled code reads them, and ``into`` is a
+    NativeCollector. ``patience_s``: the seconds without a record after which the rest is given up, unless all brokers
+    may be away; it raises as ``read_task``."""
     with open_readers(task, native) as readers:
         _read_what_comes(readers, into, patience_s)
         into.build()

@@ -130,7 +130,10 @@ class Renewer:
             renewed(Renewal(began_s, began_s + self._lock_s, joins, capped), lost)
 
     def _ask(self, partitions: tuple[PartitionAcks, ...]) -> AcknowledgeReply:
-        return self._membership.call(lambda who: Acknowledge(**who, partitions=partitions))
+        reply: AcknowledgeReply = self._membership.call(lambda who: Acknowledge(**who, partitions=partitions))
+        if reply.lock_timeout_ms:  # the group's may have been altered since the acquisition
+            self.start(reply.lock_timeout_ms)
+        return reply
 
     def _named(self) -> tuple[PartitionAcks, ...]:
         held = self._held()

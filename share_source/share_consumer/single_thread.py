@@ -36,21 +36,24 @@ class SingleThread:
         if self.closed:
             raise IllegalStateException("Share consumer closed")
         me = threading.get_ident()
-        with self._entering:
-            if self._inside == me:
-                raise IllegalStateException(
-                    "Share consumer methods are not accessible from user-defined acknowledgement commit callback"
-                )
-            if self._inside is not None:
-                raise ConcurrentModificationException(
-                    "Share consumer is not safe for multi-threaded access. "
-                    f"currentThread(id: {me}) otherThread(id: {self._inside})"
-                )
-            self._inside = me
+        entered = False
         try:
+            with self._entering:
+                if self._inside == me:
+                    raise IllegalStateException(
+                        "Share consumer methods are not accessible from user-defined acknowledgement commit callback"
+                    )
+                if self._inside is not None:
+                    raise ConcurrentModificationException(
+                        "Share consumer is not safe for multi-threaded access. "
+                        f"currentThread(id: {me}) otherThread(id: {self._inside})"
+                    )
+                entered = True  # before the next line: Ctrl+C may come between the two
+                self._inside = me
             yield
         finally:
-            self._inside = None
+            if entered:
+                self._inside = None
 
     def check_process(self) -> None:
         """Check that this is the process that made the consumer.

@@ -1,5 +1,8 @@
 """The supply of records for a ShareConsumer's polls: the questions for them, one at a time, and what has come.
 
+A question is one AcquireRecords request (Kafka: ShareFetch); its answer has the acquired records, read from the
+brokers.
+
 Rules: each question begins in a poll, for that poll or ahead of the next ones
 (:mod:`share_source.share_consumer.pace`), so that a program that does not poll gets no more than one answer. Nothing is
 asked ahead while the program has records that were delivered before: if one of them ends its process, that must cost no
@@ -27,6 +30,8 @@ from share_source.share_consumer.worker import Worker
 
 logger = logging.getLogger(__name__)
 
+LONGEST_WAIT_S = 1.0
+"""Seconds of one question for records, at most: so long may a poll that was given up hold back the next one."""
 SAMPLE = 16
 """Records of an answer whose size is looked at."""
 
@@ -96,8 +101,8 @@ class Supply:
         return self._asked is not None and self._asked.answer.done() and self._asked.answer.result().error is None
 
     def take_in(self) -> tuple[Fetched, list[Unread]]:
-        """Returns the answer that has come, and its gaps. Offsets whose records the log lost are given back, at no try.
-        It may be taken in again until :meth:`taken_in`."""
+        """Returns the answer that has come, and its gaps. Offsets whose records the log lost are released, and count no
+        try. The answer may be taken in again until :meth:`taken_in`."""
         assert self._asked is not None
         fetched = self._asked.answer.result()
         if fetched.acquired is None:
@@ -156,9 +161,13 @@ class Supply:
                 asked.now.wait(in_s)
             return Fetched() if asked.is_cancelled and not sending else fetcher.fetch(wanted, sending, answered)
 
-        asked.answer = self._worker.submit(fetch)
         asked.answer.add_done_callback(lambda _: self._tell())
-        return asked.answer
+        try:
+            return self._worker.submit(fetch, asked.answer)
+        except BaseException:  # Ctrl+C: the question may not be queued, and then its answer would never come
+            if asked.answer.cancel():
+                self._asked = None
+            raise
 
     # --- the end
 
@@ -170,7 +179,8 @@ class Supply:
             self._asked.now.set()
             self._asked = None
         self._pace = Pace(self._max_poll_records)
-        self._worker.submit(self._fetcher.give_back)
+        waiting = self.ahead.clear_waiting()  # now: a poll that follows must not return what is released
+        self._worker.submit(lambda: self._fetcher.give_back(waiting))
         if topics:
             self._worker.submit(lambda: self._join_for(topics))
         else:

@@ -27,10 +27,10 @@ class Worker:
     def __repr__(self) -> str:
         return f"<Worker {self._name}>"
 
-    def submit(self, function: Callable[[], Answer]) -> Future[Answer]:
-        """The future of the function's result; calls run one after the other. A future that is cancelled before its
-        call began has none; after ``close`` it has IllegalStateException."""
-        future: Future[Answer] = Future()
+    def submit(self, function: Callable[[], Answer], answer: Future[Answer] | None = None) -> Future[Answer]:
+        """The future of the function's result (``answer``, or a new one); calls run one after the other. A future that
+        is cancelled before its call began has none; after ``close`` it has IllegalStateException."""
+        future: Future[Answer] = Future() if answer is None else answer
         with self._entering:
             if self._closed:
                 future.set_exception(IllegalStateException("Share consumer closed"))

@@ -40,7 +40,7 @@ def doctor(
 ) -> int:
     """Name what is wrong with share groups: the cause, what to do, and the command that does it or shows more.
 
-    Exit status 1 if an error is among the findings; warnings and notes are none. Nothing is started or changed.
+    Exit status 1 if an error is among the findings; warnings and notes do not count. Nothing is started or changed.
 
     \b
     Examples:

@@ -53,9 +53,10 @@ class GroupFacts:
     dead_letters_stand_still: bool = False
 
     @property
-    def has_no_dead_letter_topic(self) -> bool:
-        """Whether the group has a dead letter topic that does not exist, as far as topics are known."""
-        return self.topics is not None and self.config.errors_deadletterqueue_topic_name not in self.topics
+    def dead_letter_topic_is_missing(self) -> bool:
+        """Whether the group's config names a dead letter topic that the cluster does not have, as far as is known."""
+        name = self.config.errors_deadletterqueue_topic_name
+        return bool(name) and self.topics is not None and name not in self.topics
 
     @property
     def group_id(self) -> str:

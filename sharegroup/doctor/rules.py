@@ -86,6 +86,9 @@ def member_holds_too_long(facts: GroupFacts) -> Iterator[Finding]:
 def query_has_no_evidence(facts: GroupFacts) -> Iterator[Finding]:
     """Queries that have completed nothing since records were quarantined: perhaps not the records are at fault."""
     waiting = sum(run.last - run.first + 1 for run in facts.runs if run.stage in _QUARANTINED)
+    config, until = facts.config, ""
+    if config.errors_deadletterqueue_topic_name:
+        until = f", for share.poison.solo.timeout.ms={config.share_poison_solo_timeout_ms}"
     for plan in facts.plans if waiting else ():
         if plan.evidence:
             continue
@@ -96,8 +99,7 @@ def query_has_no_evidence(facts: GroupFacts) -> Iterator[Finding]:
             + (f", and came back to its batch {plan.attempt} time(s)" if plan.attempt else "")
             + f": {waiting} quarantined record(s) can't be judged. This is how an outage of the query's own service, "
             "its model or its sink looks.",
-            do="Look at the query's log and at the services that it calls. Nothing is archived meanwhile, for "
-            f"share.poison.solo.timeout.ms={facts.config.share_poison_solo_timeout_ms}.",
+            do=f"Look at the query's log and at the services that it calls. Nothing is archived meanwhile{until}.",
             command=facts.command("groups --describe", "--members"),
         )
 
@@ -105,7 +107,7 @@ def query_has_no_evidence(facts: GroupFacts) -> Iterator[Finding]:
 def dead_letters_wait(facts: GroupFacts) -> Iterator[Finding]:
     """Records that were given up, and whose dead letters are not written."""
     places = [p for p in facts.description.partitions if p.archiving]
-    is_missing = facts.has_no_dead_letter_topic
+    is_missing = facts.dead_letter_topic_is_missing
     if not places or not (is_missing or facts.dead_letters_stand_still):
         return
     count, topic = sum(p.archiving for p in places), facts.config.errors_deadletterqueue_topic_name
@@ -162,7 +164,8 @@ def start_offset_is_below_the_log(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def session_is_shorter_than_restarts(facts: GroupFacts) -> Iterator[Finding]:
-    """Queries whose session ended with a batch unfinished: their restart has taken longer than the session timeout.
+    """Queries whose session ended with a batch unfinished: they are stopped, or their restart takes longer than the
+    session timeout.
     Nothing is found where no coordinator runs: sessions are not known then."""
     if facts.description.state == "UNKNOWN":
         return
@@ -175,8 +178,8 @@ def session_is_shorter_than_restarts(facts: GroupFacts) -> Iterator[Finding]:
             rule="session-shorter-than-restart",
             severity=Severity.WARNING,
             what=f"The session of query {plan.member_id} ended with its batch {plan.plan_id} unfinished, acquired "
-            f"{duration(away_ms)} ago: its restart takes longer than share.session.timeout.ms="
-            f"{facts.config.share_session_timeout_ms}, so other members may take the batch's {plan.records} record(s).",
+            f"{duration(away_ms)} ago: the query is stopped, or its restart takes longer than share.session.timeout.ms="
+            f"{facts.config.share_session_timeout_ms}. Other members may take the batch's {plan.records} record(s).",
             do="If the query is to keep its batch over a restart, set share.session.timeout.ms above the longest "
             "restart: now with this command, and as an option of the query if it has that option, since the last one "
             "that starts sets it again.",
@@ -266,7 +269,7 @@ def _is_behind(facts: GroupFacts, partition: PartitionDescription, run: RunInFli
 def _why_held(facts: GroupFacts, run: RunInFlight) -> tuple[str, str] | None:
     """The reason why the first run is in flight still, and what to do; None: it is being worked on."""
     if run.state == "ARCHIVING":
-        if not (facts.has_no_dead_letter_topic or facts.dead_letters_stand_still):
+        if not (facts.dead_letter_topic_is_missing or facts.dead_letters_stand_still):
             return None
         return f"no dead letter is written yet of {_place(run)}", "See the finding about the dead letter topic."
     if run.stage in _QUARANTINED:

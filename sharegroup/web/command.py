@@ -26,7 +26,12 @@ ENDPOINT = "share.coordinator.endpoint"
 
 @click.command(short_help="A page in the browser to watch groups, and to act on them.")
 @cluster_options
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; but on loopback: TLS.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address to listen on. Any address but loopback needs --tls-certificate and --tls-key.",
+)
 @click.option("--port", type=click.IntRange(0, 65_535), default=DEFAULT_PORT, show_default=True, help="0: any free.")
 @click.option("--tls-certificate", default="", metavar="FILE", help="The certificate, in PEM, with its chain.")
 @click.option("--tls-key", default="", metavar="FILE", help="The certificate's private key, in PEM.")

@@ -109,7 +109,6 @@ def confirm_redrive(visit: Visit) -> Response:
     pending = visit.session.confirmed(visit.text("pending"))
     if pending.kind != "redrive":
         raise BadRequest(what="This is no redrive.")
-    _audited(visit, pending.values, "begun")
     return _begun(visit, Job(owner=visit.session, values=pending.values, execute=True))
 
 
@@ -154,6 +153,8 @@ def _redriven(visit: Visit, job: Job) -> RedriveReport:
     def watch(read: int) -> None:
         job.read = read
 
+    if job.execute:
+        _audited(visit, values, "begun")
     try:
         report = visit.site.kafka.redrive(values["topic"], chosen, execute=job.execute, watch=watch)
     except Exception as error:

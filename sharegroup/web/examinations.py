@@ -17,8 +17,8 @@ from sharegroup.doctor.findings import Finding
 KEPT_S = 5.0
 """Seconds for which findings are shown before the group is examined anew, at least."""
 REST = 9.0
-"""How much longer than an examination took its findings are kept, if that is longer than KEPT_S: the doctor takes a
-tenth of the time at most, also of a group with many runs that somebody looks at all day."""
+"""Factor: findings are kept for 9 times as long as their examination took, and for KEPT_S at least. So the doctor takes
+a tenth of the time at most, also of a group with many runs that somebody looks at all day."""
 PATIENCE_S = 0.1
 """Seconds that a page waits for the first findings."""
 MOST_KEPT = 200

@@ -23,8 +23,9 @@ from coordinator.protocol.addresses import is_loopback, show_address
 from sharegroup.web.errors import WebNotAvailable, WebTlsRequired
 
 MOST_CONNECTIONS, MOST_ACCEPTED = 256, 320
-"""Connections at once: for one more, another ends, of those that wait for their clients the oldest. With those whose
-TLS handshake goes on: one more is closed at once."""
+"""Connections at once, at most. MOST_CONNECTIONS: those that speak HTTP; a further one ends an open one, first the
+oldest of those that wait for their clients. MOST_ACCEPTED: those in a TLS handshake count, too; a further one is closed
+at once."""
 HEADERS_S, HANDSHAKE_S, WRITE_S = 10.0, 5.0, 15.0
 """Seconds in which the headers of a request have to arrive, a TLS handshake has to end, and a client has to take what
 was written: after one to two times WRITE_S without that, its connection is aborted."""
@@ -69,14 +70,14 @@ class Address:
 
 
 class RateLimit(logging.Filter):
-    """Lets each text pass once in LOG_EVERY_S; texts with values in them are alike if the texts without are."""
+    """Lets each message pass once in LOG_EVERY_S. Messages that differ only in their arguments count as the same."""
 
     def __init__(self) -> None:
         super().__init__()
         self._said_s: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the text was not said for a while."""
+        """Whether the message was not logged in the last LOG_EVERY_S."""
         now_s, text = time.monotonic(), str(record.msg)
         is_due = now_s - self._said_s.get(text, -LOG_EVERY_S) >= LOG_EVERY_S
         if is_due and (text in self._said_s or len(self._said_s) < MOST_TEXTS):

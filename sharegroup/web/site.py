@@ -129,7 +129,7 @@ class Visit:
         """A whole number of the form or of the address.
 
         Raises:
-            BadRequest: it is missing, or none.
+            BadRequest: the number is missing, is no whole number, or is below ``least``.
         """
         text = self.text(name).strip()
         if not text and default is not None:

@@ -91,7 +91,8 @@ class Strip:
 
 @dataclass(frozen=True, kw_only=True)
 class Looked:
-    """Runs of a window, and the parts of the window, ascending and apart, that they are all of."""
+    """Runs of a window. ``parts``: offset ranges, ascending and disjoint, of which ``runs`` has every run; of the rest
+    of the window nothing is known."""
 
     runs: tuple[RunInFlight, ...]
     parts: tuple[tuple[int, int], ...]
@@ -134,7 +135,7 @@ def _places(window: Window, rest: int, samples: int) -> Iterator[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Page:
-    """The runs of a window from ``first`` on, and the offset before which they are all of it."""
+    """One answer: the runs of a window from ``first`` on. It has every run below ``end`` (exclusive)."""
 
     runs: tuple[RunInFlight, ...]
     first: int
@@ -194,7 +195,8 @@ def state_of(run: RunInFlight, now_ms: int) -> str:
 
 
 def colours_of(member_ids: Iterable[str]) -> dict[str, str]:
-    """The class of each holder's colour on one page: HOLDERS holders at least have colours of their own."""
+    """The class of each holder's colour on one page: up to HOLDERS holders have different colours, of more, some share
+    one."""
     return {member_id: f"acquired h{number % HOLDERS}" for number, member_id in enumerate(sorted(set(member_ids)))}
 
 

@@ -20,7 +20,8 @@ _ESCAPE = re.compile(r"\\u([dD][89abAB]\w\w)\\u([dD][c-fC-F]\w\w)|\\u(\w{4})|\\.
 
 
 def text_of(data: bytes, *, is_cut: bool = False) -> str | None:
-    """The bytes as text; None: they are none. ``is_cut``: the last character may be part of one, and is left out."""
+    """The bytes as text; None if they are not UTF-8, or have control characters. ``is_cut``: the bytes may end within a
+    character, which is left out."""
     try:
         text = getincrementaldecoder("utf-8")().decode(data, final=not is_cut)
     except UnicodeDecodeError:
@@ -40,8 +41,8 @@ def clean(text: str, kept: str = "") -> str:
 
 
 def json_lines(text: str, most: int) -> str | None:
-    """The JSON with a line for each part, as far as somewhat more than ``most`` characters; None: it is none. Its
-    tokens stay as they are, but for escapes of characters that can be shown."""
+    """The JSON with a line for each part, as far as somewhat more than ``most`` characters; None: the text is no JSON.
+    Its tokens stay as they are, but for escapes of characters that can be shown."""
     try:
         json.loads(text, parse_float=str, parse_int=str)
     except (ValueError, RecursionError):

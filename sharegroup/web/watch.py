@@ -26,7 +26,7 @@ from sharegroup.web.history import History
 _log = logging.getLogger(__name__)
 
 REST = 4.0
-"""How much longer than a look took the next one waits: looks take a fifth of the time at most."""
+"""Factor: after a look that took t seconds the next look waits for 4 t, so that looks take a fifth of the time."""
 RUNS_LOOKED_AT = 200
 """Runs that are looked at for the oldest one of a group: those that members hold, from the first on."""
 MOST_DESCRIBED = 1_000
@@ -150,7 +150,8 @@ class Watch:
             except Exception:  # noqa: BLE001 - our mistake in one look does not end the looks
                 _log.exception("a look at the groups failed")
             took_s = time.monotonic() - began_s
-            self._ended.wait(max(self._interval_s - took_s, 0.2))
+            alone_s = took_s * REST if len(self.snapshot.groups) == 1 else 0  # of several, each look rests by itself
+            self._ended.wait(max(self._interval_s - took_s, alone_s, 0.2))
 
     def _show(self, snapshot: Snapshot) -> None:
         """Show this, and tell open pages."""

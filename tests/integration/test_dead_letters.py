@@ -316,19 +316,19 @@ def test_an_end_before_the_filing_doubles_a_dead_letter_not_the_record(kafka, to
     orders = topic()
     kafka.produce(orders, ["a"])
     group = rejecting(orders)
-    written, go, file = threading.Event(), threading.Event(), group_backlog.file
+    written, go, mark_written = threading.Event(), threading.Event(), group_backlog.mark_written
 
-    def too_late(*given):
+    def too_late(*given, **named):
         written.set()
         assert go.wait(240)
-        return file(*given)
+        return mark_written(*given, **named)
 
-    monkeypatch.setattr(group_backlog, "file", too_late)
+    monkeypatch.setattr(group_backlog, "mark_written", too_late)
     group.reject_all(1)
     assert written.wait(120)
     group.stop()
     go.set()
-    monkeypatch.setattr(group_backlog, "file", file)
+    monkeypatch.setattr(group_backlog, "mark_written", mark_written)
 
     group.start()
 

@@ -54,7 +54,8 @@ def test_records_of_foreign_writers_are_skipped_counted_and_pruned(kafka, log_to
     pruning.prune()
     pruning.close()
     first = after._open["billing"].log.needed_offset
-    assert log_topic.cluster.offsets([(log_topic.name, 0)], EARLIEST)[log_topic.name, 0] == first, "the strays are gone"
+    earliest = log_topic.cluster.offsets([(log_topic.name, 0)], EARLIEST)[log_topic.name, 0]
+    assert earliest == first, "the foreign records are gone"
 
 
 def test_an_open_transaction_is_named_with_the_command_that_aborts_it(kafka, log_topic, open_at, monkeypatch):

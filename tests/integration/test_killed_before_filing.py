@@ -21,11 +21,11 @@ FAULT = """
 import pathlib, threading
 from coordinator.service.dead_letters import group_backlog
 
-def file(*_):
+def mark_written(*_, **__):
     pathlib.Path({reached!r}).touch()
     threading.Event().wait()
 
-group_backlog.file = file
+group_backlog.mark_written = mark_written
 """
 
 

@@ -105,7 +105,7 @@ class _Forgetful(SortedList[int]):
 )
 def mark_dead_letters_before_they_are_written(patch: Patch) -> None:
     def file(self: CoordinatorProcess, backlog: Any, written: Any) -> Task:
-        yield from self._own(group_backlog.file(backlog.incarnation, group_backlog.coalesced(written)))
+        yield from self._own(group_backlog.mark_written(backlog.incarnation, group_backlog.coalesced(written)))
         yield self.world.between(0, 500)
         self._produce_dead_letters(written)
 
@@ -123,7 +123,10 @@ def mark_dead_letters_of_any_delivery(patch: Patch) -> None:
     right = decide._DECIDERS[MarkDeadLettersWritten]
 
     def filed(group: ShareGroup, command: MarkDeadLettersWritten, now_ms: int) -> Any:
-        letters = tuple(msgspec.structs.replace(each, last=each.last + 1) for each in command.letters)
-        return right(group, MarkDeadLettersWritten(written=letters), now_ms)
+        written = tuple(
+            msgspec.structs.replace(each, offsets=each.offsets._replace(last=each.offsets.last + 1))
+            for each in command.written
+        )
+        return right(group, MarkDeadLettersWritten(written=written), now_ms)
 
     patch.setitem(decide._DECIDERS, MarkDeadLettersWritten, filed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from coordinator.config.resolved import GroupConfig
 from coordinator.core import failed_deliveries, isolation, replay_plans, share_group
 from coordinator.core.commands import acquire_plan, acquire_records, complete_plan, membership, reclaim_plan
 from coordinator.core.isolation import IsolationEvent, Stage
@@ -11,6 +12,7 @@ from coordinator.core.record_state import RecordState
 from coordinator.core.records import EvidenceUsed, PlanCompleted
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.values import Disposition
 from tests.mistakes import rules
 from tests.mistakes.mistake import WITH_SINKS, Patch, Seeds, SmallWorld, mistake
 from tests.protocol.setting import Budget
@@ -182,7 +184,11 @@ def keep_a_released_record_in_quarantine(patch: Patch) -> None:
 )
 def forget_the_delay_of_a_release(patch: Patch) -> None:
     right = complete_plan.query_released
-    patch.setattr(complete_plan, "query_released", lambda run, config, not_before_ms=None, *why: right(run, config))
+
+    def at_once(run: Run, config: GroupConfig, not_before_ms: int | None, disposition: Disposition) -> Run:
+        return right(run, config, None, disposition)
+
+    patch.setattr(complete_plan, "query_released", at_once)
 
 
 @mistake(

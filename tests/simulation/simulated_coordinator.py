@@ -197,7 +197,7 @@ class CoordinatorProcess(Process):
     def _file(self, backlog: Backlog, written: list[tuple[Due, int]]) -> Task:
         self._produce_dead_letters(written)
         yield self.world.between(0, 500)
-        yield from self._own(group_backlog.file(backlog.incarnation, group_backlog.coalesced(written)))
+        yield from self._own(group_backlog.mark_written(backlog.incarnation, group_backlog.coalesced(written)))
 
     def _produce_dead_letters(self, letters: list[tuple[Due, int]]) -> None:
         self.broker.letters.update((log_of(*due.offsets.key), offset) for due, offset in letters)

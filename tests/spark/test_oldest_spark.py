@@ -10,10 +10,10 @@ from tests.support.coordinator_process import kill_coordinators
 from tests.support.imports import ROOT
 from tests.support.share_job import logged_plan, numbers, plan_records
 from tools import generate_spark_table
-from tools.bootstrap import OLDEST_SPARK
+from tools.bootstrap import OLDEST_SPARK_WITH_START
 
 RECORDS = 6_000
-OLDEST = ROOT / ".build" / f"pyspark-{OLDEST_SPARK}"
+OLDEST = ROOT / ".build" / f"pyspark-{OLDEST_SPARK_WITH_START}"
 
 
 @pytest.mark.spark
@@ -35,7 +35,7 @@ def test_the_oldest_spark_replays_the_batch_of_a_stopped_query(kafka, topic, job
     output.assert_exactly_once(numbers(RECORDS))
     assert output.of("a", 1).records() == plan_records(plan)
     assert output.of("a", 1).delivery_counts() == {2}
-    assert oldest.version() == OLDEST_SPARK
+    assert oldest.version() == OLDEST_SPARK_WITH_START
 
 
 def test_a_spark_without_python_sources_is_named_when_the_format_is_imported():

@@ -22,7 +22,7 @@ from tests.support.java_options import SHORT_LIVED, SPARK_OPTIONS
 from tests.support.share_job import numbers
 from tests.support.spark_program import KILL_TIMEOUT_S, SPARK_CONFIG, kill_processes
 from tests.support.waiting import wait_until
-from tools.bootstrap import DELTA_JARS, ICEBERG_JARS, OLDEST_SPARK, SPARK_WITHOUT_START
+from tools.bootstrap import DELTA_JARS, ICEBERG_JARS, OLDEST_SPARK_WITH_START, SPARK_WITHOUT_START
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.soak, pytest.mark.timeout(1_800)]
 
@@ -44,7 +44,7 @@ class TableFormat(NamedTuple):
 
 DELTA = TableFormat(
     DELTA_JARS[0],
-    OLDEST_SPARK,
+    OLDEST_SPARK_WITH_START,
     "delta.`{folder}/table`",
     "USING delta",
     {

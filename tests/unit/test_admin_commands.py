@@ -328,7 +328,8 @@ def test_an_action_waits_for_members_where_that_is_asked_for(monkeypatch, capsys
         members_wait.asked({"wait": False}, Refusing(20_000))
     assert capsys.readouterr().err == ""
     assert members_wait.asked({"wait": True}, Refusing(20_000, 19_990)) == "done"
-    assert capsys.readouterr().err == "Waiting 20 s at most for members of billing that may be there (--wait).\n"
+    told = "Waiting for members of billing that may be there: 20 s, twice as long at most (--wait).\n"
+    assert capsys.readouterr().err == told
 
 
 def test_an_action_that_is_refused_for_ever_is_not_waited_for_longer():

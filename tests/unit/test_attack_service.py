@@ -89,6 +89,19 @@ def test_ends_asked_for_before_a_topic_was_recreated_are_not_kept(cluster, monke
     watch.close()
 
 
+def test_the_ends_of_a_deleted_topic_are_forgotten(cluster):
+    watch = BrokerWatch(cluster, metadata_refresh_ms=0)
+    orders = Subscription(topics=("orders",))
+    watch.topics(orders)
+    watch.ask_ends([("orders", 0)], read_committed=False)
+    assert watch.are_new([("orders", 0)], read_committed=False)
+    cluster.delete("orders")
+    watch.topics(orders)
+    assert not watch.are_new([("orders", 0)], read_committed=False)
+    assert not watch._asked_at
+    watch.close()
+
+
 def test_a_recreated_topic_does_not_begin_at_its_predecessors_log_start(cluster, monkeypatch):
     cluster.move("orders", 1000, start=500)
     watch = BrokerWatch(cluster, metadata_refresh_ms=0)

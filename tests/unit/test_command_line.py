@@ -270,7 +270,7 @@ def test_a_missing_or_invalid_tls_file_is_named(config, certificates, tmp_path, 
     with pytest.raises(UnusableFile, match=rf"{one}=.*No such file"):
         config(**{**certificates.configs, one: str(tmp_path / "none")}).listener()
     junk = write_secret(tmp_path / "junk", "no PEM")
-    with pytest.raises(UnusableFile, match=rf"{one}=.*none in PEM"):
+    with pytest.raises(UnusableFile, match=rf"{one}=.*no block .* in PEM"):
         config(**{**certificates.configs, one: str(junk)}).listener()
 
 

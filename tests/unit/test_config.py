@@ -17,7 +17,6 @@ from coordinator.config.keys import ConfigKey, nearest, show
 from coordinator.config.resolved import (
     COORDINATOR_KEYS,
     GROUP_KEYS,
-    NEVER_MS,
     SERVER_KEYS,
     CoordinatorConfig,
     GroupConfig,
@@ -182,11 +181,6 @@ def test_heartbeats_come_more_often_than_a_session_ends() -> None:
 
 def test_a_short_session_shortens_heartbeats_that_are_not_set() -> None:
     assert GroupConfig.parse({"share.session.timeout.ms": "3000"}).share_heartbeat_interval_ms == 1000
-
-
-def test_without_a_dead_letter_topic_no_trial_begins_by_time_by_default() -> None:
-    assert GroupConfig.parse().share_poison_solo_timeout_ms == NEVER_MS
-    assert GroupConfig.parse({"share.poison.solo.timeout.ms": "600000"}).share_poison_solo_timeout_ms == 600_000
 
 
 def test_configs_travel_and_do_not_change() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.config.keys import ConfigKey, Value, show
-from coordinator.config.resolved import NEVER_MS, CoordinatorConfig, GroupConfig, ServerConfig
+from coordinator.config.resolved import CoordinatorConfig, GroupConfig, ServerConfig
 from coordinator.protocol.addresses import is_loopback, parse_endpoint, parse_endpoints, show_address, wrong_broker
 from coordinator.protocol.errors import (
     ConfigConflict,
@@ -90,10 +90,6 @@ def test_bounds_are_shown_only_where_both_are_set() -> None:
     assert NUMBER.bounds == "between 0 and 100"
     assert ConfigKey(name="a.key", default=7, low=0, doc="A key.").bounds == ""
     assert ConfigKey(name="a.key", default=7, high=9, doc="A key.").bounds == ""
-
-
-def test_the_constant_for_never_exceeds_a_thousand_years() -> None:
-    assert NEVER_MS > 1_000 * 365 * 86_400_000
 
 
 @pytest.mark.parametrize(

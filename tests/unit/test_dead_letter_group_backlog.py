@@ -89,9 +89,9 @@ def test_a_missing_group_has_no_backlog():
 def test_filed_dead_letters_archive_records_of_the_same_incarnation_only(group):
     letters = [DeadLettersWritten(offsets=OffsetRange(TOPIC_ID, 1, 0, 9), delivery_count=5)]
 
-    run_transaction(group, group_backlog.file("another", letters))
+    run_transaction(group, group_backlog.mark_written("another", letters))
     assert group.partition(1).archiving_count == 10
-    run_transaction(group, group_backlog.file(group.group.incarnation, letters))
+    run_transaction(group, group_backlog.mark_written(group.group.incarnation, letters))
     assert group.partition(1).archiving_count == 0
 
 

@@ -132,7 +132,13 @@ CASES = {
             "Query billing-1 has completed no batch",
             "came back to its batch 2 time(s)",
             "outage of the query's own service",
+            "Nothing is archived meanwhile.",
         ],
+    ),
+    "query-has-no-evidence: by time, since the group has a dead letter topic": (
+        rules.query_has_no_evidence,
+        facts(runs=(FAILED_ALONE,), plans=(plan(),), configs=DLQ),
+        ["Nothing is archived meanwhile, for share.poison.solo.timeout.ms=600000."],
     ),
     "dead-letters-wait: the topic is not there": (
         rules.dead_letters_wait,

@@ -139,13 +139,13 @@ def test_any_records_of_other_groups_are_skipped() -> None:
 
 def test_records_of_no_group_are_skipped_and_counted() -> None:
     group = mixed()
-    strays = [(None, b"hello"), (b"", b"x"), (b"hello", b"x"), (b"\0\x64\xff", None), (bytes(8), b"x"), (None, None)]
+    foreign = [(None, b"hello"), (b"", b"x"), (b"hello", b"x"), (b"\0\x64\xff", None), (bytes(8), b"x"), (None, None)]
     first = group.end
-    group.put(*strays)
+    group.put(*foreign)
     group.acknowledge(ACCEPT, 0, 1)
     group.check_log()
-    found = group.load()[1].strays
-    assert (found.count, found.first, found.last) == (len(strays), first, first + len(strays) - 1)
+    found = group.load()[1].foreign
+    assert (found.count, found.first, found.last) == (len(foreign), first, first + len(foreign) - 1)
     group.snapshot()
     group.check_log()
 

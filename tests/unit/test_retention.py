@@ -114,7 +114,7 @@ def test_records_of_no_group_hold_back_no_pruning_and_are_counted(key, value):
     assert (found.lowest(), found.read_to) == (3, 5)
     found.add(snapshot(), MARK, 5)
     assert (found.lowest(), found.first_groups(9)) == (5, {"billing"})
-    assert found.strays.count == (group_of(key) is None)
+    assert found.foreign.count == (group_of(key) is None)
 
 
 def test_a_marked_snapshot_is_needed_from_its_first_part_on():
@@ -145,7 +145,7 @@ def test_a_record_of_another_format_version_keeps_its_group_from_pruning(key):
 
 def test_the_placement_record_is_no_stray_record():
     found = needed((0, PLACEMENT_KEY), (1, record()), (5, PLACEMENT_KEY))
-    assert (found.placement, found.lowest(), found.strays.count) == (5, 1, 0)
+    assert (found.placement, found.lowest(), found.foreign.count) == (5, 1, 0)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=30))

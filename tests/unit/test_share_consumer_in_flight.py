@@ -118,13 +118,15 @@ def test_a_record_whose_renewal_is_refused_is_not_in_flight() -> None:
 
 
 def test_records_that_the_program_does_not_have_yet_are_not_accepted() -> None:
-    in_flight = implicitly(delivered(0, 1, 2), delivered(7))
-    in_flight.hold_back(4)
+    in_flight = ImplicitInFlight()
+    for runs, _ in (delivered(0, 1, 2), delivered(7)):
+        in_flight.add(runs)
+    in_flight.accept_all()
+    assert sent(in_flight.take()) == []
     in_flight.hand_out(1)
     in_flight.accept_all()
     assert sent(in_flight.take()) == [(0, 0, 1, (1,))]
-    in_flight.hand_out(3)
-    in_flight.hold_back(1)
+    in_flight.hand_out(2)
     in_flight.accept_all()
     assert sent(in_flight.take()) == [(1, 2, 1, (1,))]
     in_flight.hand_out(1)
@@ -143,8 +145,10 @@ def test_records_that_are_added_again_are_held_once() -> None:
 
 
 def test_implicit_records_are_renewed_until_they_are_accepted() -> None:
-    in_flight = implicitly(delivered(0, 1, 2), delivered(5))
-    in_flight.hold_back(2)
+    in_flight = ImplicitInFlight()
+    for runs, _ in (delivered(0, 1, 2), delivered(5)):
+        in_flight.add(runs)
+    in_flight.hand_out(2)
     in_flight.accept_all()
     (refused,) = in_flight.renewals()
     assert [(b.first, b.last, b.types) for b in refused.batches] == [(2, 2, (4,)), (5, 5, (4,))]

@@ -25,12 +25,14 @@ class Holder:
     def __init__(self, acks: PartitionAcks) -> None:
         self.acks = acks
         self.lost: list[Any] = []
+        self.renewals: list[Renewal] = []
 
     def held(self) -> tuple[PartitionAcks, ...]:
         return (self.acks,)
 
     def renewed(self, renewal: Renewal, lost: list[PartitionAcks]) -> None:
         self.lost.append(lost)
+        self.renewals.append(renewal)
 
 
 def refusing(*offsets: int) -> Any:
@@ -125,4 +127,18 @@ def test_a_shorter_lock_is_renewed_in_its_own_time() -> None:
     renewer.start(3_600_000)
     renewer.start(100)
     wait_until(lambda: membership.calls, what="the lock of 100 ms is renewed")
+    renewer.close()
+
+
+def test_locks_that_became_shorter_are_renewed_in_their_own_time() -> None:
+    """The group's lock duration was lowered: the answer to a renewal says so."""
+    acks = PartitionAcks(topic_id="T", partition=0, batches=(AckBatch(first=0, last=0, delivery_count=1, types=(4,)),))
+    membership: Any = StubMembership()
+    membership.reply = lambda partitions: AcknowledgeReply(lock_timeout_ms=100)
+    holder = Holder(acks)
+    renewer = Renewer(membership, holder.held, holder.renewed)
+    renewer.start(3_600_000)
+    renewer.renew()
+    assert holder.renewals[0].until_s - holder.renewals[0].began_s == pytest.approx(0.1)
+    wait_until(lambda: len(membership.calls) > 1, what="the thread renews again")
     renewer.close()

@@ -165,16 +165,17 @@ class ArchiveDeletedTopics(Request[DeletedTopicsArchived], frozen=True):
 
 
 class DeadLettersWritten(Message, frozen=True, tag=False):
-    """Records that were given up at ``delivery_count`` and whose dead letters are written."""
+    """Records that were given up at ``delivery_count`` and wait for their dead letters no longer."""
 
     offsets: OffsetRange
     delivery_count: int
 
 
 class MarkDeadLettersWritten(Request[Done], frozen=True):
-    """The dead letters of these records are written, or never will be: they are ARCHIVED."""
+    """These records are ARCHIVED: their dead letters are written, or (``are_written`` false) never will be."""
 
     written: tuple[DeadLettersWritten, ...]
+    are_written: bool = True
 
 
 class ArchiveGaps(Request[Done], frozen=True):

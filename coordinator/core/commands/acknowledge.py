@@ -1,4 +1,4 @@
-"""ShareConsumers acquire and acknowledge (KIP-932, ShareFetch and ShareAcknowledge; KIP-1222, RENEW).
+"""ShareConsumers acknowledge (KIP-932, ShareAcknowledge; KIP-1222, RENEW).
 
 Per partition an acknowledgement is validated whole and applied whole or not at all. Its receipt is (topic, partition,
 offset, delivery count): one from an older delivery is refused.
@@ -13,7 +13,7 @@ from itertools import groupby
 from coordinator.config.resolved import GroupConfig
 from coordinator.core.changes import Changes, MemoizedTransition, archived, moved
 from coordinator.core.commands import Decision
-from coordinator.core.commands.held_records import NamedOffsets, Window, by_partition, check_held, holds
+from coordinator.core.commands.held_records import NamedOffsets, RunLookup, by_partition, check_held, holds
 from coordinator.core.failed_deliveries import given_back, released
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import LocksRenewed, Record
@@ -30,16 +30,28 @@ _TYPES = {kind.value: kind for kind in AcknowledgeType}
 
 
 def acknowledge(group: ShareGroup, command: Acknowledge, now_ms: int) -> Decision[AcknowledgeReply]:
-    """Apply outcomes; the reply names the error of each partition that was refused."""
+    """Apply outcomes; the reply names the error of each partition that was refused.
+
+    Raises:
+        UnknownMemberId: the member has no live session.
+        FencedMemberEpoch: a newer process of the member has joined.
+    """
     group.member(command.member_id, command.member_epoch)
     records, errors = by_partition(group, command.partitions, partial(_partition_records, group, command, now_ms))
     by_name = {name: error.kafka_error for name, error in errors.items()}
-    capped = tuple(_capped(group.config, records, now_ms))
-    return Decision(records, AcknowledgeReply(errors=by_name, done_below=_done_below(group, command), capped=capped))
+    renewed = any(isinstance(record, LocksRenewed) for record in records)
+    reply = AcknowledgeReply(
+        errors=by_name,
+        done_below=_done_below(group, command),
+        capped=tuple(_capped(group.config, records, now_ms)),
+        lock_timeout_ms=group.config.share_record_lock_duration_ms if renewed else 0,
+    )
+    return Decision(records, reply)
 
 
 def _capped(config: GroupConfig, records: Iterable[Record], now_ms: int) -> Iterator[CappedLock]:
-    """The renewed locks that end before a lock duration is over: the member is told, and counts on no more."""
+    """Yields the renewed locks that share.max.lock.extension.ms makes shorter than share.record.lock.duration.ms. The
+    reply names them, so that the member does not rely on a full lock."""
     whole_ms = now_ms + config.share_record_lock_duration_ms
     for renewed in records:
         if not isinstance(renewed, LocksRenewed):
@@ -68,16 +80,16 @@ def _partition_records(
     member_id = command.member_id
     changes, renewals = Changes(), Changes()
     outcomes: dict[AcknowledgeType, MemoizedTransition[Run]] = {}
-    named, window = NamedOffsets(), Window(partition)
+    named, lookup = NamedOffsets(), RunLookup(partition)
     for batch in batches:
         _check_types(batch)
-        window.check(batch.first, batch.last)
+        lookup.check(batch.first, batch.last)
         for first, last, kind in _pieces(batch):
             named.add(first, last)
             target = renewals if kind == AcknowledgeType.RENEW else changes
             if kind not in outcomes:
                 outcomes[kind] = MemoizedTransition(partial(_outcome, group, kind, now_ms))
-            for part in window.parts(first, last):
+            for part in lookup.parts(first, last):
                 if part.last < partition.start_offset:
                     if kind != AcknowledgeType.RENEW and holds(group, member_id, part.run):
                         changes.put(partition.key, part.first, part.last, moved(part.run, Event.LOG_START))

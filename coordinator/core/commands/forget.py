@@ -1,4 +1,4 @@
-"""Forget members that were away for too long, and share partitions of topics that do not exist any more.
+"""Forget members that were away for too long, and share partitions of topics that were deleted and created again.
 
 A member is forgotten only if no run carries the id of one of its plans: then its replay would be empty, and a start
 that names one of its plans would complete nothing. The group keeps its last plan id and the highest epoch of forgotten

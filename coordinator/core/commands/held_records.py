@@ -80,12 +80,12 @@ class NamedOffsets:
             return
         at = bisect_left(ranges, (first, last))
         if (ranges[at : at + 1] and ranges[at][0] <= last) or (at and ranges[at - 1][1] >= first):
-            raise InvalidRecordState(what=f"{first}-{last} is acknowledged twice in one request")
+            raise InvalidRecordState(what=f"{first}-{last} is named twice in one request")
         ranges.insert(at, (first, last))
 
 
-class Window:
-    """The partition's runs as a request walks over them. It mostly stays in one, which is looked up once."""
+class RunLookup:
+    """Finds the runs of the offsets that a request names. Most requests stay in one run, so the last run is kept."""
 
     def __init__(self, partition: SharePartition) -> None:
         self.partition = partition

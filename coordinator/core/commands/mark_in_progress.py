@@ -11,7 +11,7 @@ from functools import partial
 
 from coordinator.core.changes import Changes, moved
 from coordinator.core.commands import Decision
-from coordinator.core.commands.held_records import NamedOffsets, Window, by_partition, check_held
+from coordinator.core.commands.held_records import NamedOffsets, RunLookup, by_partition, check_held
 from coordinator.core.consumer_locks import extension_end_ms, progress_deadline_ms
 from coordinator.core.record_state import Event
 from coordinator.core.records import RunsChanged
@@ -24,7 +24,12 @@ from coordinator.protocol.values import MOST_HINT_BYTES
 
 
 def mark_in_progress(group: ShareGroup, command: MarkInProgress, now_ms: int) -> Decision[ProgressReply]:
-    """Take the signals; the reply names the error of each partition that was refused."""
+    """Take the signals; the reply names the error of each partition that was refused.
+
+    Raises:
+        UnknownMemberId: the member has no live session.
+        FencedMemberEpoch: a newer process of the member has joined.
+    """
     group.member(command.member_id, command.member_epoch)
     records, errors = by_partition(group, command.partitions, partial(_marked, group, command.member_id, now_ms))
     told = {name: (error.kafka_error, f"{type(error).__name__}: {error}") for name, error in errors.items()}
@@ -34,13 +39,13 @@ def mark_in_progress(group: ShareGroup, command: MarkInProgress, now_ms: int) ->
 def _marked(
     group: ShareGroup, member_id: str, now_ms: int, partition: SharePartition, batches: tuple[ProgressBatch, ...]
 ) -> list[RunsChanged]:
-    changes, named, window = Changes(), NamedOffsets(), Window(partition)
+    changes, named, lookup = Changes(), NamedOffsets(), RunLookup(partition)
     for batch in batches:
         if batch.hint is not None and len(batch.hint.encode()) > MOST_HINT_BYTES:
             raise InvalidRequest(what=f"the hint of {batch.first}-{batch.last} has more than {MOST_HINT_BYTES} bytes")
-        window.check(batch.first, batch.last)
+        lookup.check(batch.first, batch.last)
         named.add(batch.first, batch.last)
-        parts = list(window.parts(batch.first, batch.last))
+        parts = list(lookup.parts(batch.first, batch.last))
         _check_whole(member_id, batch, parts)
         for part in parts:
             check_held(group, member_id, batch.delivery_count, part)

@@ -156,7 +156,12 @@ def _joined_reply(group: ShareGroup, epoch: int) -> Joined:
 
 def heartbeat(group: ShareGroup, command: Heartbeat, now_ms: int) -> Decision[Joined]:
     """Extend the session, and so a query's locks, to share.session.timeout.ms from now. The reply says how soon the
-    next heartbeat must come, since that config may have been altered."""
+    next heartbeat must come, since that config may have been altered.
+
+    Raises:
+        UnknownMemberId: the member has no live session.
+        FencedMemberEpoch: a newer process of the member has joined.
+    """
     member = group.member(command.member_id, command.member_epoch)
     deadline_ms = now_ms + group.config.share_session_timeout_ms
     renewed = SessionRenewed(member_id=member.member_id, deadline_ms=deadline_ms)
@@ -188,7 +193,7 @@ def leave(group: ShareGroup, command: LeaveGroup, now_ms: int) -> Decision[Done]
 
 def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision[Done]:
     """End the sessions, and the ShareConsumers' locks, whose deadline lies before now; then sweep for members and
-    partitions to forget. What lies behind the first MOST_ENDED_RUNS runs stays due: the next round goes on with it."""
+    partitions to forget. The work after the first MOST_ENDED_RUNS runs stays due: the next round goes on with it."""
     records: list[Record] = []
     ended: set[str] = set()
     runs = 0

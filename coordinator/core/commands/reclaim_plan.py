@@ -75,7 +75,6 @@ def _start(
         member_epoch=member.member_epoch,
         started=after(state, event) is PlanState.STARTED,
         reclaims=reclaim.reclaims,
-        replaces=None if reclaim.later_process else plan.replaces,
         explicit=group.config.is_explicit(command.acknowledgement_mode),
         data_loss=data_loss,
         left_out=left_out,

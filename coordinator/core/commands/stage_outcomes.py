@@ -266,10 +266,10 @@ class _Matching:
             if run.delivery_count > held.delivery_count:
                 reason = f"it was handed out {held.delivery_count} time(s)"
                 raise self._never(reason, outcomes, run, first)
-            into = self._staged_on(partition, held)
-            if into is not None and held.delivery_count != run.delivery_count:
+            if held.delivery_count != run.delivery_count:
                 self._check_attempt(outcomes, run, held)
-                into = None
+                continue
+            into = self._staged_on(partition, held)
             if into is None:
                 continue
             if at < first:
@@ -280,14 +280,16 @@ class _Matching:
             self._count_stale(outcomes, run, at, run.last)
 
     def _check_attempt(self, outcomes: PartitionOutcomes, run: OutcomeRun, held: Run) -> None:
-        """Refuse a row of an attempt before the plan's last one: it comes from a driver that was taken for dead. That
-        driver commits what it has written if nobody stops it, and what would be staged by then is another attempt's.
+        """Refuse a row of an attempt before the pending plan's last one: the row comes from a driver that was taken for
+        dead. That driver commits what it has written if nobody stops it, and what would be staged by then is another
+        attempt's. The last one may have staged nothing: it may only have reported lost data.
 
         Raises:
             BatchReclaimed: the row is of an earlier attempt.
         """
-        assert held.plan_id is not None
-        plan = self.group.plans[held.plan_id]
+        plan = self.group.plan_of(held)
+        if plan is None or self.group.members[plan.member_id].pending is not plan:
+            return
         if held.delivery_count - plan.reclaims <= run.delivery_count < held.delivery_count:
             raise BatchReclaimed(group_id=self.group.group_id, row=_receipt(outcomes, run, run.first))
 
@@ -372,11 +374,9 @@ def _reject_window(group: ShareGroup, staged: int, rejected: int) -> tuple[int, 
 
 
 def _after_silence(plan: AcquiredPlan, key: SharePartitionKey, runs: list[StagedRun]) -> list[StagedRun]:
-    explicit_attempts = plan.explicit_before
+    last_explicit = plan.explicit_before
     return (
-        runs
-        if explicit_attempts is None
-        else against_silence(plan.staged.get(key, []), runs, plan.reclaims, explicit_attempts)
+        runs if last_explicit is None else against_silence(plan.staged.get(key, []), runs, plan.reclaims, last_explicit)
     )
 
 

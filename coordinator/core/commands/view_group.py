@@ -54,9 +54,10 @@ class GroupView:
 
     ``quarantined``: the quarantined records that are delivered next, one by one. ``unproven``: the ranges of the
     member's plan, if its completion would be the member's first evidence while records are quarantined. ``undecided``:
-    the offsets of an explicit plan that no sink decided, which its completion releases. ``decides``: a sink has decided
-    a record of this member before. ``assigned``: the partitions that the member may acquire from, by (topic id,
-    partition); None: all that are in its subscription, or they are about to be assigned anew.
+    the offsets of an explicit plan that no sink decided, which its completion releases. ``decides``: false only while
+    the member's plan is in explicit mode and no sink has ever staged an outcome for this member. ``assigned``: the
+    partitions that the member may acquire from, by (topic id, partition); None: all that are in its subscription, or
+    they are about to be assigned anew.
     """
 
     group_id: str
@@ -90,7 +91,7 @@ def view_group(group: ShareGroup, command: ViewGroup, now_ms: int) -> Decision[G
         ForeignPlan: the plan is of another incarnation of the group.
     """
     member = group.member(command.member_id, command.member_epoch)
-    held = group.plan_topic_ids(member, command.plan_id)
+    held = group.plan_partitions(member, command.plan_id)
     quarantined = _quarantined(group)
     view = GroupView(
         group_id=group.group_id,

@@ -118,6 +118,7 @@ class BrokerWatch:
         if gone:
             self._remade += 1
             self._ends = {key: end for key, end in self._ends.items() if key[0][0] not in gone}
+            self._asked_at = {key: at for key, at in self._asked_at.items() if key[0][0] not in gone}
             self._log_starts = {
                 topic_partition: at
                 for topic_partition, at in self._log_starts.items()

@@ -54,6 +54,7 @@ def where_to_begin(group: ShareGroup, starts: Mapping[TopicIdPartition, Start]) 
     for p, start in starts.items():
         at = start.earliest if had[p.topic] else start.policy
         if at is None:
-            raise CoordinatorNotAvailable(group_id=group.group_id, reason=f"who read {p.topic} was forgotten meanwhile")
+            reason = f"the members that subscribed to {p.topic} were forgotten meanwhile; join again"
+            raise CoordinatorNotAvailable(group_id=group.group_id, reason=reason)
         begins[p] = at
     return begins

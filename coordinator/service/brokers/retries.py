@@ -19,7 +19,7 @@ def retry_until(
 ) -> Retrying:
     """Retries while ``condition`` holds for the error or the result of an attempt. The attempts end when the next one
     would begin ``timeout_s`` seconds after the first, or later: then the last error is raised, or the last result
-    returned. ``pause`` is a wait without chance, since it is computed before it begins. ``least`` attempts are made
+    returned. ``pause`` must not be random, since it is computed before it begins. ``least`` attempts are made
     also after the deadline."""
 
     def too_late(state: RetryCallState) -> bool:

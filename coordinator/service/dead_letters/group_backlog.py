@@ -73,9 +73,12 @@ def look(begin: BacklogCursor, wanted: Callable[[int], bool]) -> Transaction[Bac
     return transaction
 
 
-def file(incarnation: str, letters: Iterable[DeadLettersWritten]) -> Transaction[None]:
-    """A transaction after which these records are ARCHIVED; it does nothing in another incarnation of the group."""
-    command = MarkDeadLettersWritten(written=tuple(letters))
+def mark_written(
+    incarnation: str, letters: Iterable[DeadLettersWritten], *, are_written: bool = True
+) -> Transaction[None]:
+    """A transaction after which these records are ARCHIVED: their dead letters are written, or (``are_written`` false)
+    never will be. It does nothing in another incarnation of the group."""
+    command = MarkDeadLettersWritten(written=tuple(letters), are_written=are_written)
 
     def transaction(group: ShareGroup) -> TransactionSteps[None]:
         if group.incarnation == incarnation and command.written:

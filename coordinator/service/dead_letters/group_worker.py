@@ -40,11 +40,15 @@ ARCHIVE_AFTER_ATTEMPTS = 5
 """Attempts after which a record is archived without its dead letter where errors.deadletterqueue.on.failure=archive, as
 Kafka does."""
 
+WRITTEN, HEADERS_ONLY = "written", "headers_only"
+"""How a record is settled, as words for the log, where its dead letter was written."""
+
 _log = logging.getLogger(__name__)
 
 
 class PassResult(IntEnum):
-    """The result of a pass, the worst of its dead letters; larger is worse."""
+    """The result of a pass: the largest result of its dead letters. WAITING is above BLOCKED: a coordinator may leave
+    while dead letters are blocked, and may not leave while some may still be written."""
 
     DONE = 0
     BLOCKED = 1
@@ -196,7 +200,7 @@ class GroupWorker:
                 self._log.say(
                     f"bare {self.group_id}", f"dead letter without its record: {written.origin} {result.reason}"
                 )
-            return "headers_only" if result.headers_only else "written"
+            return HEADERS_ONLY if result.headers_only else WRITTEN
         is_permanent = result.status is WriteStatus.PERMANENT_FAILURE
         does_archive = backlog.config.errors_deadletterqueue_on_failure == "archive"
         if (is_permanent and does_archive) or self._archives_without(backlog):
@@ -210,7 +214,9 @@ class GroupWorker:
     def _mark_written(self, backlog: Backlog, records: Sequence[tuple[Due, int]], settled_as: str) -> None:
         if records:
             letters = group_backlog.coalesced(records)
-            self._event_loop.call(self.group_id, group_backlog.file(backlog.incarnation, letters))
+            are_written = settled_as in (WRITTEN, HEADERS_ONLY)
+            marked = group_backlog.mark_written(backlog.incarnation, letters, are_written=are_written)
+            self._event_loop.call(self.group_id, marked)
             self._pass.counts[settled_as] = self._pass.counts.get(settled_as, 0) + len(records)
 
     # --- dead letters that can't be written
@@ -228,8 +234,8 @@ class GroupWorker:
 
     def _hold(self, result: PassResult, reason: str) -> None:
         self._pass.result = max(self._pass.result, result)
-        what = "waiting for" if result is PassResult.WAITING else "held until a person corrects this:"
-        self._log.say(f"held {self.group_id}", f"dead letters {what} group={self.group_id} {reason}")
+        what = "wait, and are tried again" if result is PassResult.WAITING else "are held until a person corrects this"
+        self._log.say(f"held {self.group_id}", f"dead letters {what}: group={self.group_id} {reason}")
 
 
 class _Pass:

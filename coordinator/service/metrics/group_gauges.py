@@ -53,7 +53,7 @@ class GroupGauges(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yields the gauges of all groups."""
         served = self._event_loop.call_each(lambda group_id: one(MeasureGroup(group_id=group_id)))
-        measured = self._event_loop.rested_groups() | served  # without the former no alert tells of a forsaken group
+        measured = self._event_loop.rested_groups() | served  # else no alert shows an unloaded group with a lag
         states = Counter(measures.state for measures in measured.values())
         count = GaugeMetricFamily(
             "share_coordinator_groups",

@@ -1,1 +1,1 @@
-"""Parts that every process of ours needs: clock, log format, rate limits of the log, properties files, exit."""
+"""Parts that each process of the service needs: clock, signals, log formats, rate limits, the stall watch, exit."""

@@ -1,7 +1,7 @@
-"""The stall watch: one thread that looks for all sleeping event loops of the process whether the process stands still.
+"""The stall watch: one thread that checks, for all event loops that sleep, whether the process was stalled.
 
-Rule: the thread only looks for a loop that sleeps and has nothing to do. A loop that works, or that should have woken
-up, looks for itself once it goes on, and then finds the whole time since it was last looked for.
+Rule: the thread checks only for a loop that sleeps and has nothing to do. A loop that runs a round, or that should have
+woken up, makes its own check when it continues; that check measures the whole time since the last check for this loop.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _log = logging.getLogger(__name__)
 
 
 class Sleeper(Protocol):
-    """The interface of a thread that is looked for while it sleeps."""
+    """The interface of a thread for which the watch checks while the thread sleeps."""
 
     def look_in_sleep(self) -> None:
         """Note that the thread would hear a request now, and wake it if there is a reason. Must not block for long."""
 
 
 class StallWatch:
-    """The watch, whose thread runs for as long as somebody is looked for. Thread-safe."""
+    """The watch. Its thread runs as long as there is a sleeper. Thread-safe."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -34,7 +34,7 @@ class StallWatch:
         return f"<StallWatch sleepers={len(self._sleepers)}>"
 
     def add(self, sleeper: Sleeper) -> None:
-        """Look for this one, too, every LISTENS_AGAIN_MS."""
+        """Check for this sleeper, too, every LISTENS_AGAIN_MS."""
         with self._changed:
             if not self._is_running:
                 threading.Thread(target=self._run, name="share-stalls", daemon=True).start()
@@ -42,7 +42,7 @@ class StallWatch:
             self._sleepers.add(sleeper)
 
     def remove(self, sleeper: Sleeper) -> None:
-        """Look for this one no more."""
+        """Check for this sleeper no more."""
         with self._changed:
             self._sleepers.discard(sleeper)
             if not self._sleepers:
@@ -56,10 +56,10 @@ class StallWatch:
                 try:
                     sleeper.look_in_sleep()
                 except Exception:  # noqa: BLE001 - without this thread each pause of a loop would count as a stall
-                    _log.exception("looking for %r failed", sleeper)
+                    _log.exception("the check for %r failed", sleeper)
 
     def _next(self) -> set[Sleeper]:
-        """Wait until the next look is due, and return the sleepers; none: the thread ends."""
+        """Wait until the next check is due, and return the sleepers; none: the thread ends."""
         with self._changed:
             self._changed.wait_for(lambda: not self._sleepers, LISTENS_AGAIN_MS / 1000)
             self._is_running = bool(self._sleepers)

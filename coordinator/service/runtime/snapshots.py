@@ -1,7 +1,7 @@
 """The snapshot of a large group, in steps: one step after each round, so that requests wait for one step at most.
 
-Rule: the snapshot is of the group as it was at one moment; what is appended since then ends it. So a load finds the old
-log with these appends, or the snapshot with them, whenever the process dies.
+Rule: the snapshot is of the group as it was at one moment. The records that are appended while it is written follow at
+its end. So a load finds the old log with these records, or the snapshot with them, whenever the process dies.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ SNAPSHOT_AGAIN_MS = 60_000
 RUNS_A_STEP = 5_000
 """Runs that one step writes: some milliseconds, and a transaction."""
 RUNS_AN_UPDATE = 20
-"""Runs of a group for each append after which its log is snapshotted, at most: else a group with a million runs would
-do little else. A load reads the appends about as fast."""
+"""Runs of a group for each append that a snapshot waits for: a group with a million runs gets a snapshot after 50,000
+appends at the earliest (or SNAPSHOT_AFTER_BYTES), else it would do little else. A load reads the appends about as
+fast."""
 SNAPSHOT_AFTER_BYTES = 32 << 20
 """Bytes of appends after which a log is snapshotted: an append with staged outcomes can be a megabyte."""
 REST_AFTER_MS = 300_000

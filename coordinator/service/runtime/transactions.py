@@ -127,7 +127,7 @@ def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicIdPartitio
         if not group.exists:
             yield from ask(CreateGroup(incarnation=uuid.uuid4().hex[:8], topic_ids=topic_ids))
         elif topic_ids != group.topic_ids and starts:
-            raise CoordinatorNotAvailable(group_id=request.group_id, reason="it was created meanwhile")
+            raise CoordinatorNotAvailable(group_id=request.group_id, reason="the group was created; join again")
         joined = yield from ask(request)
         if group.configs != configs:
             yield from ask(AlterConfigs(configs=dict(sets)))

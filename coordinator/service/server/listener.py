@@ -88,7 +88,7 @@ def _check_pair(certificate_path: str, certificate: bytes, key_path: str, key: b
         (b"PRIVATE KEY-----", _KEY, key_path, key),
     ):
         if marker not in content:
-            raise UnusableFile(key=name, path=path, reason="it holds none in PEM.")
+            raise UnusableFile(key=name, path=path, reason=f"it has no block {marker.decode()} in PEM.")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with (
         tempfile.NamedTemporaryFile() as pair

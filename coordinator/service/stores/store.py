@@ -130,9 +130,9 @@ class Store(Protocol):
         self, group: ShareGroup, records: Iterator[Sequence[bytes]], tail: list[bytes], now_ms: int
     ) -> Iterator[None]:
         """Replaces the group's log as ``replace_with_snapshot`` does, in steps between which the group goes on.
-        ``records``: those of the group as it was before the first step, some for each step. ``tail``: those that were
-        appended since, which the caller adds, and which end the snapshot. Up to the last step the log is the old one
-        with these appends; a snapshot that is left alone before changes nothing.
+        ``records``: those of the group as it was before the first step, some for each step. ``tail``: the records that
+        were appended since, which the caller adds, and which the last step writes at the snapshot's end. Until then the
+        log is the old one with these records; a snapshot that is not finished changes nothing.
 
         Raises:
             StoreRefused, StoreOutcomeUnknown: as of ``replace_with_snapshot``, at any step.

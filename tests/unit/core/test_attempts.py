@@ -8,6 +8,7 @@ import pytest
 
 from coordinator.core.record_codec import decode_record
 from coordinator.core.records import PlanStaged
+from coordinator.protocol.errors import BatchReclaimed
 from coordinator.protocol.messages import OutcomesStaged
 from coordinator.protocol.values import AcknowledgeType
 from tests.support.group_driver import GroupDriver, from_snapshot, ranges
@@ -295,3 +296,22 @@ def test_a_commit_without_rows_counts_for_the_sinks_own_query() -> None:
     from_snapshot(group)
     group.stage(query_id="of m2")
     assert [group.group.members[name].newest.explicit_attempts for name in ("m1", "m2")] == [(0,), (0, 1)]
+
+
+@pytest.mark.parametrize("outcome", [RELEASE, REJECT])
+def test_rows_of_an_earlier_attempt_are_refused_after_a_reported_loss(outcome: AcknowledgeType) -> None:
+    """The driver that read the batch was stopped; the next one failed for lost data (failOnDataLoss) and read nothing.
+    The first one goes on: if its commit were answered, its batch would be committed, and its outcomes lost."""
+    group = GroupDriver(records=20, **DLQ)
+    group.join("m1")
+    plan = group.next(limit=10).plan.plan_id
+    group.start(plan)
+    group.join("m2")
+    group.start(group.next("", "m2").plan.plan_id, "m2")  # another query, whose batch sinks may decide
+    group.move_log_start(5)
+    assert group.restart(plan, "m1", fail_on_data_loss=True).data_loss
+    before = group.dump()
+    with pytest.raises(BatchReclaimed):
+        group.stage(said(0, 6, ACCEPT), said(7, 7, outcome), said(8, 9, ACCEPT))
+    assert group.dump() == before
+    assert group.stage(said(10, 19, ACCEPT)).staged == 10, "the other query's rows"

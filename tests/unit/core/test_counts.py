@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from coordinator.core.commands import CompletePlan, DeadLettersWritten, MarkDeadLettersWritten
 from coordinator.core.decide import decide
 from coordinator.core.group_counts import Count, counts_of
+from coordinator.protocol.values import OffsetRange
 from tests.kip932.consumers import ACCEPT, LOCK_MS, REJECT, SESSION_MS, ShareConsumers, batch
+from tests.support.sink_driver import DLQ, said
+from tests.support.sink_driver import batch as batch_of_a_sink
 
 GRACE_MS = 5_000
 
@@ -93,3 +99,24 @@ def test_work_in_its_grace_counts_as_timed_out_after_that() -> None:
     assert group.counted() == [Count("sessions_ended", ("timed out",), 1)]
     group.pass_time(GRACE_MS + 1)
     assert group.counted() == [Count("lock_timeouts", ("orders", "0"), 1)]
+
+
+@pytest.mark.parametrize("are_written", [False, True])
+def test_a_dead_letter_is_counted_only_if_it_is_written(are_written: bool) -> None:
+    group = Counted(errors_deadletterqueue_topic_name="dlq")
+    group.fetch("c1", 4)
+    for offset in range(4):
+        group.acknowledge(REJECT, offset)
+    group.counted()
+    letters = DeadLettersWritten(offsets=OffsetRange(group.topic_id, 0, 0, 3), delivery_count=1)
+    group.run(MarkDeadLettersWritten(written=(letters,), are_written=are_written))
+    assert group.counted() == ([Count("dead_letters", (), 4)] if are_written else [])
+
+
+@pytest.mark.parametrize("configs", [{}, DLQ])
+def test_a_sinks_dead_letters_are_counted_when_the_plan_is_completed(configs: dict[str, str]) -> None:
+    group, plan = batch_of_a_sink(10, **configs)
+    group.stage(said(0, 2, REJECT, dead_letter=True), said(3, 4, REJECT), said(5, 6, ACCEPT))
+    command = CompletePlan(member_id="m1", member_epoch=1, plan_id=plan)
+    counted = counts_of(group.group, command, decide(group.group, command, group.now_ms), group.now_ms)
+    assert [count.number for count in counted if count.name == "dead_letters"] == ([3] if configs else [])

@@ -154,15 +154,15 @@ def test_a_plan_is_described_in_every_partition_of_its_records() -> None:
         PartitionPlan(topic="orders", topic_id=TOPIC_ID, partition=p, ranges=held) for p in (0, 1)
     )
     member = group.group.members["m1"]
-    assert group.group.plan_topic_ids(member, plan) == {SharePartitionKey(TOPIC_ID, 0), SharePartitionKey(TOPIC_ID, 1)}
+    assert group.group.plan_partitions(member, plan) == {SharePartitionKey(TOPIC_ID, 0), SharePartitionKey(TOPIC_ID, 1)}
     group.complete(plan)
-    assert group.group.plan_topic_ids(member, plan) == set()
-    assert group.group.plan_topic_ids(member, "") == set()
+    assert group.group.plan_partitions(member, plan) == set()
+    assert group.group.plan_partitions(member, "") == set()
     group.ends[0] = 20
     assert group.next(plan).plan.partitions
-    assert group.group.plan_topic_ids(member, plan) == set()
+    assert group.group.plan_partitions(member, plan) == set()
 
 
 def test_a_superseded_plan_covers_the_partitions_of_the_newest_plan() -> None:
     group, logged, _ = successor_with_another_plan()
-    assert group.group.plan_topic_ids(group.group.members["m1"], logged) == {SharePartitionKey(TOPIC_ID, 0)}
+    assert group.group.plan_partitions(group.group.members["m1"], logged) == {SharePartitionKey(TOPIC_ID, 0)}

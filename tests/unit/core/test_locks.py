@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.commands import Expire, membership
+from coordinator.core.commands import AlterConfigs, Expire, membership
 from coordinator.core.runs import Run
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.messages import AckBatch, Acknowledge, Heartbeat, PartitionAcks
@@ -185,6 +185,19 @@ def test_after_a_load_a_lock_ends_although_its_holder_lives_on() -> None:
     group.run(Heartbeat(group_id="billing", member_id="c1", member_epoch=1))
     group.pass_time(2)
     assert group.group.members["c1"].active
+    assert group.dump() == ["[0..9] AVAILABLE 1 1 1"]
+
+
+def test_a_load_shortens_no_lock_that_was_given_under_a_longer_duration() -> None:
+    group = holding(**{"share.record.lock.duration.ms": str(10 * SESSION_MS)})
+    ends_ms = group.now_ms + 10 * SESSION_MS
+    group.run(AlterConfigs(configs={"share.record.lock.duration.ms": str(LOCK_MS)}))
+    group.crash()
+    while group.now_ms + SESSION_MS // 2 < ends_ms:
+        group.pass_time(SESSION_MS // 2)
+        group.run(Heartbeat(group_id="billing", member_id="c1", member_epoch=1))
+    assert group.dump() == ["[0..9] ACQUIRED 1 0 1"]
+    group.pass_time(ends_ms - group.now_ms + 1)
     assert group.dump() == ["[0..9] AVAILABLE 1 1 1"]
 
 

@@ -22,7 +22,7 @@ from tests.support.group_driver import (
     started_plan,
 )
 from tests.support.quarantine import quarantined_record, started_trial
-from tests.support.sink_driver import RELEASE, run_at, said
+from tests.support.sink_driver import ACCEPT, RELEASE, run_at, said
 
 DEAD_LETTERS: dict[str, Any] = {"errors_deadletterqueue_topic_name": "dead", "share_poison_solo_timeout_ms": 600_000}
 
@@ -334,3 +334,23 @@ def test_no_count_of_failures_archives_a_querys_record() -> None:
         group.restart(number, "q")
     assert group.states() == ["0 AVAILABLE 2"]
     assert group.describe().partitions[0].runs[0]["quarantined"]
+
+
+def test_a_session_that_ends_before_the_start_quarantines_no_record() -> None:
+    """Record 0 has failed three times beside another one, and was released twice: five tries. A plan that was acquired
+    and never started is no try, and no failure alone."""
+    group, plan = started_plan(2, **{"share.delivery.count.limit": "5"})
+    for _ in range(3):
+        group.restart(plan)
+    group.stage(said(0, 0, RELEASE, 4), said(1, 1, ACCEPT, 4))
+    for count in (5, 6):
+        group.complete(plan)
+        plan = group.acquire(plan).plan.plan_id
+        if count == 5:
+            group.start(plan)
+            group.stage(said(0, 0, RELEASE, 5))
+    before = run_at(group, 0)
+    group.pass_time(SESSION_MS + 1)
+    after = run_at(group, 0)
+    assert (after.state, after.quarantined, after.failed_alone_ms) == (RecordState.AVAILABLE, False, None)
+    assert (after.failures, after.releases) == (before.failures, before.releases) == (3, 2)

@@ -225,7 +225,6 @@ def test_defaults_of_stored_records_never_change() -> None:
         },
         "PlanStarted": {
             "explicit": False,
-            "replaces": None,
             "data_loss": (),
             "left_out": (),
             "unreported_losses": (),

@@ -36,6 +36,17 @@ def test_renewing_restarts_the_lock() -> None:
     assert group.states() == ["0-9 AVAILABLE 1"]
 
 
+def test_the_answer_to_a_renewal_says_how_long_the_locks_last_now() -> None:
+    """The group's lock duration may have been altered since the acquisition: the member has to renew in time."""
+    group = held()
+    group.configure(share_record_lock_duration_ms=2 * LOCK_MS)
+    acks = {"partitions": (PartitionAcks(topic_id=group.topic_id, partition=0, batches=(batch(0, 9, RENEW),)),)}
+    who = {"group_id": group.group.group_id, "member_id": "c1", "member_epoch": 1}
+    assert group.run(Acknowledge(**who, **acks)).lock_timeout_ms == 2 * LOCK_MS
+    done = {"partitions": (PartitionAcks(topic_id=group.topic_id, partition=0, batches=(batch(0, 9, ACCEPT),)),)}
+    assert group.run(Acknowledge(**who, **done)).lock_timeout_ms == 0
+
+
 def test_renewing_changes_neither_state_nor_count() -> None:
     """KIP-1222, Proposed Changes: it is no outcome and no delivery; the record is acknowledged later as it would have
     been."""

@@ -139,7 +139,7 @@ def test_a_completed_plan_has_no_superseded_plans() -> None:
 def test_a_deleted_topic_of_a_superseded_plan_is_a_loss() -> None:
     group, logged, _ = successor_with_another_plan()
     member = group.group.members["m1"]
-    assert group.group.plan_topic_ids(member, logged) == {("T", 0)}, "what the service has to ask the broker for"
+    assert group.group.plan_partitions(member, logged) == {("T", 0)}, "what the service has to ask the broker for"
     told = group.start(logged, deleted_topic_ids=frozenset({"T"}))
     assert [(o.first, o.last) for o in told.data_loss] == [(60, 99)]
     assert group.partition().archived_total == 40

@@ -84,7 +84,7 @@ def recorded(topic: StateTopic) -> int | None:
                 for message in messages:
                     if (partitions := _placement_in(topic, message)) is not None:
                         return partitions
-            if not reader.was_pruned:  # else pruning wrote it again behind the end before it deleted the old one
+            if not reader.was_pruned:  # else pruning wrote it again after the end before it deleted the old one
                 return None
 
 

@@ -28,7 +28,8 @@ first."""
 CONNECT_S = 2.0
 """Seconds for a connection to the brokers before the transaction coordinator is looked for."""
 MOST_ADDRESSES = 3
-"""Answers of a bootstrap address in a row; usually there is one."""
+"""Metadata requests, at most, until a broker that librdkafka knows by its id answers one. A bootstrap address, which
+has no id, usually answers the first one only."""
 NO_OFFSET = -1
 REFUSED_S = 2.0
 """Seconds after which a write is given up that is not delivered, where brokers refuse the client's credentials."""

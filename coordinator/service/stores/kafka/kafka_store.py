@@ -67,7 +67,7 @@ class _OpenGroup:
     def __init__(self, log: GroupLog, writer: GroupWriter, loaded_to: int, confirmed_s: float) -> None:
         self.log, self.writer, self.loaded_to, self.confirmed_s = log, writer, loaded_to, confirmed_s
         self.end = loaded_to
-        """The partition is at least this long: the offset behind the last record that this process knows of."""
+        """The partition is at least this long: the offset after the last record that this process knows of."""
 
 
 class _Inspection(NamedTuple):
@@ -101,7 +101,7 @@ class KafkaStore:
         self._claimed: set[str] = set()
         self._needed: dict[str, int] = {}
         self._served_before: set[str] = set()
-        self._strays_to = -1
+        self._foreign_to = -1
         self._open_at: int | None = None
         self._append_threads: ThreadPoolExecutor | None = None
 
@@ -144,17 +144,17 @@ class KafkaStore:
         self._claimed.add(group_id)
 
     def load(self, group_id: str) -> Iterator[StoredRecord]:
+        claimed = group_id in self._claimed
+        self._claimed.discard(group_id)  # also if the load fails: the next one may be for a request without a claim
         try:
             self._verify()
-            yield from self._load(group_id)
+            yield from self._load(group_id, claimed=claimed)
         except StateTopicMissing:
             self._on_missing()
             raise
 
-    def _load(self, group_id: str) -> Iterator[StoredRecord]:
+    def _load(self, group_id: str, *, claimed: bool) -> Iterator[StoredRecord]:
         self.release(group_id)
-        claimed = group_id in self._claimed
-        self._claimed.discard(group_id)
         self._ownership.confirm(self.partition)
         self._refuse_while_open(group_id)
         # Before the fence, also for a claimed group: a format version that this version can't read is refused here.
@@ -268,14 +268,14 @@ class KafkaStore:
         assert offset is not None
         open_.log.needed_offset = self._needed[group_id] = offset
 
-    def passed_over(self, strays: ForeignRecords) -> None:
+    def passed_over(self, foreign: ForeignRecords) -> None:
         """Logs once that the partition holds records of no group. Any thread may call it."""
-        if strays.last > self._strays_to:
-            self._strays_to = strays.last
+        if foreign.last > self._foreign_to:
+            self._foreign_to = foreign.last
             _log.warning(
                 "passed over: %s has %d record(s) that are no share group's, at offsets %d to %d: another program "
                 "writes to the state topic",
-                *(self.name, strays.count, strays.first, strays.last),
+                *(self.name, foreign.count, foreign.first, foreign.last),
             )
 
     # --- inside: reading
@@ -291,7 +291,7 @@ class KafkaStore:
             except ReadBlocked as open_:
                 self._open_at = open_.offset
                 raise self._transaction_open(log.group_id, open_.offset) from None
-            self.passed_over(log.strays)
+            self.passed_over(log.foreign)
             try:
                 log.end()
             except UnreadableRecord as error:
@@ -351,6 +351,9 @@ class KafkaStore:
                         is_empty = not log.read_owner(message.key(), message.value()) and is_empty
                     except UnreadableRecord as error:
                         raise self._unreadable(log, f"at offset {message.offset()}", error, reader) from error
+            if is_empty and seen is None and self._needed.pop(group_id, None) is not None:
+                # The partition lost its end, and records of other groups have the offsets of this group's snapshot.
+                return self._inspect(group_id, may_take=may_take)
             if not may_take and (log.owner is not None or (seen is None and not is_empty)):
                 self._ownership.check(group_id, self.partition, log.owner, had=group_id in self._served_before)
             return _Inspection(is_empty, reader.position)
@@ -413,6 +416,7 @@ class KafkaStore:
             return offset
         except LogShrunk as shrunk:
             _log.error("the end of %s is lost: %s; loading what is left: group=%s", self.name, shrunk, group_id)
+            self._needed.clear()  # snapshots may be lost with it: each group is looked for in the whole log again
             raise StoreOutcomeUnknown(str(shrunk)) from None
         except Fenced as fenced:
             try:

@@ -1,6 +1,6 @@
 """Reads a partition of the state topic, from its beginning or from a known offset.
 
-Rule: a read ends only at the end that it was given: behind the last record written by then. A read of committed records
+Rule: a read ends only at the end that it was given: after the last record written by then. A read of committed records
 waits until every transaction before that end is committed or aborted; another group's open one blocks the read until
 Kafka ends it.
 """
@@ -97,7 +97,7 @@ class LogReader:
         return self._topic.offset(self.partition, EARLIEST)
 
     def end(self) -> int:
-        """The offset behind the partition's last record, open transactions included."""
+        """The offset after the partition's last record, open transactions included."""
         return self._topic.offset(self.partition, LATEST)
 
     def last_stable(self) -> int:

@@ -89,7 +89,7 @@ class Pruning:
                 for message in messages:
                     retention.add(message.key(), message.value(), message.offset())
         retention.read_to = max(retention.read_to, reader.position)
-        store.passed_over(retention.strays)
+        store.passed_over(retention.foreign)
         lowest = retention.lowest()
         if lowest > topic.offset(store.partition, EARLIEST):
             topic.verify()  # the read took time: the topic may have been deleted since

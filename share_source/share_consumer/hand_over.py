@@ -1,0 +1,58 @@
+"""The records that a poll has taken, until the program has them.
+
+Rule: whatever ends a poll before it has returned leaves its records to the next poll, a signal handler that raises
+(Ctrl+C) too. So a poll's records count as returned only when the program calls the consumer again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import Messages
+
+from share_source.share_consumer.deserializing import Raw, deserialize
+from share_source.share_consumer.message import Message
+
+
+class HandOver:
+    """The records of one consumer on their way from a poll to the program. The deserializers may be None."""
+
+    def __init__(self, key_deserializer: Any, value_deserializer: Any) -> None:
+        self._deserializers = key_deserializer, value_deserializer
+        self._waiting: list[Message] = []
+        self._raws: list[Raw] = []
+        self.returned: list[Message] = []
+        """The records that the last poll returned; empty once they are counted."""
+
+    def __repr__(self) -> str:
+        return f"<HandOver {len(self._waiting)} records>"
+
+    @property
+    def waits(self) -> bool:
+        """Whether there are records that no poll has returned."""
+        return bool(self._waiting)
+
+    def add(self, messages: list[Message], *, are_deserialized: bool = False) -> None:
+        """Add the records that a poll has taken; there are none before. ``are_deserialized``: they were returned
+        before."""
+        if any(self._deserializers) and not are_deserialized:
+            self._raws = [Raw(message, message.key(), message.value()) for message in messages]
+        self._waiting = messages
+
+    def messages(self) -> Messages:
+        """The records, for a poll to return; it raises what a deserializer raises."""
+        deserialize(self._raws, *self._deserializers)
+        self.returned = messages = self._waiting
+        self._waiting, self._raws = [], []
+        return Messages._from_list(messages) if messages else Messages()  # type: ignore[arg-type]  # as confluent's
+
+    def take_back(self, before: list[Message]) -> None:
+        """A poll ends with an exception: keep its records for the next one. ``before``: what had been returned when
+        the poll began."""
+        if self.returned is not before and self.returned:
+            self._waiting, self.returned = self.returned, []
+
+    def count_returned(self) -> int:
+        """How many records the last poll returned. They are counted once."""
+        returned, self.returned = self.returned, []
+        return len(returned)

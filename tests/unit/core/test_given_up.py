@@ -1,0 +1,90 @@
+"""Records that are given up at the delivery limit are counted by their reason, and an answer names some of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.core.failed_deliveries import SAMPLE
+from coordinator.protocol.messages import DescribeGroup, GivenUp, GroupDescription, LeaveGroup
+from tests.support.group_driver import GroupDriver, from_snapshot
+from tests.support.sink_driver import DLQ, EXPLICIT, REJECT, RELEASE, batch, said
+
+LIMIT_OF_TWO = {"share.delivery.count.limit": "2"}
+
+
+def archived(group: GroupDriver) -> dict[str, int]:
+    description = group.run(DescribeGroup(group_id="billing"))
+    assert isinstance(description, GroupDescription)
+    return description.partitions[0].archived
+
+
+def second_delivery(**configs: str) -> tuple[GroupDriver, str]:
+    """Ten records that m1's sink has left undecided once are delivered again, for the last time."""
+    group, plan = batch(10, **EXPLICIT, **LIMIT_OF_TWO, **configs)
+    group.stage()
+    group.complete(plan)
+    plan = group.acquire(plan).plan.plan_id
+    group.start(plan)
+    group.stage()
+    return group, plan
+
+
+def test_a_completion_names_the_records_that_no_sink_decided_at_the_limit() -> None:
+    group, plan = second_delivery()
+    done = group.complete(plan)
+    assert done.given_up == (GivenUp(disposition="undecided", count=10, sample=(("orders", 0, 0, 9),)),)
+    assert group.complete(plan).given_up == (), "asked again, it gives nothing up"
+
+
+def test_a_completion_names_the_records_that_were_released_at_the_limit() -> None:
+    group, plan = batch(10, **LIMIT_OF_TWO)
+    for last in (False, True):
+        count = 1 + last
+        group.stage(said(3, 4, RELEASE, count))
+        done = group.complete(plan)
+        assert done.given_up == (
+            (GivenUp(disposition="delivery_limit", count=2, sample=(("orders", 0, 3, 4),)),) if last else ()
+        )
+        if not last:
+            plan = group.acquire(plan).plan.plan_id
+            group.start(plan)
+
+
+def test_an_answer_counts_all_records_and_names_the_first_ranges() -> None:
+    group, plan = batch(60, **LIMIT_OF_TWO)
+    released = range(0, 2 * (SAMPLE + 1), 2)
+    group.stage(*(said(offset, offset, RELEASE) for offset in released))
+    group.complete(plan)
+    plan = group.acquire(plan).plan.plan_id
+    group.start(plan)
+    group.stage(*(said(offset, offset, RELEASE, 2) for offset in released))
+    (given_up,) = group.complete(plan).given_up
+    assert (given_up.disposition, given_up.count) == ("delivery_limit", SAMPLE + 1)
+    assert given_up.sample == tuple(("orders", 0, offset, offset) for offset in released[:SAMPLE])
+
+
+def test_a_sinks_rejects_are_counted_and_are_not_reported_as_given_up() -> None:
+    group, plan = batch(10)
+    group.stage(said(5, 6, REJECT))
+    assert group.complete(plan).given_up == ()
+    assert archived(group) == {"rejected": 2}
+
+
+@pytest.mark.parametrize("configs", [{}, DLQ])
+def test_the_count_by_reason_outlives_a_crash_and_a_snapshot(configs: dict[str, str]) -> None:
+    group, plan = second_delivery(**configs)
+    group.complete(plan)
+    if configs:
+        assert archived(group) == {}, "they are ARCHIVING until their dead letters are written"
+        group.file(0, 9, count=2)
+    group.crash()
+    assert archived(group) == {"undecided": 10}
+    from_snapshot(group)
+    assert archived(group) == {"undecided": 10}
+
+
+def test_records_that_the_log_lost_are_counted_apart() -> None:
+    group, _ = batch(10)
+    group.run(LeaveGroup(group_id="billing", member_id="m1", member_epoch=1))
+    group.move_log_start(4)
+    assert archived(group) == {"none": 4}

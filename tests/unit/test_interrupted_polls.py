@@ -1,0 +1,94 @@
+"""Ctrl+C at any point of a ShareConsumer's poll: no record is lost, returned twice, or accepted before the program has
+it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from share_source import ShareConsumer
+from share_source.share_consumer import consumer as consumer_module
+from tests.support.share_members import CONFIG, Stubs
+from tests.support.waiting import wait_until
+
+CODE = (consumer_module.__file__.rpartition("/")[0], contextlib.__file__)
+RECORDS = [0, 1]
+
+
+class Interrupt:
+    """Ctrl+C, once, at the ``at``-th point of the consumer's code at which CPython looks for signals: where a function
+    of Python begins, and where one of C has returned."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def profile(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event in ("call", "c_return") and frame.f_code.co_filename.startswith(CODE):
+            self.left -= 1
+            if self.left < 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+
+def offsets(messages: Any) -> list[int]:
+    return [message.offset() for message in messages]
+
+
+def poll_interrupted(consumer: ShareConsumer, at: int) -> list[int] | None:
+    """The offsets that the program gets; None: Ctrl+C came."""
+    before = sys.getprofile()
+    sys.setprofile(Interrupt(at).profile)
+    try:
+        messages = consumer.poll(10)
+    except KeyboardInterrupt:
+        return None
+    finally:
+        sys.setprofile(before)
+    return offsets(messages)
+
+
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+def test_an_interrupted_poll_loses_doubles_and_accepts_no_record(mode: str) -> None:
+    at = 0
+    while True:
+        consumer = ShareConsumer({**CONFIG, "share.acknowledgement.mode": mode})
+        consumer.subscribe(["orders"])
+        stubs = Stubs(consumer)
+        stubs.answer(len(RECORDS))
+        stubs.answer(0)
+        found = poll_interrupted(consumer, at)
+        if found is not None:
+            assert found == RECORDS
+            break
+        consumer.commit_sync()
+        assert stubs.outcomes() == [], f"point {at}: the program has no record yet"
+        got: list[int] = []
+        wait_until(
+            lambda g=got, c=consumer: g.extend(offsets(c.poll(0.1))) or len(g) >= 2, what=f"point {at}: they come"
+        )
+        assert got == RECORDS, f"point {at}"
+        if mode == "explicit":
+            for offset in got:
+                consumer.acknowledge_offset("orders", 0, offset)
+        consumer.commit_sync()
+        assert stubs.outcomes() == [(offset, "ACCEPT") for offset in RECORDS], f"point {at}"
+        assert offsets(consumer.poll(0.01)) == [], f"point {at}"
+        at += 1
+    assert at > 50, "Ctrl+C came at many points"
+
+
+def test_an_interrupted_poll_leaves_the_consumer_usable() -> None:
+    at = 0
+    while at < 40:
+        consumer = ShareConsumer(CONFIG)
+        consumer.subscribe(["orders"])
+        Stubs(consumer).answer(0)
+        if poll_interrupted(consumer, at) is not None:
+            break
+        consumer.commit_sync()
+        at += 1
+    assert at > 10

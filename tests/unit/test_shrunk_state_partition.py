@@ -1,0 +1,160 @@
+"""The state partition loses its end (an unclean leader election), and other groups' appends grow it again: a group that
+the process remembers by an offset is still found by what is left of its log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from coordinator.core.commands import AlterConfigs, CreateGroup
+from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvailable, GroupTakenOver
+from coordinator.protocol.messages import JoinGroup
+from coordinator.service.runtime.runtime import CoordinatorRuntime
+from coordinator.service.runtime.transaction import Access, one
+from coordinator.service.stores.kafka import kafka_store
+from coordinator.service.stores.kafka.group_writer import LogShrunk
+from coordinator.service.stores.kafka.kafka_store import KafkaStore
+from coordinator.service.stores.kafka.ownership import NewestClaimant
+from coordinator.state_log.owner import Owner
+
+Entries = list[tuple[bytes, bytes | None] | None]
+"""A state partition: keys and values, and None for a transaction's marker."""
+
+
+class Reader:
+    """Reads the partition by the rules of LogReader."""
+
+    was_pruned = False
+
+    def __init__(self, topic: Any, partition: int, *, start: int | None = None, committed: bool = True) -> None:
+        self._log: Entries = topic.log
+        self.position = start if start is not None and start <= len(self._log) else 0
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def end(self) -> int:
+        return len(self._log)
+
+    def read_to(self, end: int) -> Iterator[list[Any]]:
+        found = [(n, entry) for n, entry in enumerate(self._log) if entry is not None and self.position <= n < end]
+        self.position = max(self.position, end)
+        yield [
+            SimpleNamespace(key=lambda k=key: k, value=lambda v=value: v, offset=lambda n=n: n)
+            for n, (key, value) in found
+        ]
+
+
+class Writer:
+    """Appends to the partition by the rules of GroupWriter."""
+
+    def __init__(self, topic: Any, partition: int, group_id: str) -> None:
+        self._log: Entries = topic.log
+
+    def fence(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def write(self, entries: Sequence[Any], *, end: int = 0) -> int:
+        first = len(self._log)
+        if first < end:
+            self._log.extend([None] * (len(entries) + 1))
+            raise LogShrunk(f"it ended at {end}, and the next record got offset {first}")
+        self._log.extend([*entries, None])
+        return first
+
+
+class Host:
+    """A coordinator on demand over the partition."""
+
+    def __init__(self, log: Entries, name: str = "host-1") -> None:
+        self.topic = SimpleNamespace(
+            name="share-group-state", verify=lambda: None, offset=lambda *_, **__: len(log), log=log
+        )
+        owner = Owner(installation_id=name, process=name, host=name, pid=1)
+        self.store = KafkaStore(self.topic, 0, NewestClaimant(owner), updates_per_snapshot=500)  # type: ignore[arg-type]
+        self.runtime = CoordinatorRuntime(self.store, snapshot_after=10)
+        self._now_ms = 1_000_000
+
+    def ask(self, group_id: str, command: Any, access: Access = Access.SERVE) -> Any:
+        """The answer, or the error."""
+        answer = self.runtime.submit(group_id, one(command), access)
+        self.step()
+        return answer.exception() or answer.result()
+
+    def step(self, ms: int = 10) -> None:
+        self._now_ms += ms
+        self.runtime.step(self._now_ms)
+
+    def alter(self, group_id: str, limit: int) -> Any:
+        return self.ask(group_id, AlterConfigs(configs={"share.delivery.count.limit": str(limit)}))
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Entries:
+    monkeypatch.setattr(kafka_store, "LogReader", Reader)
+    monkeypatch.setattr(kafka_store, "GroupWriter", Writer)
+    return []
+
+
+def host_of(log: Entries) -> Host:
+    """A host with the groups billing and other; billing has a snapshot, and records after it."""
+    host = Host(log)
+    for group_id in ("billing", "other"):
+        host.ask(group_id, CreateGroup(incarnation=group_id[0], topic_ids=True), Access.CLAIM)
+    for limit in (*range(2, 11), *range(2, 10)):
+        host.alter("billing", limit)
+    return host
+
+
+def lose_the_end(log: Entries, host: Host, ends_at: int) -> None:
+    """The partition ends before billing's newest snapshot; appends of the other group take its offset."""
+    snapshot = host.store._needed["billing"]
+    del log[snapshot - 2 :]
+    while len(log) <= snapshot:
+        host.alter("other", 2 + len(log) % 5)
+        host.step(2_000)
+    assert snapshot < len(log) < ends_at
+
+
+def incarnation(host: Host, access: Access = Access.SERVE) -> str:
+    joined = host.ask("billing", JoinGroup(group_id="billing", member_id="m", process_id="p"), access)
+    return str(joined.incarnation)
+
+
+def test_a_group_whose_append_shows_the_loss_continues_from_what_is_left(log: Entries) -> None:
+    host = host_of(log)
+    lose_the_end(log, host, host.store._open["billing"].end)
+    assert isinstance(host.alter("billing", 7), CoordinatorNotAvailable)
+    host.step(2_000)
+    assert incarnation(host) == "b"
+    assert incarnation(Host(log, "host-2"), Access.CLAIM) == "b", "it reads the whole log"
+
+
+def test_a_group_that_was_unloaded_before_the_loss_is_found_too(log: Entries) -> None:
+    host = host_of(log)
+    while "billing" in host.runtime.groups:
+        host.step(400_000)
+        host.alter("other", 2 + len(log) % 5)
+    lose_the_end(log, host, len(log))
+    assert incarnation(host) == "b"
+
+
+def test_a_claim_ends_with_the_load_that_it_was_made_for(log: Entries) -> None:
+    """Else a later request that may take no group would take it from the coordinator that serves it by then."""
+    first, second = Host(log), Host(log, "host-2")
+
+    def away() -> None:
+        raise BrokerNotReachable(addresses="localhost:9092", timeout_ms=1, reason="no broker answers")
+
+    first.topic.verify, verify = away, first.topic.verify
+    created = CreateGroup(incarnation="b", topic_ids=True)
+    assert isinstance(first.ask("billing", created, Access.CLAIM), BrokerNotReachable)
+    first.topic.verify = verify
+    second.ask("billing", created, Access.CLAIM)
+    assert isinstance(first.alter("billing", 4), GroupTakenOver)
