@@ -114,7 +114,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     **dict.fromkeys(
         ("checkpointLocation", "outputMode", "trigger"), ("it belongs to the query.", "Set it on writeStream.")
     ),
-    "path": ("load() takes no path.", "Use subscribe."),
+    "path": ("A share group is read by topic, and load() takes no path.", "Use subscribe."),
 }
 """Option, spelled as in Spark -> (reason, what to use instead)."""
 

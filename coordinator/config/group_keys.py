@@ -160,8 +160,8 @@ _GROUP_ROWS = (
         high=10_000_000,
         ours=True,
         doc="Records that failed in half of their tries are delivered in ever smaller slices, until the bad ones "
-        "among them are found: at most this many to the power of (tries left / (tries sliced + 1)). About the size of "
-        "a batch.",
+        "among them are found. This is the base from which the sizes follow (docs/concepts.md, Isolation). About the "
+        "size of a batch.",
         why="Kafka halves the batch that a consumer fetched; a query's batch is too large for that.",
     ),
     ConfigKey(

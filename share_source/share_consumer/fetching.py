@@ -6,7 +6,7 @@ use up no delivery.
 Records that can't be read are released, and never accepted. After a failed read the next acquisition waits, longer each
 time: a member that can't read must not use up the deliveries of records that others can read. Where only some of an
 acquisition's partitions can't be read, the others are delivered, and the next acquisitions leave those out
-(:mod:`share_source.share_consumer.left_out`).
+(:mod:`share_source.share_consumer.paused_partitions`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from share_source.range_reader import ReadTask
 from share_source.reader_choice import is_native
 from share_source.share_consumer.acknowledgements import acknowledged, all_failed
 from share_source.share_consumer.ahead import Acquired, Ahead
-from share_source.share_consumer.left_out import LeftOut
 from share_source.share_consumer.membership import Membership
 from share_source.share_consumer.options import ConsumerOptions
+from share_source.share_consumer.paused_partitions import PausedPartitions
 from share_source.share_consumer.reading import read_records
 from share_source.share_consumer.record_runs import Collector
 from share_source.share_consumer.sending import Sending
@@ -91,7 +91,7 @@ class Fetcher:
         self._after = ""
         self._pause_s = 0.0
         outage = Outage(logger, f"share group {options.group_id}, the brokers of some partitions", WHAT_WAITS)
-        self._left_out = LeftOut(outage)
+        self._paused = PausedPartitions(outage)
         self._closed = threading.Event()
         self._acquiring = threading.Lock()
 
@@ -161,7 +161,7 @@ class Fetcher:
 
     def _reply(self, session: MemberSession, wanted: Wanted, sending: Sending) -> AcquiredReply:
         after, acknowledgements = self._after, sending.partitions
-        without = self._left_out.now(time.monotonic())
+        without = self._paused.now(time.monotonic())
 
         def question(who: Identity) -> AcquireRecords:
             return AcquireRecords(
@@ -191,14 +191,14 @@ class Fetcher:
             fail_on_data_loss=False,
             poll_timeout_ms=self._outage_timeout_ms,
         )
-        patience_s = self._left_out.patience_s(reply.partitions)
+        patience_s = self._paused.patience_s(reply.partitions)
         not_read = read_records(task, collector, native=native, patience_s=patience_s)
         acquired.read(collector.runs(), collector.unread(not_read.all))
         for plan in reply.partitions:
             if (plan.topic, plan.partition) in not_read.given_up:
-                self._left_out.gave_up(plan, time.monotonic(), patience_s)
+                self._paused.gave_up(plan, time.monotonic(), patience_s)
             else:
-                self._left_out.read(plan)
+                self._paused.read(plan)
         given_up = (last - first + 1 for offsets in not_read.given_up.values() for first, last in offsets)
         return sum(part.records for part in task.partitions) - sum(given_up)
 

@@ -32,7 +32,7 @@ class ImplicitInFlight:
         for run in runs:
             if run not in self._runs:  # else this was interrupted, and is done again
                 # A topic that was deleted and made anew: nothing of the one before is held.
-                self._runs = [of for of in self._runs if of.key != run.key or of.topic_id == run.topic_id]
+                self._runs = [each for each in self._runs if each.key != run.key or each.topic_id == run.topic_id]
                 self._runs.append(run)
 
     def add_unread(self, unread: Iterable[Unread]) -> None:
@@ -87,7 +87,7 @@ class ImplicitInFlight:
     def forget_lock(self, refused: PartitionAcks) -> None:
         """Renew no longer what the coordinator refused to renew, where the consumer still holds all of a range: else
         an outcome that was sent meanwhile was the reason."""
-        ranges = {(of.first, of.last, of.delivery_count) for of in refused.batches}
+        ranges = {(each.first, each.last, each.delivery_count) for each in refused.batches}
         for run in self._runs:
             if (run.topic_id, run.key[1]) == (refused.topic_id, refused.partition):
                 run.unlocked |= (run.first, run.last, run.delivery_count) in ranges
@@ -95,8 +95,8 @@ class ImplicitInFlight:
     def clear(self) -> None:
         """Forget all records: the consumer is closed."""
         self._handed_out = 0
-        for of in (self._runs, self._accepted, self._unread):
-            of.clear()
+        for each in (self._runs, self._accepted, self._unread):
+            each.clear()
 
 
 def _joined(runs: list[RecordRun]) -> list[tuple[RecordRun, int]]:

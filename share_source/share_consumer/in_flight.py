@@ -65,24 +65,29 @@ class InFlight:
     def undecided(self) -> int:
         """The number of records without an outcome. Neither records in progress are counted, nor renewed ones that no
         poll has returned yet."""
-        return sum(len(of.counts.keys() - of.outcomes.keys() - of.in_progress) for of in self._partitions.values())
+        return sum(
+            len(records.counts.keys() - records.outcomes.keys() - records.in_progress)
+            for records in self._partitions.values()
+        )
 
     @property
     def has_renewed(self) -> bool:
         """Whether records are renewed, or are to be, for the next poll."""
-        return any(self._renewed.values()) or any(RENEW in of.outcomes.values() for of in self._partitions.values())
+        return any(self._renewed.values()) or any(
+            RENEW in records.outcomes.values() for records in self._partitions.values()
+        )
 
     def add(self, runs: Iterable[RecordRun]) -> None:
         """Records that a poll returns."""
         for run in runs:
-            of = self._of(run.key, run.topic_id)
+            records = self._of(run.key, run.topic_id)
             offsets = range(run.first, run.last + 1)
-            for forgets in (of.unlocked, of.in_progress, of.signalled):
-                forgets.difference_update(offsets)
-            for offset in of.outcomes.keys() & offsets:
-                del of.outcomes[offset]
-            of.messages.update(zip(offsets, run.messages, strict=True))
-            of.counts.update(dict.fromkeys(offsets, run.delivery_count))
+            for offset_set in (records.unlocked, records.in_progress, records.signalled):
+                offset_set.difference_update(offsets)
+            for offset in records.outcomes.keys() & offsets:
+                del records.outcomes[offset]
+            records.messages.update(zip(offsets, run.messages, strict=True))
+            records.counts.update(dict.fromkeys(offsets, run.delivery_count))
 
     def add_unread(self, unread: Iterable[Unread]) -> None:
         """Offsets that were acquired and not read: the next request says so."""
@@ -90,11 +95,11 @@ class InFlight:
 
     def decide(self, key: Key, offset: int, outcome: AcknowledgeType) -> bool:
         """Note the outcome of a record; False if it is not in flight, or is to be renewed though it is in progress."""
-        of = self._partitions.get(key)
-        if of is not None and offset in of.counts:
-            if outcome == RENEW and offset in of.in_progress:
+        records = self._partitions.get(key)
+        if records is not None and offset in records.counts:
+            if outcome == RENEW and offset in records.in_progress:
                 return False
-            of.outcomes[offset] = outcome
+            records.outcomes[offset] = outcome
             return True
         if not self._take_back(key, offset):
             return False
@@ -107,8 +112,8 @@ class InFlight:
         renewed = self._renewed.get(key, {})
         if offset not in renewed:
             return False
-        of = self._partitions[key]
-        of.messages[offset], of.counts[offset] = renewed.pop(offset)
+        records = self._partitions[key]
+        records.messages[offset], records.counts[offset] = renewed.pop(offset)
         return True
 
     def mark_in_progress(self, message: AnyMessage, hint: str | None) -> None:
@@ -120,40 +125,40 @@ class InFlight:
         """
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         key = (topic or "", -1 if partition is None else partition)
-        of = self._partitions.get(key)
-        if of is None or offset is None or not (offset in of.counts or self._take_back(key, offset)):
+        records = self._partitions.get(key)
+        if records is None or offset is None or not (offset in records.counts or self._take_back(key, offset)):
             raise RecordNotInFlight(record=f"{topic}-{partition}@{offset}")
-        if offset in of.outcomes:
+        if offset in records.outcomes:
             raise RecordHasOutcome(record=f"{topic}-{partition}@{offset}")
-        of.in_progress.add(offset)
-        of.signals[offset] = of.signals.get(offset) if hint is None else hint
+        records.in_progress.add(offset)
+        records.signals[offset] = records.signals.get(offset) if hint is None else hint
 
     @property
     def pending_signals(self) -> int:
         """The number of records with a signal that is not sent yet."""
-        return sum(len(of.signals) for of in self._partitions.values())
+        return sum(len(records.signals) for records in self._partitions.values())
 
     def take_signals(self) -> tuple[PartitionProgress, ...]:
         """The signals that are to be sent; a record that has got an outcome since needs none."""
         partitions = []
-        for key, of in self._partitions.items():
-            signals, of.signals = of.signals, {}
-            named = sorted((at, of.counts[at], hint) for at, hint in signals.items() if at not in of.outcomes)
+        for key, records in self._partitions.items():
+            signals, records.signals = records.signals, {}
+            named = sorted((at, records.counts[at], hint) for at, hint in signals.items() if at not in records.outcomes)
             if named:
-                of.signalled.update(at for at, _, _ in named)
+                records.signalled.update(at for at, _, _ in named)
                 batches = tuple(
                     ProgressBatch(first=first, last=last, delivery_count=count, hint=hint)
                     for first, last, (count, hint) in _neighbours(named)
                 )
-                partitions.append(PartitionProgress(topic_id=of.topic_id, partition=key[1], batches=batches))
+                partitions.append(PartitionProgress(topic_id=records.topic_id, partition=key[1], batches=batches))
         return tuple(partitions)
 
     def holds(self, signals: PartitionProgress) -> bool:
         """Whether a record that these signals name is still in flight, under the same delivery count."""
         return any(
-            of.counts.get(offset) == batch.delivery_count
-            for key, of in self._partitions.items()
-            if (of.topic_id, key[1]) == (signals.topic_id, signals.partition)
+            records.counts.get(offset) == batch.delivery_count
+            for key, records in self._partitions.items()
+            if (records.topic_id, key[1]) == (signals.topic_id, signals.partition)
             for batch in signals.batches
             for offset in range(batch.first, batch.last + 1)
         )
@@ -161,7 +166,7 @@ class InFlight:
     @property
     def holds_records(self) -> bool:
         """Whether the program holds records whose outcome is not being sent, renewed ones too."""
-        return any(of.counts for of in self._partitions.values()) or any(self._renewed.values())
+        return any(records.counts for records in self._partitions.values()) or any(self._renewed.values())
 
     def take_unread(self) -> Sending:
         """The gaps, to be sent."""
@@ -173,21 +178,21 @@ class InFlight:
     @property
     def has_outcomes(self) -> bool:
         """Whether anything is to be sent."""
-        return bool(self._unread) or any(of.outcomes for of in self._partitions.values())
+        return bool(self._unread) or any(records.outcomes for records in self._partitions.values())
 
     def take(self) -> Sending:
         """The outcomes and gaps that are to be sent; they are no longer in flight."""
         sending = self.take_unread()
-        for key, of in self._partitions.items():
-            outcomes, of.outcomes = of.outcomes, {}
+        for key, records in self._partitions.items():
+            outcomes, records.outcomes = records.outcomes, {}
             if not outcomes:
                 continue
-            decided = sorted((offset, of.counts.pop(offset), kind) for offset, kind in outcomes.items())
-            for forgets in (of.unlocked, of.in_progress, of.signalled):
-                forgets -= outcomes.keys()
-            of.signals = {offset: hint for offset, hint in of.signals.items() if offset not in outcomes}
-            messages = {offset: of.messages.pop(offset) for offset in outcomes}
-            sending.add(key, of.topic_id, _batches(decided))
+            decided = sorted((offset, records.counts.pop(offset), kind) for offset, kind in outcomes.items())
+            for offset_set in (records.unlocked, records.in_progress, records.signalled):
+                offset_set -= outcomes.keys()
+            records.signals = {offset: hint for offset, hint in records.signals.items() if offset not in outcomes}
+            messages = {offset: records.messages.pop(offset) for offset in outcomes}
+            sending.add(key, records.topic_id, _batches(decided))
             if RENEW in outcomes.values():
                 sending.renewed[key] = {at: (messages[at], n) for at, n, kind in decided if kind == RENEW}
         return sending
@@ -202,9 +207,9 @@ class InFlight:
         """The renewed records, which a poll returns now."""
         messages = []
         for key, renewed in self._renewed.items():
-            of = self._partitions[key]
+            records = self._partitions[key]
             for offset, (message, count) in sorted(renewed.items()):
-                of.messages[offset], of.counts[offset] = message, count
+                records.messages[offset], records.counts[offset] = message, count
                 messages.append(message)
         self._renewed.clear()
         return messages
@@ -213,24 +218,26 @@ class InFlight:
         """A renewal of every record whose outcome is not being sent, and of those renewed before; none of those for
         which a signal was sent."""
         partitions = []
-        for key, of in self._partitions.items():
-            held = {at: n for at, n in self._held(key).items() if at not in of.unlocked and at not in of.signalled}
+        for key, records in self._partitions.items():
+            held = {
+                at: n for at, n in self._held(key).items() if at not in records.unlocked and at not in records.signalled
+            }
             if held:
                 batches = tuple(_batches(sorted((offset, count, RENEW) for offset, count in held.items())))
-                partitions.append(PartitionAcks(topic_id=of.topic_id, partition=key[1], batches=batches))
+                partitions.append(PartitionAcks(topic_id=records.topic_id, partition=key[1], batches=batches))
         return tuple(partitions)
 
     def forget_lock(self, refused: PartitionAcks) -> None:
         """Renew no longer what the coordinator refused to renew, where the consumer still holds all of a range: else
         an outcome that was sent meanwhile was the reason."""
-        for key, of in self._partitions.items():
-            if (of.topic_id, key[1]) != (refused.topic_id, refused.partition):
+        for key, records in self._partitions.items():
+            if (records.topic_id, key[1]) != (refused.topic_id, refused.partition):
                 continue
             held = self._held(key)
             for lost in refused.batches:
                 offsets = range(lost.first, lost.last + 1)
                 if all(held.get(offset) == lost.delivery_count for offset in offsets):
-                    of.unlocked.update(offsets)
+                    records.unlocked.update(offsets)
 
     def _held(self, key: Key) -> dict[int, int]:
         """The delivery counts of a partition's records, by offset."""
@@ -243,10 +250,10 @@ class InFlight:
         self._renewed.clear()
 
     def _of(self, key: Key, topic_id: str) -> _Partition:
-        of = self._partitions.get(key)
-        if of is None or of.topic_id != topic_id:  # the topic was deleted and made anew: nothing of it is held
-            of = self._partitions[key] = _Partition(topic_id)
-        return of
+        records = self._partitions.get(key)
+        if records is None or records.topic_id != topic_id:  # a topic that was made anew: nothing of it is held
+            records = self._partitions[key] = _Partition(topic_id)
+        return records
 
 
 def _batches(decided: list[tuple[int, int, AcknowledgeType]]) -> list[AckBatch]:

@@ -1,7 +1,7 @@
 """The wrong inputs by what a person writes: options of the source, of the sink, rows, security, places, commands.
 
-``SECTIONS`` is the first round, the inputs that people have tried, and the second, those that were looked for beside
-them (tests/bad_input/second_round.py).
+``SECTIONS``: the inputs that people have tried, and those that were looked for beside them
+(tests/bad_input/more_inputs.py).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from coordinator.protocol.values import GROUP_OF_COLUMN
 from coordinator.service.stores.sqlite_store import SqliteStore
 from share_sink.archive import archive_dataset, compact
 from share_source.errors import BatchReadRefused, LogNotTold, SchemaRefused, TriggerOnceRefused
+from tests.bad_input.more_inputs import MORE_INPUTS, rows_of
 from tests.bad_input.row import Place, Row, command, shown, sink, source, sources
-from tests.bad_input.second_round import SECOND_ROUND, rows_of
 from tests.support.sink_rows import REQUIRED, schema
 
 ENDPOINT = "share.coordinator.endpoint"
@@ -356,8 +356,8 @@ SECTIONS: dict[str, list[Row]] = {
     "Sinks and their rows": SINK,
     "Security and name resolution": SECURED,
     "Standalone coordinators": COORDINATORS,
-    "Records, brokers and state that go": RECORDS_GO,
+    "Records, brokers and state that are lost": RECORDS_GO,
     "Directories, files, archives": PLACES,
     "Commands and functions": COMMANDS,
-    **SECOND_ROUND,
+    **MORE_INPUTS,
 }

@@ -45,7 +45,7 @@ def written_page() -> str:
     with EmbeddedBroker() as broker:
         broker.create_topic("orders")
         for title, rows in SECTIONS.items():
-            lines += [f"## {title}", "", "| input | what is said |", "| --- | --- |"]
+            lines += [f"## {title}", "", "| input | the error |", "| --- | --- |"]
             for row in rows:
                 with place(broker.bootstrap_servers) as here:
                     lines.append(f"| <code>{cell(row.written)}</code> | {cell(row.sentence(here))} |")

@@ -176,10 +176,12 @@ def guarantee(page: Path) -> str:
 def test_the_readme_states_the_guarantee_with_its_limits():
     assert guarantee(ROOT / "README.md") == guarantee(ROOT / "docs" / "guarantees.md")
     assert guarantee(ROOT / "README.md") == (
-        "At least once, always. Exactly once with a sink that replaces its output of a (query, batch id), as long as "
-        "no lock of the batch was lost (a restart within the session; losses are logged and counted); where rows "
-        "decide, also with `outputOnReplay=replaces`, or with attempts that decide a record alike. A sink that skips a "
-        "batch id it knows may also repeat records when isolation cut that batch, when a lock was lost, or when "
+        "At least once, as long as the group's state is not lost and one process at a time runs a query: each "
+        "record is in a committed batch of a query that accepted it, or it is archived and counted. Exactly once "
+        "in the output, if the sink replaces its output of a (query, batch id) and no lock of the batch was lost "
+        "(each restart came within the session; lost locks are logged and counted). If rows decide, one more "
+        "condition holds: `outputOnReplay=replaces`, or each attempt decides a record alike. A sink that skips a "
+        "batch id it knows may also repeat records: when isolation cut that batch, when a lock was lost, or when "
         "outcomes changed between attempts."
     )
 

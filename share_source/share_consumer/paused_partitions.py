@@ -22,8 +22,8 @@ MOST_DOUBLINGS = 4
 """So that the pause is 16 s at most, and the time 48 s."""
 
 
-class LeftOut:
-    """The partitions of one consumer. ``outage`` logs them."""
+class PausedPartitions:
+    """The partitions for which one consumer asks no records at present. ``outage`` logs them."""
 
     def __init__(self, outage: Outage) -> None:
         self._outage = outage
@@ -31,7 +31,7 @@ class LeftOut:
         self._until_s: dict[tuple[str, int], float] = {}
 
     def __repr__(self) -> str:
-        return f"<LeftOut {sorted(self._failures)}>"
+        return f"<PausedPartitions {sorted(self._failures)}>"
 
     def patience_s(self, plans: Iterable[PartitionPlan]) -> float:
         """The seconds without a record after which the rest of these partitions is given up."""

@@ -1,4 +1,4 @@
-"""The second round: wrong inputs that are not in the first, by what a person writes, as a newcomer would."""
+"""More wrong inputs, by what a person writes, as a newcomer would."""
 
 from __future__ import annotations
 
@@ -286,12 +286,12 @@ COMMANDS = [
     Row("share_sink.archive.compact('foo://x')", "ArchiveNotWritable", lambda place: compact("foo://x")),
 ]
 
-SECOND_ROUND = {
-    "Second round: addresses": ADDRESSES,
-    "Second round: topics and offsets": TOPICS,
-    "Second round: numbers and flags": NUMBERS,
-    "Second round: names and Kafka's properties": CLIENTS,
-    "Second round: configuration of the group": GROUPS,
-    "Second round: sinks and their rows": SINKS,
-    "Second round: commands, files, variables, functions": COMMANDS,
+MORE_INPUTS = {
+    "More wrong input: addresses": ADDRESSES,
+    "More wrong input: topics and offsets": TOPICS,
+    "More wrong input: numbers and flags": NUMBERS,
+    "More wrong input: names and Kafka's properties": CLIENTS,
+    "More wrong input: configuration of the group": GROUPS,
+    "More wrong input: sinks and their rows": SINKS,
+    "More wrong input: commands, files, variables, functions": COMMANDS,
 }
