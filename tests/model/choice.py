@@ -163,7 +163,7 @@ class ChoiceModel(SinksModel):
             partition.end = max(partition.end, key[1] + 1)
             record.state, record.plan_id, record.not_before_ms, record.reason = ACQUIRED, number, None, ""
             record.last_tried_ms = now_ms if record.quarantined else None
-            record.deadline_ms = None if member.query else now_ms + self.lock_ms
+            record.deadline_ms = record.logged_ms = None if member.query else now_ms + self.lock_ms
             self.hand_out(key, record)
         for index in {key[0] for key in chosen}:  # a batch that a query comes back to may go beyond it
             acquired = sum(r.state in HELD for r in self.partitions[index].records.values())

@@ -26,6 +26,7 @@ class GroupModelDriver(GroupDriver):
     topic = 0
     """Which topic of the name is the newest; ``exists``: whether it exists."""
     exists = True
+    has_snapshotted = False
 
     def logs(self) -> list[int]:
         """Returns the newest topic's share partitions."""
@@ -65,4 +66,5 @@ class GroupModelDriver(GroupDriver):
 
     def snapshot(self) -> None:
         """The log is shortened to a snapshot."""
+        self.has_snapshotted = True
         self.log = [encode_record(record) for record in self.group.snapshot()]

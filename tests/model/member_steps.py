@@ -56,6 +56,7 @@ class MemberSteps:
         """The core's reply; it refuses what the model refuses, and nothing else. ``command``: or a function that
         runs several."""
         self.trace.append(what)
+        self.note_snapshot()
         try:
             reply = command() if callable(command) else self.core.run(command)
         except ShareGroupError as error:
@@ -70,6 +71,12 @@ class MemberSteps:
             predict()
             self.comparison.take_over_backoffs()
         return reply
+
+    def note_snapshot(self) -> None:
+        """Tell the model if the last step has made a snapshot of the core's log."""
+        if self.core.has_snapshotted:
+            self.core.has_snapshotted = False
+            self.model.snapshotted()
 
     def keys(self, reply: Any) -> dict[Key, int]:
         partitions = reply.plan.partitions if hasattr(reply, "plan") else reply.partitions
@@ -134,6 +141,7 @@ class MemberSteps:
     def crash(self) -> None:
         """The coordinator dies, and another one loads what was appended."""
         self.trace.append("crash")
+        self.note_snapshot()
         self.core.crash()
         self.model.reloaded(self.core.now_ms)
 

@@ -153,11 +153,14 @@ class Naive:
 
     def lose_query_lock(self, plan: Plan, key: Key, record: Record, delivered: int, now_ms: int) -> tuple[bool, bool]:
         """(the group's evidence is old, a trial failed)."""
-        record.failures += plan.started
+        if not plan.started:
+            record.state = AVAILABLE
+            return False, False
+        record.failures += 1
         if not record.quarantined and self.at_limit(record):
             self.quarantined(record, delivered, now_ms)
             return True, False
-        if record.quarantined and plan.started:
+        if record.quarantined:
             if not plan.trial:
                 return self.failed_alone(record, now_ms), False
             if record.trials_lost:
@@ -291,7 +294,7 @@ class Naive:
         if deadline_ms < now_ms:
             self.lose_consumer_lock(key, record)
         else:
-            record.deadline_ms = min(deadline_ms, now_ms + self.grace_ms)
+            record.deadline_ms = record.logged_ms = min(deadline_ms, now_ms + self.grace_ms)
             self.met["left, and works on"] += 1
 
     def stalled(self, ms: int, now_ms: int) -> None:
@@ -395,7 +398,7 @@ class Naive:
 
     def reloaded(self, now_ms: int) -> None:
         """Every holder has one session timeout to come back, or what is left of a longer lock; the others join again.
-        Renewals are forgotten."""
+        Renewals are forgotten, unless a snapshot has them."""
         self.extended_until_ms = now_ms + self.session_ms
         for member in self.members.values():
             member.deadline_ms, member.unheard_until_ms = None, now_ms + self.session_ms
@@ -408,4 +411,10 @@ class Naive:
                         if record.progress is not None:
                             lock_ms = self.signals_until_ms(plan, record.progress)
                         self.met["a lock outlives a session"] += lock_ms > now_ms + self.session_ms
-                        record.deadline_ms = max(now_ms + self.session_ms, lock_ms)
+                        record.deadline_ms = max(now_ms + self.session_ms, lock_ms, record.logged_ms or 0)
+
+    def snapshotted(self) -> None:
+        """The log is a snapshot now: it has the deadlines of this moment."""
+        for partition in self.partitions.values():
+            for record in partition.records.values():
+                record.logged_ms = record.deadline_ms

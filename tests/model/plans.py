@@ -220,7 +220,7 @@ class PlansModel(Naive):
     def signal(self, record: Record, hint: str | None, now_ms: int) -> None:
         first_ms, _, before = record.progress or (now_ms, now_ms, "")
         record.state, record.progress = IN_PROGRESS, (first_ms, now_ms, before if hint is None else hint)
-        record.deadline_ms = self.signals_until_ms(self.plans[record.plan_id or 0], record.progress)
+        record.deadline_ms = record.logged_ms = self.signals_until_ms(self.plans[record.plan_id or 0], record.progress)
 
     def outcome(self, key: Key, record: Record, kind: int, now_ms: int) -> None:
         if kind == 1:

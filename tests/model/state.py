@@ -37,12 +37,14 @@ class Record:
     reason: str = ""
     progress: tuple[int, int, str] | None = None
     """When the first and the last signal came that its holder works on it, and the newest hint."""
+    logged_ms: int | None = None
+    """The deadline that the log has: a renewal is not in it, before the next snapshot."""
 
     def end(self, state: int) -> None:
         self.__init__(state, self.count)  # type: ignore[misc]
 
 
-KNOWN = attrgetter(*(each.name for each in fields(Record)))
+KNOWN = attrgetter(*(each.name for each in fields(Record) if each.name != "logged_ms"))
 """What is known of a record, in the order of a run's fields."""
 
 
