@@ -151,17 +151,18 @@ class SinksModel(PlansModel):
     def decided_by(self, row: Row) -> Plan | None:
         """The batch that a row is of: a used plan, the newest of its query, that carries the record at this count."""
         plan, count = self.carried_by(row)
-        return plan if count == row.count else None
+        return plan if plan is not None and plan.started and count == row.count else None
 
     def is_of_an_earlier_attempt(self, row: Row) -> bool:
-        """Whether the record's batch was reclaimed by a later process since the row's was read."""
+        """Whether the record's batch was reclaimed by a later process since the row's was read, perhaps by one that
+        only reported lost data."""
         plan, count = self.carried_by(row)
         return plan is not None and count - plan.reclaims <= row.count < count
 
     def carried_by(self, row: Row) -> tuple[Plan | None, int]:
         record = self.partitions[row.key[0]].records.get(row.key[1])
         plan = self.plans.get(record.plan_id or 0) if record is not None else None
-        if record is None or plan is None or not plan.query or not plan.started:
+        if record is None or plan is None or not plan.query:
             return None, 0
         return (plan, record.count) if plan is self.members[plan.member].pending else (None, 0)
 
