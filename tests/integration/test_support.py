@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.conftest import end_coordinators
@@ -23,9 +24,15 @@ WAITS_FOR_EVER = "import signal; signal.pause()"
 def server():
     """A process in a group of its own, as a test's server is."""
     process = subprocess.Popen([sys.executable, "-c", WAITS_FOR_EVER, "coordinator"], start_new_session=True)
-    yield process
-    process.kill()
-    process.wait()
+    try:
+        # Popen returns when the exec has closed its files: the kernel sets the command line after that.
+        wait_until(
+            lambda: psutil.Process(process.pid).cmdline()[-1:] == ["coordinator"], what="its command line is set"
+        )
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_killed_owners_server_is_ended_and_its_folder_deleted(server, tmp_path):
