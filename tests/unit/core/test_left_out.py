@@ -70,6 +70,22 @@ def test_of_very_many_partitions_the_last_are_only_counted() -> None:
     assert str(in_reply(found)[1]) == "orders-0 3 offsets between 0 and 4"
 
 
+@pytest.mark.parametrize(("other", "reason"), [("data_loss", "data_loss"), ("cut", "several")])
+def test_the_entry_of_other_partitions_has_their_only_reason(other: str, reason: str) -> None:
+    given = [entry(0, 0, partition) for partition in range(MOST)]
+    total = bounded([*given, entry(0, 0, MOST, reason=other)])[0]
+    assert total == LeftOutRange(topic="", topic_id="", partition=-1, first=-1, last=-1, count=2, reason=reason)
+
+
+def test_the_entry_of_other_partitions_takes_in_an_earlier_one() -> None:
+    given = bounded(entry(0, 0, partition) for partition in range(MOST + 5))
+    again = bounded([*given, entry(7, 9, MOST + 9)])
+    assert again[0] == LeftOutRange(
+        topic="", topic_id="", partition=-1, first=-1, last=-1, count=6 + 3, reason="data_loss"
+    )
+    assert again[1:] == given[1:]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_left_out_counts_stay_exact_for_any_added_ranges(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(left_out, "MOST", 12)

@@ -166,3 +166,10 @@ def test_a_lock_that_has_not_ended_is_not_forgotten(
         index.extend(*extended)
     index.passed(passed_ms, plan_ids)
     assert index.next_ms() == next_ms
+
+
+def test_the_next_end_of_earlier_locks_is_their_earliest_end() -> None:
+    index = LockIndex()
+    index.watch(9_000, 100, ())  # a plan id beyond the time
+    index.extend(0, bound_ms=50)
+    assert index.next_ms() == 100

@@ -263,3 +263,11 @@ def test_another_lock_duration_holds_from_the_next_acquisition_on() -> None:
     assert group.states() == ["0-9 AVAILABLE 1", "10-19 ACQUIRED 1"]
     group.wait(LOCK_MS)
     assert group.states() == ["0-19 AVAILABLE 1"]
+
+
+def test_a_plan_that_holds_nothing_any_more_takes_no_memory() -> None:
+    group = holding()
+    assert group.group.plans
+    acknowledged(group, 0, 9, 1, ACCEPT)
+    assert not group.group.plans
+    assert not group.group._holders
