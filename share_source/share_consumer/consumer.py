@@ -119,6 +119,8 @@ class ShareConsumer:
             self._change_subscription(())
 
     def _change_subscription(self, topics: tuple[str, ...]) -> None:
+        if self._taking:  # a poll was interrupted while it took them: they are the next poll's, and not given back
+            self._take()
         before, self._topics = self._topics, topics
         if before != topics and (before or self._membership.joined is not None):
             self._supply.subscribe(topics)
@@ -141,9 +143,10 @@ class ShareConsumer:
                 exception tells all of them, and it comes once.
             WakeupException: another thread called :meth:`wakeup`.
         """
-        returned = self._hand_over.returned
+        before = None
         try:
             with self._inside.enter():
+                before = self._hand_over.returned
                 seconds = timeout_seconds(timeout)
                 self._supply.polled()
                 self._send_signals()
@@ -160,7 +163,8 @@ class ShareConsumer:
                         self._poll(deadline_s)
                 return self._hand_over.messages()
         except BaseException:
-            self._hand_over.take_back(returned)
+            if before is not None:  # else another thread may be inside, whose records these are
+                self._hand_over.take_back(before)
             raise
 
     def _check_decided(self) -> None:
@@ -349,10 +353,11 @@ class ShareConsumer:
 
     def _accept_returned(self) -> None:
         """Accept, in implicit mode, what the program has."""
-        returned = self._hand_over.count_returned()
+        count = len(self._hand_over.returned)
         if self._implicit is not None:
             with self._changing:
-                self._implicit.hand_out(returned)
+                self._implicit.hand_out(count)
+                self._hand_over.returned = []  # CPython handles no signal between these two: each is counted once
                 self._implicit.accept_all()
 
     def _outcomes(self) -> Sending:
@@ -435,7 +440,7 @@ class ShareConsumer:
 
     def hold_back(self) -> None:
         """Accept none of the last poll's records, until each is handed out: the program was not given them yet."""
-        self._hand_over.count_returned()
+        self._hand_over.returned = []
 
     def hand_out(self, count: int = 1) -> None:
         """The program has so many records more, in the order of their polls."""
@@ -453,12 +458,7 @@ class ShareConsumer:
         self._waiting.wakeup()
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Use these credentials (SASL PLAIN and SCRAM) for connections that are made from now on.
-
-        Raises:
-            IllegalStateException: the consumer is closed.
-            TypeError: an argument is no text.
-        """
+        """Use these credentials (SASL PLAIN and SCRAM) for new connections. Raises TypeError if one is no text."""
         self.check_process()
         if self._inside.closed:
             raise IllegalStateException("Share consumer closed")

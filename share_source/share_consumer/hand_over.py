@@ -22,7 +22,7 @@ class HandOver:
         self._waiting: list[Message] = []
         self._raws: list[Raw] = []
         self.returned: list[Message] = []
-        """The records that the last poll returned; empty once they are counted."""
+        """The records that the last poll returned. The consumer empties the list when it has counted them."""
 
     def __repr__(self) -> str:
         return f"<HandOver {len(self._waiting)} records>"
@@ -35,7 +35,7 @@ class HandOver:
     def add(self, messages: list[Message], *, are_deserialized: bool = False) -> None:
         """Add the records that a poll has taken; there are none before. ``are_deserialized``: they were returned
         before."""
-        if any(self._deserializers) and not are_deserialized:
+        if any(each is not None for each in self._deserializers) and not are_deserialized:
             self._raws = [Raw(message, message.key(), message.value()) for message in messages]
         self._waiting = messages
 
@@ -51,8 +51,3 @@ class HandOver:
         the poll began."""
         if self.returned is not before and self.returned:
             self._waiting, self.returned = self.returned, []
-
-    def count_returned(self) -> int:
-        """How many records the last poll returned. They are counted once."""
-        returned, self.returned = self.returned, []
-        return len(returned)

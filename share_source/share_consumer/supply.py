@@ -153,8 +153,7 @@ class Supply:
         return sending if is_due else None
 
     def _ask(self, wanted: Wanted, sending: Sending, answered: Answered, in_s: float) -> Future[Fetched]:
-        self._asked = asked = _Asked(wanted)
-        fetcher = self._fetcher
+        asked, fetcher = _Asked(wanted), self._fetcher
 
         def fetch() -> Fetched:
             if in_s > 0:
@@ -163,6 +162,7 @@ class Supply:
 
         asked.answer.add_done_callback(lambda _: self._tell())
         try:
+            self._asked = asked
             return self._worker.submit(fetch, asked.answer)
         except BaseException:  # Ctrl+C: the question may not be queued, and then its answer would never come
             if asked.answer.cancel():

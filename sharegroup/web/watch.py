@@ -150,7 +150,8 @@ class Watch:
             except Exception:  # noqa: BLE001 - our mistake in one look does not end the looks
                 _log.exception("a look at the groups failed")
             took_s = time.monotonic() - began_s
-            alone_s = took_s * REST if len(self.snapshot.groups) == 1 else 0  # of several, each look rests by itself
+            # Of several groups each look rests by itself; a look that failed is repeated soon.
+            alone_s = took_s * REST if len(self.snapshot.groups) == 1 and not self.snapshot.error else 0
             self._ended.wait(max(self._interval_s - took_s, alone_s, 0.2))
 
     def _show(self, snapshot: Snapshot) -> None:

@@ -68,7 +68,7 @@ def test_options_without_effect_and_kept_options_are_named_and_can_be_unset(kafk
 
     del queue.options[LIMIT]
     start(queue.query("c"))
-    wait_line(program, queue, f"{LIMIT}=4 is not set by this query, and holds")
+    wait_line(program, queue, f"{LIMIT}=4 is not set by this query: the group has this value")
     start(queue.query("d", options={LIMIT: ""}))
     wait_line(program, queue, f"{LIMIT} is its default, 5 from now on for all queries of the group")
     assert describe(queue).configs() == {}

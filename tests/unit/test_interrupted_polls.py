@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from confluent_kafka import ConcurrentModificationException
 
 from share_source import ShareConsumer
 from share_source.share_consumer import consumer as consumer_module
@@ -79,6 +80,51 @@ def test_an_interrupted_poll_loses_doubles_and_accepts_no_record(mode: str) -> N
         assert offsets(consumer.poll(0.01)) == [], f"point {at}"
         at += 1
     assert at > 50, "Ctrl+C came at many points"
+
+
+def test_a_later_poll_that_is_interrupted_returns_each_record_once() -> None:
+    """Outcomes that it was sending may be lost, and their records come again after their locks; none is accepted that
+    the program does not have, and all later ones are."""
+    at, later = 0, [2, 3, 4, 5]
+    while True:
+        consumer = ShareConsumer({**CONFIG, "max.poll.records": 2})
+        consumer.subscribe(["orders"])
+        stubs = Stubs(consumer)
+        for _ in range(3):
+            stubs.answer(2)
+        got = offsets(consumer.poll(10))
+        found = poll_interrupted(consumer, at)
+        if found is not None:
+            break
+        consumer.commit_sync()
+        assert {offset for offset, _ in stubs.outcomes()} <= set(got), f"point {at}"
+        wait_until(lambda g=got, c=consumer: g.extend(offsets(c.poll(0.1))) or len(g) >= 6, what=f"point {at}")
+        consumer.commit_sync()
+        assert got == [*RECORDS, *later], f"point {at}"
+        accepted = sorted(offset for offset, _ in stubs.outcomes())
+        assert accepted in (later, [*RECORDS, *later]), f"point {at}: {accepted}"
+        at += 1
+    assert at > 50
+
+
+def test_a_poll_that_is_refused_takes_no_records_of_another_threads_poll() -> None:
+    consumer = ShareConsumer(CONFIG)
+    consumer.subscribe(["orders"])
+    stubs = Stubs(consumer)
+    stubs.answer(len(RECORDS))
+    enter, got = consumer._inside.enter, list[int]()
+
+    def refused() -> Any:
+        consumer._inside.enter = enter  # type: ignore[method-assign]
+        got.extend(offsets(consumer.poll(10)))  # the other thread's poll returns meanwhile
+        raise ConcurrentModificationException("another thread is inside")
+
+    consumer._inside.enter = refused  # type: ignore[method-assign]
+    with pytest.raises(ConcurrentModificationException):
+        consumer.poll(10)
+    assert got == RECORDS
+    consumer.commit_sync()
+    assert stubs.outcomes() == [(offset, "ACCEPT") for offset in RECORDS]
 
 
 def test_an_interrupted_poll_leaves_the_consumer_usable() -> None:

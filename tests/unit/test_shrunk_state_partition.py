@@ -11,7 +11,7 @@ import pytest
 
 from coordinator.core.commands import AlterConfigs, CreateGroup
 from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvailable, GroupTakenOver
-from coordinator.protocol.messages import JoinGroup
+from coordinator.protocol.messages import DescribeGroup, JoinGroup
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import Access, one
 from coordinator.service.stores.kafka import kafka_store
@@ -143,6 +143,25 @@ def test_a_group_that_was_unloaded_before_the_loss_is_found_too(log: Entries) ->
         host.alter("other", 2 + len(log) % 5)
     lose_the_end(log, host, len(log))
     assert incarnation(host) == "b"
+
+
+def test_a_look_at_a_group_that_was_unloaded_finds_it(log: Entries) -> None:
+    host = host_of(log)
+    while "billing" in host.runtime.groups:
+        host.step(400_000)
+        host.alter("other", 2 + len(log) % 5)
+    lose_the_end(log, host, len(log))
+    assert host.ask("billing", DescribeGroup(group_id="billing"), Access.PEEK).state == "EMPTY"
+
+
+def test_a_group_that_another_coordinator_took_after_the_loss_is_read_whole(log: Entries) -> None:
+    host = host_of(log)
+    while "billing" in host.runtime.groups:
+        host.step(400_000)
+        host.alter("other", 2 + len(log) % 5)
+    lose_the_end(log, host, len(log))
+    assert incarnation(Host(log, "host-2"), Access.CLAIM) == "b"
+    assert incarnation(host, Access.CLAIM) == "b"
 
 
 def test_a_claim_ends_with_the_load_that_it_was_made_for(log: Entries) -> None:

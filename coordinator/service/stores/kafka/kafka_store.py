@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from tenacity import retry_if_result, wait_fixed
 
@@ -285,7 +285,23 @@ class KafkaStore:
 
     def _read(self, log: GroupLog) -> Generator[StoredRecord, None, int]:
         """Yields the group's committed records, and returns the partition's end up to which it read."""
-        with LogReader(self._topic, self.partition, start=self._needed.get(log.group_id)) as reader:
+        start, is_empty = self._needed.get(log.group_id), True
+        reading = self._read_from(log, start)
+        while True:
+            try:
+                record = next(reading)
+            except StopIteration as end:
+                if not is_empty or start is None:
+                    return cast(int, end.value)
+                # The partition has lost its end, and with it the snapshot that was needed: read what is left.
+                self._needed.pop(log.group_id, None)
+                start, reading = None, self._read_from(log, None)
+            else:
+                is_empty = False
+                yield record
+
+    def _read_from(self, log: GroupLog, start: int | None) -> Generator[StoredRecord, None, int]:
+        with LogReader(self._topic, self.partition, start=start) as reader:
             try:
                 yield from self._read_to(log, reader, reader.end())
             except ReadBlocked as open_:
@@ -354,6 +370,8 @@ class KafkaStore:
             if is_empty and seen is None and self._needed.pop(group_id, None) is not None:
                 # The partition lost its end, and records of other groups have the offsets of this group's snapshot.
                 return self._inspect(group_id, may_take=may_take)
+            if log.owner is not None and log.owner.process != self._ownership.me.process:
+                self._needed.pop(group_id, None)  # of the time before: what that owner needs may begin earlier
             if not may_take and (log.owner is not None or (seen is None and not is_empty)):
                 self._ownership.check(group_id, self.partition, log.owner, had=group_id in self._served_before)
             return _Inspection(is_empty, reader.position)
