@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.core.commands import AcquireForConsumer, Expire, ExtendDeadlines
+from coordinator.core.commands import AcquireForConsumer, Expire, ExtendDeadlines, membership
 from coordinator.core.describe import describe_group
 from coordinator.core.record_state import RecordState
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.errors import FencedMemberEpoch, GroupIdNotFound, UnknownMemberId
+from coordinator.protocol.errors import FencedMemberEpoch, GroupIdNotFound, SubscriptionTooLarge, UnknownMemberId
 from coordinator.protocol.messages import Done, Heartbeat, Joined, JoinGroup, LeaveGroup
 from tests.kip932.consumers import ACCEPT, ShareConsumers
 from tests.support.group_driver import SESSION_MS, GroupDriver, fetched, started_plan
@@ -383,3 +383,23 @@ def test_leaving_releases_the_records_that_a_member_holds() -> None:
     group.leave("c1")
     assert group.states() == ["0-9 AVAILABLE 1", "10-19 ACQUIRED 1"]
     assert group.fetch("c3") == [(0, 9, 2)]
+
+
+def test_a_subscription_that_fits_into_no_record_is_refused_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    joins = JoinGroup(group_id="billing", member_id="m" * 90, process_id="p", topics=("orders",))
+    group = GroupDriver()
+    size = next(len(data) for data in appended(group, joins) if b"orders" in data)
+    monkeypatch.setattr(membership, "MOST_BYTES", size)
+    assert GroupDriver().run(joins).member_epoch == 1, "it just fits"
+    monkeypatch.setattr(membership, "MOST_BYTES", size - 1)
+    with pytest.raises(SubscriptionTooLarge) as refused:
+        GroupDriver().run(joins)
+    fields = {"group_id": "billing", "member_id": "m" * 80, "size_bytes": size, "limit_bytes": size - 1}
+    assert refused.value.fields == fields
+
+
+def appended(group: GroupDriver, command: JoinGroup) -> list[bytes]:
+    """The records that the command appends to the log."""
+    before = len(group.log)
+    group.run(command)
+    return group.log[before:]
