@@ -122,6 +122,16 @@ def lose_the_end(log: Entries, host: Host, ends_at: int) -> None:
     assert snapshot < len(log) < ends_at
 
 
+def host_that_unloaded_billing_before(log: Entries) -> Host:
+    """A host whose group billing was at rest when the partition lost its end, so that no append shows the loss."""
+    host = host_of(log)
+    while "billing" in host.runtime.groups:
+        host.step(400_000)
+        host.alter("other", 2 + len(log) % 5)
+    lose_the_end(log, host, len(log))
+    return host
+
+
 def incarnation(host: Host, access: Access = Access.SERVE) -> str:
     joined = host.ask("billing", JoinGroup(group_id="billing", member_id="m", process_id="p"), access)
     return str(joined.incarnation)
@@ -137,29 +147,17 @@ def test_a_group_whose_append_shows_the_loss_continues_from_what_is_left(log: En
 
 
 def test_a_group_that_was_unloaded_before_the_loss_is_found_too(log: Entries) -> None:
-    host = host_of(log)
-    while "billing" in host.runtime.groups:
-        host.step(400_000)
-        host.alter("other", 2 + len(log) % 5)
-    lose_the_end(log, host, len(log))
+    host = host_that_unloaded_billing_before(log)
     assert incarnation(host) == "b"
 
 
 def test_a_look_at_a_group_that_was_unloaded_finds_it(log: Entries) -> None:
-    host = host_of(log)
-    while "billing" in host.runtime.groups:
-        host.step(400_000)
-        host.alter("other", 2 + len(log) % 5)
-    lose_the_end(log, host, len(log))
+    host = host_that_unloaded_billing_before(log)
     assert host.ask("billing", DescribeGroup(group_id="billing"), Access.PEEK).state == "EMPTY"
 
 
 def test_a_group_that_another_coordinator_took_after_the_loss_is_read_whole(log: Entries) -> None:
-    host = host_of(log)
-    while "billing" in host.runtime.groups:
-        host.step(400_000)
-        host.alter("other", 2 + len(log) % 5)
-    lose_the_end(log, host, len(log))
+    host = host_that_unloaded_billing_before(log)
     assert incarnation(Host(log, "host-2"), Access.CLAIM) == "b"
     assert incarnation(host, Access.CLAIM) == "b"
 
