@@ -289,3 +289,8 @@ def screen(shown):
 )
 def test_a_duration_is_shown_in_two_units_at_most(time_ms, text):
     assert duration(time_ms) == text
+
+
+def test_no_topic_is_missing_where_the_group_names_none() -> None:
+    """The group unset its topic while records waited, and the coordinator archives them."""
+    assert not list(rules.dead_letters_wait(facts([partition(archiving=3)], topics=frozenset({"orders"}))))

@@ -341,3 +341,33 @@ def test_waiting_records_of_a_lapsed_session_need_a_renewal() -> None:
     assert not ahead.needs_renewal(now_s, JOINS, now_s + 1)
     assert ahead.needs_renewal(now_s, LAPSED, now_s + 1) and ahead.needs_renewal(now_s, JOINS, now_s)
     assert ahead.look(9, now_s, LAPSED) == []
+
+
+def test_a_callback_that_raises_leaves_a_polls_records_ahead() -> None:
+    """Records there are renewed, and a poll looks at their locks before it returns them."""
+    consumer, stubs = subscribed()
+    stubs.answer(2)
+    consumer.poll()
+
+    def fails(offsets: object, error: object) -> None:
+        raise RuntimeError("the program's callback")
+
+    consumer.set_acknowledgement_commit_callback(fails)
+    stubs.answer(2)
+    with pytest.raises(RuntimeError):
+        consumer.poll()
+    consumer.set_acknowledgement_commit_callback(None)
+    assert consumer._supply.ahead.records == 2
+    assert offsets(consumer.poll()) == [2, 3]
+
+
+def test_no_poll_returns_what_another_subscription_gives_back() -> None:
+    consumer, stubs = subscribed()
+    stubs.answer(4)
+    consumer.poll()
+    blocked = threading.Event()
+    consumer._supply._worker.submit(lambda: blocked.wait(60))
+    consumer.subscribe(["invoices"])
+    assert consumer._supply.ahead.records == 0, "at once, though the release waits"
+    blocked.set()
+    wait_until(lambda: stubs.outcomes() == [(2, "RELEASE"), (3, "RELEASE")], what="they are released")
