@@ -96,16 +96,14 @@ def test_a_stopped_drivers_late_plan_in_sparks_log_stops_no_query(seeds: int, le
 
 def test_the_runs_with_sinks_meet_vetoes_stale_rows_and_doubled_dead_letters() -> None:
     """Attempts disagree, rows are stale, and dead letters are written twice."""
-    vetoed, stale, refused, letters, records = 0, 0, 0, 0, 0
-    for seed in range(WITH_SINKS, WITH_SINKS + 15):
+    vetoed, stale, letters, records = 0, 0, 0, 0
+    for seed in range(WITH_SINKS, WITH_SINKS + 20):
         run = play(ServiceScenario.of_sinks(seed))
         vetoed += run.ledger.vetoed
         stale += run.witness.stale
-        refused += run.witness.answers["BatchReclaimed"]
         letters, records = letters + sum(run.broker.letters.values()), records + len(run.broker.letters)
     assert vetoed > 10
-    assert stale > 0
-    assert stale + refused > 3
+    assert stale > 5
     assert letters > records > 10
 
 
