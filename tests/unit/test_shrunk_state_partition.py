@@ -45,7 +45,7 @@ class Reader:
         found = [(n, entry) for n, entry in enumerate(self._log) if entry is not None and self.position <= n < end]
         self.position = max(self.position, end)
         yield [
-            SimpleNamespace(key=lambda k=key: k, value=lambda v=value: v, offset=lambda n=n: n)
+            SimpleNamespace(key=lambda k=key: k, value=lambda v=value: v, offset=lambda n=n: n, headers=list)
             for n, (key, value) in found
         ]
 

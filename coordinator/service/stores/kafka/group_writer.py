@@ -21,6 +21,7 @@ from coordinator.protocol.librdkafka import LACKING, Complaints
 from coordinator.service.stores.kafka.state_topic import MAX_MESSAGE_BYTES, StateTopic, is_denied
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.partition_log import KeyValue
+from coordinator.state_log.transaction_size import Headers, header_of
 
 TRANSACTION_TIMEOUT_FACTOR = 2
 """The broker's transaction timeout, as a multiple of share.coordinator.write.timeout.ms: this process gives up
@@ -114,15 +115,8 @@ class GroupWriter:
             LogShrunk: the partition is shorter than ``end``; nothing was written.
         """
         deadline_s = time.monotonic() + self._timeout_s
-        self._first_offset = NO_OFFSET
-        with contextlib.suppress(KafkaException):  # a fatal error, which begin_transaction raises by its own name
-            self._producer.poll(0)
-        self._complaints.forget()  # what brokers refused while nothing was written
         try:
-            self._producer.begin_transaction()
-            for key, value in records:
-                self._produce(key, value)
-            self._wait_delivered(deadline_s)
+            self._deliver(records, deadline_s)
             if NO_OFFSET < self._first_offset < end:
                 self._producer.abort_transaction(self._timeout_s)
                 raise LogShrunk(f"it ended at {end}, and the next record got offset {self._first_offset}")
@@ -130,6 +124,18 @@ class GroupWriter:
         except KafkaException as raised:
             self._raise_outcome(raised.args[0])
         return self._first_offset
+
+    def abort(self, records: Sequence[KeyValue]) -> None:
+        """Writes the records in a transaction and aborts it, and with it what the log has of an open one of the group.
+
+        Raises:
+            StoreRefused, StoreOutcomeUnknown, Fenced: as for :meth:`write`.
+        """
+        try:
+            self._deliver(records, time.monotonic() + self._timeout_s)
+            self._producer.abort_transaction(self._timeout_s)
+        except KafkaException as raised:
+            self._raise_outcome(raised.args[0])
 
     def close(self) -> None:
         """Closes the producer, in a thread of its own, since librdkafka may take seconds for it."""
@@ -149,11 +155,26 @@ class GroupWriter:
             return
         self._raise_if_refused()
 
-    def _produce(self, key: bytes, value: bytes | None) -> None:
+    def _deliver(self, records: Sequence[KeyValue], deadline_s: float) -> None:
+        """Begins a transaction, and returns when the brokers have its records."""
+        self._first_offset = NO_OFFSET
+        with contextlib.suppress(KafkaException):  # a fatal error, which begin_transaction raises by its own name
+            self._producer.poll(0)
+        self._complaints.forget()  # what brokers refused while nothing was written
+        self._producer.begin_transaction()
+        headers = header_of(len(records))
+        for key, value in records:
+            self._produce(key, value, headers)
+            headers = []
+        self._wait_delivered(deadline_s)
+
+    def _produce(self, key: bytes, value: bytes | None, headers: Headers) -> None:
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
-                self._producer.produce(self._topic.name, value, key, self._partition, on_delivery=self._delivered)
+                self._producer.produce(
+                    self._topic.name, value, key, self._partition, on_delivery=self._delivered, headers=headers
+                )
                 return
             except BufferError:
                 if time.monotonic() > deadline:

@@ -29,6 +29,7 @@ from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.brokers.retries import retry_until
 from coordinator.service.process.clock import now_s
 from coordinator.service.stores.kafka.group_writer import Fenced, GroupWriter, LogShrunk
+from coordinator.service.stores.kafka.hanging_transaction import end_transaction, is_hanging
 from coordinator.service.stores.kafka.log_reader import LogReader, ReadBlocked
 from coordinator.service.stores.kafka.ownership import Ownership
 from coordinator.service.stores.kafka.state_topic import StateTopic
@@ -46,6 +47,7 @@ from coordinator.state_log.group_log import GroupLog, transactions_of
 from coordinator.state_log.owner import Owner, encode_owner
 from coordinator.state_log.partition_log import KeyValue
 from coordinator.state_log.record_keys import GroupOwnerKey, encode_key
+from coordinator.state_log.transaction_size import LastTransaction
 
 MEMORY_ANSWER_S = 5.0
 """Seconds that the last append may be old for an answer from memory. Kafka takes longer than that to give a partition
@@ -71,11 +73,19 @@ class _OpenGroup:
 
 
 class _Inspection(NamedTuple):
-    """The result of an inspection of a group's log: whether the log is empty, and the offset up to which it was
-    read."""
+    """The result of an inspection of a group's log: whether the log is empty, the offset up to which it was read, and
+    the group's last transaction."""
 
     is_empty: bool
     position: int
+    last: LastTransaction
+
+
+class _Blocked(NamedTuple):
+    """A transaction that blocked a read: its first offset, and a time in s since which it is open."""
+
+    offset: int
+    since_s: float
 
 
 class KafkaStore:
@@ -102,7 +112,7 @@ class KafkaStore:
         self._needed: dict[str, int] = {}
         self._served_before: set[str] = set()
         self._foreign_to = -1
-        self._open_at: int | None = None
+        self._blocked: _Blocked | None = None
         self._append_threads: ThreadPoolExecutor | None = None
 
     def __repr__(self) -> str:
@@ -156,6 +166,7 @@ class KafkaStore:
     def _load(self, group_id: str, *, claimed: bool) -> Iterator[StoredRecord]:
         self.release(group_id)
         self._ownership.confirm(self.partition)
+        self._end_if_hanging()
         self._refuse_while_open(group_id)
         # Before the fence, also for a claimed group: a format version that this version can't read is refused here.
         seen = self._inspect(group_id, may_take=claimed)
@@ -168,9 +179,9 @@ class KafkaStore:
             # A process that was stopped before the fence may have lost the partition.
             self._ownership.confirm(self.partition)
             if not claimed:
-                self._inspect(group_id, seen)  # another coordinator may have claimed it since
+                seen = self._inspect(group_id, seen)  # another coordinator may have claimed it since
             begun_s = now_s()
-            self._write_first(writer, [self._owner_record(group_id)])
+            self._write_first(writer, [self._owner_record(group_id)], aborts=seen.last.is_cut)
             loaded_to = yield from self._read(log)
             if log.owner is not None and log.owner.process != self._ownership.me.process:
                 raise self._ownership.lost(group_id, log.owner)  # another coordinator took the group during the read
@@ -305,7 +316,8 @@ class KafkaStore:
             try:
                 yield from self._read_to(log, reader, reader.end())
             except ReadBlocked as open_:
-                self._open_at = open_.offset
+                if self._blocked is None or self._blocked.offset != open_.offset:
+                    self._blocked = _Blocked(open_.offset, now_s() - open_.open_s)
                 raise self._transaction_open(log.group_id, open_.offset) from None
             self.passed_over(log.foreign)
             try:
@@ -327,6 +339,11 @@ class KafkaStore:
                     if entry.data is None:
                         yield from (StoredRecord(message.offset(), part) for part in log.parts)
 
+    def _end_if_hanging(self) -> None:
+        """Ends the transaction that blocked an earlier read, if Kafka itself would have ended it by now."""
+        if self._blocked is not None and is_hanging(self._topic, now_s() - self._blocked.since_s):
+            end_transaction(self._topic, self.partition, self._blocked.offset)
+
     def _refuse_while_open(self, group_id: str) -> None:
         """Fails at once while the transaction that blocked an earlier read is still open: waiting for it again would
         stop the service of the other groups.
@@ -334,10 +351,10 @@ class KafkaStore:
         Raises:
             StateTransactionOpen: the transaction is still open.
         """
-        if self._open_at is not None:
-            if self._topic.offset(self.partition, LATEST, read_committed=True) == self._open_at:
-                raise self._transaction_open(group_id, self._open_at)
-            self._open_at = None
+        if self._blocked is not None:
+            if self._topic.offset(self.partition, LATEST, read_committed=True) == self._blocked.offset:
+                raise self._transaction_open(group_id, self._blocked.offset)
+            self._blocked = None
 
     def _transaction_open(self, group_id: str, offset: int) -> StateTransactionOpen:
         return StateTransactionOpen(
@@ -358,13 +375,15 @@ class KafkaStore:
             GroupStateTooNew, GroupStateTooOld: the owner is of another version of sharegroup.
         """
         log = self._new_log(group_id)
-        is_empty = seen is None or seen.is_empty
+        is_empty, last = (True, LastTransaction()) if seen is None else (seen.is_empty, seen.last)
         start = self._needed.get(group_id) if seen is None else seen.position
         with LogReader(self._topic, self.partition, start=start, committed=False) as reader:
             for messages in reader.read_to(reader.end()):
                 for message in messages:
                     try:
-                        is_empty = not log.read_owner(message.key(), message.value()) and is_empty
+                        if log.read_owner(message.key(), message.value()):
+                            is_empty = False
+                            last.add(message.headers())
                     except UnreadableRecord as error:
                         raise self._unreadable(log, f"at offset {message.offset()}", error, reader) from error
             if is_empty and seen is None and self._needed.pop(group_id, None) is not None:
@@ -374,7 +393,7 @@ class KafkaStore:
                 self._needed.pop(group_id, None)  # of the time before: what that owner needs may begin earlier
             if not may_take and (log.owner is not None or (seen is None and not is_empty)):
                 self._ownership.check(group_id, self.partition, log.owner, had=group_id in self._served_before)
-            return _Inspection(is_empty, reader.position)
+            return _Inspection(is_empty, reader.position, last)
 
     def _unreadable(
         self, log: GroupLog, position: str, error: UnreadableRecord, reader: LogReader
@@ -447,8 +466,12 @@ class KafkaStore:
                 raise StoreOutcomeUnknown(str(fenced)) from None
             raise StoreFenced(self._ownership.lost(group_id, owner)) from None
 
-    def _write_first(self, writer: GroupWriter, entries: Sequence[KeyValue]) -> None:
+    def _write_first(self, writer: GroupWriter, entries: Sequence[KeyValue], *, aborts: bool) -> None:
+        """Writes the entries, which commits what the log has of an open transaction of the group. ``aborts``: that is
+        only a part, and is aborted before."""
         try:
+            if aborts:
+                writer.abort(entries)
             writer.write(entries)
         except Fenced as fenced:
             raise StoreRefused(f"another process took the group just now: {fenced}") from None

@@ -24,9 +24,10 @@ BATCH_RECORDS = 1_000
 POLL_S = 0.5
 STALLED_S = 60.0
 """Seconds without a record after which a read fails."""
-OPEN_S = 20.0
-"""Seconds that a read waits for an open transaction. With the default write timeout a dead coordinator's transaction
-has ended by then, and callers still wait for the answer."""
+OPEN_S = 25.0
+"""Seconds that a read waits for an open transaction. With the default write timeout Kafka has ended a dead
+coordinator's transaction by then, which it does after 10 s, with a look every 10 s. Callers still wait for the
+answer."""
 PROGRESS_S = 5.0
 """Seconds between two log lines of a long load."""
 FETCH_BYTES = 4 * 1024 * 1024
@@ -44,11 +45,11 @@ _log = logging.getLogger(__name__)
 
 
 class ReadBlocked(Exception):
-    """A transaction is open since ``offset``, and for longer than any transaction of a coordinator lasts."""
+    """A transaction is open since ``offset``, and has been for ``open_s`` seconds at least."""
 
-    def __init__(self, offset: int) -> None:
-        super().__init__(offset)
-        self.offset = offset
+    def __init__(self, offset: int, open_s: float) -> None:
+        super().__init__(offset, open_s)
+        self.offset, self.open_s = offset, open_s
 
 
 class LogReader:
@@ -119,7 +120,7 @@ class LogReader:
             if messages or self.position >= end:
                 moved = now
             elif self._committed and now - moved > OPEN_S and (open_at := self.last_stable()) < end:
-                raise ReadBlocked(open_at)
+                raise ReadBlocked(open_at, now - moved)
             elif now - moved > STALLED_S:
                 raise StoreRefused(f"{self!r} stands still before {end}")
             if now - logged > PROGRESS_S:

@@ -1,0 +1,136 @@
+"""A group's transaction that Kafka never ends, since its marker is lost: no group is kept from being loaded by it, and
+what was answered stays."""
+
+import struct
+from types import SimpleNamespace
+
+import pytest
+
+from coordinator.protocol.errors import StateTransactionOpen
+from coordinator.service.brokers.cluster import LATEST
+from coordinator.service.stores.kafka import hanging_transaction, log_reader
+from coordinator.service.stores.kafka.group_list import groups_in
+from coordinator.service.stores.kafka.hanging_transaction import end_transaction, is_hanging
+from coordinator.service.stores.store import StoreOutcomeUnknown
+from tests.support.kafka_broker import KafkaBroker
+from tests.support.state_topics import taken
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+
+BATCH = struct.Struct(">qi")
+"""The beginning of a batch in Kafka's log: its first offset, and the number of bytes that follow."""
+ATTRIBUTES_AT, IS_CONTROL = 21, 0x20
+
+
+@pytest.fixture(scope="module")
+def kafka():
+    """A broker of this module's own: its files are changed while it is down."""
+    with KafkaBroker(heap="512m") as broker:
+        yield broker
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """No read waits for long, and each transaction that blocked one counts as hanging."""
+    monkeypatch.setattr(log_reader, "OPEN_S", 1.0)
+    monkeypatch.setattr(hanging_transaction, "TRANSACTION_TIMEOUT_FACTOR", 0)
+    monkeypatch.setattr(hanging_transaction, "LOOKS_EVERY_S", 0.0)
+
+
+def lose_the_end(kafka, topic, batches=1):
+    """The broker dies, and comes back without the last batches in partition 0 of the topic: one is a marker."""
+    # A commit is answered before its marker is written.
+    wait_until(lambda: topic.offset(0, LATEST, read_committed=True) == topic.offset(0, LATEST), what="it is committed")
+    kafka.kill()
+    try:
+        (log,) = kafka.directory.rglob(f"{topic.name}-0/*.log")
+        content, at, begins = log.read_bytes(), 0, []
+        while at < len(content):
+            begins.append(at)
+            at += BATCH.size + BATCH.unpack_from(content, at)[1]
+        assert content[begins[-1] + ATTRIBUTES_AT + 1] & IS_CONTROL, "the last batch is a marker"
+        log.write_bytes(content[: begins[-batches]])
+        for snapshot in log.parent.glob("*.snapshot"):
+            snapshot.unlink()
+    finally:
+        kafka.start()
+
+
+def load_blocked(store, group_id):
+    """The group's records, once its load is not blocked; and how often it was."""
+    blocked = []
+
+    def loaded():
+        try:
+            return [taken(store, group_id)]
+        except StateTransactionOpen as error:
+            blocked.append(error)
+            return None
+
+    (records,) = wait_until(loaded, what=f"{group_id} is loaded")
+    return records, len(blocked)
+
+
+def test_a_commit_whose_marker_is_lost_blocks_no_other_group(kafka, log_topic, open_at, impatient):
+    owner = open_at("one")
+    taken(owner)
+    owner.append({"billing": [b"a"]})
+    owner.append({"billing": [b"b"]})
+    owner.close()
+    lose_the_end(kafka, log_topic)
+    assert load_blocked(open_at("two"), "shipping") == ([], 1)
+    assert groups_in(log_topic, [0])["billing"].installation_id == "one", "its owner is who it was"
+    assert taken(open_at("three")) == [b"a", b"b"]
+
+
+def test_an_owner_that_still_runs_loads_its_group_again(kafka, log_topic, open_at, impatient):
+    owner = open_at("one")
+    taken(owner)
+    owner.append({"billing": [b"a"]})
+    lose_the_end(kafka, log_topic)
+    assert load_blocked(open_at("two"), "shipping") == ([], 1)
+    with pytest.raises(StoreOutcomeUnknown):
+        owner.append({"billing": [b"b"]})
+    assert taken(owner, claim=False) == [b"a"]
+    owner.append({"billing": [b"c"]})
+    assert taken(open_at("three")) == [b"a", b"c"]
+
+
+def test_a_group_whose_own_marker_is_lost_loads_at_once(kafka, log_topic, open_at):
+    owner = open_at("one")
+    taken(owner)
+    owner.append({"billing": [b"a"]})
+    lose_the_end(kafka, log_topic)
+    assert load_blocked(open_at("two"), "billing") == ([b"a"], 0)
+
+
+A_BATCH_EACH = [b"x" * 900_000, b"y" * 900_000]
+"""Records of one transaction that fit into no batch together."""
+
+
+@pytest.mark.parametrize("first", ["shipping", "billing"])
+def test_a_part_of_a_transaction_never_counts(kafka, log_topic, open_at, impatient, first):
+    owner = open_at("one")
+    taken(owner)
+    owner.append({"billing": [b"a"]})
+    owner.append({"billing": A_BATCH_EACH})
+    owner.close()
+    lose_the_end(kafka, log_topic, batches=2)
+    load_blocked(open_at("two"), first)
+    last = open_at("three")
+    assert taken(last) == [b"a"]
+    last.append({"billing": [b"b"]})
+    assert taken(open_at("four")) == [b"a", b"b"]
+
+
+def test_a_transaction_of_another_program_is_left_alone(kafka, log_topic):
+    foreign = kafka.open_transaction(log_topic.name, [b"hello"], partition=0)
+    end_transaction(log_topic, 0, 0)
+    foreign.commit_transaction(30)
+
+
+def test_a_transaction_hangs_when_kafka_would_have_ended_it():
+    topic = SimpleNamespace(write_timeout_ms=5_000)
+    assert is_hanging(topic, 20.1)
+    assert not is_hanging(topic, 20.0)
