@@ -51,8 +51,8 @@ class PartitionPlan(Message, frozen=True, tag=False):
 
 
 class Plan(Message, frozen=True, tag=False):
-    """The batch that a query reads next. ``plan_id`` is empty if nothing was acquired. ``trial``: the plan is one
-    quarantined record, delivered alone."""
+    """The batch that a query reads next. ``plan_id`` is empty if nothing was acquired. ``trial``: the plan's one
+    record is on trial, and archived if it fails."""
 
     plan_id: str = ""
     partitions: tuple[PartitionPlan, ...] = ()

@@ -82,13 +82,13 @@ def failing(world, group, records):
 
 
 def complete_the_good_records(world, group, query, plan):
-    """The query completes the batch of good records. The record that failed alone waits for a second: on a slow machine
-    it comes before them, and fails again."""
+    """The query completes the batch of good records. The record that failed alone comes again before them where the
+    coordinator does not know of them yet, and fails again."""
     while True:
         found = query.call(lambda who, start=plan: NextPlan(**who, start=start, wait_ms=20_000)).plan
         plan = found.plan_id
         query.call(lambda who, plan=plan: StartPlan(**who, plan_id=plan))
-        if not found.trial:
+        if found.partitions[0].ranges[0].first:
             break
         query = world.query(group)
         query.call(lambda who, plan=plan: StartPlan(**who, plan_id=plan))
