@@ -70,7 +70,8 @@ class Entry(NamedTuple):
 
 class GroupLog:
     """The state of one group's log. ``next_sequence``: the number of our next record; None before one was read.
-    ``needed_offset``: the lowest offset in the state partition that the group's load needs."""
+    ``needed_offset``: the lowest offset in the state partition that the group's load needs. ``is_empty``: the log
+    has no record of the group's own, or none after an empty snapshot, which is a deleted group's."""
 
     def __init__(self, group_id: str, *, updates_per_snapshot: int) -> None:
         self.group_id = group_id
@@ -78,6 +79,7 @@ class GroupLog:
         self.partitions: dict[SharePartitionKey, PartitionLog] = {}
         self.next_sequence: int | None = None
         self.needed_offset: int | None = None
+        self.is_empty = True
         self.owner: Owner | None = None
         self.foreign = ForeignRecords()
         self.parts: Sequence[bytes] = ()
@@ -170,6 +172,7 @@ class GroupLog:
             self.parts, offset = self._parts, self._parts_from
         self._parts, self._parts_of = [], None
         self.next_sequence, self.needed_offset, self._unread_before = sequence, offset, None
+        self.is_empty = not count
         return Entry(sequence, None)
 
     def _own(self, sequence: int, value: bytes | None, offset: int) -> Entry | None:
@@ -183,7 +186,7 @@ class GroupLog:
             self.needed_offset = offset
         elif sequence != self.next_sequence:
             raise self._unreadable(f"record {sequence} comes where {self.next_sequence} should")
-        self.next_sequence = sequence + 1
+        self.next_sequence, self.is_empty = sequence + 1, False
         return Entry(sequence, data)
 
     # --- writing

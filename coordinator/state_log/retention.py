@@ -17,7 +17,7 @@ from coordinator.state_log.value_version import is_ours, versioned
 
 JUST_TAKEN = 1_000
 """Records. A group that has only an owner record, or an empty snapshot, keeps these from being pruned until this many
-records follow. Then its first join was refused, or the group was deleted, and nothing more will come."""
+records follow. Then its first join was refused, or the group was deleted; a later append brings both again."""
 
 _SNAPSHOT = key_head(GROUP_SNAPSHOT, "")[:2]
 _PART = key_head(GROUP_SNAPSHOT_PART, "")[:2]
@@ -39,8 +39,8 @@ class Retention:
         self._owner_only: dict[str, int] = {}
         self._parts_from: dict[str, int] = {}
         self._empty: dict[str, int] = {}
-        """By group with an empty snapshot: the offset of the snapshot's mark, or of the newest owner record after it. A
-        new owner may append after the mark, so the mark must stay until JUST_TAKEN records follow."""
+        """By group with an empty snapshot: the offset of the snapshot's mark, or of the newest owner record after it.
+        The snapshot's records may follow, after another transaction's."""
 
     def __repr__(self) -> str:
         return f"<Retention read_to={self.read_to} groups={len(self._first)}>"

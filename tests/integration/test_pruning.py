@@ -15,6 +15,7 @@ from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.pruning import FAR_BACK, Pruning
 from coordinator.service.stores.store import StoreFenced
 from coordinator.state_log.record_keys import GroupRecordKey, encode_key
+from coordinator.state_log.retention import JUST_TAKEN
 from coordinator.state_log.value_version import versioned
 from tests.support.state_topics import in_mid_write, taken
 from tests.support.waiting import wait_until
@@ -69,8 +70,9 @@ def test_records_below_every_groups_snapshot_are_pruned_and_all_groups_load(open
     for group_id in groups:
         taken(store, group_id)
     store.append({group_id: [b"a", b"b"] for group_id in groups})
-    first = log_start(log_topic)
-    assert prune(store) == first, "all of it is needed"
+    assert prune(store) == min(needed(store, group_id) for group_id in groups), (
+        "the owner records come again with these"
+    )
     store.replace_with_snapshot("billing", [b"s"])
     store.append({"billing": [b"c"]})
     assert prune(store) <= needed(store, "shipping"), "the other group still needs its records"
@@ -138,6 +140,26 @@ def test_a_group_that_was_never_created_holds_back_no_pruning(open_at, prune):
     store.replace_with_snapshot("billing", [b"s"])
     assert prune(store) == needed(store, "billing")
     assert as_loaded(open_at().peek("billing")) == [b"s"]
+
+
+@pytest.mark.parametrize("was_deleted", [False, True])
+def test_a_group_taken_long_before_its_first_record_is_loaded_and_owned(open_at, prune, was_deleted):
+    store, other = open_at("one"), open_at("two")
+    taken(store)
+    if was_deleted:
+        store.append({"billing": [b"a"]})
+        store.replace_with_snapshot("billing", [])
+        taken(store)
+    taken(other, "busy")
+    other.append({"busy": [b"%d" % number for number in range(JUST_TAKEN)]})
+    other.replace_with_snapshot("busy", [b"s"])
+    assert prune(other) == needed(other, "busy"), "billing's own records are gone"
+    store.append({"billing": [b"b"]})
+    store.append({"billing": [b"c"]})
+    assert prune(other) == needed(other, "busy")
+    with pytest.raises(GroupTakenOver, match="the coordinator on one"):
+        taken(other, claim=False)
+    assert as_loaded(open_at().peek("billing")) == [b"b", b"c"]
 
 
 def test_a_group_whose_old_snapshot_blocks_pruning_gets_a_new_snapshot(open_at, prune, log_topic):

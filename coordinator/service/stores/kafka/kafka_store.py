@@ -257,7 +257,8 @@ class KafkaStore:
             begun_s = now_s()
             self._write_transaction(group_id, open_, [log.snapshot_mark(first, len(records)), owner])
             log.next_sequence, offset = first, offsets[0]
-        log.needed_offset = self._needed[group_id] = offset
+        log.needed_offset, log.is_empty = offset, not records
+        self._needed[group_id] = offset
         log.written(shown)
         open_.confirmed_s = begun_s
 
@@ -435,15 +436,23 @@ class KafkaStore:
         return open_
 
     def _append(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue]) -> None:
+        """Appends the records, or an owner record where there are none. The first ones of a group come with its owner
+        record again, and those of a deleted group with an empty snapshot: what was before may be pruned by now."""
         open_ = self._opened(group_id)
-        first = open_.log.next_sequence or 0
-        entries = [*open_.log.keyed(records, first), *shown] or [self._owner_record(group_id)]
-        begun_s = now_s()
+        log, begun_s = open_.log, now_s()
+        first = log.next_sequence or 0
+        entries = [*log.keyed(records, first), *shown]
+        is_first = log.is_empty and bool(records)
+        if is_first or not entries:
+            entries.insert(0, self._owner_record(group_id))
+        if is_first and first:
+            entries.insert(0, log.snapshot_mark(first))
         offset = self._write_transaction(group_id, open_, entries)
-        if records and open_.log.needed_offset is None:
-            open_.log.needed_offset = self._needed[group_id] = offset
-        open_.log.next_sequence = first + len(records)
-        open_.log.written(shown)
+        if is_first:
+            log.needed_offset = self._needed[group_id] = offset
+            log.is_empty = False
+        log.next_sequence = first + len(records)
+        log.written(shown)
         open_.confirmed_s = begun_s
 
     def _write_transaction(self, group_id: str, open_: _OpenGroup, entries: Sequence[KeyValue]) -> int:
