@@ -83,6 +83,7 @@ def test_a_record_that_cannot_be_printed_is_rejected_only_on_request(kafka, orde
 def test_a_measurement_has_the_columns_of_kafkas_own_tool(kafka, orders, native, unique, capsys):
     kafka.produce(orders, [f"value-{number}" for number in range(96)])
     common = ["--bootstrap-server", kafka.bootstrap, "--topic", orders, "--num-records", "100", "--show-consumer-stats"]
+    common += ["--timeout", "120000"]
     theirs = kafka.run_tool(PERF, *common, "--group", native)
     pattern = ["--ack-pattern", "accept:9,reject:1", "--print-metrics", "--threads", "2"]
     assert run(["perf", *common, "--group", unique("g"), *EARLIEST, *pattern]) == 0

@@ -58,17 +58,18 @@ def test_records_of_foreign_writers_are_skipped_counted_and_pruned(kafka, log_to
     assert earliest == first, "the foreign records are gone"
 
 
-def test_an_open_transaction_is_named_with_the_command_that_aborts_it(kafka, log_topic, open_at, monkeypatch):
-    monkeypatch.setattr(log_reader, "OPEN_S", 1.0)
+def test_an_open_transaction_is_named_with_the_command_that_aborts_it(kafka, log_topic, open_at):
     served = open_at()
     taken(served)
     served.append({"billing": [b"a"]})
     foreign = kafka.open_transaction(log_topic.name, [b"hello"], partition=0)
     late = open_at()
     late.claim("shipping")
-    for _ in range(2):
-        with pytest.raises(StateTransactionOpen, match="share group shipping waits for that") as raised:
-            list(late.load("shipping"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_reader, "OPEN_S", 1.0)
+        for _ in range(2):
+            with pytest.raises(StateTransactionOpen, match="share group shipping waits for that") as raised:
+                list(late.load("shipping"))
     served.append({"billing": [b"b"]})
     said = raised.value.fields
     arguments = ["--bootstrap-server", said["addresses"], "abort", "--topic", said["topic"]]

@@ -123,11 +123,12 @@ def test_a_group_with_members_is_not_reset_or_deleted(kafka, topic, unique, caps
 
 def test_a_reset_waits_until_a_new_coordinator_knows_the_members(group, told, kafka, capsys):
     group_id, _ = group
-    told("configs set", "--group", group_id, "share.session.timeout.ms=3000")
+    told("configs set", "--group", group_id, "share.session.timeout.ms=6000")
     assert kill_coordinators()
     reset = ["--reset-offsets", "--group", group_id, "--all-topics", "--to-earliest", "--execute"]
     said = mistake(["groups", "--bootstrap-server", kafka.bootstrap, *reset], capsys)
     assert "MembersNotKnown: " in said
+    assert kill_coordinators()
     assert run(["groups", "--bootstrap-server", kafka.bootstrap, *reset, "--wait"]) == 0
     assert f"members of {group_id} that may be there" in capsys.readouterr().err
     assert starts(told, group_id) == {0: 0, 1: 0}

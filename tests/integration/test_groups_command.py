@@ -58,7 +58,7 @@ def consumers(kafka, group_id):
         altered.result()
     common = {
         "bootstrap.servers": kafka.bootstrap, "group.id": group_id, "share.acknowledgement.mode": "explicit",
-        "client.id": "etl",
+        "client.id": "etl", "max.poll.interval.ms": "3600000",
     }  # fmt: skip
     return NativeConsumer(common), ShareConsumer({**common, "share.auto.offset.reset": "earliest"})
 
@@ -211,7 +211,7 @@ def test_the_doctor_and_the_live_screen_see_the_group(lived, capsys):
     other = {"bootstrap.servers": kafka.bootstrap, "group.id": GROUP, "share.state.store": "sqlite"}
     with ShareConsumer(other) as consumer:
         consumer.subscribe(["orders"])
-        consumer.poll(0.5)
+        wait_until(lambda: consumer.poll(0.5).count() or consumer._membership.joined, what="the group is in both")
     assert run(["doctor", *at, "--json"]) == 1
     found = {each["rule"]: each for each in json.loads(capsys.readouterr().out)}
     assert set(found) == {"group-in-two-stores", "start-offset-below-log-start", "start-offset-held-back"}

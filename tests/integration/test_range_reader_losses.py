@@ -87,7 +87,7 @@ def test_records_beyond_the_logs_end_are_lost_after_the_poll_timeout(kafka, topi
     name = topic()
     kafka.produce(name, ["x"] * 10)
     asked = task({(name, 0): [(5, 14, 1)]}, fail_on_data_loss=fails)
-    object.__setattr__(asked, "poll_timeout_ms", 2_000)
+    object.__setattr__(asked, "poll_timeout_ms", 6_000)
     if fails:
         with pytest.raises(RecordsGone, match=r"5 record\(s\) of .* offsets 10 to 14"):
             offsets(asked)
@@ -102,7 +102,7 @@ def test_records_that_a_new_leader_does_not_show_yet_are_not_lost(kafka, topic, 
     name = topic()
     kafka.produce(name, ["x"] * 10)
     asked = task({(name, 0): [(5, 14, 1)]}, fail_on_data_loss=False)
-    object.__setattr__(asked, "poll_timeout_ms", 2_000)
+    object.__setattr__(asked, "poll_timeout_ms", 6_000)
 
     def is_behind(*_):
         raise KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, "the leader is behind"))

@@ -146,7 +146,12 @@ def test_a_broker_that_hangs_is_named_in_time_and_gives_no_offset(kafka, topic, 
     name = topic()
     cluster = KafkaCluster(kafka.bootstrap, {"sasl.password": "s3cret"}, 3_000)
     assert cluster.gives_topic_ids()
-    cluster.offsets([(name, 0)], at)
+
+    def answered():
+        with contextlib.suppress(BrokerNotReachable):
+            return cluster.offsets([(name, 0)], at)
+
+    wait_until(answered, what="it answers")
     kafka.pause()
     try:
         with ThreadPoolExecutor(1) as thread:
@@ -157,11 +162,6 @@ def test_a_broker_that_hangs_is_named_in_time_and_gives_no_offset(kafka, topic, 
         kafka.resume()
     assert f"{kafka.bootstrap} could be reached within 3000 ms" in str(raised)
     assert "s3cret" not in str(raised)
-
-    def answered():
-        with contextlib.suppress(BrokerNotReachable):
-            return cluster.offsets([(name, 0)], at)
-
     assert wait_until(answered, what="it answers again") == {(name, 0): 0}
 
 
@@ -175,6 +175,16 @@ def test_a_topic_requested_before_its_creation_is_found_after_its_creation(clust
     wait_until(lambda: cluster.offsets([(name, 0), (other, 0)], LATEST) == both, what="it is found")
 
 
+def existing(cluster, *asked, **options):
+    """The answer; a broker that is late is asked again, as the coordinator does."""
+
+    def answered():
+        with contextlib.suppress(BrokerNotReachable):
+            return cluster.existing(*asked, **options)
+
+    return wait_until(answered, what="the broker answers")
+
+
 def test_existing_returns_the_offsets_that_have_records(cluster, kafka, topic):
     name = topic()
     where = (name, 0)
@@ -182,14 +192,14 @@ def test_existing_returns_the_offsets_that_have_records(cluster, kafka, topic):
     kafka.produce_transaction(name, [b"x"] * 2, commit=False)
     kafka.produce_transaction(name, [b"x"] * 2)
     everything = {"most": 100, "read_committed": False}
-    assert cluster.existing(where, 0, 99, **everything) == ([0, 1, 2, 3, 4, 6, 7], 0, 9)
-    assert cluster.existing(where, 0, 99, most=100, read_committed=True) == ([0, 1, 2, 6, 7], 0, 9)
-    assert cluster.existing(where, 2, 6, **everything) == ([2, 3, 4, 6], 2, 7)
-    assert cluster.existing(where, 0, 99, most=1, read_committed=True) == ([0], 0, 1)
-    assert cluster.existing(where, 5, 5, **everything) == ([], 5, 6)
+    assert existing(cluster, where, 0, 99, **everything) == ([0, 1, 2, 3, 4, 6, 7], 0, 9)
+    assert existing(cluster, where, 0, 99, most=100, read_committed=True) == ([0, 1, 2, 6, 7], 0, 9)
+    assert existing(cluster, where, 2, 6, **everything) == ([2, 3, 4, 6], 2, 7)
+    assert existing(cluster, where, 0, 99, most=1, read_committed=True) == ([0], 0, 1)
+    assert existing(cluster, where, 5, 5, **everything) == ([], 5, 6)
     kafka.delete_records(name, 4)
-    assert cluster.existing(where, 0, 6, **everything) == ([4, 6], 4, 7)
-    assert cluster.existing(where, 0, 2, **everything) == ([], 0, 0), "removed, and no gap"
+    assert existing(cluster, where, 0, 6, **everything) == ([4, 6], 4, 7)
+    assert existing(cluster, where, 0, 2, **everything) == ([], 0, 0), "removed, and no gap"
 
 
 def test_offsets_beyond_the_visible_log_end_are_unknown(cluster, kafka, topic):
@@ -198,11 +208,11 @@ def test_offsets_beyond_the_visible_log_end_are_unknown(cluster, kafka, topic):
     kafka.produce(name, [b"x"] * 10)
     for committed in (False, True):
         for first in (10, 11, 500):
-            assert cluster.existing(where, first, first, most=1, read_committed=committed) == ([], first, first)
-        assert cluster.existing(where, 8, 12, most=10, read_committed=committed) == ([8, 9], 8, 10)
+            assert existing(cluster, where, first, first, most=1, read_committed=committed) == ([], first, first)
+        assert existing(cluster, where, 8, 12, most=10, read_committed=committed) == ([8, 9], 8, 10)
     writer = kafka.open_transaction(name, [b"open"])
-    assert cluster.existing(where, 9, 12, most=10, read_committed=True) == ([9], 9, 10)
-    assert cluster.existing(where, 10, 10, most=1, read_committed=True) == ([], 10, 10)
+    assert existing(cluster, where, 9, 12, most=10, read_committed=True) == ([9], 9, 10)
+    assert existing(cluster, where, 10, 10, most=1, read_committed=True) == ([], 10, 10)
     writer.abort_transaction(30)
 
 

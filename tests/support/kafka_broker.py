@@ -220,30 +220,35 @@ class KafkaBroker:
         self._wait_for_leaders(name, partitions)
         return name
 
-    def _answer(self, ask: Callable[[], Any]) -> Any:
-        """The broker's answer; asks again where librdkafka drops the request, with a broker that stood still."""
+    def _answer(self, ask: Callable[[], Any], done: int | None = None) -> Any:
+        """The broker's answer; asks again where librdkafka drops the request, with a broker that stood still. The error
+        ``done`` then says that the broker had the dropped request."""
+        dropped = False
         while True:
             try:
                 return ask().result(REQUEST_TIMEOUT_S)
             except KafkaException as raised:
-                if raised.args[0].code() != KafkaError._DESTROY_BROKER:
+                code = raised.args[0].code()
+                if dropped and code == done:
+                    return None
+                if code != KafkaError._DESTROY_BROKER:
                     raise
+                dropped = True
 
     def _created(self, new: NewTopic) -> bool:
-        """False while the controller holds the broker for dead: it stood still, and has just gone on. librdkafka drops
-        the request then, if a listing came before its answer."""
+        """False while the controller holds the broker for dead: it stood still, and has just gone on."""
         try:
-            self.admin.create_topics([new])[new.topic].result(REQUEST_TIMEOUT_S)
+            self._answer(lambda: self.admin.create_topics([new])[new.topic], KafkaError.TOPIC_ALREADY_EXISTS)
         except KafkaException as raised:
-            if raised.args[0].code() not in (KafkaError.INVALID_REPLICATION_FACTOR, KafkaError._DESTROY_BROKER):
+            if raised.args[0].code() != KafkaError.INVALID_REPLICATION_FACTOR:
                 raise
-            return new.topic in self.admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
+            return False
         return True
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic; returns when no metadata has its id. Somebody may have created another of that name."""
         topic_id = self.topic_id(name)
-        self._answer(lambda: self.admin.delete_topics([name])[name])
+        self._answer(lambda: self.admin.delete_topics([name])[name], KafkaError.UNKNOWN_TOPIC_OR_PART)
         wait_until(lambda: not self._has(name, topic_id), what=f"{name} is deleted")
 
     def _has(self, name: str, topic_id: str) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.dead_letters.record_format import DISPOSITION, MESSAGE, Origin, parse_headers
+from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
@@ -68,16 +70,20 @@ class Rejecting:
             raise
 
     def join(self) -> None:
-        """As a process that begins."""
-        joined = self.ask(
-            JoinGroup,
-            process_id="p",
-            query=False,
-            topics=self.topics,
-            configs=self.configs,
-            starting_offsets="earliest",
-        )
-        self.epoch = joined.member_epoch
+        """As a process that begins. A coordinator that stood still takes no group for a moment: it is asked again."""
+
+        def joined() -> object:
+            with contextlib.suppress(CoordinatorNotAvailable):
+                return self.ask(
+                    JoinGroup,
+                    process_id="p",
+                    query=False,
+                    topics=self.topics,
+                    configs=self.configs,
+                    starting_offsets="earliest",
+                )
+
+        self.epoch = wait_until(joined, what="the member has joined").member_epoch
 
     def stop(self) -> None:
         """The coordinator is gone; the state stays."""

@@ -14,7 +14,7 @@ from tests.support.kafka_broker import KafkaBroker
 
 
 def state_topic(
-    kafka: KafkaBroker, name: str = "", partitions: int = 1, *, write_timeout_ms: int = 5_000
+    kafka: KafkaBroker, name: str = "", partitions: int = 1, *, write_timeout_ms: int = 20_000
 ) -> StateTopic:
     """Not made yet: ``ensure()`` does it."""
     return StateTopic(
