@@ -49,7 +49,7 @@ def test_a_call_to_a_stopped_process_on_this_host_ends_soon(embedded, runtime, t
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("session_ms", [3_000, pytest.param(6_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("session_ms", [8_000, pytest.param(3_000, marks=pytest.mark.soak)])
 def test_the_takeover_of_a_hung_coordinator_ends_no_session(kafka, topic, unique, runtime, session_ms):
     """m1 is in a batch; its coordinator is stopped; a second query of the host starts another one, and asks."""
     orders, group = topic("orders"), unique("billing")
