@@ -16,6 +16,7 @@ from share_source.errors import ReadTimeout
 from share_source.offset_ranges import PartitionRanges
 from share_source.range_reader import ReadTask
 from share_source.reader_choice import NATIVE, PYTHON
+from share_source.share_consumer import paused_partitions
 from share_source.share_consumer.fetching import collector_of
 from share_source.share_consumer.reading import NotRead, read_records
 from tests.support.kafka_broker import BrokerError, KafkaBroker
@@ -167,7 +168,9 @@ def test_records_acquired_of_a_leader_that_is_away_come_later(first, away, uniqu
     first.produce(topic, ["x"] * 4, partition=0)
     first.produce(topic, ["x"] * 300, partition=1)
     consumer = make(topic, max_poll_records=10, share_coordinator_metadata_refresh_ms=600_000)
-    of_both = list(consumer.poll(30.0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paused_partitions, "PATIENCE_S", 60.0)  # a broker that has just started may be slow
+        of_both = list(consumer.poll(60.0))
     assert {message.partition() for message in of_both} == {0, 1}
     for message in of_both:
         consumer.acknowledge(message, AcknowledgeType(2 if message.partition() == 0 else 1))
