@@ -20,6 +20,7 @@ from coordinator.client.session import MemberSession
 from coordinator.protocol.messages import AcquireRecords, DescribeGroup
 from share_source import AcknowledgeType, AsyncShareConsumer, ShareConsumer, UsedAfterFork, WakeupException
 from share_source.share_consumer.pace import BACKLOG_RECORDS
+from sharegroup import Admin
 from tests.support.consumer_process import ConsumerProgram
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker
@@ -72,33 +73,42 @@ def in_explicit_mode(make: Factory, *topics: str, **settings: object) -> Any:
     return make(*topics, share_acknowledgement_mode="explicit", **settings)
 
 
+def in_flight(kafka: KafkaBroker, group: str, *states: str) -> Any:
+    """The group's runs in these states, or all that are not done, at a time of the coordinator's clock."""
+    with Admin({"bootstrap.servers": kafka.bootstrap}) as admin:
+        return admin.in_flight(group, only_state=states)
+
+
 # --- more than confluent's class
 
 
 def test_a_renewed_record_comes_with_the_next_poll_and_stays_its_holders(kafka, topic, make):
     orders = topic()
     kafka.produce(orders, ["a", "b"])
-    consumer = in_explicit_mode(make, orders, share_record_lock_duration_ms=3000)
+    consumer = in_explicit_mode(make, orders, share_record_lock_duration_ms=9000)
     other = in_explicit_mode(make, orders)
     slow, fast = polled(consumer, 2)
     consumer.acknowledge(fast)
-    for _ in range(4):  # longer than one lock: each renewal waits for most of it
-        assert other.poll(1.0).count() == 0
+    ends_ms = in_flight(kafka, make.group).runs[0].lock_deadline_ms
+    while in_flight(kafka, make.group).now_ms <= ends_ms:
         consumer.acknowledge(slow, AcknowledgeType.RENEW)
-        assert [message.offset() for message in consumer.poll(0.0) or consumer.poll(5.0)] == [slow.offset()]
+        assert delivered(polled(consumer)) == delivered([slow])
+    assert other.poll(1.0).count() == 0
     consumer.acknowledge(slow)
     assert list(consumer.commit_sync().values()) == [None]
-    assert consumer.acquisition_lock_timeout_ms() == 3000
+    assert consumer.acquisition_lock_timeout_ms() == 9000
 
 
 def test_locks_are_renewed_in_the_background_where_that_is_asked_for(kafka, topic, make):
     orders = topic()
     kafka.produce(orders, ["a"])
-    locks = {"share_record_lock_duration_ms": 3000}
+    locks = {"share_record_lock_duration_ms": 9000}
     keeps = in_explicit_mode(make, orders, share_background_renew_enable=True, **locks)
     other = in_explicit_mode(make, orders, **locks)
     (kept,) = polled(keeps)
-    assert other.poll(4.0).count() == 0
+    ends_ms = in_flight(kafka, make.group).runs[0].lock_deadline_ms
+    wait_until(lambda: in_flight(kafka, make.group).now_ms > ends_ms, what="the first lock has ended")
+    assert other.poll(1.0).count() == 0
     keeps.acknowledge(kept)
     assert list(keeps.commit_sync().values()) == [None]
 
@@ -257,23 +267,19 @@ def test_the_records_of_a_lost_answer_come_again(kafka, topic, make):
 
 def signalled_ms(kafka: KafkaBroker, group: str) -> int:
     """The time between the first and the last signal of the record in progress; 0: no record is."""
-    client = connect(kafka.bootstrap, {"bootstrap.servers": kafka.bootstrap}, {})
-    (partition,) = client.call(DescribeGroup(group_id=group)).partitions
-    client.close()
-    runs = [run for run in partition.runs if run["state"] == "IN_PROGRESS"]
-    return sum(int(run["last_signal_ms"] or 0) - int(run["first_signal_ms"] or 0) for run in runs)
+    return sum(run.last_signal_ms - run.first_signal_ms for run in in_flight(kafka, group, "in_progress").runs)
 
 
 def test_a_worker_with_signals_keeps_its_record_until_it_is_stopped(kafka, topic, make, tmp_path):
     """It keeps the record beyond its lock; stopped, it loses the record after the staleness threshold."""
     orders = topic()
     kafka.produce(orders, ["a"])
-    settings = {"share_record_lock_duration_ms": 3000, "group_share_in_progress_staleness_threshold_ms": 8000}
+    settings = {"share_record_lock_duration_ms": 9000, "group_share_in_progress_staleness_threshold_ms": 12_000}
     arguments = {"config": config(kafka, make.group, **settings), "topic": orders, "works": True}
     worker = ConsumerProgram(tmp_path, "worker", arguments)
     try:
         wait_until(lambda: worker.lines("got"), what="the worker has the record")
-        wait_until(lambda: signalled_ms(kafka, make.group) > 4000, what="it works for longer than its lock")
+        wait_until(lambda: signalled_ms(kafka, make.group) > 9500, what="it works for longer than its lock")
         other = in_explicit_mode(make, orders, share_background_renew_enable=True)
         assert other.poll(0.5).count() == 0
         worker.process.send_signal(signal.SIGSTOP)
@@ -304,8 +310,7 @@ def test_consumers_and_coordinators_that_are_killed_lose_and_double_nothing(kafk
         wait_until(lambda: any(each.lines("got") for each in processes[1:]), what="the others are at work")
         holds.kill()
         assert kill_coordinators()
-        sizes = dict(enumerate(log_ends(kafka, orders)))
-        done = {number: (size, 0) for number, size in sizes.items()}
+        done = all_accepted(kafka, orders)
         wait_until(lambda: described(kafka, make.group) == done, timeout_s=120, what="every record is accepted")
     finally:
         for process in processes:
@@ -323,30 +328,26 @@ MANY = HOLD + 390
 
 def acquired(kafka: KafkaBroker, group: str) -> int:
     """How many records members hold."""
-    client = connect(kafka.bootstrap, {"bootstrap.servers": kafka.bootstrap}, {})
-    partitions = client.call(DescribeGroup(group_id=group)).partitions
-    client.close()
-    held = [run for p in partitions for run in p.runs if run["state"] == "ACQUIRED"]
-    return sum(int(run["last"]) - int(run["first"]) + 1 for run in held)
+    return sum(run.last - run.first + 1 for run in in_flight(kafka, group, "acquired").runs)
 
 
 def test_records_ahead_of_a_killed_consumer_and_coordinator_have_one_holder(kafka, topic, make, tmp_path):
     """The consumer is killed with records that no poll has returned; so is the coordinator, and partitions move."""
     orders = topic(partitions=2)
     kafka.produce(orders, [f"{number}" for number in range(MANY)])
-    settings = {"max_poll_records": 50, "share_record_lock_duration_ms": 3000, "share_session_timeout_ms": 4000}
+    settings = {"max_poll_records": 50, "share_record_lock_duration_ms": 60_000, "share_session_timeout_ms": 4000}
     arguments = {"config": config(kafka, make.group, **settings), "topic": orders}
-    holds = ConsumerProgram(tmp_path, "holds", {**arguments, "hold": HOLD})
+    holds = ConsumerProgram(tmp_path, "holds", {**arguments, "hold": HOLD, "together": HOLD - 200})
     processes = [holds]
     try:
-        wait_until(lambda: holds.lines("holds"), timeout_s=120, what="a consumer holds records")
+        wait_until(lambda: holds.lines("holds"), timeout_s=200, what="a consumer holds records")
         wait_until(lambda: acquired(kafka, make.group) > 50, what="it has acquired more, ahead")
         processes += [ConsumerProgram(tmp_path, name, arguments) for name in ("one", "other")]
         wait_until(lambda: any(len(each.lines("accepted")) > 20 for each in processes[1:]), what="others work")
         holds.kill()
         assert kill_coordinators()
-        done = {number: (size, 0) for number, size in dict(enumerate(log_ends(kafka, orders))).items()}
-        wait_until(lambda: described(kafka, make.group) == done, timeout_s=120, what="every record is accepted")
+        done = all_accepted(kafka, orders)
+        wait_until(lambda: described(kafka, make.group) == done, timeout_s=300, what="every record is accepted")
     finally:
         for process in processes:
             process.kill()
@@ -357,22 +358,22 @@ def test_records_ahead_of_a_killed_consumer_and_coordinator_have_one_holder(kafk
 
 
 def test_records_ahead_go_to_another_member_at_a_close(kafka, topic, make):
-    orders = topic()
-    kafka.produce(orders, [f"{number}" for number in range(MANY)])
-    consumer, seen = make(orders, max_poll_records=100, share_record_lock_duration_ms=3_600_000), []
-    while len(seen) < HOLD:
-        seen += list(consumer.poll(1.0))
-    wait_until(lambda: acquired(kafka, make.group) > 100, what="it has acquired more, ahead")
+    orders, count, settings = topic(), 20_000, {"max_poll_records": 700, "share_record_lock_duration_ms": 3_600_000}
+    kafka.produce(orders, [f"{number}" for number in range(count)])
+    seen = polled(consumer := make(orders, **settings))
+    while acquired(kafka, make.group) <= 700:
+        assert len(seen) < count, "it has acquired none ahead"
+        seen += consumer.poll(1.0)
     consumer.commit_sync()
     consumer.close()
-    other = make(orders, max_poll_records=100, share_record_lock_duration_ms=3_600_000)
-    rest = polled(other, MANY - len(seen))
-    assert [message.offset() for message in seen + rest] == list(range(MANY))
+    other = make(orders, **settings)
+    rest = polled(other, count - len(seen))
+    assert [message.offset() for message in seen + rest] == list(range(count))
     other.commit_sync()
-    assert described(kafka, make.group) == {0: (MANY, 0)}, "nothing was tried in vain, or given up"
+    assert described(kafka, make.group) == {0: (count, 0)}, "nothing was tried in vain, or given up"
 
 
-def log_ends(kafka: KafkaBroker, topic: str) -> list[int]:
+def all_accepted(kafka: KafkaBroker, topic: str) -> dict[int, tuple[int, int]]:
+    """A group that has accepted all records of the two partitions is described so."""
     asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(2)}
-    found = {at.partition: answer.result().offset for at, answer in kafka.admin.list_offsets(asked).items()}
-    return [found[number] for number in range(2)]
+    return {at.partition: (answer.result().offset, 0) for at, answer in kafka.admin.list_offsets(asked).items()}

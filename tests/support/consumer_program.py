@@ -1,8 +1,8 @@
 """A program with a ShareConsumer, for tests that kill it: it prints each record that it got, and each that it has
 accepted. ``python -m tests.support.consumer_program JSON``: the constructor's configuration, the topic, ``asyncio``:
-with an AsyncShareConsumer, and ``hold``: accept nothing from the record at this number on. A line on standard input
-has it close its consumer; with ``works``, it signals progress of each record until there is a line, and then accepts
-the record."""
+with an AsyncShareConsumer, ``hold``: accept nothing from the record at this number on, and ``together``: up to this
+number, accept a poll's records by one commit. A line on standard input has it close its consumer; with ``works``, it
+signals progress of each record until there is a line, and then accepts the record."""
 
 from __future__ import annotations
 
@@ -41,11 +41,13 @@ async def work(consumer: Any, message: Message) -> None:
     sys.stdin.readline()
 
 
-async def accept(consumer: Any, message: Message) -> None:
-    """Accepts the record, and prints whether it was."""
-    await answer(consumer.acknowledge(message))
-    (error,) = (await answer(consumer.commit_sync())).values()
-    print(f"{'accepted' if error is None else 'refused'} {shown(message)}", flush=True)
+async def accept(consumer: Any, messages: list[Message]) -> None:
+    """Accepts the records by one commit, and prints of each whether it was."""
+    for message in messages:
+        await answer(consumer.acknowledge(message))
+    errors = {at.partition: error for at, error in (await answer(consumer.commit_sync())).items()}
+    for message in messages:
+        print(f"{'accepted' if errors[message.partition()] is None else 'refused'} {shown(message)}", flush=True)
 
 
 def shown(message: Message) -> str:
@@ -53,25 +55,25 @@ def shown(message: Message) -> str:
 
 
 async def main(arguments: dict[str, Any]) -> None:
-    """Polls, and accepts record by record, until it is told to close, or killed."""
+    """Polls, and accepts what it got, until it is told to close, or killed."""
     make = AsyncShareConsumer if arguments.get("asyncio") else ShareConsumer
     consumer: Any = make({**arguments["config"], "share.acknowledgement.mode": "explicit"})
     await answer(consumer.subscribe([str(arguments["topic"])]))
     print("ready", flush=True)
-    left = arguments.get("hold", sys.maxsize)
-    while left >= 0 and not is_told():
+    hold, together, count = arguments.get("hold", sys.maxsize), arguments.get("together", 0), 0
+    while count <= hold and not is_told():
         messages = await answer(consumer.poll(1.0))
         for message in messages:
             print(f"got {shown(message)}", flush=True)
-        for message in messages:
-            left -= 1
-            if left < 0:
-                print(f"holds {shown(message)}", flush=True)
-                sys.stdin.readline()
-                break
+        due = messages[: hold - count]
+        count += len(messages)
+        for at_once in [due] if due and count <= together else [[each] for each in due]:
             if arguments.get("works"):
-                await work(consumer, message)
-            await accept(consumer, message)
+                await work(consumer, at_once[0])
+            await accept(consumer, at_once)
+        if count > hold:
+            print(f"holds {shown(messages[len(due)])}", flush=True)
+            sys.stdin.readline()
     await answer(consumer.close())
 
 
