@@ -64,7 +64,8 @@ def acquired(running):
     return plan
 
 
-def test_the_start_of_a_plan_waits_for_no_broker(running, cluster):
+def test_the_start_of_a_plan_waits_for_no_broker(running, cluster, monkeypatch):
+    monkeypatch.setattr(asked_ahead, "ANSWERS_MS", 3_600_000)
     plan = acquired(running)
     cluster.answers.clear()  # a question would wait from here on
     started = running.start(plan.plan_id, acquired_here=True, logged=plan.partitions)

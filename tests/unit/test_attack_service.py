@@ -90,7 +90,7 @@ def test_ends_asked_for_before_a_topic_was_recreated_are_not_kept(cluster, monke
 
 
 def test_the_ends_of_a_deleted_topic_are_forgotten(cluster):
-    watch = BrokerWatch(cluster, metadata_refresh_ms=0)
+    watch = BrokerWatch(cluster, metadata_refresh_ms=0, watermark_refresh_ms=60_000)
     orders = Subscription(topics=("orders",))
     watch.topics(orders)
     watch.ask_ends([("orders", 0)], read_committed=False)

@@ -44,7 +44,7 @@ def poll_interrupted(consumer: ShareConsumer, at: int) -> list[int] | None:
     before = sys.getprofile()
     sys.setprofile(Interrupt(at).profile)
     try:
-        messages = consumer.poll(10)
+        messages = consumer.poll(60)
     except KeyboardInterrupt:
         return None
     finally:
@@ -92,7 +92,7 @@ def test_a_later_poll_that_is_interrupted_returns_each_record_once() -> None:
         stubs = Stubs(consumer)
         for _ in range(3):
             stubs.answer(2)
-        got = offsets(consumer.poll(10))
+        got = offsets(consumer.poll(60))
         found = poll_interrupted(consumer, at)
         if found is not None:
             break
@@ -116,12 +116,12 @@ def test_a_poll_that_is_refused_takes_no_records_of_another_threads_poll() -> No
 
     def refused() -> Any:
         consumer._inside.enter = enter  # type: ignore[method-assign]
-        got.extend(offsets(consumer.poll(10)))  # the other thread's poll returns meanwhile
+        got.extend(offsets(consumer.poll(60)))  # the other thread's poll returns meanwhile
         raise ConcurrentModificationException("another thread is inside")
 
     consumer._inside.enter = refused  # type: ignore[method-assign]
     with pytest.raises(ConcurrentModificationException):
-        consumer.poll(10)
+        consumer.poll(60)
     assert got == RECORDS
     consumer.commit_sync()
     assert stubs.outcomes() == [(offset, "ACCEPT") for offset in RECORDS]

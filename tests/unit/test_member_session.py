@@ -100,10 +100,10 @@ def test_a_signal_keeps_its_member_for_as_long_as_its_record(session, coordinato
 
 def test_a_member_is_not_idle_while_its_locks_last(session, coordinator):
     session.call(lambda who: AcquireRecords(**who, max_records=1))
-    session._asked_s -= 2 * IDLE_AFTER_S - 10
+    session._asked_s -= IDLE_AFTER_S + 60
     before = coordinator.heartbeats
-    wait_until(lambda: coordinator.heartbeats > before, what="the member sends heartbeats")
-    session._asked_s -= 10
+    wait_until(lambda: coordinator.heartbeats > before + 1, what="the member sends heartbeats")
+    session._asked_s -= IDLE_AFTER_S
     wait_until(lambda: session._idle_s > 0, what="the lock and the interval are over")
 
 

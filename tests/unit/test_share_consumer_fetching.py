@@ -25,7 +25,7 @@ from coordinator.protocol.messages import (
 from coordinator.protocol.values import AcknowledgeType, AcquiredRange
 from share_source import ShareConsumer
 from share_source.range_reader import ReadTask
-from share_source.share_consumer import fetching, membership
+from share_source.share_consumer import fetching, membership, paused_partitions
 from share_source.share_consumer.acknowledgements import acknowledged
 from share_source.share_consumer.ahead import Ahead
 from share_source.share_consumer.fetching import Fetcher, Wanted
@@ -221,8 +221,9 @@ def test_a_member_that_a_lost_join_fenced_joins_again(client, request_type) -> N
     wait_until(lambda: member.session(ORDERS) is client.sessions[-1], what="the new session stays")
 
 
-def test_close_gives_back_records_of_an_acquisition_in_flight(client) -> None:
+def test_close_gives_back_records_of_an_acquisition_in_flight(client, monkeypatch) -> None:
     """The answer comes while the consumer leaves."""
+    monkeypatch.setattr(fetching, "LAST_ANSWER_S", 60.0)
     consumer = ShareConsumer(CONFIG)
     consumer.subscribe(["orders"])
     asked, leaving = threading.Event(), threading.Event()
@@ -294,6 +295,7 @@ def test_a_closed_consumer_acquires_nothing_more_and_sends_its_outcomes(client) 
 
 
 def test_records_of_a_silent_broker_are_given_back_and_left_out(client, monkeypatch) -> None:
+    monkeypatch.setattr(paused_partitions, "PAUSE_S", 3_600.0)
     monkeypatch.setattr(fetching, "read_records", lambda *_, **__: NotRead({}, {("orders", 0): [(2, 4)]}))
     consumer = ShareConsumer(CONFIG)
     consumer.subscribe(["orders"])

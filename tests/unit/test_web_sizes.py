@@ -16,6 +16,7 @@ from coordinator.protocol.messages import AcquireRecords, JoinGroup
 from coordinator.protocol.values import Disposition
 from share_sink.redrive.dlq_reader import DeadLetter
 from sharegroup.top import GroupLine
+from sharegroup.web import examinations
 from sharegroup.web.history import POINTS, History
 from sharegroup.web.records import LISTED, KafkaRecord
 from sharegroup.web.watch import Seen, Snapshot
@@ -182,7 +183,8 @@ def test_a_group_of_1500_topics_fits_a_page(tmp_path):
         page.close()
 
 
-def test_a_group_of_many_partitions_with_many_runs_fits_a_page(tmp_path):
+def test_a_group_of_many_partitions_with_many_runs_fits_a_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(examinations, "KEPT_S", 3_600.0)
     page = opened(tmp_path, ("orders",), 200)
     try:
         page.running.join(starting_offsets="earliest")
@@ -202,6 +204,8 @@ def test_a_group_of_many_partitions_with_many_runs_fits_a_page(tmp_path):
             answer = browser.get("/group", group="billing", page=number)
             assert (answer.status_code, answer.text.count("<path ") > 20) == (200, True)
             assert len(answer.content) < MOST_PAGE
+        is_examined = lambda: "is being examined" not in browser.get("/group", group="billing").text  # noqa: E731
+        wait_until(is_examined, what="the group was examined")
         page.admin.asked.clear()
         browser.get("/group", group="billing", page=3)
         assert sorted(page.admin.asked) == ["DescribeGroup", "ListInFlight", "ListPlans", "ListWindows", "ListWindows"]
