@@ -1,5 +1,6 @@
 """A coordinator's service in this process, on a fake cluster and a real state file whose faults a test may choose."""
 
+from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.protocol.messages import DescribeGroup, JoinGroup, NextPlan, StartPlan
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.coordinator_service import CoordinatorService
@@ -7,6 +8,7 @@ from coordinator.service.runtime.event_loop import EventLoop
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.faulty_store import FaultyStore
+from tests.support.waiting import wait_until
 
 
 class Running:
@@ -29,9 +31,23 @@ class Running:
         if not any(fields.get(key) for key in ("topics", "topic_pattern", "assign")):
             fields["topics"] = ("orders",)
         request = JoinGroup(group_id="billing", member_id=member, process_id=process or f"{member}-p", **fields)
-        reply = self.service.handle(request)
+        reply = self.joined(request)
         self.epochs[member] = reply.member_epoch
         return reply
+
+    def joined(self, request):
+        """The reply to a join, which is sent again while the coordinator takes no group, as a client does: a slow disk
+        makes it stand still."""
+
+        def reply():
+            try:
+                return self.service.handle(request)
+            except CoordinatorNotAvailable as error:
+                if "it stood still, and takes no group yet" not in str(error):
+                    raise
+                return None
+
+        return wait_until(reply, what=f"the coordinator takes {request.group_id}")
 
     def ask(self, request, member="m1", **fields):
         return self.service.handle(

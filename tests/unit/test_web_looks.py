@@ -87,7 +87,7 @@ def test_the_first_look_shows_groups_before_it_ends(page, monkeypatch):
     monkeypatch.setattr(watch, "REST", 0)
     for group_id in ("g1", "g2", "g3"):
         request = JoinGroup(group_id=group_id, member_id="m", process_id="p", topics=("orders",))
-        page.running.service.handle(request)
+        page.running.joined(request)
     look_at, shown = page.watch._look_at, []
     monkeypatch.setattr(
         page.watch, "_look_at", lambda *given: shown.append(len(page.watch.snapshot.groups)) or look_at(*given)
@@ -102,9 +102,7 @@ def test_open_pages_are_updated_during_a_round_over_many_groups(page, monkeypatc
     monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: next(times), time=lambda: 0.0))
     monkeypatch.setattr(watch, "REST", 0)
     for number in range(12):
-        page.running.service.handle(
-            JoinGroup(group_id=f"g{number:02}", member_id="m", process_id="p", topics=("orders",))
-        )
+        page.running.joined(JoinGroup(group_id=f"g{number:02}", member_id="m", process_id="p", topics=("orders",)))
     page.watch.look()
     looked, told = [], []
     look_at = page.watch._look_at
@@ -327,7 +325,7 @@ def test_script_in_a_record_is_text(held):
 
 @pytest.mark.parametrize("group_id", [SCRIPT, "a/b/../c", "grün 🚀/x?y=1&z#w", '"><img src=x onerror=alert(1)>'])
 def test_a_group_of_any_name_is_found_by_its_link(page, group_id):
-    page.running.service.handle(
+    page.running.joined(
         JoinGroup(group_id=group_id, member_id=SCRIPT, process_id="p", topics=("orders",), starting_offsets="earliest")
     )
     page.watch.look()
@@ -343,7 +341,7 @@ def test_a_group_of_any_name_is_found_by_its_link(page, group_id):
 
 def test_a_long_group_id_makes_no_large_page(page):
     where = {"group": "🚀" * 249, "topic": "orders", "partition": 0}
-    page.running.service.handle(
+    page.running.joined(
         JoinGroup(
             group_id=where["group"], member_id="m1", process_id="p", topics=("orders",), starting_offsets="earliest"
         )

@@ -46,7 +46,7 @@ def page(tmp_path):
 
 
 def join(page, group_id, member_id, topics=(TOPIC,)):
-    return page.running.service.handle(
+    return page.running.joined(
         JoinGroup(
             group_id=group_id,
             member_id=member_id,
