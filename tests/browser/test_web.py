@@ -194,8 +194,13 @@ def test_from_an_empty_cluster_over_a_poisoned_topic_to_a_redrive(kafka, topic, 
     def begin() -> None:
         client = CoordinatorClient.connect(kafka.bootstrap, {}, store)
         running.enter_context(closing(client))
-        for name in ("a", "b"):
-            running.enter_context(PlainQuery(client, POISONED_GROUP, name, orders, by_offset, letters, most=30))
+        both = threading.Barrier(2)
+        queries = [
+            PlainQuery(client, POISONED_GROUP, name, orders, by_offset, letters, most=30, others=both)
+            for name in ("a", "b")
+        ]
+        for query in queries:  # when both have joined
+            running.enter_context(query)
 
     with running, page_server({"bootstrap.servers": kafka.bootstrap, "share.state.store": store}) as url:
         from_an_empty_cluster_to_a_redrive(url, browser, kafka, orders, begin=begin, end=running.close)

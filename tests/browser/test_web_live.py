@@ -28,9 +28,10 @@ def browser():
 
 @pytest.fixture
 def site(tmp_path):
-    """The page over a group whose member holds 20 records."""
+    """The page over a group whose member holds 20 records, and sends no heartbeats."""
     site = Page(tmp_path / "state.db")
-    site.running.join(starting_offsets="earliest", client_id="etl")
+    configs = {"share.session.timeout.ms": "3600000"}
+    site.running.join(starting_offsets="earliest", client_id="etl", configs=configs)
     site.running.start(site.running.next(max_records=20).plan_id)
     site.watch.look()
     with closing(site), closing(Server(site.app, Address(host="127.0.0.1", port=0))) as server:

@@ -38,6 +38,7 @@ KEPT |= {"members": ("phone",), "actions": ("phone",)}
 """The looks of which pictures are kept, by the name of the page; of others the light one."""
 TALLEST, TALLEST_OF = 1_300, {"group": 2_600}
 """Pixels of a picture's height, at most, and by the name of the page."""
+expect.set_options(timeout=WAIT_MS)
 
 
 @contextmanager
@@ -79,7 +80,9 @@ def signed_in(url: str, browser: Browser, token: str = ACTOR) -> tuple[Page, lis
 def new_page(browser: Browser) -> tuple[Page, list[str]]:
     """A page of a new and empty context; and what goes wrong in it: errors of scripts, and what the page's policy
     refuses."""
-    page, wrong = browser.new_context().new_page(), []
+    context = browser.new_context()
+    context.set_default_timeout(WAIT_MS)
+    page, wrong = context.new_page(), []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
     return page, wrong

@@ -18,7 +18,8 @@ from coordinator.protocol.values import AcknowledgeType
 
 
 class PlainQuery:
-    """The member ``name`` of a group, for the length of a ``with`` block. ``outcome``: of the record at an offset."""
+    """The member ``name`` of a group, for the length of a ``with`` block. ``outcome``: of the record at an offset.
+    ``others``: with its first batch it waits for theirs."""
 
     def __init__(
         self,
@@ -29,8 +30,10 @@ class PlainQuery:
         outcome: Callable[[int], AcknowledgeType],
         configs: Mapping[str, str],
         most: int,
+        others: threading.Barrier | None = None,
     ) -> None:
         self._client, self._group_id, self._name, self._outcome, self._most = client, group_id, name, outcome, most
+        self._others = others
         self._ended = threading.Event()
         options = {"topics": (topic,), "starting_offsets": "earliest", "configs": configs}
         self._session = MemberSession(client, group_id, name, **options)
@@ -53,6 +56,8 @@ class PlainQuery:
                 if self._ended.is_set():
                     return
                 plan = self._next_plan(start)
+            if self._others is not None and batch_id == 0:
+                self._others.wait(120)
             plan = self._start(plan.plan_id)
             self._stage(plan, batch_id)
             start = plan.plan_id
