@@ -46,7 +46,6 @@ STOPS_LAST = (0.5, 3.0)
 RECORDS_PER_S = 200
 DRAIN_S = 240.0
 GROUP_CONFIGS = {
-    "share.session.timeout.ms": str(MEMBER_SESSION_MS),
     "share.heartbeat.interval.ms": "1000",
     "share.delivery.count.limit": "10",
 }
@@ -96,10 +95,17 @@ class World:
     """Made, run, drained, reckoned with; `close` ends all that it started."""
 
     def __init__(
-        self, folder: Path, seed: int, broker: KafkaBroker, *, harm_s: tuple[float, float] = (2.0, 6.0)
+        self,
+        folder: Path,
+        seed: int,
+        broker: KafkaBroker,
+        *,
+        harm_s: tuple[float, float] = (2.0, 6.0),
+        member_session_ms: int = MEMBER_SESSION_MS,
     ) -> None:
-        """``harm_s``: so many seconds lie between one harm and the next."""
+        """``harm_s``: so many seconds lie between one harm and the next. All members have joined when this returns."""
         self.folder, self.seed, self.broker, self._harm_s = folder, seed, broker, harm_s
+        self._group_configs = {**GROUP_CONFIGS, "share.session.timeout.ms": str(member_session_ms)}
         self._broker_is_stopped = False
         self.chance = random.Random(seed)
         self.result = Reckoning(seed=seed)
@@ -114,6 +120,10 @@ class World:
             # A member gives up where nothing listens, and the machine may be busy.
             wait_until(lambda: all(map(listens, ports)), what="the coordinators listen")
             self.members = [self._member(group, name) for group, names in GROUPS.items() for name in names]
+            with self._client() as client:
+                for group, names in GROUPS.items():
+                    has_all = lambda group=group, names=names: active_members(client, group) == set(names)  # noqa: E731
+                    wait_until(has_all, timeout_s=DRAIN_S, what=f"all members of {group} have joined")
         except BaseException:
             self.close()
             raise
@@ -163,11 +173,7 @@ class World:
 
     def drain(self) -> None:
         """Peace: until every group has no lag; then the members end."""
-        configs = {"share.coordinator.token.file": str(self.token)}
-        client = CoordinatorClient.connect(
-            self.broker.bootstrap, endpoint=self.endpoints, configs=configs, retry_timeout_s=DRAIN_S
-        )
-        with contextlib.closing(client):
+        with self._client() as client:
             for group in GROUPS:
                 wait_until(
                     lambda group=group: self._is_drained(client, group), timeout_s=DRAIN_S, what=f"{group} drained"
@@ -214,6 +220,14 @@ class World:
 
     # --- inside
 
+    def _client(self) -> contextlib.closing[CoordinatorClient]:
+        configs = {"share.coordinator.token.file": str(self.token)}
+        return contextlib.closing(
+            CoordinatorClient.connect(
+                self.broker.bootstrap, endpoint=self.endpoints, configs=configs, retry_timeout_s=DRAIN_S
+            )
+        )
+
     def _coordinator(self, name: str, port: int) -> Victim:
         config = write_properties(
             self.folder / f"{name}.properties",
@@ -237,7 +251,7 @@ class World:
             member=name,
             topic=TOPIC,
             folder=str(self.folder),
-            configs=GROUP_CONFIGS,
+            configs=self._group_configs,
         )
         return self._victim(member(name, msgspec.json.encode(settings).decode(), self.folder / f"{name}.log"))
 
@@ -324,3 +338,12 @@ class World:
 
     def _cluster(self) -> KafkaCluster:
         return KafkaCluster(self.broker.bootstrap, {}, 15_000)
+
+
+def active_members(client: CoordinatorClient, group: str) -> set[str]:
+    """The members of the group that have a session."""
+    try:
+        described = client.call(DescribeGroup(group_id=group))
+    except ShareGroupError:  # nobody has joined yet
+        return set()
+    return {member.member_id for member in described.members if member.active}
