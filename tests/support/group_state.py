@@ -8,6 +8,7 @@ from coordinator.client.client import CoordinatorClient
 from coordinator.protocol.errors import GroupIdNotFound
 from coordinator.protocol.messages import DescribeGroup, GroupDescription
 from tests.support.share_job import ShareJob
+from tests.support.waiting import wait_until
 
 _clients: dict[tuple[str, str], CoordinatorClient] = {}
 """By address and state store."""
@@ -63,7 +64,12 @@ class GroupState:
 
 
 def describe(job: ShareJob) -> GroupState:
-    """The job's group now. Through the direct address: a proxy that is cut does not matter."""
+    """The job's group now, with the lag of each partition: where its brokers do not answer in time, the coordinator
+    describes it without. Through the direct address: a proxy that is cut does not matter."""
+    return wait_until(lambda: _with_lags(_described(job)), what=f"the lags of {job.group} are known")
+
+
+def _described(job: ShareJob) -> GroupState:
     key = job.admin_bootstrap, job.options.get("share.state.store", "kafka")
     client = _clients.get(key)
     if client is None:
@@ -74,6 +80,10 @@ def describe(job: ShareJob) -> GroupState:
         return GroupState(None)
     assert isinstance(reply, GroupDescription)
     return GroupState(reply)
+
+
+def _with_lags(state: GroupState) -> GroupState | None:
+    return None if any(partition.lag is None for partition in state.description.partitions) else state
 
 
 def forget_clients() -> None:

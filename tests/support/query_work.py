@@ -54,10 +54,10 @@ def _work(spec: QuerySpec):  # type: ignore[no-untyped-def] # pyspark's own type
         if hint:
             progress(hint)
         for value in values[values.isin(hold)] if hold else ():
-            _wait_for_release(Path(held_path), value)
+            _wait_for_release(Path(held_path), value, hint)
         for value in values[values.isin(hold_first)] if hold_first else ():
             if _note_attempt(Path(held_path), value) == 0:
-                _wait_for_release(Path(held_path), value)
+                _wait_for_release(Path(held_path), value, hint)
         for value in values[values.isin(poison)] if poison else ():
             raise PoisonRecord(f"poison: {value}")
         return values
@@ -92,7 +92,8 @@ def _note_attempt(held: Path, value: str) -> int:
     return context.attemptNumber()
 
 
-def _wait_for_release(held: Path, value: str) -> None:
+def _wait_for_release(held: Path, value: str, hint: str) -> None:
+    """Waits for the test's word, and signals meanwhile, as work that goes on does."""
     held.mkdir(parents=True, exist_ok=True)
     written = held / f"{value}.{os.getpid()}.new"
     written.write_text(f"{os.getpid()} {_jvm()}")
@@ -100,6 +101,8 @@ def _wait_for_release(held: Path, value: str) -> None:
     pause = threading.Event()
     while not (held / "released").exists():
         pause.wait(POLL_S)
+        if hint:
+            progress(hint)
 
 
 def _jvm() -> int:
