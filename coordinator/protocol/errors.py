@@ -398,10 +398,10 @@ class StateTopicMissing(ShareGroupError):
 class StateTransactionOpen(ShareGroupError):
     """A transaction has been open in partition {partition} of state topic {topic} since offset {offset}, and the
     records after that offset can't be read before it ends: share group {group_id} waits for that. Kafka ends it when
-    its producer's transaction.timeout.ms is over; where Kafka does not, the group's coordinator ends one that a share
-    group wrote. One that stays is another program's: end it with kafka-transactions.sh --bootstrap-server {addresses}
-    abort --topic {topic} --partition {partition} --start-offset {offset}. Only coordinators should write to this
-    topic."""
+    its producer's transaction.timeout.ms is over; where Kafka does not, the coordinator ends one that a share group
+    wrote, or its log says why it can't. One of another program stays: end it with kafka-transactions.sh
+    --bootstrap-server {addresses} abort --topic {topic} --partition {partition} --start-offset {offset}. Only
+    coordinators should write to this topic."""
 
     kafka_error = "CONCURRENT_TRANSACTIONS"
     retriable = True

@@ -81,6 +81,7 @@ class GroupLog:
         self.needed_offset: int | None = None
         self.is_empty = True
         self.owner: Owner | None = None
+        self._owner_at: int | None = None
         self.foreign = ForeignRecords()
         self.parts: Sequence[bytes] = ()
         """The records of the last snapshot that came before its mark, in transactions of their own."""
@@ -124,7 +125,7 @@ class GroupLog:
         elif isinstance(decoded, GroupSnapshotKey):
             return self._mark(decoded.sequence, value, offset)
         elif isinstance(decoded, GroupOwnerKey):
-            self.owner = decode_owner(value or b"", self.group_id)
+            self.owner, self._owner_at = decode_owner(value or b"", self.group_id), offset
         return None
 
     def read_owner(self, key: bytes | None, value: bytes | None) -> bool:
@@ -183,7 +184,7 @@ class GroupLog:
             if sequence:  # the records before it were pruned: a snapshot follows
                 self._unread_before = sequence if self._unread_before is None else self._unread_before
                 return None
-            self.needed_offset = offset
+            self.needed_offset = offset if self._owner_at is None else self._owner_at
         elif sequence != self.next_sequence:
             raise self._unreadable(f"record {sequence} comes where {self.next_sequence} should")
         self.next_sequence, self.is_empty = sequence + 1, False

@@ -3,7 +3,6 @@ what was answered stays."""
 
 import contextlib
 import struct
-from types import SimpleNamespace
 
 import pytest
 
@@ -11,8 +10,11 @@ from coordinator.protocol.errors import StateTransactionOpen
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.stores.kafka import hanging_transaction, log_reader
 from coordinator.service.stores.kafka.group_list import groups_in
-from coordinator.service.stores.kafka.hanging_transaction import end_transaction, is_hanging
+from coordinator.service.stores.kafka.group_writer import GroupWriter
+from coordinator.service.stores.kafka.hanging_transaction import end_transaction
+from coordinator.service.stores.kafka.log_reader import LogReader
 from coordinator.service.stores.store import StoreOutcomeUnknown
+from coordinator.state_log.transaction_size import LastTransaction
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.state_topics import taken
 from tests.support.waiting import wait_until
@@ -36,12 +38,18 @@ def impatient(monkeypatch):
     """Each transaction that blocked a read counts as hanging."""
     monkeypatch.setattr(hanging_transaction, "TRANSACTION_TIMEOUT_FACTOR", 0)
     monkeypatch.setattr(hanging_transaction, "LOOKS_EVERY_S", 0.0)
+    monkeypatch.setattr(hanging_transaction, "SPREAD_S", 0.0)
+
+
+def committed_end(topic):
+    """The end of partition 0 when all of it is committed: a commit is answered before its marker is written."""
+    wait_until(lambda: topic.offset(0, LATEST, read_committed=True) == topic.offset(0, LATEST), what="it is committed")
+    return topic.offset(0, LATEST)
 
 
 def lose_the_end(kafka, topic, batches=1):
     """The broker dies, and comes back without the last batches in partition 0 of the topic: one is a marker."""
-    # A commit is answered before its marker is written.
-    wait_until(lambda: topic.offset(0, LATEST, read_committed=True) == topic.offset(0, LATEST), what="it is committed")
+    committed_end(topic)
     kafka.kill()
     try:
         (log,) = kafka.directory.rglob(f"{topic.name}-0/*.log")
@@ -125,13 +133,32 @@ def test_a_part_of_a_transaction_never_counts(kafka, log_topic, open_at, impatie
     assert taken(open_at("four")) == [b"a", b"b"]
 
 
+def test_what_ends_a_part_never_counts_itself(kafka, log_topic):
+    """The marker of that abort may be lost, too, and a later commit ends both then."""
+    writer, last = GroupWriter(log_topic, 0, "billing"), LastTransaction()
+    writer.fence()
+    writer.abort([(b"key", b"value")])
+    writer.close()
+    with LogReader(log_topic, 0, committed=False) as reader:
+        for messages in reader.read_to(1):
+            last.add(messages[0].headers())
+    assert last.is_cut
+
+
 def test_a_transaction_of_another_program_is_left_alone(kafka, log_topic):
     foreign = kafka.open_transaction(log_topic.name, [b"hello"], partition=0)
-    end_transaction(log_topic, 0, 0)
+    assert not end_transaction(log_topic, 0, 0)
     foreign.commit_transaction(30)
 
 
-def test_a_transaction_hangs_when_kafka_would_have_ended_it():
-    topic = SimpleNamespace(write_timeout_ms=5_000)
-    assert is_hanging(topic, 20.1)
-    assert not is_hanging(topic, 20.0)
+def test_a_transaction_of_a_forgotten_producer_is_said_not_to_end(kafka, log_topic, open_at, caplog):
+    owner = open_at("one")
+    taken(owner)
+    owner.append({"billing": [b"a"]})
+    open_since = committed_end(log_topic)
+    log = owner._open["billing"].log
+    forgotten = kafka.open_transaction(log_topic.name, [b"x"], partition=0, keys=[log.keyed([b"b"], 1)[0][0]])
+    assert not end_transaction(log_topic, 0, open_since)
+    assert "not ended: the transaction in" in caplog.text and "(transactional.id.expiration.ms)" in caplog.text
+    forgotten.abort_transaction(30)
+    assert taken(open_at("two")) == [b"a"]

@@ -18,7 +18,7 @@ from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.stores.kafka.group_placement import prepared
 from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.log_reader import LogReader
-from coordinator.service.stores.store import StoreFenced, StoreRefused
+from coordinator.service.stores.store import StoreFenced, StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.owner import encode_owner
 from coordinator.state_log.placement import PLACEMENT_KEY, encode_placement
 from coordinator.state_log.record_keys import GroupOwnerKey, GroupRecordKey, GroupSnapshotKey, encode_key
@@ -64,6 +64,18 @@ class TestContract(StoreContract):
             writer._producer = Breaking(writer, how)
 
         return break_it
+
+
+def test_a_refused_snapshot_is_followed_by_a_load(open_at):
+    """The snapshot's abort takes back the append before it, if Kafka has left that one open."""
+    store = open_at()
+    taken(store)
+    store.append({"billing": [b"a"]})
+    writer = store._open["billing"].writer
+    writer._producer = Breaking(writer, "refused")
+    with pytest.raises(StoreOutcomeUnknown):
+        store.replace_with_snapshot("billing", [b"s"])
+    assert taken(store) == [b"a"]
 
 
 def test_the_newest_claimant_wins_and_is_named_to_the_earlier_owner(open_at):

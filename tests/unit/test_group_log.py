@@ -156,7 +156,7 @@ def test_the_group_begins_at_its_first_record_or_its_newest_snapshot() -> None:
     assert (log.next_sequence, log.needed_offset) == (None, None)
     assert log.read(encode_key(GroupRecordKey(GROUP, 0)), versioned(b"a"), 7) == Entry(0, b"a")
     assert log.read(encode_key(GroupRecordKey(GROUP, 1)), versioned(b"b"), 9) == Entry(1, b"b")
-    assert (log.next_sequence, log.needed_offset) == (2, 7)
+    assert (log.next_sequence, log.needed_offset) == (2, 3), "its owner belongs to it"
     assert log.read(encode_key(GroupSnapshotKey(GROUP, 2)), versioned(b""), 12) == Entry(2, None)
     assert (log.next_sequence, log.needed_offset) == (2, 12)
     assert log.read(encode_key(GroupRecordKey(GROUP, 2)), versioned(b"s"), 13) == Entry(2, b"s")

@@ -1,7 +1,8 @@
 """A group's transactional producer: the newest one fences those before it, and a write is one transaction.
 
 Rule: the outcome of a write is Kafka's own answer. StoreRefused: the transaction was aborted. Fenced: a newer producer
-has the transactional id. Every other outcome is unknown until the next fence, which ends every open transaction.
+has the transactional id. Every other outcome is unknown until the next load: its fence and its first commit end every
+open transaction.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class GroupWriter:
         """
         deadline_s = time.monotonic() + self._timeout_s
         try:
-            self._deliver(records, deadline_s)
+            self._deliver(records, deadline_s, count=len(records))
             if NO_OFFSET < self._first_offset < end:
                 self._producer.abort_transaction(self._timeout_s)
                 raise LogShrunk(f"it ended at {end}, and the next record got offset {self._first_offset}")
@@ -127,12 +128,13 @@ class GroupWriter:
 
     def abort(self, records: Sequence[KeyValue]) -> None:
         """Writes the records in a transaction and aborts it, and with it what the log has of an open one of the group.
+        Its header names one record too many: if its marker is lost, too, it never counts.
 
         Raises:
             StoreRefused, StoreOutcomeUnknown, Fenced: as for :meth:`write`.
         """
         try:
-            self._deliver(records, time.monotonic() + self._timeout_s)
+            self._deliver(records, time.monotonic() + self._timeout_s, count=len(records) + 1)
             self._producer.abort_transaction(self._timeout_s)
         except KafkaException as raised:
             self._raise_outcome(raised.args[0])
@@ -155,14 +157,14 @@ class GroupWriter:
             return
         self._raise_if_refused()
 
-    def _deliver(self, records: Sequence[KeyValue], deadline_s: float) -> None:
-        """Begins a transaction, and returns when the brokers have its records."""
+    def _deliver(self, records: Sequence[KeyValue], deadline_s: float, *, count: int) -> None:
+        """Begins a transaction of ``count`` records, and returns when the brokers have these."""
         self._first_offset = NO_OFFSET
         with contextlib.suppress(KafkaException):  # a fatal error, which begin_transaction raises by its own name
             self._producer.poll(0)
         self._complaints.forget()  # what brokers refused while nothing was written
         self._producer.begin_transaction()
-        headers = header_of(len(records))
+        headers = header_of(count)
         for key, value in records:
             self._produce(key, value, headers)
             headers = []

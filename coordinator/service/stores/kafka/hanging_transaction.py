@@ -10,72 +10,133 @@ election left no more, does not.
 from __future__ import annotations
 
 import logging
+import random
 
 from tenacity import retry_if_result, wait_fixed
 
 from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.record_headers import headers_of
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.brokers.retries import retry_until
+from coordinator.service.process.clock import now_s
 from coordinator.service.stores.kafka.group_writer import TRANSACTION_TIMEOUT_FACTOR, Fenced, GroupWriter
-from coordinator.service.stores.kafka.log_reader import LogReader
+from coordinator.service.stores.kafka.log_reader import LogReader, ReadBlocked
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
+from coordinator.state_log.owner import decode_owner
 from coordinator.state_log.partition_log import KeyValue
+from coordinator.state_log.placement import state_partition_of
 from coordinator.state_log.record_keys import GroupOwnerKey, encode_key, group_of
 from coordinator.state_log.transaction_size import LastTransaction
 
 LOOKS_EVERY_S = 10.0
 """Seconds between Kafka's looks for transactions that take too long
 (transaction.abort.timed.out.transaction.cleanup.interval.ms)."""
+SPREAD_S = 10.0
+"""Seconds over which coordinators spread, at random, when they end a transaction: the second one's fence would abort
+what the first one is writing, and the hanging transaction with it."""
 MARKER_S = 2.0
 """Seconds that a marker may take which Kafka is to write."""
 
 _log = logging.getLogger(__name__)
 
 
-def is_hanging(topic: StateTopic, open_s: float) -> bool:
-    """Whether a coordinator's transaction that has been open for so many seconds is one that Kafka does not end."""
-    return open_s > TRANSACTION_TIMEOUT_FACTOR * topic.write_timeout_ms / 1000 + LOOKS_EVERY_S
+class OpenTransaction:
+    """The transaction that blocked a read of a state partition, until all that the read was to reach can be read."""
+
+    def __init__(self, topic: StateTopic, partition: int) -> None:
+        self._topic, self._partition = topic, partition
+        self._end, self._since_s, self._spread = 0, 0.0, random.random()
+        self._offset: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<OpenTransaction {self._topic.name}-{self._partition} since {self._offset}>"
+
+    def blocked(self, read: ReadBlocked) -> None:
+        """Takes in that a read was blocked."""
+        if self._offset != read.offset:
+            self._since_s = now_s() - read.open_s
+        self._offset, self._end = read.offset, read.end
+
+    def offset(self) -> int | None:
+        """The first offset of the transaction, or of the next one that is open before the end of the blocked read, and
+        so for as long; None: none is open any more."""
+        if self._offset is not None:
+            stable = _last_stable(self._topic, self._partition)
+            self._offset = stable if stable < min(self._end, self._topic.offset(self._partition, LATEST)) else None
+        return self._offset
+
+    def end_if_hanging(self) -> None:
+        """Ends it, and those after it, if Kafka itself would have ended them by now. Where that fails, it is tried
+        again after as long."""
+        while (offset := self.offset()) is not None and now_s() - self._since_s > self._patience_s:
+            if not end_transaction(self._topic, self._partition, offset):
+                self._since_s = now_s()
+
+    @property
+    def _patience_s(self) -> float:
+        timeout_s = TRANSACTION_TIMEOUT_FACTOR * self._topic.write_timeout_ms / 1000
+        return timeout_s + LOOKS_EVERY_S + self._spread * SPREAD_S
+
+    def is_of(self, group_id: str) -> bool:
+        """Whether a producer of this group wrote it: the group's load ends it."""
+        return self._offset is not None and writer_of(self._topic, self._partition, self._offset) == group_id
 
 
-def end_transaction(topic: StateTopic, partition: int, offset: int) -> None:
-    """Ends the transaction that is open since ``offset`` if the producer of a group wrote it, and nothing else. The
-    group's owner stays who it is: where it still runs, it loads the group again.
+def end_transaction(topic: StateTopic, partition: int, offset: int) -> bool:
+    """Ends the transaction that is open since ``offset`` if the producer of a group wrote it, and nothing else; whether
+    it has ended. The group's owner stays who it is: where it still runs, it loads the group again.
     """
-    group_id = _group_at(topic, partition, offset)
+    group_id = writer_of(topic, partition, offset)
     if group_id is None:
-        return
+        return False
     where = (topic.name, partition, offset, group_id)
     try:
         writer = GroupWriter(topic, partition, group_id)
         try:
-            writer.fence()  # a transaction that Kafka still knows ends with it
+            if _last_stable(topic, partition) != offset:
+                return True  # another coordinator ended it just now
+            writer.fence()
             owner, last = _read(topic, partition, group_id)
             end = writer.abort if last.is_cut else writer.write
             end([owner])
-            _wait_for_marker(topic, partition, offset)
+            has_ended = _has_moved(topic, partition, offset)
         finally:
             writer.close()
     except (ShareGroupError, StoreRefused, StoreOutcomeUnknown, Fenced) as error:
         _log.warning("not ended: the transaction in %s-%d that is open since offset %d: group=%s %s", *where, error)
-    else:
+        return False
+    if has_ended:
         _log.warning("ended: the transaction in %s-%d that Kafka left open since offset %d: group=%s", *where)
+    else:
+        _log.warning(
+            "not ended: the transaction in %s-%d that is open since offset %d: group=%s Kafka does not know its "
+            "producer any more (transactional.id.expiration.ms)",
+            *where,
+        )
+    return has_ended
 
 
-def _group_at(topic: StateTopic, partition: int, offset: int) -> str | None:
-    """The group of the record at the offset; None if another program wrote it."""
+def writer_of(topic: StateTopic, partition: int, offset: int) -> str | None:
+    """The group whose producer wrote the record at the offset; None if another program did."""
     with LogReader(topic, partition, start=offset, committed=False) as reader:
-        for messages in reader.read_to(offset + 1):
+        for messages in reader.read_to(min(offset + 1, reader.end())):
             for message in messages:
-                return group_of(message.key()) if message.offset() == offset else None
+                group_id = group_of(message.key()) if message.offset() == offset else None
+                is_here = group_id is not None and state_partition_of(group_id, topic.partitions) == partition
+                return group_id if is_here else None
     return None
 
 
-def _wait_for_marker(topic: StateTopic, partition: int, offset: int) -> None:
-    """Returns when the last stable offset is no longer ``offset``, or MARKER_S have passed: Kafka answers the end of a
-    transaction before it writes the marker."""
-    moved = retry_until(MARKER_S, wait_fixed(0.05), retry_if_result(lambda stable: stable == offset))
-    moved(lambda: topic.offset(partition, LATEST, read_committed=True))
+def _last_stable(topic: StateTopic, partition: int) -> int:
+    return topic.offset(partition, LATEST, read_committed=True)
+
+
+def _has_moved(topic: StateTopic, partition: int, offset: int) -> bool:
+    """Whether the last stable offset is no longer ``offset``, within MARKER_S: Kafka answers the end of a transaction
+    before it writes the marker."""
+    look = retry_until(MARKER_S, wait_fixed(0.05), retry_if_result(lambda has_moved: not has_moved))
+    return bool(look(lambda: _last_stable(topic, partition) != offset))
 
 
 def _read(topic: StateTopic, partition: int, group_id: str) -> tuple[KeyValue, LastTransaction]:
@@ -83,14 +144,16 @@ def _read(topic: StateTopic, partition: int, group_id: str) -> tuple[KeyValue, L
 
     Raises:
         StoreRefused: the group has no owner record.
+        GroupStateTooNew, GroupStateTooOld: the owner is of another version of sharegroup.
     """
     key, owner, last = encode_key(GroupOwnerKey(group_id)), None, LastTransaction()
     with LogReader(topic, partition, committed=False) as reader:
         for messages in reader.read_to(reader.end()):
             for message in messages:
                 if group_of(message.key()) == group_id:
-                    last.add(message.headers())
+                    last.add(headers_of(message))
                     owner = message.value() if message.key() == key else owner
     if owner is None:
         raise StoreRefused("the group has no owner record")
+    decode_owner(owner, group_id)
     return (key, owner), last

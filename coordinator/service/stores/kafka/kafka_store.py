@@ -25,11 +25,12 @@ from coordinator.protocol.errors import (
     StateTopicMissing,
     StateTransactionOpen,
 )
+from coordinator.protocol.record_headers import headers_of
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.brokers.retries import retry_until
 from coordinator.service.process.clock import now_s
 from coordinator.service.stores.kafka.group_writer import Fenced, GroupWriter, LogShrunk
-from coordinator.service.stores.kafka.hanging_transaction import end_transaction, is_hanging
+from coordinator.service.stores.kafka.hanging_transaction import OpenTransaction
 from coordinator.service.stores.kafka.log_reader import LogReader, ReadBlocked
 from coordinator.service.stores.kafka.ownership import Ownership
 from coordinator.service.stores.kafka.state_topic import StateTopic
@@ -81,13 +82,6 @@ class _Inspection(NamedTuple):
     last: LastTransaction
 
 
-class _Blocked(NamedTuple):
-    """A transaction that blocked a read: its first offset, and a time in s since which it is open."""
-
-    offset: int
-    since_s: float
-
-
 class KafkaStore:
     """A :class:`~coordinator.service.stores.store.Store` over one partition of the state topic."""
 
@@ -112,7 +106,7 @@ class KafkaStore:
         self._needed: dict[str, int] = {}
         self._served_before: set[str] = set()
         self._foreign_to = -1
-        self._blocked: _Blocked | None = None
+        self._open_transaction = OpenTransaction(topic, partition)
         self._append_threads: ThreadPoolExecutor | None = None
 
     def __repr__(self) -> str:
@@ -166,8 +160,8 @@ class KafkaStore:
     def _load(self, group_id: str, *, claimed: bool) -> Iterator[StoredRecord]:
         self.release(group_id)
         self._ownership.confirm(self.partition)
-        self._end_if_hanging()
-        self._refuse_while_open(group_id)
+        self._open_transaction.end_if_hanging()
+        self._refuse_while_open(group_id, may_end=True)
         # Before the fence, also for a claimed group: a format version that this version can't read is refused here.
         seen = self._inspect(group_id, may_take=claimed)
         if seen.is_empty and not claimed:
@@ -178,8 +172,8 @@ class KafkaStore:
             writer.fence()
             # A process that was stopped before the fence may have lost the partition.
             self._ownership.confirm(self.partition)
-            if not claimed:
-                seen = self._inspect(group_id, seen)  # another coordinator may have claimed it since
+            if not claimed or self._topic.offset(self.partition, LATEST) > seen.position:
+                seen = self._inspect(group_id, seen, may_take=claimed)  # another coordinator may have written since
             begun_s = now_s()
             self._write_first(writer, [self._owner_record(group_id)], aborts=seen.last.is_cut)
             loaded_to = yield from self._read(log)
@@ -248,14 +242,14 @@ class KafkaStore:
         owner = self._owner_record(group_id)
         transactions = list(transactions_of([*log.snapshot_parts(records, first), *shown]))
         if len(transactions) == 1:
-            offset = self._write_transaction(
+            offset = self._write_snapshot(
                 group_id, open_, [log.snapshot_mark(first), owner, *log.keyed(records, first), *shown]
             )
             log.next_sequence = first + len(records)
         else:
-            offsets = [self._write_transaction(group_id, open_, each) for each in transactions]
+            offsets = [self._write_snapshot(group_id, open_, each) for each in transactions]
             begun_s = now_s()
-            self._write_transaction(group_id, open_, [log.snapshot_mark(first, len(records)), owner])
+            self._write_snapshot(group_id, open_, [log.snapshot_mark(first, len(records)), owner])
             log.next_sequence, offset = first, offsets[0]
         log.needed_offset, log.is_empty = offset, not records
         self._needed[group_id] = offset
@@ -274,7 +268,7 @@ class KafkaStore:
             if self._opened(group_id) is not open_:
                 raise StoreRefused(f"{group_id} was loaded again during its snapshot")
             begun_s = now_s()
-            written_at = self._write_transaction(group_id, open_, entries)
+            written_at = self._write_snapshot(group_id, open_, entries)
             offset = written_at if offset is None else offset
             open_.confirmed_s = begun_s
         assert offset is not None
@@ -317,8 +311,7 @@ class KafkaStore:
             try:
                 yield from self._read_to(log, reader, reader.end())
             except ReadBlocked as open_:
-                if self._blocked is None or self._blocked.offset != open_.offset:
-                    self._blocked = _Blocked(open_.offset, now_s() - open_.open_s)
+                self._open_transaction.blocked(open_)
                 raise self._transaction_open(log.group_id, open_.offset) from None
             self.passed_over(log.foreign)
             try:
@@ -340,22 +333,16 @@ class KafkaStore:
                     if entry.data is None:
                         yield from (StoredRecord(message.offset(), part) for part in log.parts)
 
-    def _end_if_hanging(self) -> None:
-        """Ends the transaction that blocked an earlier read, if Kafka itself would have ended it by now."""
-        if self._blocked is not None and is_hanging(self._topic, now_s() - self._blocked.since_s):
-            end_transaction(self._topic, self.partition, self._blocked.offset)
-
-    def _refuse_while_open(self, group_id: str) -> None:
+    def _refuse_while_open(self, group_id: str, *, may_end: bool = False) -> None:
         """Fails at once while the transaction that blocked an earlier read is still open: waiting for it again would
-        stop the service of the other groups.
+        stop the service of the other groups. ``may_end``: the group's load ends its own.
 
         Raises:
             StateTransactionOpen: the transaction is still open.
         """
-        if self._blocked is not None:
-            if self._topic.offset(self.partition, LATEST, read_committed=True) == self._blocked.offset:
-                raise self._transaction_open(group_id, self._blocked.offset)
-            self._blocked = None
+        offset = self._open_transaction.offset()
+        if offset is not None and not (may_end and self._open_transaction.is_of(group_id)):
+            raise self._transaction_open(group_id, offset)
 
     def _transaction_open(self, group_id: str, offset: int) -> StateTransactionOpen:
         return StateTransactionOpen(
@@ -384,7 +371,7 @@ class KafkaStore:
                     try:
                         if log.read_owner(message.key(), message.value()):
                             is_empty = False
-                            last.add(message.headers())
+                            last.add(headers_of(message))
                     except UnreadableRecord as error:
                         raise self._unreadable(log, f"at offset {message.offset()}", error, reader) from error
             if is_empty and seen is None and self._needed.pop(group_id, None) is not None:
@@ -454,6 +441,12 @@ class KafkaStore:
         log.next_sequence = first + len(records)
         log.written(shown)
         open_.confirmed_s = begun_s
+
+    def _write_snapshot(self, group_id: str, open_: _OpenGroup, entries: Sequence[KeyValue]) -> int:
+        try:
+            return self._write_transaction(group_id, open_, entries)
+        except StoreRefused as refused:  # the load finds out whether the append before it was aborted too, if it hung
+            raise StoreOutcomeUnknown(str(refused)) from None
 
     def _write_transaction(self, group_id: str, open_: _OpenGroup, entries: Sequence[KeyValue]) -> int:
         try:

@@ -45,11 +45,12 @@ _log = logging.getLogger(__name__)
 
 
 class ReadBlocked(Exception):
-    """A transaction is open since ``offset``, and has been for ``open_s`` seconds at least."""
+    """A transaction is open since ``offset``, and has been for ``open_s`` seconds at least. ``end``: that of the
+    read."""
 
-    def __init__(self, offset: int, open_s: float) -> None:
-        super().__init__(offset, open_s)
-        self.offset, self.open_s = offset, open_s
+    def __init__(self, offset: int, end: int, open_s: float) -> None:
+        super().__init__(offset, end, open_s)
+        self.offset, self.end, self.open_s = offset, end, open_s
 
 
 class LogReader:
@@ -120,7 +121,7 @@ class LogReader:
             if messages or self.position >= end:
                 moved = now
             elif self._committed and now - moved > OPEN_S and (open_at := self.last_stable()) < end:
-                raise ReadBlocked(open_at, now - moved)
+                raise ReadBlocked(open_at, end, now - moved)
             elif now - moved > STALLED_S:
                 raise StoreRefused(f"{self!r} stands still before {end}")
             if now - logged > PROGRESS_S:
