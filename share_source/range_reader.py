@@ -410,6 +410,7 @@ class Reader:
         lost = cursor.lose(end)
         if cursor.done:
             self._open.pop(cursor.key, None)
+            _outage.forget(_label(cursor))
         if not lost:
             return
         gone = RecordsGone(

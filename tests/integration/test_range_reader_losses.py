@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from share_source import consumers
+from share_source import consumers, range_reader
 from share_source.errors import ReadTimeout, RecordsGone
 from share_source.range_reader import SEPARATE_CONSUMERS
 from tests.support.ports import free_ports
@@ -91,8 +91,10 @@ def test_records_beyond_the_logs_end_are_lost_after_the_poll_timeout(kafka, topi
     if fails:
         with pytest.raises(RecordsGone, match=r"5 record\(s\) of .* offsets 10 to 14"):
             offsets(asked)
+        assert range_reader._outage.lasts_s == 0
         return
     assert offsets(asked) == list(range(5, 10))
+    assert range_reader._outage.lasts_s == 0, "nobody waits for them any more"
     assert [text for text in caplog.messages if text.startswith("5 record(s)") and "offsets 10 to 14" in text]
 
 

@@ -20,6 +20,9 @@ from tools.bootstrap import SPARK_WITHOUT_START
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 RECORDS = 2_000
 LONG = {"share.session.timeout.ms": 300_000}
+LATE_KILL = "ClosedSelectorException"
+"""Spark 4.0 ends a stopped task's Python process with a delay, and on a slow machine another query's task has it by
+then (docs/facts.md, S29)."""
 WRAPPER = {"spark.sql.streaming.triggerAvailableNowWrapper.enabled": "true"}
 soak_on_both = pytest.mark.parametrize(
     "version", [pytest.param(v, marks=pytest.mark.soak) for v in SPARK_WITHOUT_START]
@@ -38,12 +41,13 @@ def spark(program):
 
 
 def begun(program, spec, wait):
-    """The query, when the wait for it is over; begun again where the machine was too slow for Spark."""
+    """The query, when the wait for it is over; begun again where the machine was too slow for Spark, which fails its
+    task."""
     query = program.start_query(spec)
     try:
         wait(query)
     except AssertionError as late:
-        if SLOW_START not in str(late):
+        if SLOW_START not in str(late) and LATE_KILL not in str(late):
             raise
         return begun(program, spec, wait)
     return query
