@@ -24,6 +24,7 @@ pytestmark = pytest.mark.broker
 BATCH = struct.Struct(">qi")
 """The beginning of a batch in Kafka's log: its first offset, and the number of bytes that follow."""
 ATTRIBUTES_AT, IS_CONTROL = 21, 0x20
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +49,11 @@ def committed_end(topic):
 
 
 def lose_the_end(kafka, topic, batches=1):
-    """The broker dies, and comes back without the last batches in partition 0 of the topic: one is a marker."""
+    """The broker dies, and comes back without the last batches in partition 0 of the topic: one is a marker. It has
+    noted before that billing's transaction is complete: else it would write the marker again."""
     committed_end(topic)
+    state = ("--bootstrap-server", kafka.bootstrap, "describe", "--transactional-id", f"{topic.name}-billing")
+    wait_until(lambda: "CompleteCommit" in kafka.run_tool(TRANSACTIONS, *state), what="the transaction is complete")
     kafka.kill()
     try:
         (log,) = kafka.directory.rglob(f"{topic.name}-0/*.log")
