@@ -53,6 +53,8 @@ class Breaking:
 
 
 class TestContract(StoreContract):
+    REFUSED_SNAPSHOT = StoreOutcomeUnknown
+
     @pytest.fixture
     def reopen(self, open_at):
         return open_at

@@ -18,6 +18,9 @@ class StoreContract:
     """`reopen()` opens the store; called again, it lets go of the one before (as a dead process does) and opens it
     anew, on what was durable. `break_next(store, how)`: the store's next write fails so."""
 
+    REFUSED_SNAPSHOT: type[Exception] = StoreRefused
+    """The store's error where a snapshot is refused."""
+
     @pytest.fixture
     def reopen(self) -> Reopen:
         raise NotImplementedError
@@ -145,7 +148,7 @@ class StoreContract:
         store = self.own(reopen())
         store.append({"billing": [b"a", b"b"]})
         break_next(store, how)
-        with pytest.raises((failure(how), StoreOutcomeUnknown)):
+        with pytest.raises(self.REFUSED_SNAPSHOT if how == "refused" else failure(how)):
             store.replace_with_snapshot("billing", [b"s", b"t"])
         self.own(store)
         found = self.records(store)

@@ -23,7 +23,8 @@ from coordinator.service.stores.kafka.group_writer import TRANSACTION_TIMEOUT_FA
 from coordinator.service.stores.kafka.log_reader import LogReader, ReadBlocked
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
-from coordinator.state_log.owner import decode_owner
+from coordinator.state_log.group_log import GroupLog
+from coordinator.state_log.owner import encode_owner
 from coordinator.state_log.partition_log import KeyValue
 from coordinator.state_log.placement import state_partition_of
 from coordinator.state_log.record_keys import GroupOwnerKey, encode_key, group_of
@@ -144,16 +145,15 @@ def _read(topic: StateTopic, partition: int, group_id: str) -> tuple[KeyValue, L
 
     Raises:
         StoreRefused: the group has no owner record.
-        GroupStateTooNew, GroupStateTooOld: the owner is of another version of sharegroup.
+        GroupStateTooNew, GroupStateTooOld: an owner is of another version of sharegroup.
+        UnreadableRecord: an owner record is damaged.
     """
-    key, owner, last = encode_key(GroupOwnerKey(group_id)), None, LastTransaction()
+    log, last = GroupLog(group_id, updates_per_snapshot=0), LastTransaction()
     with LogReader(topic, partition, committed=False) as reader:
         for messages in reader.read_to(reader.end()):
             for message in messages:
-                if group_of(message.key()) == group_id:
+                if log.read_owner(message.key(), message.value()):
                     last.add(headers_of(message))
-                    owner = message.value() if message.key() == key else owner
-    if owner is None:
+    if log.owner is None:
         raise StoreRefused("the group has no owner record")
-    decode_owner(owner, group_id)
-    return (key, owner), last
+    return (encode_key(GroupOwnerKey(group_id)), encode_owner(log.owner)), last
