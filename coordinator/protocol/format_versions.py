@@ -16,11 +16,18 @@ each request carries the client's number in the header ``PROTOCOL_HEADER``."""
 PROTOCOL_HEADER = "sharegroup-protocol"
 """The gRPC header of each request, with the client's protocol version as decimal text."""
 
-SQLITE_SCHEMA = 3
+SQLITE_SCHEMA = 4
 """Of an SQLite state file: its table, and the records in it. It is the file's ``user_version``."""
 
-STATE_RECORDS = 2
+SQLITE_SCHEMAS_READ = range(3, SQLITE_SCHEMA + 1)
+"""Versions of SQLite state files that this version reads. A file of an older one gets SQLITE_SCHEMA when a coordinator
+opens it, before anything else is written."""
+
+STATE_RECORDS = 3
 """Of our own records in the state topic: the first two bytes of each value, as in Kafka's records."""
+
+STATE_RECORDS_READ = range(2, STATE_RECORDS + 1)
+"""Versions of our own records that this version reads; it writes STATE_RECORDS alone."""
 
 SPARK_OFFSET = 1
 """Of the offsets that the source gives to Spark: the field ``version``."""

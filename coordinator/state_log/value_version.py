@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from coordinator.core.record_codec import UnreadableRecord
 from coordinator.protocol.errors import GroupStateTooNew, GroupStateTooOld
-from coordinator.protocol.format_versions import STATE_RECORDS, UnknownFormat, check_version
+from coordinator.protocol.format_versions import STATE_RECORDS, STATE_RECORDS_READ, UnknownFormat, check_version
 from coordinator.state_log.primitives import INT16, number
 
 _VERSION = number(INT16, STATE_RECORDS)
+_READ = tuple(number(INT16, version) for version in STATE_RECORDS_READ)
 
 
 def versioned(content: bytes) -> bytes:
@@ -21,16 +22,16 @@ def versioned(content: bytes) -> bytes:
 
 def is_ours(value: bytes) -> bool:
     """Whether this version of sharegroup reads the value's format."""
-    return value.startswith(_VERSION)
+    return value.startswith(_READ)
 
 
 def content_of(value: bytes) -> bytes:
     """The content after the format version.
 
     Raises:
-        UnknownFormat: the value has another version, or none.
+        UnknownFormat: the value has a version that this one does not read, or none.
     """
-    if not value.startswith(_VERSION):
+    if not value.startswith(_READ):
         check_version(INT16.unpack_from(value)[0] if len(value) >= INT16.size else None, STATE_RECORDS)
     return value[INT16.size :]
 

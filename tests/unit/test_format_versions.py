@@ -37,7 +37,7 @@ def test_a_renamed_field_another_type_and_a_new_number_change_the_formats(monkey
     assert shown == [["offset: int"], ["first: int"], ["offset: str = ''"]]
     before = formats.text()
     monkeypatch.setattr(formats, "STATE_RECORDS", 99)
-    assert before.replace("STATE_RECORDS 2", "STATE_RECORDS 99") == formats.text()
+    assert before.replace("STATE_RECORDS 3", "STATE_RECORDS 99") == formats.text()
 
 
 @pytest.mark.parametrize(

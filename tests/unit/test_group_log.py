@@ -231,6 +231,13 @@ def test_a_record_of_a_newer_format_version_is_refused_by_name(key: bytes, value
 
 
 @pytest.mark.parametrize(("key", "value"), OF_EACH_TYPE)
+def test_a_record_of_the_format_version_before_is_read(key: bytes, value: bytes) -> None:
+    logs = [GroupLog(GROUP, updates_per_snapshot=500) for _ in range(2)]
+    before = (STATE_RECORDS - 1).to_bytes(2, "big") + value[2:]
+    assert logs[0].read(key, before, 0) == logs[1].read(key, value, 0)
+
+
+@pytest.mark.parametrize(("key", "value"), OF_EACH_TYPE)
 def test_a_record_without_a_format_version_is_refused_by_name(key: bytes, value: bytes) -> None:
     for content in (b"\x82\xa4type", b"\0\0\0\1"):
         with pytest.raises(GroupStateTooOld, match=r"group billing .*has no format version.*new checkpointLocation"):

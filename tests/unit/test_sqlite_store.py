@@ -117,9 +117,7 @@ def test_a_state_file_stores_its_schema_version(path, reopen):
     assert [data for _, data in reopen().load("billing")] == [b"a"]
 
 
-@pytest.mark.parametrize(
-    ("version", "shown"), [(SQLITE_SCHEMA - 1, f"is {SQLITE_SCHEMA - 1}"), (0, "is of no version")]
-)
+@pytest.mark.parametrize(("version", "shown"), [(2, "is 2"), (0, "is of no version")])
 def test_a_file_of_an_older_version_is_refused_and_left_unchanged(path, reopen, version, shown):
     reopen().append({"billing": [b"a"]})
     reopen().close()
@@ -128,6 +126,17 @@ def test_a_file_of_an_older_version_is_refused_and_left_unchanged(path, reopen, 
     with pytest.raises(StateStoreTooOld, match=rf"schema {shown}, this version reads {SQLITE_SCHEMA}.*begin\s+anew"):
         SqliteStore(path)
     assert path.read_bytes() == before
+
+
+def test_a_file_of_the_version_before_gets_the_new_version(path, reopen):
+    reopen().append({"billing": [b"a"]})
+    reopen().close()
+    change(path, f"PRAGMA user_version = {SQLITE_SCHEMA - 1}")
+    store = reopen()
+    assert [data for _, data in store.load("billing")] == [b"a"]
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (SQLITE_SCHEMA,)
 
 
 def test_a_database_of_another_program_is_refused_and_left_unchanged(tmp_path):

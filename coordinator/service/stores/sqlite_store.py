@@ -27,7 +27,7 @@ from coordinator.protocol.errors import (
     StateStoreUnreadable,
     UnusableFile,
 )
-from coordinator.protocol.format_versions import SQLITE_SCHEMA
+from coordinator.protocol.format_versions import SQLITE_SCHEMA, SQLITE_SCHEMAS_READ
 from coordinator.service.stores.store import NOTHING, Shown, SoleOwner, StoredRecord, StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.partition_log import KeyValue
 
@@ -130,7 +130,7 @@ class SqliteStore(SoleOwner):
             raise StateStoreUnreadable(path=self.path, reason=error) from error
         if application_id != APPLICATION_ID:
             raise StateStoreUnreadable(path=self.path, reason="it is a database of another program")
-        if version != SQLITE_SCHEMA:
+        if version not in SQLITE_SCHEMAS_READ:
             too_new_or_old = StateStoreTooNew if version > SQLITE_SCHEMA else StateStoreTooOld
             raise too_new_or_old(path=self.path, found=version or "of no version", known=SQLITE_SCHEMA)
         return False
@@ -145,6 +145,8 @@ class SqliteStore(SoleOwner):
                     f"BEGIN; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SQLITE_SCHEMA};"
                     f"{_SCHEMA}; COMMIT;"
                 )
+            elif connection.execute("PRAGMA user_version").fetchone() != (SQLITE_SCHEMA,):
+                connection.execute(f"PRAGMA user_version = {SQLITE_SCHEMA}")
         except sqlite3.Error as error:
             raise StateStoreUnreadable(path=self.path, reason=error) from error
         return connection
