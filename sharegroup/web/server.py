@@ -7,13 +7,16 @@ others' time.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import ssl
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -24,8 +27,8 @@ from sharegroup.web.errors import WebNotAvailable, WebTlsRequired
 
 MOST_CONNECTIONS, MOST_ACCEPTED = 256, 320
 """Connections at once, at most. MOST_CONNECTIONS: those that speak HTTP; a further one ends an open one, first the
-oldest of those that wait for their clients. MOST_ACCEPTED: those in a TLS handshake count, too; a further one is closed
-at once."""
+oldest of those that wait for their clients. MOST_ACCEPTED: these and those in a TLS handshake; a further one ends the
+oldest handshake of the address that has the most of them."""
 HEADERS_S, HANDSHAKE_S, WRITE_S = 10.0, 5.0, 15.0
 """Seconds in which the headers of a request have to arrive, a TLS handshake has to end, and a client has to take what
 was written: after one to two times WRITE_S without that, its connection is aborted."""
@@ -97,9 +100,15 @@ class PatientProtocol(H11Protocol):
     _was_stuck = False
     _made_s = 0.0
 
+    def __init__(self, *given: Any, listening: _Listening, **named: Any) -> None:
+        """``listening``: the socket that accepted the connection; the rest is uvicorn's."""
+        super().__init__(*given, **named)
+        self._listening = listening
+
     def connection_made(self, transport: Any) -> None:
         """Wait for the first request. Of too many connections the oldest one ends that waits for its client."""
         super().connection_made(transport)
+        self._listening.handshake_is_over(transport.get_extra_info("socket").fileno())
         self._made_s = self.loop.time()
         self._wait()
         self._looks = self.loop.call_later(WRITE_S, self._look)
@@ -175,7 +184,7 @@ class Server:
         self.url = f"{scheme}://{show_address(address.host, self.port)}/"
         config = uvicorn.Config(
             app,
-            http=PatientProtocol,
+            http=cast(Any, partial(PatientProtocol, listening=self._socket)),
             ws="none",
             lifespan="off",
             loop="asyncio",
@@ -239,27 +248,46 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class _Listening(socket.socket):
-    """A socket that accepts MOST_ACCEPTED connections at once, and closes others: those whose TLS handshake goes on are
-    known to no protocol yet."""
+    """A socket that accepts MOST_ACCEPTED connections at once. Those whose TLS handshake goes on are known to no
+    protocol yet, so the socket keeps them, with their hosts, the oldest first."""
 
     _accepted: tuple[socket.socket, ...] = ()
+    _handshakes: tuple[tuple[socket.socket, str], ...] = ()
 
     def accept(self) -> tuple[socket.socket, Any]:
         """A connection, and its address.
 
         Raises:
-            ConnectionAbortedError: there are too many; asyncio goes on then.
+            ConnectionAbortedError: there are too many, and all of them speak HTTP; asyncio goes on then.
         """
         connection, address = super().accept()
         self._accepted = tuple(each for each in self._accepted if each.fileno() >= 0)
-        if len(self._accepted) >= MOST_ACCEPTED:
+        self._handshakes = tuple(each for each in self._handshakes if each[0].fileno() >= 0)
+        if len(self._accepted) >= MOST_ACCEPTED and not self._end_a_handshake():
             connection.close()
             raise ConnectionAbortedError
         self._accepted += (connection,)
+        self._handshakes += ((connection, address[0]),)
         return connection, address
 
+    def handshake_is_over(self, descriptor: int) -> None:
+        """The connection of this descriptor speaks HTTP from now on."""
+        self._handshakes = tuple(each for each in self._handshakes if each[0].fileno() != descriptor)
 
-def _listening(address: Address) -> socket.socket:
+    def _end_a_handshake(self) -> bool:
+        """End the oldest handshake of the host that has the most, so that a host that opens many in silence keeps no
+        other out. False: there is none."""
+        if not self._handshakes:
+            return False
+        most, _ = Counter(host for _, host in self._handshakes).most_common(1)[0]
+        oldest = next(each for each in self._handshakes if each[1] == most)
+        self._handshakes = tuple(each for each in self._handshakes if each is not oldest)
+        with contextlib.suppress(OSError):  # its client was faster; asyncio closes it
+            oldest[0].shutdown(socket.SHUT_RDWR)
+        return True
+
+
+def _listening(address: Address) -> _Listening:
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
         listening = _Listening(family, kind, protocol)

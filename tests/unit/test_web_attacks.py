@@ -414,6 +414,23 @@ def test_tls_handshakes_are_bounded_in_number_and_time(page, tmp_path, monkeypat
         wait_until(is_served, what="a client that speaks is served")
 
 
+def test_silent_tls_handshakes_keep_nobody_out(page, tmp_path, monkeypatch):
+    monkeypatch.setattr(server, "HANDSHAKE_S", 300.0)
+    monkeypatch.setattr(server, "MOST_ACCEPTED", 5)
+    files = Certificates(tmp_path)
+    address = Address(host="127.0.0.1", port=0, certificate=str(files.certificate), key=str(files.key))
+    trusted = ssl.create_default_context(cafile=str(files.ca))
+    with contextlib.closing(Server(page.app, address)) as running, contextlib.ExitStack() as stack:
+        running.start()
+        silent = [stack.enter_context(socket.create_connection(("127.0.0.1", running.port), 60)) for _ in range(20)]
+        assert status_of(silent[0]) == 0, "the oldest made room"
+        for _ in range(3):
+            connection = http.client.HTTPSConnection("127.0.0.1", running.port, timeout=60, context=trusted)
+            stack.enter_context(contextlib.closing(connection))
+            connection.request("GET", "/login")
+            assert connection.getresponse().status == 200
+
+
 def test_a_taken_port_and_a_wrong_certificate_are_named(page, served, tmp_path):
     with pytest.raises(WebNotAvailable, match="in use"):
         Server(page.app, Address(host="127.0.0.1", port=served.port))
