@@ -1,0 +1,59 @@
+"""Write the state diagrams of the docs (Mermaid) from the transition tables of the core.
+
+python tools/generate_diagrams.py            writes them into the pages
+python tools/generate_diagrams.py --check    exit 1 if one is stale
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from coordinator.core import isolation, plan_state, record_state  # noqa: E402
+from tools.generated_files import write_or_check  # noqa: E402
+
+TABLES: dict[tuple[str, str], Mapping[tuple[Any, Any], Any]] = {
+    ("docs/concepts.md", "records"): record_state.TRANSITIONS,
+    ("docs/protocol.md", "plans"): plan_state.TRANSITIONS,
+    ("docs/protocol.md", "isolation"): isolation.TRANSITIONS,
+}
+"""The page of each diagram, its name there, and the table that it shows."""
+
+
+def diagram(transitions: Mapping[tuple[Any, Any], Any]) -> str:
+    """A Mermaid state diagram: a line for each pair of states, with the events that move the one to the other."""
+    events: dict[tuple[Enum, Enum], list[str]] = {}
+    for (before, event), after in transitions.items():
+        events.setdefault((before, after), []).append(event.value)
+    moves = [f"    {before.name} --> {after.name}: {', '.join(names)}" for (before, after), names in events.items()]
+    return "\n".join(["```mermaid", "stateDiagram-v2", *moves, "```"])
+
+
+def render() -> dict[str, str]:
+    """The text of each page, by its path under the root, with its diagrams as the tables have them now.
+
+    Raises:
+        ValueError: a page has no place for its diagram.
+    """
+    pages: dict[str, str] = {}
+    for (page, name), transitions in TABLES.items():
+        text = pages.get(page) or (ROOT / page).read_text(encoding="utf-8")
+        place = re.compile(
+            rf"(?<=<!-- diagram: {name}, by tools/generate_diagrams.py -->\n\n)```mermaid\n.*?\n```", re.DOTALL
+        )
+        parts = place.split(text)
+        if len(parts) != 2:
+            raise ValueError(f"{page} needs one place for the diagram {name}, and has {len(parts) - 1}")
+        pages[page] = diagram(transitions).join(parts)
+    return pages
+
+
+if __name__ == "__main__":
+    sys.exit(write_or_check(render(), sys.argv[1:], "written"))
