@@ -7,9 +7,10 @@ program can (``read_from`` of the answer says so); an action starts a coordinato
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -25,6 +26,7 @@ from coordinator.client.options import GROUP_PREFIXES, as_text, configs
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.protocol.addresses import show_address
 from coordinator.protocol.admin_messages import (
+    Action,
     Altered,
     AlterGroupConfigs,
     AlterOffsets,
@@ -49,7 +51,7 @@ from coordinator.protocol.admin_messages import (
     RunInFlight,
     Window,
 )
-from coordinator.protocol.errors import CoordinatorUnreachable, GroupIdNotFound, InvalidRequest
+from coordinator.protocol.errors import CoordinatorUnreachable, GroupChanged, GroupIdNotFound, InvalidRequest
 from coordinator.protocol.messages import DescribeGroup, GroupDescription, GroupRequest, Reply, Request
 from coordinator.protocol.rights import Right
 from coordinator.protocol.wire import LaunchSettings, TokenHolder, WhoAmI
@@ -57,9 +59,13 @@ from coordinator.protocol.wire import LaunchSettings, TokenHolder, WhoAmI
 RETRY_S = 15.0
 """Seconds that a call is retried through an outage: a person waits for it."""
 
+LOOKS = 5
+"""How often an action looks at a group that changes before the action is carried out; then it is refused."""
+
 DOWN_S = 30.0
 """Seconds after a call that no coordinator answered in which calls are tried once, and not retried for RETRY_S."""
 
+Answer = TypeVar("Answer", Altered, OffsetsAltered)
 ReadStore: TypeAlias = Callable[[LaunchSettings], Callable[[Request[Any]], Any]]
 """Opens a state store for reading; the result answers looks."""
 
@@ -246,7 +252,8 @@ class ShareAdmin:
         endpoint = self._client.endpoint_of(group_id)
         return f"{show_address(endpoint.host, endpoint.port)}  ({endpoint.pid})"
 
-    # --- actions
+    # --- actions: each is carried out once, however often it is sent. ``seen``: the ``state`` of an earlier answer with
+    # ``execute`` false: the action is refused (GroupChanged) where the group has changed since then.
 
     def reset_offsets(
         self,
@@ -258,6 +265,7 @@ class ShareAdmin:
         execute: bool = False,
         force: bool = False,
         reason: str = "",
+        seen: str = "",
     ) -> OffsetsAltered:
         """Set the group's start offsets: all that are named, or none. ``to``: ``earliest``, ``latest``, a datetime with
         a time zone, a timedelta before now, an offset, or offsets by topic and partition, as
@@ -282,17 +290,19 @@ class ShareAdmin:
             execute=execute,
             force=force,
             reason=reason,
+            seen=seen,
         )
-        if kind == "shift" and execute:
-            # As offsets, since a request may be repeated after its answer was lost.
-            dry = self._ask(msgspec.structs.replace(request, execute=False))
-            if not dry.partitions:
-                return msgspec.structs.replace(dry, executed=True)  # the group has no start offset: nothing is shifted
-            request = msgspec.structs.replace(request, to="offsets", offsets=_after(dry))
-        return self._ask(request)
+        return self._act(request)
 
     def delete_offsets(
-        self, group_id: str, topics: Iterable[str], *, execute: bool = False, force: bool = False, reason: str = ""
+        self,
+        group_id: str,
+        topics: Iterable[str],
+        *,
+        execute: bool = False,
+        force: bool = False,
+        reason: str = "",
+        seen: str = "",
     ) -> OffsetsAltered:
         """Forget what the group has of these topics. ``force``: also if dead letters are not written yet.
 
@@ -300,17 +310,21 @@ class ShareAdmin:
             GroupSubscribedToTopic, DeadLettersNotWritten, MembersNotKnown: as they say.
             GroupIdNotFound, UnknownSharePartition: as they say.
         """
-        return self._ask(
-            DeleteOffsets(group_id=group_id, topics=tuple(topics), execute=execute, force=force, reason=reason)
+        return self._act(
+            DeleteOffsets(
+                group_id=group_id, topics=tuple(topics), execute=execute, force=force, reason=reason, seen=seen
+            )
         )
 
-    def delete_group(self, group_id: str, *, execute: bool = False, force: bool = False, reason: str = "") -> Altered:
+    def delete_group(
+        self, group_id: str, *, execute: bool = False, force: bool = False, reason: str = "", seen: str = ""
+    ) -> Altered:
         """Delete the group. ``force``: also if dead letters are not written yet.
 
         Raises:
             GroupNotEmpty, DeadLettersNotWritten, MembersNotKnown, GroupIdNotFound: as they say.
         """
-        return self._ask(DeleteGroup(group_id=group_id, execute=execute, force=force, reason=reason))
+        return self._act(DeleteGroup(group_id=group_id, execute=execute, force=force, reason=reason, seen=seen))
 
     def alter_configs(
         self,
@@ -320,6 +334,7 @@ class ShareAdmin:
         *,
         execute: bool = False,
         reason: str = "",
+        seen: str = "",
     ) -> Altered:
         """Set ``configs`` of the group, and unset others, which are checked before.
 
@@ -327,30 +342,52 @@ class ShareAdmin:
             UnknownConfig, ConfigTypeMismatch, ConfigOutOfBounds, ConfigConflict, GroupIdNotFound: as they say.
             DeadLetterTopicMissing, DeadLetterTopicNotAuthorized, DeadLetterTopicSubscribed: as they say.
         """
-        return self._ask(
-            AlterGroupConfigs(group_id=group_id, set=dict(configs), unset=tuple(unset), execute=execute, reason=reason)
+        return self._act(
+            AlterGroupConfigs(
+                group_id=group_id, set=dict(configs), unset=tuple(unset), execute=execute, reason=reason, seen=seen
+            )
         )
 
-    def release_member(self, group_id: str, member_id: str, *, execute: bool = False, reason: str = "") -> Altered:
+    def release_member(
+        self, group_id: str, member_id: str, *, execute: bool = False, reason: str = "", seen: str = ""
+    ) -> Altered:
         """End the member's session now: others may acquire what the member holds.
 
         Raises:
             MemberNotFound, GroupIdNotFound: as they say.
         """
-        return self._ask(ReleaseMember(group_id=group_id, member_id=member_id, execute=execute, reason=reason))
+        return self._act(
+            ReleaseMember(group_id=group_id, member_id=member_id, execute=execute, reason=reason, seen=seen)
+        )
 
     def archive_records(
-        self, group_id: str, topic: str, partition: int, offsets: range, *, reason: str, execute: bool = False
+        self,
+        group_id: str,
+        topic: str,
+        partition: int,
+        offsets: range,
+        *,
+        reason: str,
+        execute: bool = False,
+        seen: str = "",
     ) -> Altered:
         """Give up records in flight that no member holds, with a reason, which their dead letters say too.
 
         Raises:
             RecordsHeld, NotInFlight, InvalidRequest, GroupIdNotFound, UnknownSharePartition: as they say.
         """
-        return self._decide("archive", group_id, topic, partition, offsets, execute, reason)
+        return self._decide("archive", group_id, topic, partition, offsets, execute, reason, seen)
 
     def release_records(
-        self, group_id: str, topic: str, partition: int, offsets: range, *, reason: str = "", execute: bool = False
+        self,
+        group_id: str,
+        topic: str,
+        partition: int,
+        offsets: range,
+        *,
+        reason: str = "",
+        execute: bool = False,
+        seen: str = "",
     ) -> Altered:
         """Make records in flight available now: out of quarantine, without a pause, their tries counted from 0, and
         without the lock of a member that holds them.
@@ -358,12 +395,20 @@ class ShareAdmin:
         Raises:
             NotInFlight, GroupIdNotFound, UnknownSharePartition: as they say.
         """
-        return self._decide("release", group_id, topic, partition, offsets, execute, reason)
+        return self._decide("release", group_id, topic, partition, offsets, execute, reason, seen)
 
     # --- inside
 
     def _decide(
-        self, decision: str, group_id: str, topic: str, partition: int, offsets: range, execute: bool, reason: str
+        self,
+        decision: str,
+        group_id: str,
+        topic: str,
+        partition: int,
+        offsets: range,
+        execute: bool,
+        reason: str,
+        seen: str,
     ) -> Altered:
         if not offsets or offsets.step != 1:
             raise InvalidRequest(what=f"{offsets} are no neighbouring offsets.")
@@ -377,8 +422,28 @@ class ShareAdmin:
                 last=offsets[-1],
                 execute=execute,
                 reason=reason,
+                seen=seen,
             )
         )
+
+    def _act(self, request: Action[Answer], looks: int = LOOKS) -> Answer:
+        """The answer to an action. It is sent with an id, so that it is carried out once, and with the state that the
+        group has now, so that it is not carried out late, after another action or on another group of the name."""
+        look = self._ask(msgspec.structs.replace(request, execute=False))
+        if not request.execute:
+            return look
+        try:
+            return self._ask(
+                msgspec.structs.replace(request, action_id=uuid.uuid4().hex, seen=request.seen or look.state)
+            )
+        except (GroupIdNotFound, GroupChanged) as error:
+            is_gone = isinstance(error, GroupIdNotFound) or error.fields.get("made_anew")
+            if is_gone and isinstance(request, DeleteGroup):
+                # The group that the look saw does not exist any more: an earlier try had no answer, and deleted it.
+                return msgspec.structs.replace(look, executed=True)
+            if is_gone or request.seen or looks <= 1:
+                raise
+            return self._act(request, looks - 1)
 
     def _find_on_demand(self) -> OnDemand:
         found = cluster_id(self._bootstrap_servers, self._kafka_config, timeout_s=self._timeout_s)
@@ -440,12 +505,3 @@ class ShareAdmin:
             return self._look(DescribeGroup(group_id=group_id, most_runs=most_runs))
         except GroupIdNotFound:
             return GroupDescription(group_id=group_id, state="DEAD", incarnation="")
-
-
-def _after(altered: OffsetsAltered) -> dict[str, dict[str, int]]:
-    """The start offsets after a reset, by topic and partition."""
-    offsets: dict[str, dict[str, int]] = {}
-    for each in altered.partitions:
-        if each.after is not None:
-            offsets.setdefault(each.topic, {})[str(each.partition)] = each.after
-    return offsets

@@ -1,9 +1,7 @@
 """The client of coordinators: one call for any request, with named errors; it finds or starts a coordinator again that
 died.
 
-By protocol every request may be repeated: the second answer is the same, or nothing more changes. (Where a person's
-request was carried out and its answer was lost, the second answer may be that there is nothing to do any more; its text
-then says that an earlier try may have done it.) So the client retries
+By protocol every request may be repeated: the second answer is the same, or nothing more changes. So the client retries
 through an outage of the brokers or of the coordinator, for the calling query's own share.broker.outage.timeout.ms,
 whatever query started the coordinator.
 """
@@ -20,25 +18,21 @@ import pyarrow as pa
 import tenacity
 
 from coordinator.client.cluster_metadata import cluster_id
-from coordinator.client.connection import CALL_TIMEOUT_S, Connection, Refused, TokenRefused, Unreachable
+from coordinator.client.connection import CALL_TIMEOUT_S, Connection, Refused, Unreachable
 from coordinator.client.endpoints import Endpoints
 from coordinator.client.on_demand import OnDemand, store_of
 from coordinator.client.retry_deadline import StopAtDeadline
 from coordinator.config.resolved import CoordinatorConfig
-from coordinator.protocol.admin_messages import Action
 from coordinator.protocol.errors import (
     BrokerNotReachable,
     BrokerSecurityFailed,
     CoordinatorNotAvailable,
     CoordinatorNotStarted,
-    GroupIdNotFound,
     InternalError,
     MembersNotKnown,
     NotCoordinator,
-    NotInFlight,
     ShareGroupError,
     StateStoreInUse,
-    UnknownSharePartition,
 )
 from coordinator.protocol.messages import GroupRequest, JoinGroup, Reply, Request
 from coordinator.protocol.outage import Outage
@@ -53,12 +47,6 @@ FIRST_CALL_TIMEOUT_S = 60.0
 """Seconds for the call by which a member joins: it waits for a coordinator that moves, not for brokers that are
 away."""
 ENDPOINT = "share.coordinator.endpoint"
-EARLIER_TRY = (
-    "An earlier try of this call had no answer, and may have done what was asked; the audit log of the coordinator "
-    "says whether it did."
-)
-_NOTHING_TO_DO = (GroupIdNotFound, UnknownSharePartition, NotInFlight)
-"""Errors of an action that was carried out before: what it deletes, or decides, is not there any more."""
 
 _log = logging.getLogger(__name__)
 
@@ -209,26 +197,11 @@ class CoordinatorClient:
     ) -> Reply:
         """The reply to a person's request, by the coordinator of the group; without a group, by any coordinator. A
         coordinator that can't be reached is an error soon. It raises as ``call``. ``once``: it is not retried.
-        ``answer_timeout_s`` as of ``call``. Where a try of an action had no answer, and a later one finds nothing to
-        do, the error of the later one says so."""
+        ``answer_timeout_s`` as of ``call``."""
         timeout_s = 0.0 if once else self._retry_timeout_s
-        may_be_done = False
-
-        def tried(request: Request[Reply]) -> Reply:
-            nonlocal may_be_done
-            self._connected(group_id)  # what fails before the request is sent leaves nothing in doubt
-            try:
-                return self._ask_once(request, group_id, None, answer_timeout_s)
-            except (Unreachable, CoordinatorNotAvailable) as error:
-                may_be_done = may_be_done or _may_be_done(error)
-                raise
-
-        try:
-            return self._retried(timeout_s, _may_pass_soon, group_id, tried, request)
-        except _NOTHING_TO_DO as error:
-            if may_be_done and isinstance(request, Action) and request.execute:
-                error.args = (f"{error} {EARLIER_TRY}",)
-            raise
+        return self._retried(
+            timeout_s, _may_pass_soon, group_id, self._ask_once, request, group_id, None, answer_timeout_s
+        )
 
     def ask_connected(self, request: Request[Reply], answer_timeout_s: float = CALL_TIMEOUT_S) -> Reply | None:
         """The reply of the coordinator that answered before, over the connection to it; None: there is no connection,
@@ -354,13 +327,6 @@ def _retry_through_outage(
     answer = retrying(function, *arguments, **options)
     outage.answered(kind)
     return answer
-
-
-def _may_be_done(error: Exception) -> bool:
-    """Whether the request of this error may have been carried out all the same."""
-    if isinstance(error, CoordinatorNotAvailable):
-        return bool(error.fields.get("outcome_unknown"))
-    return isinstance(error, Unreachable) and not isinstance(error, (Refused, TokenRefused))
 
 
 def _may_pass(error: BaseException) -> bool:

@@ -31,6 +31,7 @@ from coordinator.core.commands import (
 from coordinator.core.commands.acknowledge import acknowledge
 from coordinator.core.commands.acquire_plan import acquire_plan
 from coordinator.core.commands.acquire_records import acquire_records
+from coordinator.core.commands.actions import RememberAction, remember_action
 from coordinator.core.commands.administer import (
     AlterStartOffsets,
     alter_start_offsets,
@@ -130,6 +131,7 @@ _DECIDERS: dict[type[Request[Any]], Callable[[ShareGroup, Any, int], Decision[An
     DeleteGroup: delete_group,
     ReleaseMember: release_member,
     DecideRecords: decide_records,
+    RememberAction: remember_action,
 }
 
 

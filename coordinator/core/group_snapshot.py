@@ -12,6 +12,7 @@ from coordinator.core.due_times import LockIndex
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import (
+    ActionDone,
     ConfigsAltered,
     DataLost,
     GroupCreated,
@@ -42,6 +43,7 @@ class GroupCut:
         self._before = list(_before_partitions(group)) if group.exists else []
         self._partitions = [_PartitionCut(key, partition) for key, partition in group.partitions.items()]
         self._after: list[Record] = [*group.deleted_partitions.values()]
+        self._after += [ActionDone(action_id=each, answer=answer) for each, answer in group.actions.items()]
         if group.unreported_losses:
             self._after.append(DataLost(lost=group.unreported_losses))
 

@@ -94,6 +94,13 @@ class GroupDeleted(_Record, frozen=True):
     """The group does not exist any more; a group that is created after it has nothing of it."""
 
 
+class ActionDone(_Record, frozen=True):
+    """An administrator's action of this id was carried out, with this answer (JSON): the same append has its effect."""
+
+    action_id: str
+    answer: bytes
+
+
 class MemberJoined(_Record, frozen=True):
     """The member joined with a new epoch and this subscription. ``seen_ms``: when, by the wall clock."""
 
@@ -395,6 +402,7 @@ Record: TypeAlias = (
     | OffsetsAltered
     | PartitionDeleted
     | GroupDeleted
+    | ActionDone
     | MemberJoined
     | MemberSeen
     | MembersForgotten

@@ -25,6 +25,7 @@ from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanState
 from coordinator.core.record_state import HELD
 from coordinator.core.records import (
+    ActionDone,
     ConfigsAltered,
     DeadlinesExtended,
     DeadlinesPassed,
@@ -53,6 +54,9 @@ from coordinator.protocol.values import SharePartitionKey
 
 MEMBERS_KEPT = 1_000
 """Members without a session that are kept for ever, so that a small group's queries may rest as long as they like."""
+ACTIONS_KEPT = 100
+"""Actions of administrators whose ids and answers a group remembers: far more than are under way at once, and little
+beside the rest of its state."""
 
 
 class ShareGroup:
@@ -77,6 +81,8 @@ class ShareGroup:
         """Soft state: who altered the start offset of a share partition last."""
         self.last_altered_after = 0
         """The highest ``altered_after`` of a share partition: plans above it were acquired after all alterations."""
+        self.actions: dict[str, bytes] = {}
+        """The ids of the last ACTIONS_KEPT actions, the oldest first, with their answers."""
         self.members: dict[str, Member] = {}
         self.plans: dict[int, AcquiredPlan] = {}
         self.last_plan_id = 0
@@ -355,6 +361,11 @@ class ShareGroup:
         self.deleted_partitions[SharePartitionKey(record.topic_id, record.partition)] = record
         self.last_altered_after = max(self.last_altered_after, record.altered_after)
 
+    def _action_done(self, record: ActionDone) -> None:
+        self.actions[record.action_id] = record.answer
+        while len(self.actions) > ACTIONS_KEPT:
+            del self.actions[next(iter(self.actions))]
+
     def _group_deleted(self, record: GroupDeleted) -> None:
         self.__init__(self.group_id, self._bounds)  # type: ignore[misc]  # as a group that never was
 
@@ -431,6 +442,7 @@ _REPLAY: dict[type[Any], Callable[[ShareGroup, Any], None]] = {
     StartsAlteredBy: ShareGroup._starts_altered_by,
     PartitionDeleted: ShareGroup._partition_deleted,
     GroupDeleted: ShareGroup._group_deleted,
+    ActionDone: ShareGroup._action_done,
     PartitionsForgotten: ShareGroup._partitions_forgotten,
     Swept: ShareGroup._swept,
     RunsChanged: ShareGroup._runs_changed,

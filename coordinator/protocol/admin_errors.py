@@ -21,6 +21,13 @@ class MembersNotKnown(ShareGroupError):
     retriable = True
 
 
+class GroupChanged(ShareGroupError):
+    """Share group {group_id} has changed since the request was prepared: {what}. Nothing was done. Look at the group,
+    and send a new request if it is still wanted."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
 class GroupSubscribedToTopic(ShareGroupError):
     """Member {member_id} of share group {group_id} subscribes to topic {topic}: its offsets can't be deleted. Stop the
     members that subscribe to it, and wait for share.session.timeout.ms."""

@@ -225,12 +225,22 @@ class ReadHistory(GroupRequest[HistoryRead], frozen=True, kw_only=True):
 
 class Action(GroupRequest[Reply], Generic[Reply], frozen=True):
     """Base class of actions. ``reason``: why, for the audit log. ``execute`` false: only say what it would do. ``by``:
-    who asks, as the server knows it, and ``name``: the name of the token; what a client sends there has no effect."""
+    who asks, as the server knows it, and ``name``: the name of the token; what a client sends there has no effect.
+
+    ``action_id``: of the client's making, the same in all tries of one action, which is carried out once: another try
+    gets the answer of the first. ``seen``: the ``state`` of an earlier answer with ``execute`` false; empty: not
+    checked.
+
+    Raises:
+        GroupChanged: the state is another one than ``seen``.
+    """
 
     execute: bool = False
     reason: str = ""
     by: str = ""
     name: str = ""
+    action_id: str = ""
+    seen: str = ""
 
 
 class Effect(Message, frozen=True, tag=False):
@@ -243,11 +253,12 @@ class Effect(Message, frozen=True, tag=False):
 
 class Altered(Message, frozen=True):
     """The effects of an action, or (``executed`` false) those that it would have. ``notes``: sentences that a person
-    must know before it is carried out."""
+    must know before it is carried out. ``state``: what the action depends on (``Action.seen``)."""
 
     executed: bool
     effects: tuple[Effect, ...] = ()
     notes: tuple[str, ...] = ()
+    state: str = ""
 
 
 class AlteredOffsets(Message, frozen=True, tag=False):
@@ -263,11 +274,12 @@ class AlteredOffsets(Message, frozen=True, tag=False):
 
 
 class OffsetsAltered(Message, frozen=True):
-    """The start offsets that an action changes, or would change; ``notes`` as in Altered."""
+    """The start offsets that an action changes, or would change; ``notes`` and ``state`` as in Altered."""
 
     executed: bool
     partitions: tuple[AlteredOffsets, ...] = ()
     notes: tuple[str, ...] = ()
+    state: str = ""
 
 
 class AlterOffsets(Action[OffsetsAltered], frozen=True):

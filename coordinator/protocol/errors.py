@@ -7,6 +7,7 @@ its class name and fields, and is raised again as the same class on the other si
 from __future__ import annotations
 
 from coordinator.protocol.admin_errors import DeadLettersNotWritten as DeadLettersNotWritten
+from coordinator.protocol.admin_errors import GroupChanged as GroupChanged
 from coordinator.protocol.admin_errors import GroupNotEmpty as GroupNotEmpty
 from coordinator.protocol.admin_errors import GroupSubscribedToTopic as GroupSubscribedToTopic
 from coordinator.protocol.admin_errors import InvalidReset as InvalidReset

@@ -333,8 +333,9 @@ class JoinGroup(GroupRequest[Joined], frozen=True):
     fenced, but asking again with the same ``process_id`` answers the same epoch. A number: this process had a session
     and it lapsed; refused (FencedMemberEpoch) if a higher epoch exists.
     ``query`` tells queries (plans, session-long locks) from ShareConsumers (a lock per acquisition).
-    ``topics`` are the subscribed topics' names, resolved by the service to ids. ``configs`` are group configs to set.
-    ``starting_offsets`` is for partitions that have no start offset yet: None takes share.auto.offset.reset."""
+    ``topics`` are the subscribed topics' names, resolved by the service to ids. ``configs`` are group configs to set,
+    by the join that raises the epoch alone. ``starting_offsets`` is for partitions that have no start offset yet:
+    None takes share.auto.offset.reset."""
 
     member_id: str
     process_id: str

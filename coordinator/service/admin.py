@@ -14,6 +14,7 @@ import msgspec
 from coordinator.core.in_flight import OffsetsWithBounds
 from coordinator.protocol.admin_messages import (
     Action,
+    Altered,
     AlterGroupConfigs,
     AlterOffsets,
     DecideRecords,
@@ -27,20 +28,21 @@ from coordinator.protocol.admin_messages import (
     ListOffsets,
     ListPlans,
     ListWindows,
+    OffsetsAltered,
     OffsetsListed,
     ReadHistory,
     ReleaseMember,
 )
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, InvalidRequest, TopicIdsMissing
 from coordinator.protocol.messages import GroupRequest, Message, Reply, Request
-from coordinator.service.admin_actions import act, alter_configs, alter_offsets, delete_offsets
+from coordinator.service.admin_actions import act, alter_configs, alter_offsets, delete_offsets, done_before
 from coordinator.service.brokers.cluster import LATEST, Cluster
 from coordinator.service.histories import Histories, StoredLogs, locate
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.event_loop import RuntimeApi
 from coordinator.service.runtime.transaction import Access, Transaction
 
-T = TypeVar("T")
+T = TypeVar("T", Altered, OffsetsAltered)
 _log = logging.getLogger(__name__)
 
 
@@ -87,6 +89,8 @@ class AdminService:
         """
         if isinstance(request, GroupRequest) and not request.group_id:
             raise InvalidRequest(what=f"{type(request).__name__} needs a group id.")
+        if isinstance(request, Action) and (before := done_before(self._event_loop, request)) is not None:
+            return before
         return self._handlers[type(request)](request)
 
     # --- looks
@@ -101,7 +105,7 @@ class AdminService:
 
     # --- actions
 
-    def _single_command(self, request: Action[Reply]) -> Reply:
+    def _single_command(self, request: Action[Altered]) -> Altered:
         return self._act(request, transactions.single_command(request))
 
     def _act(self, request: Action[Any], transaction: Transaction[T]) -> T:

@@ -1,7 +1,8 @@
 """The actions of an administrator: what the brokers know is looked up first, then one transaction decides.
 
-Rule: an action is one transaction of one group, so that a crash leaves all of it or nothing. It takes a group from
-another coordinator only if it is forced and executed, and the group exists.
+Rules: an action is one transaction of one group, so that a crash leaves all of it or nothing; the group remembers the
+action in the same transaction, so that it is carried out once (:mod:`coordinator.core.commands.actions`). An action
+takes a group from another coordinator only if it is forced and executed, and the group exists.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from coordinator.config.resolved import GroupConfig, changed_configs, replaced_configs
 from coordinator.core.commands import AlterConfigs
+from coordinator.core.commands.actions import Answer, RememberAction, answer_of, check_seen, state_of
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import (
@@ -45,7 +47,7 @@ from coordinator.service.runtime.transaction import Access, Transaction, Transac
 from coordinator.service.runtime.transactions import initialize
 
 Starts = Mapping[TopicIdPartition, int]
-T = TypeVar("T")
+T = TypeVar("T", Altered, OffsetsAltered)
 TAKEN = (
     "The group is taken from {owner}: its queries there end (GroupTakenOver). Whether it has members is known after "
     "that."
@@ -87,23 +89,50 @@ def act(event_loop: RuntimeApi, request: Action[Any], transaction: Transaction[T
     return call_action(event_loop, request, transaction)
 
 
+def done_before(event_loop: RuntimeApi, request: Action[Any]) -> Answer | None:
+    """The answer of the action if it was carried out before, without a question to the brokers; None: it was not."""
+
+    def look(group: ShareGroup) -> TransactionSteps[Answer | None]:
+        yield from ()
+        return answer_of(group, request)
+
+    if not (request.execute and request.action_id):
+        return None
+    return event_loop.call(request.group_id, look, Access.PEEK if is_forced(request) else Access.SERVE)
+
+
+def _once(request: Action[Any], transaction: Transaction[T]) -> Transaction[T]:
+    """The transaction, which is carried out once for each action id, and only in the state that was seen."""
+
+    def steps(group: ShareGroup) -> TransactionSteps[T]:
+        if not group.exists:
+            raise GroupIdNotFound(group_id=request.group_id)
+        if (before := answer_of(group, request)) is not None:
+            return cast(T, before)
+        check_seen(group, request)
+        state = state_of(group, request)
+        found: T = yield from transaction(group)
+        answer: T = msgspec.structs.replace(found, state=state)
+        if request.execute and request.action_id and group.exists:
+            yield from ask(RememberAction(action_id=request.action_id, answer=answer))
+        return answer
+
+    return steps
+
+
 def call_action(event_loop: RuntimeApi, request: Action[Any], transaction: Transaction[T]) -> T:
-    """Run the transaction of an action on a group that exists. Forced and executed it takes the group from a
+    """Run the transaction of an action on a group that exists, once. Forced and executed it takes the group from a
     coordinator of another host; forced and not executed it looks at a copy of such a group, and takes nothing."""
+    once: Transaction[T] = _once(request, transaction)
     if request.execute or not is_forced(request):
-        return event_loop.call(request.group_id, transaction, Access.CLAIM if is_forced(request) else Access.SERVE)
+        return event_loop.call(request.group_id, once, Access.CLAIM if is_forced(request) else Access.SERVE)
     try:
-        return event_loop.call(request.group_id, transaction)
+        return event_loop.call(request.group_id, once)
     except GroupTakenOver as error:
         # A copy knows no sessions: the members of the other host do not keep anyone from asking.
-        answer = event_loop.call(request.group_id, transaction, Access.PEEK)
-        return _with_note(answer, TAKEN.format(owner=error.fields.get("owner")))
-
-
-def _with_note(answer: T, note: str) -> T:
-    if isinstance(answer, Altered | OffsetsAltered):
+        answer: T = event_loop.call(request.group_id, once, Access.PEEK)
+        note = TAKEN.format(owner=error.fields.get("owner"))
         return msgspec.structs.replace(answer, notes=(note, *answer.notes))
-    return answer
 
 
 def is_forced(request: Action[Any]) -> bool:
@@ -240,8 +269,6 @@ def delete_offsets(request: DeleteOffsets) -> Transaction[OffsetsAltered]:
     """The transaction that deletes the share partitions of the topics."""
 
     def transaction(group: ShareGroup) -> TransactionSteps[OffsetsAltered]:
-        if not group.exists:
-            raise GroupIdNotFound(group_id=request.group_id)
         starts: list[tuple[str, int, None]] = []
         subscribers: set[str] = set()
         for topic in request.topics:
@@ -272,7 +299,7 @@ def alter_configs(event_loop: RuntimeApi, cluster: Cluster, request: AlterGroupC
     config, topics = event_loop.call(request.group_id, _configs_after(request))
     if config.errors_deadletterqueue_topic_name and "errors.deadletterqueue.topic.name" in request.set:
         check_dead_letter_topic(cluster, config, topics)
-    return event_loop.call(request.group_id, _alter_configs(request))
+    return call_action(event_loop, request, _alter_configs(request))
 
 
 def _texts(request: AlterGroupConfigs) -> dict[str, str]:
@@ -291,8 +318,6 @@ def _configs_after(request: AlterGroupConfigs) -> Transaction[tuple[GroupConfig,
 
 def _alter_configs(request: AlterGroupConfigs) -> Transaction[Altered]:
     def transaction(group: ShareGroup) -> TransactionSteps[Altered]:
-        if not group.exists:
-            raise GroupIdNotFound(group_id=request.group_id)
         after = changed_configs(group.configs, _texts(request))
         before = replaced_configs(group.configs, after)
         effects = tuple(Effect(what=key, before=text, after=after.get(key, "")) for key, text in before.items())

@@ -1,8 +1,9 @@
 """Carries out the actions of the page. Each is asked for with a form, tried without effect, shown in numbers, and done
 when a person confirms these numbers.
 
-Rule: what is confirmed is what was shown. A reset is confirmed with the offsets that were shown, since the ends of logs
-move; an action whose numbers have changed meanwhile in another way is shown anew instead.
+Rule: what is confirmed is what was shown, of the group that was shown, and after no other action. A reset is confirmed
+with the offsets that were shown, since the ends of logs move; an action whose numbers have changed meanwhile in
+another way is shown anew instead.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from starlette.responses import Response
 
 from coordinator.client.admin import ShareAdmin
 from coordinator.protocol.admin_messages import Altered, OffsetsAltered
+from coordinator.protocol.errors import GroupChanged
 from sharegroup.web.errors import BadRequest
 from sharegroup.web.site import Handler, Visit
 
@@ -70,9 +72,11 @@ def confirm(visit: Visit) -> Response:
     kind, asked, shown = pending.kind, pending.values["values"], pending.values["answer"]
     values = KINDS[kind].fixed(asked, shown)
     if KINDS[kind].is_steady and not _alike(_call(visit, kind, values, execute=False), shown):
-        now = _call(visit, kind, asked, execute=False)
-        return _shown(visit, kind, asked, now, notice="The group has changed meanwhile: these are the new numbers.")
-    answer = _call(visit, kind, values, execute=True)
+        return _shown_anew(visit, kind, asked)
+    try:
+        answer = _call(visit, kind, values, execute=True, seen=shown.state)
+    except GroupChanged:
+        return _shown_anew(visit, kind, asked)
     name = visit.session.visitor.name or "somebody without a name"
     _log.info("done on the page: by=%r action=%s group=%r", name, kind, values["group"])
     return visit.page(
@@ -84,6 +88,11 @@ def confirm(visit: Visit) -> Response:
         total=len(changes(answer)),
         is_gone=kind == "delete",
     )
+
+
+def _shown_anew(visit: Visit, kind: str, asked: Values) -> Response:
+    now = _call(visit, kind, asked, execute=False)
+    return _shown(visit, kind, asked, now, notice="The group has changed meanwhile: these are the new numbers.")
 
 
 def _shown(visit: Visit, kind: str, values: Values, answer: Answer, *, notice: str) -> Response:
@@ -101,7 +110,7 @@ def _shown(visit: Visit, kind: str, values: Values, answer: Answer, *, notice: s
     )
 
 
-def _call(visit: Visit, kind: str, values: Values, *, execute: bool) -> Answer:
+def _call(visit: Visit, kind: str, values: Values, *, execute: bool, seen: str = "") -> Answer:
     """The answer to the action. The coordinator's audit log has the reason, and who asked on the page where the
     coordinator does not know the person by a token."""
     assert visit.session is not None
@@ -109,13 +118,17 @@ def _call(visit: Visit, kind: str, values: Values, *, execute: bool) -> Answer:
     if not visitor.owns_admin:
         reason = f"{reason} (on the page, by {visitor.name or 'somebody without a name'})".strip()
     given = {name: value for name, value in values.items() if name not in ("group", "reason")}
-    return KINDS[kind].call(visit.admin, values["group"], execute=execute, reason=reason, **given)
+    return KINDS[kind].call(visit.admin, values["group"], execute=execute, reason=reason, seen=seen, **given)
 
 
 def _alike(now: Answer, shown: Answer) -> bool:
     """Whether the two change the same; the order of partitions does not matter."""
     if isinstance(now, OffsetsAltered) and isinstance(shown, OffsetsAltered):
-        return (frozenset(now.partitions), now.notes) == (frozenset(shown.partitions), shown.notes)
+        return (frozenset(now.partitions), now.notes, now.state) == (
+            frozenset(shown.partitions),
+            shown.notes,
+            shown.state,
+        )
     return now == shown
 
 

@@ -79,6 +79,18 @@ def test_a_dry_run_with_force_leaves_the_group_with_its_host(hosts, action):
     assert one_host.handle(AGAIN).executed
 
 
+def test_an_action_of_the_owner_before_is_not_carried_out_again(hosts):
+    """The answer was lost, and the request comes again, to another host."""
+    one_host, other = hosts
+    shift = AlterOffsets(**GROUP, to="shift", value=7, execute=True, force=True, action_id="a1")
+    answer = one_host.handle(shift)
+    assert [row.after for row in answer.partitions] == [7, 7]
+    assert wait_until(lambda: answered(lambda: other.handle(shift)), what="the group is taken") == answer
+    taken = AlterOffsets(**FORCED, to="shift", value=0, execute=True)
+    altered = wait_until(lambda: answered(lambda: other.handle(taken)), what="the group is taken")
+    assert [row.before for row in altered.partitions] == [7, 7]
+
+
 def test_a_forced_action_that_is_executed_takes_the_group(hosts):
     one_host, other = hosts
     with pytest.raises(GroupTakenOver):

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from coordinator.core import share_group
-from coordinator.core.commands import administer, reclaim_plan
+from coordinator.core import group_snapshot, share_group
+from coordinator.core.commands import AlterConfigs, actions, administer, reclaim_plan
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import GroupDeleted, OffsetsAltered
 from coordinator.core.runs import Run
@@ -18,12 +18,14 @@ from coordinator.protocol.admin_messages import OffsetsAltered as Altered
 from coordinator.protocol.values import SharePartitionKey
 from coordinator.service import admin, admin_actions
 from coordinator.service.brokers.cluster import Cluster
+from coordinator.service.runtime import transactions
 from coordinator.service.runtime.event_loop import RuntimeApi
 from coordinator.service.runtime.transaction import Access
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, Seeds, mistake
 
 TESTS = "core/test_administer::test_"
+ONCE = "test_actions_once::test_"
 
 
 @mistake(
@@ -202,3 +204,76 @@ def reset_each_partition_in_an_append_of_its_own(patch: Patch) -> None:
         return right(event_loop, cluster, request)
 
     patch.setattr(admin, "alter_offsets", alter)
+
+
+@mistake(
+    {
+        rules.ACTION_IS_CARRIED_OUT_ONCE: (
+            ONCE + "a_forced_reset_that_is_sent_twice_delivers_records_again_once",
+            ONCE + "records_released_by_hand_twice_stay_with_who_acquired_them_since",
+        )
+    },
+    simulator=(Seeds("administration"),),
+)
+def carry_an_action_out_each_time_it_is_sent(patch: Patch) -> None:
+    for module in (actions, admin_actions):
+        patch.setattr(module, "answer_of", lambda group, request: None)
+
+
+@mistake(
+    {rules.ACTION_IS_CARRIED_OUT_ONCE: (ONCE + "an_action_is_carried_out_once_though_a_crash_loses_its_answer",)},
+    simulator=(Seeds("administration"),),
+)
+def remember_an_action_in_an_append_of_its_own(patch: Patch) -> None:
+    right = admin_actions.call_action
+
+    def call(event_loop: RuntimeApi, request: Any, transaction: Any) -> Any:
+        answer = right(event_loop, msgspec.structs.replace(request, action_id=""), transaction)
+        if request.execute and request.action_id:
+            remember = actions.RememberAction(action_id=request.action_id, answer=answer)
+            event_loop.call(request.group_id, lambda group: admin_actions.ask(remember))
+        return answer
+
+    patch.setattr(admin_actions, "call_action", call)
+
+
+@mistake({rules.ACTION_IS_CARRIED_OUT_ONCE: (ONCE + "a_group_remembers_its_last_actions_in_snapshots_too",)})
+def leave_the_actions_out_of_a_snapshot(patch: Patch) -> None:
+    right = group_snapshot.GroupCut.__init__
+
+    def cut(self: group_snapshot.GroupCut, group: ShareGroup) -> None:
+        remembered, group.actions = group.actions, {}
+        right(self, group)
+        group.actions = remembered
+
+    patch.setattr(group_snapshot.GroupCut, "__init__", cut)
+
+
+@mistake(
+    {
+        rules.ACTION_IS_CARRIED_OUT_ONCE: (
+            ONCE + "an_action_that_arrives_after_another_one_is_refused",
+            ONCE + "a_group_made_anew_is_not_deleted_by_a_late_request",
+            ONCE + "the_session_of_a_member_that_joined_again_is_not_ended_late",
+            ONCE + "records_that_were_acquired_since_are_not_released_late",
+        )
+    },
+)
+def carry_out_what_comes_late(patch: Patch) -> None:
+    patch.setattr(admin_actions, "check_seen", lambda group, request: None)
+
+
+@mistake({rules.ACTION_IS_CARRIED_OUT_ONCE: (ONCE + "a_join_that_is_sent_again_leaves_later_configs",)})
+def set_configs_with_each_join_that_is_sent_again(patch: Patch) -> None:
+    right = transactions.join
+
+    def join(request: Any, **facts: Any) -> Any:
+        def steps(group: ShareGroup) -> Any:
+            joined = yield from right(request, **facts)(group)
+            if request.configs and request.member_epoch is None:
+                yield from admin_actions.ask(AlterConfigs(configs=request.configs))
+            return joined
+
+        return steps
+
+    patch.setattr(transactions, "join", join)

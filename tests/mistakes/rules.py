@@ -54,6 +54,7 @@ RESET_KEEPS_COUNTS = "6 no delivery count falls by a reset or a deletion: no rec
 RESET_TAKES_FROM_PLANS = "6 a reset takes its records from every plan, and is refused while members hold them"
 TRIES_BEGIN_ANEW_BY_HAND = "6 a record released by hand begins its tries anew, whichever plan had it"
 DELETED_GROUP_LEAVES_NOTHING = "6 a group that is deleted has no members, and leaves nothing to the next of its name"
+ACTION_IS_CARRIED_OUT_ONCE = "6 an action is carried out once, however often and however late its request comes"
 HELD_RECORDS_ARE_THEIR_HOLDERS = "6 a record that a member holds is not given up by hand"
 DEAD_LETTER_FIRST = "5 lossless: nothing is archived before its dead letter is written"
 

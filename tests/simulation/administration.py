@@ -1,7 +1,8 @@
 """An administrator who acts at any time: resets, decisions by hand, releases of members, configs; and the judge of what
 these actions may do to a record.
 
-Rule: a reset is in one append, all of it or nothing. What it skips is done by design, what it takes back is delivered
+Rules: an action is carried out once, however often and late its request comes, and the append that has its effect says
+so. A reset is in one append, all of it or nothing. What it skips is done by design, what it takes back is delivered
 again under a higher count, and it changes nothing else.
 """
 
@@ -10,8 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from coordinator.core.record_state import HELD, RecordState
-from coordinator.core.records import OffsetsAltered
+from coordinator.core.records import ActionDone, OffsetsAltered
 from coordinator.core.runs import Run
 from coordinator.protocol.admin_messages import AlterGroupConfigs, AlterOffsets, DecideRecords, ReleaseMember
 from coordinator.protocol.admin_messages import OffsetsAltered as Altered
@@ -52,6 +55,9 @@ class Actions:
     altered: set[int] = field(default_factory=set)
     """Logs whose start offsets the append that is read now has altered; ``begun``: or has made."""
     begun: set[int] = field(default_factory=set)
+    done: set[str] = field(default_factory=set)
+    """The ids of the actions that were carried out; ``just_done``: by the append that is read now."""
+    just_done: set[str] = field(default_factory=set)
 
     def alter(self, record: OffsetsAltered) -> None:
         """The ledger's records as they are after the reset."""
@@ -86,6 +92,13 @@ class Actions:
         ledger.starts[log] = start
         self.starts.add((log, start))
 
+    def note_done(self, record: ActionDone) -> None:
+        """The append carries out this action."""
+        if record.action_id in self.done:
+            self.ledger.world.fail(f"action {record.action_id} is carried out twice")
+        self.done.add(record.action_id)
+        self.just_done.add(record.action_id)
+
     def answered(self, answer: Any) -> None:
         """A reset that is said to be executed is in the log."""
         for row in answer.partitions if isinstance(answer, Altered) and answer.executed else ():
@@ -97,8 +110,11 @@ class Actions:
         """A reset is in one append: all that one request asked for, and nothing else."""
         found, self.altered = self.altered, set()
         begun, self.begun = self.begun, set()
+        done, self.just_done = self.just_done, set()
         if not found:
             return
+        if not done:
+            self.ledger.world.fail(f"logs {sorted(found)} are reset, and the append does not say by which action")
         for logs, whole in self.asked:
             if logs <= found | begun and (whole or found <= logs):
                 return
@@ -131,7 +147,7 @@ class Administrator(Process):
     def __init__(self, run: ServiceRun) -> None:
         super().__init__(run.world, "administrator")
         self.run, self.actions, self.mean_ms = run, run.ledger.actions, run.scenario.faults.administration_ms
-        self.session = Session(self, run.network, run.find, "administrator")
+        self.session, self.sent = Session(self, run.network, run.find, "administrator"), 0
         self.spawn(self._live())
 
     def _live(self) -> Task:
@@ -154,6 +170,12 @@ class Administrator(Process):
         if isinstance(request, ReleaseMember):
             until_ms = self.world.now_ms + RETRY_TIMEOUT_MS + LATE_MS
             self.actions.released_until_ms[request.member_id] = until_ms
+        if request.execute:
+            self.sent += 1
+            request = msgspec.structs.replace(request, action_id=f"{self.name}-{self.sent}")
+        if request.execute and self.world.happens(0.5):
+            look = yield from self.session.ask(msgspec.structs.replace(request, execute=False))
+            request = msgspec.structs.replace(request, seen=look.state)
         return (yield from self.session.ask(request))
 
     def _reset(self) -> AlterOffsets:

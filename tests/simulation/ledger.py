@@ -17,6 +17,7 @@ from coordinator.core import share_group
 from coordinator.core.record_codec import decode_record
 from coordinator.core.record_state import HELD, TERMINAL, RecordState
 from coordinator.core.records import (
+    ActionDone,
     ConfigsAltered,
     DataLost,
     LogStartMoved,
@@ -326,6 +327,7 @@ _READ: dict[type[Any], Any] = {
     MemberJoined: Ledger._joined,
     MembersForgotten: Ledger._forgotten,
     OffsetsAltered: lambda ledger, record: ledger.actions.alter(record),
+    ActionDone: lambda ledger, record: ledger.actions.note_done(record),
     PartitionInitialized: Ledger._initialized,
     LogStartMoved: Ledger._log_start,
     PlanAcquired: Ledger._acquired,

@@ -11,7 +11,6 @@ import click
 import pytest
 from rich.console import Console
 
-from coordinator.client.connection import NoAnswer
 from coordinator.client.endpoints import Endpoints
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.admin_messages import (
@@ -23,7 +22,6 @@ from coordinator.protocol.admin_messages import (
     RunInFlight,
 )
 from coordinator.protocol.errors import (
-    CoordinatorNotAvailable,
     CoordinatorUnreachable,
     GroupIdNotFound,
     MembersNotKnown,
@@ -279,35 +277,6 @@ def test_the_timeout_is_that_of_the_brokers_and_of_the_coordinator(monkeypatch, 
     with Admin({"share.coordinator.endpoint": "127.0.0.1:1"}, timeout_ms=321) as admin:
         admin.plans("billing")
     assert asked == [0.321]
-
-
-@pytest.mark.parametrize(
-    ("earlier", "says"),
-    [
-        (NoAnswer("FlightTimedOutError"), "may have done what was asked"),
-        (CoordinatorNotAvailable(group_id="billing", reason="no answer", outcome_unknown=True), "may have done"),
-        (CoordinatorNotAvailable(group_id="billing", reason="it is leaving"), ""),
-    ],
-)
-def test_a_repeated_action_reports_that_the_earlier_try_may_have_succeeded(monkeypatch, earlier, says):
-    class Losing:
-        """A connection that loses the first answer, and then knows no group."""
-
-        def call(self, request, timeout_s):
-            raise errors.pop(0)
-
-        def close(self):
-            """Does nothing: there is no connection."""
-
-    monkeypatch.setenv(TOKEN_VARIABLE, "t" * 40)
-    monkeypatch.setattr(Endpoints, "connect", lambda self, group_id="": Losing())
-    with Admin({"share.coordinator.endpoint": "127.0.0.1:1"}) as admin:
-        for execute in (False, True):
-            errors = [earlier, GroupIdNotFound(group_id="billing")]
-            with pytest.raises(GroupIdNotFound) as raised:
-                admin.delete_group("billing", execute=execute)
-            assert ("An earlier try of this call" in str(raised.value)) is (execute and bool(says))
-            assert says in str(raised.value) or not execute
 
 
 class Refusing:

@@ -142,6 +142,16 @@ def test_numbers_that_changed_before_the_confirmation_are_shown_again(page, acto
     assert starts(page) == [100, 100]
 
 
+def test_a_group_that_was_made_anew_is_not_changed_by_a_confirmation(page, actor):
+    page.running.ask(LeaveGroup)
+    answer = shown(actor, "release_member", member="m1")
+    page.admin.delete_group("billing", execute=True)
+    page.running.join(starting_offsets="earliest")
+    again = confirmed(actor, answer)
+    assert "has changed meanwhile" in again.text
+    assert page.running.event_loop.runtime.groups["billing"].sessions
+
+
 def test_an_action_is_confirmed_once(page, actor):
     page.running.ask(LeaveGroup)
     pending = pending_of(shown(actor, "reset", to="latest"))

@@ -120,8 +120,10 @@ def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicIdPartitio
     def transaction(group: ShareGroup) -> TransactionSteps[Joined]:
         begins = where_to_begin(group, starts)  # by the subscriptions before this one
         before, created = dict(group.configs), not group.exists
-        # A session that comes back sets nothing: later queries may have set other configs since its query started.
-        sets = request.configs if created or request.member_epoch is None else {}
+        # A session that comes back, and a join that is sent again, set nothing: others may have set configs since.
+        member = group.members.get(request.member_id)
+        again = request.member_epoch is not None or (member is not None and member.process_id == request.process_id)
+        sets = request.configs if created or not again else {}
         configs = changed_configs(before, sets)
         GroupConfig.parse(configs)  # a join that is refused creates no group
         if not group.exists:
