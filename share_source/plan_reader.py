@@ -97,6 +97,7 @@ class PlanReader(DataSourceStreamReader):
         self._counts = QueryCounts()
         self._pace = IdlePace()
         self._altered: list[AlteredStart] = []
+        self._is_held_back = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The offset of a new query, with a new member id; the same offset if called again. The reader does not join
@@ -118,6 +119,7 @@ class PlanReader(DataSourceStreamReader):
         warn_given_up(self._options.group_id, reply.given_up)
         self._warn_altered(offset.plan_id, reply)
         self._counts.add(reply)
+        self._warn_held_back(reply)
         if not reply.plan.plan_id:
             self._pace.nothing()
             return start
@@ -125,6 +127,20 @@ class PlanReader(DataSourceStreamReader):
         end = plan_offset(offset.group_id, offset.member_id, reply.plan)
         self._acquired = PlanOffset.parse(end, self._options.group_id)
         return end
+
+    def _warn_held_back(self, reply: PlanReply) -> None:
+        """Log once that the query gets no records since too many wait for their dead letters, and once that it does
+        again."""
+        if reply.held_back and not self._is_held_back:
+            logger.warning(
+                "the query gets no records: %d of them wait for their dead letters. It goes on when dead letters are "
+                "written; `sharegroup doctor --group %s` says why they are not.",
+                reply.held_back,
+                self._options.group_id,
+            )
+        elif self._is_held_back and not reply.held_back:
+            logger.info("the query gets records again: dead letters are written")
+        self._is_held_back = bool(reply.held_back)
 
     def _warn_altered(self, plan_id: str, reply: PlanReply) -> None:
         """Log altered start offsets once: the coordinator names them until the next plan is acquired."""

@@ -214,7 +214,8 @@ class PlanReply(Message, frozen=True):
     completed plan were accepted, released and rejected, by these words. A repeated request gets neither again.
     ``undecided_left``: the plan to complete is not completed yet, since so many of the offsets that no sink decided
     must still be looked for in the log; the member asks again. ``altered``: the first of ``altered_total`` share
-    partitions whose start offsets an administrator altered since the named plan was acquired.
+    partitions whose start offsets an administrator altered since the named plan was acquired. ``held_back``: nothing
+    was acquired, since so many records wait for their dead letters.
     """
 
     plan: Plan = Plan()
@@ -226,6 +227,7 @@ class PlanReply(Message, frozen=True):
     undecided_left: int = 0
     altered: tuple[AlteredStart, ...] = ()
     altered_total: int = 0
+    held_back: int = 0
 
 
 class OffsetsReply(Message, frozen=True):
@@ -237,13 +239,14 @@ class OffsetsReply(Message, frozen=True):
 class AcquiredReply(Message, frozen=True):
     """The records that a ShareConsumer acquired, under one plan id; empty: none was available. ``lock_timeout_ms``: how
     long their locks last from now on. ``errors``: of the request's acknowledgements, as in AcknowledgeReply.
-    ``isolation_level``: the group's level now, at which the records are read."""
+    ``isolation_level``: the group's level now, at which the records are read. ``held_back`` as in PlanReply."""
 
     plan_id: str = ""
     partitions: tuple[PartitionPlan, ...] = ()
     lock_timeout_ms: int = 0
     errors: dict[str, str] = {}
     isolation_level: str = ""
+    held_back: int = 0
 
 
 class AcknowledgeReply(Message, frozen=True):

@@ -18,6 +18,7 @@ import msgspec
 
 from coordinator.config.resolved import ServerConfig
 from coordinator.core.commands import DescribeWithLag, StageRuns
+from coordinator.core.commands.acquisition import MOST_ARCHIVING
 from coordinator.core.commands.view_group import GroupView, ViewGroup
 from coordinator.protocol.errors import (
     BrokerNotReachable,
@@ -64,6 +65,7 @@ from coordinator.service.brokers.subscription import Subscription, TopicIdPartit
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
 from coordinator.service.lost_logs import LostLogs
 from coordinator.service.plan_gaps import PlanGaps
+from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.event_loop import RuntimeApi
 from coordinator.service.runtime.group_limits import GroupLimits
@@ -99,6 +101,7 @@ class CoordinatorService:
         self._asked_ahead = AskedAhead(event_loop.clock.now_ms)
         self._plan_gaps = PlanGaps(watch.cluster)
         self._lost_logs = LostLogs(event_loop, watch)
+        self._rate_limited = RateLimitedLog(_log)
         self._news = threading.Condition()
         self._news_count = 0
         self._handlers: dict[type[Request[Any]], Callable[[Any], Message]] = {
@@ -258,6 +261,7 @@ class CoordinatorService:
             outcomes = reply.outcomes or outcomes
             reply = msgspec.structs.replace(reply, given_up=given_up, outcomes=outcomes)
             left_s = deadline - time.monotonic()
+            self._log_held_back(request, reply)
             if reply.plan.plan_id:
                 self._ask_ahead(view, reply.plan)
             if reply.plan.plan_id or request.until is not None or left_s <= 0:
@@ -265,6 +269,16 @@ class CoordinatorService:
             with self._watch.waiting([p.topic_partition for p in partitions], read_committed=view.read_committed):
                 if not self._wait_for_news(news, min(left_s, LOOK_AGAIN_S)) and left_s <= LOOK_AGAIN_S:
                     return reply
+
+    def _log_held_back(self, request: NextPlan | AcquireRecords, reply: PlanReply | AcquiredReply) -> None:
+        """Log, once a minute for a group, that nothing is acquired while too many dead letters wait."""
+        if reply.held_back:
+            self._rate_limited.say(
+                request.group_id,
+                f"nothing is acquired: group={request.group_id} {reply.held_back} records wait for their dead letters "
+                f"({MOST_ARCHIVING} at most). Acquisition goes on when dead letters are written; `sharegroup doctor` "
+                "says why they are not.",
+            )
 
     def _wait_for_news(self, seen: int, timeout_s: float) -> bool:
         with self._news:
@@ -298,6 +312,7 @@ class CoordinatorService:
             view = self._view(request)
             facts = self._facts_of_poll(request, view, may_wait=time.monotonic() < deadline)
             reply = self._event_loop.call(request.group_id, transactions.acquire_records(request, facts))
+            self._log_held_back(request, reply)
             left_s = deadline - time.monotonic()
             if reply.plan_id or left_s <= 0:
                 return reply

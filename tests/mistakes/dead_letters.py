@@ -11,7 +11,7 @@ from sortedcontainers import SortedList
 from coordinator.config.resolved import GroupConfig
 from coordinator.core import changes, decide, runs, share_partition
 from coordinator.core.changes import dead_lettered
-from coordinator.core.commands import MarkDeadLettersWritten, complete_plan
+from coordinator.core.commands import MarkDeadLettersWritten, acquire_plan, acquire_records, complete_plan
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
@@ -130,3 +130,16 @@ def mark_dead_letters_of_any_delivery(patch: Patch) -> None:
         return right(group, MarkDeadLettersWritten(written=written), now_ms)
 
     patch.setitem(decide._DECIDERS, MarkDeadLettersWritten, filed)
+
+
+@mistake(
+    {
+        rules.WAITING_DEAD_LETTERS_ARE_BOUNDED: (
+            "core/test_dead_letters::test_a_query_acquires_nothing_while_too_many_dead_letters_wait",
+            "core/test_dead_letters::test_a_share_consumer_acquires_nothing_while_too_many_dead_letters_wait",
+        ),
+    },
+)
+def acquire_however_many_dead_letters_wait(patch: Patch) -> None:
+    for module in (acquire_plan, acquire_records):
+        patch.setattr(module, "held_back", lambda partitions: 0)

@@ -14,6 +14,7 @@ from coordinator.core import isolation
 from coordinator.core.commands import AcquirePlan, Decision
 from coordinator.core.commands.acquisition import (
     MAX_RANGES,
+    held_back,
     held_by,
     plan_as_held,
     plan_of,
@@ -128,7 +129,7 @@ def _plan_reply(group: ShareGroup, plan_id: int, partitions: tuple[PartitionPlan
 @dataclass(slots=True)
 class Acquisition:
     """One plan in the making: what was taken so far, and how much more may be. ``superseded``: the plan that it
-    supersedes; ``losses``: that plan's unreported losses."""
+    supersedes; ``losses``: that plan's unreported losses; ``held_back``: as of PlanReply."""
 
     group: ShareGroup
     command: AcquirePlan
@@ -141,9 +142,13 @@ class Acquisition:
     ranges: int = 0
     _isolating: bool = False
     trial: bool = False
+    held_back: int = 0
 
     def choose(self, member: Member) -> None:
         logs = self._rotated()
+        self.held_back = held_back(partition for partition, _ in logs)
+        if self.held_back:
+            return
         if member.evidence and self._take_quarantined(logs, on_trial=True):
             return
         if member.evidence and self.group.last_plan_id % 2 and self._take_quarantined(logs, on_trial=False):
@@ -258,7 +263,7 @@ class Acquisition:
         """The plan; one without a record if there are losses to report, since no record may come for a long time."""
         topic_ids = self._topics_to_report()
         if not (self.taken or topic_ids or self.losses):
-            return Decision((), PlanReply())
+            return Decision((), PlanReply(held_back=self.held_back))
         plan_id = self.group.last_plan_id + 1
         held = held_by(plan_id, self.taken, self.now_ms)
         plan = PlanAcquired(

@@ -13,6 +13,7 @@ from operator import attrgetter
 from coordinator.core.commands import AcquireForConsumer, Decision
 from coordinator.core.commands.acquisition import (
     MAX_RANGES,
+    held_back,
     held_by,
     plan_of,
     ranges_of,
@@ -43,9 +44,12 @@ def acquire_records(group: ShareGroup, command: AcquireForConsumer, now_ms: int)
     if command.after is not None and (unseen := _unseen(group, command)) is not None:
         return Decision((), _again(group, unseen, now_ms))
     taken: dict[SharePartitionKey, list[Segment]] = {}
+    logs = _rotated(group, member, command.bounds)
+    if waiting := held_back(partition for partition, _ in logs):
+        return Decision((), AcquiredReply(held_back=waiting))
     left, ranges = command.max_records, MAX_RANGES
     soft = (command.acquire_mode or group.config.share_acquire_mode) == "batch_optimized"
-    for partition, bounds in _rotated(group, member, command.bounds):
+    for partition, bounds in logs:
         if left <= 0 or ranges <= 0:
             break
         fetch = PartitionFetch(

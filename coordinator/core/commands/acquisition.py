@@ -17,6 +17,10 @@ from coordinator.protocol.values import AcquiredRange, SharePartitionKey
 MAX_RANGES = 10_000
 """Ranges that one acquisition has at most, so that its reply and its log records stay small."""
 
+MOST_ARCHIVING = 100_000
+"""A member acquires nothing more while this many records of its partitions wait for their dead letters: each takes some
+800 bytes of memory and of each snapshot, for as long as the dead letter topic is away."""
+
 Held = dict[SharePartitionKey, list[Segment]]
 """Segments by share partition, ascending, as the acquiring member holds them."""
 
@@ -24,6 +28,13 @@ Held = dict[SharePartitionKey, list[Segment]]
 def room(group: ShareGroup, partition: SharePartition, taken: int) -> int:
     """How many more records the partition's lock limit lets be acquired, after ``taken`` ones of this command."""
     return group.config.share_partition_max_record_locks - partition.acquired_count - taken
+
+
+def held_back(partitions: Iterable[SharePartition]) -> int:
+    """How many records of these partitions wait for their dead letters, where they are MOST_ARCHIVING or more, so that
+    nothing is to be acquired; else 0."""
+    archiving = sum(partition.archiving_count for partition in partitions)
+    return archiving if archiving >= MOST_ARCHIVING else 0
 
 
 def returned(partition: SharePartition, end: int, now_ms: int) -> Iterator[Segment]:

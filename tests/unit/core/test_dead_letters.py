@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.commands import AlterConfigs
+from coordinator.core.commands import AlterConfigs, acquisition
 from coordinator.core.record_state import RecordState
 from coordinator.core.runs import Run
 from coordinator.protocol.values import Disposition
@@ -373,3 +373,43 @@ def test_a_querys_rejected_rows_are_dead_letters_when_its_batch_is_committed() -
     assert states(group) == ["[0..2] ACQUIRED 1"]
     group.complete(plan)
     assert states(group) == ["[0..0] ARCHIVING 1", "[1..1] ARCHIVED 1", "[2..2] ACKNOWLEDGED 1"]
+
+
+def waiting(most: int) -> tuple[GroupDriver, str]:
+    """A query has completed a plan of four records, of which it rejected as many as ``most``; ten more are there."""
+    group, plan = batch(4, **DLQ)
+    group.stage(said(0, most - 1, REJECT))
+    group.ends[0] += 10
+    group.complete(plan)
+    assert group.partition().archiving_count == most
+    return group, plan
+
+
+def test_a_query_acquires_nothing_while_too_many_dead_letters_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acquisition, "MOST_ARCHIVING", 3)
+    group, plan = waiting(3)
+    reply = group.next(plan)
+    assert (reply.plan.plan_id, reply.held_back) == ("", 3)
+    group.file(0, 0)
+    assert offsets(group.next(plan)) == 10
+
+
+def test_a_share_consumer_acquires_nothing_while_too_many_dead_letters_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acquisition, "MOST_ARCHIVING", 3)
+    group, _ = waiting(3)
+    group.join("c1", query=False)
+    assert fetched(group, 10) == []
+    group.file(0, 0)
+    assert fetched(group, 10) == [(4, 13, 1)]
+
+
+def test_a_plan_that_was_acquired_before_too_many_waited_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acquisition, "MOST_ARCHIVING", 3)
+    group, plan = waiting(2)
+    second = group.next(plan).plan.plan_id
+    group.start(second)
+    group.join("m2")
+    other = group.acquire("", "m2").plan.plan_id
+    assert other == ""
+    group.stage(said(4, 6, REJECT))
+    assert offsets(group.restart(second)) == 10, "its records are held already"
