@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 
 from coordinator.core.commands import AlterConfigs, acquisition
@@ -385,8 +387,8 @@ def waiting(most: int) -> tuple[GroupDriver, str]:
     return group, plan
 
 
-def test_a_query_acquires_nothing_while_too_many_dead_letters_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acquisition, "MOST_ARCHIVING", 3)
+@patch.object(acquisition, "MOST_ARCHIVING", 3)
+def test_a_query_acquires_nothing_while_too_many_dead_letters_wait() -> None:
     group, plan = waiting(3)
     reply = group.next(plan)
     assert (reply.plan.plan_id, reply.held_back) == ("", 3)
@@ -394,8 +396,8 @@ def test_a_query_acquires_nothing_while_too_many_dead_letters_wait(monkeypatch: 
     assert offsets(group.next(plan)) == 10
 
 
-def test_a_share_consumer_acquires_nothing_while_too_many_dead_letters_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acquisition, "MOST_ARCHIVING", 3)
+@patch.object(acquisition, "MOST_ARCHIVING", 3)
+def test_a_share_consumer_acquires_nothing_while_too_many_dead_letters_wait() -> None:
     group, _ = waiting(3)
     group.join("c1", query=False)
     assert fetched(group, 10) == []
@@ -403,8 +405,8 @@ def test_a_share_consumer_acquires_nothing_while_too_many_dead_letters_wait(monk
     assert fetched(group, 10) == [(4, 13, 1)]
 
 
-def test_a_plan_that_was_acquired_before_too_many_waited_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acquisition, "MOST_ARCHIVING", 3)
+@patch.object(acquisition, "MOST_ARCHIVING", 3)
+def test_a_plan_that_was_acquired_before_too_many_waited_is_replayed() -> None:
     group, plan = waiting(2)
     second = group.next(plan).plan.plan_id
     group.start(second)
