@@ -18,6 +18,7 @@ from coordinator.config.resolved import GroupConfig, changed_configs, replaced_c
 from coordinator.core.commands import AlterConfigs
 from coordinator.core.commands.actions import Answer, RememberAction, answer_of, check_seen, state_of
 from coordinator.core.commands.administer import AlterStartOffsets
+from coordinator.core.commands.view_group import past_ids
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import (
     Action,
@@ -40,7 +41,7 @@ from coordinator.protocol.errors import (
     UnknownTopic,
 )
 from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster
-from coordinator.service.brokers.subscription import Subscription, TopicIdPartition, id_of
+from coordinator.service.brokers.subscription import Subscription, TopicIdPartition, deleted_topic_ids, id_of
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
 from coordinator.service.runtime.event_loop import RuntimeApi
 from coordinator.service.runtime.transaction import Access, Transaction, TransactionSteps, ask
@@ -51,6 +52,11 @@ T = TypeVar("T", Altered, OffsetsAltered)
 TAKEN = (
     "The group is taken from {owner}: its queries there end (GroupTakenOver). Whether it has members is known after "
     "that."
+)
+DELETED = "Topic {topic} was deleted: {count} share partition(s) of it are left as they are."
+MADE_ANEW = (
+    "Topic {topic} was deleted and created anew: {count} share partition(s) of the deleted one are left as they are. A "
+    "query or ShareConsumer that joins brings the new one to the group."
 )
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
 """The number of a partition."""
@@ -66,6 +72,7 @@ class ResetView:
     read_committed: bool
     topics: Mapping[str, str]
     starts: Starts
+    past: frozenset[str]
 
 
 def alter_offsets(event_loop: RuntimeApi, cluster: Cluster, request: AlterOffsets) -> OffsetsAltered:
@@ -73,9 +80,9 @@ def alter_offsets(event_loop: RuntimeApi, cluster: Cluster, request: AlterOffset
     view = event_loop.call(request.group_id, _look, Access.PEEK if request.force else Access.SERVE)
     if not view.incarnation:
         raise GroupIdNotFound(group_id=request.group_id)
-    chosen = _chosen(cluster, request, view)
+    chosen, notes = _chosen(cluster, request, view)
     targets = _targets(cluster, request, view, chosen)
-    return call_action(event_loop, request, _alter(request, view, targets))
+    return call_action(event_loop, request, _alter(request, view, targets, notes))
 
 
 def act(event_loop: RuntimeApi, request: Action[Any], transaction: Transaction[T]) -> T:
@@ -153,6 +160,7 @@ def _look(group: ShareGroup) -> TransactionSteps[ResetView]:
         topic_ids=group.topic_ids,
         read_committed=group.config.share_isolation_level == "read_committed",
         topics=dict(group.topics),
+        past=past_ids(group),
         starts={
             TopicIdPartition(names[key.topic_id], *key): partition.start_offset
             for key, partition in sorted(group.partitions.items())
@@ -161,9 +169,9 @@ def _look(group: ShareGroup) -> TransactionSteps[ResetView]:
     )
 
 
-def _chosen(cluster: Cluster, request: AlterOffsets, view: ResetView) -> list[TopicIdPartition]:
+def _chosen(cluster: Cluster, request: AlterOffsets, view: ResetView) -> tuple[list[TopicIdPartition], tuple[str, ...]]:
     """The partitions that the request names, also those that the group does not have yet; without topics all of the
-    group's.
+    group's topics that exist, and notes of those that do not.
 
     Raises:
         UnknownTopic, UnknownPartition: the cluster has no such topic or partition.
@@ -174,7 +182,7 @@ def _chosen(cluster: Cluster, request: AlterOffsets, view: ResetView) -> list[To
     if request.to == "offsets":
         named = _named(request.offsets)
     if not named:
-        return list(view.starts)
+        return _existing(cluster, request, view)
     found = cluster.topics(named)
     chosen: list[TopicIdPartition] = []
     for topic, partitions in named.items():
@@ -189,7 +197,24 @@ def _chosen(cluster: Cluster, request: AlterOffsets, view: ResetView) -> list[To
             if not 0 <= index < count:
                 raise UnknownPartition(topic=topic, partition=index, partitions=count)
             chosen.append(TopicIdPartition(topic, topic_id, index))
-    return chosen
+    return chosen, ()
+
+
+def _existing(
+    cluster: Cluster, request: AlterOffsets, view: ResetView
+) -> tuple[list[TopicIdPartition], tuple[str, ...]]:
+    """The group's partitions of topics that the cluster has under the ids that the group knows, and notes of the topics
+    that it has not: an offset of a topic's name would be that of another topic."""
+    names = {p.topic_id: p.topic for p in view.starts}
+    gone = deleted_topic_ids(cluster, names, request.group_id, topic_ids=view.topic_ids, past=view.past)
+    anew = cluster.topics(names[topic_id] for topic_id in gone)
+    notes = tuple(
+        (MADE_ANEW if names[topic_id] in anew else DELETED).format(
+            topic=names[topic_id], count=sum(p.topic_id == topic_id for p in view.starts)
+        )
+        for topic_id in sorted(gone, key=names.__getitem__)
+    )
+    return [p for p in view.starts if p.topic_id not in gone], notes
 
 
 def _named(offsets: Mapping[str, Mapping[str, int]]) -> dict[str, tuple[int, ...]]:
@@ -240,7 +265,9 @@ def _targets(cluster: Cluster, request: AlterOffsets, view: ResetView, chosen: l
     return targets
 
 
-def _alter(request: AlterOffsets, view: ResetView, targets: Starts) -> Transaction[OffsetsAltered]:
+def _alter(
+    request: AlterOffsets, view: ResetView, targets: Starts, notes: tuple[str, ...]
+) -> Transaction[OffsetsAltered]:
     def transaction(group: ShareGroup) -> TransactionSteps[OffsetsAltered]:
         if group.incarnation != view.incarnation:
             raise CoordinatorNotAvailable(group_id=request.group_id, reason="the group was created anew; ask again")
@@ -260,7 +287,9 @@ def _alter(request: AlterOffsets, view: ResetView, targets: Starts) -> Transacti
             AlteredOffsets(topic=p.topic, topic_id=p.topic_id, partition=p.partition, before=None, after=start)
             for p, start in new.items()
         )
-        return OffsetsAltered(executed=reply.executed, partitions=(*reply.partitions, *rows), notes=reply.notes)
+        return OffsetsAltered(
+            executed=reply.executed, partitions=(*reply.partitions, *rows), notes=(*notes, *reply.notes)
+        )
 
     return transaction
 

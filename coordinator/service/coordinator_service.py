@@ -191,13 +191,11 @@ class CoordinatorService:
             subscription.check(topics, self._watch.cluster)
         partitions = subscription.partitions(topics.values(), request.group_id, topic_ids=topic_ids)
         new = [p for p in partitions if (p.topic_id, p.partition) not in view.fetch_from or p.topic_id in view.gone]
-        brought = {topic for topic in topics if not view.known.has(topic)}
+        brought = {p for p in new if not view.known.has(p)}
         earliest = self._watch.cluster.offsets([p.topic_partition for p in new], EARLIEST)
-        policy = self._by_policy(request, view, [p.topic_partition for p in new if p.topic in brought])
+        policy = self._by_policy(request, view, [p.topic_partition for p in new if p in brought])
         unknown = [
-            p
-            for p in new
-            if p.topic_partition not in earliest or (p.topic in brought and p.topic_partition not in policy)
+            p for p in new if p.topic_partition not in earliest or (p in brought and p.topic_partition not in policy)
         ]
         if missing := [f"{p.topic}-{p.partition}" for p in unknown]:
             # A partition that is left out now would begin by another rule later.

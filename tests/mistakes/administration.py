@@ -18,6 +18,8 @@ from coordinator.protocol.admin_messages import OffsetsAltered as Altered
 from coordinator.protocol.values import SharePartitionKey
 from coordinator.service import admin, admin_actions
 from coordinator.service.brokers.cluster import Cluster
+from coordinator.service.brokers.partition_starts import Known
+from coordinator.service.brokers.subscription import TopicIdPartition
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.event_loop import RuntimeApi
 from coordinator.service.runtime.transaction import Access
@@ -26,6 +28,7 @@ from tests.mistakes.mistake import Patch, Seeds, mistake
 
 TESTS = "core/test_administer::test_"
 ONCE = "test_actions_once::test_"
+BY_PARTITION = "test_offsets_by_partition::test_"
 
 
 @mistake(
@@ -277,3 +280,30 @@ def set_configs_with_each_join_that_is_sent_again(patch: Patch) -> None:
         return steps
 
     patch.setattr(transactions, "join", join)
+
+
+@mistake(
+    {
+        rules.OFFSETS_ARE_BY_ID_AND_PARTITION: (
+            BY_PARTITION + "deleted_offsets_begin_where_the_next_member_starts",
+            BY_PARTITION + "an_assigned_partition_begins_where_its_first_member_starts",
+        )
+    },
+)
+def take_any_subscription_to_a_topic_for_its_start(patch: Patch) -> None:
+    def has(self: Known, p: TopicIdPartition) -> bool:
+        return p.topic in self.topics or any(subscription.has(p.topic) for subscription in self.subscriptions)
+
+    patch.setattr(Known, "has", has)
+
+
+@mistake(
+    {
+        rules.OFFSETS_ARE_BY_ID_AND_PARTITION: (
+            BY_PARTITION + "a_reset_of_all_topics_leaves_out_deleted_ones_by_name",
+            BY_PARTITION + "a_reset_of_all_topics_touches_no_topic_that_was_made_anew",
+        )
+    },
+)
+def reset_deleted_topics_too(patch: Patch) -> None:
+    patch.setattr(admin_actions, "_existing", lambda cluster, request, view: (list(view.starts), ()))

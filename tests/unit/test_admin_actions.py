@@ -191,9 +191,9 @@ def test_offsets_of_a_topic_with_a_subscriber_are_not_deleted(running):
         running.admin.handle(DeleteOffsets(**NOW, topics=("payments",)))
 
 
-def test_a_topic_whose_offsets_were_deleted_begins_at_its_earliest(empty):
+def test_a_topic_whose_offsets_were_deleted_is_read_anew(empty):
     empty.admin.handle(DeleteOffsets(**NOW, topics=("orders",)))
-    empty.join(process="another")
+    empty.join(process="another", starting_offsets="earliest")
     assert starts(empty) == {("orders", 0): 10, ("orders", 1): 10}
     assert held(empty.next(max_records=1_000)) == {("orders", 0): [(10, 99)], ("orders", 1): [(10, 99)]}
 

@@ -1,5 +1,8 @@
-"""The start offsets of new share partitions (docs/concepts.md): by the policy of the member that brings their topic to
-the group, or at their earliest record if they were added after a subscription that has the topic.
+"""The start offsets of new share partitions (docs/concepts.md): by the policy of the member that brings them to the
+group, or at their earliest record if they were added after a subscription that has them.
+
+Rule: the answer goes by topic id and by partition. An assignment of one partition says nothing of the others, and a
+partition whose state an administrator deleted is brought anew by the next member.
 
 Pure: the offsets of both rules are looked up before; the transaction of the join decides which rule holds.
 """
@@ -12,31 +15,40 @@ from typing import NamedTuple
 
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable
+from coordinator.protocol.values import SharePartitionKey
 from coordinator.service.brokers.subscription import Subscription, TopicIdPartition
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The topics of a group, and the last subscriptions of all its members, also of those without a session."""
+    """The topics of a group, the last subscriptions of all its members, also of those without a session, and the share
+    partitions whose state an administrator deleted."""
 
     topics: frozenset[str] = frozenset()
     subscriptions: frozenset[Subscription] = frozenset()
+    deleted: frozenset[SharePartitionKey] = frozenset()
 
     @classmethod
     def of(cls, group: ShareGroup) -> Known:
         subscriptions = frozenset(Subscription.of(member) for member in group.members.values())
         begun = {key.topic_id for key in group.partitions}  # not the topics whose offsets were deleted
-        return cls(frozenset(topic for topic, i in group.topics.items() if i in begun), subscriptions)
+        topics = frozenset(topic for topic, i in group.topics.items() if i in begun)
+        return cls(topics, subscriptions, frozenset(group.deleted_partitions))
 
-    def has(self, topic: str) -> bool:
-        """Whether the group reads the topic, or would if the topic existed. New partitions of such a topic were added
-        after the subscription, and begin at their earliest record."""
-        return topic in self.topics or any(subscription.has(topic) for subscription in self.subscriptions)
+    def has(self, p: TopicIdPartition) -> bool:
+        """Whether the group reads the partition, or would if it existed. If it is new to the group, it was added after
+        the subscription, and begins at its earliest record."""
+        if SharePartitionKey(p.topic_id, p.partition) in self.deleted:
+            return False
+        of_topic = [subscription for subscription in self.subscriptions if subscription.has(p.topic)]
+        if of_topic:
+            return any(subscription.has_partition(p.topic, p.partition) for subscription in of_topic)
+        return p.topic in self.topics  # its members were forgotten
 
 
 class Start(NamedTuple):
     """The two start offsets that a share partition can have: ``earliest`` if it was added after a subscription that has
-    its topic, ``policy`` if the joining member brings the topic to the group (None: not looked up)."""
+    it, ``policy`` if the joining member brings it to the group (None: not looked up)."""
 
     earliest: int
     policy: int | None
@@ -50,9 +62,8 @@ def where_to_begin(group: ShareGroup, starts: Mapping[TopicIdPartition, Start]) 
             subscriptions then.
     """
     known, begins = Known.of(group), {}
-    had = {topic: known.has(topic) for topic in {p.topic for p in starts}}
     for p, start in starts.items():
-        at = start.earliest if had[p.topic] else start.policy
+        at = start.earliest if known.has(p) else start.policy
         if at is None:
             reason = f"the members that subscribed to {p.topic} were forgotten meanwhile; join again"
             raise CoordinatorNotAvailable(group_id=group.group_id, reason=reason)

@@ -59,6 +59,10 @@ class Subscription:
             return matches(self.pattern, topic)
         return topic in self.topics or topic in dict(self.assign)
 
+    def has_partition(self, topic: str, partition: int) -> bool:
+        """Whether the subscription has the partition, should it exist."""
+        return self.has(topic) and (not self.assign or partition in dict(self.assign)[topic])
+
     def find(self, cluster: Cluster) -> dict[str, TopicInfo]:
         """The subscribed topics that exist now, by name."""
         if self.pattern is not None:
