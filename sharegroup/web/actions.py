@@ -137,17 +137,7 @@ def numbers(answer: Answer) -> list[str]:
     if isinstance(answer, Altered):
         return list(answer.notes) or [f"{len(answer.effects):,} change{'' if len(answer.effects) == 1 else 's'}."]
     moved = [p for p in answer.partitions if p.before != p.after]
-    both = [(p.before, p.after) for p in moved if p.before is not None and p.after is not None]
-    again = sum(before - after for before, after in both if after < before)
-    skipped = sum(after - before for before, after in both if after > before)
-    told = [f"{len(moved):,} of {len(answer.partitions):,} start offsets are moved."]
-    if again:
-        told.append(f"{again:,} offsets are delivered again.")
-    if skipped:
-        told.append(f"{skipped:,} offsets are skipped: no member gets those of them that are not done.")
-    if held := sum(p.acquired for p in answer.partitions):
-        told.append(f"Members hold {held:,} of the records.")
-    return [*told, *answer.notes]
+    return [f"{len(moved):,} of {len(answer.partitions):,} start offsets are moved.", *answer.notes]
 
 
 def changes(answer: Answer) -> list[Change]:

@@ -160,7 +160,7 @@ def test_members_and_records_are_released_and_archived_by_hand(holder, told, kaf
         runs = json.loads(told("in-flight", *at, "--json"))["runs"]
         return "".join(run["state"][:2] for run in runs for _ in range(run["first"], run["last"] + 1))
 
-    assert "6 -> 0, available to others" in told("groups --release-member", *at, "--member", "m1")
+    assert "6 -> 6 available to others" in told("groups --release-member", *at, "--member", "m1")
     assert states() == "AC" * 6
     refused = mistake([*command, "--archive-records", *record, "4", "--reason", "broken", "--execute"], capsys)
     assert f"RecordsHeld: Offsets 4 to 4 of {orders}-0 are held by member m1" in refused

@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 
-from coordinator.core import group_snapshot, share_group
+from coordinator.core import decide, group_snapshot, share_group
 from coordinator.core.commands import AlterConfigs, actions, administer, reclaim_plan
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import GroupDeleted, OffsetsAltered
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
-from coordinator.protocol.admin_messages import AlterOffsets
+from coordinator.protocol.admin_messages import AlterOffsets, ReleaseMember
 from coordinator.protocol.admin_messages import OffsetsAltered as Altered
 from coordinator.protocol.values import SharePartitionKey
 from coordinator.service import admin, admin_actions
@@ -27,6 +27,7 @@ from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, Seeds, mistake
 
 TESTS = "core/test_administer::test_"
+PREVIEWS = "core/test_previews::test_"
 ONCE = "test_actions_once::test_"
 BY_PARTITION = "test_offsets_by_partition::test_"
 
@@ -307,3 +308,25 @@ def take_any_subscription_to_a_topic_for_its_start(patch: Patch) -> None:
 )
 def reset_deleted_topics_too(patch: Patch) -> None:
     patch.setattr(admin_actions, "_existing", lambda cluster, request, view: (list(view.starts), ()))
+
+
+@mistake(
+    {rules.A_PREVIEW_IS_TRUE: (PREVIEWS + "a_reset_says_how_many_done_records_above_the_start_come_again",)},
+)
+def leave_done_records_above_the_start_out_of_a_preview(patch: Patch) -> None:
+    patch.setattr(administer, "_AGAIN", {})
+
+
+@mistake(
+    {rules.A_PREVIEW_IS_TRUE: (PREVIEWS + "a_released_member_says_what_becomes_of_its_records",)},
+)
+def promise_others_all_that_a_released_member_holds(patch: Patch) -> None:
+    right = administer.release_member
+
+    def release(group: ShareGroup, command: Any, now_ms: int) -> Any:
+        decision = right(group, command, now_ms)
+        (effect,) = decision.reply.effects
+        effect = msgspec.structs.replace(effect, after=f"{effect.before} available to others")
+        return msgspec.structs.replace(decision, reply=msgspec.structs.replace(decision.reply, effects=(effect,)))
+
+    patch.setitem(decide._DECIDERS, ReleaseMember, release)

@@ -56,6 +56,7 @@ TRIES_BEGIN_ANEW_BY_HAND = "6 a record released by hand begins its tries anew, w
 DELETED_GROUP_LEAVES_NOTHING = "6 a group that is deleted has no members, and leaves nothing to the next of its name"
 ACTION_IS_CARRIED_OUT_ONCE = "6 an action is carried out once, however often and however late its request comes"
 OFFSETS_ARE_BY_ID_AND_PARTITION = "6 starts and resets go by topic id and by partition, never by a name alone"
+A_PREVIEW_IS_TRUE = "6 an action that is not executed says what it would do, in the same numbers"
 HELD_RECORDS_ARE_THEIR_HOLDERS = "6 a record that a member holds is not given up by hand"
 WAITING_DEAD_LETTERS_ARE_BOUNDED = "5 a member acquires nothing while too many records wait for their dead letters"
 DEAD_LETTER_FIRST = "5 lossless: nothing is archived before its dead letter is written"

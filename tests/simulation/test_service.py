@@ -172,7 +172,7 @@ def test_work_in_progress_is_lost_and_taken_over_and_its_signals_refused(seeds: 
     assert long_locks > least[3]
 
 
-@few_or_many(4, (5, 20, 1), 12, (20, 100, 3))
+@few_or_many(4, (5, 5, 1), 12, (20, 100, 3))
 def test_an_administrator_resets_decides_and_releases_during_other_faults(seeds: int, least: tuple[int, ...]) -> None:
     resets = skipped = refused = by_hand = 0
     for seed in range(seeds):

@@ -112,7 +112,7 @@ def reset(page: Page) -> None:
     page.get_by_text("Reset start offsets").click()
     page.get_by_label("Reason, for the audit log").first.fill("begin anew")
     page.get_by_role("button", name="Reset…").click()
-    expect(page.get_by_text("offsets are delivered again")).to_be_visible(timeout=WAIT_MS)
+    expect(page.get_by_text("record(s) below the start offset of before are delivered")).to_be_visible(timeout=WAIT_MS)
     page.get_by_role("button", name="Reset start offsets").click()
     expect(page.get_by_role("heading", name="Reset start offsets: done")).to_be_visible(timeout=WAIT_MS)
     assert faults(page, "done") == []

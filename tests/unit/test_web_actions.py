@@ -99,11 +99,11 @@ def confirmed(browser, answer):
 @pytest.mark.parametrize(
     ("fields", "says", "after"),
     [
-        ({"to": "latest"}, "200 offsets are skipped", [100, 100]),
-        ({"to": "offset", "at": "7"}, "14 offsets are skipped", [7, 7]),
-        ({"to": "shift", "at": "3", "topic": "orders"}, "6 offsets are skipped", [3, 3]),
+        ({"to": "latest"}, "200 record(s) that are not done are skipped", [100, 100]),
+        ({"to": "offset", "at": "7"}, "14 record(s) that are not done are skipped", [7, 7]),
+        ({"to": "shift", "at": "3", "topic": "orders"}, "6 record(s) that are not done are skipped", [3, 3]),
         ({"to": "earliest"}, "0 of 2 start offsets are moved", [0, 0]),
-        ({"to": "time", "at": "2026-11-01T08:00"}, "200 offsets are skipped", [100, 100]),
+        ({"to": "time", "at": "2026-11-01T08:00"}, "200 record(s) that are not done are skipped", [100, 100]),
     ],
 )
 def test_a_reset_is_shown_in_numbers_and_done_when_confirmed(page, actor, fields, says, after):
@@ -136,7 +136,7 @@ def test_numbers_that_changed_before_the_confirmation_are_shown_again(page, acto
     before = executed(page)
     again = confirmed(actor, answer)
     assert "has changed meanwhile" in again.text
-    assert "186 offsets are skipped" in again.text
+    assert "186 record(s) that are not done are skipped" in again.text
     assert (starts(page), executed(page)) == ([7, 7], before)
     confirmed(actor, again)
     assert starts(page) == [100, 100]

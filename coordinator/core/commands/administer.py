@@ -1,21 +1,23 @@
 """The commands of an administrator to a group: new start offsets, deletion, the release of a member, and single records
 by hand.
 
-Rules: a command that is not to be executed decides the same, and has no log records. An alteration takes records away
-from every plan that holds them; no delivery count falls by it (docs/protocol.md, "An administrator").
+Rules: a command that is not to be executed decides the same, and has no log records; the numbers of its answer are
+those of what it would do. An alteration takes records away from every plan that holds them; no delivery count falls by
+it (docs/protocol.md, "An administrator").
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Set
 from functools import partial
 
-from coordinator.core.changes import Changes, MemoizedTransition, archived, moved, split_at
+from coordinator.core.changes import Changes, MemoizedTransition, archived, count_records, moved, split_at
 from coordinator.core.commands import Decision
 from coordinator.core.commands.membership import end_session
 from coordinator.core.failed_deliveries import data_lost
 from coordinator.core.record_state import HELD, TERMINAL, Event, RecordState
-from coordinator.core.records import GroupDeleted, OffsetsAltered, Record, StartsAlteredBy
+from coordinator.core.records import GroupDeleted, OffsetsAltered, Record, RunsChanged, StartsAlteredBy
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
@@ -52,6 +54,18 @@ DECIDED = {
     ARCHIVE: "{count} of {asked} record(s) are given up and not delivered again; {dead_letters}.",
     RELEASE: "{count} of {asked} record(s) become available now, out of quarantine, with 0 tries.",
 }
+LOST = "{count} record(s) are given up: the log does not hold them any more."
+DONE_AGAIN = "{count} record(s) that are done are delivered again."
+BELOW_AGAIN = "{count} record(s) below the start offset of before are delivered, also those that were done."
+WAITING_AGAIN = "{count} record(s) that wait for their dead letters are delivered again instead."
+SKIPPED = "{count} record(s) that are not done are skipped: no member gets them."
+HELD_BELOW = (
+    "{count} record(s) that members hold lie below the new start: their acknowledgements have no effect any more."
+)
+FORGOTTEN = (
+    "The state of {done} record(s) that are done and of {undone} that are not is forgotten: the start offset of the "
+    "next member that subscribes decides which of them are delivered."
+)
 DELIVERED_AGAIN = "records that members hold are then delivered again."
 GOES_ON = "a member that is there goes on from the new start offsets."
 NO_DEAD_LETTER = "{count} record(s) that wait for their dead letters get none."
@@ -72,6 +86,15 @@ class AlterStartOffsets(Request[admin_messages.OffsetsAltered], frozen=True):
     by: str = ""
 
 
+_AGAIN = {
+    RecordState.ACKNOWLEDGED: DONE_AGAIN,
+    RecordState.ARCHIVED: DONE_AGAIN,
+    RecordState.ARCHIVING: WAITING_AGAIN,
+    **dict.fromkeys(HELD, HELD_UNTIL),
+}
+"""What is said of a record from the new start offset on, by its state."""
+
+
 def alter_start_offsets(
     group: ShareGroup, command: AlterStartOffsets, now_ms: int
 ) -> Decision[admin_messages.OffsetsAltered]:
@@ -89,12 +112,14 @@ def alter_start_offsets(
     by_topic: dict[str, list[tuple[int, int | None]]] = {}
     rows: list[AlteredOffsets] = []
     dropped = 0
+    told: Counter[str] = Counter()
     for topic_id, index, wanted in command.starts:
         partition = _partition(group, topic_id, index)
         if wanted is None and not command.drop_dead_letters:
             _check_dead_letters(group, [partition])
         dropped += partition.archiving_count if wanted is None else 0
         start = None if wanted is None else max(wanted, partition.log_start)
+        told.update(_forgotten(partition) if start is None else _moved(partition, start))
         by_topic.setdefault(topic_id, []).append((index, start))
         rows.append(
             AlteredOffsets(
@@ -106,8 +131,10 @@ def alter_start_offsets(
                 acquired=partition.acquired_count,
             )
         )
-    held = sum(row.acquired for row in rows)
-    notes = (*((AGAIN,) if rows else ()), *_counted(HELD_UNTIL, held), *_counted(NO_DEAD_LETTER, dropped))
+    notes = (
+        *_in_sentences(told, is_reset=any(row.after is not None for row in rows)),
+        *_counted(NO_DEAD_LETTER, dropped),
+    )
     records: list[Record] = []
     for topic_id, starts in by_topic.items():
         partitions = tuple(index for index, _ in starts)
@@ -117,6 +144,39 @@ def alter_start_offsets(
         ]
     reply = admin_messages.OffsetsAltered(executed=command.execute, partitions=tuple(rows), notes=notes)
     return Decision(tuple(records) if command.execute else (), reply)
+
+
+def _moved(partition: SharePartition, start: int) -> Counter[str]:
+    """How many records each sentence about a new start offset is true of."""
+    told: Counter[str] = Counter()
+    told[BELOW_AGAIN] = max(0, partition.start_offset - start)
+    for first, last, run in _between(partition, max(start, partition.start_offset), partition.end_offset):
+        told[_AGAIN.get(run.state, "")] += last - first + 1
+    not_done = max(0, start - partition.start_offset)
+    for first, last, run in _between(partition, partition.start_offset, start):
+        not_done -= last - first + 1 if run.state in TERMINAL or run.state == RecordState.ARCHIVING else 0
+    told[SKIPPED] = not_done
+    told[HELD_BELOW] = partition.acquired_count - told[HELD_UNTIL]
+    return told
+
+
+def _between(partition: SharePartition, first: int, end: int) -> Iterator[Segment]:
+    return partition.runs.between(first, end - 1) if first < end else iter(())
+
+
+def _forgotten(partition: SharePartition) -> Counter[str]:
+    undone = partition.runs.counts[RecordState.AVAILABLE] + partition.acquired_count
+    return Counter(done=partition.delivery_complete_count, undone=undone)
+
+
+def _in_sentences(told: Counter[str], *, is_reset: bool) -> Iterator[str]:
+    """The sentences, with their numbers, that a person must know before start offsets are altered."""
+    if is_reset:
+        yield AGAIN
+    for sentence in (DONE_AGAIN, BELOW_AGAIN, WAITING_AGAIN, HELD_UNTIL, SKIPPED, HELD_BELOW):
+        yield from _counted(sentence, told[sentence])
+    if told["done"] or told["undone"]:
+        yield FORGOTTEN.format(done=f"{told['done']:,}", undone=f"{told['undone']:,}")
 
 
 def delete_group(group: ShareGroup, command: DeleteGroup, now_ms: int) -> Decision[Altered]:
@@ -152,18 +212,23 @@ def release_member(group: ShareGroup, command: ReleaseMember, now_ms: int) -> De
     member = group.members.get(command.member_id)
     if member is None:
         raise MemberNotFound(group_id=group.group_id, member_id=command.member_id)
-    released = group.held_by(member) if member.active else 0
-    effects = (
-        Effect(
-            what=f"records that member {member.member_id} holds", before=str(released), after="0, available to others"
-        ),
-    )
-    notes = _counted(HELD_UNTIL, released)
+    records = end_session(group, member, now_ms, left=False) if member.active else []
+    become: Counter[RecordState] = Counter()
+    for record in records:
+        if isinstance(record, RunsChanged):
+            for first, last, run in record.runs:
+                become[run.state] += last - first + 1
+    available, kept = become[RecordState.AVAILABLE], sum(become[state] for state in HELD)
+    given_up = become.total() - available - kept
+    after = f"{available:,} available to others"
+    after += f", {given_up:,} given up" if given_up else ""
+    after += f", {kept:,} kept for it for a while, since it works on them" if kept else ""
+    effects = (Effect(what=f"records that member {member.member_id} holds", before=f"{become.total():,}", after=after),)
+    notes = _counted(HELD_UNTIL, available)
     if not member.active:
         notes = ("The member has no session, and holds nothing.",)
     reply = Altered(executed=command.execute, effects=effects, notes=notes)
-    ends = command.execute and member.active
-    return Decision(tuple(end_session(group, member, now_ms, left=False)) if ends else (), reply)
+    return Decision(tuple(records) if command.execute else (), reply)
 
 
 def decide_records(group: ShareGroup, command: DecideRecords, now_ms: int) -> Decision[Altered]:
@@ -207,7 +272,8 @@ def decide_records(group: ShareGroup, command: DecideRecords, now_ms: int) -> De
     if not effects:
         fields = {name: getattr(command, name) for name in ("topic", "partition", "first", "last")}
         raise NotInFlight(group_id=group.group_id, **fields)
-    notes = (*_in_numbers(group, command, count, held), *_rest(runs))
+    gone = count_records(segment for _, segment in lost)
+    notes = (*_in_numbers(group, command, count - gone, held - gone), *_counted(LOST, gone), *_rest(runs))
     reply = Altered(executed=command.execute, effects=tuple(effects), notes=notes)
     return Decision((*changes.records(), *data_lost(group, lost)) if command.execute else (), reply)
 
@@ -217,14 +283,13 @@ def _in_numbers(group: ShareGroup, command: DecideRecords, count: int, held: int
     topic = group.config.errors_deadletterqueue_topic_name
     dead_letters = f"their dead letters go to {topic}" if topic else "the group has no dead letter topic"
     asked = command.last - command.first + 1
-    yield DECIDED[command.decision].format(count=count, asked=asked, dead_letters=dead_letters)
-    if held:
-        yield HELD_UNTIL.format(count=held)
+    yield DECIDED[command.decision].format(count=f"{count:,}", asked=f"{asked:,}", dead_letters=dead_letters)
+    yield from _counted(HELD_UNTIL, held)
 
 
 def _counted(note: str, count: int) -> tuple[str, ...]:
     """The sentence about so many records; nothing if there are none."""
-    return (note.format(count=count),) if count else ()
+    return (note.format(count=f"{count:,}"),) if count else ()
 
 
 def _in_log_and_below(partition: SharePartition, first: int, last: int) -> list[Segment]:

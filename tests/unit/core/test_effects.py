@@ -102,7 +102,7 @@ def test_start_offsets_of_two_topics_are_altered_together() -> None:
     group.run(InitializePartitions(topics=(payments,), starts=(start,)))
     altered = group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, 5), ("P", 0, 7)), execute=True))
     assert [(row.topic, row.before, row.after) for row in altered.partitions] == [("orders", 0, 5), ("payments", 0, 7)]
-    assert altered.notes == (administer.AGAIN,)
+    assert altered.notes == (administer.AGAIN, administer.SKIPPED.format(count=5 + 7))
     assert [partition.start_offset for partition in group.group.partitions.values()] == [5, 7]
     assert altered_since(group.group, 0)[0] == 2
     assert group.run(AlterStartOffsets(starts=(), execute=True)).notes == ()
@@ -120,14 +120,15 @@ def test_a_query_that_asks_again_is_told_what_was_deleted_since() -> None:
 
 
 def test_a_deletion_of_offsets_counts_the_dead_letters_that_it_drops() -> None:
-    """Those of a partition that only gets a new start offset are still written."""
+    """Those of a partition that only gets a new start offset are delivered again."""
     group = GroupDriver(records=10, partitions=3)
     for partition in range(3):
         waits = (0, 1 + partition, Run(RecordState.ARCHIVING, 1, disposition=Disposition.REJECTED))
         group.append([RunsChanged(topic_id=TOPIC_ID, partition=partition, runs=(waits,))])
     starts = ((TOPIC_ID, 0, None), (TOPIC_ID, 1, None), (TOPIC_ID, 2, 0))
     told = group.run(AlterStartOffsets(starts=starts, execute=False, drop_dead_letters=True)).notes
-    assert told == (administer.AGAIN, administer.NO_DEAD_LETTER.format(count=2 + 3))
+    again = administer.WAITING_AGAIN.format(count=4)
+    assert told == (administer.AGAIN, again, administer.NO_DEAD_LETTER.format(count=2 + 3))
 
 
 def test_the_release_of_a_member_counts_what_it_holds_in_each_partition() -> None:

@@ -219,20 +219,20 @@ def test_a_released_members_records_are_counted_and_others_get_them(consumers):
         assert isinstance(altered, Altered)
         return altered
 
-    def effect(held: int) -> tuple[Effect, ...]:
-        return (Effect(what="records that member c1 holds", before=str(held), after="0, available to others"),)
+    def effect(held: int, after: str) -> tuple[Effect, ...]:
+        return (Effect(what="records that member c1 holds", before=str(held), after=after),)
 
     before = consumers.dump()
-    note = HELD_UNTIL.format(count=8)
-    assert release(execute=False) == Altered(executed=False, effects=effect(8), notes=(note,))
+    note, after = HELD_UNTIL.format(count=7), "7 available to others, 1 kept for it for a while, since it works on them"
+    assert release(execute=False) == Altered(executed=False, effects=effect(8, after), notes=(note,))
     assert consumers.dump() == before, "a look changes nothing"
-    assert release(execute=True) == Altered(executed=True, effects=effect(8), notes=(note,))
+    assert release(execute=True) == Altered(executed=True, effects=effect(8, after), notes=(note,))
     assert [r[:2] for r in consumers.fetch("c2")] == [(0, 0), (2, 2), (4, 9), (10, 99)], "3 has a grace"
     first, *_ = runs_of(consumers)
     assert (first.first, first.failures, first.releases) == (0, 0, 1)
     assert (consumers.partition().runs.at(4).run.failures) == 1, "as by a timeout"
     gone = "The member has no session, and holds nothing."
-    assert release(execute=True) == Altered(executed=True, effects=effect(0), notes=(gone,))
+    assert release(execute=True) == Altered(executed=True, effects=effect(0, "0 available to others"), notes=(gone,))
     with pytest.raises(MemberNotFound):
         consumers.run(ReleaseMember(**BILLING, member_id="c9", execute=True))
 
