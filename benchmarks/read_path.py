@@ -2,7 +2,7 @@
 two, against ``consume()`` into Arrow.
 
     python -m benchmarks.read_path [--records 250000] [--value-bytes 200] [--compression zstd] [--rounds 5]
-                                   [--set fetch.message.max.bytes=8388608 ...]
+                                   [--set fetch.message.max.bytes=8388608 ...] [--against check.crcs=false]
 
 The ways take turns, and medians are shown, since the broker runs on the same cores. Each round reads a topic of four
 partitions in batches of 100,000, as a query would: each batch goes on where the last one ended.
@@ -136,6 +136,15 @@ def ratios(results: dict[tuple[str, int], list[Figures]]) -> None:
         )
 
 
+def against(results: dict[tuple[str, int], list[Figures]], name: str, setting: str) -> None:
+    """Print the medians over rounds of a reader's figures through those that it has with another setting."""
+    pairs = list(zip(results[name, 1], results[f"{name} {setting}", 1], strict=True))
+    for n, figure in ((0, "records/s"), (2, "CPU")):
+        of_rounds = [a[n] / b[n] for a, b in pairs]
+        low, high = min(of_rounds), max(of_rounds)
+        print(f"{name} / with {setting}: {figure} {statistics.median(of_rounds):.3f} ({low:.2f} to {high:.2f})")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.read_path", description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=250_000, help="in each of the four partitions")
@@ -143,8 +152,11 @@ def main() -> None:
     parser.add_argument("--compression", default="none")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="client settings of both readers")
+    parser.add_argument("--against", metavar="KEY=VALUE", help="both readers read a second time, with this setting")
     given = parser.parse_args()
     ways = {"native": read_natively, "python": read_with_python, "consume": consume_into_arrow}
+    if given.against:
+        ways = {name: ways[name] for name in ("native", "python")}
     with KafkaBroker(java_options=()) as broker:
         topic = broker.create_topic(partitions=PARTITIONS)
         for partition in range(PARTITIONS):
@@ -159,7 +171,13 @@ def main() -> None:
                     settings = config if way is consume_into_arrow else tuned
                     figures = measure(way, processes, topic, given.records, settings)
                     results.setdefault((name, processes), []).append(figures)
+                if given.against:
+                    settings = {**tuned, **dict([given.against.split("=", 1)])}
+                    figures = measure(way, 1, topic, given.records, settings)
+                    results.setdefault((f"{name} {given.against}", 1), []).append(figures)
     ratios(results)
+    for name in ("native", "python") if given.against else ():
+        against(results, name, given.against)
     for (name, processes), figures in results.items():
         rates, thread_ns, process_ns = zip(*figures, strict=True)
         print(

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, WITHOUT_A_GROUP, is_refused
+from coordinator.protocol.librdkafka import READING, UNKNOWN_TOPIC, WITHOUT_A_GROUP, is_refused
 from share_source.range_cursor import Key
 from share_source.record_batches import timestamps_of
 
@@ -47,16 +47,12 @@ _log = logging.getLogger(__name__)
 
 # The user's own settings override these.
 _DEFAULTS = {
+    **READING,
     "client.id": "sharegroup",
-    "log_level": "0",  # else librdkafka writes a line to stderr for each try to connect; a task logs its own waiting
-    "fetch.queue.backoff.ms": "2",  # 1000 by default, which stalls reading each time that the queue is full
     "queued.min.messages": "20000",  # 100,000 touch more memory: +20% CPU a record
     "queued.max.messages.kbytes": "32768",
     "fetch.message.max.bytes": str(1 << 20),
-    "fetch.wait.max.ms": "25",  # a consumer at the end of a log cannot move before the broker answers its fetch
     "topic.metadata.propagation.max.ms": "10000",
-    "max.poll.interval.ms": "86400000",
-    "log.connection.close": "false",
 }
 # The reader's promises depend on these: nobody overrides them.
 _FIXED = {

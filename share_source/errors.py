@@ -95,6 +95,14 @@ class RecordsGone(ShareGroupError):
     kafka_error = "OFFSET_OUT_OF_RANGE"
 
 
+class RecordsDamaged(ShareGroupError):
+    """The record batch of {topic}-{partition} with the offsets {first} to {last} can't be read; it was read {readings}
+    times, each time over another connection. The client's error is: {reason}. The batch is damaged on the broker's
+    disk, or was produced so. {then}"""
+
+    kafka_error = "CORRUPT_MESSAGE"
+
+
 class ReadTimeout(ShareGroupError):
     """No record of {topic}-{partition} came within {timeout_ms} ms: offset {offset} is the next one to read (up to
     {last}). The client's last error was: {reason}. Executors have to reach every broker of the cluster by its

@@ -21,9 +21,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from coordinator.client.spark_log import log_for_query
+from coordinator.protocol.damaged_batch import ASKING, DAMAGED, INVALID_HEADERS, READINGS, Damage, end_of_batch
 from coordinator.protocol.errors import BrokerSecurityFailed
 from coordinator.protocol.librdkafka import NO_ANSWER, Silence
 from coordinator.protocol.outage import Outage
@@ -38,7 +39,7 @@ from share_source.consumers import (
     next_offset,
     no_collector,
 )
-from share_source.errors import ReadDenied, ReadFailed, ReadTimeout, RecordsGone
+from share_source.errors import ReadDenied, ReadFailed, ReadTimeout, RecordsDamaged, RecordsGone
 from share_source.offset_ranges import PartitionRanges
 from share_source.range_cursor import Key, RangeCursor, Run
 from share_source.reader_choice import is_native
@@ -67,6 +68,11 @@ REFUSED_S = 15.0
 """Seconds for which a client tries again that the brokers refuse: the refusing broker may be just shutting down."""
 _outage = Outage(logger, "sharegroup, a task's records", ", reading again for as long as its timeout says")
 
+_RESTART = (
+    "Restart the query: before the batch is replayed, exactly these records are given up by name (rejected, with a "
+    "dead letter where the group has them), and all others are delivered."
+)
+_BESIDE = "These records are given up by name, and all others are delivered."
 _MISSING_OFFSETS = frozenset(
     (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION)
 )
@@ -94,8 +100,8 @@ class Collector(Batches[Built], Protocol[Built]):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadTask:
-    """The ranges of one task, and how to read them. ``group_id`` is for the log. Picklable; ``repr`` shows no
-    configuration."""
+    """The ranges of one task, and how to read them. ``fail_on_damage``: a batch that can't be read fails the task; else
+    the reader passes over it. ``group_id`` is for the log. Picklable; ``repr`` shows no configuration."""
 
     partitions: tuple[PartitionRanges, ...]
     kafka_config: dict[str, Any] = field(repr=False)
@@ -103,6 +109,7 @@ class ReadTask:
     isolation_level: str = "read_uncommitted"
     include_headers: bool = False
     fail_on_data_loss: bool = True
+    fail_on_damage: bool = True
     poll_timeout_ms: int = 120_000
 
 
@@ -112,6 +119,7 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
 
     Raises:
         RecordsGone: records were lost before they were read, and ``fail_on_data_loss`` is set.
+        RecordsDamaged: a batch can't be read, and ``fail_on_damage`` is set.
         ReadTimeout: no record came within ``poll_timeout_ms``.
         ReadDenied: the brokers refuse access to the topic.
         ReadFailed: reading failed with an error that does not pass.
@@ -123,8 +131,20 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
         rows = _rows(task, native)
         for reader in readers:
             yield from reader.drain(rows)
-        if len(rows):
+        while len(rows):
             yield rows.build()
+
+
+def pass_through(task: ReadTask) -> dict[Key, list[Damage]]:
+    """Read the task and keep no record. Returns the offsets that can't be read, by partition; it raises as
+    :func:`read_task`."""
+    native = is_native()
+    with no_collector(), open_readers(task, native) as readers:
+        rows = _rows(task, native)
+        for reader in readers:
+            for _ in reader.drain(rows):
+                pass
+        return {key: damaged for reader in readers for key, damaged in reader.damaged.items()}
 
 
 @contextmanager
@@ -206,6 +226,9 @@ class Reader:
         """Offsets that the log lost before they were read, where that does not fail the task."""
         self.given_up: dict[Key, list[tuple[int, int]]] = {}
         """Offsets that the brokers did not send in time."""
+        self.damaged: dict[Key, list[Damage]] = {}
+        """Offsets of batches that can't be read, where that does not fail the task."""
+        self._readings: dict[tuple[Key, int], int] = {}
         self._came = False
         self._silence = Silence()
         self._of_this_client = Silence()
@@ -274,10 +297,10 @@ class Reader:
         """Whether the brokers answer the client, with no record or with a refusal: another client would get no more."""
         return bool(self.consumer.refused) or self._ended.issuperset(self._open)
 
-    def _renew(self) -> None:
+    def _renew(self, why: str = f"No record came for {RENEW_S:.0f} s") -> None:
         """Read on with a new client, from where the ranges are read to."""
         stuck = self.consumer
-        logger.info("No record came for %.0f s: reading goes on with a new client instead of %r", RENEW_S, stuck)
+        logger.info("%s: reading goes on with a new client instead of %r", why, stuck)
         self.consumer = type(stuck)(stuck.config)
         self.consumer.last_error = stuck.last_error
         self.consumer.position(_positions(list(self._open.values())))
@@ -297,11 +320,14 @@ class Reader:
         messages, timestamps, events = self.consumer.fetch(
             min(rows.room, unread), self._wait_s(), timestamps=rows.needs_timestamps
         )
+        damaged, events = _without_damage(events)
+        if damaged:
+            messages, timestamps = [m for m in messages if not _is_behind(m, damaged)], []
         for key, of_key in self.consumer.by_partition(messages):
             if cursor := self._cursors.get(key):
-                self._take(cursor, of_key, rows, timestamps if of_key is messages else None)
+                self._take(cursor, of_key, rows, timestamps if of_key is messages and timestamps else None)
                 self._seen(cursor, next_offset(of_key))
-        for event in events:
+        for event in (*events, *damaged.values()):
             self._handle(event)
         if self.consumer.misses_topic:
             self._check_topics()
@@ -343,7 +369,10 @@ class Reader:
             cursor for cursor in self._cursors.values() if cursor.topic == topic and partition in (cursor.partition, -1)
         ]
         code = error.code()
-        if code == KafkaError._PARTITION_EOF:
+        if code in DAMAGED:
+            for cursor in affected:
+                self._check_damage(cursor, event)
+        elif code == KafkaError._PARTITION_EOF:
             self.consumer.last_error = error.str()
             for cursor in affected:
                 self._ended.add(cursor.key)
@@ -400,6 +429,78 @@ class Reader:
             self.consumer.leave(cursor.key)
         else:
             self.consumer.move(cursor.key, cursor.fetch_position)
+
+    def _check_damage(self, cursor: RangeCursor, event: Event) -> None:
+        """A batch can't be read. Read it again with a new client, at the last time find its end, and go on behind it.
+
+        Raises:
+            RecordsDamaged: with ``fail_on_damage``.
+        """
+        reason = event.error.str()
+        self.consumer.last_error = reason
+        if cursor.key not in self._open:
+            self.consumer.leave(cursor.key)
+            return
+        try:
+            _, high = self.consumer.watermarks(cursor.key, max(self._wait_s(), 1.0))
+        except KafkaException as error:
+            self.consumer.last_error = error.args[0].str()
+            self.consumer.move(cursor.key, cursor.fetch_position)
+            return
+        first = event.offset if 0 <= event.offset < high else cursor.wanted
+        cursor.reached(min(first, cursor.last + 1))
+        if cursor.done:
+            self._pass(cursor)
+            return
+        readings = self._readings[cursor.key, first] = self._readings.get((cursor.key, first), 0) + 1
+        if readings < READINGS:
+            self._renew(f"{_label(cursor)}, offset {first}: {reason}")
+        elif (end := self._end_of(cursor, event, first, high)) is None:
+            self.consumer.move(cursor.key, cursor.fetch_position)
+        else:
+            self._pass_damaged(cursor, Damage(first, end - 1, event.error.code(), reason))
+
+    def _end_of(self, cursor: RangeCursor, event: Event, first: int, high: int) -> int | None:
+        """The offset after the damaged batch; None if a broker does not answer."""
+        if event.error.code() == INVALID_HEADERS:
+            return first + 1
+        config = {**dict(client_config(self._task.kafka_config, self._task.isolation_level)), **ASKING}
+        return end_of_batch(lambda: Consumer(config), cursor.key, max(first, cursor.wanted), event.offset, high)
+
+    def _pass_damaged(self, cursor: RangeCursor, damage: Damage) -> None:
+        """Pass over a damaged batch.
+
+        Raises:
+            RecordsDamaged: with ``fail_on_damage``.
+        """
+        parts = cursor.lose(damage.last + 1)
+        self._silence.ends()
+        self._came = True
+        if parts:
+            damaged = RecordsDamaged(
+                topic=cursor.topic,
+                partition=cursor.partition,
+                first=damage.first,
+                last=damage.last,
+                readings=READINGS,
+                reason=damage.reason,
+                then=_RESTART if self._task.fail_on_damage else _BESIDE,
+            )
+            if self._task.fail_on_damage:
+                raise damaged
+            of_key = self.damaged.setdefault(cursor.key, [])
+            of_key += [Damage(first, last, damage.code, damage.reason) for first, last in parts]
+            logger.warning("%s", damaged)
+        if cursor.done:
+            self._pass(cursor)
+        else:
+            self.consumer.move(cursor.key, cursor.fetch_position)
+
+    def _pass(self, cursor: RangeCursor) -> None:
+        """All of a partition's ranges is read, and its consumer stands before a damaged batch."""
+        del self._open[cursor.key]
+        _outage.forget(_label(cursor))
+        self.consumer.leave(cursor.key)
 
     def _lose(self, cursor: RangeCursor, end: int, reason: str) -> None:
         """Count the unread offsets below ``end`` as lost.
@@ -482,6 +583,26 @@ class Reader:
                 self.consumer.leave(cursor.key)
                 lost = True
         return lost
+
+
+def _without_damage(events: list[Event]) -> tuple[dict[Key, Event], list[Event]]:
+    """The first damaged batch of each partition, and the other events but for those that come after one: they say
+    nothing."""
+    damaged: dict[Key, Event] = {}
+    others = []
+    for event in events:
+        key = event.topic, event.partition
+        if key not in damaged and event.error.code() in DAMAGED:
+            damaged[key] = event
+        elif key not in damaged:
+            others.append(event)
+    return damaged, others
+
+
+def _is_behind(message: Message, damaged: dict[Key, Event]) -> bool:
+    """Whether a message came from a damaged batch, or from behind it."""
+    event = damaged.get((message.topic() or "", message.partition() or 0))
+    return event is not None and (message.offset() or 0) >= event.offset
 
 
 def widest_hole() -> int:

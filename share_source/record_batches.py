@@ -6,6 +6,7 @@ repeats in C what is the same for many records (topic, partition, delivery count
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate, chain
@@ -23,6 +24,8 @@ BATCH_RECORDS = 10_000
 """Records in an Arrow batch, at most; the same as the default of spark.sql.execution.arrow.maxRecordsPerBatch."""
 BATCH_BYTES = 8 << 20
 """Bytes that an Arrow batch should have, at most: large records make batches of fewer records."""
+HEADER_BYTES = 16
+"""Bytes that a header takes in a batch beside its name and its value, and that the compiled reader counts, too."""
 MANY_RUNS = 100
 """Runs of one delivery count. With more, columns are built record by record: an Arrow array for each run costs more."""
 
@@ -55,6 +58,9 @@ class Rows:
         self._messages: list[Message] = []
         self._timestamps: list[int] = []
         self._runs: list[tuple[str, int, int, int]] = []
+        self._headers: list[Any] = []
+        self._ends: list[int] = []
+        """For each record the bytes of the headers up to it, itself included."""
         self.limit = 1000
         """How many records a batch should have. It follows the size of the records after the first batch."""
 
@@ -64,7 +70,8 @@ class Rows:
     @property
     def room(self) -> int:
         """How many more records the batch takes; 0 when it is to be built."""
-        return max(self.limit - len(self._messages), 0)
+        is_full = self._ends and self._ends[-1] >= BATCH_BYTES
+        return 0 if is_full else max(self.limit - len(self._messages), 0)
 
     def add(self, key: Key, messages: list[Message], runs: list[Run], timestamps: list[int]) -> None:
         """Add records of one partition, in order. ``runs``: their runs of delivery counts. ``timestamps``: as
@@ -73,11 +80,24 @@ class Rows:
         self._messages += messages
         self._timestamps += timestamps
         self._runs += [(topic, partition, delivery_count, count) for delivery_count, count in runs]
+        if self._include_headers:
+            self._add_headers(_headers_of(messages))
+
+    def _add_headers(self, of_record: list[Any]) -> None:
+        self._headers += of_record
+        end = self._ends[-1] if self._ends else 0
+        self._ends += list(accumulate(map(_header_bytes, of_record), initial=end))[1:]
 
     def build(self) -> pa.RecordBatch:
-        """The collected records as one Arrow batch; the collection is empty afterwards."""
-        messages, timestamps, runs = self._messages, self._timestamps, self._runs
-        self._messages, self._timestamps, self._runs = [], [], []
+        """The first of the collected records as one Arrow batch: all of them, unless their headers are larger than a
+        batch. The collection has the rest afterwards."""
+        count = max(bisect_right(self._ends, BATCH_BYTES), 1) if self._include_headers else len(self._messages)
+        messages, self._messages = self._messages[:count], self._messages[count:]
+        timestamps, self._timestamps = self._timestamps[: 2 * count], self._timestamps[2 * count :]
+        headers, rest = self._headers[:count], self._headers[count:]
+        runs, self._runs = _parted(self._runs, count)
+        self._headers, self._ends = [], []
+        self._add_headers(rest)
         topics, partitions, delivery_counts, counts = zip(*runs, strict=True)
         columns = [
             pa.array(list(map(Message.key, messages)), pa.binary()),
@@ -87,7 +107,7 @@ class Rows:
             _offsets(messages, counts),
             _times(timestamps[1::2]),
             _types(timestamps[::2]),
-            *([_headers(messages)] if self._include_headers else []),
+            *([_headers(headers)] if self._include_headers else []),
             _repeated(delivery_counts, counts, pa.int32()),
         ]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
@@ -141,13 +161,33 @@ def _repeated(values: Sequence[Any], counts: Sequence[int], kind: pa.DataType) -
     return pa.array(list(chain.from_iterable([v] * n for v, n in zip(values, counts, strict=True))), kind)
 
 
-def _headers(messages: list[Message]) -> pa.Array:
+def _headers_of(messages: list[Message]) -> list[Any]:
+    """The headers of each record, as ``Message.headers`` returns them."""
+    try:
+        return list(map(Message.headers, messages))
+    except (SystemError, UnicodeDecodeError):  # a name that is not UTF-8
+        return list(map(mended_headers, messages))
+
+
+def _header_bytes(headers: Any) -> int:
+    return sum(HEADER_BYTES + len(key) + len(value or b"") for key, value in headers) if headers else 0
+
+
+def _parted(
+    runs: list[tuple[str, int, int, int]], count: int
+) -> tuple[list[tuple[str, int, int, int]], list[tuple[str, int, int, int]]]:
+    """The runs of the first ``count`` records, and those of the others."""
+    for at, (topic, partition, delivery_count, records) in enumerate(runs):
+        if count < records:
+            first = [(topic, partition, delivery_count, count)] if count else []
+            return runs[:at] + first, [(topic, partition, delivery_count, records - count), *runs[at + 1 :]]
+        count -= records
+    return runs, []
+
+
+def _headers(of_record: list[Any]) -> pa.Array:
     """The column of headers: arrays of key and value; null for a record without headers, as Spark's Kafka source has
     it."""
-    try:
-        of_record = list(map(Message.headers, messages))
-    except (SystemError, UnicodeDecodeError):  # a name that is not UTF-8
-        of_record = list(map(mended_headers, messages))
     if not any(of_record):
         return pa.nulls(len(of_record), HEADERS)
     offsets = [0]

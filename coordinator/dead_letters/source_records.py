@@ -14,8 +14,9 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from coordinator.dead_letters.record_format import Header
+from coordinator.protocol.damaged_batch import DAMAGED, READINGS
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
-from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, WITHOUT_A_GROUP, Silence, new_client
+from coordinator.protocol.librdkafka import READING, UNKNOWN_TOPIC, WITHOUT_A_GROUP, Silence, new_client
 from coordinator.protocol.record_headers import headers_of
 
 STALL_S = 15.0
@@ -25,14 +26,7 @@ READ_THROUGH_RECORDS = 10_000
 BATCH_RECORDS = 2_000
 _POLL_S = 0.1  # a poll waits this long for all records that it wants, even if some have come
 
-_DEFAULTS = {
-    "client.id": "sharegroup",
-    "log_level": "0",
-    "fetch.queue.backoff.ms": "2",  # 1000 by default: a pause each time that the queue is full
-    "fetch.wait.max.ms": "25",
-    "log.connection.close": "false",
-    "max.poll.interval.ms": "86400000",
-}
+_DEFAULTS = {**READING, "client.id": "sharegroup", "fetch.error.backoff.ms": "10"}
 _FIXED = {
     **WITHOUT_A_GROUP,
     "enable.partition.eof": "true",
@@ -57,12 +51,10 @@ _REFUSED = frozenset(
     (
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError._BAD_MSG,
-        KafkaError._BAD_COMPRESSION,
         KafkaError.INVALID_MSG,
     )
 )
-"""Errors that a retry does not correct: missing permissions, and records that can't be read."""
+"""Errors that a retry does not correct: missing permissions."""
 
 
 class AbsenceReason(Enum):
@@ -70,6 +62,7 @@ class AbsenceReason(Enum):
 
     GONE = "below the log's start, or the topic is not there"
     NEVER = "inside the log, which has none there: compaction, a transaction's marker, an aborted batch"
+    DAMAGED = "inside a record batch that can't be read"
     PAST_END = "at or past the log's end: it is shorter than it was, or not all of it can be seen yet"
 
 
@@ -178,6 +171,7 @@ class _Reading:
         self._seen = -1  # the offset of the last record that came, or the one below the first that can come
         self._next = 0  # the first of the offsets that has no answer yet
         self._last_error = "no record came"
+        self._readings = 0  # how often the batch of the next wanted offset could not be read
 
     def run(self) -> Iterator[SourceRecord | Absent]:
         self._assign()
@@ -189,7 +183,8 @@ class _Reading:
                 error = message.error()
                 answers = self._answers(message) if error is None else self._answers_to_error(message, error)
                 yield from answers
-                if self._next == len(self._offsets) or self._moved(message):
+                is_damaged = error is not None and error.code() in DAMAGED
+                if self._next == len(self._offsets) or is_damaged or self._moved(message):
                     break  # the rest of the messages is not wanted
             if self._next > before or any(message.error() is None for message in messages):
                 silence.ends()
@@ -219,8 +214,22 @@ class _Reading:
             yield from self._absent_below(self._offsets[-1] + 1, AbsenceReason.GONE)
         elif code in _REFUSED:
             raise self._reader.refused(self._topic, error)
+        elif code in DAMAGED:
+            yield from self._damaged(error)
         else:
             self._last_error = error.name()
+
+    def _damaged(self, error: KafkaError) -> Iterator[Absent]:
+        """A batch can't be read. Read it again from the next wanted offset on: that offset is in the batch if it can't
+        be read after READINGS tries, or else it lies behind the batch."""
+        self._last_error = error.name()
+        was_asked = self._seen == self._offsets[self._next] - 1
+        self._readings = self._readings + 1 if was_asked else 0
+        if self._readings >= READINGS:
+            self._readings = 0
+            yield from self._absent_below(self._offsets[self._next] + 1, AbsenceReason.DAMAGED)
+        if self._next < len(self._offsets):
+            self._assign()
 
     def _out_of_range(self) -> Iterator[Absent]:
         where = TopicPartition(self._topic, self._partition)

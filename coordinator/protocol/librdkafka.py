@@ -31,6 +31,17 @@ WITHOUT_A_GROUP: Mapping[str, str] = MappingProxyType(
 )
 """librdkafka's configuration of a consumer that reads partitions which it is assigned by hand. librdkafka assigns none
 without a group id; the consumer never joins that group and commits nothing to it."""
+READING: Mapping[str, str] = MappingProxyType(
+    {
+        "check.crcs": "true",  # false by default: a record that the disk or the network changed would be delivered
+        "log_level": "0",  # else librdkafka writes a line to stderr for each try to connect
+        "log.connection.close": "false",
+        "max.poll.interval.ms": "86400000",
+        "fetch.queue.backoff.ms": "2",  # 1000 by default, which stalls reading each time that the queue is full
+        "fetch.wait.max.ms": "25",  # a consumer at the end of a log cannot move before the broker answers its fetch
+    }
+)
+"""librdkafka's configuration of a consumer that reads records. The user's own settings override these."""
 LONGEST_POLL_S = 2.0
 _REFUSED = frozenset(
     {

@@ -1,12 +1,15 @@
 """Reads a dead letter topic from its start to its end, and parses the dead letters.
 
-Rule: reading writes nothing and joins no group. Dead letters of Kafka's own dead letter queue are read alike: they have
-no disposition, and no headers of the record.
+Rules: reading writes nothing and joins no group. A record batch that can't be read is passed over, and its offsets are
+logged: it keeps no other dead letter from being read. Dead letters of Kafka's own dead letter queue are read alike:
+they have no disposition, and no headers of the record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +17,13 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Kafka
 
 from coordinator.client.cluster_metadata import cluster_metadata
 from coordinator.dead_letters.record_format import Header, parse_headers, record_headers
+from coordinator.protocol.damaged_batch import ASKING, DAMAGED, READINGS, end_of_batch
 from coordinator.protocol.errors import UnknownTopic
-from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, WITHOUT_A_GROUP, Silence, new_client
+from coordinator.protocol.librdkafka import READING, UNKNOWN_TOPIC, WITHOUT_A_GROUP, Silence, new_client
 from coordinator.protocol.record_headers import headers_of
 from share_sink.errors import DeadLettersNotRead
+
+logger = logging.getLogger(__name__)
 
 REDRIVES = "__dlq.redrive.count"
 """The header with the number of the record's redrives. It is a header of the record, so that the record's next dead
@@ -33,11 +39,10 @@ _BATCH = 1_000
 _ONE_RECORD = {"queued.min.messages": "1", "fetch.queue.backoff.ms": "10"}
 """Little is read ahead. A full queue is looked at again after 10 ms, not after librdkafka's second, for which a reader
 of one record would wait."""
-_DEFAULTS = {"client.id": "sharegroup-redrive", "log_level": "0"}
+_DEFAULTS = {**READING, "client.id": "sharegroup-redrive"}
 _FIXED = {
     **WITHOUT_A_GROUP,
     "enable.partition.eof": "true",
-    "max.poll.interval.ms": "86400000",
     "auto.offset.reset": "earliest",  # retention may move the log's start meanwhile
     "isolation.level": "read_committed",
     "allow.auto.create.topics": "false",
@@ -158,7 +163,7 @@ def record_at(topic: str, partition: int, offset: int, kafka_config: Mapping[str
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), NO_PROGRESS_S)
         if not low <= offset < high:
             return None
-        return next(_read(consumer, topic, {partition: (offset, offset + 1)}, batch=1), None)
+        return next(_read(consumer, topic, {partition: (offset, offset + 1)}, _asking(kafka_config), batch=1), None)
     except KafkaException as error:
         raise DeadLettersNotRead(topic=topic, reason=error.args[0].str()) from None
     finally:
@@ -186,11 +191,15 @@ def read_topic(
         ends = _ends(consumer, topic, partitions)
         if newest is not None:
             ends = {number: (max(low, high - newest), high) for number, (low, high) in ends.items()}
-        yield from _read(consumer, topic, ends)
+        yield from _read(consumer, topic, ends, _asking(kafka_config))
     except KafkaException as error:
         raise DeadLettersNotRead(topic=topic, reason=error.args[0].str()) from None
     finally:
         consumer.close()
+
+
+def _asking(kafka_config: Mapping[str, str]) -> Callable[[], Consumer]:
+    return lambda: new_client(Consumer, {**_DEFAULTS, **kafka_config, **_FIXED, **ASKING})
 
 
 def _ends(consumer: Any, topic: str, partitions: int) -> dict[int, tuple[int, int]]:
@@ -206,20 +215,74 @@ def _next_of(consumer: Any, most: int) -> list[Any]:
     return [*first, *consumer.consume(most - 1, 0)] if first and most > 1 else list(first)
 
 
-def _read(consumer: Any, topic: str, ends: dict[int, tuple[int, int]], *, batch: int = _BATCH) -> Iterator[Message]:
+class _Damage:
+    """The batches that can't be read, of one reading."""
+
+    def __init__(
+        self, consumer: Any, topic: str, ends: dict[int, tuple[int, int]], make: Callable[[], Consumer]
+    ) -> None:
+        self._consumer, self._topic, self._ends, self._make = consumer, topic, ends, make
+        self._readings: Counter[tuple[int, int]] = Counter()
+
+    def goes_on(self, message: Any) -> bool:
+        """Read the message's batch again, or, after READINGS times, go on behind it. Returns False if nothing of the
+        partition is left to be read.
+
+        Raises:
+            DeadLettersNotRead: the batch's end is not known.
+        """
+        number, first = message.partition(), message.offset()
+        low, high = self._ends[number]
+        self._readings[number, first] += 1
+        at = max(first, low) if self._readings[number, first] < READINGS else self._passed(message, high)
+        self._consumer.incremental_unassign([TopicPartition(self._topic, number)])
+        self._consumer.incremental_assign([TopicPartition(self._topic, number, at)])
+        return at < high
+
+    def _passed(self, message: Any, end: int) -> int:
+        """The offset after the batch, whose offsets are logged."""
+        number, first, reason = message.partition(), message.offset(), message.error().str()
+        after = end_of_batch(self._make, (self._topic, number), first, first, end) if 0 <= first < end else None
+        if after is None:
+            raise DeadLettersNotRead(topic=self._topic, reason=reason)
+        logger.warning(
+            "the records of %s-%d with the offsets %d to %d can't be read, and are passed over: %s",
+            *(self._topic, number, first, after - 1, reason),
+        )
+        return after
+
+
+def _read(
+    consumer: Any,
+    topic: str,
+    ends: dict[int, tuple[int, int]],
+    make: Callable[[], Consumer],
+    *,
+    batch: int = _BATCH,
+) -> Iterator[Message]:
     consumer.assign([TopicPartition(topic, number, low) for number, (low, _) in ends.items()])
     unread, silence, last_error = set(ends), Silence(), "no answer"
+    damage, seen = _Damage(consumer, topic, ends, make), {number: low - 1 for number, (low, _) in ends.items()}
     while unread:
+        behind: set[int] = set()
         for message in _next_of(consumer, batch):
+            if message.partition() in behind:
+                continue  # what comes after a damaged batch says nothing
             number, error = message.partition(), message.error()
             if error is None:
-                if number in unread and message.offset() < ends[number][1]:
+                # Behind a damaged batch librdkafka may begin at the log's start again.
+                if number in unread and seen[number] < message.offset() < ends[number][1]:
+                    seen[number] = message.offset()
                     yield message
                 if message.offset() >= ends[number][1] - 1:
                     unread.discard(number)
                 silence.ends()  # do not count the time that the caller took
             elif error.code() == KafkaError._PARTITION_EOF:
                 unread.discard(number)
+            elif error.code() in DAMAGED and number in unread:
+                behind.add(number)
+                if not damage.goes_on(message):
+                    unread.discard(number)
             elif error.fatal() or error.code() in _FATAL:
                 raise KafkaException(error)
             else:

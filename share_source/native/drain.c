@@ -135,8 +135,10 @@ typedef struct {
     int64_t offset, time_ms;
     int32_t time_kind, leader_epoch;
     rd_kafka_headers_t *headers; /* NULL if it has none */
+    int headers_error;           /* librdkafka's code if its headers can't be read; 0 otherwise */
 } Record;
 
+#define HEADER_BYTES 16 /* of a header beside its name and its value: the ends of both in Arrow's columns, and its list's */
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD in UTF-8 */
 
 /* Append a record's headers. A name that is not UTF-8 has no place in a column of strings, and becomes U+FFFD: Python's
@@ -154,7 +156,7 @@ static int append_headers(Builder *self, const Record *record) {
         }
         if (append_binary(keys, key, key_size) < 0 || append_binary(values, value, size) < 0)
             return -1;
-        self->bytes += key_size + (value != NULL ? size : 0);
+        self->bytes += HEADER_BYTES + key_size + (value != NULL ? size : 0);
         self->moved += key_size + (value != NULL ? size : 0);
         count++;
     }
@@ -359,7 +361,7 @@ static PyMethodDef builder_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef builder_getset[] = {
-    {"nbytes", builder_nbytes, NULL, "Bytes of the keys, the values and the headers.", NULL},
+    {"nbytes", builder_nbytes, NULL, "Bytes of the keys, the values and the headers, 16 more for each header.", NULL},
     {"moved", builder_moved, NULL,
      "Bytes of keys, values and headers that were copied so far, in all batches: each once into its column, and again when\n"
      "its column grew, or when the record was held.", NULL},
@@ -657,7 +659,11 @@ typedef struct {
     int64_t offset; /* its offset, -1 if it has none */
 } Taking;
 
-/* Append the record if it is wanted. Returns 0 if it is not its turn yet. */
+#define NOENT (-156) /* librdkafka's code for a record without headers */
+#define INVALID_RECORD 87
+
+/* Append the record if it is wanted. Returns 0 if it is not its turn yet. A record whose headers can't be read is the error
+ * INVALID_RECORD, and the position stays before it. */
 static int take_record(Taking *taking, const Record *record) {
     Wanted *wanted = &taking->wanted;
     if (record->offset < wanted->position)
@@ -670,11 +676,24 @@ static int take_record(Taking *taking, const Record *record) {
         return 0;
     }
     const Range *range = &wanted->ranges[wanted->at];
+    if (record->offset >= range->first && taking->builder->include_headers && record->headers_error != 0) {
+        taking->error = INVALID_RECORD;
+        taking->text = strdup("librdkafka does not read the record's headers; it reads up to 100,000 of them");
+        taking->offset = record->offset;
+        return 1;
+    }
     if (record->offset >= range->first && append_record(taking->builder, record, taking->queue->topic,
                                                         taking->queue->topic_size, (int32_t)range->delivery_count) < 0)
         taking->failed = 1;
     pass(wanted, record->offset + 1);
     return 1;
+}
+
+/* Note what librdkafka's answer says about a record's headers. */
+static void read_headers(int answer, Record *record) {
+    record->headers_error = answer == NOENT ? 0 : answer;
+    if (answer != 0)
+        record->headers = NULL;
 }
 
 static void *copy_to(uint8_t **at, const void *bytes, size_t size) {
@@ -700,8 +719,7 @@ static void hold(Taking *taking, rd_kafka_message_t *message, const Record *reco
     self->held.value = copy_to(&at, record->value, record->value_size);
     taking->builder->moved += record->key_size + record->value_size;
     self->held.leader_epoch = rd_kafka_message_leader_epoch(message);
-    if (rd_kafka_message_detach_headers(message, &self->held.headers) != 0)
-        self->held.headers = NULL;
+    read_headers(rd_kafka_message_detach_headers(message, &self->held.headers), &self->held);
 }
 
 static void on_message(rd_kafka_message_t *message, void *opaque) {
@@ -722,8 +740,8 @@ static void on_message(rd_kafka_message_t *message, void *opaque) {
         record.time_kind = kind;
         if (taking->builder->for_messages)
             record.leader_epoch = rd_kafka_message_leader_epoch(message);
-        if (taking->builder->include_headers && rd_kafka_message_headers(message, &record.headers) != 0)
-            record.headers = NULL;
+        if (taking->builder->include_headers)
+            read_headers(rd_kafka_message_headers(message, &record.headers), &record);
         if (!take_record(taking, &record))
             hold(taking, message, &record);
     }

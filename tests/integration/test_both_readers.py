@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 
 from share_source import consumers, range_reader
+from share_source.errors import RecordsDamaged
 from share_source.range_reader import read_task
 from share_source.reader_choice import NATIVE, PYTHON
-from share_source.record_batches import BATCH_BYTES, BATCH_RECORDS
+from share_source.record_batches import BATCH_BYTES, BATCH_RECORDS, HEADER_BYTES
 from tests.support.compiled_reader import ensure_compiled
 from tests.support.random_records import ANY_SHAPE, produce_at_random, produce_transactions_at_random
 from tests.support.read_tasks import offsets, reading_with
@@ -108,7 +109,7 @@ def test_a_values_bytes_are_copied_once_into_arrow(kafka, topic, task, monkeypat
     name, counts, build = topic(), [], NativeRows.build
 
     def counted(rows: NativeRows) -> pa.RecordBatch:
-        nbytes = rows.builder.nbytes
+        nbytes = rows.builder.nbytes - HEADER_BYTES * len(rows)  # a header in each record
         batch = build(rows)
         counts.append((nbytes, rows.builder.moved))
         return batch
@@ -133,6 +134,26 @@ def test_a_batch_is_bounded_in_bytes_and_in_rows(kafka, topic, task):
     batches = list(read_task(task({(name, 0): [(0, 12_019, 1)]})))
     assert sum(batch.num_rows for batch in batches) == 12_020
     assert max(batch.num_rows for batch in batches) <= BATCH_RECORDS
+
+
+def test_many_small_headers_count_as_bytes_of_a_batch(kafka, topic, task):
+    name = topic()
+    headers = [("", None)] * 50_000
+    kafka.produce(name, [b"x"] * 60, partition=0, headers=headers, compression_type="zstd")
+    batches = list(read_task(task({(name, 0): [(0, 59, 1)]}, include_headers=True)))
+    assert [row for batch in batches for row in batch.column("offset").to_pylist()] == list(range(60))
+    assert all(len(of_record) == 50_000 for batch in batches for of_record in batch.column("headers"))
+    assert max(batch.nbytes for batch in batches) <= BATCH_BYTES
+
+
+@pytest.mark.parametrize("reader", [NATIVE], indirect=True)
+def test_headers_beyond_what_librdkafka_reads_are_a_named_error(kafka, topic, task):
+    """confluent_kafka shows no headers of such a record, so that Python's reader can't know of them."""
+    name = topic()
+    kafka.produce(name, [b"x"], partition=0, headers=[("", None)] * 100_001)
+    assert offsets(task({(name, 0): [(0, 0, 1)]})) == [0], "without headers it is a record as any other"
+    with pytest.raises(RecordsDamaged, match=r"offsets 0 to 0 .*up to 100,000"):
+        offsets(task({(name, 0): [(0, 0, 1)]}, include_headers=True))
 
 
 @pytest.mark.parametrize("reader", [NATIVE, pytest.param(PYTHON, marks=pytest.mark.soak)], indirect=True)

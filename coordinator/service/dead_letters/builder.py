@@ -26,6 +26,9 @@ PAST_END_S = 60.0
 all of its log yet."""
 
 
+_NO_ORIGINAL = frozenset({AbsenceReason.GONE, AbsenceReason.DAMAGED})
+
+
 class DeadLetterBuilder:
     """Builds the dead letters of one group. It calls ``wait_for`` with the reason why one can't be built now."""
 
@@ -96,7 +99,7 @@ class DeadLetterBuilder:
                     yield owner, answer.offset, self._copied(owner, answer, copies=copies)
                 elif answer.why is AbsenceReason.NEVER:
                     yield owner, answer.offset, None
-                elif answer.why is AbsenceReason.GONE or self._is_lost(owner.offsets.key, answer.offset):
+                elif answer.why in _NO_ORIGINAL or self._is_lost(owner.offsets.key, answer.offset):
                     yield owner, answer.offset, self.bare(owner, answer.offset)
                 is_whole = is_whole and not (isinstance(answer, Absent) and answer.why is AbsenceReason.PAST_END)
             if is_whole:

@@ -1,0 +1,77 @@
+"""A record batch of a log that can't be read: which errors say so, and which offsets the batch has.
+
+librdkafka names the first offset of such a batch, not its last one, and never goes on behind it (docs/facts.md, C15 to
+C17). Rule: what comes after its error is not looked at, since librdkafka may read on in the middle of the batch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+INVALID_HEADERS = KafkaError.INVALID_RECORD
+"""The compiled reader's code for a record whose headers librdkafka does not read. Other records are readable."""
+DAMAGED = frozenset(
+    {
+        KafkaError._BAD_MSG,  # a wrong checksum
+        KafkaError._BAD_COMPRESSION,
+        KafkaError._NOT_IMPLEMENTED,  # a record format, or a codec, that is none
+        INVALID_HEADERS,
+    }
+)
+"""librdkafka's errors of a batch that can't be read."""
+ASKING = {"fetch.error.backoff.ms": "10", "queued.min.messages": "1"}
+"""librdkafka's configuration of the clients of :func:`end_of_batch`. After each error of a batch a client waits, half a
+second by default."""
+READINGS = 3
+"""How often a batch is read before it counts as damaged: the network, or the memory of a client or a broker, may have
+done the damage."""
+_ANSWER_S = 10.0
+"""Seconds for the answer to one question whether an offset is in the batch."""
+_SLICE_S = 0.5
+
+
+class Damage(NamedTuple):
+    """The offsets ``first`` to ``last``, which can't be read, librdkafka's error code, and the error in words."""
+
+    first: int
+    last: int
+    code: int
+    reason: str
+
+
+def end_of_batch(make: Callable[[], Consumer], where: tuple[str, int], at: int, first: int, high: int) -> int | None:
+    """The offset after the damaged batch that has the offset ``at``, and whose error names ``first``; None if it is
+    not known, since a broker does not answer. ``where``: topic and partition; ``high``: the end of the log.
+
+    Each step asks whether one offset is in the batch, so that a batch of n offsets takes 2 log n steps. A second client
+    has to find the batch's last offset damaged, too: a healthy record must not be passed over."""
+    with closing(make()) as client:
+        inside, outside, width = at, high, 1
+        while inside + 1 < outside:
+            asked = min(inside + width, outside - 1) if outside == high else (inside + outside) // 2
+            is_in = _is_in_batch(client, where, asked, first)
+            if is_in is None:
+                return None
+            inside, outside, width = (asked, outside, width * 2) if is_in else (inside, asked, width)
+    with closing(make()) as client:
+        return outside if _is_in_batch(client, where, outside - 1, first) else None
+
+
+def _is_in_batch(client: Consumer, where: tuple[str, int], offset: int, first: int) -> bool | None:
+    """Whether the broker answers a fetch of the offset with the damaged batch; None if the broker does not answer."""
+    client.assign([TopicPartition(*where, offset)])
+    until_s = time.monotonic() + _ANSWER_S
+    while time.monotonic() < until_s:
+        message = client.poll(_SLICE_S)
+        error = None if message is None else message.error()
+        if message is not None and (error is None or error.code() == KafkaError._PARTITION_EOF):
+            return False
+        # An offset that is out of range is librdkafka's wrong next one, of the position before.
+        if message is not None and error is not None and error.code() in DAMAGED:
+            return message.offset() == first
+    return None
