@@ -352,7 +352,11 @@ class ShareConsumer:
             self._settle()
 
     def _accept_returned(self) -> None:
-        """Accept, in implicit mode, what the program has."""
+        """Accept, in implicit mode, what the program has; in explicit mode what can't be read gets its automatic
+        outcome."""
+        if self._explicit is not None:
+            with self._changing:
+                self._explicit.decide_unreadable()
         count = len(self._hand_over.returned)
         if self._implicit is not None:
             with self._changing:

@@ -189,11 +189,13 @@ class Fetcher:
             kafka_config=self._options.client_config,
             isolation_level=isolation_level,
             fail_on_data_loss=False,
+            fail_on_damage=False,
             poll_timeout_ms=self._outage_timeout_ms,
         )
         patience_s = self._paused.patience_s(reply.partitions)
         not_read = read_records(task, collector, native=native, patience_s=patience_s)
-        acquired.read(collector.runs(), collector.unread(not_read.all))
+        collector.add_damaged(not_read.damaged)
+        acquired.read(collector.runs(), collector.unread(not_read.released))
         for plan in reply.partitions:
             if (plan.topic, plan.partition) in not_read.given_up:
                 self._paused.gave_up(plan, time.monotonic(), patience_s)

@@ -36,7 +36,8 @@ class HandOver:
         """Add the records that a poll has taken; there are none before. ``are_deserialized``: they were returned
         before."""
         if any(each is not None for each in self._deserializers) and not are_deserialized:
-            self._raws = [Raw(message, message.key(), message.value()) for message in messages]
+            readable = (message for message in messages if message.error() is None)
+            self._raws = [Raw(message, message.key(), message.value()) for message in readable]
         self._waiting = messages
 
     def messages(self) -> Messages:

@@ -1,4 +1,5 @@
-"""The records that a ShareConsumer in implicit mode holds: the next poll or commit accepts those that the program has.
+"""The records that a ShareConsumer in implicit mode holds: the next poll or commit accepts those that the program has,
+and rejects or releases those that can't be read.
 Pure: no clock, thread or I/O.
 
 Rule: no record has an outcome of its own, so that all of them are kept as runs; a poll's records are counted, and
@@ -76,8 +77,7 @@ class ImplicitInFlight:
         sending = self.take_unread()
         accepted, self._accepted = self._accepted, []
         for run, last in _joined(accepted):
-            accept = batch(run.first, last, run.delivery_count, AcknowledgeType.ACCEPT)
-            sending.add(run.key, run.topic_id, [accept])
+            sending.add(run.key, run.topic_id, [batch(run.first, last, run.delivery_count, run.outcome)])
         return sending
 
     def renewals(self) -> tuple[PartitionAcks, ...]:
@@ -99,14 +99,17 @@ class ImplicitInFlight:
             each.clear()
 
 
+def _alike(run: RecordRun) -> tuple[object, ...]:
+    return run.key, run.topic_id, run.delivery_count, run.outcome
+
+
 def _joined(runs: list[RecordRun]) -> list[tuple[RecordRun, int]]:
     """The first run of neighbours with one delivery count, and the last offset of them."""
     found: list[tuple[RecordRun, int]] = []
     for run in runs:
         if found:
             before, last = found[-1]
-            alike = (before.key, before.topic_id, before.delivery_count) == (run.key, run.topic_id, run.delivery_count)
-            if alike and last + 1 == run.first:
+            if _alike(before) == _alike(run) and last + 1 == run.first:
                 found[-1] = (before, run.last)
                 continue
         found.append((run, run.last))

@@ -29,6 +29,7 @@ class _Partition:
     """The records of one partition that are in flight, by offset."""
 
     __slots__ = (
+        "automatic",
         "counts",
         "in_progress",
         "messages",
@@ -44,6 +45,7 @@ class _Partition:
         self.messages: dict[int, Message] = {}
         self.counts: dict[int, int] = {}
         self.outcomes: dict[int, AcknowledgeType] = {}
+        self.automatic: dict[int, AcknowledgeType] = {}
         self.unlocked: set[int] = set()
         self.signals: dict[int, str | None] = {}
         self.in_progress: set[int] = set()
@@ -63,10 +65,10 @@ class InFlight:
 
     @property
     def undecided(self) -> int:
-        """The number of records without an outcome. Neither records in progress are counted, nor renewed ones that no
-        poll has returned yet."""
+        """The number of records without an outcome. Not counted are records in progress, those with an automatic
+        outcome, and renewed ones that no poll has returned yet."""
         return sum(
-            len(records.counts.keys() - records.outcomes.keys() - records.in_progress)
+            len(records.counts.keys() - records.outcomes.keys() - records.in_progress - records.automatic.keys())
             for records in self._partitions.values()
         )
 
@@ -84,14 +86,24 @@ class InFlight:
             offsets = range(run.first, run.last + 1)
             for offset_set in (records.unlocked, records.in_progress, records.signalled):
                 offset_set.difference_update(offsets)
-            for offset in records.outcomes.keys() & offsets:
-                del records.outcomes[offset]
+            for decided in (records.outcomes, records.automatic):
+                for offset in decided.keys() & offsets:
+                    del decided[offset]
+            if run.outcome != AcknowledgeType.ACCEPT:
+                records.automatic.update(dict.fromkeys(offsets, run.outcome))
             records.messages.update(zip(offsets, run.messages, strict=True))
             records.counts.update(dict.fromkeys(offsets, run.delivery_count))
 
     def add_unread(self, unread: Iterable[Unread]) -> None:
         """Offsets that were acquired and not read: the next request says so."""
         self._unread += unread
+
+    def decide_unreadable(self) -> None:
+        """Give the records that can't be read, and that the program has not decided, their automatic outcome."""
+        for records in self._partitions.values():
+            automatic, records.automatic = records.automatic, {}
+            for offset in automatic.keys() & records.counts.keys():
+                records.outcomes.setdefault(offset, automatic[offset])
 
     def decide(self, key: Key, offset: int, outcome: AcknowledgeType) -> bool:
         """Note the outcome of a record; False if it is not in flight, or is to be renewed though it is in progress."""

@@ -7,8 +7,11 @@ broker answers, with a refusal or the end of its log.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from coordinator.protocol.damaged_batch import Damage
 from coordinator.protocol.librdkafka import Silence
 from share_source.errors import ReadTimeout
 from share_source.range_cursor import Key
@@ -19,14 +22,16 @@ Offsets = dict[Key, list[tuple[int, int]]]
 
 
 class NotRead(NamedTuple):
-    """The offsets without a record: those that the log lost before they were read, and those that were given up."""
+    """The offsets without a record: those that the log lost before they were read, those that were given up, and those
+    of batches that can't be read."""
 
     lost: Offsets
     given_up: Offsets
+    damaged: Mapping[Key, list[Damage]] = MappingProxyType({})
 
     @property
-    def all(self) -> Offsets:
-        """Returns both of them."""
+    def released(self) -> Offsets:
+        """Returns those that are released: all but the damaged ones."""
         return {key: [*self.lost.get(key, ()), *self.given_up.get(key, ())] for key in {*self.lost, *self.given_up}}
 
 
@@ -40,6 +45,7 @@ def read_records(task: ReadTask, into: Collector[Any], *, native: bool, patience
     return NotRead(
         {key: lost for reader in readers for key, lost in reader.lost.items()},
         {key: left for reader in readers for key, left in reader.given_up.items()},
+        {key: damaged for reader in readers for key, damaged in reader.damaged.items()},
     )
 
 

@@ -6,12 +6,14 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby, repeat
 from typing import NamedTuple
 
 import confluent_kafka
+from confluent_kafka import KafkaError
 
+from coordinator.protocol.damaged_batch import Damage
 from coordinator.protocol.messages import AckBatch, PartitionAcks, PartitionPlan
 from coordinator.protocol.values import AcknowledgeType
 from share_source.range_cursor import Key, Run
@@ -36,15 +38,26 @@ class Unread(NamedTuple):
 
 
 class RecordRun:
-    """Neighbouring records of one partition, with one delivery count. ``unlocked``: their locks are over. ``source``:
-    the run of which this is the first part."""
+    """Neighbouring records of one partition, with one delivery count. ``outcome``: theirs, unless the program decides
+    another one; not ACCEPT where they can't be read, and their messages are errors. ``unlocked``: their locks are over.
+    ``source``: the run of which this is the first part."""
 
-    __slots__ = ("_at", "_messages", "delivery_count", "first", "key", "last", "source", "topic_id", "unlocked")
+    __slots__ = (
+        *("_at", "_messages", "delivery_count", "first", "key", "last", "outcome", "source", "topic_id", "unlocked"),
+    )
 
     def __init__(
-        self, key: Key, topic_id: str, first: int, delivery_count: int, messages: list[Message], at: int = 0
+        self,
+        key: Key,
+        topic_id: str,
+        first: int,
+        delivery_count: int,
+        messages: list[Message],
+        at: int = 0,
+        outcome: AcknowledgeType = AcknowledgeType.ACCEPT,
     ) -> None:
         """``at``: where in the list the run's first message is."""
+        self.outcome = outcome
         self.key, self.topic_id, self.delivery_count = key, topic_id, delivery_count
         self.first, self.last = first, first + len(messages) - at - 1
         self.unlocked = False
@@ -68,7 +81,9 @@ class RecordRun:
 
     def part(self, most: int) -> RecordRun:
         """The first records of the run, at most so many, as a run of their own. The messages are not copied."""
-        part = RecordRun(self.key, self.topic_id, self.first, self.delivery_count, self._messages, self._at)
+        part = RecordRun(
+            self.key, self.topic_id, self.first, self.delivery_count, self._messages, self._at, self.outcome
+        )
         part.last = min(self.last, self.first + most - 1)
         part.unlocked, part.source = self.unlocked, self
         return part
@@ -139,6 +154,18 @@ class Collector:
         else:
             runs.append(RecordRun(key, self._partitions[key].topic_id, first, delivery_count, messages))
 
+    def add_damaged(self, damaged: Mapping[Key, list[Damage]]) -> None:
+        """Add the records of batches that can't be read, after all others: their messages are errors. As with
+        confluent's class a record is released if its batch can't be decompressed, and rejected otherwise."""
+        for key, of_key in damaged.items():
+            plan = self._partitions[key]
+            for first, last, code, reason in of_key:
+                count = next(held.delivery_count for held in plan.ranges if held.last >= first)
+                outcome = _OF_BAD_COMPRESSION if code == KafkaError._BAD_COMPRESSION else AcknowledgeType.REJECT
+                messages = [_error_message(key, offset, count, code, reason) for offset in range(first, last + 1)]
+                self._runs[key].append(RecordRun(key, plan.topic_id, first, count, messages, outcome=outcome))
+            self._runs[key].sort(key=lambda run: run.first)
+
     def build(self) -> None:
         """Does nothing: the records stay in the collection. The range reader calls this when ``room`` is used up."""
 
@@ -155,6 +182,15 @@ class Collector:
                     kind = AcknowledgeType.RELEASE if is_lost else AcknowledgeType.GAP
                     found.append(Unread(key, plan.topic_id, part, kind))
         return found
+
+
+_OF_BAD_COMPRESSION = AcknowledgeType.RELEASE
+
+
+def _error_message(key: Key, offset: int, delivery_count: int, code: int, reason: str) -> Message:
+    """A message as confluent's class makes it of a record that can't be read: its value is the error in words."""
+    error = KafkaError(code, reason)
+    return Message(confluent_kafka.Message(*key, offset, None, reason.encode(), None, error), delivery_count)
 
 
 def _neighbours(messages: list[confluent_kafka.Message]) -> Iterator[tuple[int, list[confluent_kafka.Message]]]:

@@ -6,9 +6,11 @@ from typing import Any
 
 import confluent_kafka
 import pytest
+from confluent_kafka import KafkaError
 
+from coordinator.protocol.damaged_batch import Damage
 from coordinator.protocol.messages import PartitionPlan
-from coordinator.protocol.values import AcknowledgeType
+from coordinator.protocol.values import AcknowledgeType, AcquiredRange
 from share_source.share_consumer.implicit import ImplicitInFlight
 from share_source.share_consumer.in_flight import InFlight
 from share_source.share_consumer.record_runs import Collector, HeldRange, RecordRun, Unread
@@ -191,3 +193,35 @@ def test_a_recreated_topic_drops_the_old_topics_records() -> None:
     sending = in_flight.take()
     assert [p.topic_id for p in sending.partitions] == ["U"]
     assert sent(sending) == [(0, 0, 1, (1,))]
+
+
+def damaged(code: int) -> Delivered:
+    """Offsets 0 to 3, of which 1 and 2 are of a batch that can't be read."""
+    plan = PartitionPlan(topic="orders", topic_id="T", partition=0, ranges=(AcquiredRange(0, 3, 1),))
+    collector = Collector([plan])
+    read = [confluent_kafka.Message(topic="orders", partition=0, offset=offset, value=b"v") for offset in (0, 3)]
+    collector.add(ORDERS, read, [(1, 2)], [])
+    collector.add_damaged({ORDERS: [Damage(1, 2, code, "changed on the disk")]})
+    assert collector.unread({}) == []
+    return collector.runs(), []
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [(KafkaError._BAD_MSG, REJECT), (KafkaError._BAD_COMPRESSION, RELEASE), (KafkaError.INVALID_RECORD, REJECT)],
+)
+def test_a_record_that_cannot_be_read_is_never_accepted(code: int, outcome: AcknowledgeType) -> None:
+    runs, _ = damaged(code)
+    assert [m.error() and m.error().code() for run in runs for m in run.messages] == [None, code, code, None]
+    implicit = implicitly((runs, []))
+    implicit.accept_all()
+    assert sent(implicit.take()) == [(0, 0, 1, (ACCEPT,)), (1, 2, 1, (outcome,)), (3, 3, 1, (ACCEPT,))]
+    explicit = holding(damaged(code))
+    assert explicit.undecided == 2
+    explicit.decide(ORDERS, 0, ACCEPT)
+    explicit.decide(ORDERS, 3, ACCEPT)
+    explicit.decide(ORDERS, 2, RELEASE if outcome == REJECT else REJECT)
+    explicit.decide_unreadable()
+    decided = {(first, last): types for first, last, _, types in sent(explicit.take())}
+    assert decided[1, 1] == (outcome,)
+    assert decided[2, 2] == (RELEASE if outcome == REJECT else REJECT,), "the program's own outcome counts"
