@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +29,12 @@ from coordinator.protocol.messages import (
     LatestOffsets,
     LeftOut,
     NextPlan,
-    Plan,
+    PartitionPlan,
     PlanReply,
     StartPlan,
 )
 from coordinator.protocol.values import AlteredStart
+from share_source.damaged_records import damaged_offsets, reject_damaged, without
 from share_source.idle_pace import IdlePace
 from share_source.offset_ranges import PartitionRanges, plan_tasks
 from share_source.options import SourceOptions
@@ -208,7 +209,10 @@ class PlanReader(DataSourceStreamReader):
             if self._options.fail_on_data_loss:
                 raise loss
             logger.warning("%s", loss)
-        tasks = self._tasks(reply.plan, reply.isolation_level or session.isolation_level)
+        partitions = reply.plan.partitions
+        if offset != self._acquired:
+            partitions = self._without_damage(session, reply)
+        tasks = self._tasks(partitions, reply.isolation_level or session.isolation_level)
         plan = self._plan_of_tasks(session, reply.plan.plan_id or offset.plan_id)
         return [TaskPartition(task, plan) for task in tasks]
 
@@ -224,26 +228,42 @@ class PlanReader(DataSourceStreamReader):
             configs=configs,
         )
 
-    def _tasks(self, plan: Plan, isolation_level: str) -> list[ReadTask]:
+    def _without_damage(self, session: MemberSession, reply: PlanReply) -> tuple[PartitionPlan, ...]:
+        """The plan's partitions without the offsets that can't be read, which are rejected before any task reads: a
+        task of the attempt before may have failed for them, and no executor can tell the coordinator.
+
+        Raises:
+            ShareGroupError: the coordinator refuses the outcomes, by name.
+        """
+        partitions = reply.plan.partitions
+        task = self._task(_ranges_of(partitions), reply.isolation_level or session.isolation_level)
+        damaged = damaged_offsets(task)
+        if not damaged:
+            return partitions
+        reject_damaged(session, partitions, damaged)
+        return without(partitions, damaged)
+
+    def _tasks(self, partitions: Iterable[PartitionPlan], isolation_level: str) -> list[ReadTask]:
         options = self._options
         cut = plan_tasks(
-            [PartitionRanges(part.topic, part.partition, part.ranges, part.topic_id) for part in plan.partitions],
+            _ranges_of(partitions),
             min_partitions=options.min_partitions,
             max_records_per_partition=options.max_records_per_partition,
             parallelism=os.cpu_count() or 1,
         )
-        return [
-            ReadTask(
-                group_id=options.group_id,
-                partitions=partitions,
-                kafka_config=options.kafka_config,
-                isolation_level=isolation_level,
-                include_headers=options.include_headers,
-                fail_on_data_loss=options.fail_on_data_loss,
-                poll_timeout_ms=options.poll_timeout_ms,
-            )
-            for partitions in cut
-        ]
+        return [self._task(of_task, isolation_level) for of_task in cut]
+
+    def _task(self, partitions: tuple[PartitionRanges, ...], isolation_level: str) -> ReadTask:
+        options = self._options
+        return ReadTask(
+            group_id=options.group_id,
+            partitions=partitions,
+            kafka_config=options.kafka_config,
+            isolation_level=isolation_level,
+            include_headers=options.include_headers,
+            fail_on_data_loss=options.fail_on_data_loss,
+            poll_timeout_ms=options.poll_timeout_ms,
+        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task, on an executor. It uses the task only, and no state of the reader.
@@ -290,6 +310,10 @@ class PlanReader(DataSourceStreamReader):
             count=sum(entry.count for entry in lost),
             ranges=named_left_out(lost),
         )
+
+
+def _ranges_of(partitions: Iterable[PartitionPlan]) -> tuple[PartitionRanges, ...]:
+    return tuple(PartitionRanges(part.topic, part.partition, part.ranges, part.topic_id) for part in partitions)
 
 
 def _leave_note(plan: TaskPlan) -> None:

@@ -15,7 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import TypeAlias, TypedDict
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 import msgspec
 
@@ -44,6 +44,9 @@ LONGEST_HEARTBEAT_S = 10.0
 MAX_REJOINS = 5
 """The most joins in one call: between the join and the request the group may be loaded again, which ends all
 sessions."""
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _log = logging.getLogger(__name__)
 
@@ -165,6 +168,10 @@ class MemberSession:
             except UnknownMemberId:
                 self._join_again()
         return self._call(request_of)
+
+    def call_with_rows(self, request: GroupRequest[Reply], rows: pa.Table) -> Reply:
+        """The reply to a request of no member, whose records come as Arrow rows beside it."""
+        return self._client.call_with_rows(request, rows)
 
     def describe(self) -> GroupDescription:
         """The state of the group, for the log; it raises as :meth:`CoordinatorClient.call`."""

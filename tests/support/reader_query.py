@@ -17,6 +17,7 @@ class Query:
     """One query as Spark runs it: the source's own reader and tasks, in this process, on a coordinator on demand."""
 
     def __init__(self, **options: str) -> None:
+        self.options = options
         self.reader = ShareGroupStreamReader(SourceOptions.parse(options))
         self.committed = self.reader.initialOffset()
         self.end = self.committed
