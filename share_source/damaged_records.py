@@ -29,7 +29,7 @@ Damaged = dict[Key, list[Damage]]
 MOST_OFFSETS = 100_000
 """Offsets of a replayed plan that the driver reads at most, a second or less. A larger plan that fails again is
 acquired in slices, which are smaller."""
-_TIMEOUT_MS = 20_000
+_TIMEOUT_MS = 10_000
 """Milliseconds without a record after which the driver stops reading: the tasks then say what is wrong."""
 
 

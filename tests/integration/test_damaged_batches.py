@@ -217,7 +217,7 @@ def replayed(query):
     return [part.task for part in query.reader.partitions(query.committed, query.end)]
 
 
-def test_a_query_gives_up_a_damaged_batch_by_name_and_delivers_all_others(kafka, own_runtime, reader):
+def test_a_query_gives_up_a_damaged_batch_and_delivers_all_others(kafka, own_runtime, reader):
     name, healthy, letters = of_batches(kafka), of_batches(kafka, count=1), kafka.create_topic()
     damage(kafka, name, 20, CRC)
     group = f"group-{name}"

@@ -6,14 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+import pyarrow as pa
 import pytest
 
 from coordinator.client.session import MemberSession
-from coordinator.protocol.messages import LatestOffsets, NextPlan, OffsetsReply, StartPlan
+from coordinator.core.commands import StageRuns
+from coordinator.protocol.messages import LatestOffsets, NextPlan, OffsetsReply, StageOutcomes, StartPlan
+from coordinator.protocol.outcome_rows import partition_outcomes
 from coordinator.service.brokers.subscription import TopicIdPartition
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.transactions import Facts
 from share_source import plan_reader
+from share_source.damaged_records import Damaged
 from share_source.options import SourceOptions
 from tests.support.group_driver import TOPIC_ID, GroupDriver
 
@@ -45,12 +50,13 @@ def facts(group: GroupDriver) -> Facts:
 
 class DriverClient:
     """Stands where CoordinatorClient does; ``asked`` are the requests that came. ``unsubscribed``: ids of topics that
-    the query does not read any more."""
+    the query does not read any more. ``damaged``: what a reader finds that it can't read."""
 
     def __init__(self, group: GroupDriver) -> None:
         self.group = group
         self.asked: list[Any] = []
         self.unsubscribed: frozenset[str] = frozenset()
+        self.damaged: Damaged = {}
 
     def __repr__(self) -> str:
         return f"<DriverClient asked={len(self.asked)}>"
@@ -75,6 +81,10 @@ class DriverClient:
             return OffsetsReply(ends={"orders": {str(p): end for p, end in self.group.ends.items()}})
         return self.group.run(request)
 
+    def call_with_rows(self, request: StageOutcomes, rows: pa.Table) -> Any:
+        self.asked.append(request)
+        return self.group.run(StageRuns(**msgspec.structs.asdict(request), partitions=partition_outcomes(rows)))
+
 
 @contextmanager
 def opening(client: DriverClient) -> Iterator[None]:
@@ -85,6 +95,7 @@ def opening(client: DriverClient) -> Iterator[None]:
             "open_session",
             lambda asked, member_id: MemberSession(client, asked.group_id, member_id, topics=asked.topics),  # type: ignore[arg-type]
         )
+        patch.setattr(plan_reader, "damaged_offsets", lambda task: client.damaged)
         yield
 
 

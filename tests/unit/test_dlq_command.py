@@ -103,7 +103,7 @@ class Log:
 
 def test_a_topic_is_read_to_its_end_at_the_start_only():
     log = Log((0, 4), (0, 5), (0, 6), (1, 0), (0, 7), (1, 2))
-    found = dlq_reader._read(log, "dlq", {0: (4, 6), 1: (0, 2)})
+    found = dlq_reader._read(log, "dlq", {0: (4, 6), 1: (0, 2)}, lambda: None)
     assert [(each.partition(), each.offset()) for each in found] == [(0, 4), (0, 5), (1, 0)]
     assert log.assigned == {0: 4, 1: 0}
 

@@ -12,8 +12,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from coordinator.client.session import MemberSession
 from coordinator.core.commands.administer import AlterStartOffsets
+from coordinator.protocol.damaged_batch import Damage
 from coordinator.protocol.errors import DataLoss, FencedMemberEpoch, UnknownMemberId
-from coordinator.protocol.messages import Heartbeat, Joined, JoinGroup, NextPlan, StartPlan
+from coordinator.protocol.messages import Heartbeat, Joined, JoinGroup, NextPlan, StageOutcomes, StartPlan
+from coordinator.protocol.values import Disposition
 from share_source.errors import TriggerOnceRefused
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver
 from tests.support.quarantine import quarantined_record
@@ -221,3 +223,26 @@ def test_the_join_of_a_lapsed_session_waits_no_longer_than_a_heartbeat() -> None
     with contextlib.closing(MemberSession(client, "billing", "m1", topics=("orders",))) as session:
         session.call(lambda who: Heartbeat(**who))
     assert timeouts_s == [None, 10.0], "the first join may wait until the group is loaded"
+
+
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+def test_a_replay_rejects_what_cannot_be_read_before_tasks_read(mode, caplog) -> None:
+    client = DriverClient(GroupDriver(records=100, **{"share.acknowledgement.mode": mode}))
+    with reading(client) as source:
+        start = source.initialOffset()
+        end = source.latestOffset(start, LIMIT)
+        client.damaged = {("orders", 0): [Damage(20, 29, -199, "changed on the disk")]}
+        assert len(source.partitions(start, end)) == 1
+        assert not client.of(StageOutcomes), "the first delivery is not looked through"
+    with reading(client) as source:
+        (task,) = source.partitions(start, end)
+        assert [(held.first, held.last) for held in task.task.partitions[0].ranges] == [(0, 19), (30, 59)]
+        assert len(client.of(StageOutcomes)) == 1
+        assert "the offsets 20 to 29 can't be read" in caplog.text
+    with reading(client) as source:  # the driver died before the tasks read
+        assert source.partitions(start, end)
+        assert len(client.of(StageOutcomes)) == 2
+        source.latestOffset(end, LIMIT)
+    partition = client.group.partition()
+    assert partition.archived[Disposition.REJECTED] == partition.archived_total == 10
+    assert partition.start_offset == (60 if mode == "implicit" else 0), "the others are accepted, or come again"
