@@ -90,9 +90,15 @@ class LostLogs:
         self, view: GroupView, partitions: list[TopicIdPartition], ends: Mapping[TopicAndPartition, int]
     ) -> None:
         """Log an error, once, for each log that ends below what the group acquired of it: the log has lost records, and
-        will give their offsets to others. The group goes on where it was."""
-        for p in partitions:
-            reached = view.fetch_from.get((p.topic_id, p.partition), 0)
+        will give their offsets to others. The group goes on where it was. ``ends``: as the group reads the logs. The
+        last stable offset of a group that reads committed records may lie below what it acquired before it did so: only
+        the high watermark tells."""
+        reached_of = {p: view.fetch_from.get((p.topic_id, p.partition), 0) for p in partitions}
+        below = [p for p, reached in reached_of.items() if ends.get(p.topic_partition, reached) < reached]
+        if below and view.read_committed:
+            ends = self._watch.known_ends([p.topic_partition for p in below], read_committed=False)
+        for p in below:
+            reached = reached_of[p]
             end = ends.get(p.topic_partition, reached)
             if end < reached and (view.group_id, p.topic_partition, reached) not in self._shrunk:
                 if len(self._shrunk) >= MOST_SHRUNK:

@@ -319,6 +319,26 @@ def test_a_log_that_ends_below_acquired_records_is_logged_once(running, cluster,
     assert len(told) == 1 and f"orders-0 ends at {reached - 5} now" in told[0]
 
 
+def test_an_open_transaction_is_no_shrunk_log_after_the_switch_to_committed(running, cluster, caplog):
+    """What was acquired uncommitted lies above the last stable offset, and is in the log: only a log whose high
+    watermark is lower has lost records."""
+    cluster.move("orders", end=1000)
+    cluster.stable["orders", 0] = 900
+    running.join(starting_offsets="earliest")
+    plan = running.next()
+    running.start(plan.plan_id)
+    running.join(process="m1-p2", configs={"share.isolation.level": "read_committed"})
+    running.next(plan.plan_id)
+    assert "log shrunk" not in caplog.text
+    cluster.move("orders", end=950)
+
+    def is_told():
+        running.next(plan.plan_id)
+        return "orders-0 ends at 950 now, and the group has acquired it up to 1000" in caplog.text
+
+    wait_until(is_told, what="the high watermark is asked again")
+
+
 def test_a_share_consumer_acquires_and_acknowledges_the_records_that_the_logs_hold(running, cluster):
     running.join("c1", query=False, assign={"orders": (1,)}, starting_offsets="earliest")
     cluster.move("orders", 103, 1, start=95)
