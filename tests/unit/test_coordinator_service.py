@@ -320,8 +320,7 @@ def test_a_log_that_ends_below_acquired_records_is_logged_once(running, cluster,
 
 
 def test_an_open_transaction_is_no_shrunk_log_after_the_switch_to_committed(running, cluster, caplog):
-    """Records that were acquired uncommitted lie above the last stable offset, and are in the log: only a log whose high
-    watermark is lower has lost records."""
+    """A log has lost records only if its high watermark fell, not if its last stable offset lies lower."""
     cluster.move("orders", end=1000)
     cluster.stable["orders", 0] = 900
     running.join(starting_offsets="earliest")
