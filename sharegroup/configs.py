@@ -93,6 +93,11 @@ def set_configs(
 @cluster_options
 @_GROUP
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Unset errors.deadletterqueue.topic.name also while records wait for their dead letters: they get none.",
+)
 @_REASON
 @_DRY_RUN
 @JSON_OPTION
@@ -102,6 +107,7 @@ def unset_configs(
     properties: Mapping[str, str],
     group_id: str,
     keys: tuple[str, ...],
+    force: bool,
     reason: str,
     dry_run: bool,
     as_json: bool,
@@ -114,5 +120,5 @@ def unset_configs(
           share.session.timeout.ms
     """
     with opened(bootstrap_server, config_path, properties) as admin:
-        altered = admin.alter_configs(group_id, unset=keys, execute=not dry_run, reason=reason)
+        altered = admin.alter_configs(group_id, unset=keys, execute=not dry_run, force=force, reason=reason)
     print_json(altered) if as_json else show_effects(altered)

@@ -333,18 +333,27 @@ class ShareAdmin:
         unset: Iterable[str] = (),
         *,
         execute: bool = False,
+        force: bool = False,
         reason: str = "",
         seen: str = "",
     ) -> Altered:
-        """Set ``configs`` of the group, and unset others, which are checked before.
+        """Set ``configs`` of the group, and unset others, which are checked before. ``force``: unset a dead letter
+        topic also while records wait for their dead letters, which they then do not get.
 
         Raises:
             UnknownConfig, ConfigTypeMismatch, ConfigOutOfBounds, ConfigConflict, GroupIdNotFound: as they say.
-            DeadLetterTopicMissing, DeadLetterTopicNotAuthorized, DeadLetterTopicSubscribed: as they say.
+            DeadLetterTopicMissing, DeadLetterTopicNotAuthorized, DeadLetterTopicSubscribed, DeadLetterTopicInUse,
+            TopicNotWritten: as they say.
         """
         return self._act(
             AlterGroupConfigs(
-                group_id=group_id, set=dict(configs), unset=tuple(unset), execute=execute, reason=reason, seen=seen
+                group_id=group_id,
+                set=dict(configs),
+                unset=tuple(unset),
+                execute=execute,
+                force=force,
+                reason=reason,
+                seen=seen,
             )
         )
 

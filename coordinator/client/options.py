@@ -24,6 +24,7 @@ from coordinator.config.resolved import (
 from coordinator.protocol.addresses import wrong_broker
 from coordinator.protocol.errors import ConfigConflict, UnknownConfig
 from coordinator.protocol.group_ids import check_group_id
+from coordinator.protocol.topic_names import check_written
 
 GROUP_PREFIXES = ("share.", "errors.", "group.share.")
 LARGEST = 2**63 - 1
@@ -123,8 +124,8 @@ def group_id(given: Mapping[str, str], why: str) -> str:
 
 
 def configs(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Group and coordinator configs, checked, as texts; it raises as :meth:`GroupConfig.parse`. An empty text unsets a
-    config that the group has kept."""
+    """Group and coordinator configs, checked, as texts; it raises as :meth:`GroupConfig.parse`, and TopicNotWritten for
+    a reserved dead letter topic. An empty text unsets a config that the group has kept."""
     found = {name: value for name, value in given.items() if name.startswith(GROUP_PREFIXES)}
     known = {**GROUP_KEYS, **COORDINATOR_KEYS}
     for name in found:
@@ -132,7 +133,8 @@ def configs(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
             raise UnknownConfig(key=name, scope="share group configuration", hint=_hint(name, known))
     group = {name: value for name, value in found.items() if name in GROUP_KEYS}
     coordinator = {name: value for name, value in found.items() if name in COORDINATOR_KEYS}
-    GroupConfig.parse(changed_configs({}, group))
+    if dead_letters := GroupConfig.parse(changed_configs({}, group)).errors_deadletterqueue_topic_name:
+        check_written(dead_letters)
     if not CoordinatorConfig.parse(coordinator).share_coordinator_endpoint:
         _check_no_endpoint(coordinator)
     return group, coordinator

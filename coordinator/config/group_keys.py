@@ -16,9 +16,10 @@ from coordinator.config.keys import ConfigKey
 from coordinator.config.server_keys import SERVER_KEYS
 from coordinator.protocol.addresses import parse_endpoints
 
-__all__ = ["COORDINATOR_KEYS", "GROUP_KEYS", "SERVER_KEYS", "OffsetReset", "offset_reset"]
+__all__ = ["COORDINATOR_KEYS", "DEAD_LETTER_TOPIC", "GROUP_KEYS", "SERVER_KEYS", "OffsetReset", "offset_reset"]
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 
@@ -257,7 +258,7 @@ _GROUP_ROWS = (
     ),
     # --- dead letters
     ConfigKey(
-        name="errors.deadletterqueue.topic.name",
+        name=DEAD_LETTER_TOPIC,
         default="",
         takes="a topic's name that does not begin with __",
         is_valid=lambda text: not text or (_TOPIC.fullmatch(text) is not None and not text.startswith("__")),

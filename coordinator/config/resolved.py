@@ -12,12 +12,20 @@ from functools import lru_cache
 from typing import Any
 
 from coordinator.config.group_bounds import GroupBounds
-from coordinator.config.group_keys import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS, OffsetReset, offset_reset
+from coordinator.config.group_keys import (
+    COORDINATOR_KEYS,
+    DEAD_LETTER_TOPIC,
+    GROUP_KEYS,
+    SERVER_KEYS,
+    OffsetReset,
+    offset_reset,
+)
 from coordinator.config.keys import ConfigKey, hint, nearest, parse_all
 from coordinator.protocol.errors import ConfigConflict
 
 __all__ = [
     "COORDINATOR_KEYS",
+    "DEAD_LETTER_TOPIC",
     "GROUP_KEYS",
     "SERVER_KEYS",
     "ConfigKey",

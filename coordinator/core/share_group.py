@@ -205,6 +205,11 @@ class ShareGroup:
         """Whether the topic exists, as far as the group knows: it was neither deleted nor deleted and created anew."""
         return self.topics.get(self.topic_names.get(topic_id, "")) == topic_id and topic_id not in self.gone
 
+    @property
+    def waiting_for_dead_letters(self) -> int:
+        """How many records are given up, and have no dead letter yet."""
+        return sum(partition.archiving_count for partition in self.partitions.values())
+
     def initialized(self, topic_id: str, partition: int) -> bool:
         return SharePartitionKey(topic_id, partition) in self.partitions
 

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from coordinator.dead_letters.record_format import DeadLetterRecord, dead_letter_partition
 from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, new_client
+from coordinator.protocol.topic_names import check_written
 
 TIMEOUT_S = 10.0
 LARGEST_BYTES = 1_000_000_000
@@ -97,7 +98,12 @@ class DeadLetterProducer:
 
     def write(self, topic: str, partitions: int, letters: Sequence[DeadLetterRecord]) -> list[WriteResult]:
         """Writes the dead letters, and returns the result of each. The topic exists and has so many ``partitions``. A
-        dead letter with a permanent failure is written again without its record (headers only)."""
+        dead letter with a permanent failure is written again without its record (headers only).
+
+        Raises:
+            TopicNotWritten: the topic is reserved; nothing was written.
+        """
+        check_written(topic)
         results = self._each(topic, partitions, letters)
         whole = [
             n

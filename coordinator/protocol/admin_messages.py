@@ -328,10 +328,12 @@ class DeleteGroup(Action[Altered], frozen=True):
 
 
 class AlterGroupConfigs(Action[Altered], frozen=True):
-    """Set and unset configs of the group (IncrementalAlterConfigs of a GROUP resource)."""
+    """Set and unset configs of the group (IncrementalAlterConfigs of a GROUP resource). ``force``: also a dead letter
+    topic for which records wait; they get no dead letter."""
 
     set: dict[str, str] = msgspec.field(default_factory=dict)
     unset: tuple[str, ...] = ()
+    force: bool = False
 
 
 class ReleaseMember(Action[Altered], frozen=True, kw_only=True):

@@ -157,6 +157,14 @@ class DeadLetterTopicSubscribed(ShareGroupError):
     kafka_error = "INVALID_CONFIG"
 
 
+class DeadLetterTopicInUse(ShareGroupError):
+    """{count} record(s) of share group {group_id} wait for their dead letters in topic {topic}; without
+    errors.deadletterqueue.topic.name they would get none. Wait until they are written, or name another topic. An
+    administrator may give them up: sharegroup configs unset --force."""
+
+    kafka_error = "NON_EMPTY_GROUP"
+
+
 # --- the service
 
 
@@ -447,6 +455,13 @@ class InvalidTopicPattern(ShareGroupError):
 class TopicKept(ShareGroupError):
     """Topic {topic} can't be read by a share group: {owner} keeps its own state in it. Remove it from the option
     subscribe or assign."""
+
+    kafka_error = "INVALID_TOPIC_EXCEPTION"
+
+
+class TopicNotWritten(ShareGroupError):
+    """Nothing is written to topic {topic} as a dead letter or by a redrive: {owner} keeps its own state in it. Name
+    another topic (errors.deadletterqueue.topic.name, or to of a redrive)."""
 
     kafka_error = "INVALID_TOPIC_EXCEPTION"
 

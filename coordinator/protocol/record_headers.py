@@ -17,6 +17,8 @@ from typing import Any
 
 from confluent_kafka import Message
 
+COPY = "__dlq."
+"""How a header begins that each dead letter, and each record of a redrive, has, and no other record of ours."""
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _FAILURES = (SystemError, UnicodeDecodeError)
 _EMPTY = "(<NULL>,"
@@ -30,6 +32,11 @@ def headers_of(message: Message) -> Any:
         return _checked_headers(message)
     except _FAILURES:
         return mended_headers(message)
+
+
+def is_copy(message: Message) -> bool:
+    """Whether the record is a dead letter or was redriven: a copy that was written for somebody else's record."""
+    return any(name.startswith(COPY) for name, _ in headers_of(message) or ())
 
 
 def mended_headers(message: Message) -> Any:

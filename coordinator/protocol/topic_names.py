@@ -1,4 +1,5 @@
-"""The topics that a query may subscribe to: patterns, and the topics that Kafka and sharegroup reserve.
+"""The topics that a query may subscribe to and that dead letters may be written to: patterns, and the topics that
+Kafka and sharegroup reserve.
 
 Patterns are RE2's: a match takes time in proportion to the name, for any pattern. Any member may send a pattern, and
 the coordinator matches it in the process that serves all groups. (Kafka's brokers use RE2/J, KIP-848.)
@@ -11,7 +12,7 @@ from typing import Any
 
 import re2
 
-from coordinator.protocol.errors import InvalidTopicPattern, TopicKept
+from coordinator.protocol.errors import InvalidTopicPattern, TopicKept, TopicNotWritten
 
 MAX_PATTERN_CHARACTERS = 10_000
 MAX_COMPILED_BYTES = 1 << 20
@@ -25,7 +26,8 @@ KEPT = {
     "__cluster_metadata": "Kafka",
     "__remote_log_metadata": "Kafka",
 }
-"""The topics that no share group may read, and their owners."""
+"""The topics that no share group may read, that nothing is written to as a dead letter or by a redrive, and their
+owners. A new topic of ours has its row here."""
 
 
 def matches(pattern: str, topic: str) -> bool:
@@ -57,6 +59,24 @@ def check_topic(topic: str) -> None:
     """
     if topic in KEPT:
         raise TopicKept(topic=topic, owner=KEPT[topic])
+
+
+def is_reserved(topic: str) -> bool:
+    """Whether nothing may be written to the topic as a dead letter or by a redrive: it is in KEPT, or its name begins
+    with two underscores, as Kafka's own and those of its tools do."""
+    return topic in KEPT or topic.startswith("__")
+
+
+def check_written(topic: str) -> None:
+    """Checks that dead letters and redriven records may be written to the topic. Each producer that writes to a topic
+    which data or a configuration names asks this first: a principal that may write to a reserved topic must not do it
+    for somebody who may not.
+
+    Raises:
+        TopicNotWritten: it is reserved.
+    """
+    if is_reserved(topic):
+        raise TopicNotWritten(topic=topic, owner=KEPT.get(topic, "Kafka or a tool of its"))
 
 
 @lru_cache(maxsize=256)

@@ -14,11 +14,12 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from coordinator.config.resolved import GroupConfig, changed_configs, replaced_configs
+from coordinator.config.resolved import DEAD_LETTER_TOPIC, GroupConfig, changed_configs, replaced_configs
 from coordinator.core.commands import AlterConfigs
 from coordinator.core.commands.actions import Answer, RememberAction, answer_of, check_seen, state_of
-from coordinator.core.commands.administer import AlterStartOffsets
-from coordinator.core.commands.view_group import past_ids
+from coordinator.core.commands.administer import NO_DEAD_LETTER, AlterStartOffsets
+from coordinator.core.commands.membership import check_dead_letter_topic_kept
+from coordinator.core.commands.view_group import past_ids, reads_topic
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import (
     Action,
@@ -325,9 +326,9 @@ def delete_offsets(request: DeleteOffsets) -> Transaction[OffsetsAltered]:
 
 def alter_configs(event_loop: RuntimeApi, cluster: Cluster, request: AlterGroupConfigs) -> Altered:
     """Check the configs, then set and unset them."""
-    config, topics = event_loop.call(request.group_id, _configs_after(request))
-    if config.errors_deadletterqueue_topic_name and "errors.deadletterqueue.topic.name" in request.set:
-        check_dead_letter_topic(cluster, config, topics)
+    config, is_read = event_loop.call(request.group_id, _configs_after(request))
+    if config.errors_deadletterqueue_topic_name and DEAD_LETTER_TOPIC in request.set:
+        check_dead_letter_topic(cluster, config, is_read=is_read)
     return call_action(event_loop, request, _alter_configs(request))
 
 
@@ -335,12 +336,13 @@ def _texts(request: AlterGroupConfigs) -> dict[str, str]:
     return {**request.set, **dict.fromkeys(request.unset, "")}
 
 
-def _configs_after(request: AlterGroupConfigs) -> Transaction[tuple[GroupConfig, frozenset[str]]]:
-    def transaction(group: ShareGroup) -> TransactionSteps[tuple[GroupConfig, frozenset[str]]]:
+def _configs_after(request: AlterGroupConfigs) -> Transaction[tuple[GroupConfig, bool]]:
+    def transaction(group: ShareGroup) -> TransactionSteps[tuple[GroupConfig, bool]]:
         yield from ()
         if not group.exists:
             raise GroupIdNotFound(group_id=request.group_id)
-        return GroupConfig.parse(changed_configs(group.configs, _texts(request))), frozenset(group.topics)
+        config = GroupConfig.parse(changed_configs(group.configs, _texts(request)))
+        return config, reads_topic(group, config.errors_deadletterqueue_topic_name)
 
     return transaction
 
@@ -349,9 +351,14 @@ def _alter_configs(request: AlterGroupConfigs) -> Transaction[Altered]:
     def transaction(group: ShareGroup) -> TransactionSteps[Altered]:
         after = changed_configs(group.configs, _texts(request))
         before = replaced_configs(group.configs, after)
+        config = GroupConfig.parse(after)
+        if not request.force:
+            check_dead_letter_topic_kept(group, config)
+        dropped = 0 if config.errors_deadletterqueue_topic_name else group.waiting_for_dead_letters
+        notes = (NO_DEAD_LETTER.format(count=dropped),) if dropped else ()
         effects = tuple(Effect(what=key, before=text, after=after.get(key, "")) for key, text in before.items())
         if request.execute:
-            yield from ask(AlterConfigs(configs=_texts(request)))
-        return Altered(executed=request.execute, effects=effects)
+            yield from ask(AlterConfigs(configs=_texts(request), drop_dead_letters=request.force))
+        return Altered(executed=request.execute, effects=effects, notes=notes)
 
     return transaction

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from coordinator.config.resolved import ServerConfig
+from coordinator.config.resolved import DEAD_LETTER_TOPIC, ServerConfig
 from coordinator.core.commands import DescribeWithLag, StageRuns
 from coordinator.core.commands.acquisition import MOST_ARCHIVING
 from coordinator.core.commands.view_group import GroupView, ViewGroup
@@ -56,6 +56,7 @@ from coordinator.protocol.messages import (
     StartPlan,
 )
 from coordinator.protocol.task_messages import ReportProgress
+from coordinator.protocol.topic_names import is_reserved
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.brokers.asked_ahead import AfterReplies, AskedAhead, StartFacts
 from coordinator.service.brokers.broker_watch import BrokerWatch
@@ -172,12 +173,14 @@ class CoordinatorService:
         """Check the dead letter topic at the join, and not when the first dead letter can't be written.
 
         Raises:
-            ShareGroupError: the topic is missing, can't be written, or is one of the group's own.
+            ShareGroupError: the topic is reserved, is missing, can't be written, or is read by the group.
         """
         name = view.config.errors_deadletterqueue_topic_name
+        if is_reserved(name) and name != request.configs.get(DEAD_LETTER_TOPIC, "").strip():
+            return  # stored by an earlier version: the group is served, and its dead letters are held
         if name:
-            is_own = name in view.known.topics or Subscription.of(request).has(name)
-            check_dead_letter_topic(self._watch.cluster, view.config, {name} if is_own else ())
+            is_read = view.reads_dead_letters or Subscription.of(request).has(name)
+            check_dead_letter_topic(self._watch.cluster, view.config, is_read=is_read)
 
     def _starts(self, request: JoinGroup, view: JoinView, *, topic_ids: bool) -> dict[TopicIdPartition, Start]:
         """The start offsets of subscribed partitions that the group does not have yet.

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.config.resolved import GroupConfig, changed_configs, replaced_configs
+from coordinator.config.resolved import DEAD_LETTER_TOPIC, GroupConfig, changed_configs, replaced_configs
 from coordinator.core.commands import AlterConfigs
+from coordinator.core.commands.view_group import reads_topic
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import GroupIdNotFound
 from coordinator.protocol.messages import OpenSink, SinkOpened
+from coordinator.protocol.topic_names import is_reserved
 from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
 from coordinator.service.runtime.event_loop import RuntimeApi
@@ -19,12 +21,14 @@ from coordinator.service.runtime.transaction import Transaction, TransactionStep
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SinkView:
     """The group's state that a sink needs. ``incarnation`` is empty if the group does not exist; ``config`` has the
-    sink's own configs; ``replaced``: the configs of the group that these change, with the earlier values."""
+    sink's own configs; ``reads_dead_letters``: whether the group reads the dead letter topic now; ``replaced``: the
+    configs of the group that these change, with the earlier values."""
 
     incarnation: str
     topic_ids: dict[str, str]
     ends: dict[str, dict[str, int]]
     config: GroupConfig
+    reads_dead_letters: bool
     replaced: dict[str, str]
 
 
@@ -41,9 +45,11 @@ def open_sink(event_loop: RuntimeApi, cluster: Cluster, request: OpenSink) -> Si
     view = event_loop.call(request.group_id, _look(request))
     if not view.incarnation:
         raise GroupIdNotFound(group_id=request.group_id)
-    partitions = 0
-    if view.config.errors_deadletterqueue_topic_name:
-        partitions = check_dead_letter_topic(cluster, view.config, frozenset(view.topic_ids))
+    topic, partitions = view.config.errors_deadletterqueue_topic_name, 0
+    if is_reserved(topic) and topic != request.configs.get(DEAD_LETTER_TOPIC, "").strip():
+        topic = ""  # stored by an earlier version: the coordinator holds the dead letters, and says why
+    if topic:
+        partitions = check_dead_letter_topic(cluster, view.config, is_read=view.reads_dead_letters)
     replaced = view.replaced
     if replaced:
         view = event_loop.call(request.group_id, _set_configs(request))
@@ -51,7 +57,7 @@ def open_sink(event_loop: RuntimeApi, cluster: Cluster, request: OpenSink) -> Si
         incarnation=view.incarnation,
         topic_ids=view.topic_ids,
         ends=view.ends,
-        dead_letter_topic=view.config.errors_deadletterqueue_topic_name,
+        dead_letter_topic=topic,
         dead_letter_partitions=partitions,
         copy_record=view.config.errors_deadletterqueue_copy_record_enable,
         replaced=replaced,
@@ -62,6 +68,7 @@ def _view(group: ShareGroup, request: OpenSink) -> SinkView:
     ends: dict[str, dict[str, int]] = {topic: {} for topic in group.topics}
     names = {topic_id: topic for topic, topic_id in group.topics.items()}
     configs = changed_configs(group.configs, request.configs)
+    config = GroupConfig.parse(configs)
     for key, partition in group.partitions.items():
         if key.topic_id in names:
             ends[names[key.topic_id]][str(key.partition)] = partition.end_offset
@@ -69,7 +76,8 @@ def _view(group: ShareGroup, request: OpenSink) -> SinkView:
         incarnation=group.incarnation,
         topic_ids=dict(group.topics),
         ends=ends,
-        config=GroupConfig.parse(configs),
+        config=config,
+        reads_dead_letters=reads_topic(group, config.errors_deadletterqueue_topic_name),
         replaced=replaced_configs(group.configs, configs),
     )
 

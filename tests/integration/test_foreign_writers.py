@@ -4,12 +4,21 @@ import logging
 
 import pytest
 
+from coordinator.dead_letters import record_format as dead_letters
 from coordinator.protocol.errors import StateTransactionOpen
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
 from coordinator.service.stores.kafka import log_reader
 from coordinator.service.stores.kafka.group_placement import groups_of
 from coordinator.service.stores.kafka.pruning import Pruning
-from coordinator.state_log.record_keys import ShareSnapshotKey, encode_key
+from coordinator.state_log.record_keys import (
+    GroupOwnerKey,
+    GroupRecordKey,
+    GroupSnapshotKey,
+    ShareSnapshotKey,
+    encode_key,
+)
+from coordinator.state_log.value_version import versioned
+from share_sink.redrive.dlq_reader import REDRIVES
 from tests.support.state_records import TOPIC_ID
 from tests.support.state_topics import taken
 from tests.support.waiting import wait_until
@@ -56,6 +65,28 @@ def test_records_of_foreign_writers_are_skipped_counted_and_pruned(kafka, log_to
     first = after._open["billing"].log.needed_offset
     earliest = log_topic.cluster.offsets([(log_topic.name, 0)], EARLIEST)[log_topic.name, 0]
     assert earliest == first, "the foreign records are gone"
+
+
+@pytest.mark.parametrize("header", [dead_letters.TOPIC, REDRIVES])
+def test_copies_with_a_groups_own_keys_are_passed_over_and_counted(kafka, log_topic, open_at, caplog, header):
+    """A dead letter topic or a redrive named the state topic: what a member wrote into its own record's key becomes no
+    state of another group."""
+    before = open_at()
+    taken(before)
+    before.append({"billing": [b"a"]})
+    forged = [
+        (encode_key(GroupSnapshotKey("billing", 10**9)), versioned(b"")),
+        (encode_key(GroupRecordKey("billing", 1)), b"garbage"),
+        (encode_key(GroupOwnerKey("billing")), b"garbage"),
+    ]
+    keys, values = zip(*forged, strict=True)
+    kafka.produce(log_topic.name, values, keys=keys, partition=0, headers=[(header, b"x")])
+    before.append({"billing": [b"b"]})
+    after = open_at()
+    with caplog.at_level(logging.WARNING):
+        assert taken(after) == [b"a", b"b"]
+    (line,) = [record.getMessage() for record in caplog.records if "passed over" in record.getMessage()]
+    assert f"{log_topic.name}-0 has 3 record(s) that are dead letters or were redriven" in line
 
 
 def test_an_open_transaction_is_named_with_the_command_that_aborts_it(kafka, log_topic, open_at):

@@ -11,12 +11,19 @@ from sortedcontainers import SortedList
 from coordinator.config.resolved import GroupConfig
 from coordinator.core import changes, decide, runs, share_partition
 from coordinator.core.changes import dead_lettered
-from coordinator.core.commands import MarkDeadLettersWritten, acquire_plan, acquire_records, complete_plan
+from coordinator.core.commands import (
+    MarkDeadLettersWritten,
+    acquire_plan,
+    acquire_records,
+    complete_plan,
+    membership,
+    view_group,
+)
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.values import Disposition
-from coordinator.service.dead_letters import group_backlog
+from coordinator.service.dead_letters import group_backlog, topic_check
 from tests.mistakes import rules
 from tests.mistakes.mistake import WITH_SINKS, Patch, Seeds, mistake
 from tests.simulation.simulated_coordinator import CoordinatorProcess
@@ -143,3 +150,32 @@ def mark_dead_letters_of_any_delivery(patch: Patch) -> None:
 def acquire_however_many_dead_letters_wait(patch: Patch) -> None:
     for module in (acquire_plan, acquire_records):
         patch.setattr(module, "held_back", lambda partitions: 0)
+
+
+@mistake(
+    {
+        rules.RESERVED_TOPICS: ("core/test_dead_letter_topic::test_no_dead_letter_goes_to_a_topic_that_is_reserved",),
+    },
+)
+def write_dead_letters_to_any_topic(patch: Patch) -> None:
+    patch.setattr(topic_check, "check_written", lambda topic: None)
+
+
+@mistake(
+    {
+        rules.DEAD_LETTERS_ARE_WAITED_FOR: (
+            "core/test_dead_letter_topic::test_the_dead_letter_topic_is_not_unset_while_records_wait_for_it",
+        ),
+    },
+)
+def unset_a_dead_letter_topic_in_use(patch: Patch) -> None:
+    patch.setattr(membership, "check_dead_letter_topic_kept", lambda group, config: None)
+
+
+@mistake(
+    {
+        rules.READ_ONCE_IS_NOT_READ: ("core/test_dead_letter_topic::test_a_topic_that_was_read_once_is_not_read_now",),
+    },
+)
+def take_every_known_topic_for_read(patch: Patch) -> None:
+    patch.setattr(view_group, "reads_topic", lambda group, topic: topic in group.topics)

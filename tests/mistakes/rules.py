@@ -60,6 +60,8 @@ A_PREVIEW_IS_TRUE = "6 an action that is not executed says what it would do, in 
 HELD_RECORDS_ARE_THEIR_HOLDERS = "6 a record that a member holds is not given up by hand"
 WAITING_DEAD_LETTERS_ARE_BOUNDED = "5 a member acquires nothing while too many records wait for their dead letters"
 DEAD_LETTER_FIRST = "5 lossless: nothing is archived before its dead letter is written"
+RESERVED_TOPICS = "5 no dead letter and no redriven record is written to a topic of Kafka's or of ours"
+DEAD_LETTERS_ARE_WAITED_FOR = "5 a dead letter topic for which records wait is unset by force alone"
 
 WITH_UNIT_TESTS = frozenset(text for name, text in globals().copy().items() if name.isupper())
 """Every rule above. Rules of the Kafka store and of fleets have tests of their own."""
@@ -69,6 +71,7 @@ WITH_UNIT_TESTS = frozenset(text for name, text in globals().copy().items() if n
 ALIKE_NEIGHBOURS_ARE_ONE_RUN = "2 neighbours that are alike are one run, and no others"
 RECEIPT_NAMES_ITS_DELIVERY = "5 an acknowledgement with the receipt of an older delivery is refused"
 UNREAD_IS_NO_TRY = "5 a record that a ShareConsumer could not read, and gives back, has cost no try"
+READ_ONCE_IS_NOT_READ = "5 a topic that a group read once, and reads no more, may be its dead letter topic"
 RESET_IS_ONE = "6 a reset is in one append: a crash leaves all of it or nothing"
 RELEASE_WAITS = "5 a release takes effect with its delay"
 SESSION_HAS_ITS_TIME = "3 a session does not end before its timeout"

@@ -126,7 +126,11 @@ class Steps(MemberSteps):
         model, sinks, locks = self.model, sinks or self.sinks, locks or self.locks
         self.sinks, self.locks = sinks, locks
         configs = configs_of(limit, base, mode, sinks, locks)
-        self.both(f"config {limit} {base} {mode} {sinks} {locks}", AlterConfigs(configs=configs), lambda: None)
+        self.both(
+            f"config {limit} {base} {mode} {sinks} {locks}",
+            AlterConfigs(configs=configs, drop_dead_letters=True),
+            lambda: None,
+        )
         model.lock_ms, model.stale_ms, model.grace_ms = locks.lock_ms, locks.stale_ms, locks.grace_ms
         model.signals_extend_ms = locks.extension_ms
         model.limit, model.base, model.locks, model.solo_timeout_ms = limit, base, 100, SOLO_TIMEOUT_MS

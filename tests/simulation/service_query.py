@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from coordinator.client.connection import CALL_TIMEOUT_S
 from coordinator.protocol.errors import (
     CoordinatorNotAvailable,
+    DeadLetterTopicInUse,
     GroupTakenOver,
     NoPlanToDecide,
     PlanDiffersFromLog,
@@ -155,6 +156,7 @@ class QueryProcess(Process):
             alone = self.mine.processes == self.number_of_process and not self.was_second
             was_told = self.faults.topics_ms and isinstance(error, SinkOutdated | NoPlanToDecide)
             was_told = was_told or (self.faults.hosts > 1 and isinstance(error, GroupTakenOver))
+            was_told = was_told or (self.faults.configs and isinstance(error, DeadLetterTopicInUse))
             if self.witness.was_forgotten(self.session.member_id, error):
                 self.mine.refused = True
             elif alone and self.witness.sure_locks and not was_told:

@@ -1,17 +1,32 @@
 """A wrong dead letter topic is found when a query starts."""
 
+import logging
+
 import pytest
 
+from coordinator.client.options import configs
 from coordinator.config.resolved import GroupConfig
+from coordinator.core.commands import AlterConfigs, StageRuns
+from coordinator.dead_letters.producer import DeadLetterProducer
+from coordinator.dead_letters.record_format import Origin, dead_letter
+from coordinator.protocol.admin_messages import AlterGroupConfigs
 from coordinator.protocol.errors import (
     BrokerNotReachable,
+    DeadLetterTopicInUse,
     DeadLetterTopicMissing,
     DeadLetterTopicNotAuthorized,
     DeadLetterTopicSubscribed,
     GroupIdNotFound,
+    TopicNotWritten,
 )
-from coordinator.protocol.messages import DescribeGroup
+from coordinator.protocol.messages import DescribeGroup, LeaveGroup, OpenSink, PartitionOutcomes
+from coordinator.protocol.values import AcknowledgeType, Disposition, OutcomeRun
+from coordinator.service.admin import AdminService
+from coordinator.service.dead_letters import group_backlog
+from coordinator.service.dead_letters.group_worker import GroupWorker, PassResult
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
+from coordinator.service.process.rate_limited_log import RateLimitedLog
+from coordinator.service.runtime.transaction import ask
 from tests.support.fake_cluster import FakeCluster
 from tests.support.running_service import Running
 
@@ -33,8 +48,8 @@ def service(tmp_path, cluster):
     running.close()
 
 
-def check(cluster, own=(), **configs):
-    return check_dead_letter_topic(cluster, GroupConfig.parse({NAME: "dlq.orders", **configs}), own)
+def check(cluster, is_read=False, **configs):
+    return check_dead_letter_topic(cluster, GroupConfig.parse({NAME: "dlq.orders", **configs}), is_read=is_read)
 
 
 def test_the_check_returns_the_number_of_partitions(cluster):
@@ -64,7 +79,7 @@ def test_a_dead_letter_topic_without_write_permission_is_named(cluster):
 
 def test_a_subscribed_topic_is_refused_as_dead_letter_topic_before_its_creation(cluster):
     with pytest.raises(DeadLetterTopicSubscribed, match=r"dlq\.orders"):
-        check(cluster, own={"dlq.orders"}, **{CREATE: "true"})
+        check(cluster, is_read=True, **{CREATE: "true"})
     assert "dlq.orders" not in cluster.found
 
 
@@ -115,3 +130,209 @@ def test_a_join_with_a_dead_letter_topic_names_an_unreachable_broker(service, cl
 
     with pytest.raises(BrokerNotReachable):
         service.join(configs={NAME: "dlq.orders"})
+
+
+# --- a topic that was read once
+
+
+ONCE = {NAME: "orders-dlq"}
+
+
+@pytest.fixture
+def once_read(service, cluster):
+    """The group read the topic orders-dlq, by a pattern that matched it by mistake; its member has left."""
+    cluster.move("orders", 100)
+    cluster.add("orders-dlq", end=3)
+    service.join(topic_pattern="orders.*", starting_offsets="earliest")
+    service.start(service.next().plan_id)
+    service.ask(LeaveGroup)
+    return service
+
+
+def configured(service, cluster):
+    """Set the dead letter topic as an administrator does."""
+    return AdminService(service.event_loop, cluster, None).handle(
+        AlterGroupConfigs(group_id="billing", set=ONCE, execute=True)
+    )
+
+
+def test_a_topic_that_was_read_once_takes_dead_letters_at_a_join(once_read):
+    once_read.join("m2", configs=ONCE)
+
+
+def test_a_topic_that_was_read_once_takes_dead_letters_at_a_sink(once_read):
+    once_read.join("m2")
+
+    opened = once_read.service.handle(OpenSink(group_id="billing", configs=ONCE))
+
+    assert opened.dead_letter_topic == "orders-dlq"
+
+
+def test_a_topic_that_was_read_once_takes_dead_letters_by_hand(once_read, cluster):
+    assert configured(once_read, cluster).executed
+
+
+def test_dead_letters_are_written_to_a_topic_that_was_read_once(once_read, cluster):
+    configured(once_read, cluster)
+
+    backlog = once_read.event_loop.call("billing", group_backlog.look(group_backlog.BEGINNING, lambda index: True))
+
+    assert check_dead_letter_topic(cluster, backlog.config, is_read=backlog.reads_dead_letters) == 1
+
+
+def test_a_member_that_corrects_its_subscription_may_name_the_topic(service, cluster):
+    cluster.add("orders-dlq", end=3)
+    service.join(topic_pattern="orders.*", starting_offsets="earliest")
+
+    service.join(process="a later process", topics=("orders",), configs=ONCE)
+
+
+def test_a_topic_of_which_records_are_held_takes_no_dead_letters(service, cluster):
+    cluster.add("orders-dlq", end=3)
+    service.join(topics=("orders-dlq",), starting_offsets="earliest")
+    service.start(service.next().plan_id)
+    service.join(process="a later process", topics=("orders",))
+
+    with pytest.raises(DeadLetterTopicSubscribed):
+        service.join("m2", topics=("orders",), configs=ONCE)
+
+
+# --- reserved topics
+
+
+RESERVED = ("share-group-state", "__consumer_offsets", "__of_some_tool")
+MADE = [topic for topic in RESERVED if not topic.startswith("__")]
+
+
+@pytest.mark.parametrize("topic", MADE)
+def test_a_reserved_topic_is_no_dead_letter_topic_of_a_join(service, cluster, topic):
+    cluster.add(topic)
+
+    with pytest.raises(TopicNotWritten, match=rf"{topic}.*keeps its own state"):
+        service.join(configs={NAME: topic})
+
+
+@pytest.mark.parametrize("topic", MADE)
+def test_a_reserved_topic_is_no_dead_letter_topic_of_a_sink(service, cluster, topic):
+    cluster.add(topic)
+    service.join()
+
+    with pytest.raises(TopicNotWritten, match=topic):
+        service.service.handle(OpenSink(group_id="billing", configs={NAME: topic}))
+
+
+@pytest.mark.parametrize("topic", MADE)
+def test_an_administrator_sets_no_reserved_topic_as_dead_letter_topic(service, cluster, topic):
+    cluster.add(topic)
+    service.join()
+    alter = AlterGroupConfigs(group_id="billing", set={NAME: topic}, execute=True)
+
+    with pytest.raises(TopicNotWritten, match=topic):
+        AdminService(service.event_loop, cluster, None).handle(alter)
+
+
+@pytest.mark.parametrize("topic", MADE)
+def test_a_query_that_names_a_reserved_topic_is_refused_before_it_calls(topic):
+    with pytest.raises(TopicNotWritten, match=topic):
+        configs({NAME: topic})
+
+
+@pytest.mark.parametrize("topic", RESERVED)
+def test_the_producer_of_dead_letters_writes_to_no_reserved_topic(topic):
+    letter = dead_letter(Origin("orders", 0, 7, "billing", 1), Disposition.REJECTED)
+    producer = DeadLetterProducer("127.0.0.1:1", {}, timeout_s=0.1)
+
+    with pytest.raises(TopicNotWritten, match=topic):
+        producer.write(topic, 1, [letter])
+
+
+def storing(configs):
+    """The transaction of an earlier version, which stored what it was given."""
+
+    def transaction(group):
+        yield from ask(AlterConfigs(configs=configs))
+
+    return transaction
+
+
+def test_a_stored_reserved_topic_holds_dead_letters_and_the_group_is_served(service, cluster, tmp_path, caplog):
+    """An earlier version stored the name; nobody loses the group by it, and nothing is written there."""
+    cluster.add("share-group-state")
+    cluster.move("orders", 10)
+    service.join(starting_offsets="earliest")
+    service.event_loop.call("billing", storing({NAME: MADE[0]}))
+    service.close()
+    again = Running(tmp_path / "state.db", cluster)
+    try:
+        again.join(configs={}, starting_offsets="earliest")
+        assert again.service.handle(OpenSink(group_id="billing")).dead_letter_topic == ""
+        plan = again.next()
+        again.start(plan.plan_id)
+        run = OutcomeRun(3, 3, 1, AcknowledgeType.REJECT, None, False, "no such customer")
+        outcomes = PartitionOutcomes(topic="orders", partition=0, runs=(run,))
+        again.service.handle(StageRuns(group_id="billing", query_id="q", batch_id=0, partitions=(outcomes,)))
+        again.next(plan.plan_id)
+        log = RateLimitedLog(logging.getLogger("test"))
+        worker = GroupWorker("billing", again.event_loop, cluster, {}, log, is_stopped=lambda: False)
+
+        assert worker.work() is PassResult.BLOCKED
+
+        assert again.partitions()["orders", 0].archiving == 1
+        assert "Nothing is written to topic share-group-state" in caplog.text
+    finally:
+        again.close()
+
+
+# --- a topic for which records wait
+
+
+@pytest.fixture
+def waiting(service, cluster):
+    """Ten records wait for their dead letters."""
+    cluster.add("dlq.orders")
+    cluster.move("orders", 10)
+    service.join(starting_offsets="earliest", configs={NAME: "dlq.orders"})
+    plan = service.next()
+    service.start(plan.plan_id)
+    run = OutcomeRun(0, 9, 1, AcknowledgeType.REJECT, None, False, "no such customer")
+    outcomes = PartitionOutcomes(topic="orders", partition=0, runs=(run,))
+    service.service.handle(StageRuns(group_id="billing", query_id="q", batch_id=0, partitions=(outcomes,)))
+    service.next(plan.plan_id)
+    assert service.partitions()["orders", 0].archiving == 10
+    return service
+
+
+def unset(service, cluster, **fields):
+    request = AlterGroupConfigs(group_id="billing", unset=(NAME,), **fields)
+    return AdminService(service.event_loop, cluster, None).handle(request)
+
+
+def test_a_join_that_would_unset_a_topic_in_use_changes_nothing(waiting):
+    before = waiting.service.handle(DescribeGroup(group_id="billing"))
+
+    with pytest.raises(DeadLetterTopicInUse, match=r"10 record.*dlq\.orders.*--force"):
+        waiting.join("m2", configs={NAME: ""})
+
+    after = waiting.service.handle(DescribeGroup(group_id="billing"))
+    assert (after.configs, len(after.members)) == (before.configs, len(before.members))
+
+
+def test_a_sink_that_would_unset_a_topic_in_use_is_refused(waiting):
+    with pytest.raises(DeadLetterTopicInUse):
+        waiting.service.handle(OpenSink(group_id="billing", configs={NAME: ""}))
+
+
+@pytest.mark.parametrize("execute", [False, True])
+def test_an_administrator_unsets_a_topic_in_use_by_force_alone(waiting, cluster, execute):
+    with pytest.raises(DeadLetterTopicInUse, match="10 record"):
+        unset(waiting, cluster, execute=execute)
+
+    assert unset(waiting, cluster, execute=execute, force=True).notes == (
+        "10 record(s) that wait for their dead letters get none.",
+    )
+
+
+def test_a_join_may_name_another_topic_while_records_wait(waiting, cluster):
+    cluster.add("dlq.other")
+
+    waiting.join("m2", configs={NAME: "dlq.other"})

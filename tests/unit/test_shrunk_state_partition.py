@@ -18,6 +18,7 @@ from coordinator.service.stores.kafka import kafka_store
 from coordinator.service.stores.kafka.group_writer import LogShrunk
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import NewestClaimant
+from coordinator.state_log.foreign_records import ForeignRecords
 from coordinator.state_log.owner import Owner
 
 Entries = list[tuple[bytes, bytes | None] | None]
@@ -30,6 +31,7 @@ class Reader:
     was_pruned = False
 
     def __init__(self, topic: Any, partition: int, *, start: int | None = None, committed: bool = True) -> None:
+        self.copies = ForeignRecords()
         self._log: Entries = topic.log
         self.position = start if start is not None and start <= len(self._log) else 0
 

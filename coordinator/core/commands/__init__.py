@@ -54,9 +54,11 @@ class CreateGroup(Request[Done], frozen=True):
 
 class AlterConfigs(Request[Done], frozen=True):
     """Set dynamic group configs; an empty text unsets a config. The service validates them before, and the core again;
-    a running lock keeps its deadline."""
+    a running lock keeps its deadline. ``drop_dead_letters``: the dead letter topic may be unset while records wait for
+    their dead letters, which are then archived without."""
 
     configs: dict[str, str]
+    drop_dead_letters: bool = False
 
 
 class InitializePartitions(Request[Done], frozen=True):

@@ -190,7 +190,7 @@ def delete_group(group: ShareGroup, command: DeleteGroup, now_ms: int) -> Decisi
     _check_empty(group, now_ms, ": a group with members can't be deleted.")
     if not command.force:
         _check_dead_letters(group, list(group.partitions.values()))
-    dropped = sum(partition.archiving_count for partition in group.partitions.values())
+    dropped = group.waiting_for_dead_letters
     undone = sum(p.runs.counts[RecordState.AVAILABLE] + p.acquired_count for p in group.partitions.values())
     effects = (
         Effect(

@@ -32,6 +32,7 @@ from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.errors import (
+    DeadLetterTopicInUse,
     FencedMemberEpoch,
     GroupIdNotFound,
     MemberForgotten,
@@ -62,10 +63,24 @@ def alter_configs(group: ShareGroup, command: AlterConfigs, now_ms: int) -> Deci
 
     Raises:
         ShareGroupError: a key or a value is bad; the subclass says how.
+        DeadLetterTopicInUse: as of :func:`check_dead_letter_topic_kept`.
     """
     configs = changed_configs(group.configs, command.configs)
-    GroupConfig.parse(configs)
+    config = GroupConfig.parse(configs)
+    if not command.drop_dead_letters:
+        check_dead_letter_topic_kept(group, config)
     return Decision(() if configs == group.configs else (ConfigsAltered(configs=configs),), Done())
+
+
+def check_dead_letter_topic_kept(group: ShareGroup, config: GroupConfig) -> None:
+    """Check that this config unsets no dead letter topic for which records wait.
+
+    Raises:
+        DeadLetterTopicInUse: it does; these records would be archived without their dead letters.
+    """
+    before = group.config.errors_deadletterqueue_topic_name
+    if before and not config.errors_deadletterqueue_topic_name and (waiting := group.waiting_for_dead_letters):
+        raise DeadLetterTopicInUse(count=waiting, group_id=group.group_id, topic=before)
 
 
 def join(group: ShareGroup, command: JoinGroup, now_ms: int) -> Decision[Joined]:

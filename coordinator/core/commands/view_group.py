@@ -13,6 +13,7 @@ from typing import NamedTuple
 from coordinator.core.commands import Decision
 from coordinator.core.commands.complete_plan import nobody_decides
 from coordinator.core.members import Member
+from coordinator.core.record_state import HELD
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.staging import undecided
 from coordinator.protocol.messages import MemberRequest
@@ -162,6 +163,21 @@ def _undecided(group: ShareGroup, member: Member) -> tuple[LogRange, ...]:
 def fetch_from(group: ShareGroup) -> dict[tuple[str, int], int]:
     """The first offset that was never acquired, by (topic id, partition)."""
     return {(key.topic_id, key.partition): partition.end_offset for key, partition in group.partitions.items()}
+
+
+def reads_topic(group: ShareGroup, topic: str, *, without: str = "") -> bool:
+    """Whether a member with a session subscribes to the topic, or a member holds records of it. A topic that the group
+    read once is none of these. ``without``: a member that does not count, since it is about to subscribe anew."""
+    live = (group.members[member_id] for member_id in group.sessions if member_id != without)
+    if any(member.subscribes(topic) or topic in (member.assign or {}) for member in live):
+        return True
+    topic_id = group.topics.get(topic)
+    return topic_id is not None and any(
+        partition.key.topic_id == topic_id and any(segment.run.state in HELD for segment in segments)
+        for plan in group.plans.values()
+        if plan.member_id != without
+        for partition, segments in group.carrying(plan)
+    )
 
 
 def altered_since(group: ShareGroup, plan_id: int) -> tuple[int, tuple[AlteredStart, ...]]:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from coordinator.config.resolved import GroupConfig
 from coordinator.core.commands import DeadLettersWritten, MarkDeadLettersWritten
+from coordinator.core.commands.view_group import reads_topic
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.values import Disposition, OffsetRange, SharePartitionKey
@@ -42,12 +43,12 @@ class Due(NamedTuple):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Backlog:
     """Records that wait, in order of share partition and offset. ``reached``: where the next read begins; None at the
-    end. ``own_topics``: the topics that the group subscribes to."""
+    end. ``reads_dead_letters``: whether the group reads its dead letter topic now."""
 
     incarnation: str
     config: GroupConfig
     topic_ids: bool
-    own_topics: frozenset[str]
+    reads_dead_letters: bool
     due: tuple[Due, ...]
     reached: BacklogCursor | None
 
@@ -65,7 +66,7 @@ def look(begin: BacklogCursor, wanted: Callable[[int], bool]) -> Transaction[Bac
             incarnation=group.incarnation,
             config=group.config,
             topic_ids=group.topic_ids,
-            own_topics=frozenset(group.topics),
+            reads_dead_letters=reads_topic(group, group.config.errors_deadletterqueue_topic_name),
             due=due,
             reached=reached,
         )

@@ -153,14 +153,15 @@ class GroupWorker:
         the records were archived without dead letters (errors.deadletterqueue.on.failure=archive).
 
         Raises:
-            DeadLetterTopicMissing, DeadLetterTopicNotAuthorized, DeadLetterTopicSubscribed: on.failure is hold.
+            TopicNotWritten, DeadLetterTopicMissing, DeadLetterTopicNotAuthorized, DeadLetterTopicSubscribed: on.failure
+                is hold.
             BrokerNotReachable, CoordinatorNotAvailable: it may pass.
         """
         name = backlog.config.errors_deadletterqueue_topic_name
         if self._pass.topic == name:
             return True
         try:
-            partitions = check_dead_letter_topic(self._cluster, backlog.config, backlog.own_topics)
+            partitions = check_dead_letter_topic(self._cluster, backlog.config, is_read=backlog.reads_dead_letters)
         except (BrokerNotReachable, CoordinatorNotAvailable):
             raise
         except ShareGroupError as error:

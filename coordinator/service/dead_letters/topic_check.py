@@ -4,7 +4,6 @@ and not when a record can't be written."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Container
 
 from tenacity import retry_if_result, wait_fixed
 
@@ -15,6 +14,7 @@ from coordinator.protocol.errors import (
     DeadLetterTopicNotAuthorized,
     DeadLetterTopicSubscribed,
 )
+from coordinator.protocol.topic_names import check_written
 from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.brokers.retries import retry_until
 
@@ -26,18 +26,20 @@ _DENIED = frozenset(("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED
 _log = logging.getLogger(__name__)
 
 
-def check_dead_letter_topic(cluster: Cluster, config: GroupConfig, own_topics: Container[str]) -> int:
+def check_dead_letter_topic(cluster: Cluster, config: GroupConfig, *, is_read: bool) -> int:
     """The number of partitions of the dead letter topic (errors.deadletterqueue.topic.name). The topic is created if
-    errors.deadletterqueue.auto.create.topics.enable is set. ``own_topics``: the topics that the group subscribes to.
+    errors.deadletterqueue.auto.create.topics.enable is set. ``is_read``: whether the group reads the topic now.
 
     Raises:
-        DeadLetterTopicSubscribed: the group subscribes to the topic.
+        TopicNotWritten: the topic is reserved.
+        DeadLetterTopicSubscribed: the group reads the topic.
         DeadLetterTopicMissing: the topic does not exist, and is not created.
         DeadLetterTopicNotAuthorized: the principal may not describe, create or write to it.
         BrokerNotReachable, BrokerRefused: the brokers do not answer, or refuse.
     """
     name = config.errors_deadletterqueue_topic_name
-    if name in own_topics:
+    check_written(name)
+    if is_read:
         raise DeadLetterTopicSubscribed(topic=name)
     partitions = partitions_of(cluster, name)
     if not partitions and config.errors_deadletterqueue_auto_create_topics_enable:

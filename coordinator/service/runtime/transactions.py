@@ -28,7 +28,8 @@ from coordinator.core.commands import (
     StartOrReclaimPlan,
     TopicWithId,
 )
-from coordinator.core.commands.view_group import GroupView, altered_since, fetch_from, past_ids
+from coordinator.core.commands.membership import check_dead_letter_topic_kept
+from coordinator.core.commands.view_group import GroupView, altered_since, fetch_from, past_ids, reads_topic
 from coordinator.core.members import Member
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, GroupIdNotFound, NothingDecided
@@ -57,8 +58,8 @@ class JoinView:
     """The part of a group's state that a join needs before it asks the brokers.
 
     ``fetch_from``: the first offset that was never acquired, by (topic id, partition). ``gone``: ids of topics that the
-    group knows to be deleted. ``config`` as the join would set it, and ``known``, the topics and subscriptions before
-    it.
+    group knows to be deleted. ``config`` as the join would set it; ``known``, the topics and subscriptions before it;
+    ``reads_dead_letters``: whether another member reads the dead letter topic of that config now.
     """
 
     exists: bool
@@ -67,6 +68,7 @@ class JoinView:
     fetch_from: Mapping[tuple[str, int], int]
     gone: frozenset[str]
     config: GroupConfig
+    reads_dead_letters: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,6 +106,7 @@ def look_before_join(request: JoinGroup) -> Transaction[JoinView]:
             fetch_from=fetch_from(group),
             gone=frozenset(group.gone),
             config=config,
+            reads_dead_letters=reads_topic(group, config.errors_deadletterqueue_topic_name, without=request.member_id),
         )
 
     return transaction
@@ -115,6 +118,7 @@ def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicIdPartitio
 
     Raises:
         CoordinatorNotAvailable: the group was created meanwhile, or the start offsets of its rule were not looked up.
+        DeadLetterTopicInUse: the configs unset a dead letter topic for which records wait.
     """
 
     def transaction(group: ShareGroup) -> TransactionSteps[Joined]:
@@ -125,7 +129,7 @@ def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicIdPartitio
         again = request.member_epoch is not None or (member is not None and member.process_id == request.process_id)
         sets = request.configs if created or not again else {}
         configs = changed_configs(before, sets)
-        GroupConfig.parse(configs)  # a join that is refused creates no group
+        check_dead_letter_topic_kept(group, GroupConfig.parse(configs))  # a join that is refused changes nothing
         if not group.exists:
             yield from ask(CreateGroup(incarnation=uuid.uuid4().hex[:8], topic_ids=topic_ids))
         elif topic_ids != group.topic_ids and starts:

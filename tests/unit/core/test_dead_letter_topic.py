@@ -5,9 +5,16 @@ from __future__ import annotations
 import pytest
 
 from coordinator.config.resolved import GroupConfig
-from coordinator.protocol.errors import ConfigOutOfBounds, DeadLetterTopicMissing, DeadLetterTopicSubscribed
+from coordinator.core.commands import view_group
+from coordinator.protocol.errors import (
+    ConfigOutOfBounds,
+    DeadLetterTopicInUse,
+    DeadLetterTopicMissing,
+    DeadLetterTopicSubscribed,
+    TopicNotWritten,
+)
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
-from tests.kip932.consumers import REJECT, ShareConsumers
+from tests.kip932.consumers import ACCEPT, REJECT, ShareConsumers
 from tests.support.fake_cluster import FakeCluster
 from tests.support.sink_driver import DLQ
 
@@ -61,9 +68,9 @@ def test_a_missing_dead_letter_topic_is_made_only_where_that_is_allowed() -> Non
     starts, not at the first dead letter."""
     cluster = FakeCluster()
     with pytest.raises(DeadLetterTopicMissing):
-        check_dead_letter_topic(cluster, GroupConfig.parse(DLQ), ())
+        check_dead_letter_topic(cluster, GroupConfig.parse(DLQ), is_read=False)
     allowed = {**DLQ, "errors.deadletterqueue.auto.create.topics.enable": "true"}
-    assert check_dead_letter_topic(cluster, GroupConfig.parse(allowed), ()) == 1
+    assert check_dead_letter_topic(cluster, GroupConfig.parse(allowed), is_read=False) == 1
 
 
 def test_a_group_does_not_deliver_its_own_dead_letters() -> None:
@@ -71,4 +78,37 @@ def test_a_group_does_not_deliver_its_own_dead_letters() -> None:
     cluster = FakeCluster()
     cluster.add("dlq.orders")
     with pytest.raises(DeadLetterTopicSubscribed):
-        check_dead_letter_topic(cluster, GroupConfig.parse(DLQ), ("orders", "dlq.orders"))
+        check_dead_letter_topic(cluster, GroupConfig.parse(DLQ), is_read=True)
+
+
+def test_no_dead_letter_goes_to_a_topic_that_is_reserved() -> None:
+    """◆ KIP-1191, Public Interfaces, forbids Kafka's internal topics; ours: the topics of sharegroup, too, wherever a
+    dead letter is written."""
+    cluster = FakeCluster()
+    cluster.add("share-group-state")
+    reserved = GroupConfig.parse({TOPIC: "share-group-state"})
+    with pytest.raises(TopicNotWritten, match="share-group-state"):
+        check_dead_letter_topic(cluster, reserved, is_read=False)
+
+
+def test_the_dead_letter_topic_is_not_unset_while_records_wait_for_it() -> None:
+    """◆ Ours: what waits would be archived without its dead letter."""
+    group = ShareConsumers(end=2)
+    group.configure(errors_deadletterqueue_topic_name="dlq.orders")
+    group.fetch("c1")
+    group.acknowledge(REJECT, 0, 1)
+    with pytest.raises(DeadLetterTopicInUse, match="2 record"):
+        group.configure(errors_deadletterqueue_topic_name="")
+    assert group.partition().archiving_count == 2
+    group.configure(errors_deadletterqueue_topic_name="dlq.other")
+
+
+def test_a_topic_that_was_read_once_is_not_read_now() -> None:
+    """Ours: it may become the dead letter topic of the group."""
+    group = ShareConsumers(end=2)
+    group.fetch("c1")
+    assert view_group.reads_topic(group.group, "orders")
+    group.acknowledge(ACCEPT, 0, 1)
+    group.leave("c1")
+    assert "orders" in group.group.topics
+    assert not view_group.reads_topic(group.group, "orders")

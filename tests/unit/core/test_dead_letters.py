@@ -360,7 +360,7 @@ def test_archiving_records_stay_when_the_queue_is_switched_off() -> None:
     """KIP-1191, Proposed Changes: it was given up under a dead letter queue, and has yet to become Archived."""
     group = with_queue(end=2)
     group.acknowledge(REJECT, 0)
-    group.configure(errors_deadletterqueue_topic_name="")
+    group.run(AlterConfigs(configs={"errors.deadletterqueue.topic.name": ""}, drop_dead_letters=True))
     group.acknowledge(REJECT, 1)
     assert group.states() == ["0 ARCHIVING 1", "1 ARCHIVED 1"]
     group.file(0, 0)

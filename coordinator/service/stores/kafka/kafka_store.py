@@ -57,6 +57,12 @@ NEW_OWNER_S = 3.0
 """Seconds that a new owner has, after it fenced this process, to write its owner record."""
 PARALLEL_APPENDS = 8
 """Groups whose transactions run at the same time; each group has a producer of its own."""
+FOREIGN = "that are no share group's, at offsets {first} to {last}: another program writes to the state topic"
+COPIES = (
+    "that are dead letters or were redriven, at offsets {first} to {last}: a dead letter topic or a redrive named the "
+    "state topic, and an earlier version of sharegroup, or another program, wrote there"
+)
+"""Which records were passed over, in words."""
 _PAUSE = wait_fixed(0.05)
 
 _log = logging.getLogger(__name__)
@@ -105,7 +111,7 @@ class KafkaStore:
         self._claimed: set[str] = set()
         self._needed: dict[str, int] = {}
         self._served_before: set[str] = set()
-        self._foreign_to = -1
+        self._foreign_to: dict[str, int] = {}
         self._open_transaction = OpenTransaction(topic, partition)
         self._append_threads: ThreadPoolExecutor | None = None
 
@@ -274,14 +280,13 @@ class KafkaStore:
         assert offset is not None
         open_.log.needed_offset = self._needed[group_id] = offset
 
-    def passed_over(self, foreign: ForeignRecords) -> None:
+    def passed_over(self, foreign: ForeignRecords, what: str = FOREIGN) -> None:
         """Logs once that the partition holds records of no group. Any thread may call it."""
-        if foreign.last > self._foreign_to:
-            self._foreign_to = foreign.last
+        if foreign.last > self._foreign_to.get(what, -1):
+            self._foreign_to[what] = foreign.last
             _log.warning(
-                "passed over: %s has %d record(s) that are no share group's, at offsets %d to %d: another program "
-                "writes to the state topic",
-                *(self.name, foreign.count, foreign.first, foreign.last),
+                "passed over: %s has %d record(s) %s",
+                *(self.name, foreign.count, what.format(first=foreign.first, last=foreign.last)),
             )
 
     # --- inside: reading
@@ -314,6 +319,7 @@ class KafkaStore:
                 self._open_transaction.blocked(open_)
                 raise self._transaction_open(log.group_id, open_.offset) from None
             self.passed_over(log.foreign)
+            self.passed_over(reader.copies, COPIES)
             try:
                 log.end()
             except UnreadableRecord as error:

@@ -2,7 +2,8 @@
 
 Rule: a read ends only at the end that it was given: after the last record written by then. A read of committed records
 waits until every transaction before that end is committed or aborted; another group's open one blocks the read until
-Kafka ends it.
+Kafka ends it. Dead letters and redriven records are passed over, whatever key they have: a coordinator wrote them for
+somebody who may not write to the state topic.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from coordinator.protocol.errors import BrokerSecurityFailed
 from coordinator.protocol.librdkafka import NO_ANSWER, WITHOUT_A_GROUP, is_refused
+from coordinator.protocol.record_headers import is_copy
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
 from coordinator.service.stores.kafka.state_topic import StateTopic, is_denied
 from coordinator.service.stores.store import StoreRefused
+from coordinator.state_log.foreign_records import ForeignRecords
 
 BATCH_RECORDS = 1_000
 POLL_S = 0.5
@@ -63,6 +66,8 @@ class LogReader:
             self._began = max(self._began, start)
         self.position = self._began
         """The offset of the next record to read."""
+        self.copies = ForeignRecords()
+        """Dead letters and redriven records, which were passed over."""
         self._consumer = Consumer(
             topic.client_config(
                 **WITHOUT_A_GROUP,
@@ -138,7 +143,10 @@ class LogReader:
         for message in waiting:
             error, offset = message.error(), message.offset()
             if error is None and offset is not None:
-                records.append(message)
+                if is_copy(message):
+                    self.copies.add(offset)
+                else:
+                    records.append(message)
                 self.position = offset + 1
             elif error is None:
                 continue
