@@ -22,6 +22,7 @@ from sharegroup.demo.embedded_broker import EmbeddedBroker
 from tests.support.broker_versions import chosen_version, missing_for
 from tests.support.coordinator_process import has_ended
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.left_out import LeftOut
 from tests.support.waiting import wait_until
 
 # Spark's workers run this Python, whichever way pytest was started.
@@ -44,6 +45,10 @@ LOG_LINES = 60
 def pytest_report_header() -> str:
     """The Spark that the tests run on, which `make test-spark` changes, and the broker: `make test-broker`."""
     return f"pyspark: {metadata.version('pyspark')}, broker: {chosen_version()}"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(LeftOut(), "left-out")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

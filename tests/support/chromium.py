@@ -19,9 +19,8 @@ from sharegroup.web.app import create_app
 from sharegroup.web.command import site_of
 from sharegroup.web.history import History
 from sharegroup.web.server import Address, Server
+from tests.support.left_out import CHROMIUM
 
-CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
-"""The browser: Debian's, or the one that CHROMIUM names."""
 ACTOR, LOOKER = "a" * 20, "l" * 20
 TOKENS = Tokens.parse(f"admin ada:{ACTOR}\nread lo:{LOOKER}", "the test")
 WAIT_MS = 60_000

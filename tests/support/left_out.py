@@ -1,0 +1,59 @@
+"""The tests that are left out on a machine that lacks a program: those in Chromium, where there is none.
+
+Rule: nothing is left out silently, and nothing in CI (the environment variable CI): there a missing browser fails.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+"""The browser: Debian's, or the one that CHROMIUM names."""
+LEFT_OUT = (
+    "{count} test(s) in a browser were left out: there is no Chromium at {path}. With one (Debian: apt-get install "
+    "chromium; another Chromium or Chrome: CHROMIUM=/path/to/it) they run, too."
+)
+
+
+def is_left_out(item: pytest.Item) -> bool:
+    """Whether the machine lacks the browser that the test drives, and this is not CI."""
+    if item.get_closest_marker("browser") is None or os.environ.get("CI"):
+        return False
+    return shutil.which(CHROMIUM) is None
+
+
+class LeftOut:
+    """A plugin that counts what is left out, in all of pytest's workers, and says it in one line at the end."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Leave the tests out. Those marked soak run only where they are asked for, and count only there."""
+        left_out = [item for item in items if is_left_out(item)]
+        soaks = bool(config.getoption("--soak"))
+        self.count = sum(bool(item.get_closest_marker("soak")) == soaks for item in left_out)
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Tell the process that started this worker."""
+        output = getattr(session.config, "workeroutput", None)
+        if output is not None:
+            output["left_out"] = self.count
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object) -> None:
+        """Take the number of a worker: each of them collects all tests."""
+        self.count = max(self.count, getattr(node, "workeroutput", {}).get("left_out", 0))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Write the line."""
+        if self.count:
+            terminalreporter.write_line(LEFT_OUT.format(count=self.count, path=CHROMIUM), yellow=True)

@@ -1,0 +1,51 @@
+"""On a machine without Chromium the tests in a browser are left out, in one line at the end; in CI they fail."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.imports import ROOT
+
+ONE = "tests/browser/test_web_live.py::test_an_event_stream_that_is_refused_is_asked_for_again"
+QUICK = "tests/unit/test_end_signals.py"
+
+
+def run(*arguments: str, ci: str = "", chromium: str = "/nonexistent/chromium") -> subprocess.CompletedProcess[str]:
+    """A run of pytest with these arguments."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "COV"))}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *arguments],
+        env={**kept, "CHROMIUM": chromium, "CI": ci},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_without_a_browser_one_line_names_what_is_left_out(workers: str) -> None:
+    done = run(QUICK, ONE, "-n", workers)
+    lines = [line for line in done.stdout.splitlines() if "left out" in line]
+    assert done.returncode == 0, done.stdout
+    assert lines == [
+        "1 test(s) in a browser were left out: there is no Chromium at /nonexistent/chromium. With one (Debian: "
+        "apt-get install chromium; another Chromium or Chrome: CHROMIUM=/path/to/it) they run, too."
+    ]
+
+
+def test_in_ci_a_missing_browser_is_a_failure() -> None:
+    done = run(ONE, ci="true")
+    assert done.returncode == 1, done.stdout
+    assert "Chromium is missing at /nonexistent/chromium" in done.stdout
+
+
+def test_with_a_browser_nothing_is_left_out() -> None:
+    done = run(ONE, QUICK, "--collect-only", chromium=sys.executable)
+    assert ONE in done.stdout
+    assert "left out" not in done.stdout
