@@ -23,7 +23,7 @@ from coordinator.service.fleet.fleet import Fleet
 from coordinator.service.process.clock import Clock
 from coordinator.service.runtime.event_loop import EventLoop, PartitionedRuntime, RuntimeApi
 from coordinator.service.runtime.runtime import CoordinatorRuntime
-from coordinator.service.runtime.transaction import TransactionSteps
+from coordinator.service.runtime.transaction import Access, TransactionSteps
 from coordinator.service.stores.kafka.group_list import groups_in
 from coordinator.service.stores.kafka.group_placement import prepared
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
@@ -232,7 +232,7 @@ class KafkaState:
         self._is_gone = True
 
     def _wake(self, group_id: str) -> None:
-        self._event_loops.call(group_id, _only_load)
+        self._event_loops.call(group_id, _only_load, Access.UPKEEP)
 
     def _join_fleet(self, advertised: str) -> Fleet:
         return Fleet(

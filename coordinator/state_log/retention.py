@@ -38,6 +38,9 @@ class Retention:
         self._first: dict[str, int] = {}
         self._owner_only: dict[str, int] = {}
         self._parts_from: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
+        """How many records each group needs; ``_part_counts``: has written since the first part of a snapshot."""
+        self._part_counts: dict[str, int] = {}
         self._empty: dict[str, int] = {}
         """By group with an empty snapshot: the offset of the snapshot's mark, or of the newest owner record after it.
         The snapshot's records may follow, after another transaction's."""
@@ -54,17 +57,27 @@ class Retention:
             self.placement = offset
         elif key is None or group_id is None:
             self.foreign.add(offset)
-        elif value is None or key.startswith(_KAFKA_S):
+        elif value is not None:
+            self._add(group_id, key, value, offset)
+
+    def _add(self, group_id: str, key: bytes, value: bytes, offset: int) -> None:
+        """Takes in a record of a group."""
+        self._counts[group_id] = self._counts.get(group_id, 0) + 1
+        if group_id in self._part_counts:
+            self._part_counts[group_id] += 1
+        if key.startswith(_KAFKA_S):
             return
-        elif not is_ours(value):
+        if not is_ours(value):
             self._first.setdefault(group_id, self._owner_only.pop(group_id, offset))
         elif key.startswith(_PART) and key.endswith(_INDEX_0):
             self._parts_from[group_id] = offset
+            self._part_counts[group_id] = 1
         elif key.startswith(_PART):
             return
         elif key.startswith(_SNAPSHOT):
             has_parts = value != versioned(b"")
             self._first[group_id] = self._parts_from.get(group_id, offset) if has_parts else offset
+            self._counts[group_id] = self._part_counts.pop(group_id, 1) if has_parts else 1
             self._empty.pop(group_id, None)
             if not has_parts:
                 self._empty[group_id] = offset
@@ -80,6 +93,15 @@ class Retention:
         """The lowest offset that a group needs: every record below it may be deleted."""
         owner_only = [offset for offset in self._owner_only.values() if offset >= self.read_to - JUST_TAKEN]
         return min([*self._needed().values(), *owner_only], default=self.read_to)
+
+    def not_needed(self) -> int:
+        """How many records lie from the lowest needed offset on that no group needs. Markers of transactions are among
+        them."""
+        return self.read_to - self.lowest() - self.needed_count()
+
+    def needed_count(self) -> int:
+        """How many records the groups need together."""
+        return sum(self._counts[group_id] for group_id in self._needed())
 
     def first_groups(self, below: int) -> frozenset[str]:
         """The groups whose needed records begin below this offset."""

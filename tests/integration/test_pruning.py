@@ -3,25 +3,33 @@
 import uuid
 
 import pytest
+from confluent_kafka import Producer
 
 from coordinator.core.commands import CreateGroup
 from coordinator.core.record_codec import encode_records
-from coordinator.core.records import GroupCreated
+from coordinator.core.records import GroupCreated, MemberJoined, PartitionInitialized, TopicRegistered
+from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import GroupTakenOver
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
+from coordinator.service.open_state import _only_load
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import Access, one
+from coordinator.service.stores.kafka import pruning as pruning_module
 from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.pruning import FAR_BACK, Pruning
 from coordinator.service.stores.store import StoreFenced
-from coordinator.state_log.record_keys import GroupRecordKey, encode_key
+from coordinator.state_log.group_log import GroupLog
+from coordinator.state_log.owner import encode_owner
+from coordinator.state_log.record_keys import GroupOwnerKey, GroupRecordKey, encode_key
 from coordinator.state_log.retention import JUST_TAKEN
 from coordinator.state_log.value_version import versioned
-from tests.support.state_topics import in_mid_write, taken
+from tests.support.state_records import TOPIC_ID
+from tests.support.state_topics import in_mid_write, owner, taken
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
+NOW_MS = 1_000_000
 NEVER_MS = 24 * 3_600_000
 
 
@@ -212,3 +220,69 @@ def test_a_fleets_owner_loads_an_abandoned_group_for_pruning(open_at, prune):
     prune(store, wake=load)
     assert needed(store, "abandoned") > needed(store, "busy"), "a new snapshot, written when it was woken"
     assert prune(store) == needed(store, "busy")
+
+
+def dormant(kafka, log_topic, count):
+    """Groups whose coordinator left after a snapshot: each one's mark, owner and records, as one writes them."""
+    made = ShareGroup("")
+    made.replay(GroupCreated(incarnation="i", topic_ids=True))
+    made.replay(TopicRegistered(topic="orders", topic_id=TOPIC_ID))
+    made.replay(PartitionInitialized(topic_id=TOPIC_ID, partition=0, start_offset=0))
+    for member in ("m1", "m2"):
+        made.replay(MemberJoined(member_id=member, member_epoch=1, process_id="p"))
+    records = encode_records(made.snapshot())
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for number in range(count):
+        log = GroupLog(f"dormant-{number}", updates_per_snapshot=500)
+        entries = [log.snapshot_mark(0), (encode_key(GroupOwnerKey(log.group_id)), encode_owner(owner()))]
+        for key, value in [*entries, *log.keyed(records, 0)]:
+            producer.produce(log_topic.name, partition=0, key=key, value=value)
+    producer.flush()
+
+
+class Coordinator:
+    """A fleet's coordinator of one partition, step by step. ``most_served``: how many groups it had loaded at once."""
+
+    def __init__(self, store):
+        self.store, self.runtime, self.loads, self.most_served = store, CoordinatorRuntime(store), 0, 0
+
+    def wake(self, group_id):
+        answer = self.runtime.submit(group_id, _only_load, Access.UPKEEP)
+        self.runtime.step(NOW_MS)
+        answer.result(0)
+        self.loads += 1
+        self.most_served = max(self.most_served, len(self.store.served))
+
+
+def test_a_partition_of_dormant_groups_comes_to_rest(kafka, open_at, prune, log_topic):
+    """They need more than FAR_BACK records, and none of these could be deleted: nothing is loaded or written."""
+    dormant(kafka, log_topic, 150)
+    store = open_at()
+    coordinator = Coordinator(store)
+    before = end(log_topic)
+    assert before > FAR_BACK
+    for _ in range(2):
+        prune(store, wake=coordinator.wake)
+        coordinator.runtime.step(NOW_MS)
+    assert (end(log_topic), coordinator.loads) == (before, 0)
+
+
+def test_dormant_groups_move_on_once_and_are_unloaded(kafka, open_at, prune, log_topic, monkeypatch):
+    monkeypatch.setattr(pruning_module, "FAR_BACK", 60)
+    dormant(kafka, log_topic, 30)
+    store = open_at()
+    taken(store, "busy")
+    store.append({"busy": [b"%d" % number for number in range(400)]})
+    store.replace_with_snapshot("busy", [b"s"])
+    coordinator = Coordinator(store)
+    ends = []
+    for _ in range(8):
+        prune(store, wake=coordinator.wake)
+        coordinator.runtime.step(NOW_MS)
+        ends.append(end(log_topic))
+    assert coordinator.loads >= 30, "each of them held the deletion back"
+    assert ends[-1] == ends[-2] == ends[-3], "what pruning wrote is no reason for more of it"
+    assert coordinator.most_served <= 3
+    assert store.served == {"busy"}
+    assert end(log_topic) - log_start(log_topic) < 2 * 30 * 16
+    assert as_loaded(open_at().peek("dormant-0"))

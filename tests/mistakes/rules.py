@@ -73,6 +73,7 @@ RECEIPT_NAMES_ITS_DELIVERY = "5 an acknowledgement with the receipt of an older 
 UNREAD_IS_NO_TRY = "5 a record that a ShareConsumer could not read, and gives back, has cost no try"
 READ_ONCE_IS_NOT_READ = "5 a topic that a group read once, and reads no more, may be its dead letter topic"
 RESET_IS_ONE = "6 a reset is in one append: a crash leaves all of it or nothing"
+UPKEEP_FREES_MORE_THAN_IT_COSTS = "2 pruning writes groups anew only where that frees more than all groups need"
 RELEASE_WAITS = "5 a release takes effect with its delay"
 SESSION_HAS_ITS_TIME = "3 a session does not end before its timeout"
 APPEND_BEFORE_ANSWER = "2 nothing is answered before it is durable; what is uncertain is read from the log"

@@ -11,6 +11,7 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import OpenSink
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import Access
+from coordinator.state_log.retention import Retention
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, Seeds, SmallWorld, mistake
 from tests.protocol.coordinators import OneLog
@@ -182,3 +183,10 @@ def let_a_sink_claim_its_group(patch: Patch) -> None:
         return right(self, group_id, transaction, Access.CLAIM if isinstance(at_work_on(), OpenSink) else access)
 
     patch.setattr(_Engine, "call", call)
+
+
+@mistake(
+    {rules.UPKEEP_FREES_MORE_THAN_IT_COSTS: ("test_retention::test_what_groups_at_rest_need_is_not_there_to_free",)},
+)
+def take_what_groups_need_for_what_can_be_freed(patch: Patch) -> None:
+    patch.setattr(Retention, "not_needed", lambda self: self.read_to - self.lowest())

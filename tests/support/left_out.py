@@ -54,6 +54,6 @@ class LeftOut:
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Write the line."""
+        """Says in one line what was left out."""
         if self.count:
             terminalreporter.write_line(LEFT_OUT.format(count=self.count, path=CHROMIUM), yellow=True)

@@ -157,3 +157,34 @@ def test_no_group_loads_records_below_the_lowest_needed_offset(writes):
             first[group_id] = offset
     assert found.read_to == len(writes)
     assert found.lowest() == min(first.values(), default=len(writes))
+
+
+def at_rest(groups, records=5):
+    """A partition of groups at rest: of each its snapshot, and the marker of the transaction, which is not read."""
+    found, offset = Retention(), 0
+    for number in range(groups):
+        group_id = f"dormant-{number}"
+        for key in (snapshot(group_id), owned(group_id), *[record(group_id)] * records):
+            found.add(key, VALUE, offset)
+            offset += 1
+        offset += 1
+    return found
+
+
+def test_what_groups_at_rest_need_is_not_there_to_free():
+    found = at_rest(150)
+    assert found.needed_count() == 150 * 7
+    assert found.not_needed() == 149, "the markers between them"
+    for at in range(200):
+        found.add(record("dormant-0"), VALUE, 1_200 + at)
+    assert found.not_needed() == 150, "an append is needed, too"
+    found.add(snapshot("dormant-1"), VALUE, 1_400)
+    assert found.not_needed() == 150 + 7
+
+
+def test_a_snapshot_in_parts_counts_from_its_first_part():
+    found = needed(
+        (0, record()), *((1 + i, encode_key(GroupSnapshotPartKey("billing", 7, i))) for i in (0, 1)), (3, record())
+    )
+    found.add(snapshot(), versioned(b"\0\0\0\2"), 4)
+    assert (found.lowest(), found.needed_count(), found.not_needed()) == (1, 4, 0)

@@ -64,6 +64,8 @@ CLAIM_PAUSE_MS = 2_000
 that found another coordinator long ago. A client that still waits asks again."""
 SNAPSHOT_AFTER = 500  # records of a group, so that a load reads few
 SNAPSHOT_AGAIN_AT_MOST_MS = 3_600_000  # between two attempts at a snapshot that fails; the pause doubles until then
+NEVER_ASKED_MS = -REST_AFTER_MS
+"""As if the group was asked for so long ago that it may be unloaded at once."""
 COLD_AFTER_MS = 300_000  # without an append: then a snapshot is written, so that pruning can delete the log before it
 _FAILURES = (StoreRefused, StoreOutcomeUnknown)
 _ELSEWHERE = (GroupTakenOver, NotCoordinator)
@@ -372,7 +374,9 @@ class CoordinatorRuntime:
             # About so many transactions; a wrong guess only moves a snapshot.
             self.serve(group, round_.now_ms, updates=count // 4)
             round_.touched.add(group_id)
-        if submission.access is not Access.PEEK:  # else a look every few seconds would keep the group loaded for ever
+            if submission.access is Access.UPKEEP:
+                self._logs[group_id].asked_ms = NEVER_ASKED_MS
+        if submission.access not in (Access.PEEK, Access.UPKEEP):  # else a look would keep the group loaded for ever
             self._logs[group_id].asked_ms = round_.now_ms
         return group
 

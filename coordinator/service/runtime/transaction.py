@@ -33,6 +33,8 @@ class Access(Enum):
     """Load the group, unless another process owns it."""
     CLAIM = auto()
     """Load the group, also from another owner: for a new member, and for a forced action."""
+    UPKEEP = auto()
+    """As SERVE, for a new snapshot that pruning wants: a group that is loaded for it is unloaded once it is at rest."""
     PEEK = auto()
     """Read a copy of the group, which stays with its owner; where only the owner can read it, as SERVE. For a
     transaction that changes nothing."""
@@ -106,7 +108,7 @@ def error_of(submission: Submission, reason: Exception) -> ShareGroupError:
     """The error of a request whose round did not become durable. Where another owner has the group now, a request that
     claims asks again, and then takes the group; one that peeks asks again, and then reads the log; every other one gets
     the store's own error. The field ``outcome_unknown`` says that the request may have been carried out."""
-    if isinstance(reason, StoreFenced) and submission.access is Access.SERVE:
+    if isinstance(reason, StoreFenced) and submission.access in (Access.SERVE, Access.UPKEEP):
         return reason.error
     text = f"its state could not be written: {reason}"
     if isinstance(reason, (StoreFenced, StoreRefused)):

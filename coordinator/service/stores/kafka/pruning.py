@@ -3,6 +3,10 @@
 A group needs its log from its newest snapshot on. Rule: only records below everything that any group of the partition
 needs are deleted. That counts the groups of other processes, as far as their records are committed. No other part of
 sharegroup deletes from the topic.
+
+Pruning costs what it frees: groups get new snapshots only where more records could be deleted than all groups need, so
+that a partition at rest is left alone. Else a hundred dormant groups would be written anew in each pass, because of
+what the pass before had written.
 """
 
 from __future__ import annotations
@@ -23,7 +27,11 @@ from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.state_log.retention import Retention
 
 FAR_BACK = 1_000
-"""A group whose snapshot lies more than this many records behind the partition's end gets a new snapshot."""
+"""Groups get new snapshots where more than this many records, and more than all groups need, lie between what they
+need: first the groups whose snapshots lie within this many records of the partition's start."""
+WOKEN_AT_ONCE = 20
+"""Groups that pruning has loaded and that are still served: with more of them it waits for the next pass. Such a group
+is unloaded after its snapshot, but for one whose absent members hold records: they get their session's time."""
 
 _NO_DELETE_RECORDS = (
     "%s is not pruned: these brokers have no delete-records (%s). It grows, and a takeover reads longer; "
@@ -35,8 +43,8 @@ _log = logging.getLogger(__name__)
 
 class Pruning:
     """A thread that prunes every ``interval_ms``. ``wake`` loads a group that got no request since its partition came
-    to this process, so that it gets a new snapshot: a fleet's coordinator owns all groups of its partitions, a
-    coordinator on demand only those that it was asked for."""
+    to this process, so that it gets a new snapshot, and is unloaded again: a fleet's coordinator owns all groups of its
+    partitions, a coordinator on demand only those that it was asked for."""
 
     def __init__(
         self,
@@ -49,6 +57,7 @@ class Pruning:
         self._topic, self._stores, self._wake = topic, stores, wake
         self._interval_s = interval_ms / 1000
         self._retentions: dict[tuple[str, int], Retention] = {}
+        self._woken: set[str] = set()
         self._admin: AdminClient | None = None
         self._told = False
         self._closed = threading.Event()
@@ -96,11 +105,20 @@ class Pruning:
             if retention.placement is not None and retention.placement < lowest:
                 record_placement(topic, topic.partitions)
             self._delete_below(store.partition, lowest)
-        if retention.read_to - lowest > FAR_BACK:
+        if retention.not_needed() > max(FAR_BACK, retention.needed_count()):
             store.hold_back(retention.first_groups(lowest + FAR_BACK), lowest + FAR_BACK)
-            for group_id in store.holding_back - store.served:
-                if self._wake is not None:
-                    self._wake(group_id)
+            self._wake_groups(store)
+
+    def _wake_groups(self, store: KafkaStore) -> None:
+        """Load the groups that hold the deletion back, one after another."""
+        if self._wake is None:
+            return
+        for group_id in sorted(store.holding_back - store.served):
+            if len(self._woken & store.served) >= WOKEN_AT_ONCE:
+                return
+            self._woken.add(group_id)
+            self._wake(group_id)
+        self._woken &= store.served
 
     def _delete_below(self, partition: int, offset: int) -> None:
         if self._admin is None:
