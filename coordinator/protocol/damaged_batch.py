@@ -15,15 +15,9 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 INVALID_HEADERS = KafkaError.INVALID_RECORD
 """The compiled reader's code for a record whose headers librdkafka does not read. Other records are readable."""
-DAMAGED = frozenset(
-    {
-        KafkaError._BAD_MSG,  # a wrong checksum
-        KafkaError._BAD_COMPRESSION,
-        KafkaError._NOT_IMPLEMENTED,  # a record format, or a codec, that is none
-        INVALID_HEADERS,
-    }
-)
-"""librdkafka's errors of a batch that can't be read."""
+DAMAGED = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, INVALID_HEADERS})
+"""librdkafka's errors of a batch that can't be read. _NOT_IMPLEMENTED is none: another build of librdkafka may have the
+codec, or the record format, of a healthy batch."""
 ASKING = {"fetch.error.backoff.ms": "10", "queued.min.messages": "1"}
 """librdkafka's configuration of the clients of :func:`end_of_batch`. After each error of a batch a client waits, half a
 second by default."""

@@ -191,3 +191,15 @@ def backoff_is_over_at_once(patch: Patch) -> None:
 )
 def take_trigger_once(patch: Patch) -> None:
     patch.setattr(reader, "ReadAllAvailable", type("Never", (ReadLimit,), {}))
+
+
+@mistake(
+    {
+        rules.DAMAGE_IS_REJECTED_FIRST: (
+            "test_source_reader::test_what_a_replay_cannot_read_is_rejected_and_never_accepted",
+        ),
+    },
+)
+def leave_out_of_the_tasks_what_cannot_be_read(patch: Patch) -> None:
+    """Nobody says so to the coordinator, and the completion accepts what no task has read."""
+    patch.setattr(plan_reader, "reject_damaged", lambda *_: None)
