@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError
 from coordinator.protocol.damaged_batch import Damage
 from coordinator.protocol.messages import PartitionPlan
 from coordinator.protocol.values import AcknowledgeType, AcquiredRange
+from share_source.share_consumer.hand_over import HandOver
 from share_source.share_consumer.implicit import ImplicitInFlight
 from share_source.share_consumer.in_flight import InFlight
 from share_source.share_consumer.record_runs import Collector, HeldRange, RecordRun, Unread
@@ -225,3 +226,12 @@ def test_a_record_that_cannot_be_read_is_never_accepted(code: int, outcome: Ackn
     decided = {(first, last): types for first, last, _, types in sent(explicit.take())}
     assert decided[1, 1] == (outcome,)
     assert decided[2, 2] == (RELEASE if outcome == REJECT else REJECT,), "the program's own outcome counts"
+
+
+def test_a_record_that_cannot_be_read_is_not_deserialized() -> None:
+    deserialized = []
+    hand_over = HandOver(None, lambda value, _: deserialized.append(value) or "an object")
+    hand_over.add([message for run in damaged(KafkaError._BAD_MSG)[0] for message in run.messages])
+    messages = list(hand_over.messages())
+    assert [m.error() and m.error().code() for m in messages] == [None, KafkaError._BAD_MSG, KafkaError._BAD_MSG, None]
+    assert deserialized == [b"v", b"v"]
