@@ -30,7 +30,10 @@ CALL_S = 10.0
 """Seconds for which one request reads; far less than a client waits for its answer."""
 AT_ONCE = 50_000
 """The most offsets of one question to the cluster."""
-PLANS_KEPT = 100
+KEPT_S = 600.0
+"""Seconds after which the reading of a plan that nobody asked for is dropped. A reader asks again at once, and a query
+that was started again within minutes. How many are read at a time has no limit: each is a plan that its group's memory
+holds, and the reading of a plan that waits for its completion is never dropped for another's."""
 
 Asked = tuple[str, str, str]
 """The group, the member and the plan id."""
@@ -90,7 +93,7 @@ class PlanGaps:
 
 class UndecidedLook:
     """The reading of one plan's undecided offsets: of ``total`` offsets ``read`` are checked, and ``gaps`` are those of
-    them that the log does not hold."""
+    them that the log does not hold. ``asked_s``: when a request asked for it last, in monotonic seconds."""
 
     def __init__(self, ranges: tuple[LogRange, ...], *, read_committed: bool) -> None:
         self.ranges, self.read_committed = ranges, read_committed
@@ -98,6 +101,7 @@ class UndecidedLook:
         self.read = 0
         self.gaps: list[OffsetRange] = []
         self.reading = threading.Lock()
+        self.asked_s = 0.0
         self._at, self._offset = 0, -1
 
     @property
@@ -154,7 +158,7 @@ class UndecidedLook:
 
 
 class UndecidedLooks:
-    """The readings by plan. Thread-safe. Keeps the PLANS_KEPT plans that were asked for last."""
+    """The readings by plan. Thread-safe. Keeps those that were asked for within KEPT_S."""
 
     def __init__(self, cluster: Cluster, *, call_s: float = CALL_S) -> None:
         self._cluster = cluster
@@ -189,7 +193,8 @@ class UndecidedLooks:
             if look is None or (look.ranges, look.read_committed) != (ranges, read_committed):
                 look = UndecidedLook(ranges, read_committed=read_committed)
             self._looks[asked] = look
-            if len(self._looks) > PLANS_KEPT:
+            look.asked_s = now_s = time.monotonic()
+            while next(iter(self._looks.values())).asked_s < now_s - KEPT_S:
                 self._looks.popitem(last=False)
             return look
 

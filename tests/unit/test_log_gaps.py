@@ -1,11 +1,14 @@
 """Offsets that the log does not hold: no evidence that processing works, and nothing to be tried alone."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from coordinator.core.commands import ArchiveGaps
 from coordinator.core.commands.view_group import LogRange
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.values import OffsetRange
+from coordinator.service.brokers import log_gaps
 from coordinator.service.brokers.log_gaps import AFTER_ERROR_S, LogGaps
 from tests.support.fake_cluster import cluster_with_orders
 from tests.support.group_driver import TOPIC_ID, GroupDriver
@@ -26,6 +29,22 @@ def test_the_holes_of_a_range_are_named(cluster):
     assert [(g.first, g.last) for g in gaps.among([at(5, 9)], read_committed=False)] == [(5, 6), (9, 9)]
     assert gaps.among([at(5, 9)], read_committed=False) == (), "looked at once"
     assert gaps.among([at(10, 12)], read_committed=False) == ()
+
+
+def test_ranges_that_are_asked_for_are_read_once_however_many(cluster, monkeypatch):
+    now_s = 100.0
+    monkeypatch.setattr(log_gaps, "time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr(log_gaps, "KNOWN", 10)
+    gaps = LogGaps(cluster)
+    held = [at(offset, offset) for offset in range(50)]
+    for _ in range(3):
+        gaps.among(held, read_committed=False)
+        now_s += log_gaps.KEPT_S
+    assert len(cluster.read) == 50
+    now_s += 1
+    gaps.among([at(60, offset) for offset in range(61, 99)], read_committed=False)
+    gaps.among([at(70, offset) for offset in range(71, 99)], read_committed=False)
+    assert at(0, 0) not in gaps._known, "nobody has asked for it since"
 
 
 def test_an_unreadable_log_shows_no_gap_and_no_evidence(cluster, monkeypatch):

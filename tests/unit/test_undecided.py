@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.messages import Heartbeat, NextPlan, PlanReply
 from coordinator.protocol.values import AcknowledgeType, OffsetRange
 from coordinator.service import plan_gaps
-from coordinator.service.plan_gaps import PLANS_KEPT, UndecidedLook, UndecidedLooks
+from coordinator.service.plan_gaps import KEPT_S, UndecidedLook, UndecidedLooks
 from share_source.options import SourceOptions
 from share_source.plan_offset import initial_offset
 from share_source.reader import ShareGroupStreamReader
@@ -102,12 +103,24 @@ def test_other_ranges_and_another_isolation_level_are_another_look() -> None:
     assert looks.go_on(ASKED, (at(1, 9),), read_committed=True).read == 3
 
 
-def test_a_bounded_number_of_plans_is_remembered() -> None:
+def test_any_number_of_plans_is_read_to_the_end() -> None:
     looks = UndecidedLooks(SlowCluster(), call_s=0.0)
-    for n in range(PLANS_KEPT + 5):
-        looks.go_on(("billing", f"m{n}", "i.1"), (at(0, 9),), read_committed=False)
-    assert looks.go_on(("billing", "m5", "i.1"), (at(0, 9),), read_committed=False).read == 6
-    assert looks.go_on(("billing", "m4", "i.1"), (at(0, 9),), read_committed=False).read == 3
+    for read in (3, 6, 9, 10):  # all plans take turns, as readers that ask again at once
+        for n in range(1_000):
+            look = looks.go_on(("billing", f"m{n}", "i.1"), (at(0, 9),), read_committed=False)
+            assert look.read == read
+
+
+def test_the_reading_of_a_plan_that_nobody_asks_for_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, now_s = UndecidedLooks(SlowCluster(), call_s=0.0), [0.0]
+    monkeypatch.setattr(plan_gaps, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    looks.go_on(ASKED, (at(0, 9),), read_committed=False)
+    looks.go_on(("billing", "m2", "i.1"), (at(0, 9),), read_committed=False)
+    now_s[0] = KEPT_S
+    assert looks.go_on(ASKED, (at(0, 9),), read_committed=False).read == 6, "it was asked for in time"
+    now_s[0] = KEPT_S + 1
+    assert looks.go_on(ASKED, (at(0, 9),), read_committed=False).read == 9
+    assert list(looks._looks) == [ASKED]
 
 
 def test_two_requests_for_one_plan_do_not_read_concurrently() -> None:

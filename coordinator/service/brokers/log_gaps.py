@@ -26,7 +26,10 @@ from coordinator.service.brokers.cluster import Cluster, Seen
 MOST_RANGES = 100
 """Ranges that one question reads."""
 KNOWN = 10_000
-"""Ranges, and failed partitions, that are remembered."""
+"""Ranges that are remembered before the first look for old ones, and failed partitions, at most."""
+KEPT_S = 600.0
+"""Seconds for which a range that nobody asks for is remembered. One that is asked for is never forgotten for another:
+with more quarantined records than the memory holds each request would read all of them again."""
 AFTER_ERROR_S = 10.0
 """Seconds for which a log that could not be read is left unread."""
 
@@ -41,7 +44,8 @@ class LogGaps:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._known: set[LogRange] = set()
+        self._known: dict[LogRange, float] = {}
+        self._sweep_at = KNOWN
         self._failed: dict[SharePartitionKey, float] = {}
         self._not_before_s = 0.0
 
@@ -64,15 +68,25 @@ class LogGaps:
         """The gaps in the ranges that are not yet known to be whole: offsets that the log does not hold although it was
         read over them."""
         found: list[OffsetRange] = []
-        unknown = [log_range for log_range in ranges if log_range not in self._known]
+        unknown = []
+        for log_range in ranges:
+            if log_range in self._known:
+                self._known[log_range] = time.monotonic()
+            else:
+                unknown.append(log_range)
         for log_range, seen in self._looked_at(unknown, read_committed=read_committed):
             found += _between(log_range, seen)
-            if not _is_whole(log_range, seen):
-                continue
-            if len(self._known) >= KNOWN:
-                self._known = set()
-            self._known.add(log_range)
+            if _is_whole(log_range, seen):
+                self._remember(log_range)
         return tuple(found)
+
+    def _remember(self, log_range: LogRange) -> None:
+        """Remember a range that was read whole, and forget those that nobody has asked for within KEPT_S."""
+        now_s = time.monotonic()
+        if len(self._known) >= self._sweep_at:
+            self._known = {of: at_s for of, at_s in list(self._known.items()) if now_s - at_s <= KEPT_S}
+            self._sweep_at = max(KNOWN, 2 * len(self._known))
+        self._known[log_range] = now_s
 
     def _looked_at(
         self, ranges: Iterable[LogRange], *, read_committed: bool, most: int | None = None
