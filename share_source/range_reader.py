@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -264,10 +265,16 @@ class Reader:
         """Whether a broker answers other than those whose records are still to be read."""
         return self.consumer.another_broker_answers(self._open, _SLICE_S)
 
-    def read_on(self, rows: Batches[Any]) -> bool:
-        """Read until two waits in a row bring nothing, or all is read. Returns whether anything came."""
+    @property
+    def left(self) -> dict[Key, int]:
+        """The first offset that is still to be read, of each partition whose ranges are not read to their end."""
+        return {key: cursor.position for key, cursor in self._open.items()}
+
+    def read_on(self, rows: Batches[Any], until_s: float = inf) -> bool:
+        """Read until two waits in a row bring nothing, all is read, or the monotonic clock has reached ``until_s`` and
+        something came. Returns whether anything came."""
         came, in_vain = False, 0
-        while self._open and in_vain < 2:
+        while self._open and in_vain < 2 and not (came and time.monotonic() >= until_s):
             if not rows.room:
                 rows.build()
             self._came = False

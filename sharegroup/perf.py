@@ -127,7 +127,8 @@ def perf(
 ) -> None:
     """Measure how fast ShareConsumers read a topic.
 
-    A record that is delivered again counts again. A new group begins at the latest record; to begin at the earliest,
+    A record that is delivered again counts again. If fewer records come than were asked for, the exit status is 1, while
+    Kafka's tool ends with 0. A new group begins at the latest record; to begin at the earliest,
     add --command-property share.auto.offset.reset=earliest.
 
     \b
@@ -151,7 +152,8 @@ def perf(
     }
     if not options["hide_header"] and not as_json:
         click.echo(HEADER)
-    Measurement(topic, config, options, as_json=as_json).run()
+    if not Measurement(topic, config, options, as_json=as_json).run():
+        click.get_current_context().exit(1)
 
 
 class Measurement:
@@ -166,8 +168,8 @@ class Measurement:
         self._total = itertools.count(1)
         self._is_done = threading.Event()
 
-    def run(self) -> None:
-        """Read, and print the lines.
+    def run(self) -> bool:
+        """Read, and print the lines. Returns whether the wanted number of records was read.
 
         Raises:
             ShareGroupError: a consumer failed.
@@ -188,6 +190,7 @@ class Measurement:
                 self._is_done.set()
         ended_s = max(time.time(), began_s + 0.001)
         self._report(clients, read, began_s, ended_s)
+        return sum(each.records for each in read) >= self._options["num_records"]
 
     def _report(self, clients: list[str], read: list[Consumption], began_s: float, ended_s: float) -> None:
         total = Consumption(sum(each.records for each in read), sum(each.data for each in read))

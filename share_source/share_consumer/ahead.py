@@ -22,8 +22,9 @@ LEFT_OF_THE_LOCK = 0.9
 
 
 class Acquired:
-    """The records of one acquisition that no poll has returned. ``until_s``: when their locks end unless they are
-    renewed, in monotonic seconds; ``joins``: the session in which they were known to be the member's."""
+    """The records of one acquisition, or of a part of it, that no poll has returned. ``partitions``: what was acquired;
+    ``until_s``: when their locks end unless they are renewed, in monotonic seconds; ``joins``: the session in which
+    they were known to be the member's."""
 
     def __init__(
         self, partitions: tuple[PartitionPlan, ...], began_s: float, answered_s: float, lock_s: float, joins: Joins
@@ -33,7 +34,7 @@ class Acquired:
         self.until_s = began_s + lock_s
         self.runs: deque[RecordRun] = deque()
         self.unread: list[Unread] = []
-        self._partitions = partitions
+        self.partitions = partitions
         self._is_taken_in = False
         self._lost: list[PartitionAcks] = []
 
@@ -49,9 +50,16 @@ class Acquired:
         self._drop_lost()
         return [] if self._lost else unread
 
+    def split(self, read: tuple[PartitionPlan, ...], left: tuple[PartitionPlan, ...]) -> Acquired:
+        """Leave what is not read yet to another one, which is returned: it has the same locks."""
+        rest = Acquired(left, self.until_s - self.lock_s, self.answered_s, self.lock_s, self.joins)
+        rest._lost = list(self._lost)
+        self.partitions = read
+        return rest
+
     def acks(self, kind: AcknowledgeType) -> tuple[PartitionAcks, ...]:
         """One outcome for all of it."""
-        return acks_of_runs(self.runs, kind) if self._is_taken_in else acks_of(self._partitions, kind)
+        return acks_of_runs(self.runs, kind) if self._is_taken_in else acks_of(self.partitions, kind)
 
     def renewed(self, renewal: Renewal, lost: list[PartitionAcks]) -> None:
         """Note the answer to a renewal: the locks last until ``renewal.until_s``. The records of the ranges ``lost``,
@@ -61,7 +69,7 @@ class Acquired:
         self._lost += lost
         if self._is_taken_in:
             self._drop_lost()
-        self.until_s, self.joins = max(self.until_s, renewal.lasts_until_s(self._partitions)), renewal.joins
+        self.until_s, self.joins = max(self.until_s, renewal.lasts_until_s(self.partitions)), renewal.joins
 
     def _drop_lost(self) -> None:
         self.drop(self._lost)
@@ -85,6 +93,7 @@ class Ahead:
     def __init__(self) -> None:
         self._changing = threading.Lock()
         self._reading: Acquired | None = None
+        self._rest: Acquired | None = None
         self._waiting: deque[Acquired] = deque()
 
     def __repr__(self) -> str:
@@ -100,6 +109,27 @@ class Ahead:
         """Add an acquisition whose records are being read; its locks are renewed from now on."""
         with self._changing:
             self._reading = acquired
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether an acquisition was read in part: its rest is to be read before anything else is acquired."""
+        return self._rest is not None
+
+    def split(self, acquired: Acquired, read: tuple[PartitionPlan, ...], left: tuple[PartitionPlan, ...]) -> None:
+        """Note that only a part of the acquisition was read: its rest is to be read next, and its locks are renewed,
+        unless all of it was given back meanwhile."""
+        with self._changing:
+            if self._reading is acquired:
+                self._rest = acquired.split(read, left)
+
+    def begin_rest(self, now_s: float, joins: Joins) -> Acquired | None:
+        """Returns the rest that is to be read now; None if there is none that is known to be the consumer's."""
+        with self._changing:
+            rest, self._rest = self._rest, None
+            if rest is not None and now_s < rest.until_s and rest.joins == joins:
+                self._reading = rest
+                return rest
+            return None
 
     def take_in(self, acquired: Acquired, now_s: float) -> list[Unread]:
         """Let polls return the acquisition's records. Returns its offsets without a record; none if its locks have
@@ -171,14 +201,13 @@ class Ahead:
         """Forget all of them. Returns their release."""
         with self._changing:
             released = tuple(acks for each in self._all() for acks in each.acks(AcknowledgeType.RELEASE))
-            self._reading = None
+            self._reading = self._rest = None
             self._waiting.clear()
             return released
 
     def _all(self) -> Iterator[Acquired]:
         yield from self._waiting
-        if self._reading is not None:
-            yield self._reading
+        yield from filter(None, (self._reading, self._rest))
 
 
 def _parts(runs: Iterable[RecordRun], most: int) -> Iterator[RecordRun]:

@@ -37,7 +37,7 @@ from share_source.share_consumer.membership import Membership
 from share_source.share_consumer.options import ConsumerOptions
 from share_source.share_consumer.paused_partitions import PausedPartitions
 from share_source.share_consumer.reading import read_records
-from share_source.share_consumer.record_runs import Collector
+from share_source.share_consumer.record_runs import Collector, split
 from share_source.share_consumer.sending import Sending
 
 logger = logging.getLogger(__name__)
@@ -48,6 +48,10 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 """Seconds before the acquisition after a failed read. They double with each failure: credentials that have expired
 rarely come back within seconds."""
 
+PART_S = 0.25
+"""Seconds of reading after which the next poll gets what has come, and the rest of an acquisition is read for the one
+after it: shorter than a poll of a second, and longer than nearly every read."""
+
 WHAT_WAITS = "; other records are delivered; these are released without counting a try, and are asked for again later"
 LAST_ANSWER_S = 2.0
 """Seconds for which a consumer that leaves waits for the answer to its last question, which waits for records for 1 s
@@ -57,13 +61,16 @@ at most: else the leaving would count a try of records that no program has seen.
 @dataclass(slots=True)
 class Fetched:
     """The answer to one question for records. ``acquired``: None if there are none. ``error``: why there are none.
-    ``records``: how many were acquired; ``took_s``: the seconds that it took to acquire and to read them."""
+    ``records``: how many were acquired, and read; ``took_s``: the seconds that it took to acquire and to read them;
+    ``read_s``: to read them. ``is_part``: it is not the whole of an acquisition."""
 
     acquired: Acquired | None = None
     error: BaseException | None = None
     lock_timeout_ms: int = 0
     records: int = 0
     took_s: float = 0.0
+    read_s: float = 0.0
+    is_part: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +96,7 @@ class Fetcher:
         self._ahead, self._acquired = ahead, acquired
         self._membership = membership
         self._after = ""
+        self._level = ""
         self._pause_s = 0.0
         outage = Outage(logger, f"share group {options.group_id}, the brokers of some partitions", WHAT_WAITS)
         self._paused = PausedPartitions(outage)
@@ -126,11 +134,13 @@ class Fetcher:
             if answer.sending and self._membership.joined is not None:  # the session of the topics before has them
                 answer.tell(acknowledged(self._membership, answer.sending))
             raise
-        if self._pause_s:
+        if self._pause_s or self._ahead.has_rest:
             if answer.sending:
                 answer.tell(acknowledged(self._membership, answer.sending))
-            if self._closed.wait(self._pause_s):
+            if self._pause_s and self._closed.wait(self._pause_s):
                 return
+        if self._read_rest(fetched):
+            return
         began_s = time.monotonic()
         with self._acquiring:
             if self._closed.is_set():  # the consumer may have left: only its outcomes are sent
@@ -140,11 +150,30 @@ class Fetcher:
             reply = self._acquire(session, wanted, answer, fetched)
         if fetched.acquired is not None:
             self._acquired(reply.lock_timeout_ms)
-            self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
-            level = reply.isolation_level or session.isolation_level
-            fetched.records = self._read(reply, level, fetched.acquired)
-            self._pause_s = 0.0
+            self._level = reply.isolation_level or session.isolation_level
+            self._read_all(fetched.acquired, fetched)
             fetched.took_s = time.monotonic() - began_s
+
+    def _read_rest(self, fetched: Fetched) -> bool:
+        """Read what is left of the last acquisition. Returns whether there was something."""
+        if self._closed.is_set():
+            return False
+        rest = self._ahead.begin_rest(time.monotonic(), self._membership.joins)
+        if rest is None:
+            return False
+        fetched.acquired, fetched.is_part = rest, True
+        fetched.lock_timeout_ms = int(rest.lock_s * 1000)
+        self._read_all(rest, fetched)
+        fetched.took_s = fetched.read_s
+        return True
+
+    def _read_all(self, acquired: Acquired, fetched: Fetched) -> None:
+        self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+        began_s = time.monotonic()
+        fetched.records = self._read(acquired)
+        fetched.read_s = time.monotonic() - began_s
+        fetched.is_part |= self._ahead.has_rest
+        self._pause_s = 0.0
 
     def _acquire(self, session: MemberSession, wanted: Wanted, answer: _Answer, fetched: Fetched) -> AcquiredReply:
         """Send the question, and note in ``fetched`` and ``ahead`` what it acquires."""
@@ -180,29 +209,34 @@ class Fetcher:
         except FencedMemberEpoch:  # by this member's own later join
             return self._membership.session(wanted.topics).call(question)
 
-    def _read(self, reply: AcquiredReply, isolation_level: str, acquired: Acquired) -> int:
-        """Read what was acquired; the number of offsets, without those that were given up."""
+    def _read(self, acquired: Acquired) -> int:
+        """Read what was acquired, or what comes of it within PART_S; the number of offsets, without those that were
+        given up."""
         native = is_native()
-        collector = collector_of(reply.partitions, native)
+        plans = acquired.partitions
+        collector = collector_of(plans, native)
         task = ReadTask(
-            partitions=tuple(PartitionRanges(p.topic, p.partition, p.ranges, p.topic_id) for p in reply.partitions),
+            partitions=tuple(PartitionRanges(p.topic, p.partition, p.ranges, p.topic_id) for p in plans),
             kafka_config=self._options.client_config,
-            isolation_level=isolation_level,
+            isolation_level=self._level,
             fail_on_data_loss=False,
             fail_on_damage=False,
             poll_timeout_ms=self._outage_timeout_ms,
         )
-        patience_s = self._paused.patience_s(reply.partitions)
-        not_read = read_records(task, collector, native=native, patience_s=patience_s)
+        patience_s = self._paused.patience_s(plans)
+        not_read = read_records(task, collector, native=native, patience_s=patience_s, part_s=PART_S)
         collector.add_damaged(not_read.damaged)
-        acquired.read(collector.runs(), collector.unread(not_read.released))
-        for plan in reply.partitions:
+        read, left = split(plans, not_read.left)
+        acquired.read(collector.runs(), collector.unread(read, not_read.released))
+        if left:
+            self._ahead.split(acquired, read, left)
+        for plan in read:
             if (plan.topic, plan.partition) in not_read.given_up:
                 self._paused.gave_up(plan, time.monotonic(), patience_s)
             else:
                 self._paused.read(plan)
         given_up = (last - first + 1 for offsets in not_read.given_up.values() for first, last in offsets)
-        return sum(part.records for part in task.partitions) - sum(given_up)
+        return sum(last - first + 1 for plan in read for first, last, _ in plan.ranges) - sum(given_up)
 
     def give_back(self, waited: tuple[PartitionAcks, ...] = ()) -> None:
         """Release what no poll has returned, without counting a try. ``waited``: the release of what waited for a poll

@@ -4,9 +4,9 @@ Rules: nothing is acquired ahead before FULL_ANSWERS answers in a row brought as
 BACKLOG_RECORDS together: a consumer that is not behind takes nothing that another one could work on, and a program that
 reads few records sees the delivery counts that confluent_kafka.ShareConsumer shows. Then a question asks for no more
 records than the program works through in AHEAD_S (or in ANSWERS times what the last answer took), or for one poll's
-records, and is sent so long before the program needs them; and for no more than GROWTH times what the full answers have
-brought. A program that works for longer than LONGEST_POLL_S on one poll's records gets none ahead: it would save one
-answer's time in so many seconds.
+records, and is sent so long before the program needs them; for no more than are read in MOST_READ_S; and for no more
+than GROWTH times what the full answers have brought. A program that works for longer than LONGEST_POLL_S on one poll's
+records gets none ahead: it would save one answer's time in so many seconds.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from typing import NamedTuple
 AHEAD_S, MOST_AHEAD_S = 0.25, 2.0
 """Seconds of work: some ten times what an acquisition takes, so that a late answer stops no program; and at most, where
 answers take long."""
+MOST_READ_S = 2.0
+"""Seconds of reading that a question asks for, at most, at the speed of the last answer: where each record is a
+batch of its own, records are read some ten times slower than else."""
 ANSWERS = 3
 PART_OF_THE_LOCK = 20
 """Records wait for a 20th of their lock at most, if the program goes on as it did."""
@@ -51,6 +54,7 @@ class Pace:
         self._each_s: float | None = None
         self._ahead_s = AHEAD_S
         self._bytes_each = 1.0
+        self._read_each_s = 0.0
 
     def __repr__(self) -> str:
         return f"<Pace {self._each_s} s a record, {self._backlog} in {self._full_answers} full answers>"
@@ -67,14 +71,18 @@ class Pace:
             self._each_s = each_s if self._each_s is None else (self._each_s + each_s) / 2
             self._returned = 0
 
-    def answered(self, asked: int, came: int, bytes_each: float, lock_s: float, took_s: float) -> None:
+    def answered(
+        self, asked: int, came: int, bytes_each: float, lock_s: float, took_s: float, read_s: float = 0.0
+    ) -> None:
         """Note the answer to a question for ``asked`` records. ``came``: how many it brought; ``bytes_each``: the bytes
-        of each; ``lock_s``: the seconds of their locks; ``took_s``: the seconds from the question to the answer."""
+        of each; ``lock_s``: the seconds of their locks; ``took_s``: the seconds from the question to the answer, and
+        ``read_s`` those of them that it took to read the records."""
         is_full = came >= asked
         self._full_answers = self._full_answers + 1 if is_full else 0
         self._backlog = self._backlog + came if is_full else 0
         if came:
             self._bytes_each = max(bytes_each, 1.0)
+            self._read_each_s = read_s / came
             self._ahead_s = min(max(AHEAD_S, ANSWERS * took_s), MOST_AHEAD_S, lock_s / PART_OF_THE_LOCK)
 
     def returned(self, records: int, now_s: float) -> None:
@@ -91,6 +99,7 @@ class Pace:
         records = max(int(self._ahead_s / max(self._each_s, 1e-9)), self._max_poll_records)
         records = min(records, GROWTH * self._backlog, max(AHEAD_RECORDS, self._max_poll_records))
         records = min(records, max(int(AHEAD_BYTES / self._bytes_each), 1))
+        records = min(records, max(int(MOST_READ_S / max(self._read_each_s, 1e-9)), 1))
         if left > records // 2:
             return None
         needed_s = now_s + (self._returned + left) * self._each_s

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby, repeat
+from math import inf
 from typing import NamedTuple
 
 import confluent_kafka
+import msgspec
 from confluent_kafka import KafkaError
 
 from coordinator.protocol.damaged_batch import Damage
@@ -100,6 +102,29 @@ def batch(first: int, last: int, delivery_count: int, kind: AcknowledgeType) -> 
     return AckBatch(first=first, last=last, delivery_count=delivery_count, types=(int(kind),))
 
 
+def split(
+    partitions: Iterable[PartitionPlan], left: Mapping[Key, int]
+) -> tuple[tuple[PartitionPlan, ...], tuple[PartitionPlan, ...]]:
+    """Returns what was read of these partitions, and what is ``left``: by partition the offsets from that one on."""
+    partitions = tuple(partitions)
+    return (
+        tuple(part for p in partitions if (part := _within(p, 0, left.get((p.topic, p.partition), inf))).ranges),
+        tuple(part for p in partitions if (part := _within(p, left.get((p.topic, p.partition), inf), inf)).ranges),
+    )
+
+
+def _within(plan: PartitionPlan, begin: float, end: float) -> PartitionPlan:
+    """The part of the plan's ranges from ``begin`` to before ``end``."""
+    if not begin and end == inf:
+        return plan
+    cut = (
+        held._replace(first=int(max(held.first, begin)), last=int(min(held.last, end - 1)))
+        for held in plan.ranges
+        if held.first < end and begin <= held.last
+    )
+    return msgspec.structs.replace(plan, ranges=tuple(cut))
+
+
 def acks_of(partitions: Iterable[PartitionPlan], kind: AcknowledgeType) -> tuple[PartitionAcks, ...]:
     """Returns acknowledgements that give all acquired offsets of these partitions one outcome."""
     return tuple(
@@ -173,10 +198,11 @@ class Collector:
         """The records, by partition and in order."""
         return [run for runs in self._runs.values() for run in runs]
 
-    def unread(self, lost: dict[Key, list[tuple[int, int]]]) -> list[Unread]:
-        """The acquired offsets without a record: those that are ``lost``, and gaps."""
+    def unread(self, read: Iterable[PartitionPlan], lost: dict[Key, list[tuple[int, int]]]) -> list[Unread]:
+        """The offsets, of those that were ``read``, without a record: those that are ``lost``, and gaps."""
         found = []
-        for key, plan in self._partitions.items():
+        for plan in read:
+            key = (plan.topic, plan.partition)
             for missing in _missing(plan.ranges, self._runs[key]):
                 for part, is_lost in _split(missing, lost.get(key, [])):
                     kind = AcknowledgeType.RELEASE if is_lost else AcknowledgeType.GAP

@@ -4,9 +4,9 @@ A question is one AcquireRecords request (Kafka: ShareFetch); its answer has the
 brokers.
 
 Rules: each question begins in a poll, for that poll or ahead of the next ones
-(:mod:`share_source.share_consumer.pace`), so that a program that does not poll gets no more than one answer. Nothing is
-asked ahead while the program has records that were delivered before: if one of them ends its process, that must cost no
-other record a delivery.
+(:mod:`share_source.share_consumer.pace`), so that a program that does not poll gets no more than one answer. A question
+after an answer with a part of an acquisition is for the rest of it. Nothing is acquired ahead while the program has
+records that were delivered before: if one of them ends its process, that must cost no other record a delivery.
 """
 
 from __future__ import annotations
@@ -119,14 +119,17 @@ class Supply:
         asked, self._asked = self._asked, None
         if asked is not None:
             lock_s = fetched.lock_timeout_ms / 1000
-            self._pace.answered(asked.wanted.records, fetched.records, _bytes_each(fetched), lock_s, fetched.took_s)
+            wanted = fetched.records if fetched.is_part else asked.wanted.records  # a part is what was to be had
+            self._pace.answered(wanted, fetched.records, _bytes_each(fetched), lock_s, fetched.took_s, fetched.read_s)
 
     # --- questions
 
     @property
     def asks_ahead(self) -> bool:
         """Whether the next question for records comes without a poll that waits for it."""
-        return self._pace.is_ahead and not self._again and (self._asked is None or self._asked.wanted.ahead)
+        if self._asked is not None and not self._asked.wanted.ahead:
+            return False
+        return self.ahead.has_rest or (self._pace.is_ahead and not self._again)
 
     def on_its_way(self) -> Future[Fetched] | None:
         """The answer to the question that was asked before, if there is one. It waits for its time no longer."""
@@ -142,7 +145,13 @@ class Supply:
     def ask_ahead(self, topics: tuple[str, ...], take: Callable[[], Sending], answered: Answered) -> Sending | None:
         """Ask for records ahead of the next polls, if that is due. Returns the acknowledgements that go with the
         question; None if none does."""
-        if self._asked is not None or self._again:
+        if self._asked is not None:
+            return None
+        if self.ahead.has_rest:  # acquired already: it is only to be read
+            sending = take()
+            self._ask(Wanted(topics, self._max_poll_records, ahead=True), sending, answered, 0.0)
+            return sending
+        if self._again:
             return None
         now_s = time.monotonic()
         if (question := self._pace.next_question(self.ahead.records, now_s)) is None:

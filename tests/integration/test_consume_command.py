@@ -100,9 +100,9 @@ def test_a_measurement_has_the_columns_of_kafkas_own_tool(kafka, orders, native,
     )
 
 
-def test_a_measurement_without_records_ends_with_a_warning(kafka, topic, unique, capsys):
+def test_a_measurement_without_records_fails_and_says_why(kafka, topic, unique, capsys):
     command = ["perf", "--bootstrap-server", kafka.bootstrap, "--topic", topic(), "--group", unique("g")]
-    assert run([*command, "--num-records", "1", "--timeout", "200", "--json"]) == 0
+    assert run([*command, "--num-records", "1", "--timeout", "200", "--json"]) == 1
     told = capsys.readouterr()
     assert "WARNING: Exiting before consuming the expected number of records: timeout (200 ms) exceeded" in told.err
     assert json.loads(told.out)["data.consumed.in.nMsg"] == 0

@@ -19,6 +19,7 @@ from coordinator.client.group_options import connect
 from coordinator.client.session import MemberSession
 from coordinator.protocol.messages import AcquireRecords, DescribeGroup
 from share_source import AcknowledgeType, AsyncShareConsumer, ShareConsumer, UsedAfterFork, WakeupException
+from share_source.share_consumer import fetching
 from share_source.share_consumer.pace import BACKLOG_RECORDS
 from sharegroup import Admin
 from tests.support.consumer_process import ConsumerProgram
@@ -355,6 +356,31 @@ def test_records_ahead_of_a_killed_consumer_and_coordinator_have_one_holder(kafk
     assert len(deliveries) == len(set(deliveries)), "a delivery has one holder"
     accepted = [line.rpartition(" ")[0] for process in processes for line in process.lines("accepted")]
     assert len(accepted) == len(set(accepted)), "a record is accepted once"
+
+
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+@pytest.mark.parametrize("acquires", ["record_limit", "batch_optimized"])
+def test_an_acquisition_is_handed_out_in_parts_as_it_is_read(kafka, topic, make, reader, monkeypatch, mode, acquires):
+    """Each batch has one record, as where records are sent singly: reading them takes long."""
+    monkeypatch.setattr(fetching, "PART_S", 0.0)
+    orders, count = topic(partitions=2), 3_000
+    kafka.produce(orders, [f"{number}" for number in range(count)], **{"batch.num.messages": 1})
+    settings = {"share_acquire_mode": acquires, "max_partition_fetch_bytes": 64, "max_poll_records": 1_000}
+    consumer = make(orders, share_acknowledgement_mode=mode, **settings)
+    seen: list[Any] = []
+
+    def came() -> bool:
+        messages = consumer.poll(1.0)
+        for message in messages if mode == "explicit" else ():
+            consumer.acknowledge(message)
+        seen.append(len(messages))
+        assert all(message.delivery_count() == 1 for message in messages)
+        return sum(seen) >= count
+
+    wait_until(came, what="all records come")
+    consumer.commit_sync()
+    assert sum(seen) == count and next(filter(None, seen)) < 1_000, "no poll waits for the whole of an acquisition"
+    assert described(kafka, make.group) == all_accepted(kafka, orders)
 
 
 def test_records_ahead_go_to_another_member_at_a_close(kafka, topic, make):

@@ -329,3 +329,83 @@ def test_records_that_the_log_lost_are_given_back_at_no_try(client, monkeypatch)
     (gap,) = [b for question in questions for part in question.acknowledgements for b in part.batches]
     assert (gap.first, gap.last, gap.types) == (3, 4, (int(AcknowledgeType.GAP),))
     consumer.close()
+
+
+class Parts:
+    """Reads 2 records of orders-0 at a time: offset 0 to 4 in three parts."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read: list[tuple[int, int]] = []
+        monkeypatch.setattr(fetching, "read_records", self._read)
+
+    def _read(self, task: ReadTask, into: Any, **_: object) -> NotRead:
+        (part,) = task.partitions
+        (held,) = part.ranges
+        self.read.append((held.first, held.last))
+        last = min(held.last, held.first + 1)
+        into.add_run(("orders", 0), held.first, 1, run_of(held.first, last - held.first + 1).messages)
+        return NotRead({}, {}, left={} if last == held.last else {("orders", 0): last + 1})
+
+
+def test_the_rest_of_an_acquisition_is_read_before_another_one(client, monkeypatch) -> None:
+    parts, ahead = Parts(monkeypatch), Ahead()
+    fetcher = Fetcher(OPTIONS, Membership(OPTIONS), ahead, lambda _: None)
+    came = []
+    for _ in range(4):
+        fetched = fetcher.fetch(WANTED, outcomes(), lambda _: None)
+        assert fetched.acquired is not None and fetched.lock_timeout_ms == 30_000
+        assert not ahead.take_in(fetched.acquired, 0.0), "what is not read yet is no gap"
+        came.append((fetched.records, fetched.is_part))
+    assert came == [(2, True), (2, True), (1, True), (2, True)]
+    assert parts.read == [(0, 4), (2, 4), (4, 4), (0, 4)]
+    assert client.asked() == ["AcquireRecords", "Acknowledge", "Acknowledge", "AcquireRecords"], "outcomes go on"
+
+
+@pytest.mark.parametrize("end", ["close", "fail", "subscribe"])
+def test_the_rest_of_an_acquisition_is_renewed_and_given_back(client, monkeypatch, end) -> None:
+    Parts(monkeypatch)
+    ahead = Ahead()
+    fetcher = Fetcher(OPTIONS, Membership(OPTIONS), ahead, lambda _: None)
+    fetched = fetcher.fetch(WANTED, Sending(), lambda _: None)
+    assert fetched.acquired is not None
+    ahead.take_in(fetched.acquired, 0.0)
+    offsets = [(batch.first, batch.last) for acks in ahead.renewals() for batch in acks.batches]
+    assert offsets == [(0, 1), (2, 4)]
+    if end == "close":
+        fetcher.close()
+        fetcher.leave()
+    elif end == "fail":
+        refuse(monkeypatch, LookupError("READ is denied"))
+        assert fetcher.fetch(WANTED, Sending(), lambda _: None).error is not None
+    else:
+        ahead.clear_waiting()
+        fetcher.give_back()
+    given_back = client.calls[-1][0]
+    assert isinstance(given_back, Acknowledge) and given_back.unread
+    assert (2, 4) in [(batch.first, batch.last) for acks in given_back.partitions for batch in acks.batches]
+    assert not ahead.has_rest
+
+
+def test_the_rest_of_an_acquisition_whose_locks_ended_is_not_read(client, monkeypatch) -> None:
+    parts, ahead = Parts(monkeypatch), Ahead()
+    fetcher = Fetcher(OPTIONS, Membership(OPTIONS), ahead, lambda _: None)
+    fetched = fetcher.fetch(WANTED, Sending(), lambda _: None)
+    assert fetched.acquired is not None and ahead._rest is not None
+    ahead.take_in(fetched.acquired, 0.0)
+    ahead._rest.until_s = 0.0
+    fetcher.fetch(WANTED, Sending(), lambda _: None)
+    assert parts.read == [(0, 4), (0, 4)] and client.asked() == ["AcquireRecords"] * 2
+
+
+def test_a_poll_that_returns_a_part_has_the_rest_read(client, monkeypatch) -> None:
+    Parts(monkeypatch)
+    consumer = ShareConsumer(CONFIG)
+    consumer.subscribe(["orders"])
+    client.when_asked = lambda: setattr(client, "acquired", AcquiredReply()) if len(client.calls) > 1 else None
+    assert [message.offset() for message in consumer.poll()] == [0, 1]
+    wait_until(lambda: consumer._supply.has_come, what="the next part is read")
+    assert client.asked() == ["AcquireRecords"]
+    assert [message.offset() for message in consumer.poll()] == [2, 3]
+    assert [message.offset() for message in consumer.poll()] == [4]
+    assert client.asked().count("AcquireRecords") == 1
+    consumer.close()

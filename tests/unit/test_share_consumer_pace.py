@@ -10,6 +10,7 @@ from share_source.share_consumer.pace import (
     AHEAD_S,
     BACKLOG_RECORDS,
     FULL_ANSWERS,
+    MOST_READ_S,
     Pace,
     Question,
 )
@@ -140,3 +141,12 @@ def test_a_program_that_becomes_slower_gets_fewer() -> None:
     program.poll()
     question = program.asks()
     assert question is not None and question.records == 500
+
+
+def test_no_more_is_asked_for_than_is_read_in_a_while() -> None:
+    program = Program(0.0).steady()
+    quick = program.asks()
+    program.pace.answered(500, 500, 200, LOCK_S, 0.11, 0.1)
+    slow = program.asks()
+    assert quick is not None and slow is not None
+    assert slow.records == 500 * MOST_READ_S / 0.1 < quick.records

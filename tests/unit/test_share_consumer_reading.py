@@ -27,7 +27,7 @@ class StubReader:
 
     def begin(self, into: Any) -> None: ...
 
-    def read_on(self, into: Any) -> bool:
+    def read_on(self, into: Any, until_s: float) -> bool:
         read = self.reads.pop(0) if len(self.reads) > 1 or self.reads[0] is True else self.reads[0]
         if isinstance(read, Exception):
             raise read
@@ -54,6 +54,15 @@ def test_records_that_come_in_turns_are_all_read() -> None:
     slow, quick = StubReader(False, False, True, True), StubReader(True, True)
     read(slow, quick, patience_s=60.0)
     assert not slow.given_up and not quick.given_up
+
+
+def test_after_its_time_a_reading_ends_with_what_has_come() -> None:
+    flows, next_one = StubReader(True, True, True, True), StubReader(True)
+    reading._read_what_comes([flows, next_one], None, 60.0, until_s=0.0)  # type: ignore  # stubs
+    assert (flows.done, next_one.done) == (False, False) and flows.has_begun
+    silent = StubReader(False, False, True, False)
+    reading._read_what_comes([silent], None, 60.0, until_s=0.0)  # type: ignore  # stubs
+    assert silent.has_begun, "it waits for the first record, however long"
 
 
 def test_where_no_broker_answers_reading_waits_until_its_timeout() -> None:

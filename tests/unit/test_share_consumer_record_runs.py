@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import confluent_kafka
 import pytest
 
 from coordinator.protocol.messages import PartitionPlan
 from coordinator.protocol.values import AcknowledgeType, AcquiredRange
 from share_source.share_consumer.message import Message
-from share_source.share_consumer.record_runs import Collector
+from share_source.share_consumer.record_runs import Collector, split
 from tests.support.share_members import run_of
 
 ORDERS = ("orders", 0)
@@ -58,7 +60,7 @@ def test_each_acquired_offset_is_a_record_a_gap_or_lost(
     counts = [1 if at < 5 else 3 for at in offsets]
     if offsets:
         add(found, *offsets, runs=tuple((count, counts.count(count)) for count in sorted(set(counts))))
-    missing = found.unread({ORDERS: lost})
+    missing = found.unread(found._partitions.values(), {ORDERS: lost})
     assert [(each.range.first, each.range.last, each.kind) for each in missing] == unread
     assert all(each.range.delivery_count == (1 if each.range.last < 5 else 3) for each in missing)
 
@@ -87,3 +89,20 @@ def test_a_message_has_every_method_of_confluents_message() -> None:
     message.set_value("text")
     message.set_key(None)
     assert (message.value(), message.key()) == ("text", None)
+
+
+@pytest.mark.parametrize(
+    ("left", "read", "rest"),
+    [
+        ({}, [(0, 4, 1), (7, 9, 2)], []),
+        ({ORDERS: 0}, [], [(0, 4, 1), (7, 9, 2)]),
+        ({ORDERS: 3}, [(0, 2, 1)], [(3, 4, 1), (7, 9, 2)]),
+        ({ORDERS: 5}, [(0, 4, 1)], [(7, 9, 2)]),
+        ({ORDERS: 6}, [(0, 4, 1)], [(7, 9, 2)]),
+        ({ORDERS: 8}, [(0, 4, 1), (7, 7, 2)], [(8, 9, 2)]),
+    ],
+)
+def test_each_offset_is_in_what_was_read_or_in_the_rest(left: Any, read: Any, rest: Any) -> None:
+    ranges = (AcquiredRange(0, 4, 1), AcquiredRange(7, 9, 2))
+    plan = PartitionPlan(topic="orders", topic_id="T", partition=0, ranges=ranges)
+    assert tuple([tuple(held) for part in of for held in part.ranges] for of in split((plan,), left)) == (read, rest)
