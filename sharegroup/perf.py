@@ -190,7 +190,7 @@ class Measurement:
                 self._is_done.set()
         ended_s = max(time.time(), began_s + 0.001)
         self._report(clients, read, began_s, ended_s)
-        return sum(each.records for each in read) >= self._options["num_records"]
+        return bool(sum(each.records for each in read) >= self._options["num_records"])
 
     def _report(self, clients: list[str], read: list[Consumption], began_s: float, ended_s: float) -> None:
         total = Consumption(sum(each.records for each in read), sum(each.data for each in read))

@@ -62,7 +62,12 @@ from coordinator.service.brokers.asked_ahead import AfterReplies, AskedAhead, St
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import EARLIEST
 from coordinator.service.brokers.partition_starts import Start
-from coordinator.service.brokers.subscription import Subscription, TopicIdPartition, deleted_topic_ids, starting_offsets
+from coordinator.service.brokers.subscription import (
+    Subscription,
+    TopicIdPartition,
+    starting_offsets,
+    topic_ids_not_shown,
+)
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
 from coordinator.service.lost_logs import LostLogs
 from coordinator.service.plan_gaps import PlanGaps
@@ -371,12 +376,25 @@ class CoordinatorService:
         self._asked_ahead.ask(view.group_id, plan, self._asks_ahead, lambda: self._start_facts(view, held))
 
     def _start_facts(self, view: GroupView, plan: frozenset[tuple[str, str, int]]) -> StartFacts:
-        """The brokers' answers about the partitions of a plan (topic, topic id, partition)."""
+        """The brokers' answers about the partitions of a plan (topic, topic id, partition).
+
+        Raises:
+            CoordinatorNotAvailable: a topic is missing, and may come back.
+        """
         # Both questions run at once: a batch waits for one round trip instead of two.
         asked = self._asks.submit(self._watch.ask_log_starts, [(topic, index) for topic, _, index in plan])
         names = {topic_id: topic for topic, topic_id, _ in plan}
-        gone = deleted_topic_ids(self._watch.cluster, names, view.group_id, topic_ids=view.topic_ids, past=view.past)
-        return StartFacts(asked.result(), gone)
+        looked = topic_ids_not_shown(
+            self._watch.cluster, names, view.group_id, topic_ids=view.topic_ids, past=view.past
+        )
+        self._watch.doubts.shown(names.keys() - looked.missing)
+        over = self._watch.doubts.missing(looked.missing)
+        if in_doubt := sorted(names[topic_id] for topic_id in looked.missing - over - view.gone):
+            reason = (
+                f"the brokers do not show {', '.join(in_doubt)} at present, which may be deleted; it is asked again"
+            )
+            raise CoordinatorNotAvailable(group_id=view.group_id, reason=reason)
+        return StartFacts(asked.result(), looked.remade | looked.missing)
 
     # --- offsets and descriptions
 

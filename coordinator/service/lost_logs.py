@@ -12,7 +12,7 @@ from coordinator.core.left_out import count, in_reply
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, TopicIdsMissing
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.brokers.broker_watch import BrokerWatch
-from coordinator.service.brokers.subscription import Subscription, TopicIdPartition, deleted_topic_ids
+from coordinator.service.brokers.subscription import Subscription, TopicIdPartition, topic_ids_not_shown
 from coordinator.service.runtime.event_loop import RuntimeApi
 from coordinator.service.runtime.transaction import one
 
@@ -38,9 +38,11 @@ class LostLogs:
 
     def look_for_deleted(self, view: GroupView, partitions: list[TopicIdPartition]) -> None:
         """Look again for subscribed topics that were not found, or only under another id, and archive what the group
-        still had of those that are deleted."""
+        still had of those that are deleted: a topic that is only missing counts as deleted after a while
+        (:mod:`coordinator.service.brokers.topic_doubts`)."""
         subscription = Subscription.of(view.subscribed)
         found = {p.topic_id for p in partitions}
+        self._watch.doubts.shown(found)
         topics = {
             topic_id: topic
             for topic_id, topic in view.topics.items()
@@ -49,10 +51,12 @@ class LostLogs:
         if not topics or not view.topic_ids:  # without ids a topic that was made anew is the same topic
             return
         try:
-            gone = deleted_topic_ids(self._watch.cluster, topics, view.group_id, topic_ids=True, past=view.past)
+            looked = topic_ids_not_shown(self._watch.cluster, topics, view.group_id, topic_ids=True, past=view.past)
         except (BrokerNotReachable, BrokerRefused, TopicIdsMissing) as error:
             _log.warning("the brokers do not say whether topics are deleted: group=%s %s", view.group_id, error)
             return
+        self._watch.doubts.shown(topics.keys() - looked.missing)
+        gone = looked.remade | self._watch.doubts.missing(looked.missing)
         self.archive_deleted(view, {topic_id: topics[topic_id] for topic_id in gone})
 
     def _may_ask_again(self, group_id: str, topic_id: str) -> bool:

@@ -24,7 +24,7 @@ from coordinator.protocol.messages import JoinGroup, NextPlan
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service import coordinator_service, lost_logs, plan_gaps
 from coordinator.service.admin import AdminService
-from coordinator.service.brokers import broker_watch, log_gaps
+from coordinator.service.brokers import broker_watch, log_gaps, topic_doubts
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import EARLIEST, Seen, TopicInfo
 from coordinator.service.coordinator_service import CoordinatorService
@@ -36,7 +36,7 @@ from tests.simulation.simulated_store import BROKER_TIMEOUT_MS, HostsStore
 from tests.simulation.simulated_world import Task, World
 
 DEAD_LETTERS = "dlq"
-OLD_TIMES = (broker_watch, coordinator_service, log_gaps, lost_logs, plan_gaps, tenacity.nap)
+OLD_TIMES = (broker_watch, coordinator_service, log_gaps, lost_logs, plan_gaps, tenacity.nap, topic_doubts)
 """Modules of the service that look at the clock, and the pauses of its retries."""
 
 

@@ -1,11 +1,14 @@
 """Topics that come, go and come again under a running group: where they begin, and what is told of those that went."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from coordinator.core.commands import StageRuns
 from coordinator.protocol.errors import CoordinatorNotAvailable, InvalidTopicPattern, TopicKept
 from coordinator.protocol.messages import Heartbeat, JoinGroup, LeaveGroup, PartitionOutcomes
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
+from coordinator.service.brokers import topic_doubts
 from coordinator.service.brokers.partition_starts import Start
 from coordinator.service.brokers.subscription import Subscription, TopicIdPartition
 from coordinator.service.runtime import transactions
@@ -237,6 +240,61 @@ def test_one_answer_of_one_broker_does_not_make_a_topic_deleted(running, cluster
     plan = running.next(start, max_records=5)
     assert held(plan) == {("orders-us", 0): [(100, 104)]}
     assert running.start(plan.plan_id).data_loss == ()
+
+
+def doubting(running, monkeypatch) -> list[float]:
+    """A doubt of a minute, and the seconds of its clock."""
+    now_s = [1_000.0]
+    monkeypatch.setattr(topic_doubts, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    running.watch.doubts = topic_doubts.TopicDoubts(60.0)
+    return now_s
+
+
+def test_a_topic_that_is_missing_for_less_than_a_minute_loses_nothing(running, cluster, monkeypatch, caplog):
+    start, now_s = released_and_unread(running, cluster), doubting(running, monkeypatch)
+    for _ in range(2):  # the doubt ends each time
+        hidden = cluster.found.pop("orders-us")
+        assert running.next(start, max_records=5).plan_id == ""
+        now_s[0] += 59
+        assert running.next(start, max_records=5).plan_id == ""
+        cluster.found["orders-us"] = hidden
+        plan = running.next(start, max_records=5)
+        assert held(plan) and running.start(plan.plan_id).data_loss == ()
+        start = plan.plan_id
+    assert "topic deleted" not in caplog.text
+
+
+def test_a_topic_that_is_missing_for_a_minute_is_deleted(running, cluster, monkeypatch, caplog):
+    start, now_s = released_and_unread(running, cluster), doubting(running, monkeypatch)
+    go(cluster, "deleted")
+    assert running.next(start).plan_id == "" and "topic deleted" not in caplog.text
+    now_s[0] += 60
+    lost, _ = told(running, start)
+    assert lost == [(0, 9, 10), (100, 999, 900)]
+
+
+def test_a_topic_that_was_made_anew_is_known_at_once_by_its_id(running, cluster, monkeypatch):
+    start, _ = released_and_unread(running, cluster), doubting(running, monkeypatch)
+    go(cluster, "made anew")
+    lost, plan = told(running, start)
+    assert lost == [(0, 9, 10), (100, 999, 900)] and held(plan) == {("orders-us", 0): [(0, 4)]}
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_plan_waits_for_a_topic_that_is_missing(running, cluster, monkeypatch, comes_back):
+    start, now_s = released_and_unread(running, cluster), doubting(running, monkeypatch)
+    plan = running.next(start, max_records=5)
+    hidden = cluster.found.pop("orders-us")
+    for _ in range(2):
+        with pytest.raises(CoordinatorNotAvailable, match="do not show orders-us at present") as raised:
+            running.start(plan.plan_id)
+        assert raised.value.retriable
+        now_s[0] += 59
+    if comes_back:
+        cluster.found["orders-us"] = hidden
+    reply = running.start(plan.plan_id)
+    assert bool(reply.data_loss) is not comes_back
+    assert held(reply.plan) == (held(plan) if comes_back else {})
 
 
 def test_a_query_gets_no_losses_of_topics_that_it_does_not_read(running, cluster):

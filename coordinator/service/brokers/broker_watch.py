@@ -18,6 +18,7 @@ from coordinator.protocol.outage import Outage
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster, TopicInfo
 from coordinator.service.brokers.subscription import Subscription
+from coordinator.service.brokers.topic_doubts import DOUBT_REFRESHES, TopicDoubts
 
 SLOWEST_S = 0.1
 """Seconds between two questions, at most, while ends move: a new record waits no longer than this to be seen."""
@@ -52,6 +53,7 @@ class BrokerWatch:
     ) -> None:
         self.cluster = cluster
         self.metadata_refresh_s = metadata_refresh_ms / 1000
+        self.doubts = TopicDoubts(DOUBT_REFRESHES * self.metadata_refresh_s)
         self._fastest_s = watermark_refresh_ms / 1000
         self._slowest_s = max(SLOWEST_S, self._fastest_s)
         self._pause_s = self._fastest_s

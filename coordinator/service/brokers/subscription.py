@@ -123,20 +123,41 @@ def id_of(topic: TopicInfo, group_id: str, *, topic_ids: bool) -> str:
     return topic.topic_id
 
 
-def deleted_topic_ids(
+class NotShown(NamedTuple):
+    """Topic ids that no topic of their name has now: ``remade``, another topic has the name; ``missing``, none has."""
+
+    remade: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
+
+    @property
+    def all(self) -> frozenset[str]:
+        return self.remade | self.missing
+
+
+def topic_ids_not_shown(
     cluster: Cluster, topics: Mapping[str, str], group_id: str, *, topic_ids: bool, past: frozenset[str] = frozenset()
-) -> frozenset[str]:
+) -> NotShown:
     """The ids, of ``topics`` (names by id), that no topic of that name has now. ``topic_ids``: whether the group uses
     the cluster's ids. ``past``: ids of topics that were deleted before; a broker that answers one of these does not
     know the newer topic yet."""
 
-    def look() -> frozenset[str]:
+    def look() -> NotShown:
         found = cluster.topics(set(topics.values()))
         ids = {name: id_of(topic, group_id, topic_ids=topic_ids) for name, topic in found.items()}
-        return frozenset(i for i, name in topics.items() if ids.get(name) not in past - {i} and ids.get(name) != i)
+        other = {i: name for i, name in topics.items() if ids.get(name) not in past - {i} and ids.get(name) != i}
+        missing = frozenset(i for i, name in other.items() if name not in ids)
+        return NotShown(frozenset(other) - missing, missing)
 
-    deleted: frozenset[str] = retry_after(PAUSES_S, retry_if_result(bool))(look)
-    return deleted
+    not_shown: NotShown = retry_after(PAUSES_S, retry_if_result(lambda looked: bool(looked.all)))(look)
+    return not_shown
+
+
+def deleted_topic_ids(
+    cluster: Cluster, topics: Mapping[str, str], group_id: str, *, topic_ids: bool, past: frozenset[str] = frozenset()
+) -> frozenset[str]:
+    """As ``topic_ids_not_shown``, without a difference between topics that are missing and those that were made
+    anew."""
+    return topic_ids_not_shown(cluster, topics, group_id, topic_ids=topic_ids, past=past).all
 
 
 def starting_offsets(

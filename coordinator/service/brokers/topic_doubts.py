@@ -1,0 +1,49 @@
+"""How long topics have been missing from the brokers' metadata.
+
+Rule: a topic that no broker shows may be deleted, or the broker that answers may lag behind, or have just come up. Its
+records count as lost only when it was missing at every look for DOUBT_REFRESHES metadata refreshes: a minute, by
+default. The doubt ends when the topic is shown again. A topic that is shown under another id needs no doubt.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+
+DOUBT_REFRESHES = 6
+"""Metadata refreshes (share.coordinator.metadata.refresh.ms, 10 s by default): Kafka's brokers learn of a change within
+a second, and a broker that is cut off from its controller is fenced after 9 s."""
+MOST_DOUBTS = 10_000
+"""Topics in doubt before those are forgotten that nobody has asked for within FORGOTTEN_S."""
+FORGOTTEN_S = 3_600.0
+
+
+class TopicDoubts:
+    """The topics, by id, that are missing. Thread-safe. ``lasts_s``: the seconds of a doubt."""
+
+    def __init__(self, lasts_s: float) -> None:
+        self._lasts_s = lasts_s
+        self._lock = threading.Lock()
+        self._since_s: dict[str, tuple[float, float]] = {}
+
+    def __repr__(self) -> str:
+        return f"<TopicDoubts {sorted(self._since_s)}>"
+
+    def shown(self, topic_ids: Iterable[str]) -> None:
+        """Note that the brokers show these topics: a doubt about one of them ends."""
+        with self._lock:
+            if self._since_s:
+                for topic_id in topic_ids:
+                    self._since_s.pop(topic_id, None)
+
+    def missing(self, topic_ids: Iterable[str]) -> frozenset[str]:
+        """Note that the brokers do not show these topics. Returns those of them that count as deleted now."""
+        now_s = time.monotonic()
+        with self._lock:
+            for topic_id in topic_ids:
+                self._since_s[topic_id] = (self._since_s.get(topic_id, (now_s, 0.0))[0], now_s)
+            over = frozenset(i for i in topic_ids if now_s - self._since_s[i][0] >= self._lasts_s)
+            if len(self._since_s) > MOST_DOUBTS:
+                self._since_s = {i: at for i, at in self._since_s.items() if now_s - at[1] <= FORGOTTEN_S}
+            return over
