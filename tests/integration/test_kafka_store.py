@@ -1,6 +1,7 @@
 """The Kafka store keeps the store's promises on a real broker, and its owners fence each other."""
 
 import uuid
+from unittest import mock
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -15,9 +16,11 @@ from coordinator.protocol.errors import (
 )
 from coordinator.protocol.format_versions import STATE_RECORDS
 from coordinator.service.brokers.cluster import LATEST
+from coordinator.service.fleet.fleet import Fleet
 from coordinator.service.stores.kafka.group_placement import prepared
 from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.log_reader import LogReader
+from coordinator.service.stores.kafka.ownership import FleetMember
 from coordinator.service.stores.store import StoreFenced, StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.owner import encode_owner
 from coordinator.state_log.placement import PLACEMENT_KEY, encode_placement
@@ -260,6 +263,38 @@ def test_an_owner_leaves_the_group_to_a_newer_process_of_its_installation(open_a
     with pytest.raises(NotCoordinator):
         taken(first, claim=False)
     second.append({"billing": [b"b"]})
+
+
+@pytest.mark.parametrize("first", ["fleet", "on demand"])
+def test_a_fleet_and_a_coordinator_on_demand_do_not_take_a_group_in_turns(open_at, first):
+    """Each takes it back for a new member alone; its members of before are told who has the group."""
+    fleet, on_demand = open_at("fleet"), open_at("one")
+    fleet._ownership = FleetMember(owner("fleet of coordinators"), mock.Mock(spec=Fleet))
+    earlier, later = (fleet, on_demand) if first == "fleet" else (on_demand, fleet)
+    taken(earlier)
+    earlier.append({"billing": [b"a"]})
+    assert taken(later) == [b"a"]
+    with pytest.raises(StoreFenced):
+        earlier.append({"billing": [b"late"]})
+    for _ in range(2):
+        with pytest.raises(GroupTakenOver):
+            taken(earlier, claim=False)
+    later.append({"billing": [b"b"]})
+    assert taken(earlier) == [b"a", b"b"], "a new member asks for the group there"
+    with pytest.raises(GroupTakenOver):
+        taken(later, claim=False)
+
+
+def test_another_coordinator_of_the_fleet_takes_a_group_without_a_claim(open_at):
+    one, two = open_at("one"), open_at("two")
+    for store in (one, two):
+        store._ownership = FleetMember(owner("fleet of coordinators"), mock.Mock(spec=Fleet))
+    taken(one)
+    one.append({"billing": [b"a"]})
+    assert taken(two, claim=False) == [b"a"]
+    with pytest.raises(StoreFenced, match="another coordinator of the fleet"):
+        one.append({"billing": [b"late"]})
+    assert taken(one, claim=False) == [b"a"]
 
 
 def test_a_claim_between_the_look_and_the_fence_of_another_is_respected(open_at, monkeypatch):

@@ -1,7 +1,9 @@
 """The ownership of groups: whether this process may take a group, and which error members get when another owns it.
 
 Coordinators on demand: the newest claimant wins, since a job that was restarted on another host must go on at once. A
-fenced coordinator takes the group back only for a new member. A fleet: Kafka's group assigns the partitions.
+fenced coordinator takes the group back only for a new member. A fleet: Kafka's group assigns the partitions among its
+coordinators. Between a fleet and a coordinator on demand the newest claimant wins, too: each takes the group back from
+the other only for a new member, or they would take it from each other without end.
 """
 
 from __future__ import annotations
@@ -89,7 +91,9 @@ class FleetMember:
         return f"<FleetMember {self.me}>"
 
     def check(self, group_id: str, partition: int, owner: Owner | None, *, had: bool) -> None:
-        """Does nothing: the assignment by Kafka's group has decided."""
+        """As of Ownership. Among the fleet's coordinators the assignment by Kafka's group has decided."""
+        if had and self._is_foreign(owner):
+            raise self.lost(group_id, owner)
 
     def confirm(self, partition: int) -> None:
         self._fleet.verify(partition)
@@ -100,4 +104,10 @@ class FleetMember:
         return self._fleet.is_current()
 
     def lost(self, group_id: str, owner: Owner | None) -> ShareGroupError:
+        if self._is_foreign(owner):
+            return GroupTakenOver(group_id=group_id, owner=str(owner))
         return NotCoordinator(what=f"share group {group_id}")
+
+    def _is_foreign(self, owner: Owner | None) -> bool:
+        """Whether the owner is no coordinator of this fleet."""
+        return owner is not None and owner.installation_id != self.me.installation_id
