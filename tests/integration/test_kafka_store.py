@@ -266,7 +266,7 @@ def test_an_owner_leaves_the_group_to_a_newer_process_of_its_installation(open_a
 
 
 @pytest.mark.parametrize("first", ["fleet", "on demand"])
-def test_a_fleet_and_a_coordinator_on_demand_do_not_take_a_group_in_turns(open_at, first):
+def test_a_fleet_and_one_on_demand_take_no_group_in_turns(open_at, first):
     """Each takes it back for a new member alone; its members of before are told who has the group."""
     fleet, on_demand = open_at("fleet"), open_at("one")
     fleet._ownership = FleetMember(owner("fleet of coordinators"), mock.Mock(spec=Fleet))

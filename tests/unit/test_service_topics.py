@@ -250,7 +250,7 @@ def doubting(running, monkeypatch) -> list[float]:
     return now_s
 
 
-def test_a_topic_that_is_missing_for_less_than_a_minute_loses_nothing(running, cluster, monkeypatch, caplog):
+def test_a_topic_missing_for_less_than_a_minute_loses_nothing(running, cluster, monkeypatch, caplog):
     start, now_s = released_and_unread(running, cluster), doubting(running, monkeypatch)
     for _ in range(2):  # the doubt ends each time
         hidden = cluster.found.pop("orders-us")

@@ -111,7 +111,7 @@ def test_any_number_of_plans_is_read_to_the_end() -> None:
             assert look.read == read
 
 
-def test_the_reading_of_a_plan_that_nobody_asks_for_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reading_that_nobody_asks_for_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     looks, now_s = UndecidedLooks(SlowCluster(), call_s=0.0), [0.0]
     monkeypatch.setattr(plan_gaps, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
     looks.go_on(ASKED, (at(0, 9),), read_committed=False)
