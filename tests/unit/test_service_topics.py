@@ -273,7 +273,7 @@ def test_a_topic_that_is_missing_for_a_minute_is_deleted(running, cluster, monke
     assert lost == [(0, 9, 10), (100, 999, 900)]
 
 
-def test_a_topic_that_was_made_anew_is_known_at_once_by_its_id(running, cluster, monkeypatch):
+def test_a_topic_made_anew_is_known_at_once_by_its_id(running, cluster, monkeypatch):
     start, _ = released_and_unread(running, cluster), doubting(running, monkeypatch)
     go(cluster, "made anew")
     lost, plan = told(running, start)
