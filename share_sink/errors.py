@@ -128,6 +128,13 @@ class RedriveTargetMissing(ShareGroupError):
     kafka_error = "UNKNOWN_TOPIC_OR_PARTITION"
 
 
+class RedriveChanged(ShareGroupError):
+    """A redrive of {topic} would not send what was shown: its dead letters, or the topics of their groups, are others
+    now. Nothing was sent. Make a dry run again."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
 class RedriveIntoItself(ShareGroupError):
     """Dead letters of {topic} can't be sent to {topic}: name another topic, or none, so that each goes to its own."""
 

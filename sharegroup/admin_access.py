@@ -66,6 +66,19 @@ def described(admin: ShareAdmin, group_id: str, most_runs: int | None = None) ->
     return description
 
 
+def origins_of(admin: ShareAdmin, group_id: str, dlq_topic: str) -> dict[tuple[str, int], int]:
+    """The first offset that the group was never given, by topic and partition of all that it reads or has read; empty
+    if there is no such group, or if its dead letters go to another topic."""
+    description = admin.describe_groups([group_id], most_runs=0)[group_id]
+    if description.configs.get("errors.deadletterqueue.topic.name") != dlq_topic:
+        return {}
+    given: dict[tuple[str, int], int] = {}
+    for each in description.partitions:
+        where = each.topic, each.partition
+        given[where] = max(each.end_offset, given.get(where, 0))
+    return given
+
+
 def tell_source(read_from: str) -> None:
     """Say on standard error that no coordinator runs, and what was read instead."""
     if read_from:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from share_sink.redrive.conditions import ORIGIN
-from sharegroup.admin_access import print_json
+from sharegroup.admin_access import opened, origins_of, print_json
 from sharegroup.cluster_options import JSON_OPTION, cluster_options, kafka_config, settings
 from sharegroup.dead_letters import checked_conditions, list_dead_letters, printable, show_dead_letter
 from sharegroup.progress import progress
@@ -25,9 +27,12 @@ _SKIPPED = {
     "redriven_too_often": "redriven as often as --max-redrives allows",
     "without_record": "headers only, without a record",
     "not_dead_letters": "not a dead letter",
+    "other_topics": "of no group with this dead letter topic that reads the topic it names (--any-origin sends it)",
+    "not_delivered": "of a record that its group was never given (--any-origin sends it)",
+    "came_after": "came after what was shown",
     "not_selected": "not selected",
 }
-_NOT_NAMED = ("not_selected", "doubles")
+_NOT_NAMED = ("not_selected", "doubles", "came_after")
 
 
 @click.group(short_help="Work with dead letters.")
@@ -64,6 +69,15 @@ dlq.add_command(show_dead_letter)
     show_default=True,
     help="Do not send a record that was redriven this often already.",
 )
+@click.option(
+    "--any-origin",
+    is_flag=True,
+    help="Send also dead letters whose origin their group's coordinator does not confirm: whoever may write to the "
+    "dead letter topic may have written them.",
+)
+@click.option(
+    "--as-shown", metavar="TEXT", default="", help="With --execute: send what the dry run has shown that printed TEXT."
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing. This is the default.")
 @click.option("--execute", is_flag=True, help="Send the records.")
 @JSON_OPTION
@@ -77,6 +91,8 @@ def redrive(
     to: str | None,
     where: tuple[str, ...],
     max_redrives: int,
+    any_origin: bool,
+    as_shown: str,
     dry_run: bool,
     execute: bool,
     as_json: bool,
@@ -99,7 +115,8 @@ def redrive(
 
     config = settings(bootstrap_server, config_path, properties)
     try:
-        with progress(f"redriving {printable(dlq_topic)}", unit="dead letters read") as tell:
+        with ExitStack() as stack, progress(f"redriving {printable(dlq_topic)}", unit="dead letters read") as tell:
+            admin = cache(lambda: stack.enter_context(opened(bootstrap_server, config_path, properties)))
             report = send(
                 dlq_topic,
                 where,
@@ -108,6 +125,8 @@ def redrive(
                 dry_run=not execute,
                 max_redrives=max_redrives,
                 watch=lambda so_far: tell(so_far.read),
+                origins=None if any_origin else lambda group_id: origins_of(admin(), group_id, dlq_topic),
+                as_shown=as_shown,
             )
     except RedriveStopped as error:
         _show(error.report, as_json=as_json)
@@ -155,7 +174,10 @@ def summary(report: RedriveReport) -> list[str]:
             lines.append(f"{count:,} skipped: {meaning}{named}")
     lines += [f"--where: no dead letter has the header {printable(name)}" for name in report.unknown_names]
     if report.dry_run and report.sent:
-        lines.append("Dry run: nothing was sent. Use --execute to send the records.")
+        lines.append(
+            f"Dry run: nothing was sent. Use --execute --as-shown {report.shown} to send just these records; --execute "
+            "alone also sends what has come since."
+        )
     return lines
 
 

@@ -178,10 +178,16 @@ def _partitions_of(topic: str, kafka_config: Mapping[str, str]) -> int:
 
 
 def read_topic(
-    topic: str, partitions: int, kafka_config: Mapping[str, str], *, newest: int | None = None
+    topic: str,
+    partitions: int,
+    kafka_config: Mapping[str, str],
+    *,
+    newest: int | None = None,
+    upto: Mapping[int, int] | None = None,
 ) -> Iterator[Message]:
     """The records of an existing topic, from its start to its end at the time of the call; those of a partition in
     order. ``kafka_config``: librdkafka's, with bootstrap.servers. ``newest``: only so many offsets before each end.
+    ``upto``: exclusive ends of the partitions, before those of now.
 
     Raises:
         DeadLettersNotRead: the brokers refuse, or no record came for NO_PROGRESS_S.
@@ -191,6 +197,9 @@ def read_topic(
         ends = _ends(consumer, topic, partitions)
         if newest is not None:
             ends = {number: (max(low, high - newest), high) for number, (low, high) in ends.items()}
+        if upto is not None:
+            cut = {number: (low, min(high, upto.get(number, 0))) for number, (low, high) in ends.items()}
+            ends = {number: (low, high) for number, (low, high) in cut.items() if low < high}
         yield from _read(consumer, topic, ends, _asking(kafka_config))
     except KafkaException as error:
         raise DeadLettersNotRead(topic=topic, reason=error.args[0].str()) from None
@@ -200,6 +209,17 @@ def read_topic(
 
 def _asking(kafka_config: Mapping[str, str]) -> Callable[[], Consumer]:
     return lambda: new_client(Consumer, {**_DEFAULTS, **kafka_config, **_FIXED, **ASKING})
+
+
+def ends_of(topic: str, partitions: int, kafka_config: Mapping[str, str]) -> dict[int, int]:
+    """The exclusive ends, now, of the topic's partitions that have records; it raises as :func:`read_topic`."""
+    consumer = new_client(Consumer, {**_DEFAULTS, **kafka_config, **_FIXED, **_ONE_RECORD})
+    try:
+        return {number: high for number, (_, high) in _ends(consumer, topic, partitions).items()}
+    except KafkaException as error:
+        raise DeadLettersNotRead(topic=topic, reason=error.args[0].str()) from None
+    finally:
+        consumer.close()
 
 
 def _ends(consumer: Any, topic: str, partitions: int) -> dict[int, tuple[int, int]]:

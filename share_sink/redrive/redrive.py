@@ -10,9 +10,10 @@ leaves them out.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -21,14 +22,18 @@ from coordinator.client.kafka_options import check_kafka_config
 from coordinator.client.options import by_lower_name
 from coordinator.protocol.errors import ConfigOutOfBounds, ShareGroupError, UnknownTopic
 from coordinator.protocol.librdkafka import new_client
-from share_sink.errors import RedriveIntoItself, RedriveStopped, RedriveTargetMissing
+from coordinator.protocol.topic_names import check_written, is_reserved
+from share_sink.errors import RedriveChanged, RedriveIntoItself, RedriveStopped, RedriveTargetMissing
 from share_sink.option_table import TABLE
 from share_sink.redrive.conditions import RecordFilter, all_hold, conditions
-from share_sink.redrive.dlq_reader import REDRIVES, DeadLetter, read_topic
+from share_sink.redrive.dlq_reader import REDRIVES, DeadLetter, ends_of, read_topic
 from share_sink.redrive.report import EXAMPLES, RedriveReport, record_label
 
 MAX_REDRIVES = 3
 """Default of ``max_redrives``: a record that became a dead letter after so many redrives is not sent again."""
+Origins: TypeAlias = Callable[[str], Mapping[tuple[str, int], int]]
+"""By a group's id: the first offset that the group was never given, by topic and partition of all that it reads or has
+read; empty where the group does not exist, or has another dead letter topic."""
 _CLOSE_S = 5.0
 """Seconds that closing the producer may take."""
 _DEFAULTS = {"client.id": "sharegroup-redrive", "log_level": "0", "linger.ms": "5", "message.timeout.ms": "60000"}
@@ -50,6 +55,8 @@ def redrive(
     dry_run: bool = True,
     max_redrives: int = MAX_REDRIVES,
     watch: Callable[[RedriveReport], None] = lambda report: None,
+    origins: Origins | None = None,
+    as_shown: str = "",
 ) -> RedriveReport:
     """Send dead letters to their topics again, or to the topic ``to``: those that are in ``dlq_topic`` now and that
     ``where`` selects. ``where`` is as --where of the command line ("message~=timeout", or a list of such texts), names
@@ -59,12 +66,16 @@ def redrive(
     ``options``: ``kafka.bootstrap.servers`` and other ``kafka.*`` options; the sink's other options are ignored.
     A record is sent to the partition that it came from; its key chooses the partition in another topic, and if that
     partition does not exist any more. It has its key, its value and its own headers, without those of the dead letter,
-    and a new timestamp. ``watch`` is called with the report so far, before each dead letter is selected.
+    and a new timestamp. ``origins``: what groups were given; a dead letter of another record is not sent, and counted.
+    ``as_shown``: the ``shown`` of a dry run's report; what it did not show is not sent.
+    ``watch`` is called with the report so far, before each dead letter is selected.
 
     Raises:
         UnknownTopic: the dead letter topic does not exist.
         RedriveTargetMissing: a topic to send to does not exist.
         RedriveIntoItself: ``to`` is the dead letter topic.
+        TopicNotWritten: ``to`` is a topic of Kafka's or sharegroup's own.
+        RedriveChanged: what would be sent is not what ``as_shown`` stands for.
         DeadLettersNotRead: the dead letter topic could not be read to its end.
         RedriveStopped: sending failed. Its ``report`` says what was sent, and which dead letters were not.
         BrokerNotReachable: no broker answers.
@@ -76,8 +87,7 @@ def redrive(
         raise ConfigOutOfBounds(key="max_redrives", value=max_redrives, bounds="a whole number, at least 1")
     named = [] if callable(where) else conditions(where)
     selects = where if callable(where) else lambda dead_letter: all_hold(named, dead_letter)
-    if to == dlq_topic:
-        raise RedriveIntoItself(topic=dlq_topic)
+    _check_target(to, dlq_topic)
     given = by_lower_name(options)
     TABLE.check_names(given)
     config = TABLE.kafka_config(given)
@@ -87,16 +97,59 @@ def redrive(
         raise UnknownTopic(topic=dlq_topic, addresses=config["bootstrap.servers"])
     if to is not None and to not in topics:
         raise RedriveTargetMissing(topic=to, dlq_topic=dlq_topic)
+    now = ends_of(dlq_topic, topics[dlq_topic], config)
+    ends = _shown_ends(as_shown, dlq_topic) if as_shown else now
+
+    def selected(report: RedriveReport) -> Iterator[tuple[DeadLetter, str]]:
+        selection = _Selection(report, selects, to, max_redrives, topics, watch, origins)
+        return selection.of(read_topic(dlq_topic, topics[dlq_topic], config, upto=ends))
+
+    if as_shown and _shown(ends, selected(RedriveReport(dlq_topic=dlq_topic, dry_run=True))) != as_shown:
+        raise RedriveChanged(topic=dlq_topic)
     report = RedriveReport(dlq_topic=dlq_topic, dry_run=dry_run)
-    selection = _Selection(report, selects, to, max_redrives, topics, watch)
-    dead_letters = selection.of(read_topic(dlq_topic, topics[dlq_topic], config))
+    report.came_after = sum(max(0, end - ends.get(number, 0)) for number, end in now.items())
     if dry_run:
-        for dead_letter, target in dead_letters:
-            report.add(dead_letter, target)
+        report.shown = _shown(ends, selected(report), report)
     else:
-        _send_all(dead_letters, topics, report, {**_DEFAULTS, **config, **_FIXED})
+        _send_all(selected(report), topics, report, {**_DEFAULTS, **config, **_FIXED})
     report.unknown_names = [each.name for each in named if report.read and not each.is_known]
     return report
+
+
+def _check_target(to: str | None, dlq_topic: str) -> None:
+    if to is not None:
+        check_written(to)
+    if to == dlq_topic:
+        raise RedriveIntoItself(topic=dlq_topic)
+
+
+# --- what was shown
+
+
+def _shown(
+    ends: Mapping[int, int], dead_letters: Iterable[tuple[DeadLetter, str]], report: RedriveReport | None = None
+) -> str:
+    """Returns the text that stands for these dead letters with their targets: the ends up to which they were read, and
+    a digest. They are counted in the report, if one is given."""
+    digest = hashlib.sha256()
+    for each, target in dead_letters:
+        digest.update(repr((each.partition, each.offset, target, each.key, each.value, each.headers)).encode())
+        if report is not None:
+            report.add(each, target)
+    return f"{','.join(f'{number}:{end}' for number, end in sorted(ends.items()))}/{digest.hexdigest()[:32]}"
+
+
+def _shown_ends(as_shown: str, topic: str) -> dict[int, int]:
+    """The ends that stand in the text.
+
+    Raises:
+        RedriveChanged: the text is no ``shown`` of a report.
+    """
+    try:
+        pairs = [each.split(":") for each in as_shown.rpartition("/")[0].split(",") if each]
+        return {int(number): int(end) for number, end in pairs}
+    except ValueError:
+        raise RedriveChanged(topic=topic) from None
 
 
 # --- selection
@@ -113,6 +166,7 @@ class _Selection:
         max_redrives: int,
         topics: Mapping[str, int],
         watch: Callable[[RedriveReport], None],
+        origins: Origins | None = None,
     ) -> None:
         self._report = report
         self._watch = watch
@@ -120,6 +174,8 @@ class _Selection:
         self._to = to
         self._max_redrives = max_redrives
         self._topics = topics
+        self._origins = origins
+        self._known: dict[str, Mapping[tuple[str, int], int]] = {}
         self._seen: dict[tuple[str, int], set[int]] = {}
 
     def of(self, messages: Iterable[Message]) -> Iterator[tuple[DeadLetter, str]]:
@@ -149,6 +205,8 @@ class _Selection:
             return "not_selected"
         if not dead_letter.has_record:
             return "without_record"
+        if refused := self._refused(dead_letter):
+            return refused
         if dead_letter.redrives >= self._max_redrives:
             return "redriven_too_often"
         seen = self._seen.setdefault((dead_letter.origin_topic, dead_letter.origin_partition), set())
@@ -156,6 +214,21 @@ class _Selection:
             return "doubles"
         seen.add(dead_letter.origin_offset)
         return ""
+
+    def _refused(self, dead_letter: DeadLetter) -> str:
+        """The report's count for a dead letter whose headers somebody else may have written; empty if they fit what
+        its group was given."""
+        topic, index = dead_letter.origin_topic, dead_letter.origin_partition
+        if self._to is None and is_reserved(topic):
+            return "other_topics"
+        if self._origins is None:
+            return ""
+        if dead_letter.group_id not in self._known:
+            self._known[dead_letter.group_id] = self._origins(dead_letter.group_id)
+        given = self._known[dead_letter.group_id]
+        if all(topic != known for known, _ in given):
+            return "other_topics"
+        return "" if dead_letter.origin_offset < given.get((topic, index), 0) else "not_delivered"
 
 
 # --- sending
@@ -210,6 +283,7 @@ class _Sender:
 
     def send(self, dead_letter: DeadLetter, target: str, partition: int) -> None:
         """Hand a record to the producer. It waits for room in the producer's queue, not for the brokers' answer."""
+        check_written(target)
         on_delivery = partial(self._on_delivery, dead_letter, target)
         kept = [header for header in dead_letter.record_headers if header[0] != REDRIVES]
         headers = [*kept, (REDRIVES, str(dead_letter.redrives + 1).encode())]

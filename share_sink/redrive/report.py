@@ -42,6 +42,15 @@ class RedriveReport:
     redriven_too_often: int = 0
     without_record: int = 0
     """Dead letters with headers only: there is nothing to send."""
+    other_topics: int = 0
+    """Dead letters whose group does not read the topic that they name, or has another dead letter topic; and those
+    that name a topic of Kafka's or sharegroup's own."""
+    not_delivered: int = 0
+    """Dead letters of records that their group was never given: the group's producers did not write them."""
+    came_after: int = 0
+    """Records of the dead letter topic that came after what was shown, and were not looked at."""
+    shown: str = ""
+    """Of a dry run: what it showed, for ``as_shown``."""
     not_dead_letters: int = 0
     """Records without the headers of a dead letter."""
     examples: dict[str, list[str]] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from starlette.responses import RedirectResponse, Response
 
 from share_sink.redrive.dlq_reader import DeadLetter
 from share_sink.redrive.report import RedriveReport
-from sharegroup.admin_access import described
+from sharegroup.admin_access import described, origins_of
 from sharegroup.web.errors import BadRequest
 from sharegroup.web.jobs import Job
 from sharegroup.web.records import FORMS, LISTED, MOST_KEY_BYTES, headers_shown, shown
@@ -33,6 +33,9 @@ _SKIPPED = {
     "doubles": "are further dead letters of a record that is sent",
     "redriven_too_often": "were redriven three times already",
     "without_record": "have headers only, without a record",
+    "other_topics": "name a topic that the group does not read: the group's producers did not write them",
+    "not_delivered": "name a record that the group was never given: the group's producers did not write them",
+    "came_after": "came after what was shown",
 }
 _ALL = "all"
 
@@ -121,8 +124,8 @@ def show_job(visit: Visit) -> Response:
     end = job.end
     report = None if end is None else end.report
     may_send = end is not None and not end.error and report is not None and report.sent > 0 and not job.execute
-    if may_send and not job.pending:
-        job.pending = visit.session.ask_confirmation("redrive", job.values)
+    if report is not None and may_send and not job.pending:
+        job.pending = visit.session.ask_confirmation("redrive", {**job.values, "as_shown": report.shown})
     skipped = [] if report is None else [(getattr(report, each), says) for each, says in _SKIPPED.items()]
     return visit.page(
         "job.html",
@@ -156,7 +159,13 @@ def _redriven(visit: Visit, job: Job) -> RedriveReport:
     if job.execute:
         _audited(visit, values, "begun")
     try:
-        report = visit.site.kafka.redrive(values["topic"], chosen, execute=job.execute, watch=watch)
+        report = visit.site.kafka.redrive(
+            values["topic"],
+            chosen,
+            as_shown=values["as_shown"] if job.execute else "",
+            origins=lambda group_id: origins_of(visit.admin, group_id, values["topic"]),
+            watch=watch,
+        )
     except Exception as error:
         if job.execute:
             _audited(visit, values, "stopped", f" {type(error).__name__}: {encode(str(error)).decode()}")

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from coordinator.protocol.record_headers import headers_of
 from share_sink.redrive.dlq_reader import REDRIVES, DeadLetter, dead_letter_at, dead_letters, record_at
-from share_sink.redrive.redrive import redrive
+from share_sink.redrive.redrive import Origins, redrive
 from share_sink.redrive.report import RedriveReport
 from sharegroup.web.texts import clean, json_lines, text_of
 
@@ -61,9 +61,16 @@ class Kafka(Protocol):
         """The dead letter at this offset of its topic; None: there is none."""
 
     def redrive(
-        self, topic: str, chosen: Callable[[DeadLetter], bool], *, execute: bool, watch: Callable[[int], None]
+        self,
+        topic: str,
+        chosen: Callable[[DeadLetter], bool],
+        *,
+        as_shown: str,
+        origins: Origins,
+        watch: Callable[[int], None],
     ) -> RedriveReport:
-        """Redrive the chosen dead letters, or say what that would do. ``watch`` hears how many were read."""
+        """Redrive the chosen dead letters as they were shown, or, where ``as_shown`` is empty, say what that would do.
+        ``origins``: what groups were given; ``watch`` hears how many were read."""
 
 
 class KafkaReads:
@@ -104,14 +111,22 @@ class KafkaReads:
         return dead_letter_at(topic, partition, offset, self._config)
 
     def redrive(
-        self, topic: str, chosen: Callable[[DeadLetter], bool], *, execute: bool, watch: Callable[[int], None]
+        self,
+        topic: str,
+        chosen: Callable[[DeadLetter], bool],
+        *,
+        as_shown: str,
+        origins: Origins,
+        watch: Callable[[int], None],
     ) -> RedriveReport:
         """Redrive the chosen dead letters; it raises as :func:`share_sink.redrive.redrive.redrive`."""
         return redrive(
             topic,
             chosen,
             options={f"kafka.{key}": value for key, value in self._config.items()},
-            dry_run=not execute,
+            dry_run=not as_shown,
+            as_shown=as_shown,
+            origins=origins,
             watch=lambda report: watch(report.read),
         )
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from coordinator.client.option_errors import MissingOption, RefusedOption
 from coordinator.dead_letters.record_format import DeadLetterRecord, Disposition, Origin, dead_letter
-from coordinator.protocol.errors import BrokerNotReachable, ConfigOutOfBounds, UnknownTopic
+from coordinator.protocol.errors import BrokerNotReachable, ConfigOutOfBounds, TopicNotWritten, UnknownTopic
 from share_sink import redrive
-from share_sink.errors import RedriveIntoItself, RedriveStopped, RedriveTargetMissing
+from share_sink.errors import RedriveChanged, RedriveIntoItself, RedriveStopped, RedriveTargetMissing
 from share_sink.redrive.dlq_reader import REDRIVES
 from share_sink.redrive.report import Sent
 from sharegroup.__main__ import run
@@ -76,6 +77,59 @@ def read(kafka, name: str) -> list:
 
 def values(messages) -> list[bytes]:
     return sorted(message.value() for message in messages)
+
+
+# --- whose record it is
+
+
+def given(world, **groups):
+    """Returns what groups were given, as their coordinator says it."""
+    return lambda group_id: groups.get(group_id, {})
+
+
+def test_a_dead_letter_of_a_topic_its_group_never_read_is_left(world, topic):
+    payroll = topic("payroll")
+    world.put(world.dead(1), world.dead(7, of=payroll), world.dead(2, group="another"))
+    report = world.redrive(origins=given(world, billing={(world.orders, 0): 10}))
+    assert (report.sent, report.other_topics) == (1, 2)
+    assert report.examples["other_topics"] == [f"{world.dlq}-0@1", f"{world.dlq}-0@2"]
+    assert (values(world.read()), world.read(payroll)) == ([b"v1"], [])
+
+
+def test_a_dead_letter_of_a_record_its_group_never_got_is_left(world):
+    world.put(world.dead(9), world.dead(10), world.dead(0, partition=1))
+    report = world.redrive(origins=given(world, billing={(world.orders, 0): 10}))
+    assert (report.sent, report.not_delivered) == (1, 2)
+
+
+@pytest.mark.parametrize("reserved", ["share-group-state", "__consumer_offsets"])
+def test_a_redrive_writes_to_no_reserved_topic(world, reserved):
+    world.put(world.dead(1, of=reserved))
+    report = world.redrive()
+    assert (report.sent, report.other_topics) == (0, 1)
+    with pytest.raises(TopicNotWritten, match=reserved):
+        world.redrive(to=reserved)
+
+
+# --- what was shown
+
+
+def test_what_came_after_the_dry_run_is_not_sent(world):
+    world.put(world.dead(1), world.dead(2))
+    shown = redrive(world.dlq, options=world.options).shown
+    world.put(world.dead(3), world.dead(4, partition=1))
+    report = world.redrive(as_shown=shown)
+    assert (report.sent, report.came_after) == (2, 2)
+    assert values(world.read()) == [b"v1", b"v2"]
+
+
+def test_a_redrive_that_would_send_something_else_sends_nothing(world):
+    world.put(world.dead(1), world.dead(2))
+    shown = redrive(world.dlq, options=world.options).shown
+    for other in ({"as_shown": shown, "where": {"offset": "1"}}, {"as_shown": "nonsense"}, {"as_shown": "0:x/1"}):
+        with pytest.raises(RedriveChanged):
+            world.redrive(**other)
+    assert world.read() == []
 
 
 # --- what is sent
@@ -316,12 +370,18 @@ def test_the_command_sends_only_with_execute(world, tmp_path, capsys):
     world.put(world.dead(1), world.dead(2), world.dead(2), world.dead(3, message="timeout"), world.dead(4, copy=False))
     command = ["dlq", "redrive", "--bootstrap-server", world.kafka.bootstrap, "--topic", world.dlq]
     command += ["--command-config", str(tmp_path / "client.properties"), "--where", f"message={REASON}"]
+    assert run([*command, "--execute"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "5 read, 0 sent" in told
+    assert "3 skipped: of no group with this dead letter topic that reads the topic it names" in told
+    command += ["--any-origin"]
     assert run(command) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "5 read, 2 would be sent" in told
-    assert "Use --execute" in told
+    shown = re.search(r"Use --execute --as-shown (\S+) ", told)[1]
     assert world.read() == []
-    assert run([*command, "--execute"]) == 0
+    world.put(world.dead(5))
+    assert run([*command, "--execute", "--as-shown", shown]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "5 read, 2 sent" in told
     assert values(world.read()) == [b"v1", b"v2"]
@@ -330,6 +390,7 @@ def test_the_command_sends_only_with_execute(world, tmp_path, capsys):
 def test_a_stopped_redrive_command_prints_the_number_of_sent_records(world, unique, capsys):
     world.put(world.dead(1), world.dead(2, of=unique("deleted")))
     command = ["dlq", "redrive", "--bootstrap-server", world.kafka.bootstrap, "--topic", world.dlq, "--execute"]
+    command += ["--any-origin"]
     assert run(command) == 1
     told = capsys.readouterr()
     assert "2 read, 1 sent" in told.out

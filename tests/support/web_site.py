@@ -93,9 +93,11 @@ class FakeKafka:
     def dead_letter(self, topic: str, partition: int, offset: int) -> DeadLetter | None:
         return next((each for each in self.found if (each.partition, each.offset) == (partition, offset)), None)
 
-    def redrive(self, topic: str, chosen: Any, *, execute: bool, watch: Any) -> RedriveReport:
-        report = RedriveReport(dlq_topic=topic, dry_run=not execute)
-        for each in self.found:
+    def redrive(self, topic: str, chosen: Any, *, as_shown: str, origins: Any, watch: Any) -> RedriveReport:
+        execute, shown = bool(as_shown), int(as_shown or len(self.found))
+        report = RedriveReport(dlq_topic=topic, dry_run=not execute, shown=str(shown))
+        report.came_after = len(self.found) - shown
+        for each in self.found[:shown]:
             report.read += 1
             watch(report.read)
             if self.error is not None:

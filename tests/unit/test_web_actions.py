@@ -8,6 +8,7 @@ import logging
 import re
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -412,3 +413,14 @@ def finished(browser, answer):
         return None if "looks again by itself" in found.text else found
 
     return wait_until(page, what="the redrive has ended")
+
+
+def test_what_came_after_the_dry_run_is_named_and_not_sent(filed, actor):
+    dry = finished(actor, actor.post("/redrive", {**GROUP, "scope": "all"}))
+    first = filed.kafka.found[0]
+    filed.kafka.found.append(replace(first, offset=999, origin_topic="payroll", value=b"PAY MALLORY"))
+
+    done = finished(actor, actor.post("/redrive/confirm", {"pending": pending_of(dry)}))
+
+    assert "1 came after what was shown: not sent." in done.text
+    assert (0, 999) not in filed.kafka.sent and filed.kafka.sent
