@@ -16,7 +16,8 @@ import pyarrow.flight as flight
 
 from coordinator.protocol.errors import CoordinatorVersionMismatch
 from coordinator.protocol.format_versions import PROTOCOL, PROTOCOL_HEADER
-from coordinator.protocol.messages import AcquireRecords, NextPlan, Reply, Request
+from coordinator.protocol.messages import AcquireRecords, Message, NextPlan, Reply, Request
+from coordinator.protocol.request_rows import body_with_rows
 from coordinator.protocol.wire import Endpoint, Health, Healthy, decode_answer, encode
 
 CALL_TIMEOUT_S = 45.0
@@ -89,28 +90,20 @@ class Connection:
         """
         if isinstance(request, NextPlan | AcquireRecords):
             timeout_s += request.wait_ms / 1000
-        action = flight.Action(type(request).__name__, encode(request))
+        return cast("Reply", self._ask(request, encode(request), timeout_s))
+
+    def call_with_rows(self, request: Request[Reply], rows: pa.Table, timeout_s: float = CALL_TIMEOUT_S) -> Reply:
+        """The reply to a request whose records are sent as rows after it; it raises as :meth:`call`."""
+        return cast("Reply", self._ask(request, body_with_rows(encode(request), rows), timeout_s))
+
+    def _ask(self, request: Request[Any], body: Any, timeout_s: float) -> Message:
+        action = flight.Action(type(request).__name__, body)
         options = flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)
         try:
             (answer,) = self._client.do_action(action, options)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _unreachable(error) from error
-        return cast("Reply", decode_answer(answer.body.to_pybytes()))
-
-    def call_with_rows(self, request: Request[Reply], rows: pa.Table, timeout_s: float = CALL_TIMEOUT_S) -> Reply:
-        """The reply to a request whose records are sent as rows beside it; it raises as :meth:`call`."""
-        descriptor = flight.FlightDescriptor.for_command(encode(request))
-        options = flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)
-        try:
-            writer, reader = self._client.do_exchange(descriptor, options)
-            with writer:
-                writer.begin(rows.schema)
-                writer.write_table(rows)
-                writer.done_writing()
-                answer = reader.read_chunk().app_metadata
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise _unreachable(error) from error
-        return cast("Reply", decode_answer(answer.to_pybytes()))
+        return decode_answer(answer.body.to_pybytes())
 
     def check_health(self, timeout_s: float = HEALTH_TIMEOUT_S) -> Healthy:
         """The answer of the coordinator process behind the connection.

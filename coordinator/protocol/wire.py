@@ -1,7 +1,8 @@
 """The encoding of messages between processes: requests and replies as tagged JSON, errors by name, endpoint and launch
 files.
 
-A request is one Flight action: its type is the message's class name, its body the message. The answer is one body: the
+A request is one Flight action: its type is the message's class name, its body the message (with Arrow rows after it in
+the requests ``WITH_ROWS``). The answer is one body: the
 reply, or :class:`Failed`. Pure: bytes in, values out.
 """
 
@@ -16,7 +17,7 @@ import msgspec
 
 from coordinator.protocol.admin_messages import AnyAdminReply, AnyAdminRequest
 from coordinator.protocol.errors import InvalidRequest, ShareGroupError, error_from_wire
-from coordinator.protocol.messages import AnyReply, AnyRequest, Done, Message, Request
+from coordinator.protocol.messages import AcknowledgeRows, AnyReply, AnyRequest, Done, Message, Request, StageOutcomes
 from coordinator.protocol.task_messages import ReportProgress
 
 
@@ -111,7 +112,8 @@ class Started(Message, frozen=True):
     """The first line of a coordinator process: it serves, and its endpoint file is written."""
 
 
-_TAG = re.compile(rb'\s*\{\s*"type"\s*:\s*"([A-Za-z]{1,64})"')
+_QUOTED = re.compile(r" '.*'", re.DOTALL)  # how the texts of msgspec's errors show a value
+_NAME = re.compile(r"[A-Za-z]{1,64}")
 
 _requests: dict[str, type[Request[Any]]] = {
     request.__name__: request
@@ -125,8 +127,16 @@ _requests: dict[str, type[Request[Any]]] = {
         WhoAmI,
     )
 }
+WITH_ROWS = frozenset({AcknowledgeRows.__name__, StageOutcomes.__name__})
+"""The requests that come with Arrow rows in their body (coordinator.protocol.request_rows)."""
+
 _Answer: TypeAlias = AnyReply | AnyAdminReply | Healthy | CoordinatorFound | TokenHolder | Failed | Started
 _answers: msgspec.json.Decoder[_Answer] = msgspec.json.Decoder(_Answer)
+
+
+def request_name(name: str) -> str:
+    """The name of a request as answers and log lines show it: what can't be a name is not repeated."""
+    return name if _NAME.fullmatch(name) else "of an unknown name"
 
 
 def encode(message: Message) -> bytes:
@@ -147,18 +157,13 @@ def decode_request(name: str, body: bytes) -> Request[Any]:
     """
     cls = _requests.get(name)
     if cls is None:
-        raise InvalidRequest(what=f"This coordinator knows no request {name[:80]!r}.")
+        raise InvalidRequest(what=f"This coordinator knows no request {request_name(name)}.")
     try:
         request: Request[Any] = msgspec.json.decode(body, type=cls)
         return request
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequest(what=f"{name} can't be understood: {error}") from error
-
-
-def tag_of(beginning: bytes) -> str:
-    """The name of the message whose JSON begins so; empty if the beginning does not show it."""
-    found = _TAG.match(beginning)
-    return found.group(1).decode() if found else ""
+        reason = _QUOTED.sub("", str(error))
+        raise InvalidRequest(what=f"{name} can't be understood: {reason}") from None
 
 
 def decode_answer(body: bytes) -> Message:

@@ -226,7 +226,7 @@ def test_a_client_of_another_protocol_is_refused_by_name(fleet, monkeypatch, gro
     """By itself where it asks for Health, else by the coordinator."""
     monkeypatch.setattr(connection_module, "PROTOCOL", 99)
     fleet.owner["billing"] = fleet.addresses[0]
-    with pytest.raises(CoordinatorVersionMismatch, match=r"speaks protocol 3 .*this program protocol 99.*upgrade"):
+    with pytest.raises(CoordinatorVersionMismatch, match=r"speaks protocol 4 .*this program protocol 99.*upgrade"):
         Endpoints(addresses=parse_endpoints(fleet.addresses[0]), token=TOKEN).connect(group_id)
 
 

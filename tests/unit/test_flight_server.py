@@ -90,13 +90,13 @@ def with_protocol(connection, header):
     return connection
 
 
-@pytest.mark.parametrize(("header", "shown"), [(b"1", "1"), (b"4", "4"), (b"", "of no version"), (b"x" * 30, "x" * 20)])
+@pytest.mark.parametrize(("header", "shown"), [(b"1", "1"), (b"3", "3"), (b"", "of no version"), (b"x" * 30, "x" * 20)])
 def test_a_client_of_another_protocol_version_is_refused_by_name(connection, header, shown):
     with_protocol(connection, header)
     request = Acknowledge(group_id="g", member_id="m", member_epoch=1, partitions=())
     rows = pa.table({"x": [1]})
     for call in (lambda: connection.call(HEARTBEAT), lambda: connection.call_with_rows(request, rows)):
-        with pytest.raises(CoordinatorVersionMismatch, match=rf"speaks protocol 3 .* this program protocol {shown}"):
+        with pytest.raises(CoordinatorVersionMismatch, match=rf"speaks protocol 4 .* this program protocol {shown}"):
             call()
 
 
@@ -105,7 +105,7 @@ def test_a_coordinator_of_another_protocol_version_is_refused_by_name(server, co
     with_protocol(connection, b"7")
     assert connection.check_health().protocol == PROTOCOL
     monkeypatch.setattr(server, "_reply", lambda request, context: Healthy(pid=17, protocol=7, version="2.0"))
-    with pytest.raises(CoordinatorVersionMismatch, match=r"process 17.* protocol 7 \(sharegroup 2\.0\).*protocol 3"):
+    with pytest.raises(CoordinatorVersionMismatch, match=r"process 17.* protocol 7 \(sharegroup 2\.0\).*protocol 4"):
         connection.check_health()
     monkeypatch.setattr(server, "_reply", lambda request, context: Healthy(pid=17))
     with pytest.raises(CoordinatorVersionMismatch, match="protocol 0"):
@@ -226,7 +226,7 @@ def test_rows_come_beside_a_request(connection):
 def test_bytes_that_are_no_rows_are_refused_and_service_continues(connection):
     with pytest.raises(InvalidRequest, match="columns"):
         connection.call_with_rows(ROWS, pa.table({"offset": [1]}))
-    with pytest.raises(InvalidRequest, match="do_exchange"):
+    with pytest.raises(InvalidRequest, match="rows|ends before"):
         connection.call(ROWS)
     assert connection.call(HEARTBEAT) == Done()
 

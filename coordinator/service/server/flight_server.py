@@ -1,8 +1,9 @@
 """Arrow Flight in front of the service: one action a request, its token checked before anything else.
 
 Rule: no body, however malformed, and no error ends the service; every error crosses by its name.
-Acknowledgements and sinks' outcomes as record batches come by ``do_exchange``: the request is the descriptor's command,
-the answer the metadata of what is written back.
+Acknowledgements and sinks' outcomes come with Arrow rows in the action's body: a stream of Flight would be decoded, and
+decompressed, before this code could look at it. What is asked of a call is checked in this order: its token, its
+protocol version, its right, the size of its body, its JSON, its rows.
 """
 
 from __future__ import annotations
@@ -35,9 +36,11 @@ from coordinator.protocol.errors import (
     ShareGroupError,
 )
 from coordinator.protocol.format_versions import PROTOCOL, PROTOCOL_HEADER
-from coordinator.protocol.messages import Acknowledge, AcknowledgeRows, Done, Heartbeat, Message, Request, StageOutcomes
+from coordinator.protocol.messages import Acknowledge, Done, Heartbeat, Message, Request, StageOutcomes
+from coordinator.protocol.request_rows import read_rows, split_body
 from coordinator.protocol.rights import Caller, Tokens
 from coordinator.protocol.wire import (
+    WITH_ROWS,
     CoordinatorFound,
     FindCoordinator,
     Health,
@@ -48,7 +51,7 @@ from coordinator.protocol.wire import (
     decode_request,
     encode,
     encode_error,
-    tag_of,
+    request_name,
 )
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.server.audit import Refusals, audit
@@ -57,7 +60,6 @@ from coordinator.service.server.listener import LOOPBACK, Listener
 __all__ = ["LOOPBACK", "FlightServer"]
 
 ON_LOOPBACK = Listener()
-_LONGEST_TAG = 100
 _TOKEN = "token"  # noqa: S105 - the name of the middleware that knows the caller
 _PROTOCOL = "protocol"
 """The name of the middleware that knows the client's protocol version."""
@@ -170,49 +172,36 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         self._greet(context.peer())
         return [self._answer(context, action.type, action.body)]
 
-    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        self._greet(context.peer())
-        body = pa.py_buffer(descriptor.command or b"")
-        name = tag_of(body.to_pybytes()[:_LONGEST_TAG]) or AcknowledgeRows.__name__
-        answer = self._answer(context, name, body, lambda: self._read_rows(name, reader))
-        writer.write_metadata(answer)
-
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
         return []
 
     # --- inside
 
-    def _answer(self, context: Any, name: str, body: Any, rows: Callable[[], pa.Table] | None = None) -> bytes:
+    def _answer(self, context: Any, name: str, body: pa.Buffer) -> bytes:
+        shown = request_name(name)
         try:
-            self._check_protocol(_protocol_of(context), name, rows)
-            self._check_right(context, name, rows)
-            self._check_size(name, body.size)
-            request = decode_request(name, body.to_pybytes())
-            if isinstance(request, AcknowledgeRows):
-                request = _with_acks(request, rows)
-            elif isinstance(request, StageOutcomes):
-                request = _with_outcomes(request, rows)
-            return encode(self._reply(request, context))
+            self._check_protocol(_protocol_of(context), name)
+            self._check_right(context, name)
+            self._check_size(shown, body.size)
+            return encode(self._reply(_request_of(name, body), context))
         except ShareGroupError as error:
             self._say_refused(error)
             return encode_error(error)
         except Exception as error:  # noqa: BLE001 - our mistake in one request must reach its caller by name
-            _log.exception("request failed: %s", name)
-            return encode_error(InternalError(what=name, reason=repr(error)))
+            _log.exception("request failed: %s", shown)
+            return encode_error(InternalError(what=shown, reason=type(error).__name__))
 
-    def _check_protocol(self, protocol: str, name: str, rows: Callable[[], pa.Table] | None) -> None:
+    def _check_protocol(self, protocol: str, name: str) -> None:
         """A client of another version may ask for Health alone, whose answer says which version this is.
 
         Raises:
             CoordinatorVersionMismatch: the client speaks another version of the protocol, or names none.
         """
         if protocol != str(PROTOCOL) and name != Health.__name__:
-            if rows is not None:
-                rows()  # the client reads the answer only after it has written its rows
             theirs = f"{PROTOCOL} (sharegroup {self._version})"
             raise CoordinatorVersionMismatch(pid=os.getpid(), theirs=theirs, ours=protocol[:20] or "of no version")
 
-    def _check_right(self, context: Any, name: str, rows: Callable[[], pa.Table] | None) -> None:
+    def _check_right(self, context: Any, name: str) -> None:
         """Check the caller's right to send the request.
 
         Raises:
@@ -224,8 +213,6 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         except NotAllowed as error:
             self._refusals.tell(caller, context.peer(), name, error)
             self._rate_limited.say("right", f"refused: {error}")
-            if rows is not None:
-                rows()  # as above
             raise
 
     def _reply(self, request: Request[Any], context: Any) -> Message:
@@ -253,17 +240,9 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         audit(caller, context.peer(), request, answer)
         return answer
 
-    def _read_rows(self, name: str, reader: Any) -> pa.Table:
-        batches, size_bytes = [], 0
-        for chunk in reader:
-            size_bytes += chunk.data.nbytes
-            self._check_size(name, size_bytes)
-            batches.append(chunk.data)
-        return pa.Table.from_batches(batches, schema=reader.schema)
-
     def _check_size(self, name: str, size_bytes: int) -> None:
         if size_bytes > self._max_bytes:
-            raise RequestTooLarge(name=name[:80], size_bytes=size_bytes, limit_bytes=self._max_bytes)
+            raise RequestTooLarge(name=name, size_bytes=size_bytes, limit_bytes=self._max_bytes)
 
     def _say_refused(self, error: ShareGroupError) -> None:
         """Log a refusal that points to a fault of a client or an overload of this process."""
@@ -290,21 +269,22 @@ def _protocol_of(context: Any) -> str:
     return client.protocol if client is not None else ""
 
 
-def _with_outcomes(request: StageOutcomes, rows: Callable[[], pa.Table] | None) -> StageRuns:
-    from coordinator.protocol.outcome_rows import partition_outcomes  # pyarrow.compute: 60 ms of the process's start
+def _request_of(name: str, body: pa.Buffer) -> Request[Any]:
+    """The request in the body, with its rows as the values that they say.
 
-    partitions = () if rows is None else partition_outcomes(rows())
-    return StageRuns(**msgspec.structs.asdict(request), partitions=partitions)
+    Raises:
+        InvalidRequest: the name is unknown, or the body can't be decoded.
+    """
+    if name not in WITH_ROWS:
+        return decode_request(name, body.to_pybytes())
+    # Imported here: pyarrow.compute costs 60 ms of the process's start.
+    from coordinator.protocol import outcome_rows
+    from coordinator.service.server import acknowledged_rows
 
-
-def _with_acks(request: AcknowledgeRows, rows: Callable[[], pa.Table] | None) -> Acknowledge:
-    if rows is None:
-        raise InvalidRequest(what="AcknowledgeRows comes by do_exchange, with its rows.")
-    from coordinator.service.server.acknowledged_rows import partition_acks  # as above
-
-    return Acknowledge(
-        group_id=request.group_id,
-        member_id=request.member_id,
-        member_epoch=request.member_epoch,
-        partitions=partition_acks(rows()),
-    )
+    text, rows = split_body(body)
+    request = decode_request(name, text)
+    if isinstance(request, StageOutcomes):
+        outcomes = outcome_rows.partition_outcomes(read_rows(rows, outcome_rows.SCHEMA))
+        return StageRuns(**msgspec.structs.asdict(request), partitions=outcomes)
+    acks = acknowledged_rows.partition_acks(read_rows(rows, acknowledged_rows.SCHEMA))
+    return Acknowledge(**msgspec.structs.asdict(request), partitions=acks)

@@ -1,0 +1,103 @@
+"""Arrow rows in a request's body: how a client writes them, and how a coordinator reads rows that anybody may have made.
+
+The body is the length of the JSON (4 bytes, little endian), the JSON, and an Arrow IPC stream of one schema and its
+record batches. Rule: nothing is decoded before it was checked. The schema is compared first; a batch whose buffers are
+compressed is refused before they are looked at, and so is every message that is no record batch; a batch is validated
+in full before a value of it is read. So reading takes no more memory than the body has.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pyarrow as pa
+
+from coordinator.protocol.errors import InvalidRequest
+
+_LENGTH = struct.Struct("<I")
+_MESSAGE_HEADER, _BATCH_COMPRESSION = 2, 3
+"""Places of fields in the flatbuffer tables Message and RecordBatch (Arrow's Message.fbs)."""
+_UNCOMPRESSED = pa.ipc.IpcWriteOptions(compression=None)
+
+
+def body_with_rows(request: bytes, rows: pa.Table) -> pa.Buffer:
+    """The body of a request (as JSON) with its rows."""
+    sink = pa.BufferOutputStream()
+    sink.write(_LENGTH.pack(len(request)) + request)
+    with pa.ipc.new_stream(sink, rows.schema, options=_UNCOMPRESSED) as writer:
+        writer.write_table(rows)
+    return sink.getvalue()
+
+
+def split_body(body: pa.Buffer) -> tuple[bytes, pa.Buffer]:
+    """The JSON of a body with rows, and its rows as bytes that nobody has checked yet.
+
+    Raises:
+        InvalidRequest: the body is shorter than its JSON is said to be.
+    """
+    if body.size < _LENGTH.size:
+        raise InvalidRequest(what="This request comes with Arrow rows, and its body has none.")
+    (length,) = _LENGTH.unpack(body.slice(0, _LENGTH.size).to_pybytes())
+    end = _LENGTH.size + length
+    if end > body.size:
+        raise InvalidRequest(what=f"The body of {body.size} bytes ends before its JSON of {length} bytes.")
+    return body.slice(_LENGTH.size, length).to_pybytes(), body.slice(end)
+
+
+def read_rows(data: pa.Buffer, schema: pa.Schema) -> pa.Table:
+    """The rows of the schema in an Arrow IPC stream.
+
+    Raises:
+        InvalidRequest: they have another schema, are compressed, or are no valid rows.
+    """
+    try:
+        return pa.Table.from_batches(_batches(data, schema), schema=schema)
+    except (pa.ArrowException, struct.error, ValueError, OSError) as error:  # its text may hold bytes of the body
+        what = f"The rows are no valid Arrow record batches ({type(error).__name__})."
+        raise InvalidRequest(what=what) from None
+
+
+def _batches(data: pa.Buffer, schema: pa.Schema) -> list[pa.RecordBatch]:
+    messages = pa.ipc.MessageReader.open_stream(data)
+    columns = f"The rows need the columns {', '.join(schema.names)}, and no others"
+    try:
+        first = messages.read_next_message()
+    except StopIteration:
+        raise InvalidRequest(what=f"{columns}.") from None
+    if first.type != "schema" or not pa.ipc.read_schema(first).equals(schema):
+        raise InvalidRequest(what=f"{columns}.")
+    batches = []
+    while True:
+        try:
+            message = messages.read_next_message()
+        except StopIteration:
+            return batches
+        if message.type != "record batch":
+            raise InvalidRequest(what="The rows contain an Arrow message that is no record batch.")
+        if _is_compressed(message.metadata):
+            raise InvalidRequest(what="The rows are compressed; send them uncompressed.")
+        batch = pa.ipc.read_record_batch(message, schema)
+        batch.validate(full=True)
+        batches.append(batch)
+
+
+def _is_compressed(metadata: pa.Buffer) -> bool:
+    """Whether the buffers of a record batch's message, whose flatbuffer Arrow has verified, are compressed."""
+    data = memoryview(metadata)
+    message = _follow(data, 0)
+    return _field(data, _follow(data, _field(data, message, _MESSAGE_HEADER)), _BATCH_COMPRESSION) != 0
+
+
+def _follow(data: memoryview, at: int) -> int:
+    """The position that the offset at ``at`` points to."""
+    return at + int(struct.unpack_from("<I", data, at)[0])
+
+
+def _field(data: memoryview, table: int, index: int) -> int:
+    """The position of a field of the table; 0: the table does not have the field."""
+    fields = table - int(struct.unpack_from("<i", data, table)[0])
+    if fields < 0 or 4 + 2 * index >= struct.unpack_from("<H", data, fields)[0]:
+        return 0
+    offset = int(struct.unpack_from("<H", data, fields + 4 + 2 * index)[0])
+    return table + offset if offset else 0
