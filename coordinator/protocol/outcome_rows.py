@@ -36,6 +36,9 @@ SCHEMA = pa.schema(
 
 _NUMBERS = ("partition", "first", "last", "delivery_count", "outcome")
 _NONE = -1
+MOST_PIECES = 2_000_000
+"""Outcomes that overlap each other in more pieces than their number and this one are refused: runs are cut at all their
+edges, so a thousand of them can make a million pieces, of some 100 bytes each."""
 _OUTCOMES: list[Any] = [None, AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT]
 
 Ints = npt.NDArray[np.int64]
@@ -188,6 +191,8 @@ def _disjoint(runs: _Runs) -> _Runs:
     place = np.cumsum(np.concatenate(([0], ~runs.same_partition)))
     edges, begin, end = _edges(place, runs.first, runs.last + 1)
     pieces = end - begin
+    if (count := int(pieces.sum())) > MOST_PIECES + len(runs):
+        raise InvalidRequest(what=f"outcomes overlap each other in {count:,} pieces; {MOST_PIECES:,} more than the rows are the most.")
     which = np.repeat(np.arange(len(runs)), pieces)
     piece = begin[which] + np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     order = np.lexsort((-runs.delivery_count[which].astype(np.int64), piece))

@@ -13,8 +13,10 @@ from coordinator.protocol.errors import (
     MembersNotKnown,
     UnknownSharePartition,
 )
-from coordinator.protocol.messages import LeaveGroup, PartitionBounds
+from coordinator.protocol.messages import DescribeGroup, LeaveGroup, PartitionBounds
 from coordinator.service.admin_actions import delete_offsets
+from coordinator.service.runtime.transaction import Access, one
+from coordinator.service.runtime.transactions import join as join_transaction
 from coordinator.service.runtime.transactions import single_command
 from coordinator.service.stores.store import StoreRefused
 from tests.support.faulty_store import Died
@@ -167,6 +169,37 @@ def test_a_group_outlives_the_late_clean_up_of_its_predecessor(tmp_path):
     groups.die()
     assert groups.state() == kept
     groups.store.close()
+
+
+REQUESTS = {
+    "a join": lambda: join_transaction(join("m2", "p2"), topic_ids=True, starts={}),
+    "a forced deletion": lambda: single_command(DeleteGroup(**NOW, force=True)),
+    "a look": lambda: one(DescribeGroup(group_id="billing")),
+}
+
+
+@pytest.mark.parametrize("access", list(Access), ids=lambda access: access.name)
+@pytest.mark.parametrize("what", REQUESTS)
+def test_a_request_in_the_round_of_a_deletion_finds_the_deleted_group(groups, what, access):
+    """The log has the deletion only after the round: a load in it would bring the deleted group back into memory."""
+    deletion = groups.runtime.submit("billing", ACTIONS["group"]())
+    after_it = groups.runtime.submit("billing", REQUESTS[what](), access)
+    groups.runtime.step(groups.now_ms)
+    assert deletion.result(0).executed
+    while groups.runtime.has_waiting:
+        groups.runtime.step(groups.now_ms)
+    error = after_it.exception(0)
+    if what == "a join":
+        assert (error, after_it.result(0).created) == (None, True)
+        assert set(groups.group.members) == {"m2"}
+        assert not groups.group.partitions
+        served = groups.state()
+        groups.die()
+        assert groups.state() == served, "memory is the log's"
+    elif what == "a look":
+        assert after_it.result(0).state == "DEAD"
+    else:
+        assert isinstance(error, GroupIdNotFound)
 
 
 def _more(start):

@@ -180,9 +180,18 @@ class CoordinatorRuntime:
 
     def _decide_all(self, round_: Round) -> None:
         while self._waiting and len(round_.outcomes) < MAX_ROUND and not round_.broken:
+            if self._must_wait(round_, self._waiting[0]):
+                break  # for the next round, and all that came after it, so that requests keep their order
             self._run(round_, self._waiting.popleft())
         if self._not_current_ms is None:  # else other owners may have the groups and their members
             self._expire(round_)
+
+    def _must_wait(self, round_: Round, submission: Submission) -> bool:
+        """Whether the request would load a group that this round has deleted: the store has the deletion only after the
+        round, and would give the deleted group back."""
+        group = self.groups.get(submission.group_id)
+        claims = submission.access is Access.CLAIM and submission.group_id in round_.records
+        return claims and group is not None and not group.exists
 
     def _extend_deadlines(self, round_: Round, stalled_ms: int) -> None:
         """Extend sessions and locks by time in which no member could be heard: a stall of this process, or the time in
