@@ -12,8 +12,9 @@ import msgspec
 
 from coordinator.protocol.messages import GroupRequest, Message, PartitionDescription, Reply, Request
 from coordinator.protocol.task_messages import TaskProgress
+from coordinator.protocol.values import Count, Int64, Milliseconds, Offset, PartitionIndex
 
-Cursor: TypeAlias = tuple[str, int, int]
+Cursor: TypeAlias = tuple[str, PartitionIndex, Offset]
 """(topic id, partition, offset) from which a list goes on."""
 
 
@@ -54,7 +55,7 @@ class ListOffsets(GroupRequest[OffsetsListed], frozen=True):
     ``partitions``: these numbers only; empty: all."""
 
     topics: tuple[str, ...] = ()
-    partitions: tuple[int, ...] = ()
+    partitions: tuple[PartitionIndex, ...] = ()
 
 
 class RunInFlight(Message, frozen=True, tag=False):
@@ -107,21 +108,21 @@ class ListInFlight(GroupRequest[InFlightPage], frozen=True):
     runs whose holder has told of no progress for longer. ``member_id``: only runs of this member's plans."""
 
     states: tuple[str, ...] = ()
-    held_longer_than_ms: int | None = None
-    progress_staleness_ms: int | None = None
+    held_longer_than_ms: Milliseconds | None = None
+    progress_staleness_ms: Milliseconds | None = None
     member_id: str = ""
     cursor: Cursor | None = None
-    limit: int = 1_000
+    limit: Count = 1_000
 
 
 class Window(Message, frozen=True, tag=False):
     """Offsets ``first`` to ``last`` of a share partition, of which the first ``limit`` runs are asked for."""
 
     topic_id: str
-    partition: int
-    first: int
-    last: int
-    limit: int = 1_000
+    partition: PartitionIndex
+    first: Offset
+    last: Offset
+    limit: Count = 1_000
 
 
 class WindowsListed(Message, frozen=True):
@@ -215,9 +216,9 @@ class ReadHistory(GroupRequest[HistoryRead], frozen=True, kw_only=True):
     """
 
     topic: str
-    partition: int
-    offset: int
-    limit: int = 100
+    partition: PartitionIndex
+    offset: Offset
+    limit: Count = 100
 
 
 # --- actions
@@ -295,9 +296,9 @@ class AlterOffsets(Action[OffsetsAltered], frozen=True):
     """
 
     to: str = "earliest"
-    value: int = 0
-    offsets: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
-    topics: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    value: Int64 = 0
+    offsets: dict[str, dict[str, Int64]] = msgspec.field(default_factory=dict)
+    topics: dict[str, tuple[PartitionIndex, ...]] = msgspec.field(default_factory=dict)
     force: bool = False
 
 
@@ -362,9 +363,9 @@ class DecideRecords(Action[Altered], frozen=True, kw_only=True):
 
     decision: str
     topic: str
-    partition: int
-    first: int
-    last: int
+    partition: PartitionIndex
+    first: Offset
+    last: Offset
 
 
 AnyAdminRequest: TypeAlias = (

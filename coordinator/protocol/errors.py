@@ -355,6 +355,14 @@ class StateStoreUnreadable(ShareGroupError):
     share.state.store name another one: its groups begin anew then."""
 
 
+class StateFileGone(ShareGroupError):
+    """State store {path} was deleted or replaced while its coordinator ran: the coordinator answers nothing more from
+    it. Stop the coordinator, put the file back, with its -wal, and start it again. Without the file its groups begin
+    anew, by startingOffsets, and queries need a new checkpointLocation."""
+
+    kafka_error = "COORDINATOR_NOT_AVAILABLE"
+
+
 class GroupStateTooNew(ShareGroupError):
     """The state of share group {group_id} in the state topic was written by a newer version of sharegroup: it has
     {found}, and this version reads format version {known}. Nothing was changed. Run the newer version wherever the

@@ -11,7 +11,18 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from coordinator.protocol.values import AcquiredRange, AlteredStart, CappedLock, OutcomeRun
+from coordinator.protocol.values import (
+    AcquiredRange,
+    AlteredStart,
+    CappedLock,
+    Count,
+    Int64,
+    MemberId,
+    Milliseconds,
+    Offset,
+    OutcomeRun,
+    PartitionIndex,
+)
 
 Reply = TypeVar("Reply")
 
@@ -34,8 +45,8 @@ class MemberRequest(GroupRequest[Reply], Generic[Reply], frozen=True):
     """Base class of requests of a member that has joined. They raise UnknownMemberId if its session has ended, and
     FencedMemberEpoch if a later process of the member has joined."""
 
-    member_id: str
-    member_epoch: int
+    member_id: MemberId
+    member_epoch: Int64
 
 
 # --- values inside of messages
@@ -46,7 +57,7 @@ class PartitionPlan(Message, frozen=True, tag=False):
 
     topic: str
     topic_id: str
-    partition: int
+    partition: PartitionIndex
     ranges: tuple[AcquiredRange, ...]
 
 
@@ -111,9 +122,9 @@ class AckBatch(Message, frozen=True, tag=False):
     """Acknowledge offsets ``first..last``, which were delivered at ``delivery_count`` (the receipt), each as ``types``
     says: one type for all of them, or one per offset (KIP-932, AcknowledgementBatches)."""
 
-    first: int
-    last: int
-    delivery_count: int
+    first: Offset
+    last: Offset
+    delivery_count: Count
     types: tuple[int, ...]
 
 
@@ -121,7 +132,7 @@ class PartitionAcks(Message, frozen=True, tag=False):
     """The acknowledgements of one share partition; a request names each offset at most once."""
 
     topic_id: str
-    partition: int
+    partition: PartitionIndex
     batches: tuple[AckBatch, ...]
 
 
@@ -129,9 +140,9 @@ class ProgressBatch(Message, frozen=True, tag=False):
     """Offsets ``first..last``, delivered at ``delivery_count`` (the receipt), are being worked on. ``hint``: what the
     program says of it, at most MOST_HINT_BYTES of UTF-8; None: the hint of the signal before stays."""
 
-    first: int
-    last: int
-    delivery_count: int
+    first: Offset
+    last: Offset
+    delivery_count: Count
     hint: str | None = None
 
 
@@ -139,7 +150,7 @@ class PartitionProgress(Message, frozen=True, tag=False):
     """The signals of one share partition; a request names each offset at most once."""
 
     topic_id: str
-    partition: int
+    partition: PartitionIndex
     batches: tuple[ProgressBatch, ...]
 
 
@@ -340,13 +351,13 @@ class JoinGroup(GroupRequest[Joined], frozen=True):
     by the join that raises the epoch alone. ``starting_offsets`` is for partitions that have no start offset yet:
     None takes share.auto.offset.reset."""
 
-    member_id: str
-    process_id: str
-    member_epoch: int | None = None
+    member_id: MemberId
+    process_id: MemberId
+    member_epoch: Int64 | None = None
     query: bool = True
     topics: tuple[str, ...] = ()
     topic_pattern: str | None = None
-    assign: dict[str, tuple[int, ...]] | None = None
+    assign: dict[str, tuple[PartitionIndex, ...]] | None = None
     configs: dict[str, str] = {}
     starting_offsets: str | None = None
     client_id: str = ""
@@ -371,9 +382,9 @@ class NextPlan(MemberRequest[PlanReply], frozen=True):
     """
 
     start: str = ""
-    max_records: int | None = None
-    wait_ms: int = 100
-    until: dict[str, dict[str, int]] | None = None
+    max_records: Offset | None = None
+    wait_ms: Milliseconds = 100
+    until: dict[str, dict[str, Offset]] | None = None
 
 
 class StartPlan(MemberRequest[PlanReply], frozen=True):
@@ -402,7 +413,7 @@ class LatestOffsets(MemberRequest[OffsetsReply], frozen=True):
 class DescribeGroup(GroupRequest[GroupDescription], frozen=True):
     """The state of a group: offsets, members, and ``most_runs`` runs in flight (None: as many as fit)."""
 
-    most_runs: int | None = None
+    most_runs: Count | None = None
 
 
 # --- requests of ShareConsumers
@@ -416,13 +427,13 @@ class AcquireRecords(MemberRequest[AcquiredReply], frozen=True):
     empty: the group's. ``ahead``: acquire nothing if a record is due that isolation delivers apart from others.
     ``without``: partitions, as (topic id, partition), to acquire nothing from."""
 
-    max_records: int
-    wait_ms: int = 0
+    max_records: Count
+    wait_ms: Milliseconds = 0
     after: str | None = None
     acquire_mode: str = ""
     acknowledgements: tuple[PartitionAcks, ...] = ()
     ahead: bool = False
-    without: tuple[tuple[str, int], ...] = ()
+    without: tuple[tuple[str, PartitionIndex], ...] = ()
 
 
 class Acknowledge(MemberRequest[AcknowledgeReply], frozen=True):
@@ -469,9 +480,9 @@ class StageOutcomes(GroupRequest[OutcomesStaged], frozen=True):
     query_id: str = ""
     acknowledgement_mode: str = ""
     replaces: bool = False
-    batch_id: int = -1
-    rows: int = 0
-    lost_replacements: int = 0
+    batch_id: Int64 = -1
+    rows: Offset = 0
+    lost_replacements: Offset = 0
     fail_on_stale: bool = False
 
 

@@ -36,6 +36,7 @@ SCHEMA = pa.schema(
 
 _NUMBERS = ("partition", "first", "last", "delivery_count", "outcome")
 _NONE = -1
+_LARGEST = 2**63 - 1
 MOST_PIECES = 2_000_000
 """Outcomes that overlap each other in more pieces than their number and this one are refused: runs are cut at all their
 edges, so a thousand of them can make a million pieces, of some 100 bytes each."""
@@ -127,10 +128,13 @@ def _check(table: pa.Table) -> None:
         raise InvalidRequest(what=f"outcomes have nulls in {', '.join(nulls)}.")
     wrong = pc.or_(pc.less(table["outcome"], 1), pc.greater(table["outcome"], 3))
     wrong = pc.or_(wrong, pc.greater(table["first"], table["last"]))
-    wrong = pc.or_(wrong, pc.fill_null(pc.less(table["delay_ms"], 0), False))
+    wrong = pc.or_(wrong, pc.equal(table["last"], _LARGEST))  # its end has no number
+    for name in ("delay_ms", "first", "partition", "delivery_count"):
+        wrong = pc.or_(wrong, pc.fill_null(pc.less(table[name], 0), False))
     if pc.any(wrong).as_py():
         raise InvalidRequest(
-            what="an outcome is none of 1, 2, 3, its last offset lies before its first, or its delay is negative."
+            what="an outcome is none of 1, 2, 3, its last offset lies before its first, or a number is negative or "
+            "the largest."
         )
 
 
@@ -192,7 +196,9 @@ def _disjoint(runs: _Runs) -> _Runs:
     edges, begin, end = _edges(place, runs.first, runs.last + 1)
     pieces = end - begin
     if (count := int(pieces.sum())) > MOST_PIECES + len(runs):
-        raise InvalidRequest(what=f"outcomes overlap each other in {count:,} pieces; {MOST_PIECES:,} more than the rows are the most.")
+        raise InvalidRequest(
+            what=f"outcomes overlap each other in {count:,} pieces; {MOST_PIECES:,} more than the rows are the most."
+        )
     which = np.repeat(np.arange(len(runs)), pieces)
     piece = begin[which] + np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     order = np.lexsort((-runs.delivery_count[which].astype(np.int64), piece))

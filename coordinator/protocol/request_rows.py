@@ -1,4 +1,4 @@
-"""Arrow rows in a request's body: how a client writes them, and how a coordinator reads rows that anybody may have made.
+"""Arrow rows in a request's body: how a client writes them, and how a coordinator reads what anybody may have sent.
 
 The body is the length of the JSON (4 bytes, little endian), the JSON, and an Arrow IPC stream of one schema and its
 record batches. Rule: nothing is decoded before it was checked. The schema is compared first; a batch whose buffers are
@@ -9,7 +9,6 @@ in full before a value of it is read. So reading takes no more memory than the b
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 import pyarrow as pa
 
@@ -67,7 +66,7 @@ def _batches(data: pa.Buffer, schema: pa.Schema) -> list[pa.RecordBatch]:
         raise InvalidRequest(what=f"{columns}.") from None
     if first.type != "schema" or not pa.ipc.read_schema(first).equals(schema):
         raise InvalidRequest(what=f"{columns}.")
-    batches = []
+    batches: list[pa.RecordBatch] = []
     while True:
         try:
             message = messages.read_next_message()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coordinator.protocol.messages import Done, MemberRequest, Message
+from coordinator.protocol.values import Offset
 
 
 class TaskProgress(Message, frozen=True, tag=False):
@@ -23,6 +24,6 @@ class ReportProgress(MemberRequest[Done], frozen=True):
     query's newest has no effect."""
 
     plan_id: str
-    task: int
+    task: Offset
     host: str = ""
     hint: str | None = None

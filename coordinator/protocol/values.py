@@ -6,7 +6,9 @@ Offsets are inclusive at both ends (``first``, ``last``). A topic id is Kafka's,
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta
 
 GROUP_OF_COLUMN = "sharegroup.group.id"
 """The metadata key of the source's receipt columns that names their share group. Spark passes metadata on with the
@@ -15,6 +17,15 @@ column, as long as the column is unchanged."""
 MOST_HINT_BYTES = 256
 """Bytes of UTF-8 that the hint of a record in progress has at most (KAFKA-20458)."""
 
+
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""A number of a request that may be negative. Other numbers are refused where a request is decoded."""
+Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+PartitionIndex = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Milliseconds = Annotated[int, Meta(ge=0, le=2**53)]
+MemberId = Annotated[str, Meta(min_length=1, max_length=500)]
+"""A member's id, or that of its process."""
 
 TopicAndPartition = tuple[str, int]
 """A topic's name and a partition."""
@@ -64,9 +75,9 @@ class CappedLock(NamedTuple):
 class AcquiredRange(NamedTuple):
     """Acquired offsets ``first`` to ``last`` of one delivery count (KIP-932, ShareFetch)."""
 
-    first: int
-    last: int
-    delivery_count: int
+    first: Offset
+    last: Offset
+    delivery_count: Count
 
 
 class AlteredStart(NamedTuple):

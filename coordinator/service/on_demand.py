@@ -296,6 +296,9 @@ def run(settings: LaunchSettings) -> Iterator[Endpoint]:
         if (successor := keep_endpoint(settings, endpoint)) is not None:
             _log.warning("process %d has taken this coordinator's place: clients found this one silent", successor.pid)
             told.set()
+        if isinstance(coordinator.state, SqliteState) and coordinator.state.is_gone:
+            _log.error("the state file %s was deleted or replaced: nothing is answered from it", settings.state_store)
+            told.set()
 
     coordinator = Coordinator(settings, token := secrets.token_urlsafe(32), step_down=step_down)
     set_by_signal(told)  # from here on: a signal before ends a process that does not serve yet

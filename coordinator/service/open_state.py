@@ -81,6 +81,11 @@ class SqliteState:
             raise
         self._store = store
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the file was deleted or replaced, so that nothing is answered from it any more."""
+        return self._store.is_gone
+
     def stored_groups(self) -> list[GroupListing]:
         """The groups of the file, which no other process serves."""
         return [GroupListing(group_id=group_id, state="EMPTY") for group_id in self._store.group_ids()]

@@ -71,7 +71,7 @@ def main(path: str) -> None:
 
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     cluster = FakeCluster()
-    cluster.add("orders", 2, end=100)
+    cluster.add("orders", end=100)
     running = Running(Path(path), cluster)
     admin = AdminService(running.event_loop, cluster, Stored(Path(path)))
     tokens = Tokens.parse(f"read,member,admin:{TOKEN}\nread:{READER}", "the test")

@@ -53,6 +53,12 @@ def test_other_columns_are_refused(rows):
         partition_acks(rows)
 
 
+@pytest.mark.parametrize("row", [("T", -1, 5, 1, 1), ("T", 0, -5, 1, 1), ("T", 0, 5, -1, 1)])
+def test_negative_numbers_are_refused(row):
+    with pytest.raises(InvalidRequest, match="negative"):
+        partition_acks(table([row]))
+
+
 def test_nulls_are_refused():
     nullable = pa.schema([field.with_nullable(True) for field in SCHEMA])
     with pytest.raises(InvalidRequest, match="without nulls"):

@@ -226,7 +226,7 @@ def test_rows_come_beside_a_request(connection):
 def test_bytes_that_are_no_rows_are_refused_and_service_continues(connection):
     with pytest.raises(InvalidRequest, match="columns"):
         connection.call_with_rows(ROWS, pa.table({"offset": [1]}))
-    with pytest.raises(InvalidRequest, match="rows|ends before"):
+    with pytest.raises(InvalidRequest, match=r"rows|ends before"):
         connection.call(ROWS)
     assert connection.call(HEARTBEAT) == Done()
 

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from coordinator.protocol.errors import (
+    StateFileGone,
     StateRecordUnreadable,
     StateStoreInUse,
     StateStoreTooNew,
@@ -16,8 +17,10 @@ from coordinator.protocol.errors import (
     StateStoreUnreadable,
 )
 from coordinator.protocol.format_versions import SQLITE_SCHEMA
+from coordinator.protocol.messages import Heartbeat
 from coordinator.service.stores.sqlite_store import SqliteStore
-from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
+from coordinator.service.stores.store import StoreFenced, StoreOutcomeUnknown, StoreRefused
+from tests.support.runtime_service import Service, acquire, start_plan
 from tests.support.store_contract import StoreContract
 
 
@@ -86,6 +89,53 @@ def test_a_link_to_the_file_is_the_same_store(path, reopen, tmp_path):
     (tmp_path / "link.db").symlink_to(path)
     with pytest.raises(StateStoreInUse):
         SqliteStore(tmp_path / "link.db")
+
+
+def test_a_file_that_is_deleted_or_replaced_under_its_owner_is_noticed(path, tmp_path):
+    for change_it in (
+        lambda path: path.unlink(),
+        lambda path: (path.unlink(), path.touch()),
+        lambda path: os.replace(path, tmp_path / "moved.db"),
+        lambda path: os.unlink(f"{path}-wal"),
+    ):
+        store = SqliteStore(path)
+        store.append({"billing": [b"a"]})
+        change_it(path)
+        with pytest.raises(StoreFenced, match=r"deleted or replaced while its\s+coordinator ran"):
+            store.append({"billing": []})  # as for each answer
+        with pytest.raises(StoreFenced):
+            store.replace_with_snapshot("billing", [b"a"])
+        for look in (lambda store=store: list(store.load("billing")), store.group_ids):
+            with pytest.raises(StateFileGone):
+                look()
+        store.close()
+        for left in path.parent.iterdir():
+            left.unlink()
+
+
+def test_an_append_into_a_file_that_goes_meanwhile_is_not_answered(path, monkeypatch):
+    store = SqliteStore(path)
+    commit = store._commit
+    monkeypatch.setattr(store, "_commit", lambda: (path.unlink(), commit()))
+    with pytest.raises(StoreFenced):
+        store.append({"billing": [b"a"]})
+    store.close()
+
+
+def test_of_two_owners_one_answers_after_the_state_folder_was_deleted(path):
+    first = Service(path)
+    first.create()
+    plan = first.ask(acquire()).plan
+    for left in path.parent.iterdir():
+        left.unlink()
+    second = Service(path)
+    second.create()
+    assert second.ask(acquire()).plan.plan_id
+    for command in (start_plan(plan.plan_id), acquire(), Heartbeat(group_id="billing", member_id="m1", member_epoch=1)):
+        with pytest.raises(StateFileGone, match="Stop the coordinator"):
+            first.ask(command)
+    for service in (first, second):
+        service.store.close()
 
 
 def test_an_owner_that_was_killed_leaves_no_lock_and_loses_nothing(path, reopen):

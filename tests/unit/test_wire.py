@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+from typing import Any
 
 import pytest
 
@@ -41,6 +43,57 @@ def test_an_unreadable_request_is_refused_by_name() -> None:
     for body in (b"{", b'{"type": "Heartbeat"}', b"\xff\xfe"):
         with pytest.raises(InvalidRequest, match="Heartbeat can't be understood"):
             decode_request("Heartbeat", body)
+
+
+OF_M1 = {"group_id": "billing", "member_id": "m1", "member_epoch": 1}
+DECIDE = {"group_id": "billing", "decision": "release", "topic": "orders", "partition": 0, "first": 0, "last": 0}
+BATCH = {"first": 0, "last": 0, "delivery_count": 1, "types": [1]}
+
+
+def acks(**fields: int) -> dict[str, Any]:
+    return {**OF_M1, "partitions": [{"topic_id": "T", "partition": 0, "batches": [{**BATCH, **fields}]}]}
+
+
+@pytest.mark.parametrize("wrong", [-1, 2**63, 10**30])
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("DecideRecords", lambda wrong: {**DECIDE, "first": wrong}),
+        ("DecideRecords", lambda wrong: {**DECIDE, "last": wrong}),
+        ("DecideRecords", lambda wrong: {**DECIDE, "partition": wrong}),
+        ("Acknowledge", lambda wrong: acks(first=wrong)),
+        ("Acknowledge", lambda wrong: acks(last=wrong)),
+        ("Acknowledge", lambda wrong: acks(delivery_count=wrong)),
+        ("AcquireRecords", lambda wrong: {**OF_M1, "max_records": wrong}),
+        ("AcquireRecords", lambda wrong: {**OF_M1, "max_records": 1, "wait_ms": wrong}),
+        ("NextPlan", lambda wrong: {**OF_M1, "until": {"orders": {"0": wrong}}}),
+        ("ReadHistory", lambda wrong: {"group_id": "billing", "topic": "orders", "partition": 0, "offset": wrong}),
+        ("ReportProgress", lambda wrong: {**OF_M1, "plan_id": "i.1", "task": wrong}),
+    ],
+)
+def test_a_number_that_no_offset_or_count_has_is_refused(name: str, fields: Any, wrong: int) -> None:
+    right = {"type": name, **fields(0)}
+    assert type(decode_request(name, json.dumps(right).encode())).__name__ == name
+    with pytest.raises(InvalidRequest, match=f"{name} can't be understood: Expected"):
+        decode_request(name, json.dumps({"type": name, **fields(wrong)}).encode())
+
+
+def test_an_answer_to_an_unreadable_request_repeats_nothing_of_it() -> None:
+    for name, body in (
+        ("Heartbeat", b'{"type": "S3cret\\u001b[2J"}'),
+        ("S3cret\x1b[2J", b"{}"),
+        ("Heartbeat", b"\xffS3cret"),
+    ):
+        with pytest.raises(InvalidRequest) as raised:
+            decode_request(name, body)
+        assert "S3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("member_id", ["", "m" * 501])
+def test_a_member_has_an_id_of_bounded_length(member_id: str) -> None:
+    body = json.dumps({"type": "Heartbeat", **OF_M1, "member_id": member_id}).encode()
+    with pytest.raises(InvalidRequest, match="length"):
+        decode_request("Heartbeat", body)
 
 
 def test_no_secret_is_in_a_repr() -> None:

@@ -236,10 +236,12 @@ def decide_records(group: ShareGroup, command: DecideRecords, now_ms: int) -> De
 
     Raises:
         UnknownSharePartition: the group has no such share partition.
-        InvalidRequest: the decision is neither archive nor release, or has no reason.
+        InvalidRequest: the decision is neither archive nor release, or has no reason, or the offsets are no range.
         RecordsHeld: records that are to be archived are held by a member.
         NotInFlight: there is no such record in flight.
     """
+    if command.last < command.first:
+        raise InvalidRequest(what=f"{command.first}-{command.last} is no range of offsets.")
     if command.decision not in (ARCHIVE, RELEASE):
         raise InvalidRequest(what=f"{command.decision!r} is no decision: it is {ARCHIVE} or {RELEASE}.")
     if command.decision == ARCHIVE and not command.reason.strip():

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 
 from coordinator.core.commands import StartOrReclaimPlan
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.errors import PlanDiffersFromLog
+from coordinator.protocol.errors import InvalidRequest, PlanDiffersFromLog
 from coordinator.protocol.messages import LeftOut, PartitionPlan, PlanReply
 from coordinator.protocol.values import AcquiredRange, SharePartitionKey
 
@@ -38,10 +38,13 @@ def check_held(group: ShareGroup, command: StartOrReclaimPlan, held: Sequence[Pa
     records that the batch never read.
 
     Raises:
+        InvalidRequest: the logged ranges of a partition are not ascending and disjoint.
         PlanDiffersFromLog: the group's plan has a topic id, or offsets, that are not logged, or lower delivery counts.
     """
     if command.logged is None:
         return
+    for part in command.logged:
+        _check_ranges(part)
     topic_ids = {part.topic: part.topic_id for part in command.logged}
     logged_ranges = {_key(part): part.ranges for part in command.logged}
     for part in held:
@@ -68,6 +71,17 @@ def check_held(group: ShareGroup, command: StartOrReclaimPlan, held: Sequence[Pa
                 f"{where} offsets {_text((first, last))} have the delivery count {before} in the checkpoint, and {now} "
                 "in the group's plan",
             )
+
+
+def _check_ranges(part: PartitionPlan) -> None:
+    end = -1
+    for first, last, _ in part.ranges:
+        if not end < first <= last:
+            what = (
+                f"The logged ranges of {part.topic}-{part.partition} are not ascending and disjoint at {first}-{last}."
+            )
+            raise InvalidRequest(what=what)
+        end = last
 
 
 def check_missing(group: ShareGroup, command: StartOrReclaimPlan, reply: PlanReply) -> None:

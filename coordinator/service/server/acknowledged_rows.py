@@ -34,13 +34,15 @@ def partition_acks(rows: Any) -> tuple[PartitionAcks, ...]:
     offsets.
 
     Raises:
-        InvalidRequest: the schema is another one, a value is null, or an offset is named twice.
+        InvalidRequest: the schema is another one, a value is null, a number is negative, or an offset is named twice.
     """
     table = pa.table(rows) if isinstance(rows, pa.RecordBatch) else rows
     if not table.schema.equals(SCHEMA) or any(column.null_count for column in table.columns):
         raise InvalidRequest(what=f"acknowledged rows need the columns {', '.join(SCHEMA.names)}, without nulls.")
     if not table.num_rows:
         return ()
+    if any(pc.any(pc.less(table[name], 0)).as_py() for name in ("partition", "offset", "delivery_count")):
+        raise InvalidRequest(what="a partition, an offset or a delivery count is negative.")
     # Topic ids are few and long: numbers sort and compare some ten times as fast.
     ids = table["topic_id"].combine_chunks().dictionary_encode()
     table = table.set_column(0, "topic_id", ids.indices)

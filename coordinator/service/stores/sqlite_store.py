@@ -2,7 +2,9 @@
 
 Each record is a row with a checksum, by group and sequence number. A file that this version can't read is not changed.
 The lock may fail to keep a second owner out (its file was deleted; a network file system). The next append to a group
-finds the second owner's records and is refused, so that the group is loaded again.
+finds the second owner's records and is refused, so that the group is loaded again. A state file that is deleted or
+replaced under its owner is noticed at each load, and before and after each append: an open file outlives its name, and
+a second owner may serve the new one.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from coordinator.core.record_codec import encode_record
 from coordinator.core.record_history import Logged
 from coordinator.core.records import GroupDeleted
 from coordinator.protocol.errors import (
+    StateFileGone,
     StateRecordUnreadable,
     StateStoreInUse,
     StateStoreTooNew,
@@ -28,7 +31,15 @@ from coordinator.protocol.errors import (
     UnusableFile,
 )
 from coordinator.protocol.format_versions import SQLITE_SCHEMA, SQLITE_SCHEMAS_READ
-from coordinator.service.stores.store import NOTHING, Shown, SoleOwner, StoredRecord, StoreOutcomeUnknown, StoreRefused
+from coordinator.service.stores.store import (
+    NOTHING,
+    Shown,
+    SoleOwner,
+    StoredRecord,
+    StoreFenced,
+    StoreOutcomeUnknown,
+    StoreRefused,
+)
 from coordinator.state_log.partition_log import KeyValue
 
 APPLICATION_ID = 0x73686772  # "shgr": tells our files from other SQLite files
@@ -64,6 +75,7 @@ class SqliteStore(SoleOwner):
         self._acquire(lock_timeout_s)
         try:
             self._connection = self._open(is_new=self._check_file())
+            self._inodes = self._found()
         except BaseException:
             self._lock.release()
             raise
@@ -140,6 +152,7 @@ class SqliteStore(SoleOwner):
             connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
+            connection.executescript("BEGIN IMMEDIATE; COMMIT;")  # makes the write-ahead log's file
             if is_new:
                 connection.executescript(
                     f"BEGIN; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SQLITE_SCHEMA};"
@@ -151,13 +164,39 @@ class SqliteStore(SoleOwner):
             raise StateStoreUnreadable(path=self.path, reason=error) from error
         return connection
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the file, or its write-ahead log, was deleted or replaced. Any thread may ask."""
+        return None in self._inodes or self._found() != self._inodes
+
+    def _found(self) -> list[tuple[int, int] | None]:
+        """Device and inode of the file and of its write-ahead log, by their names; None: there is none."""
+        return [_inode(path) for path in (self.path, Path(f"{self.path}-wal"))]
+
+    def _check_found(self) -> None:
+        """Check that the open file is still the one of its name.
+
+        Raises:
+            StoreFenced: it was deleted or replaced.
+        """
+        if self.is_gone:
+            raise StoreFenced(StateFileGone(path=self.path))
+
     # --- reading and appending
 
     def group_ids(self) -> list[str]:
-        """The groups that have records in the file. Any thread may ask."""
+        """The groups that have records in the file. Any thread may ask.
+
+        Raises:
+            StateFileGone: the file was deleted or replaced.
+        """
+        if self.is_gone:
+            raise StateFileGone(path=self.path)
         return groups_in_file(self.path)
 
     def load(self, group_id: str) -> Iterator[StoredRecord]:
+        if self.is_gone:
+            raise StateFileGone(path=self.path)
         self._next_sequence.pop(group_id, None)
         following = 0
         try:
@@ -190,6 +229,7 @@ class SqliteStore(SoleOwner):
     @contextlib.contextmanager
     def _transaction(self, group_ids: Iterable[str]) -> Iterator[None]:
         before = dict(self._next_sequence)
+        self._check_found()
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             yield
@@ -204,6 +244,7 @@ class SqliteStore(SoleOwner):
         except sqlite3.Error as error:
             self._roll_back({group_id: at for group_id, at in before.items() if group_id not in set(group_ids)})
             raise StoreOutcomeUnknown(f"{self.path}: {error}") from error
+        self._check_found()  # what was written into a file that is gone is answered to nobody
 
     def _commit(self) -> None:
         self._connection.execute("COMMIT")
@@ -233,6 +274,14 @@ class SqliteStore(SoleOwner):
         if known is not None:
             raise StoreRefused(f"{self.path}: another process writes to it, too")
         return int(last) + 1
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _is_new(connection: sqlite3.Connection) -> bool:

@@ -23,7 +23,7 @@ from coordinator.protocol.errors import (
 )
 from coordinator.protocol.values import AcknowledgeType, Disposition
 from tests.kip932.consumers import ShareConsumers
-from tests.support.group_driver import TOPIC_ID, GroupDriver, fetched, ranges, started_plan
+from tests.support.group_driver import TOPIC_ID, GroupDriver, durable_state, fetched, ranges, started_plan
 from tests.support.quarantine import quarantined_record
 
 
@@ -48,6 +48,15 @@ def test_an_action_by_hand_that_cannot_be_done_is_refused(
     group, _ = started_plan()
     with pytest.raises(error, match=text):
         by_hand(group, decision, offset, offset, **fields)
+
+
+@pytest.mark.parametrize("decision", ["archive", "release"])
+def test_a_reversed_range_is_refused_and_changes_nothing(decision: str) -> None:
+    group, _ = started_plan()
+    before = durable_state(group.group)
+    with pytest.raises(InvalidRequest, match=r"^7-3 is no range of offsets.$"):
+        by_hand(group, decision, 7, 3, execute=True)
+    assert durable_state(group.group) == before
 
 
 @pytest.mark.parametrize("most", [2, 3])

@@ -14,7 +14,7 @@ from coordinator.core.commands import StartOrReclaimPlan
 from coordinator.core.commands.acquisition import MAX_RANGES
 from coordinator.core.commands.logged_plan import check_held, check_missing
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.errors import DataLoss, PlanDiffersFromLog
+from coordinator.protocol.errors import DataLoss, InvalidRequest, PlanDiffersFromLog
 from coordinator.protocol.format_versions import SPARK_OFFSET
 from coordinator.protocol.messages import JoinGroup, LeftOut, PartitionPlan, Plan, PlanReply, StartPlan
 from coordinator.protocol.values import AcquiredRange
@@ -158,6 +158,13 @@ def test_a_summed_up_loss_explains_every_missing_range_that_it_may_cover() -> No
     check(part((0, 0, 2)), *WHOLE[1:], data_loss=(left_out(1, 1, "end_unknown", count=0),))
     unnamed = left_out(-1, -1, "lost", topic="", topic_id="", partition=-1, count=40)
     check(part((0, 0, 2)), left_out=(unnamed,))
+
+
+@pytest.mark.parametrize("wrong", [((9, 5, 1),), ((10, 19, 1), (0, 9, 1)), ((0, 9, 1), (9, 12, 1))])
+def test_logged_ranges_that_are_reversed_or_overlap_are_refused(wrong: tuple[tuple[int, int, int], ...]) -> None:
+    start = StartOrReclaimPlan(member_id="m1", member_epoch=1, plan_id="i.7", logged=(part(*wrong),))
+    with pytest.raises(InvalidRequest, match="orders-0 are not ascending and disjoint"):
+        check_held(ShareGroup("billing"), start, ())
 
 
 # --- with a real group
