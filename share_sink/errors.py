@@ -68,6 +68,13 @@ class IncompleteReceipt(ShareGroupError):
     kafka_error = "INVALID_REQUEST"
 
 
+class NullHeader(ShareGroupError):
+    """Row {row} has a null in place of a header. A header is a struct of key and value, of which the value may be null:
+    leave nulls out of the array, for example with array_compact(headers)."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
 class InvalidReleaseDelay(ShareGroupError):
     """The row of {row} has releaseDelayMs={value}, and a delay is a number of milliseconds from 0 to {most}."""
 

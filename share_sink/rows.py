@@ -31,7 +31,7 @@ from share_sink.columns import (
     VALUE,
     Columns,
 )
-from share_sink.errors import IncompleteReceipt, InvalidReleaseDelay, RenewRefused, UnknownOutcome
+from share_sink.errors import IncompleteReceipt, InvalidReleaseDelay, NullHeader, RenewRefused, UnknownOutcome
 from share_sink.sink import Sink
 
 LARGEST_DELAY_MS = 2**31 - 1
@@ -116,10 +116,25 @@ def _never(rows: pa.Table, group_id: str, reason: str) -> NeverDelivered:
 
 
 def rejected_rows(batch: pa.RecordBatch, columns: Columns, outcomes: pa.Table) -> pa.Table:
-    """The rejected rows: their receipts, and reason, key, value, headers and timestamp where the rows have them."""
+    """The rejected rows: their receipts, and reason, key, value, headers and timestamp where the rows have them.
+
+    Raises:
+        NullHeader: an element of a row's headers is null.
+    """
     rejected = is_rejected(outcomes).combine_chunks()
     names = [name for name in REJECTED_SCHEMA if name in columns]
-    return pa.table({name: _column(batch, columns, name).filter(rejected) for name in names})
+    rows = pa.table({name: _column(batch, columns, name).filter(rejected) for name in names})
+    if HEADERS in names:
+        _check_headers(rows)
+    return rows
+
+
+def _check_headers(rows: pa.Table) -> None:
+    headers = rows[HEADERS].combine_chunks()
+    each = pc.list_flatten(headers)
+    if each.null_count:
+        at = pc.list_parent_indices(headers)[_first(each.is_null())].as_py()
+        raise NullHeader(row=_receipt_at({name: rows[name] for name in RECEIPT}, at))
 
 
 def _column(batch: pa.RecordBatch, columns: Columns, name: str) -> Any:

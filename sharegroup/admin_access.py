@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from coordinator.protocol.log_lines import printable
 from sharegroup.cluster_options import settings
 from sharegroup.progress import progress
 
@@ -86,9 +87,9 @@ def tell_source(read_from: str) -> None:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print each of these lines on standard output."""
+    """Print each of these lines on standard output; names in them may come from anybody."""
     for line in lines:
-        click.echo(line)
+        click.echo(printable(line))
 
 
 def print_json(value: Any) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from coordinator.protocol.log_lines import printable
+
 
 class ShareGroupError(Exception):
     """Something went wrong in sharegroup."""
@@ -39,7 +41,7 @@ def _shown(value: Any) -> Any:
         return value
     if len(text) > MAX_SHOWN:
         text = f"{text[: MAX_SHOWN - _END]}... ({len(text):,} characters) ...{text[-_END:]}"
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    return printable(text)
 
 
 def _rebuild(cls: type[ShareGroupError], fields: dict[str, Any]) -> ShareGroupError:

@@ -20,7 +20,13 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         record.works_for = _works_for["text"]
-        return " | ".join(super().format(record).splitlines())
+        return printable(" | ".join(super().format(record).splitlines()))
+
+
+def printable(text: str) -> str:
+    """The text in one line, with an escape in place of each character that is not printable: a name that a member
+    chose could else move a terminal's cursor, or look like a line of its own."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def name_in_lines(**names: str) -> None:

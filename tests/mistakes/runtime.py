@@ -99,6 +99,18 @@ def answer_from_memory_without_a_proof(patch: Patch) -> None:
 
 @mistake(
     {
+        rules.APPEND_BEFORE_ANSWER: (
+            "test_deletion_crashes::test_a_request_in_the_round_of_a_deletion_finds_the_deleted_group",
+        ),
+    },
+)
+def load_a_group_in_the_round_that_deletes_it(patch: Patch) -> None:
+    """A join loads the group from the log, which does not have the deletion yet."""
+    patch.setattr(CoordinatorRuntime, "_must_wait", lambda *a: False)
+
+
+@mistake(
+    {
         rules.APPEND_BEFORE_ANSWER: (),
     },
     simulator=(Seeds(),),

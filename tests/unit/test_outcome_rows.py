@@ -125,9 +125,25 @@ def test_outcomes_are_grouped_by_partition() -> None:
         table(Row("t", 0, 0, 0, outcome=4)),
         table(Row("t", 0, 1, 0)),
         table(Row("t", 0, 0, 0, outcome=2, delay_ms=-1)),
+        table(Row("t", 0, -5, 0)),
+        table(Row("t", -1, 0, 0)),
+        table(Row("t", 0, 0, 0, delivery_count=-1)),
+        table(Row("t", 0, 0, 2**63 - 1)),
         table(Row("t", 0, 0, 0)).set_column(2, SCHEMA.field("first"), pa.array([None], pa.int64())),
     ],
-    ids=["columns missing", "a column more", "gap", "renew", "last before first", "negative delay", "a null"],
+    ids=[
+        "columns missing",
+        "a column more",
+        "gap",
+        "renew",
+        "last before first",
+        "negative delay",
+        "negative offset",
+        "negative partition",
+        "negative count",
+        "no offset after it",
+        "a null",
+    ],
 )
 def test_rows_that_no_sink_sends_are_refused(wrong: pa.Table) -> None:
     with pytest.raises(InvalidRequest):

@@ -250,7 +250,7 @@ class CoordinatorRuntime:
             error = CoordinatorNotAvailable(group_id=group_id, reason=f"its state can't be loaded: {failed}")
         except Exception as failed:  # noqa: BLE001 - a bug in one request must not fail the other requests
             _log.exception("request failed: group=%s", group_id)
-            error = InternalError(what=f"a request of share group {group_id}", reason=repr(failed))
+            error = InternalError(what=f"a request of share group {group_id}", reason=type(failed).__name__)
         round_.outcomes.append((submission, outcome, error))
 
     def _play(self, round_: Round, group: ShareGroup, transaction: Transaction[T]) -> T:
@@ -407,7 +407,7 @@ class CoordinatorRuntime:
                 try:
                     group.replay(decode_record(data, group_id))
                 except (UnreadableRecord, LookupError, ValueError, TypeError, AttributeError, AssertionError) as error:
-                    reason = error.fields.get("reason") if isinstance(error, ShareGroupError) else repr(error)
+                    reason = error.fields.get("reason") if isinstance(error, ShareGroupError) else _in_words(error)
                     raise StateRecordUnreadable(
                         sequence=sequence, group_id=group_id, path=self.store.name, reason=reason
                     ) from error
@@ -439,7 +439,7 @@ class CoordinatorRuntime:
                 del self._reload_ms[group_id]
             except Exception as error:  # noqa: BLE001 - the state of one group must not fail the other groups
                 if not isinstance(error, BrokerNotReachable):  # the cluster logs one line for all groups
-                    self._rate_limited.say(f"loading {group_id}", f"loading failed: group={group_id} {error!r}")
+                    self._rate_limited.say(f"loading {group_id}", f"loading failed: group={group_id} {_in_words(error)}")
                 round_.now_ms = self._now(round_.now_ms)
                 took_ms = RELOAD_PER_TRY * (round_.now_ms - begun_ms)
                 self._reload_ms[group_id] = round_.now_ms + min(max(took_ms, RELOAD_AFTER_MS), RELOAD_AT_MOST_MS)
@@ -510,3 +510,8 @@ class CoordinatorRuntime:
         before = self._snapshot_again.get(group_id, Pause())
         pause_ms = min(2 * before.pause_ms, SNAPSHOT_AGAIN_AT_MOST_MS)
         self._snapshot_again[group_id] = Pause(pause_ms, self._now(self._logs[group_id].snapshot_ms) + pause_ms)
+
+
+def _in_words(error: Exception) -> str:
+    """The error's class and text; its ``repr`` may hold the bytes that could not be read."""
+    return f"{type(error).__name__}: {error}"
