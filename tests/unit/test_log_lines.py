@@ -14,6 +14,7 @@ from coordinator.config.resolved import GROUP_KEYS
 from coordinator.protocol.log_lines import TextLines, name_in_lines, ranges_of
 from coordinator.protocol.messages import Joined
 from coordinator.service import on_demand
+from sharegroup.admin_access import print_lines
 from tests.support.imports import ROOT
 
 LIMIT, BACKOFF = "share.delivery.count.limit", "share.release.backoff.ms"
@@ -114,3 +115,14 @@ def test_a_coordinators_log_is_bounded_private_and_includes_output_of_c_librarie
     text = "".join(file.read_text() for file in files)
     assert " INFO test line 599\n" in text
     assert "stderr_capture native 580\n" in text
+
+
+def test_a_name_that_moves_a_terminals_cursor_is_escaped_in_lines_and_tables(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name = "m1\x1b[2J\u202e\n"
+    record = logging.LogRecord("a.module", logging.INFO, "", 1, "joined: member=%s", (name,), None)
+    print_lines([f"GROUP {name}"])
+    for shown in (TextLines().format(record), capsys.readouterr().out.rstrip("\n")):
+        assert shown.isprintable()
+        assert r"m1\x1b[2J\u202e" in shown

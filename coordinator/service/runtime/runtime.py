@@ -439,7 +439,9 @@ class CoordinatorRuntime:
                 del self._reload_ms[group_id]
             except Exception as error:  # noqa: BLE001 - the state of one group must not fail the other groups
                 if not isinstance(error, BrokerNotReachable):  # the cluster logs one line for all groups
-                    self._rate_limited.say(f"loading {group_id}", f"loading failed: group={group_id} {_in_words(error)}")
+                    self._rate_limited.say(
+                        f"loading {group_id}", f"loading failed: group={group_id} {_in_words(error)}"
+                    )
                 round_.now_ms = self._now(round_.now_ms)
                 took_ms = RELOAD_PER_TRY * (round_.now_ms - begun_ms)
                 self._reload_ms[group_id] = round_.now_ms + min(max(took_ms, RELOAD_AFTER_MS), RELOAD_AT_MOST_MS)
