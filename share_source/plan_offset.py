@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from coordinator.protocol.format_versions import SPARK_OFFSET, UnknownFormat, check_version
 from coordinator.protocol.messages import PartitionPlan, Plan
 from coordinator.protocol.values import AcquiredRange
@@ -61,12 +63,15 @@ class PlanOffset:
         """
         try:
             return tuple(
-                PartitionPlan(topic=topic, topic_id=entry["id"], partition=int(key), ranges=_parsed_ranges(text))
+                msgspec.convert(
+                    {"topic": topic, "topic_id": entry["id"], "partition": int(key), "ranges": _parsed_ranges(text)},
+                    PartitionPlan,
+                )
                 for topic, entry in self.plan.items()
                 for key, text in entry.items()
                 if key != "id"
             )
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError):  # also of msgspec
             reason = f"the ranges of plan {self.plan_id} have another form"
             raise UnreadableOffset(offset=str(self.plan)[:200], reason=reason) from None
 
@@ -90,9 +95,11 @@ def _ranges_text(part: PartitionPlan) -> str:
 
 
 def _parsed_ranges(text: str) -> tuple[AcquiredRange, ...]:
-    ranges = []
+    ranges: list[AcquiredRange] = []
     for entry in text.split(","):
         offsets, delivery_count = entry.split(":")
         first, last = offsets.split("-")
+        if (ranges and int(first) <= ranges[-1].last) or int(last) < int(first):
+            raise ValueError("the ranges are not ascending")
         ranges.append(AcquiredRange(int(first), int(last), int(delivery_count)))
     return tuple(ranges)

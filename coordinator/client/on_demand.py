@@ -25,7 +25,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
-import msgspec
 import platformdirs
 import tenacity
 from filelock import FileLock, Timeout
@@ -46,7 +45,7 @@ from coordinator.protocol.errors import (
     UnsafeDirectory,
 )
 from coordinator.protocol.secret_files import RUNTIME_VARIABLE, own_dir
-from coordinator.protocol.wire import Endpoint, LaunchSettings, StepDown, decode_answer, encode
+from coordinator.protocol.wire import Endpoint, LaunchSettings, StepDown, decode_answer, decode_endpoint, encode
 
 STATE_VARIABLE = "SHAREGROUP_STATE_DIR"
 START_TIMEOUT_S = 40.0
@@ -280,8 +279,8 @@ class OnDemand:
 
     def _named(self) -> Endpoint | None:
         try:
-            return msgspec.json.decode(self.endpoint_path.read_bytes(), type=Endpoint)
-        except (OSError, msgspec.DecodeError):
+            return decode_endpoint(self.endpoint_path.read_bytes())
+        except OSError:
             return None
 
     def _start(self) -> Connection:

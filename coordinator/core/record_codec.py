@@ -165,5 +165,5 @@ class RunsFilter:
 def _decoded(decoder: msgspec.msgpack.Decoder[Decoded], data: bytes, group_id: str) -> Decoded:
     try:
         return decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnreadableRecord(group_id=group_id, reason=str(error)) from error

@@ -166,6 +166,14 @@ def decode_request(name: str, body: bytes) -> Request[Any]:
         raise InvalidRequest(what=f"{name} can't be understood: {reason}") from None
 
 
+def decode_endpoint(data: bytes) -> Endpoint | None:
+    """The endpoint in an endpoint file; None: the file holds none."""
+    try:
+        return msgspec.json.decode(data, type=Endpoint)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
 def decode_answer(body: bytes) -> Message:
     """The reply in an answer.
 

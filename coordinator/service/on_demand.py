@@ -21,8 +21,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from coordinator.config.resolved import CoordinatorConfig, GroupBounds, ServerConfig
 from coordinator.protocol.errors import CoordinatorNotAvailable, MetricsNotAvailable, UnsafeDirectory
 from coordinator.protocol.format_versions import PROTOCOL
@@ -31,7 +29,7 @@ from coordinator.protocol.messages import Message, Request
 from coordinator.protocol.package_version import package_version
 from coordinator.protocol.rights import Tokens
 from coordinator.protocol.secret_files import RUNTIME_VARIABLE, own_dir
-from coordinator.protocol.wire import Endpoint, LaunchSettings, encode
+from coordinator.protocol.wire import Endpoint, LaunchSettings, decode_endpoint, encode
 from coordinator.service.admin import AdminService
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import KafkaCluster
@@ -340,10 +338,10 @@ def keep_endpoint(settings: LaunchSettings, endpoint: Endpoint) -> Endpoint | No
     take groups from each other, and end sessions of live queries, if this one stayed.
     """
     path = Path(settings.endpoint_path)
-    with contextlib.suppress(OSError, UnsafeDirectory, msgspec.DecodeError):
+    with contextlib.suppress(OSError, UnsafeDirectory):
         if path.exists():
-            found = msgspec.json.decode(path.read_bytes(), type=Endpoint)
-            return None if found.token == endpoint.token else found
+            found = decode_endpoint(path.read_bytes())
+            return None if found is None or found.token == endpoint.token else found
         own_dir(path.parent, named=RUNTIME_VARIABLE in os.environ)
         write_endpoint(path, endpoint)
         _log.warning("the endpoint file was missing, and is written again: %s", path)
