@@ -1,5 +1,4 @@
-"""What a coordinator or a query reads from a file, a topic or a checkpoint may be any bytes: each gives a value or a
-named error, in bounded time."""
+"""Whatever bytes a file, a state record or a checkpoint holds, it gives a value or a named error."""
 
 from __future__ import annotations
 

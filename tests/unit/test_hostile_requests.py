@@ -295,7 +295,7 @@ def test_after_all_of_it_the_server_serves_with_bounded_memory(server):
 @pytest.mark.soak
 @pytest.mark.timeout(MINUTES * 60 + 300)
 def test_an_hour_of_bodies_that_nobody_should_send(server):
-    """HOSTILE_MINUTES: how long."""
+    """HOSTILE_MINUTES sets how long it runs."""
     until_s = time.monotonic() + MINUTES * 60
     while time.monotonic() < until_s:
         for name in NAMES:
