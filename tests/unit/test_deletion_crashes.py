@@ -3,6 +3,9 @@ and no record of a group that lives is lost."""
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from coordinator.core.commands import InitializePartitions, PartitionStart, TopicWithId
@@ -169,6 +172,18 @@ def test_a_group_outlives_the_late_clean_up_of_its_predecessor(tmp_path):
     groups.die()
     assert groups.state() == kept
     groups.store.close()
+
+
+def test_a_join_in_the_round_of_its_groups_deletion_begins_anew():
+    with tempfile.TemporaryDirectory() as folder:
+        groups = Groups(Path(folder) / "state.db")
+        groups.runtime.submit("billing", ACTIONS["group"]())
+        joined = groups.runtime.submit("billing", REQUESTS["a join"](), Access.CLAIM)
+        while groups.runtime.has_waiting:
+            groups.runtime.step(groups.now_ms)
+        assert joined.result(0).created
+        assert set(groups.group.members) == {"m2"}
+        groups.store.close()
 
 
 REQUESTS = {

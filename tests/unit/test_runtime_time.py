@@ -176,7 +176,7 @@ def test_a_group_that_cannot_be_loaded_is_logged_once_a_minute(service, caplog, 
     clock_s = 60.0
     service.runtime.step(service.now_ms + runtime.RELOAD_AT_MOST_MS)
     first, second = [record.getMessage() for record in caplog.records if "loading failed" in record.message]
-    assert first == 'loading failed: group=billing StoreRefused("the state topic can\'t be read")'
+    assert first == "loading failed: group=billing StoreRefused: the state topic can't be read"
     assert second == f"{first} (and 9 more of this kind since the last line)"
 
 
