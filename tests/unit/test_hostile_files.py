@@ -1,4 +1,4 @@
-"""Whatever bytes a file, a state record or a checkpoint holds, it gives a value or a named error."""
+"""A file, a state record or a checkpoint may have any bytes: it gives a value or a named error."""
 
 from __future__ import annotations
 
