@@ -6,10 +6,10 @@ from coordinator.core.record_codec import encode_record
 from coordinator.core.records import GroupDeleted
 from coordinator.state_log.owner import Owner, decode_owner
 from coordinator.state_log.record_keys import GROUP_OWNER, GROUP_RECORD, GROUP_SNAPSHOT, group_of, key_head
-from coordinator.state_log.value_version import is_ours, versioned
+from coordinator.state_log.value_version import has_content, is_ours
 
 _RECORD, _SNAPSHOT, _OWNER = (key_head(kind, "")[:2] for kind in (GROUP_RECORD, GROUP_SNAPSHOT, GROUP_OWNER))
-_DELETED = versioned(encode_record(GroupDeleted()))
+_DELETED = encode_record(GroupDeleted())
 
 
 class GroupExistence:
@@ -35,9 +35,9 @@ class GroupExistence:
             return
         if key.startswith(_OWNER) and is_ours(value):
             self._owners[group_id] = decode_owner(value, group_id)
-        elif key.startswith(_SNAPSHOT) and value == versioned(b""):
+        elif key.startswith(_SNAPSHOT) and has_content(value, b""):
             self._exists.discard(group_id)  # the records of the snapshot follow
-        elif key.startswith(_RECORD) and value == _DELETED:
+        elif key.startswith(_RECORD) and has_content(value, _DELETED):
             self._exists.discard(group_id)
         elif key.startswith((_RECORD, _SNAPSHOT)):
             self._exists.add(group_id)

@@ -13,7 +13,7 @@ from coordinator.state_log.record_keys import (
     group_of,
     key_head,
 )
-from coordinator.state_log.value_version import is_ours, versioned
+from coordinator.state_log.value_version import has_content, is_ours
 
 JUST_TAKEN = 1_000
 """Records. A group that has only an owner record, or an empty snapshot, keeps these from being pruned until this many
@@ -75,7 +75,7 @@ class Retention:
         elif key.startswith(_PART):
             return
         elif key.startswith(_SNAPSHOT):
-            has_parts = value != versioned(b"")
+            has_parts = not has_content(value, b"")
             self._first[group_id] = self._parts_from.get(group_id, offset) if has_parts else offset
             self._counts[group_id] = self._part_counts.pop(group_id, 1) if has_parts else 1
             self._empty.pop(group_id, None)

@@ -25,6 +25,12 @@ def is_ours(value: bytes) -> bool:
     return value.startswith(_READ)
 
 
+def has_content(value: bytes, content: bytes) -> bool:
+    """Whether the value holds this content, in a format that this version of sharegroup reads. A value of an older
+    version differs in its first bytes alone."""
+    return is_ours(value) and value[INT16.size :] == content
+
+
 def content_of(value: bytes) -> bytes:
     """The content after the format version.
 

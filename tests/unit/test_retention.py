@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.protocol.format_versions import STATE_RECORDS
+from coordinator.protocol.format_versions import STATE_RECORDS, STATE_RECORDS_READ
 from coordinator.state_log.placement import PLACEMENT_KEY
 from coordinator.state_log.record_keys import (
     GroupOwnerKey,
@@ -75,6 +75,14 @@ def test_a_deleted_group_is_needed_briefly():
     assert (found.lowest(), found.first_groups(9)) == (2 * JUST_TAKEN, frozenset())
     found.add(owned(), VALUE, 2 * JUST_TAKEN + 1)
     assert found.first_groups(9) == {"billing"}, "a coordinator has taken it, and may create it again"
+
+
+@pytest.mark.parametrize("version", STATE_RECORDS_READ)
+def test_a_group_that_an_older_version_deleted_does_not_keep_its_log(version):
+    found = needed((0, record()), (1, encode_key(GroupSnapshotPartKey("billing", 7, 0))))
+    found.add(snapshot(), version.to_bytes(2, "big"), 2)
+    found.add(record("shipping"), VALUE, 2 * JUST_TAKEN)
+    assert (found.lowest(), found.first_groups(9)) == (2 * JUST_TAKEN, frozenset())
 
 
 def test_an_owner_record_is_needed_as_long_as_the_groups_first_record():
