@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+from functools import partial
 
 import pytest
 from confluent_kafka import Producer
@@ -10,7 +11,13 @@ from confluent_kafka.admin import ResourceType
 from coordinator.client.client import CoordinatorClient
 from coordinator.dead_letters.record_format import Origin
 from coordinator.dead_letters.source_records import SourceRecordReader
-from coordinator.protocol.errors import DeadLetterTopicMissing, DeadLetterTopicNotAuthorized, UnknownMemberId
+from coordinator.protocol.admin_messages import AlterGroupConfigs
+from coordinator.protocol.errors import (
+    DeadLetterTopicInUse,
+    DeadLetterTopicMissing,
+    DeadLetterTopicNotAuthorized,
+    UnknownMemberId,
+)
 from coordinator.protocol.messages import Heartbeat
 from coordinator.protocol.values import AcknowledgeType
 from coordinator.service.dead_letters import dispatcher, group_backlog, group_worker
@@ -251,7 +258,10 @@ def test_waiting_records_are_archived_when_the_queue_is_switched_off(kafka, topi
     group.reject_all(1)
     wait_until(group.coordinator.dispatcher.may_rest)
 
-    group.start(dlq_topic_name="")
+    unset = partial(AlterGroupConfigs, group_id=group.group, unset=("errors.deadletterqueue.topic.name",), execute=True)
+    with pytest.raises(DeadLetterTopicInUse):
+        group.coordinator.admin.handle(unset())
+    group.coordinator.admin.handle(unset(force=True))
 
     group.wait_filed(1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import uuid
 from collections import Counter
 
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -72,11 +73,13 @@ class Rejecting:
     def join(self) -> None:
         """As a process that begins. A coordinator that stood still takes no group for a moment: it is asked again."""
 
+        process_id = uuid.uuid4().hex
+
         def joined() -> object:
             with contextlib.suppress(CoordinatorNotAvailable):
                 return self.ask(
                     JoinGroup,
-                    process_id="p",
+                    process_id=process_id,
                     query=False,
                     topics=self.topics,
                     configs=self.configs,
