@@ -143,6 +143,17 @@ def test_numbers_that_changed_before_the_confirmation_are_shown_again(page, acto
     assert starts(page) == [100, 100]
 
 
+def test_a_reset_of_all_is_confirmed_though_a_topic_was_deleted(page, actor):
+    page.cluster.add("refunds", end=9)
+    page.running.join(starting_offsets="earliest", topics=("orders", "refunds"), member_epoch=1)
+    page.running.ask(LeaveGroup)
+    page.cluster.delete("refunds")
+    answer = shown(actor, "reset", to="latest")
+    assert "Topic refunds was deleted" in answer.text
+    assert "Reset start offsets: done" in confirmed(actor, answer).text
+    assert starts(page) == [100, 100, 0]
+
+
 def test_a_group_that_was_made_anew_is_not_changed_by_a_confirmation(page, actor):
     page.running.ask(LeaveGroup)
     answer = shown(actor, "release_member", member="m1")
