@@ -93,6 +93,7 @@ def _before_partitions(group: ShareGroup) -> Iterator[Record]:
             evidence=member.evidence,
             decides=member.decides,
             query_id=member.query_id,
+            acquisitions=member.acquisitions,
         )
 
 

@@ -94,7 +94,7 @@ class AcquiredPlan:
 
 @dataclass(slots=True)
 class Member:
-    """A Spark query or a ShareConsumer. All fields but ``acquisitions`` and ``session_deadline_ms`` are durable.
+    """A Spark query or a ShareConsumer. All fields but ``session_deadline_ms`` are durable.
 
     newest: a query's newest plan; ``completed``: the id of the plan that it completed last (None: it completed none).
     evidence: the query completed a batch that says that processing works.
@@ -102,7 +102,7 @@ class Member:
     query_id: Spark's id of the query, from the sink that staged last with rows of this member; empty: not known.
     seen_ms: when the member was last seen, by the wall clock. It is written rarely, so the member may have been there
         an eighth of share.member.retention.ms later.
-    acquisitions: how many plans the member acquired, as far as the owner's log tells since its last snapshot.
+    acquisitions: how many plans the member acquired, by which it takes turns.
     session_deadline_ms: when the session ends without a heartbeat; None: the member has no session.
     """
 

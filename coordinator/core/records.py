@@ -384,13 +384,14 @@ class GroupProgressKept(_Record, frozen=True):
 
 class MemberProgressKept(_Record, frozen=True):
     """A snapshot's facts of a member: the plan that it completed last (0: none), whether it has evidence, whether a
-    sink decided for it, and Spark's id of its query."""
+    sink decided for it, Spark's id of its query, and how many plans it acquired."""
 
     member_id: str
     completed: int
     evidence: bool = False
     decides: bool = False
     query_id: str = ""
+    acquisitions: int = 0
 
 
 Record: TypeAlias = (

@@ -197,6 +197,11 @@ class RunMap:
         for _, first in self._quarantined:
             yield Segment(first, *self._runs[first])
 
+    @property
+    def has_quarantined(self) -> bool:
+        """Whether an AVAILABLE run is delivered only alone."""
+        return bool(self._quarantined)
+
     def archiving_from(self, offset: int) -> Iterator[Segment]:
         """The runs that wait for their dead letters and end at ``offset`` or above it, whole, in offset order."""
         inside = self.at(offset)

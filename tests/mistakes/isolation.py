@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from coordinator.config.resolved import GroupConfig
 from coordinator.core import failed_deliveries, isolation, replay_plans, share_group
 from coordinator.core.commands import acquire_plan, acquire_records, complete_plan, membership, reclaim_plan
 from coordinator.core.isolation import IsolationEvent, Stage
+from coordinator.core.members import Member
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import EvidenceUsed, PlanCompleted
+from coordinator.core.records import EvidenceUsed, MemberProgressKept, PlanCompleted
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.values import Disposition
@@ -269,3 +272,49 @@ def never_judge_a_lost_trial(patch: Patch) -> None:
 def trial_before_failing_alone(patch: Patch) -> None:
     for stage in isolation.IN_BATCHES:
         patch.setitem(isolation.TRANSITIONS, (stage, IsolationEvent.FAIL_AT_LIMIT), Stage.FAILED_ALONE)
+
+
+@mistake(
+    {
+        rules.NO_RECORD_STARVES: (
+            "core/test_fair_acquisition::test_two_queries_in_turn_starve_nothing",
+            "core/test_fair_acquisition::test_two_queries_in_the_other_turn_starve_nothing",
+        ),
+    },
+)
+def take_turns_by_the_groups_plans(patch: Patch) -> None:
+    choose = acquire_plan.Acquisition.choose
+
+    def by_the_group(self: acquire_plan.Acquisition, member: Member) -> None:
+        turn = self.group.last_plan_id % 2 == 1
+        with pytest.MonkeyPatch.context() as during:
+            during.setattr(acquire_plan, "is_turn_of_one_alone", lambda member: turn)
+            choose(self, member)
+
+    patch.setattr(acquire_plan.Acquisition, "choose", by_the_group)
+
+
+@mistake(
+    {
+        rules.NO_RECORD_STARVES: (
+            "core/test_fair_acquisition::test_a_query_that_is_begun_anew_for_each_plan_starves_nothing",
+        ),
+    },
+)
+def forget_the_turns_in_a_snapshot(patch: Patch) -> None:
+    right = share_group._REPLAY[MemberProgressKept]
+
+    def kept(self: ShareGroup, record: Any) -> None:
+        right(self, record)
+        self.members[record.member_id].acquisitions = 0
+
+    patch.setitem(share_group._REPLAY, MemberProgressKept, kept)
+
+
+@mistake(
+    {
+        rules.NO_RECORD_STARVES: ("core/test_fair_acquisition::test_a_consumer_beside_a_stream_starves_nothing",),
+    },
+)
+def let_consumers_take_one_alone_only_if_nothing_else_is_there(patch: Patch) -> None:
+    patch.setattr(acquire_records, "is_turn_of_one_alone", lambda member: False)

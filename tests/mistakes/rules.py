@@ -18,6 +18,7 @@ ONE_FAILURE_A_DELIVERY = "2 a delivery is one failure at most, and only of a pla
 RELEASE_IS_NO_FAILURE = "2 isolation looks at failures only: a release is none"
 CUT_COMES_FIRST = "2 the cut comes first: only the kept slice is counted"
 FAILED_TRIAL_ARCHIVES = "2 a failed trial archives the record and uses up its evidence"
+NO_RECORD_STARVES = "2 what a member acquires first goes by its own acquisitions, whoever else acquires when"
 QUERYS_LOCK_LIVES_WITH_ITS_SESSION = "3 a query's locks live as long as its session; the renewal cap is not for them"
 HEARTBEAT_HAS_ITS_OWN_TIMEOUT = "3 a heartbeat has a timeout of its own, well below the session (hole 7)"
 STALL_IS_NOBODYS_SILENCE = "3 time in which the coordinator heard nobody is no member's silence (hole 1)"

@@ -1,8 +1,9 @@
 """Acquire a query's next plan (docs/protocol.md, "One micro-batch", step 1).
 
 Records that came back are acquired first, in offset order, then fresh ones up to the end of the log. A quarantined
-record is delivered alone: on trial as soon as the query has evidence that processing works, otherwise only when no
-other record can be acquired. This module decides only; :class:`~coordinator.core.records.PlanAcquired` and the runs
+record is delivered alone: on trial as soon as the query has evidence that processing works, though not in two plans on
+end while there are others; otherwise in every other plan of a query with such evidence, and when no other record can be
+acquired. This module decides only; :class:`~coordinator.core.records.PlanAcquired` and the runs
 make it so.
 """
 
@@ -16,11 +17,13 @@ from coordinator.core.commands.acquisition import (
     MAX_RANGES,
     held_back,
     held_by,
+    is_turn_of_one_alone,
     plan_as_held,
     plan_of,
     ranges_of,
     returned,
     room,
+    rotated,
     run_records,
 )
 from coordinator.core.commands.reclaim_plan import Reclaim
@@ -145,29 +148,31 @@ class Acquisition:
     held_back: int = 0
 
     def choose(self, member: Member) -> None:
-        logs = self._rotated()
+        """Take the plan's records. What comes first goes by the member's own plans: of the group's, every other one may
+        be another member's. A stream that never rests keeps no quarantined record waiting, nor they the stream."""
+        logs = self._rotated(member)
         self.held_back = held_back(partition for partition, _ in logs)
         if self.held_back:
             return
-        if member.evidence and self._take_quarantined(logs, on_trial=True):
-            return
-        if member.evidence and self.group.last_plan_id % 2 and self._take_quarantined(logs, on_trial=False):
-            return  # every other plan: in a stream that never rests "when nothing else is there" would never come
+        if member.evidence and not (member.newest is not None and member.newest.trial):
+            if self._take_quarantined(logs, on_trial=True):
+                return
+            if is_turn_of_one_alone(member) and self._take_quarantined(logs, on_trial=False):
+                return
         self._take_returned(logs)
         if not self._isolating:
             self._take_fresh(logs)
-        if not self.taken:
+        if not self.taken and not (member.evidence and self._take_quarantined(logs, on_trial=True)):
             self._take_quarantined(logs, on_trial=False)
 
-    def _rotated(self) -> list[Log]:
-        """The partitions, beginning with another one for each plan, so that none is always last."""
+    def _rotated(self, member: Member) -> list[Log]:
+        """The partitions, beginning with another one for each plan of the member, so that none is always last."""
         logs = [
             (partition, bounds.end)
             for bounds in self.command.bounds
             if (partition := self.group.partitions.get(SharePartitionKey(bounds.topic_id, bounds.partition)))
         ]
-        at = self.group.last_plan_id % len(logs) if logs else 0
-        return logs[at:] + logs[:at] if at else logs
+        return rotated(logs, member, [partition for partition, _ in logs])
 
     def _room(self, partition: SharePartition) -> int:
         """How many more records the partition's lock limit lets be acquired."""

@@ -6,6 +6,7 @@ threshold on a run is halved at each delivery, and a record on its last attempt 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import attrgetter
@@ -15,10 +16,12 @@ from coordinator.core.commands.acquisition import (
     MAX_RANGES,
     held_back,
     held_by,
+    is_turn_of_one_alone,
     plan_of,
     ranges_of,
     returned,
     room,
+    rotated,
     run_records,
 )
 from coordinator.core.isolation import isolation_threshold
@@ -49,6 +52,11 @@ def acquire_records(group: ShareGroup, command: AcquireForConsumer, now_ms: int)
         return Decision((), AcquiredReply(held_back=waiting))
     left, ranges = command.max_records, MAX_RANGES
     soft = (command.acquire_mode or group.config.share_acquire_mode) == "batch_optimized"
+    alone = _one_alone(group, logs, now_ms) if is_turn_of_one_alone(member) else None
+    if alone is not None and command.ahead:
+        return Decision((), AcquiredReply())
+    if alone is not None:
+        return acquired_decision(group, member.member_id, member.member_epoch, {alone[0]: [alone[1]]}, now_ms)
     for partition, bounds in logs:
         if left <= 0 or ranges <= 0:
             break
@@ -70,16 +78,27 @@ def acquire_records(group: ShareGroup, command: AcquireForConsumer, now_ms: int)
 def _rotated(
     group: ShareGroup, member: Member, bounds: tuple[PartitionBounds, ...]
 ) -> list[tuple[SharePartition, PartitionBounds]]:
-    """The partitions from which the member acquires. The one to begin with follows the member's own acquisitions: of
-    the group's, every other one could be this member's, which then would always begin with the same."""
+    """The partitions from which the member acquires, in turn."""
     of_member = [
         (partition, of)
         for of in bounds
         if (partition := group.partitions.get(SharePartitionKey(of.topic_id, of.partition))) is not None
         and may_acquire(group, member, partition.key)
     ]
-    at = member.acquisitions % len(of_member) if of_member else 0
-    return of_member[at:] + of_member[:at]
+    return rotated(of_member, member, [partition for partition, _ in of_member])
+
+
+def _one_alone(
+    group: ShareGroup, logs: Iterable[tuple[SharePartition, PartitionBounds]], now_ms: int
+) -> tuple[SharePartitionKey, Segment] | None:
+    """The least recently tried record of these logs that is delivered alone, and may be now; None: there
+    is none. In a stream that never rests it would never be the only one that is there."""
+    found = [
+        (partition.key, segment)
+        for partition, of in logs
+        if (segment := PartitionFetch(group, partition, of, 1, now_ms, soft=False).one_alone()) is not None
+    ]
+    return min(found, key=lambda each: each[1].run.last_tried_ms or 0, default=None)
 
 
 def may_acquire(group: ShareGroup, member: Member, key: SharePartitionKey) -> bool:
@@ -157,8 +176,8 @@ class PartitionFetch:
     def take(self) -> None:
         if self._take_returned():
             self._take_fresh()
-        if not self.taken and not self.ahead:
-            self._take_quarantined()
+        if not self.taken and not self.ahead and (alone := self.one_alone()) is not None:
+            self._take(alone)
 
     def _take_returned(self) -> bool:
         """Take records that came back; False if the request takes no more: the limit is met, or a run was throttled."""
@@ -199,12 +218,13 @@ class PartitionFetch:
         if size > 0:
             self._take(Segment(first, first + size - 1, FRESH))
 
-    def _take_quarantined(self) -> None:
+    def one_alone(self) -> Segment | None:
+        """The partition's least recently tried record that is delivered alone, and may be now."""
         for segment in self.partition.runs.quarantined():
             first = segment.first
             if (segment.run.not_before_ms or 0) <= self.now_ms and first < self.bounds.end and self._room > 0:
-                self._take(segment._replace(last=first))
-                return
+                return segment._replace(last=first)
+        return None
 
     def _take(self, segment: Segment) -> int:
         self.taken.append(segment)

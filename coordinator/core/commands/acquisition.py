@@ -4,9 +4,10 @@ is held, and how a reply names it."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from coordinator.core.changes import MemoizedTransition, acquired
-from coordinator.core.members import AcquiredPlan, PlanRanges
+from coordinator.core.members import AcquiredPlan, Member, PlanRanges
 from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Segment
 from coordinator.core.share_group import ShareGroup
@@ -23,6 +24,24 @@ MOST_ARCHIVING = 100_000
 
 Held = dict[SharePartitionKey, list[Segment]]
 """Segments by share partition, ascending, as the acquiring member holds them."""
+Of = TypeVar("Of")
+
+
+def is_turn_of_one_alone(member: Member) -> bool:
+    """Whether the member's next acquisition takes a record that is delivered alone before any other: every other one
+    of its own does."""
+    return member.acquisitions % 2 == 1
+
+
+def rotated(entries: list[Of], member: Member, partitions: Iterable[SharePartition]) -> list[Of]:
+    """The entries, beginning with another one for each acquisition of the member: of the group's acquisitions, every
+    other one could be this member's. While ``partitions`` have records that are delivered alone, which take every other
+    acquisition, the beginning moves with every second one."""
+    if not entries:
+        return entries
+    turns = member.acquisitions // (2 if any(partition.runs.has_quarantined for partition in partitions) else 1)
+    at = turns % len(entries)
+    return entries[at:] + entries[:at] if at else entries
 
 
 def room(group: ShareGroup, partition: SharePartition, taken: int) -> int:

@@ -86,7 +86,7 @@ def test_the_least_recently_tried_partition_is_next() -> None:
         group.start(plan)
         group.restart(plan)
         group.pass_time(10_000)
-    assert tried[:3] == [1, 2, 0], "none was tried yet: the partition whose turn it is"
+    assert tried[:3] == [0, 1, 2], "none was tried yet: the partition whose turn it is"
     assert tried[3:] == tried[:3]
 
 

@@ -245,7 +245,7 @@ def test_defaults_of_stored_records_never_change() -> None:
             "replaces": None,
         },
         "GroupProgressKept": {"decided": 0, "rejected": 0, "forgotten_epoch": 0, "assignment_epoch": 0},
-        "MemberProgressKept": {"evidence": False, "decides": False, "query_id": ""},
+        "MemberProgressKept": {"evidence": False, "decides": False, "query_id": "", "acquisitions": 0},
         "PlanStaged": {
             "partitions": (),
             "reject_window": None,
