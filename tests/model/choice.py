@@ -75,6 +75,9 @@ class ChoiceModel(SinksModel):
         """A query's new plan."""
         returned, alone = self.due(ends, now_ms, alone=False), self.due(ends, now_ms, alone=True)
         must_try = self.on_trial(ends) if member.evidence else []
+        after_trial = member.newest is not None and member.newest.trial
+        if after_trial and (returned or self.fresh(ends)):
+            must_try = []
         aside = [k for k in chosen if k[1] in self.partitions[k[0]].records and self.at(k).quarantined]
         long_alone = len(aside) == 1 and self.long_alone(self.at(aside[0]), now_ms)
         assert trial == bool(must_try or long_alone), "on trial with evidence, and then first of all, or after a while"
@@ -83,7 +86,7 @@ class ChoiceModel(SinksModel):
             assert len(chosen) == 1 and chosen[0] in must_try, "a record on trial is alone"
         elif aside:
             assert len(chosen) == 1 and chosen[0] in [k for k, _ in alone], "a record that was quarantined is alone"
-            its_turn = member.evidence and self.last_plan_id % 2
+            its_turn = member.evidence and member.plans % 2 and not after_trial
             assert its_turn or (not returned and not self.fresh(ends)), "and waits until nothing else is available"
             least = min(r.last_tried_ms or 0 for _, r in alone)
             assert (self.at(chosen[0]).last_tried_ms or 0) == least, "the least recently tried first"
@@ -170,6 +173,7 @@ class ChoiceModel(SinksModel):
             assert acquired <= self.locks, "the lock limit"
         self.plans[number] = plan
         member.seen_ms = now_ms
+        member.plans += 1
         if member.query:
             given_up = member.pending
             plan.unreported_losses = [

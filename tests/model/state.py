@@ -124,6 +124,8 @@ class Member:
     """Spark's, as the sink that staged its rows last named it."""
     seen_ms: int = 0
     """When it was there last."""
+    plans: int = 0
+    """How many it acquired."""
     unheard_until_ms: int = 0
     """Until when it may come back after a load without that it held anything."""
 
