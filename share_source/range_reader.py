@@ -136,15 +136,19 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
             yield rows.build()
 
 
-def pass_through(task: ReadTask) -> dict[Key, list[Damage]]:
-    """Read the task and keep no record. Returns the offsets that can't be read, by partition; it raises as
-    :func:`read_task`."""
-    native = is_native()
+def pass_through(task: ReadTask, most_bytes: int) -> dict[Key, list[Damage]]:
+    """Read the task, or the first records of it after which so many bytes are read, and keep no record. Returns the
+    offsets that can't be read, by partition; it raises as :func:`read_task`."""
+    native, left = is_native(), most_bytes
     with no_collector(), open_readers(task, native) as readers:
         rows = _rows(task, native)
         for reader in readers:
-            for _ in reader.drain(rows):
-                pass
+            if left <= 0:
+                reader.give_up()
+            for batch in reader.drain(rows):
+                left -= batch.nbytes
+                if left <= 0:
+                    reader.give_up()
         return {key: damaged for reader in readers for key, damaged in reader.damaged.items()}
 
 

@@ -7,7 +7,7 @@ from coordinator.dead_letters.source_records import AbsenceReason, Absent, Sourc
 from share_sink.redrive.dlq_reader import dead_letters, read_topic, record_at
 from share_source import AcknowledgeType, ShareConsumer
 from share_source.errors import RecordsDamaged
-from share_source.range_reader import open_readers
+from share_source.range_reader import open_readers, pass_through
 from share_source.reader_choice import NATIVE, PYTHON
 from share_source.record_batches import Rows
 from sharegroup import Admin
@@ -252,6 +252,18 @@ def test_a_query_gives_up_a_damaged_batch_and_delivers_all_others(kafka, own_run
 def archived(admin, group, topic):
     (described,) = [p for p in admin.describe_groups([group])[group].partitions if p.topic == topic]
     return None if described.archiving else described.archived
+
+
+def test_a_driver_looks_through_a_part_of_a_large_replay(kafka, task, reader):
+    name, other = of_batches(kafka), of_batches(kafka)
+    for each in (name, other):
+        damage(kafka, each, 20, CRC)
+    asked = task({(name, 0): [(0, 49, 2)], (other, 0): [(0, 49, 2)]}, fail_on_damage=False)
+    assert {key: [(d.first, d.last) for d in found] for key, found in pass_through(asked, 1 << 20).items()} == {
+        (name, 0): [(20, 29)],
+        (other, 0): [(20, 29)],
+    }
+    assert pass_through(asked, 0) == {}
 
 
 # --- dead letters

@@ -46,12 +46,12 @@ def test_tasks_read_what_lies_beside_the_damage(ranges, kept) -> None:
     ids=["replayed", "first delivery", "the most", "too many"],
 )
 def test_only_a_replay_that_is_not_too_large_is_looked_through(monkeypatch, ranges, found) -> None:
-    monkeypatch.setattr(damaged_records, "pass_through", lambda asked: {} if asked.fail_on_damage else FOUND)
+    monkeypatch.setattr(damaged_records, "pass_through", lambda asked, _: {} if asked.fail_on_damage else FOUND)
     assert damaged_offsets(task(*ranges)) == found
 
 
 def test_a_driver_that_cannot_read_leaves_it_to_the_tasks(monkeypatch) -> None:
-    def away(_: ReadTask) -> None:
+    def away(*_: object) -> None:
         raise BrokerNotReachable(addresses="none", timeout_ms=1, reason="away")
 
     monkeypatch.setattr(damaged_records, "pass_through", away)
