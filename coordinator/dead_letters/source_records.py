@@ -14,7 +14,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from coordinator.dead_letters.record_format import Header
-from coordinator.protocol.damaged_batch import DAMAGED, READINGS
+from coordinator.protocol.damaged_batch import ASKING, DAMAGED, READINGS, end_of_batch
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
 from coordinator.protocol.librdkafka import READING, UNKNOWN_TOPIC, WITHOUT_A_GROUP, Silence, new_client
 from coordinator.protocol.record_headers import headers_of
@@ -144,6 +144,11 @@ class SourceRecordReader:
     def stall_s(self) -> float:
         return self._stall_s
 
+    def asking_consumer(self) -> Consumer:
+        """A new client that asks for single offsets."""
+        asking: Consumer = new_client(Consumer, {**self._config, **_SPARSE, **ASKING})
+        return asking
+
     def _consumer(self, is_dense: bool) -> Consumer:
         if is_dense not in self._consumers:
             self._consumers[is_dense] = new_client(Consumer, {**self._config, **(_DENSE if is_dense else _SPARSE)})
@@ -215,21 +220,35 @@ class _Reading:
         elif code in _REFUSED:
             raise self._reader.refused(self._topic, error)
         elif code in DAMAGED:
-            yield from self._damaged(error)
+            yield from self._damaged(_number(message.offset()), error)
         else:
             self._last_error = error.name()
 
-    def _damaged(self, error: KafkaError) -> Iterator[Absent]:
+    def _damaged(self, first: int, error: KafkaError) -> Iterator[Absent]:
         """A batch can't be read. Read it again from the next wanted offset on: that offset is in the batch if it can't
-        be read after READINGS tries, or else it lies behind the batch."""
+        be read after READINGS tries, or else it lies behind the batch. ``first``: the batch's first offset, which the
+        error names."""
         self._last_error = error.name()
         was_asked = self._seen == self._offsets[self._next] - 1
         self._readings = self._readings + 1 if was_asked else 0
         if self._readings >= READINGS:
             self._readings = 0
-            yield from self._absent_below(self._offsets[self._next] + 1, AbsenceReason.DAMAGED)
+            yield from self._absent_below(self._end_of_batch(first), AbsenceReason.DAMAGED)
         if self._next < len(self._offsets):
             self._assign()
+
+    def _end_of_batch(self, first: int) -> int:
+        """The end of the batch that has the next wanted offset, as far as offsets are wanted; that offset's own end if
+        no other is wanted, or if a broker does not answer."""
+        at, where = self._offsets[self._next], (self._topic, self._partition)
+        end = None
+        if self._next + 1 < len(self._offsets):
+            try:
+                _, high = self._consumer.get_watermark_offsets(TopicPartition(*where), timeout=self._reader.stall_s)
+            except KafkaException as raised:
+                raise self._reader.not_reachable(raised.args[0].name()) from None
+            end = end_of_batch(self._reader.asking_consumer, where, at, first, min(high, self._offsets[-1] + 1))
+        return at + 1 if end is None else max(end, at + 1)
 
     def _out_of_range(self) -> Iterator[Absent]:
         where = TopicPartition(self._topic, self._partition)

@@ -3,6 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError
 
+from coordinator.dead_letters import source_records
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord, SourceRecordReader
 from share_sink.redrive.dlq_reader import dead_letters, read_topic, record_at
 from share_source import AcknowledgeType, ShareConsumer
@@ -282,6 +283,21 @@ def test_each_original_that_cannot_be_read_has_an_answer_of_its_own(kafka):
     assert [each.offset for each in answers if isinstance(each, Absent)] == [20, 24, 29]
     assert {each.why for each in answers if isinstance(each, Absent)} == {AbsenceReason.DAMAGED}
     assert [each.offset for each in beyond if isinstance(each, SourceRecord)] == [19, 35]
+
+
+def test_a_damaged_batch_of_many_originals_is_read_a_few_times(kafka, monkeypatch):
+    """Not three times for each of its records: a batch may have ten thousand."""
+    name = of_batches(kafka)
+    damage(kafka, name, 20, CRC)
+    assigned, assign = [], source_records._Reading._assign
+    monkeypatch.setattr(source_records._Reading, "_assign", lambda each: (assigned.append(each), assign(each)))
+    reader = SourceRecordReader(kafka.bootstrap, {})
+    try:
+        answers = list(reader.read(name, 0, range(19, 31)))
+    finally:
+        reader.close()
+    assert [each.offset for each in answers if isinstance(each, Absent)] == [*range(20, 30)]
+    assert len(assigned) <= 6
 
 
 @pytest.mark.parametrize(("codec", "what"), [("none", CRC), ("zstd", PAYLOAD)])
