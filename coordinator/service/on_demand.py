@@ -213,7 +213,7 @@ class Coordinator:
         advertised = self.server.address if in_fleet else ""
         self.audit_file = self.config.share_coordinator_audit_file or _audit_file(settings)
         self._end_audit = audit_to(self.audit_file)
-        self.dispatcher = DeadLetterDispatcher(cluster, settings.kafka_config)
+        self.dispatcher = DeadLetterDispatcher(cluster, settings.kafka_config, self.watch.doubts)
         self._metrics = metrics = _metrics_of(self.config, is_optional=not in_fleet)
         measured = None if metrics is None else Measured(metrics.measured, metrics.counters.add)
         bounds = self._limits.group_bounds

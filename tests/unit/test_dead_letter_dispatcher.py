@@ -68,7 +68,7 @@ def having():
 
 @pytest.fixture
 def dispatcher(work, having):
-    opened = DeadLetterDispatcher(None, {})
+    opened = DeadLetterDispatcher(None, {}, None)
     opened.open(SimpleNamespace(has_dead_letters_due=having.__contains__))
     yield opened
     opened._closed = True
@@ -148,7 +148,7 @@ def test_a_group_whose_pass_raises_is_tried_again(dispatcher, work):
 
 
 def test_groups_reported_before_the_dispatcher_opens_get_a_pass(work, having):
-    dispatcher = DeadLetterDispatcher(None, {})
+    dispatcher = DeadLetterDispatcher(None, {}, None)
     dispatcher.tell({"a"})
     dispatcher.open(SimpleNamespace(has_dead_letters_due=having.__contains__))
 

@@ -12,7 +12,7 @@ from coordinator.dead_letters.record_format import parse_headers
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, GroupTakenOver
 from coordinator.protocol.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
-from coordinator.service.brokers import subscription
+from coordinator.service.brokers import subscription, topic_doubts
 from coordinator.service.dead_letters import builder, group_worker
 from coordinator.service.dead_letters.group_worker import GroupWorker, PassResult
 from coordinator.service.process.rate_limited_log import RateLimitedLog
@@ -114,8 +114,13 @@ def group(tmp_path, cluster, log, queue):
 
 @pytest.fixture
 def worker(group, cluster):
+    return new_worker("billing", group, cluster)
+
+
+def new_worker(group_id, group, cluster):
+    log = RateLimitedLog(logging.getLogger("test"))
     return GroupWorker(
-        "billing", group.event_loop, cluster, {}, RateLimitedLog(logging.getLogger("test")), lambda: False
+        group_id, group.event_loop, cluster, {}, topic_doubts.TopicDoubts(60.0), log, is_stopped=lambda: False
     )
 
 
@@ -318,6 +323,35 @@ def test_a_recreated_topic_decides_nothing_about_the_old_topics_offsets(group, w
     assert len(queue.letters) == 20
 
 
+@pytest.mark.parametrize("since", ["before the pass", "the read"])
+def test_a_topic_that_is_missing_for_a_moment_loses_no_copy(group, worker, queue, log, cluster, since):
+    reject(group)
+    hidden = cluster.found["orders"]
+    if since == "the read":
+        log.on_read = lambda: cluster.found.pop("orders", None)
+    else:
+        del cluster.found["orders"]
+
+    assert worker.work() is PassResult.WAITING
+    assert (queue.letters, waiting(group)) == ([], {0: 10, 1: 10})
+    log.on_read = lambda: None
+    cluster.found["orders"] = hidden
+    assert worker.work() is PassResult.DONE
+    assert queue.values() == {(p, n): b"%d" % n for p in (0, 1) for n in range(10)}
+
+
+def test_a_topic_missing_for_a_minute_leaves_headers_only(group, worker, queue, cluster, monkeypatch):
+    now_s = [1_000.0]
+    monkeypatch.setattr(topic_doubts, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    reject(group)
+    cluster.delete("orders")
+
+    assert worker.work() is PassResult.WAITING
+    now_s[0] += 60
+    assert worker.work() is PassResult.DONE
+    assert set(queue.values().values()) == {None}
+
+
 def test_retriable_dead_letters_are_awaited_beside_permanent_failures(group, worker, queue):
     reject(group)
     queue.fates = {
@@ -356,8 +390,6 @@ def test_the_worker_ends_for_a_group_that_another_process_owns(group, worker, mo
 
 
 def test_the_worker_ends_for_a_missing_group(group, cluster):
-    elsewhere = GroupWorker(
-        "never", group.event_loop, cluster, {}, RateLimitedLog(logging.getLogger("test")), lambda: False
-    )
+    elsewhere = new_worker("never", group, cluster)
 
     assert elsewhere.work() is PassResult.GROUP_GONE

@@ -273,7 +273,7 @@ def test_a_stored_reserved_topic_holds_dead_letters_and_the_group_is_served(serv
         again.service.handle(StageRuns(group_id="billing", query_id="q", batch_id=0, partitions=(outcomes,)))
         again.next(plan.plan_id)
         log = RateLimitedLog(logging.getLogger("test"))
-        worker = GroupWorker("billing", again.event_loop, cluster, {}, log, is_stopped=lambda: False)
+        worker = GroupWorker("billing", again.event_loop, cluster, {}, again.watch.doubts, log, lambda: False)
 
         assert worker.work() is PassResult.BLOCKED
 

@@ -11,6 +11,7 @@ import pytest
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged, SessionEnded
 from coordinator.core.runs import Run
+from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters.dispatcher import DeadLetterDispatcher
 from coordinator.service.on_demand import Coordinator
 from tests.support.fake_cluster import FakeCluster
@@ -35,7 +36,7 @@ def dispatcher_of(group: GroupDriver) -> DeadLetterDispatcher:
     """The dead letter dispatcher, told of the group; nobody works in it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threading.Thread, "start", lambda self: None)
-        dispatcher = DeadLetterDispatcher(FakeCluster(), {})
+        dispatcher = DeadLetterDispatcher(FakeCluster(), {}, TopicDoubts(60.0))
         event_loop: Any = SimpleNamespace(has_dead_letters_due=lambda group_id: group.partition().archiving_count > 0)
         dispatcher.open(event_loop)
         dispatcher.tell(["billing"])

@@ -2,7 +2,8 @@
 without the record where there is none.
 
 Rule: a dead letter copies the record that was delivered, or none: in a topic that was deleted and created again, the
-record at that offset is another one.
+record at that offset is another one. While the brokers do not show a topic, and it does not count as deleted yet
+(:mod:`coordinator.service.brokers.topic_doubts`), the dead letters that may copy its records wait.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
+from typing import NamedTuple
 
 from coordinator.dead_letters.record_format import DeadLetterRecord, Origin, dead_letter
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord, SourceRecordReader
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
 from coordinator.protocol.values import Disposition, SharePartitionKey
 from coordinator.service.brokers.cluster import Cluster
-from coordinator.service.brokers.subscription import deleted_topic_ids
+from coordinator.service.brokers.subscription import topic_ids_not_shown
+from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters.group_backlog import Backlog, Due
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 
@@ -29,6 +32,14 @@ all of its log yet."""
 _NO_ORIGINAL = frozenset({AbsenceReason.GONE, AbsenceReason.DAMAGED})
 
 
+class SourceTopics(NamedTuple):
+    """Ids of a backlog's topics: those ``deleted``, or deleted and created again, and those ``in_doubt``, which the
+    brokers do not show and which may come back."""
+
+    deleted: frozenset[str]
+    in_doubt: frozenset[str]
+
+
 class DeadLetterBuilder:
     """Builds the dead letters of one group. It calls ``wait_for`` with the reason why one can't be built now."""
 
@@ -37,11 +48,12 @@ class DeadLetterBuilder:
         group_id: str,
         cluster: Cluster,
         kafka_config: Mapping[str, str],
+        doubts: TopicDoubts,
         log: RateLimitedLog,
         wait_for: Callable[[str], None],
     ) -> None:
         self._group_id, self._cluster, self._kafka_config = group_id, cluster, kafka_config
-        self._log, self._wait_for = log, wait_for
+        self._doubts, self._log, self._wait_for = doubts, log, wait_for
         self._readers: dict[bool, SourceRecordReader] = {}
         self._past_end_since: dict[SharePartitionKey, float] = {}
 
@@ -52,16 +64,22 @@ class DeadLetterBuilder:
         """Each record of the backlog with its dead letter, in order; None for an offset where the log never had a
         record. Records that can't be read now are left out, and so are those of source partitions that are not
         ``is_up``."""
-        deleted = self.deleted_topics(backlog)
+        topics = self.source_topics(backlog)
         for key, group in groupby(backlog.due, key=lambda due: due.offsets.key):
-            built = self._bare_or_read(backlog, list(group), is_deleted=key.topic_id in deleted)
+            built = self._bare_or_read(backlog, list(group), topics)
             while is_up(key.partition) and (entry := next(built, None)) is not None:
                 yield entry
 
-    def deleted_topics(self, backlog: Backlog) -> frozenset[str]:
-        """Ids of the backlog's topics that were deleted, or deleted and created again."""
+    def source_topics(self, backlog: Backlog) -> SourceTopics:
+        """The backlog's topics, as far as the brokers do not show them. Calls ``wait_for`` if some are in doubt."""
         names = {due.offsets.topic_id: due.topic for due in backlog.due}
-        return deleted_topic_ids(self._cluster, names, self._group_id, topic_ids=backlog.topic_ids)
+        looked = topic_ids_not_shown(self._cluster, names, self._group_id, topic_ids=backlog.topic_ids)
+        self._doubts.shown(names.keys() - looked.missing)
+        gone = self._doubts.missing(looked.missing)
+        if in_doubt := looked.missing - gone:
+            shown = ", ".join(sorted(names[topic_id] for topic_id in in_doubt))
+            self._wait_for(f"the brokers do not show {shown} at present, which may be deleted")
+        return SourceTopics(looked.remade | gone, in_doubt)
 
     def bare(self, due: Due, offset: int) -> DeadLetterRecord:
         """The dead letter of an offset without its record: headers only."""
@@ -76,12 +94,15 @@ class DeadLetterBuilder:
     # --- inside
 
     def _bare_or_read(
-        self, backlog: Backlog, due: list[Due], *, is_deleted: bool
+        self, backlog: Backlog, due: list[Due], topics: SourceTopics
     ) -> Iterator[tuple[Due, int, DeadLetterRecord | None]]:
         copies = backlog.config.errors_deadletterqueue_copy_record_enable
         # Only of a record that a consumer or a sink has rejected is it certain that it exists in the log.
         reads = copies or any(each.disposition is not Disposition.REJECTED for each in due)
-        if reads and not is_deleted:
+        topic_id = due[0].offsets.topic_id
+        if reads and topic_id in topics.in_doubt:
+            return iter(())
+        if reads and topic_id not in topics.deleted:
             return self._read(backlog, due, copies=copies)
         return ((each, n, self.bare(each, n)) for each in due for n in each.offsets.as_range())
 

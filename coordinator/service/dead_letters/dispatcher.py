@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from coordinator.service.brokers.cluster import Cluster
+from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters.group_worker import GroupWorker, PassResult
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.runtime.event_loop import RuntimeApi
@@ -50,10 +51,10 @@ class DeadLetterDispatcher:
     """Schedules the groups' workers. Thread-safe. It has no thread and no connection until a group has records that
     wait."""
 
-    def __init__(self, cluster: Cluster, kafka_config: Mapping[str, str]) -> None:
+    def __init__(self, cluster: Cluster, kafka_config: Mapping[str, str], doubts: TopicDoubts) -> None:
         """Accepts :meth:`tell` from now on, and starts work with :meth:`open`: the event loop loads groups before
         others have a reference to it."""
-        self._cluster, self._kafka_config = cluster, kafka_config
+        self._cluster, self._kafka_config, self._doubts = cluster, kafka_config, doubts
         self._event_loop: RuntimeApi | None = None
         self._early: set[str] = set()
         self._changed = threading.Condition()
@@ -107,7 +108,13 @@ class DeadLetterDispatcher:
         slot = self._slots.get(group_id)
         if slot is None:
             worker = GroupWorker(
-                group_id, event_loop, self._cluster, self._kafka_config, self._log, is_stopped=lambda: self._closed
+                group_id,
+                event_loop,
+                self._cluster,
+                self._kafka_config,
+                self._doubts,
+                self._log,
+                is_stopped=lambda: self._closed,
             )
             self._slots[group_id] = _Slot(worker)
             if len(self._threads) < min(PARALLEL_GROUPS, len(self._slots)) and not self._closed:

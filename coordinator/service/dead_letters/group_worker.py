@@ -22,6 +22,7 @@ from coordinator.protocol.errors import (
     ShareGroupError,
 )
 from coordinator.service.brokers.cluster import Cluster
+from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters import group_backlog
 from coordinator.service.dead_letters.builder import DeadLetterBuilder
 from coordinator.service.dead_letters.group_backlog import BEGINNING, Backlog, BacklogCursor, Due
@@ -69,6 +70,7 @@ class GroupWorker:
         event_loop: RuntimeApi,
         cluster: Cluster,
         kafka_config: Mapping[str, str],
+        doubts: TopicDoubts,
         log: RateLimitedLog,
         is_stopped: Callable[[], bool],
     ) -> None:
@@ -78,7 +80,7 @@ class GroupWorker:
         self._event_loop, self._cluster, self._kafka_config = event_loop, cluster, kafka_config
         self._log, self._is_stopped = log, is_stopped
         self._builder = DeadLetterBuilder(
-            group_id, cluster, kafka_config, log, lambda why: self._hold(PassResult.WAITING, why)
+            group_id, cluster, kafka_config, doubts, log, lambda why: self._hold(PassResult.WAITING, why)
         )
         self._writer: DeadLetterProducer | None = None
         self._pass = _Pass()
@@ -175,8 +177,13 @@ class GroupWorker:
 
     def _write(self, backlog: Backlog, chunk: Sequence[tuple[Due, int, DeadLetterRecord | None]]) -> None:
         """Writes the dead letters, then marks those that are settled."""
-        if deleted := self._builder.deleted_topics(backlog):  # perhaps before the read, which then read another topic
-            chunk = [(d, n, self._builder.bare(d, n) if d.offsets.topic_id in deleted else w) for d, n, w in chunk]
+        deleted, in_doubt = self._builder.source_topics(backlog)  # perhaps since before the read, of another topic then
+        if deleted or in_doubt:
+            chunk = [
+                (due, offset, self._builder.bare(due, offset) if due.offsets.topic_id in deleted else written)
+                for due, offset, written in chunk
+                if due.offsets.topic_id not in in_doubt
+            ]
         self._mark_written(
             backlog, [(due, offset) for due, offset, written in chunk if written is None], "not_in_the_log"
         )
