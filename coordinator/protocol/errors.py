@@ -468,8 +468,8 @@ class TopicKept(ShareGroupError):
 
 
 class TopicNotWritten(ShareGroupError):
-    """Nothing is written to topic {topic} as a dead letter or by a redrive: {owner} keeps its own state in it. Name
-    another topic (errors.deadletterqueue.topic.name, or to of a redrive)."""
+    """Nothing is written to topic {topic} as a dead letter or by a redrive: {why}. Name another topic
+    (errors.deadletterqueue.topic.name, or to of a redrive)."""
 
     kafka_error = "INVALID_TOPIC_EXCEPTION"
 

@@ -76,7 +76,9 @@ def check_written(topic: str) -> None:
         TopicNotWritten: it is reserved.
     """
     if is_reserved(topic):
-        raise TopicNotWritten(topic=topic, owner=KEPT.get(topic, "Kafka or a tool of its"))
+        owner = KEPT.get(topic)
+        why = f"{owner} keeps its own state in it" if owner else "names that begin with two underscores are internal"
+        raise TopicNotWritten(topic=topic, why=why)
 
 
 @lru_cache(maxsize=256)
