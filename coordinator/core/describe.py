@@ -136,6 +136,11 @@ def describe_partition(
         acquired=partition.acquired_count,
         archiving=partition.archiving_count,
         archived_total=partition.archived_total,
+        accepted=partition.accepted,
+        removed=partition.removed,
+        skipped=partition.skipped,
+        repeated=partition.repeated,
+        without_letter={Disposition(kind).name.lower(): n for kind, n in enumerate(partition.without_letter) if n},
         archived={Disposition(kind).name.lower(): count for kind, count in enumerate(partition.archived) if count},
         runs_total=len(partition.runs),
         runs=tuple(

@@ -30,7 +30,7 @@ from coordinator.core.isolation import (
 from coordinator.core.left_out import LeftOutRange, bounded
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import Event, RecordState
-from coordinator.core.records import DataLost, Record, RunsChanged
+from coordinator.core.records import DataLost, LogStartMoved, Record, RunsChanged
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
@@ -41,6 +41,7 @@ SAMPLE = 20
 """Ranges of offsets that a report names; its count is of all offsets."""
 
 _DISPOSITIONS = frozenset({Disposition.DELIVERY_LIMIT, Disposition.UNDECIDED, Disposition.EXPIRED})
+_ARCHIVED = RecordState.ARCHIVED
 _STATES = frozenset({RecordState.ARCHIVING, RecordState.ARCHIVED})
 
 
@@ -176,6 +177,30 @@ def end_unknown(group: ShareGroup, partition: SharePartition) -> LeftOutRange:
     """The entry for the records of a log that were never acquired, where the service has not seen the log's end."""
     end = partition.end_offset
     return msgspec.structs.replace(left_out_entry(group, partition.key, end, end, "end_unknown"), count=0)
+
+
+def removed(group: ShareGroup, records: Iterable[Record]) -> list[LeftOutRange]:
+    """The records that Kafka removed before they were done, as these log records say it, bounded. The caller asks
+    before it replays the log records."""
+    found: list[LeftOutRange] = []
+    runs: dict[SharePartitionKey, list[tuple[int, int]]] = {}
+    for record in records:
+        if not isinstance(record, RunsChanged | LogStartMoved):
+            continue
+        key = SharePartitionKey(record.topic_id, record.partition)
+        if (partition := group.partitions.get(key)) is None:
+            continue
+        if isinstance(record, LogStartMoved):
+            ranges = runs.pop(key, []) if record.archived else []
+            if partition.end_offset < record.log_start:
+                ranges = [*ranges, (partition.end_offset, record.log_start - 1)]
+            found += [left_out_entry(group, key, first, last, "data_loss") for first, last in ranges]
+            continue
+        gone = [(first, last) for first, last, run in record.runs if run.state == _ARCHIVED and not run.disposition]
+        runs.setdefault(key, []).extend(each for each in gone if each[1] >= partition.log_start)
+        below = [each for each in gone if each[1] < partition.log_start]
+        found += [left_out_entry(group, key, first, last, "data_loss") for first, last in below]
+    return list(bounded(found))
 
 
 def given_up(group: ShareGroup, records: Iterable[Record]) -> tuple[GivenUp, ...]:

@@ -39,6 +39,7 @@ class Count(NamedTuple):
     lock_timeouts (topic, partition): records whose lock ran out, or whose holder's session did.
     sessions_ended (how): sessions that ended, "left", "timed out" or "released" (by an administrator).
     reclaims: plans that a later process reclaimed; left_out (reason): records that such a plan continues without.
+    removed (topic, partition): records that Kafka removed before they were done.
     dead_letters: records whose dead letter the coordinator or a sink has written.
     rebalances: new assignments of partitions to ShareConsumers.
     """

@@ -41,7 +41,8 @@ class GroupCut:
     def __init__(self, group: ShareGroup) -> None:
         self._locks = group.locks.frozen()
         self._before = list(_before_partitions(group)) if group.exists else []
-        self._partitions = [_PartitionCut(key, partition) for key, partition in group.partitions.items()]
+        letters = bool(group.config.errors_deadletterqueue_topic_name)
+        self._partitions = [_PartitionCut(key, p, letters=letters) for key, p in group.partitions.items()]
         self._after: list[Record] = [*group.deleted_partitions.values()]
         self._after += [ActionDone(action_id=each, answer=answer) for each, answer in group.actions.items()]
         if group.unreported_losses:
@@ -139,7 +140,10 @@ def _member_record(member: Member) -> MemberJoined:
 class _PartitionCut:
     """A share partition as it is now."""
 
-    def __init__(self, key: SharePartitionKey, partition: SharePartition) -> None:
+    def __init__(self, key: SharePartitionKey, partition: SharePartition, *, letters: bool) -> None:
+        """``letters``: the group has a dead letter topic, so that a replay of ARCHIVED runs counts none without."""
+        self._letters = letters
+        self._without_letter = list(partition.without_letter)
         self._runs = partition.runs.frozen()
         self._archived = list(partition.archived)
         self._has_archived_runs = partition.runs.counts[RecordState.ARCHIVED] > 0
@@ -151,6 +155,9 @@ class _PartitionCut:
             end_offset=partition.end_offset,
             highest_count=partition.highest_count,
             altered_after=partition.altered_after,
+            counts=msgspec.structs.replace(
+                partition.counts(), accepted=partition.accepted - partition.runs.counts[RecordState.ACKNOWLEDGED]
+            ),
         )
 
     def steps(self, locks: LockIndex, most_runs: int) -> Iterator[list[Record]]:
@@ -159,9 +166,14 @@ class _PartitionCut:
                 for first, last, run in runs:
                     if run.state == RecordState.ARCHIVED:
                         self._archived[run.disposition] -= last - first + 1
+                        if run.disposition and not self._letters:
+                            self._without_letter[run.disposition] -= last - first + 1
                 yield []
         archived = tuple(self._archived) if any(self._archived) else ()
-        yield [msgspec.structs.replace(self._head, archived=archived)]
+        assert self._head.counts is not None
+        without = tuple(self._without_letter) if any(self._without_letter) else ()
+        counts = msgspec.structs.replace(self._head.counts, without_letter=without)
+        yield [msgspec.structs.replace(self._head, archived=archived, counts=counts)]
         for runs in self._runs.steps(most_runs):
             yield [
                 RunsChanged(topic_id=self._head.topic_id, partition=self._head.partition, runs=locks.shown(runs)),

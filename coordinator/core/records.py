@@ -11,6 +11,7 @@ from typing import ClassVar, TypeAlias
 import msgspec
 
 from coordinator.core.left_out import LeftOutRange
+from coordinator.core.record_counts import RecordCounts
 from coordinator.core.runs import Run
 from coordinator.core.staging import StagedRun
 
@@ -48,8 +49,9 @@ class TopicDeleted(_Record, frozen=True):
 
 class PartitionInitialized(_Record, frozen=True):
     """A share partition begins at ``start_offset``; the other fields are a snapshot's. ``archived``: records that are
-    ARCHIVED and in no run any more, by Disposition. ``highest_count``: the highest delivery count of any record so far.
-    ``altered_after``: the group's last plan id when an administrator altered the start offset (0: never)."""
+    ARCHIVED and in no run any more, by Disposition. ``counts``: the other counts, without the records in runs.
+    ``highest_count``: the highest delivery count of any record so far. ``altered_after``: the group's last plan id when
+    an administrator altered the start offset (0: never)."""
 
     topic_id: str
     partition: int
@@ -59,6 +61,7 @@ class PartitionInitialized(_Record, frozen=True):
     end_offset: int | None = None
     highest_count: int = 0
     altered_after: int = 0
+    counts: RecordCounts | None = None
 
 
 class OffsetsAltered(_Record, frozen=True):
@@ -327,11 +330,13 @@ class EvidenceUsed(_Record, frozen=True):
 
 
 class LogStartMoved(_Record, frozen=True):
-    """The log of this partition begins at ``log_start`` now."""
+    """The log of this partition begins at ``log_start`` now. ``archived``: how many records the RunsChanged before this
+    record archived for that reason."""
 
     topic_id: str
     partition: int
     log_start: int
+    archived: int = 0
 
 
 class DataLost(_Record, frozen=True):

@@ -327,6 +327,10 @@ class ShareGroup:
         partition.log_start = record.log_start
         for disposition, count in enumerate(record.archived):
             partition.archived[disposition] = count
+        if record.counts is not None:
+            partition.restore_counts(record.counts)
+        elif record.end_offset is not None:  # an older version's snapshot, which has no count of what was accepted
+            partition.first_offset = record.start_offset - sum(record.archived)
         if record.end_offset is not None:
             partition.end_offset = record.end_offset
         partition.highest_count, partition.altered_after = record.highest_count, record.altered_after
@@ -392,7 +396,7 @@ class ShareGroup:
     def _runs_changed(self, record: RunsChanged | LocksRenewed) -> None:
         partition = self.partitions[SharePartitionKey(record.topic_id, record.partition)]
         runs = self.locks.kept(record.runs)
-        partition.apply(runs)
+        partition.apply(runs, letters=bool(self.config.errors_deadletterqueue_topic_name))
         self._watch(runs)
         self._drop_plans_nobody_carries(partition)
 
@@ -426,7 +430,7 @@ class ShareGroup:
 
     def _log_start_moved(self, record: LogStartMoved) -> None:
         partition = self.partitions[SharePartitionKey(record.topic_id, record.partition)]
-        partition.move_log_start(record.log_start)
+        partition.move_log_start(record.log_start, record.archived)
         self._drop_plans_nobody_carries(partition)
 
     def _group_progress_kept(self, record: GroupProgressKept) -> None:

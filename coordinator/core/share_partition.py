@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from coordinator.core.changes import count_records
+from coordinator.core.record_counts import RecordCounts
 from coordinator.core.record_state import HELD, TERMINAL, RecordState
 from coordinator.core.runs import Run, RunMap, Segment
 from coordinator.protocol.values import Disposition, SharePartitionKey
@@ -22,14 +23,20 @@ class SharePartition:
     """State of one (topic id, partition) in one group. Changed by replayed records only."""
 
     __slots__ = (
+        "accepted",
         "altered_after",
         "archived",
         "end_offset",
+        "first_offset",
         "highest_count",
         "key",
         "log_start",
+        "removed",
+        "repeated",
         "runs",
+        "skipped",
         "start_offset",
+        "without_letter",
     )
 
     def __init__(self, key: SharePartitionKey, start_offset: int) -> None:
@@ -38,7 +45,17 @@ class SharePartition:
         self.end_offset = start_offset
         self.log_start = 0
         self.archived = [0] * len(Disposition)
-        """Records that were ever ARCHIVED, by :class:`~coordinator.protocol.values.Disposition`."""
+        """Records that were ever ARCHIVED, by :class:`~coordinator.protocol.values.Disposition`; NONE: offsets that
+        have no record. Records that Kafka removed are in ``removed``."""
+        self.without_letter = [0] * len(Disposition)
+        """Those of ``archived`` that were given up in a group without a dead letter topic."""
+        self.accepted = 0
+        self.removed = 0
+        """Records that Kafka removed before they were done: retention, delete-records, a deleted topic."""
+        self.skipped = self.repeated = 0
+        """Records that resets passed over before they were done, and offsets that they made available again."""
+        self.first_offset = start_offset
+        """Where the counts begin: the first start offset."""
         self.runs = RunMap()
         self.highest_count = 0
         """The highest delivery count of any record so far, those that are done included."""
@@ -59,8 +76,16 @@ class SharePartition:
 
     @property
     def archived_total(self) -> int:
-        """Records that were ever ARCHIVED, for whatever reason."""
-        return sum(self.archived)
+        """Records that were ever ARCHIVED, for whatever reason; those that Kafka removed among them."""
+        return sum(self.archived) + self.removed
+
+    @property
+    def unaccounted(self) -> int:
+        """0: each offset from the first start offset to the end is accepted, archived, removed, skipped or still there.
+        Another number is a mistake of the counts."""
+        done = self.accepted + sum(self.archived) + self.removed + self.skipped - self.repeated
+        still_there = sum(self.runs.counts) - self.runs.terminal_count()
+        return self.end_offset - self.first_offset - done - still_there
 
     @property
     def archiving_count(self) -> int:
@@ -75,6 +100,24 @@ class SharePartition:
     def lag(self, end: int) -> int:
         """Records up to the log's ``end`` that are not delivered to completion (KIP-1226)."""
         return max(0, end - self.start_offset - self.delivery_complete_count)
+
+    def counts(self) -> RecordCounts:
+        """The counts as a snapshot keeps them, beside ``archived``."""
+        return RecordCounts(
+            accepted=self.accepted,
+            removed=self.removed,
+            skipped=self.skipped,
+            repeated=self.repeated,
+            without_letter=tuple(self.without_letter) if any(self.without_letter) else (),
+            first_offset=self.first_offset,
+        )
+
+    def restore_counts(self, counts: RecordCounts) -> None:
+        """Set the counts to those of a snapshot."""
+        self.accepted, self.removed, self.first_offset = counts.accepted, counts.removed, counts.first_offset
+        self.skipped, self.repeated = counts.skipped, counts.repeated
+        for disposition, number in enumerate(counts.without_letter):
+            self.without_letter[disposition] = number
 
     def waits(self, now_ms: int) -> bool:
         """Whether a record is delayed, or backs off, beyond now."""
@@ -98,8 +141,9 @@ class SharePartition:
             return self.runs.carried.get(plan_id, 0)
         return count_records(segment for segment in self.carrying(plan_id, ranges) if segment.run.state in HELD)
 
-    def apply(self, changes: Iterable[tuple[int, int, Run]]) -> None:
-        """Put runs in place, then move the start offset over what is terminal at the front.
+    def apply(self, changes: Iterable[tuple[int, int, Run]], *, letters: bool = True) -> None:
+        """Put runs in place, then move the start offset over what is terminal at the front. ``letters``: the group has
+        a dead letter topic.
 
         Raises:
             ValueError: no command makes such runs: damaged state is never served (docs/facts.md, K29).
@@ -111,8 +155,10 @@ class SharePartition:
                 raise ValueError(f"{self!r} can't hold {first}-{last} as {run.state.name}")
             if run.delivery_count > self.highest_count:
                 self.highest_count = run.delivery_count
-            if run.state == RecordState.ARCHIVED:
-                self.archived[run.disposition] += last - first + 1
+            if run.state == RecordState.ACKNOWLEDGED:
+                self.accepted += last - first + 1
+            elif run.state == RecordState.ARCHIVED:
+                self._count_archived(last, last - first + 1, run.disposition, letters=letters)
             if adjacent and adjacent[-1][1] != first - 1:
                 self.runs.replace(adjacent)
                 adjacent = []
@@ -122,12 +168,21 @@ class SharePartition:
             self.runs.replace(adjacent)
         self._advance()
 
+    def _count_archived(self, last: int, number: int, disposition: Disposition, *, letters: bool) -> None:
+        if disposition == Disposition.NONE and last < self.log_start:
+            self.removed += number
+            return
+        self.archived[disposition] += number
+        if disposition != Disposition.NONE and not letters:
+            self.without_letter[disposition] += number
+
     def altered(self, start_offset: int, altered_after: int) -> SharePartition:
         """The share partition as it begins anew at ``start_offset``, by an administrator's will. Records that may have
         been delivered before are AVAILABLE with the highest delivery count of any of them: else a receipt of before
         would fit a delivery of after. Records below the start that wait for their dead letters stay until then."""
         anew = SharePartition(self.key, start_offset)
-        anew.log_start, anew.archived = self.log_start, list(self.archived)
+        anew.log_start = self.log_start
+        self._count_reset(anew)
         anew.highest_count, anew.altered_after = self.highest_count, altered_after
         archiving = [
             (first, min(last, start_offset - 1), run)
@@ -139,14 +194,30 @@ class SharePartition:
         anew.redeliver(self.end_offset)
         return anew
 
+    def _count_reset(self, anew: SharePartition) -> None:
+        """Give the share partition that begins anew the counts of this one, with what the reset skips and repeats."""
+        anew.archived, anew.without_letter = list(self.archived), list(self.without_letter)
+        anew.accepted, anew.removed, anew.first_offset = self.accepted, self.removed, self.first_offset
+        skipped, kept, start = max(0, anew.start_offset - self.end_offset), 0, anew.start_offset
+        for first, last, run in self.runs:
+            if run.state not in TERMINAL:
+                below = max(0, min(last, start - 1) - first + 1)
+                kept += last - first + 1 - below
+                skipped += 0 if run.state == RecordState.ARCHIVING else below
+        anew.skipped = self.skipped + skipped
+        anew.repeated = self.repeated + max(0, self.end_offset - start) - kept
+
     def redeliver(self, end_offset: int) -> None:
         """Make the records from the start offset on AVAILABLE that were handed out up to ``end_offset``."""
         if self.start_offset < end_offset and self.highest_count:
             again = Run(RecordState.AVAILABLE, self.highest_count)
             self.apply([(self.start_offset, end_offset - 1, again)])
 
-    def move_log_start(self, log_start: int) -> None:
-        """The log begins at ``log_start`` now; nothing below it will be delivered again."""
+    def move_log_start(self, log_start: int, archived: int = 0) -> None:
+        """The log begins at ``log_start`` now; nothing below it will be delivered again. ``archived``: records that
+        were archived for that, and are counted as removed, as are those that were never acquired."""
+        self.archived[Disposition.NONE] -= archived
+        self.removed += archived + max(0, log_start - self.end_offset)
         self.log_start = max(self.log_start, log_start)
         self.start_offset = max(self.start_offset, log_start)
         self.end_offset = max(self.end_offset, log_start)

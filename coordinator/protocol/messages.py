@@ -278,7 +278,10 @@ class ProgressReply(Message, frozen=True):
 
 class PartitionDescription(Message, frozen=True, tag=False):
     """A share partition as kafka-share-groups.sh shows it; ``lag`` is None where the end of the log is unknown.
-    ``archived``: the records of ``archived_total`` by disposition; ``none`` are offsets that the log does not hold.
+    ``archived``: the records of ``archived_total`` by disposition; ``none`` are offsets without a record. ``removed``:
+    those of ``archived_total`` that Kafka removed before they were done. ``without_letter``: the records that were
+    given up while the group had no dead letter topic, by disposition. ``skipped``, ``repeated``: offsets that resets
+    passed over, or made available again.
     ``archiving``: records whose dead letters are not written yet. ``runs``: the first of ``runs_total``."""
 
     topic: str
@@ -290,6 +293,11 @@ class PartitionDescription(Message, frozen=True, tag=False):
     acquired: int
     archived_total: int
     archived: dict[str, int] = {}
+    accepted: int = 0
+    removed: int = 0
+    skipped: int = 0
+    repeated: int = 0
+    without_letter: dict[str, int] = {}
     archiving: int = 0
     runs_total: int = 0
     runs: tuple[dict[str, int | str | bool | None], ...] = ()

@@ -1,6 +1,7 @@
 """All known mistakes by name."""
 
 from tests.mistakes import (  # noqa: F401 - each registers its mistakes
+    accounts,
     administration,
     ahead,
     assignment,

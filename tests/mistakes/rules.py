@@ -31,6 +31,7 @@ LOG_IS_TOLD = "4.1 without a start, what Spark told of its log is completed; a r
 PARTITIONS_IS_IDEMPOTENT = "4.2 partitions() is idempotent per process and end"
 REPLAY_RECLAIMS_ALL = "4.3 a replay reclaims all that carries the plan id, also what a sink has already decided"
 DATA_LOSS_FAILS_ONCE = "4.3 data loss is archived, fails the query once by name, and goes on after a restart"
+OFFSETS_ARE_ACCOUNTED_FOR = "4.3 each offset since the first start offset is done, removed, skipped or still there"
 LOSS_IS_REPORTED_ONCE = "4.3 what the log lost while no member held it is counted and reported once (hole 12)"
 DAMAGE_IS_REJECTED_FIRST = "4.3 what a replay can't read is rejected before any task reads, and never accepted"
 OLD_PLAN_IS_REFUSED = "4.3 a plan that is completed, or not the newest, is refused by name"

@@ -102,7 +102,13 @@ class Naive:
         disposition = record.disposition if record.state == ARCHIVING else disposition
         record.end(ARCHIVED)
         record.disposition = disposition
-        self.partitions[key[0]].archived[disposition] += 1
+        partition = self.partitions[key[0]]
+        if not disposition and key[1] < partition.log_start:
+            partition.removed += 1
+            return
+        partition.archived[disposition] += 1
+        if disposition and not self.dead_letters:
+            partition.without_letter[disposition] += 1
 
     def give_up(self, key: Key, record: Record, disposition: int, reason: str = "") -> None:
         """Archived when its dead letter is filed; at once where the group wants none."""
@@ -218,6 +224,8 @@ class Naive:
         if not force and any(m.deadline_ms or m.unheard_until_ms >= now_ms for m in self.members.values()):
             raise Refused("members")
         partition = self.partitions[index]
+        open_before = {o for o, r in partition.records.items() if r.state not in TERMINAL}
+        before = partition.end
         partition.start = max(start, partition.log_start)
         waiting = {o: r for o, r in partition.records.items() if o < partition.start and r.state == ARCHIVING}
         highest = max((count for key, count in self.handed.items() if key[0] == index), default=0)
@@ -225,6 +233,9 @@ class Naive:
         again = range(partition.start, partition.end)
         partition.records = {**waiting, **{offset: Record(AVAILABLE, highest) for offset in again}}
         self.handed |= {(index, offset): highest for offset in again}
+        open_after = set(partition.records)
+        partition.skipped += len(open_before - open_after) + max(0, partition.start - before)
+        partition.repeated += len(open_after - open_before) + (0 if highest else max(0, before - partition.start))
         for plan in self.plans.values():
             plan.said = {key: said for key, said in plan.said.items() if key[0] != index}
         self.met["offsets altered"] += 1
@@ -386,6 +397,7 @@ class Naive:
                 self.archive((index, offset), record)
         for offset in range(partition.end, log_start):
             self.log_lost((index, offset), None)
+            partition.removed += 1
         partition.start, partition.end = max(partition.start, log_start), max(partition.end, log_start)
         self.settle()
 

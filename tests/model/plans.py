@@ -225,6 +225,7 @@ class PlansModel(Naive):
     def outcome(self, key: Key, record: Record, kind: int, now_ms: int) -> None:
         if kind == 1:
             record.end(ACKNOWLEDGED)
+            self.partitions[key[0]].accepted += 1
         elif kind == 2:
             self.release(key, record, now_ms)
         elif kind == 3:

@@ -213,6 +213,7 @@ class SinksModel(PlansModel):
         outcome = self.outcome_of(plan, said, record)
         if outcome == ACCEPT:
             record.end(ACKNOWLEDGED)
+            self.partitions[key[0]].accepted += 1
         elif outcome == REJECT:
             self.give_up(key, record, REJECTED, said[-1].reason)
             if record.state == ARCHIVING and letter:

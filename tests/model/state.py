@@ -146,4 +146,12 @@ class Partition:
     end: int = 0
     log_start: int = 0
     archived: Counter[int] = field(default_factory=Counter)
-    """Records by the reason that they are archived for; 0: the log does not hold them."""
+    """Records by the reason that they are archived for; 0: offsets without a record."""
+    without_letter: Counter[int] = field(default_factory=Counter)
+    """Those of them that were given up while the group had no dead letter topic."""
+    accepted: int = 0
+    removed: int = 0
+    """Records that Kafka removed before they were done."""
+    skipped: int = 0
+    repeated: int = 0
+    """Offsets that resets passed over, or made available again."""

@@ -15,6 +15,8 @@ from tests.support.group_driver import durable_state
 def check_group(ledger: Ledger, group: ShareGroup) -> None:
     """The group has the runs that the log says, merged where they are alike."""
     for topic_partition, partition in group.partitions.items():
+        if partition.unaccounted:
+            ledger.world.fail(f"{partition!r} does not account for {partition.unaccounted} offsets")
         seen, before, log = set(), None, log_of(*topic_partition)
         for first, last, run in partition.runs:
             if before == (first, run):

@@ -51,7 +51,7 @@ def move_log_starts(group: ShareGroup, command: MoveLogStarts, now_ms: int) -> D
         changes, of_partition = _lost_below(partition, log_start)
         lost += of_partition
         records += changes.records()
-        records.append(LogStartMoved(topic_id=topic_id, partition=index, log_start=log_start))
+        records.append(_moved_to(partition, log_start, changes))
     return Decision((*records, *data_lost(group, lost)), Done())
 
 
@@ -74,7 +74,7 @@ def archive_deleted_topics(
         lost += of_partition
         unknown += [] if key in ends else [end_unknown(group, partition)]
         records += changes.records()
-        records.append(LogStartMoved(topic_id=key.topic_id, partition=key.partition, log_start=log_end))
+        records.append(_moved_to(partition, log_end, changes))
     records += [*data_lost(group, lost, unknown), *(TopicDeleted(topic_id=topic_id) for topic_id in gone)]
     named = (left_out_entry(group, key, first, last, "data_loss") for key, (first, last, _) in lost)
     return Decision(tuple(records), DeletedTopicsArchived(lost=bounded((*named, *unknown))))
@@ -91,6 +91,12 @@ def _lost_below(partition: SharePartition, log_start: int) -> tuple[Changes, lis
     if partition.end_offset < log_start:
         lost.append((partition.key, Segment(partition.end_offset, log_start - 1, FRESH)))
     return changes, lost
+
+
+def _moved_to(partition: SharePartition, log_start: int, changes: Changes) -> LogStartMoved:
+    """The log record of the log start, after ``changes``, which archive what lies below it."""
+    archived = sum(last - first + 1 for record in changes.records() for first, last, _ in record.runs)
+    return LogStartMoved(**partition.key._asdict(), log_start=log_start, archived=archived)
 
 
 def archive_gaps(group: ShareGroup, command: ArchiveGaps, now_ms: int) -> Decision[Done]:

@@ -28,6 +28,11 @@ _COUNTERS = {
         "Records that were given up at the delivery limit, by the reason that their dead letters have.",
         ("disposition",),
     ),
+    "removed": (
+        "share_partition_removed_records",
+        "Records that Kafka removed before they were done: retention, or a deletion.",
+        ("topic", "partition"),
+    ),
     "dead_letters": (
         "share_group_dead_letter_queue_records",
         "Records whose dead letter was written (ShareGroupMetrics, DeadLetterQueueRecordCount).",

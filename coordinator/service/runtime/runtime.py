@@ -17,11 +17,12 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from coordinator.config.resolved import GroupBounds
+from coordinator.core import left_out
 from coordinator.core.commands import Expire, ExtendDeadlines
 from coordinator.core.commands.measure_group import GroupMeasures, MeasureGroup
 from coordinator.core.decide import decide
 from coordinator.core.due_times import DueTimes
-from coordinator.core.failed_deliveries import given_up
+from coordinator.core.failed_deliveries import given_up, removed
 from coordinator.core.group_counts import Count, counts_of
 from coordinator.core.record_codec import UnreadableRecord, decode_record, encode_records
 from coordinator.core.share_group import ShareGroup
@@ -66,6 +67,7 @@ SNAPSHOT_AFTER = 500  # records of a group, so that a load reads few
 SNAPSHOT_AGAIN_AT_MOST_MS = 3_600_000  # between two attempts at a snapshot that fails; the pause doubles until then
 NEVER_ASKED_MS = -REST_AFTER_MS
 """As if the group was asked for so long ago that it may be unloaded at once."""
+MOST_NAMED = 20  # ranges that a log line of removed records names
 COLD_AFTER_MS = 300_000  # without an append: then a snapshot is written, so that pruning can delete the log before it
 _FAILURES = (StoreRefused, StoreOutcomeUnknown)
 _ELSEWHERE = (GroupTakenOver, NotCoordinator)
@@ -277,6 +279,8 @@ class CoordinatorRuntime:
             round_.records.setdefault(group.group_id, []).extend(durable)
             round_.touched.add(group.group_id)
         round_.given_up += [(group.group_id, each) for each in given_up(group, durable)]
+        if gone := removed(group, durable):
+            round_.removed.append((group.group_id, gone))
         if self._on_count is not None:
             round_.counts += [(group.group_id, c) for c in counts_of(group, command, decision, round_.now_ms)]
         try:
@@ -355,7 +359,20 @@ class CoordinatorRuntime:
                 self._forget(group_id)  # a request looked for it, and it does not exist
 
     def _report(self, round_: Round, failed: Mapping[str, Exception]) -> None:
-        """Log what was given up, and count what became durable."""
+        """Log what was given up, or removed by Kafka, and count what became durable."""
+        for group_id, ranges in round_.removed:
+            if group_id not in failed:
+                named = ", ".join(map(str, left_out.in_reply(ranges[:MOST_NAMED])))
+                _log.warning(
+                    "removed before they were done: group=%s count=%d %s: retention, a deletion of records, or of the "
+                    "topic took them",
+                    group_id,
+                    left_out.count(ranges),
+                    named,
+                )
+                for lost in ranges:
+                    labels = (lost.topic, str(lost.partition))
+                    round_.counts.append((group_id, Count("removed", labels, lost.count)))
         for group_id, each in round_.given_up:
             if group_id not in failed:
                 _log.warning("given up: group=%s count=%d %s %s", group_id, each.count, each.disposition, each.sample)

@@ -12,6 +12,7 @@ from enum import Enum, auto
 from typing import Any, TypeAlias, TypeVar
 
 from coordinator.core.group_counts import Count
+from coordinator.core.left_out import LeftOutRange
 from coordinator.core.records import Record
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvailable, ShareGroupError
@@ -80,6 +81,7 @@ class Round:
     touched: set[str] = field(default_factory=set)
     outcomes: list[tuple[Submission, Any, BaseException | None]] = field(default_factory=list)
     given_up: list[tuple[str, GivenUp]] = field(default_factory=list)
+    removed: list[tuple[str, list[LeftOutRange]]] = field(default_factory=list)
     counts: list[tuple[str, Count]] = field(default_factory=list)
     broken: str = ""
     away: BrokerNotReachable | None = None

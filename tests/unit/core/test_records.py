@@ -202,7 +202,9 @@ def test_defaults_of_stored_records_never_change() -> None:
             "end_offset": None,
             "highest_count": 0,
             "altered_after": 0,
+            "counts": None,
         },
+        "LogStartMoved": {"archived": 0},
         "MemberJoined": {
             "fenced_processes": (),
             "query": True,

@@ -1,0 +1,42 @@
+"""Counts of records that are wrong: what Kafka removed, and what a reset skips and repeats, is not counted."""
+
+from __future__ import annotations
+
+from coordinator.core.share_partition import SharePartition
+from tests.mistakes import rules
+from tests.mistakes.mistake import Patch, mistake
+
+
+@mistake(
+    {
+        rules.OFFSETS_ARE_ACCOUNTED_FOR: (
+            "core/test_accounts::test_records_that_retention_takes_from_share_consumers_are_counted",
+        ),
+    },
+    model=True,
+)
+def count_nothing_that_kafka_removed(patch: Patch) -> None:
+    right = SharePartition.move_log_start
+
+    def move_log_start(self: SharePartition, log_start: int, archived: int = 0) -> None:
+        removed = self.removed
+        right(self, log_start, archived)
+        self.removed = removed
+
+    patch.setattr(SharePartition, "move_log_start", move_log_start)
+
+
+@mistake(
+    {
+        rules.OFFSETS_ARE_ACCOUNTED_FOR: ("core/test_accounts::test_a_reset_counts_what_it_skips_and_repeats",),
+    },
+    model=True,
+)
+def count_nothing_that_a_reset_skips(patch: Patch) -> None:
+    right = SharePartition._count_reset
+
+    def count_reset(self: SharePartition, anew: SharePartition) -> None:
+        right(self, anew)
+        anew.skipped = self.skipped
+
+    patch.setattr(SharePartition, "_count_reset", count_reset)

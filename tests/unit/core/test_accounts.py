@@ -1,0 +1,107 @@
+"""Each offset from a share partition's first start offset to its end is accounted for: done, archived, removed by
+Kafka, skipped by a reset, or still there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coordinator.core.commands.administer import AlterStartOffsets
+from coordinator.core.failed_deliveries import removed
+from coordinator.core.left_out import count
+from coordinator.core.records import PartitionInitialized
+from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
+from coordinator.protocol.values import Disposition
+from tests.support.group_driver import TOPIC_ID, GroupDriver, acknowledged, fetched
+
+
+def consumer(**configs: str) -> GroupDriver:
+    """A group of a ShareConsumer that holds the first ten of 100 records."""
+    group = GroupDriver(records=100, **configs)
+    group.join("c1", query=False)
+    fetched(group, 10)
+    return group
+
+
+def acknowledge(group: GroupDriver, first: int, last: int, kind: int) -> None:
+    assert not acknowledged(group, first, last, 1, kind)
+
+
+def accounts(group: GroupDriver) -> dict[str, int]:
+    """The counts that are not 0, after a check that they account for all offsets, also after a load."""
+    partition = group.partition()
+    assert partition.unaccounted == 0
+    names = ("accepted", "removed", "skipped", "repeated")
+    again = ShareGroup("billing")
+    for record in group.group.snapshot():
+        again.replay(record)
+    loaded = again.partitions[partition.key]
+    for each in (*names, "archived", "without_letter", "unaccounted", "first_offset"):
+        assert getattr(loaded, each) == getattr(partition, each), each
+    return {name: getattr(partition, name) for name in names if getattr(partition, name)}
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_records_that_retention_takes_from_share_consumers_are_counted(released: bool) -> None:
+    group = consumer()
+    if released:
+        acknowledge(group, 0, 9, 2)
+    group.move_log_start(30)
+    assert accounts(group) == {"removed": 30 if released else 20}
+    if not released:
+        acknowledge(group, 0, 9, 2)
+    assert accounts(group) == {"removed": 30}
+    assert group.partition().archived_total == 30
+
+
+def test_done_records_are_accounted_for_by_what_became_of_them() -> None:
+    group = consumer()
+    acknowledge(group, 0, 3, 1)
+    acknowledge(group, 4, 6, 3)
+    acknowledge(group, 9, 9, 1)
+    assert accounts(group) == {"accepted": 5}
+    partition = group.partition()
+    assert partition.archived[Disposition.REJECTED] == partition.without_letter[Disposition.REJECTED] == 3
+
+
+def test_a_record_with_a_dead_letter_topic_is_never_without_a_letter() -> None:
+    group = consumer(**{"errors.deadletterqueue.topic.name": "dlq"})
+    acknowledge(group, 0, 3, 3)
+    assert accounts(group) == {}
+    assert not any(group.partition().without_letter)
+
+
+@pytest.mark.parametrize(
+    ("start", "counts"),
+    [
+        (50, {"accepted": 4, "skipped": 46}),
+        (8, {"accepted": 4, "skipped": 4}),
+        (2, {"accepted": 4, "repeated": 2}),
+    ],
+)
+def test_a_reset_counts_what_it_skips_and_repeats(start: int, counts: dict[str, int]) -> None:
+    group = consumer()
+    acknowledge(group, 0, 3, 1)
+    group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, start),), execute=True, force=True))
+    assert accounts(group) == counts
+
+
+def test_what_kafka_removed_is_named_with_its_offsets() -> None:
+    group = consumer()
+    acknowledge(group, 0, 4, 2)
+    named: list[Any] = []
+    right = group.group.replay
+    group.group.replay = lambda record: (named.extend(removed(group.group, [record])), right(record))[1]  # type: ignore[method-assign]
+    group.move_log_start(30)
+    assert count(named) == 20
+    acknowledge(group, 5, 9, 2)
+    assert sum(each.last - each.first + 1 for each in named[1:]) == 5
+
+
+def test_a_snapshot_of_before_there_were_counts_is_balanced() -> None:
+    group = ShareGroup("billing")
+    group.replay(PartitionInitialized(topic_id="t", partition=0, start_offset=50, end_offset=50, archived=(2, 3)))
+    (partition,) = group.partitions.values()
+    assert isinstance(partition, SharePartition) and partition.unaccounted == 0
