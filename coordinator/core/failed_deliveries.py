@@ -200,7 +200,7 @@ def removed(group: ShareGroup, records: Iterable[Record]) -> list[LeftOutRange]:
         runs.setdefault(key, []).extend(each for each in gone if each[1] >= partition.log_start)
         below = [each for each in gone if each[1] < partition.log_start]
         found += [left_out_entry(group, key, first, last, "data_loss") for first, last in below]
-    return list(bounded(found))
+    return list(bounded(found)) if found else []
 
 
 def given_up(group: ShareGroup, records: Iterable[Record]) -> tuple[GivenUp, ...]:
