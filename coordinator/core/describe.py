@@ -140,7 +140,9 @@ def describe_partition(
         removed=partition.removed,
         skipped=partition.skipped,
         repeated=partition.repeated,
-        without_letter={Disposition(kind).name.lower(): n for kind, n in enumerate(partition.without_letter) if n},
+        without_dead_letter={
+            Disposition(kind).name.lower(): n for kind, n in enumerate(partition.without_dead_letter) if n
+        },
         archived={Disposition(kind).name.lower(): count for kind, count in enumerate(partition.archived) if count},
         runs_total=len(partition.runs),
         runs=tuple(

@@ -41,8 +41,8 @@ class GroupCut:
     def __init__(self, group: ShareGroup) -> None:
         self._locks = group.locks.frozen()
         self._before = list(_before_partitions(group)) if group.exists else []
-        letters = bool(group.config.errors_deadletterqueue_topic_name)
-        self._partitions = [_PartitionCut(key, p, letters=letters) for key, p in group.partitions.items()]
+        dead_letters = bool(group.config.errors_deadletterqueue_topic_name)
+        self._partitions = [_PartitionCut(key, p, dead_letters=dead_letters) for key, p in group.partitions.items()]
         self._after: list[Record] = [*group.deleted_partitions.values()]
         self._after += [ActionDone(action_id=each, answer=answer) for each, answer in group.actions.items()]
         if group.unreported_losses:
@@ -140,10 +140,10 @@ def _member_record(member: Member) -> MemberJoined:
 class _PartitionCut:
     """A share partition as it is now."""
 
-    def __init__(self, key: SharePartitionKey, partition: SharePartition, *, letters: bool) -> None:
-        """``letters``: the group has a dead letter topic, so that a replay of ARCHIVED runs counts none without."""
-        self._letters = letters
-        self._without_letter = list(partition.without_letter)
+    def __init__(self, key: SharePartitionKey, partition: SharePartition, *, dead_letters: bool) -> None:
+        """``dead_letters``: the group has a dead letter topic, so that a replay of ARCHIVED runs counts none without."""
+        self._dead_letters = letters
+        self._without_dead_letter = list(partition.without_dead_letter)
         self._runs = partition.runs.frozen()
         self._archived = list(partition.archived)
         self._has_archived_runs = partition.runs.counts[RecordState.ARCHIVED] > 0
@@ -166,13 +166,13 @@ class _PartitionCut:
                 for first, last, run in runs:
                     if run.state == RecordState.ARCHIVED:
                         self._archived[run.disposition] -= last - first + 1
-                        if run.disposition and not self._letters:
-                            self._without_letter[run.disposition] -= last - first + 1
+                        if run.disposition and not self._dead_letters:
+                            self._without_dead_letter[run.disposition] -= last - first + 1
                 yield []
         archived = tuple(self._archived) if any(self._archived) else ()
         assert self._head.counts is not None
-        without = tuple(self._without_letter) if any(self._without_letter) else ()
-        counts = msgspec.structs.replace(self._head.counts, without_letter=without)
+        without = tuple(self._without_dead_letter) if any(self._without_dead_letter) else ()
+        counts = msgspec.structs.replace(self._head.counts, without_dead_letter=without)
         yield [msgspec.structs.replace(self._head, archived=archived, counts=counts)]
         for runs in self._runs.steps(most_runs):
             yield [

@@ -396,7 +396,7 @@ class ShareGroup:
     def _runs_changed(self, record: RunsChanged | LocksRenewed) -> None:
         partition = self.partitions[SharePartitionKey(record.topic_id, record.partition)]
         runs = self.locks.kept(record.runs)
-        partition.apply(runs, letters=bool(self.config.errors_deadletterqueue_topic_name))
+        partition.apply(runs, dead_letters=bool(self.config.errors_deadletterqueue_topic_name))
         self._watch(runs)
         self._drop_plans_nobody_carries(partition)
 

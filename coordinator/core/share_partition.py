@@ -36,7 +36,7 @@ class SharePartition:
         "runs",
         "skipped",
         "start_offset",
-        "without_letter",
+        "without_dead_letter",
     )
 
     def __init__(self, key: SharePartitionKey, start_offset: int) -> None:
@@ -47,7 +47,7 @@ class SharePartition:
         self.archived = [0] * len(Disposition)
         """Records that were ever ARCHIVED, by :class:`~coordinator.protocol.values.Disposition`; NONE: offsets that
         have no record. Records that Kafka removed are in ``removed``."""
-        self.without_letter = [0] * len(Disposition)
+        self.without_dead_letter = [0] * len(Disposition)
         """Those of ``archived`` that were given up in a group without a dead letter topic."""
         self.accepted = 0
         self.removed = 0
@@ -108,7 +108,7 @@ class SharePartition:
             removed=self.removed,
             skipped=self.skipped,
             repeated=self.repeated,
-            without_letter=tuple(self.without_letter) if any(self.without_letter) else (),
+            without_dead_letter=tuple(self.without_dead_letter) if any(self.without_dead_letter) else (),
             first_offset=self.first_offset,
         )
 
@@ -116,8 +116,8 @@ class SharePartition:
         """Set the counts to those of a snapshot."""
         self.accepted, self.removed, self.first_offset = counts.accepted, counts.removed, counts.first_offset
         self.skipped, self.repeated = counts.skipped, counts.repeated
-        for disposition, number in enumerate(counts.without_letter):
-            self.without_letter[disposition] = number
+        for disposition, number in enumerate(counts.without_dead_letter):
+            self.without_dead_letter[disposition] = number
 
     def waits(self, now_ms: int) -> bool:
         """Whether a record is delayed, or backs off, beyond now."""
@@ -141,8 +141,8 @@ class SharePartition:
             return self.runs.carried.get(plan_id, 0)
         return count_records(segment for segment in self.carrying(plan_id, ranges) if segment.run.state in HELD)
 
-    def apply(self, changes: Iterable[tuple[int, int, Run]], *, letters: bool = True) -> None:
-        """Put runs in place, then move the start offset over what is terminal at the front. ``letters``: the group has
+    def apply(self, changes: Iterable[tuple[int, int, Run]], *, dead_letters: bool = True) -> None:
+        """Put runs in place, then move the start offset over what is terminal at the front. ``dead_letters``: the group has
         a dead letter topic.
 
         Raises:
@@ -158,7 +158,7 @@ class SharePartition:
             if run.state == RecordState.ACKNOWLEDGED:
                 self.accepted += last - first + 1
             elif run.state == RecordState.ARCHIVED:
-                self._count_archived(last, last - first + 1, run.disposition, letters=letters)
+                self._count_archived(last, last - first + 1, run.disposition, dead_letters=dead_letters)
             if adjacent and adjacent[-1][1] != first - 1:
                 self.runs.replace(adjacent)
                 adjacent = []
@@ -168,13 +168,13 @@ class SharePartition:
             self.runs.replace(adjacent)
         self._advance()
 
-    def _count_archived(self, last: int, number: int, disposition: Disposition, *, letters: bool) -> None:
+    def _count_archived(self, last: int, number: int, disposition: Disposition, *, dead_letters: bool) -> None:
         if disposition == Disposition.NONE and last < self.log_start:
             self.removed += number
             return
         self.archived[disposition] += number
-        if disposition != Disposition.NONE and not letters:
-            self.without_letter[disposition] += number
+        if disposition != Disposition.NONE and not dead_letters:
+            self.without_dead_letter[disposition] += number
 
     def altered(self, start_offset: int, altered_after: int) -> SharePartition:
         """The share partition as it begins anew at ``start_offset``, by an administrator's will. Records that may have
@@ -196,7 +196,7 @@ class SharePartition:
 
     def _count_reset(self, anew: SharePartition) -> None:
         """Give the share partition that begins anew the counts of this one, with what the reset skips and repeats."""
-        anew.archived, anew.without_letter = list(self.archived), list(self.without_letter)
+        anew.archived, anew.without_dead_letter = list(self.archived), list(self.without_dead_letter)
         anew.accepted, anew.removed, anew.first_offset = self.accepted, self.removed, self.first_offset
         skipped, kept, start = max(0, anew.start_offset - self.end_offset), 0, anew.start_offset
         for first, last, run in self.runs:

@@ -279,7 +279,7 @@ class ProgressReply(Message, frozen=True):
 class PartitionDescription(Message, frozen=True, tag=False):
     """A share partition as kafka-share-groups.sh shows it; ``lag`` is None where the end of the log is unknown.
     ``archived``: the records of ``archived_total`` by disposition; ``none`` are offsets without a record. ``removed``:
-    those of ``archived_total`` that Kafka removed before they were done. ``without_letter``: the records that were
+    those of ``archived_total`` that Kafka removed before they were done. ``without_dead_letter``: the records that were
     given up while the group had no dead letter topic, by disposition. ``skipped``, ``repeated``: offsets that resets
     passed over, or made available again.
     ``archiving``: records whose dead letters are not written yet. ``runs``: the first of ``runs_total``."""
@@ -297,7 +297,7 @@ class PartitionDescription(Message, frozen=True, tag=False):
     removed: int = 0
     skipped: int = 0
     repeated: int = 0
-    without_letter: dict[str, int] = {}
+    without_dead_letter: dict[str, int] = {}
     archiving: int = 0
     runs_total: int = 0
     runs: tuple[dict[str, int | str | bool | None], ...] = ()

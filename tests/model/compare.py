@@ -70,7 +70,7 @@ class Comparison:
             assert (partition.start_offset, partition.end_offset) == (naive.start, naive.end)
             assert partition.log_start == naive.log_start
             assert {kind: count for kind, count in enumerate(partition.archived) if count} == +naive.archived
-            assert {kind: n for kind, n in enumerate(partition.without_letter) if n} == +naive.without_letter
+            assert {kind: n for kind, n in enumerate(partition.without_dead_letter) if n} == +naive.without_dead_letter
             counts = (partition.accepted, partition.removed, partition.skipped, partition.repeated)
             assert counts == (naive.accepted, naive.removed, naive.skipped, naive.repeated)
             assert not partition.unaccounted, f"{partition!r} does not account for {partition.unaccounted} offsets"

@@ -108,7 +108,7 @@ class Naive:
             return
         partition.archived[disposition] += 1
         if disposition and not self.dead_letters:
-            partition.without_letter[disposition] += 1
+            partition.without_dead_letter[disposition] += 1
 
     def give_up(self, key: Key, record: Record, disposition: int, reason: str = "") -> None:
         """Archived when its dead letter is filed; at once where the group wants none."""

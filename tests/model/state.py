@@ -147,7 +147,7 @@ class Partition:
     log_start: int = 0
     archived: Counter[int] = field(default_factory=Counter)
     """Records by the reason that they are archived for; 0: offsets without a record."""
-    without_letter: Counter[int] = field(default_factory=Counter)
+    without_dead_letter: Counter[int] = field(default_factory=Counter)
     """Those of them that were given up while the group had no dead letter topic."""
     accepted: int = 0
     removed: int = 0

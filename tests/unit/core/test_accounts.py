@@ -36,7 +36,7 @@ def accounts(group: GroupDriver) -> dict[str, int]:
     for record in group.group.snapshot():
         again.replay(record)
     loaded = again.partitions[partition.key]
-    for each in (*names, "archived", "without_letter", "unaccounted", "first_offset"):
+    for each in (*names, "archived", "without_dead_letter", "unaccounted", "first_offset"):
         assert getattr(loaded, each) == getattr(partition, each), each
     return {name: getattr(partition, name) for name in names if getattr(partition, name)}
 
@@ -58,14 +58,14 @@ def test_done_records_are_accounted_for_by_what_became_of_them() -> None:
     acknowledge(group, 9, 9, 1)
     assert accounts(group) == {"accepted": 5}
     partition = group.partition()
-    assert partition.archived[Disposition.REJECTED] == partition.without_letter[Disposition.REJECTED] == 3
+    assert partition.archived[Disposition.REJECTED] == partition.without_dead_letter[Disposition.REJECTED] == 3
 
 
-def test_a_record_with_a_dead_letter_topic_is_never_without_a_letter() -> None:
+def test_a_record_with_a_dead_letter_topic_is_never_without_a_dead_letter() -> None:
     group = consumer(**{"errors.deadletterqueue.topic.name": "dlq"})
     acknowledge(group, 0, 3, 3)
     assert accounts(group) == {}
-    assert not any(group.partition().without_letter)
+    assert not any(group.partition().without_dead_letter)
 
 
 def test_a_reset_counts_what_it_skips_and_repeats() -> None:
