@@ -140,10 +140,8 @@ def describe_partition(
         removed=partition.removed,
         skipped=partition.skipped,
         repeated=partition.repeated,
-        without_dead_letter={
-            Disposition(kind).name.lower(): n for kind, n in enumerate(partition.without_dead_letter) if n
-        },
-        archived={Disposition(kind).name.lower(): count for kind, count in enumerate(partition.archived) if count},
+        without_dead_letter=_by_disposition(partition.without_dead_letter),
+        archived=_by_disposition(partition.archived),
         runs_total=len(partition.runs),
         runs=tuple(
             {
@@ -164,6 +162,11 @@ def describe_partition(
             for first, last, run in islice(partition.runs, most)
         ),
     )
+
+
+def _by_disposition(counts: Iterable[int]) -> dict[str, int]:
+    """The counts that are not 0, by the name of their disposition."""
+    return {Disposition(kind).name.lower(): count for kind, count in enumerate(counts) if count}
 
 
 def _signals(progress: Progress | None) -> dict[str, int | str | bool | None]:

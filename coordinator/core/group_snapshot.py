@@ -141,8 +141,8 @@ class _PartitionCut:
     """A share partition as it is now."""
 
     def __init__(self, key: SharePartitionKey, partition: SharePartition, *, dead_letters: bool) -> None:
-        """``dead_letters``: the group has a dead letter topic, so that a replay of ARCHIVED runs counts none without."""
-        self._dead_letters = letters
+        """``dead_letters``: the group has a dead letter topic: a replay of ARCHIVED runs counts none without one."""
+        self._dead_letters = dead_letters
         self._without_dead_letter = list(partition.without_dead_letter)
         self._runs = partition.runs.frozen()
         self._archived = list(partition.archived)

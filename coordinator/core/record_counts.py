@@ -8,8 +8,8 @@ import msgspec
 class RecordCounts(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The counts of what became of records, beside those that are ARCHIVED. ``accepted``: ACKNOWLEDGED;
     ``removed``: Kafka removed them before they were done; ``skipped``, ``repeated``: an administrator's reset passed
-    over them, or made them available again; ``without_dead_letter``: given up in a group without a dead letter topic, by
-    Disposition; ``first_offset``: where the counts begin."""
+    over them, or made them available again; ``without_dead_letter``: given up in a group without a dead letter topic,
+    by Disposition; ``first_offset``: where the counts begin."""
 
     accepted: int = 0
     removed: int = 0

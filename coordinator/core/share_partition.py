@@ -142,8 +142,8 @@ class SharePartition:
         return count_records(segment for segment in self.carrying(plan_id, ranges) if segment.run.state in HELD)
 
     def apply(self, changes: Iterable[tuple[int, int, Run]], *, dead_letters: bool = True) -> None:
-        """Put runs in place, then move the start offset over what is terminal at the front. ``dead_letters``: the group has
-        a dead letter topic.
+        """Put runs in place, then move the start offset over what is terminal at the front. ``dead_letters``: the group
+        has a dead letter topic.
 
         Raises:
             ValueError: no command makes such runs: damaged state is never served (docs/facts.md, K29).
