@@ -61,7 +61,7 @@ def test_done_records_are_accounted_for_by_what_became_of_them() -> None:
     assert partition.archived[Disposition.REJECTED] == partition.without_dead_letter[Disposition.REJECTED] == 3
 
 
-def test_a_record_with_a_dead_letter_topic_is_never_without_a_dead_letter() -> None:
+def test_a_group_with_a_dead_letter_topic_counts_none_without() -> None:
     group = consumer(**{"errors.deadletterqueue.topic.name": "dlq"})
     acknowledge(group, 0, 3, 3)
     assert accounts(group) == {}
