@@ -256,6 +256,7 @@ def _coordinator(admin: Admin, description: GroupDescription) -> str:
 def _lines(admin: Admin, description: GroupDescription, options: Mapping[str, Any]) -> list[str]:
     """The lines of one group, in the way that the options ask for."""
     from sharegroup import kafka_tables
+    from sharegroup.top import given_up_without_dead_letter
 
     group_id, verbose = description.group_id, options["verbose"]
     if description.state == "EMPTY":
@@ -270,4 +271,10 @@ def _lines(admin: Admin, description: GroupDescription, options: Mapping[str, An
     if not description.partitions:
         click.echo(f"\nShare group '{group_id}' has no offset information.")
         return []
+    if lost := given_up_without_dead_letter(description):
+        click.echo(
+            f"\nShare group '{group_id}' has given up {lost} records, and has no dead letter topic: sharegroup doctor "
+            "says more.",
+            err=True,
+        )
     return kafka_tables.offsets(group_id, description.partitions, verbose=verbose)

@@ -30,7 +30,8 @@ RUNS_LOOKED_AT = 1_000
 @dataclass(frozen=True, kw_only=True)
 class GroupLine:
     """A group at one moment. ``done`` and ``acquired_offsets``: the sums of start and end offsets, from which rates
-    come; rates are per second, None at the first look. ``oldest_ms``: how long the record that is held for longest has
+    come; rates are per second, None at the first look. ``without_dead_letter``: as
+    :func:`given_up_without_dead_letter` says it. ``oldest_ms``: how long the record that is held for longest has
     been held."""
 
     group_id: str
@@ -45,6 +46,14 @@ class GroupLine:
     oldest_ms: int | None = None
     acquired_rate: float | None = None
     done_rate: float | None = None
+    without_dead_letter: int = 0
+
+
+def given_up_without_dead_letter(description: GroupDescription) -> int:
+    """The records that the group gave up without a dead letter; 0 once it has a dead letter topic."""
+    if description.configs.get("errors.deadletterqueue.topic.name"):
+        return 0
+    return sum(sum(p.without_dead_letter.values()) for p in description.partitions)
 
 
 def line_of(
@@ -72,6 +81,7 @@ def line_of(
         in_flight=sum(p.acquired for p in partitions),
         archiving=sum(p.archiving for p in partitions),
         archived=sum(p.archived_total for p in partitions),
+        without_dead_letter=given_up_without_dead_letter(description),
         done=done,
         acquired_offsets=acquired,
         oldest_ms=now_ms - min(sinces) if sinces else None,

@@ -124,6 +124,28 @@ def dead_letters_wait(facts: GroupFacts) -> Iterator[Finding]:
     )  # fmt: skip
 
 
+def given_up_without_a_dead_letter(facts: GroupFacts) -> Iterator[Finding]:
+    """Records that were given up while the group had no dead letter topic, which it still does not have."""
+    places = [p for p in facts.description.partitions if p.without_dead_letter]
+    if not places or facts.config.errors_deadletterqueue_topic_name:
+        return
+    reasons: dict[str, int] = defaultdict(int)
+    for p in places:
+        for reason, count in p.without_dead_letter.items():
+            reasons[reason.replace("_", " ")] += count
+    named = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+    yield Finding(
+        rule="given-up-without-dead-letter",
+        severity=Severity.ERROR,
+        what=f"{sum(reasons.values())} record(s) of {_names(places)} were given up ({named}), and the group has no "
+        "dead letter topic: no member gets them again.",
+        do="Create a dead letter topic, and name it in errors.deadletterqueue.topic.name: with this command, or as an "
+        "option of the query. The coordinator's log names the offsets in lines 'given up'; until retention removes "
+        "them, Kafka's log has the records there (kafka-console-consumer.sh --partition, --offset).",
+        command=facts.command("configs set", "errors.deadletterqueue.topic.name=" + f"{facts.group_id}-dead-letters"),
+    )
+
+
 def nobody_consumes(facts: GroupFacts) -> Iterator[Finding]:
     """A group without members, though records wait. Where no coordinator runs none was seen, and that is a warning: a
     scheduled query may just have ended, or a coordinator of another host may have the members."""
@@ -164,26 +186,29 @@ def start_offset_is_below_the_log(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def session_is_shorter_than_restarts(facts: GroupFacts) -> Iterator[Finding]:
-    """Queries whose session ended with a batch unfinished: they are stopped, or their restart takes longer than the
-    session timeout.
-    Nothing is found where no coordinator runs: sessions are not known then."""
+    """Queries whose session ended while their batch waits for them: they are stopped, or their restart takes longer
+    than the session timeout. Nothing is found once no record carries the batch, and nothing where no coordinator runs:
+    sessions are not known then. How long a query is away says nothing of its restarts: it may be gone for good."""
     if facts.description.state == "UNKNOWN":
         return
     active = {member.member_id for member in facts.description.members if member.active}
+    waiting: dict[str, int] = defaultdict(int)
+    for run in facts.runs:
+        if run.plan_id:
+            waiting[run.plan_id] += run.last - run.first + 1
     for plan in facts.plans:
-        away_ms = facts.now_ms - plan.acquired_ms
-        if plan.member_id in active or plan.state not in ("acquired", "started") or not plan.records:
+        if plan.member_id in active or plan.state not in ("acquired", "started") or not waiting[plan.plan_id]:
             continue
         yield Finding(
             rule="session-shorter-than-restart",
             severity=Severity.WARNING,
-            what=f"The session of query {plan.member_id} ended with its batch {plan.plan_id} unfinished, acquired "
-            f"{duration(away_ms)} ago: the query is stopped, or its restart takes longer than share.session.timeout.ms="
-            f"{facts.config.share_session_timeout_ms}. Other members may take the batch's {plan.records} record(s).",
-            do="If the query is to keep its batch over a restart, set share.session.timeout.ms above the longest "
-            "restart: now with this command, and as an option of the query if it has that option, since the last one "
-            "that starts sets it again.",
-            command=facts.command("configs set", f"share.session.timeout.ms={_longer(facts, away_ms)}"),
+            what=f"The session of query {plan.member_id} ended with its batch {plan.plan_id} unfinished: the query is "
+            "stopped, or its restart takes longer than share.session.timeout.ms="
+            f"{facts.config.share_session_timeout_ms}. Other members may take {waiting[plan.plan_id]} record(s) of it.",
+            do="If the query is gone for good, nothing is to be done: other members get the records. If it is to keep "
+            "its batch over a restart, set share.session.timeout.ms, as an option of the query, above its longest "
+            "restart.",
+            command=facts.command("groups --describe", "--members"),
         )
 
 
@@ -224,6 +249,7 @@ def state_topic_is_below_min_insync(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 GROUP_RULES = (
+    given_up_without_a_dead_letter,
     nobody_consumes,
     dead_letters_wait,
     query_has_no_evidence,
@@ -324,8 +350,3 @@ def _place(run: RunInFlight) -> str:
 def _names(partitions: Iterable[PartitionDescription]) -> str:
     names = [f"{p.topic}-{p.partition}" for p in partitions]
     return ", ".join(names[:MOST_NAMED]) + (", …" if len(names) > MOST_NAMED else "")
-
-
-def _longer(facts: GroupFacts, away_ms: int) -> int:
-    """A session timeout beyond what the query was away for, within the bounds of the key."""
-    return min(max(2 * away_ms, 2 * facts.config.share_session_timeout_ms), 3_600_000)

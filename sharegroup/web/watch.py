@@ -265,6 +265,8 @@ def attention(
     ``dead_letters_stand_s``: seconds without an acknowledgement, and without one of the dead letters that wait.
     ``is_part``: not all runs were looked at for those in quarantine."""
     found = []
+    if line.without_dead_letter:
+        found.append((3, f"{line.without_dead_letter:,} given up without a dead letter"))
     if line.lag and line.state == "Empty":
         found.append((3, "nobody consumes"))
     if line.lag and line.state == "Unknown":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import shlex
 
@@ -167,8 +168,17 @@ CASES = {
     ),
     "session-shorter-than-restart": (
         rules.session_is_shorter_than_restarts,
-        facts(members=(member(active=False),), plans=(plan(acquired_ms=NOW_MS - 2 * MINUTE_MS),)),
-        ["session of query billing-1 ended with its batch i.1 unfinished, acquired 2 min ago", "=240000"],
+        facts(members=(member(active=False),), plans=(plan(),), runs=(run(last=12, plan_id="i.1"),)),
+        [
+            "session of query billing-1 ended with its batch i.1 unfinished",
+            "3 record(s) of it",
+            "nothing is to be done",
+        ],
+    ),
+    "given-up-without-dead-letter": (
+        rules.given_up_without_a_dead_letter,
+        facts((partition(without_dead_letter={"rejected": 2, "delivery_limit": 3}),)),
+        ["5 record(s) of orders-0 were given up (3 delivery limit, 2 rejected)", "errors.deadletterqueue.topic.name"],
     ),
 }
 
@@ -294,3 +304,25 @@ def test_a_duration_is_shown_in_two_units_at_most(time_ms, text):
 def test_no_topic_is_missing_where_the_group_names_none() -> None:
     """The group unset its topic while records waited, and the coordinator archives them."""
     assert not list(rules.dead_letters_wait(facts([partition(archiving=3)], topics=frozenset({"orders"}))))
+
+
+def test_a_batch_that_others_have_finished_is_no_finding() -> None:
+    assert list(rules.session_is_shorter_than_restarts(facts(members=(member(active=False),), plans=(plan(),)))) == []
+
+
+def test_a_dead_letter_topic_ends_the_finding_about_records_without_one() -> None:
+    given_up = (partition(without_dead_letter={"rejected": 2}),)
+    assert list(rules.given_up_without_a_dead_letter(facts(given_up, configs=DLQ))) == []
+
+
+@pytest.mark.parametrize("later_ms", [60 * MINUTE_MS, 24 * 60 * MINUTE_MS, 7 * 24 * 60 * MINUTE_MS])
+def test_no_remedy_and_no_finding_depends_on_how_late_one_looks(later_ms) -> None:
+    """The rules about a holder without progress say how long that is: their remedies are the same, however long."""
+    of_time = "start-offset-held-back: a released record"  # its delay is over by then, and nobody has taken it
+    for case, (rule, found_in, _) in CASES.items():
+        if case == of_time:
+            continue
+        later = dataclasses.replace(found_in, now_ms=found_in.now_ms + later_ms)
+        before = [(each.rule, each.severity, each.do, each.command) for each in rule(found_in)]
+        after = [(each.rule, each.severity, each.do, each.command) for each in rule(later)]
+        assert after in (before, []), case
