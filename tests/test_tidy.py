@@ -25,9 +25,9 @@ BEGINS_WITH_DOCSTRING = re.compile(r'"""\s*[^\s"\\][^"\\]*"""\n')
 TEST_NAME_WORDS = 12
 TEST = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
 NAMES_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-MAY_BE_RIGHT = r"(?:\bdead[\s-]+)?"
+MAY_BE_RIGHT = r"(?:\bdead[\s.-]+)?"
 # Words that hold a retired one, with small letters.
-RIGHT_WORDS = re.compile(r"dead[ _-]?letter|descript|subscript")
+RIGHT_WORDS = re.compile(r"dead[ ._-]?letter|descript|subscript")
 # Words that this project used before, by the word that took their place (docs/glossary.md).
 RETIRED = {
     "quarantine": r"\bset(?:s|ting)?(?: (?:it|them|records?|a record))? aside\b",

@@ -21,6 +21,7 @@ from coordinator.config.group_keys import (
     offset_reset,
 )
 from coordinator.config.keys import ConfigKey, hint, nearest, parse_all
+from coordinator.protocol.allowed_topics import AllowedTopics
 from coordinator.protocol.errors import ConfigConflict
 
 __all__ = [
@@ -165,6 +166,8 @@ class ServerConfig:
     share_coordinator_ssl_certificate_location: str
     share_coordinator_ssl_key_location: str
     share_coordinator_web_port: int
+    share_coordinator_source_topics: str
+    share_coordinator_dead_letter_topics: str
     group_share_max_size: int
     group_share_max_groups: int
     group_share_min_session_timeout_ms: int
@@ -184,6 +187,13 @@ class ServerConfig:
         values: dict[str, Any] = parse_all(SERVER_KEYS, texts or {}, "standalone coordinator configuration")
         GroupBounds.of(values)
         return cls(**values)
+
+    @property
+    def allowed_topics(self) -> AllowedTopics:
+        """The topics that the coordinator reads and writes for groups."""
+        return AllowedTopics(
+            source=self.share_coordinator_source_topics, dead_letters=self.share_coordinator_dead_letter_topics
+        )
 
     @property
     def group_bounds(self) -> GroupBounds:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from coordinator.config.keys import ConfigKey
 from coordinator.protocol.addresses import parse_endpoint, parse_endpoints
+from coordinator.protocol.allowed_topics import DEAD_LETTER_KEY, SOURCE_KEY
+from coordinator.protocol.topic_names import EVERYTHING, is_pattern
 
 DEFAULT_PORT = 9394
 _MIB = 1 << 20
@@ -56,6 +58,27 @@ _SERVER_ROWS = (
         "coordinator's certificate if it has one, else on 127.0.0.1 alone. 0: it shows none. Needs the extra "
         "sharegroup[web].",
         why="Kafka's brokers have no page.",
+    ),
+    ConfigKey(
+        name=SOURCE_KEY,
+        default=EVERYTHING,
+        takes="an RE2 pattern of the whole name",
+        is_valid=is_pattern,
+        ours=True,
+        doc="The topics that groups may read. The coordinator copies their records to dead letter topics with its own "
+        "principal, whoever is the member. Another topic is refused at the join, left out of a subscription by "
+        "pattern, and not copied.",
+        why="Kafka's brokers check the member's own ACLs.",
+    ),
+    ConfigKey(
+        name=DEAD_LETTER_KEY,
+        default=EVERYTHING,
+        takes="an RE2 pattern of the whole name",
+        is_valid=is_pattern,
+        ours=True,
+        doc="The topics that groups may have as dead letter topic, to which the coordinator writes with its own "
+        "principal. Another topic is refused; dead letters of a group that has one stored wait.",
+        why="The coordinator is a client of the brokers, which see its principal alone.",
     ),
     ConfigKey(
         name="group.share.max.size",

@@ -474,6 +474,20 @@ class TopicNotWritten(ShareGroupError):
     kafka_error = "INVALID_TOPIC_EXCEPTION"
 
 
+class TopicNotAllowed(ShareGroupError):
+    """{what} may not be {use}: {rule} allows {pattern} alone. Name what it allows, or have an administrator of the
+    coordinator change {where}."""
+
+    kafka_error = "TOPIC_AUTHORIZATION_FAILED"
+
+
+class GroupNotAllowed(ShareGroupError):
+    """Share group {group_id} may not be used with the token {token}, whose groups= allows {pattern} alone. Use such a
+    group id, or have an administrator of the coordinator change that token's line in its token file."""
+
+    kafka_error = "GROUP_AUTHORIZATION_FAILED"
+
+
 class UnknownPartition(ShareGroupError):
     """Topic {topic} has no partition {partition} (it has {partitions}): correct the option assign."""
 

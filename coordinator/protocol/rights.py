@@ -2,7 +2,9 @@
 
 A token file of one word is one token with all rights. Else each line is ``RIGHTS:TOKEN`` or ``RIGHTS NAME:TOKEN``, as
 ``admin alice:...``; RIGHTS are read, member and admin, several separated by commas; a line that begins with ``#`` is a
-comment. The name stands in the audit log. Rule: a token is compared in constant time, and is in no error or ``repr``.
+comment. The name stands in the audit log. After the token a line may have allow lists, patterns for whole names:
+``groups=``, and with it ``topics=`` and ``dlq=``, as ``member billing:... groups=billing-.* topics=orders-.*``.
+Rule: a token is compared in constant time, and is in no error or ``repr``.
 """
 
 from __future__ import annotations
@@ -10,14 +12,16 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import get_args
 
 from coordinator.protocol.admin_messages import Action, AnyAdminRequest
-from coordinator.protocol.errors import InvalidToken, NotAllowed
+from coordinator.protocol.allowed_topics import ALL_TOPICS, DEAD_LETTER_KEY, SOURCE_KEY, AllowedTopics
+from coordinator.protocol.errors import GroupNotAllowed, InvalidToken, InvalidTopicPattern, NotAllowed
 from coordinator.protocol.messages import AnyRequest, DescribeGroup
 from coordinator.protocol.task_messages import ReportProgress
+from coordinator.protocol.topic_names import EVERYTHING, check_pattern, is_allowed
 from coordinator.protocol.wire import StepDown
 
 SHORTEST_TOKEN = 16
@@ -33,7 +37,10 @@ class Right(Enum):
 
 ALL = frozenset(Right)
 _TOKEN = re.compile(r"[\x21-\x7e]+")
-_LINE = re.compile(r"((?:read|member|admin)(?:,(?:read|member|admin))*)(?: ([\w.@-]{1,80}))?:(\S+)")
+_LINE = re.compile(
+    r"((?:read|member|admin)(?:,(?:read|member|admin))*)(?: ([\w.@-]{1,80}))?:(\S+)"
+    r"((?:[ \t]+(?:groups|topics|dlq)=\S+)*)"
+)
 
 RIGHT_OF: dict[str, Right] = {
     **{request.__name__: Right.MEMBER for request in get_args(AnyRequest)},
@@ -50,10 +57,31 @@ RIGHT_OF: dict[str, Right] = {
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The holder of a token: its rights, and its name (empty: it has none)."""
+    """The holder of a token: its rights, its name (empty: it has none), the groups that it may use, a pattern, and the
+    topics that these may be given."""
 
     rights: frozenset[Right] = ALL
     name: str = ""
+    groups: str = EVERYTHING
+    topics: AllowedTopics = ALL_TOPICS
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the token's line has allow lists."""
+        return (self.groups, self.topics.source, self.topics.dead_letters) != (EVERYTHING,) * 3
+
+    def may_use(self, group_id: str) -> bool:
+        """Whether the caller may use the group."""
+        return is_allowed(self.groups, group_id)
+
+    def check_group(self, group_id: str) -> None:
+        """Check that the caller may use the group.
+
+        Raises:
+            GroupNotAllowed: its groups= does not allow it.
+        """
+        if not self.may_use(group_id):
+            raise GroupNotAllowed(group_id=group_id, token=str(self), pattern=self.groups)
 
     def __str__(self) -> str:
         rights = "all rights" if self.rights == ALL else ",".join(sorted(right.value for right in self.rights))
@@ -86,7 +114,7 @@ class Tokens:
         """
         lines = [line.strip() for line in text.splitlines()]
         lines = [line for line in lines if line and not line.startswith("#")]
-        if len(lines) == 1 and _LINE.fullmatch(lines[0]) is None:
+        if len(lines) == 1 and len(lines[0].split()) == 1 and _LINE.fullmatch(lines[0]) is None:
             return cls(((_checked(lines[0], source), Caller()),))
         holders = tuple(_holders(lines, source))
         if len({token for token, _ in holders}) < len(holders):
@@ -103,6 +131,18 @@ class Tokens:
                 found = caller
         return found
 
+    def open_keys(self, allowed: AllowedTopics) -> tuple[str, ...]:
+        """The keys of a coordinator with these tokens whose lists, ``allowed``, allow every topic, and so do those of a
+        token for members. With one token alone there is nobody to keep a topic from: no key."""
+        if len(self.holders) < 2:
+            return ()
+        members = [caller.topics for _, caller in self.holders if Right.MEMBER in caller.rights]
+        is_open = {
+            SOURCE_KEY: any(EVERYTHING == allowed.source == topics.source for topics in members),
+            DEAD_LETTER_KEY: any(EVERYTHING == allowed.dead_letters == topics.dead_letters for topics in members),
+        }
+        return tuple(key for key, yes in is_open.items() if yes)
+
     def token_with(self, right: Right) -> str | None:
         """The first token that has the right; None: no token has it."""
         return next((token for token, caller in self.holders if right in caller.rights), None)
@@ -113,12 +153,42 @@ def _holders(lines: list[str], source: str) -> Iterator[tuple[str, Caller]]:
         found = _LINE.fullmatch(line)
         if found is None:
             reason = (
-                f"line {number} of its tokens is not RIGHTS:TOKEN, with rights of read, member and admin; one token "
-                "alone must be one word of visible ASCII characters."
+                f"line {number} of its tokens is not RIGHTS:TOKEN, with rights of read, member and admin, and after it "
+                "groups=, topics= and dlq= at most; one token alone must be one word of visible ASCII characters."
             )
             raise InvalidToken(source=source, reason=reason)
-        rights, name, token = found.groups()
-        yield _checked(token, source), Caller(frozenset(map(Right, rights.split(","))), name or "")
+        rights, name, token, fields = found.groups()
+        caller = Caller(frozenset(map(Right, rights.split(","))), name or "")
+        yield _checked(token, source), _bound(caller, fields.split(), f"line {number} of its tokens", source)
+
+
+def _bound(caller: Caller, fields: list[str], line: str, source: str) -> Caller:
+    """The caller with the allow lists of its line.
+
+    Raises:
+        InvalidToken: one is given twice, or is no pattern, or topics are limited and groups are not.
+    """
+    if not fields:
+        return caller
+    lists = dict(each.split("=", 1) for each in fields)
+    if len(lists) < len(fields):
+        raise InvalidToken(source=source, reason=f"{line} has an allow list twice.")
+    if "groups" not in lists:
+        reason = (
+            f"{line} limits topics, and has no groups=: whoever may use a group gets what its other members read, "
+            "and names its dead letter topic."
+        )
+        raise InvalidToken(source=source, reason=reason)
+    for name, pattern in lists.items():
+        try:
+            check_pattern(pattern)
+        except InvalidTopicPattern as error:
+            reason = f"{line} has no valid pattern in {name}= ({error.fields['problem']})."
+            raise InvalidToken(source=source, reason=reason) from None
+    topics = AllowedTopics(
+        source=lists.get("topics", EVERYTHING), dead_letters=lists.get("dlq", EVERYTHING), token=str(caller)
+    )
+    return replace(caller, groups=lists["groups"], topics=topics)
 
 
 def _checked(token: str, source: str) -> str:

@@ -1,5 +1,5 @@
-"""The topics that a query may subscribe to and that dead letters may be written to: patterns, and the topics that
-Kafka and sharegroup reserve.
+"""The topics that a query may subscribe to and that dead letters may be written to: patterns, allow lists, and the
+topics that Kafka and sharegroup reserve.
 
 Patterns are RE2's: a match takes time in proportion to the name, for any pattern. Any member may send a pattern, and
 the coordinator matches it in the process that serves all groups. (Kafka's brokers use RE2/J, KIP-848.)
@@ -14,6 +14,8 @@ import re2
 
 from coordinator.protocol.errors import InvalidTopicPattern, TopicKept, TopicNotWritten
 
+EVERYTHING = ".*"
+"""The pattern of an allow list that allows every name."""
 MAX_PATTERN_CHARACTERS = 10_000
 MAX_COMPILED_BYTES = 1 << 20
 """Bytes of a compiled pattern, at most: a few characters with counted repetitions may compile to many."""
@@ -51,6 +53,15 @@ def check_pattern(pattern: str) -> None:
     _compiled(pattern)
 
 
+def is_pattern(text: str) -> bool:
+    """Whether the text is a valid pattern."""
+    try:
+        check_pattern(text)
+    except InvalidTopicPattern:
+        return False
+    return True
+
+
 def check_topic(topic: str) -> None:
     """Checks that queries may read the topic.
 
@@ -59,6 +70,16 @@ def check_topic(topic: str) -> None:
     """
     if topic in KEPT:
         raise TopicKept(topic=topic, owner=KEPT[topic])
+
+
+def is_allowed(pattern: str, name: str) -> bool:
+    """Whether an allow list, a pattern for the whole name, allows the name of a topic or group. The pattern ``.*``
+    allows every name.
+
+    Raises:
+        InvalidTopicPattern: the pattern is invalid.
+    """
+    return pattern == EVERYTHING or _compiled(pattern).fullmatch(name) is not None
 
 
 def is_reserved(topic: str) -> bool:

@@ -54,10 +54,13 @@ class FindCoordinator(Request[CoordinatorFound], frozen=True):
 
 
 class TokenHolder(Message, frozen=True):
-    """``name`` is empty if the token has none; ``rights`` are named as in a token file."""
+    """``name`` is empty if the token has none; ``rights`` are named as in a token file. ``open_keys``: the keys of the
+    coordinator that allow every topic, where it has several tokens, and one for members whose own lists do not limit
+    these topics either."""
 
     name: str
     rights: tuple[str, ...]
+    open_keys: tuple[str, ...] = ()
 
 
 class WhoAmI(Request[TokenHolder], frozen=True):

@@ -175,6 +175,7 @@ def _chosen(cluster: Cluster, request: AlterOffsets, view: ResetView) -> tuple[l
     group's topics that exist, and notes of those that do not.
 
     Raises:
+        TopicNotAllowed: share.coordinator.source.topics does not allow a topic.
         UnknownTopic, UnknownPartition: the cluster has no such topic or partition.
         InvalidReset: the topic was deleted and created anew, and the group does not know that yet; or offsets are
             asked for, and none are named.
@@ -184,6 +185,8 @@ def _chosen(cluster: Cluster, request: AlterOffsets, view: ResetView) -> tuple[l
         named = _named(request.offsets)
     if not named:
         return _existing(cluster, request, view)
+    for topic in named:
+        cluster.allowed.check_source(topic)
     found = cluster.topics(named)
     chosen: list[TopicIdPartition] = []
     for topic, partitions in named.items():

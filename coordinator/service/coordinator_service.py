@@ -16,10 +16,11 @@ from typing import Any
 
 import msgspec
 
-from coordinator.config.resolved import DEAD_LETTER_TOPIC, ServerConfig
+from coordinator.config.resolved import ServerConfig
 from coordinator.core.commands import DescribeWithLag, StageRuns
 from coordinator.core.commands.acquisition import MOST_ARCHIVING
 from coordinator.core.commands.view_group import GroupView, ViewGroup
+from coordinator.protocol.allowed_topics import SOURCE_KEY
 from coordinator.protocol.errors import (
     BrokerNotReachable,
     BrokerRefused,
@@ -56,11 +57,10 @@ from coordinator.protocol.messages import (
     StartPlan,
 )
 from coordinator.protocol.task_messages import ReportProgress
-from coordinator.protocol.topic_names import is_reserved
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.brokers.asked_ahead import AfterReplies, AskedAhead, StartFacts
 from coordinator.service.brokers.broker_watch import BrokerWatch
-from coordinator.service.brokers.cluster import EARLIEST
+from coordinator.service.brokers.cluster import EARLIEST, TopicInfo
 from coordinator.service.brokers.partition_starts import Start
 from coordinator.service.brokers.subscription import (
     Subscription,
@@ -68,7 +68,7 @@ from coordinator.service.brokers.subscription import (
     starting_offsets,
     topic_ids_not_shown,
 )
-from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
+from coordinator.service.dead_letters.topic_check import check_dead_letter_topic, is_stored_and_refused
 from coordinator.service.lost_logs import LostLogs
 from coordinator.service.plan_gaps import PlanGaps
 from coordinator.service.process.rate_limited_log import RateLimitedLog
@@ -90,6 +90,8 @@ them."""
 ACKNOWLEDGE_ALONE_AFTER_S = 0.05
 """Seconds that a poll's acknowledgements wait for the brokers. With an answer in that time, they and the acquisition
 are one append."""
+MOST_NAMED = 10
+"""Topics that a line of the log names."""
 
 _log = logging.getLogger(__name__)
 
@@ -152,7 +154,10 @@ class CoordinatorService:
         return self._event_loop.call(request.group_id, transactions.single_command(request))
 
     def _join(self, request: JoinGroup) -> Joined:
-        Subscription.of(request).check_names()
+        subscription = Subscription.of(request)
+        subscription.check_names()
+        for topic in subscription.named:
+            self._watch.cluster.allowed.check_source(topic)
         new = request.member_epoch is None
         before = Access.PEEK if new else Access.SERVE
         view = self._event_loop.call(request.group_id, transactions.look_before_join(request), before)
@@ -178,12 +183,11 @@ class CoordinatorService:
         """Check the dead letter topic at the join, and not when the first dead letter can't be written.
 
         Raises:
-            ShareGroupError: the topic is reserved, is missing, can't be written, or is read by the group.
+            ShareGroupError: the topic is reserved, is not allowed, is missing, can't be written, or is read by the
+                group.
         """
         name = view.config.errors_deadletterqueue_topic_name
-        if is_reserved(name) and name != request.configs.get(DEAD_LETTER_TOPIC, "").strip():
-            return  # stored by an earlier version: the group is served, and its dead letters are held
-        if name:
+        if name and not is_stored_and_refused(self._watch.cluster, name, request.configs):
             is_read = view.reads_dead_letters or Subscription.of(request).has(name)
             check_dead_letter_topic(self._watch.cluster, view.config, is_read=is_read)
 
@@ -194,7 +198,7 @@ class CoordinatorService:
             CoordinatorNotAvailable: the brokers do not answer the offsets of every new partition.
         """
         subscription = Subscription.of(request)
-        topics = self._watch.topics(subscription, fresh=True)
+        topics = self._read_here(self._watch.topics(subscription, fresh=True), request.group_id)
         if request.member_epoch is None and request.query:  # a ShareConsumer waits for its topic
             subscription.check(topics, self._watch.cluster)
         partitions = subscription.partitions(topics.values(), request.group_id, topic_ids=topic_ids)
@@ -439,5 +443,19 @@ class CoordinatorService:
 
     def _partitions(self, view: GroupView) -> list[TopicIdPartition]:
         subscription = Subscription.of(view.subscribed)
-        topics = self._watch.topics(subscription)
+        topics = self._read_here(self._watch.topics(subscription), view.group_id)
         return subscription.partitions(topics.values(), view.group_id, topic_ids=view.topic_ids)
+
+    def _read_here(self, found: dict[str, TopicInfo], group_id: str) -> dict[str, TopicInfo]:
+        """Those of the subscribed topics that the coordinator reads for groups. The others, which a pattern meets, are
+        named in the log."""
+        allowed = self._watch.cluster.allowed
+        left_out = sorted(topic for topic in found if not allowed.allows_source(topic))
+        if not left_out:
+            return found
+        names = ", ".join(left_out[:MOST_NAMED]) + (", ..." if len(left_out) > MOST_NAMED else "")
+        self._rate_limited.say(
+            f"topics {group_id}",
+            f"topics are not read: group={group_id} {names}. {SOURCE_KEY} allows {allowed.source} alone.",
+        )
+        return {topic: info for topic, info in found.items() if allowed.allows_source(topic)}

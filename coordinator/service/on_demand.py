@@ -164,7 +164,10 @@ class Coordinator:
         limits = limits or ServerConfig.parse()
         self.config = CoordinatorConfig.parse(settings.configs)
         cluster = self.cluster = KafkaCluster(
-            settings.bootstrap_servers, settings.kafka_config, self.config.share_coordinator_broker_timeout_ms
+            settings.bootstrap_servers,
+            settings.kafka_config,
+            self.config.share_coordinator_broker_timeout_ms,
+            limits.allowed_topics,
         )
         self.watch = BrokerWatch(
             cluster,

@@ -5,15 +5,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.config.resolved import DEAD_LETTER_TOPIC, GroupConfig, changed_configs, replaced_configs
+from coordinator.config.resolved import GroupConfig, changed_configs, replaced_configs
 from coordinator.core.commands import AlterConfigs
 from coordinator.core.commands.view_group import reads_topic
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import GroupIdNotFound
 from coordinator.protocol.messages import OpenSink, SinkOpened
-from coordinator.protocol.topic_names import is_reserved
 from coordinator.service.brokers.cluster import Cluster
-from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
+from coordinator.service.dead_letters.topic_check import check_dead_letter_topic, is_stored_and_refused
 from coordinator.service.runtime.event_loop import RuntimeApi
 from coordinator.service.runtime.transaction import Transaction, TransactionSteps, ask
 
@@ -46,8 +45,8 @@ def open_sink(event_loop: RuntimeApi, cluster: Cluster, request: OpenSink) -> Si
     if not view.incarnation:
         raise GroupIdNotFound(group_id=request.group_id)
     topic, partitions = view.config.errors_deadletterqueue_topic_name, 0
-    if is_reserved(topic) and topic != request.configs.get(DEAD_LETTER_TOPIC, "").strip():
-        topic = ""  # stored by an earlier version: the coordinator holds the dead letters, and says why
+    if is_stored_and_refused(cluster, topic, request.configs):
+        topic = ""  # the coordinator holds the dead letters, and says why
     if topic:
         partitions = check_dead_letter_topic(cluster, view.config, is_read=view.reads_dead_letters)
     replaced = view.replaced

@@ -18,7 +18,7 @@ from coordinator.client.cluster_metadata import cluster_metadata
 from coordinator.client.on_demand import store_of
 from coordinator.client.options import configs
 from coordinator.config.resolved import CoordinatorConfig
-from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.errors import InvalidRequest, ShareGroupError
 from coordinator.protocol.librdkafka import new_client
 from coordinator.protocol.messages import GroupDescription
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
@@ -31,6 +31,7 @@ from sharegroup.doctor.findings import ClusterFacts, GroupFacts
 MOST_RUNS = 20_000
 """Runs in flight that are looked at: of a million, the first are those that hold back start offsets."""
 TIMEOUT_S = 15.0
+ENDPOINT = "share.coordinator.endpoint"
 
 
 class Examination:
@@ -84,7 +85,17 @@ class Examination:
             min_in_sync=self._min_in_sync() if in_sync else 1,
             in_sync=in_sync,
             bootstrap_server=self._servers,
+            open_keys=self._open_keys(),
         )
+
+    def _open_keys(self) -> tuple[str, ...]:
+        """The keys of a standalone coordinator that allow every topic; a coordinator on demand has one token alone."""
+        if not self._config.get(ENDPOINT):
+            return ()
+        try:
+            return self._admin.who_am_i().open_keys
+        except InvalidRequest:  # an earlier version
+            return ()
 
     def _stores(self) -> Iterable[tuple[str, frozenset[str]]]:
         """The groups of the store that is asked for, of the state topic, and of the cluster's file on this host."""
@@ -94,7 +105,7 @@ class Examination:
             store = store_of(text, cluster_id)
             if store.startswith("sqlite:") and not Path(store.removeprefix("sqlite:")).exists():
                 continue
-            changed = {key: value for key, value in self._config.items() if key != "share.coordinator.endpoint"}
+            changed = {key: value for key, value in self._config.items() if key != ENDPOINT}
             is_own = text == own.share_state_store
             try:
                 with Admin(self._config if is_own else {**changed, "share.state.store": text}) as admin:

@@ -76,10 +76,12 @@ class GroupFacts:
 @dataclass(frozen=True, kw_only=True)
 class ClusterFacts:
     """The facts that hold for all groups. ``stores``: the ids of the groups in each state store that could be read.
-    ``in_sync``: the numbers of replicas in sync of the state topic's partitions."""
+    ``in_sync``: the numbers of replicas in sync of the state topic's partitions. ``open_keys``: as of
+    :class:`~coordinator.protocol.wire.TokenHolder`."""
 
     stores: Mapping[str, frozenset[str]] = field(default_factory=dict)
     state_topic: str = ""
     min_in_sync: int = 1
     in_sync: Mapping[int, int] = field(default_factory=dict)
+    open_keys: tuple[str, ...] = ()
     bootstrap_server: str = "localhost:9092"

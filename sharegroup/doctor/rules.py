@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from coordinator.protocol.admin_messages import RunInFlight
+from coordinator.protocol.allowed_topics import DEAD_LETTER_KEY, SOURCE_KEY
 from coordinator.protocol.messages import PartitionDescription
 from sharegroup.doctor.dead_letters_watch import WATCHED_S
 from sharegroup.doctor.findings import ClusterFacts, Finding, GroupFacts, Severity
@@ -248,6 +249,23 @@ def state_topic_is_below_min_insync(facts: ClusterFacts) -> Iterator[Finding]:
         )
 
 
+def topics_are_wide_open(facts: ClusterFacts) -> Iterator[Finding]:
+    """A coordinator with several tokens that reads or writes any topic for whoever holds one for members."""
+    what = {
+        SOURCE_KEY: "copy the records of every topic that its principal can read",
+        DEAD_LETTER_KEY: "write dead letters to every topic that its principal can write to",
+    }
+    if facts.open_keys:
+        can = " and ".join(f"{what[key]} ({key})" for key in facts.open_keys if key in what)
+        yield Finding(
+            rule="topics-wide-open",
+            severity=Severity.WARNING,
+            what=f"The coordinator has several tokens, and one of them with the right member can have it {can}.",
+            do="Set these keys in each coordinator's properties file, or groups=, topics= and dlq= in the lines of its "
+            "token file (docs/rights.md).",
+        )
+
+
 GROUP_RULES = (
     given_up_without_a_dead_letter,
     nobody_consumes,
@@ -259,7 +277,7 @@ GROUP_RULES = (
     start_offset_is_held_back,
     session_is_shorter_than_restarts,
 )
-CLUSTER_RULES = (group_is_in_two_stores, state_topic_is_below_min_insync)
+CLUSTER_RULES = (group_is_in_two_stores, state_topic_is_below_min_insync, topics_are_wide_open)
 
 
 def examine(group: GroupFacts) -> list[Finding]:

@@ -111,11 +111,16 @@ def check_installed() -> None:
 
 def _tokens(config: Mapping[str, str], path: str) -> tuple[Tokens | None, str]:
     """The page's own tokens, None where coordinators know them; and what a person has to know of them."""
+    from coordinator.protocol.errors import InvalidToken
     from coordinator.protocol.rights import Tokens
     from coordinator.protocol.secret_files import read_secret
 
     if path:
-        return Tokens.parse(read_secret("--token-file", path).decode("utf-8", "replace"), path), f"Its tokens: {path}"
+        tokens = Tokens.parse(read_secret("--token-file", path).decode("utf-8", "replace"), path)
+        if any(caller.is_bound for _, caller in tokens.holders):
+            reason = "the page's own tokens can't have groups=, topics= or dlq=; those of a coordinator's file can."
+            raise InvalidToken(source=path, reason=reason)
+        return tokens, f"Its tokens: {path}"
     if config.get(ENDPOINT):
         return None, "Sign in with a token of the coordinators."
     token = secrets.token_urlsafe(32)

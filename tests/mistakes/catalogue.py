@@ -15,6 +15,7 @@ from tests.mistakes import (  # noqa: F401 - each registers its mistakes
     plans,
     progress,
     reader,
+    rights,
     runtime,
     spark,
     staging,

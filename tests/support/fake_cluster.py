@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 from threading import Event
 
+from coordinator.protocol.allowed_topics import ALL_TOPICS
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.brokers.cluster import EARLIEST, LATEST, Seen, TopicInfo
@@ -15,6 +16,7 @@ class FakeCluster:
     of the `silent` partitions do not answer."""
 
     addresses = "fake:9092"
+    allowed = ALL_TOPICS
 
     def __init__(self, *, topic_ids: bool = True) -> None:
         self.topic_ids = topic_ids

@@ -268,6 +268,16 @@ def test_a_state_topic_below_its_minimum_in_sync_is_named():
     assert rules.examine_cluster(ClusterFacts(**topic, in_sync={0: 2})) == []
 
 
+def test_topics_that_no_list_limits_are_named_with_their_keys():
+    keys = ("share.coordinator.source.topics", "share.coordinator.dead.letter.topics")
+    (finding,) = rules.examine_cluster(ClusterFacts(open_keys=keys))
+    assert (finding.rule, finding.severity) == ("topics-wide-open", Severity.WARNING)
+    assert all(key in finding.what for key in keys) and "token file" in finding.do
+    (finding,) = rules.examine_cluster(ClusterFacts(open_keys=keys[1:]))
+    assert keys[0] not in finding.what
+    assert rules.examine_cluster(ClusterFacts()) == []
+
+
 def test_the_worst_findings_come_first_and_fit_a_screen():
     found = rules.examine(
         facts([partition(archiving=1)], state="EMPTY", configs=DLQ, runs=(FAILED_ALONE, run(12, **HELD)))

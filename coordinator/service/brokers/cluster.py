@@ -23,6 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented 
 from tenacity import RetryCallState, retry_if_exception, wait_exponential, wait_incrementing
 
 from coordinator.dead_letters.source_records import GONE_OFFSETS, AbsenceReason, Absent, SourceRecordReader
+from coordinator.protocol.allowed_topics import ALL_TOPICS, AllowedTopics
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, BrokerSecurityFailed, ShareGroupError
 from coordinator.protocol.librdkafka import NO_ANSWER, UNKNOWN_TOPIC, WITHOUT_A_GROUP, Complaints, new_client
 from coordinator.protocol.outage import Outage
@@ -107,6 +108,8 @@ class Cluster(Protocol):
     """The interface of a cluster; tests replace it by a fake."""
 
     addresses: str
+    allowed: AllowedTopics
+    """The topics that the coordinator's principal reads and writes for groups."""
 
     def gives_topic_ids(self) -> bool:
         """Whether topics have ids here."""
@@ -157,8 +160,15 @@ class Cluster(Protocol):
 class KafkaCluster:
     """A real cluster, through librdkafka's admin client."""
 
-    def __init__(self, bootstrap_servers: str, kafka_config: Mapping[str, str], timeout_ms: int) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        kafka_config: Mapping[str, str],
+        timeout_ms: int,
+        allowed: AllowedTopics = ALL_TOPICS,
+    ) -> None:
         self.addresses = bootstrap_servers
+        self.allowed = allowed
         self._timeout_ms = timeout_ms
         self._gives_ids: bool | None = None
         # log_level: librdkafka would write to stderr; what goes wrong is raised here.

@@ -63,6 +63,11 @@ class Subscription:
         """Whether the subscription has the partition, should it exist."""
         return self.has(topic) and (not self.assign or partition in dict(self.assign)[topic])
 
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The topics that the subscription names."""
+        return *self.topics, *dict(self.assign)
+
     def find(self, cluster: Cluster) -> dict[str, TopicInfo]:
         """The subscribed topics that exist now, by name."""
         if self.pattern is not None:
@@ -78,7 +83,7 @@ class Subscription:
         """
         if self.pattern is not None:
             check_pattern(self.pattern)
-        for topic in (*self.topics, *dict(self.assign)):
+        for topic in self.named:
             check_topic(topic)
 
     def check(self, found: Mapping[str, TopicInfo], cluster: Cluster) -> None:
@@ -87,7 +92,7 @@ class Subscription:
         Raises:
             UnknownTopic, UnknownPartition: a named topic or partition does not exist.
         """
-        for topic in (*self.topics, *dict(self.assign)):
+        for topic in self.named:
             if topic not in found:
                 raise UnknownTopic(topic=topic, addresses=cluster.addresses)
         for topic, partitions in self.assign:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from enum import IntEnum
 
 from coordinator.dead_letters.producer import OF_THE_RECORD, DeadLetterProducer, WriteResult, WriteStatus
 from coordinator.dead_letters.record_format import DeadLetterRecord, dead_letter_partition
+from coordinator.protocol.allowed_topics import SOURCE_KEY
 from coordinator.protocol.errors import (
     BrokerNotReachable,
     CoordinatorNotAvailable,
@@ -136,6 +138,7 @@ class GroupWorker:
             return
         if not self._has_topic(backlog):
             return
+        backlog = self._copied_from_allowed(backlog)
         chunk: list[tuple[Due, int, DeadLetterRecord | None]] = []
         size_bytes = 0
         for due, offset, written in self._builder.of(backlog, self._pass.is_up):
@@ -155,8 +158,8 @@ class GroupWorker:
         the records were archived without dead letters (errors.deadletterqueue.on.failure=archive).
 
         Raises:
-            TopicNotWritten, DeadLetterTopicMissing, DeadLetterTopicNotAuthorized, DeadLetterTopicSubscribed: on.failure
-                is hold.
+            TopicNotWritten, TopicNotAllowed, DeadLetterTopicMissing, DeadLetterTopicNotAuthorized,
+                DeadLetterTopicSubscribed: on.failure is hold.
             BrokerNotReachable, CoordinatorNotAvailable: it may pass.
         """
         name = backlog.config.errors_deadletterqueue_topic_name
@@ -169,11 +172,31 @@ class GroupWorker:
         except ShareGroupError as error:
             if backlog.config.errors_deadletterqueue_on_failure != "archive":
                 raise
-            self._log_lost(str(error))
-            self._mark_written(backlog, [(due, n) for due in backlog.due for n in due.offsets.as_range()], "lost")
+            self._hold_or_archive(backlog, backlog.due, str(error))
             return False
         self._pass.use_topic(name, partitions)
         return True
+
+    def _copied_from_allowed(self, backlog: Backlog) -> Backlog:
+        """The backlog without records of topics that share.coordinator.source.topics does not allow: the coordinator
+        copies none of these. They are held, or archived without dead letters (errors.deadletterqueue.on.failure=
+        archive)."""
+        allowed = self._cluster.allowed
+        held = [due for due in backlog.due if not allowed.allows_source(due.topic)]
+        if not held:
+            return backlog
+        names = ", ".join(sorted({due.topic for due in held}))
+        reason = f"records of {names} are not copied: {SOURCE_KEY} of the coordinator allows {allowed.source} alone"
+        self._hold_or_archive(backlog, held, reason)
+        return replace(backlog, due=tuple(due for due in backlog.due if allowed.allows_source(due.topic)))
+
+    def _hold_or_archive(self, backlog: Backlog, held: Sequence[Due], reason: str) -> None:
+        """Hold the dead letters until a person corrects the reason, or archive their records without them."""
+        if backlog.config.errors_deadletterqueue_on_failure != "archive":
+            self._hold(PassResult.BLOCKED, reason)
+            return
+        self._log_lost(reason)
+        self._mark_written(backlog, [(due, n) for due in held for n in due.offsets.as_range()], "lost")
 
     def _write(self, backlog: Backlog, chunk: Sequence[tuple[Due, int, DeadLetterRecord | None]]) -> None:
         """Writes the dead letters, then marks those that are settled."""

@@ -4,17 +4,18 @@ and not when a record can't be written."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from tenacity import retry_if_result, wait_fixed
 
-from coordinator.config.resolved import GroupConfig
+from coordinator.config.resolved import DEAD_LETTER_TOPIC, GroupConfig
 from coordinator.protocol.errors import (
     BrokerRefused,
     DeadLetterTopicMissing,
     DeadLetterTopicNotAuthorized,
     DeadLetterTopicSubscribed,
 )
-from coordinator.protocol.topic_names import check_written
+from coordinator.protocol.topic_names import check_written, is_reserved
 from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.brokers.retries import retry_until
 
@@ -32,6 +33,7 @@ def check_dead_letter_topic(cluster: Cluster, config: GroupConfig, *, is_read: b
 
     Raises:
         TopicNotWritten: the topic is reserved.
+        TopicNotAllowed: share.coordinator.dead.letter.topics does not allow it.
         DeadLetterTopicSubscribed: the group reads the topic.
         DeadLetterTopicMissing: the topic does not exist, and is not created.
         DeadLetterTopicNotAuthorized: the principal may not describe, create or write to it.
@@ -39,6 +41,7 @@ def check_dead_letter_topic(cluster: Cluster, config: GroupConfig, *, is_read: b
     """
     name = config.errors_deadletterqueue_topic_name
     check_written(name)
+    cluster.allowed.check_dead_letters(name)
     if is_read:
         raise DeadLetterTopicSubscribed(topic=name)
     partitions = partitions_of(cluster, name)
@@ -49,6 +52,14 @@ def check_dead_letter_topic(cluster: Cluster, config: GroupConfig, *, is_read: b
     if not cluster.may_write(name):
         raise DeadLetterTopicNotAuthorized(what="write to", topic=name)
     return partitions
+
+
+def is_stored_and_refused(cluster: Cluster, name: str, named: Mapping[str, str]) -> bool:
+    """Whether the group's dead letter topic is stored and is not written, and the configs ``named`` by a request do not
+    name it: an earlier version, or other keys of the coordinator, let it be stored. Nobody loses the group by it: the
+    group is served, and its dead letters are held."""
+    is_refused = is_reserved(name) or not cluster.allowed.allows_dead_letters(name)
+    return is_refused and name != named.get(DEAD_LETTER_TOPIC, "").strip()
 
 
 def partitions_of(cluster: Cluster, name: str) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from coordinator.protocol.admin_messages import Action, Altered, OffsetsAltered
-from coordinator.protocol.errors import NotAllowed, ShareGroupError, UnusableFile
+from coordinator.protocol.errors import ShareGroupError, UnusableFile
 from coordinator.protocol.messages import Message
 from coordinator.protocol.rights import RIGHT_OF, Caller, Right
 from coordinator.service.process.log_format import JsonLines, PrivateRotatingFile
@@ -69,8 +69,8 @@ def audit(caller: Caller, peer: str, request: Action[Message], answer: Message |
 
 
 class Refusals:
-    """The refusals of requests whose caller lacks the right: one line a minute for each holder and name of a request,
-    with the number of those that were left out."""
+    """The refusals of requests whose caller lacks the right, or whose token's allow lists lack the group or topic: one
+    line a minute for each holder and name of a request, with the number of those that were left out."""
 
     def __init__(self) -> None:
         self._limited = RateLimitedLog(_audit)
@@ -78,7 +78,7 @@ class Refusals:
     def __repr__(self) -> str:
         return "<Refusals>"
 
-    def tell(self, caller: Caller, peer: str, name: str, error: NotAllowed) -> None:
+    def tell(self, caller: Caller, peer: str, name: str, error: ShareGroupError) -> None:
         """Write the line of a refused request of this name, if the name is one of an administrator's."""
         if RIGHT_OF.get(name) is Right.ADMIN:
             line = f"refused: who={caller} from={peer} request={name} {_in_words(error)}"

@@ -3,16 +3,17 @@
 Rule: no body, however malformed, and no error ends the service; every error crosses by its name.
 Acknowledgements and sinks' outcomes come with Arrow rows in the action's body: a stream of Flight would be decoded, and
 decompressed, before this code could look at it. What is asked of a call is checked in this order: its token, its
-protocol version, its right, the size of its body, its JSON, its rows.
+protocol version, its right, the size of its body, its JSON, its rows, the allow lists of its token.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -27,6 +28,7 @@ from coordinator.protocol.admin_messages import Action
 from coordinator.protocol.errors import (
     CoordinatorOverloaded,
     CoordinatorVersionMismatch,
+    GroupNotAllowed,
     InternalError,
     InvalidRequest,
     ListenerNotAvailable,
@@ -34,6 +36,7 @@ from coordinator.protocol.errors import (
     NotAuthorized,
     RequestTooLarge,
     ShareGroupError,
+    TopicNotAllowed,
 )
 from coordinator.protocol.format_versions import PROTOCOL, PROTOCOL_HEADER
 from coordinator.protocol.messages import Acknowledge, Done, Heartbeat, Message, Request, StageOutcomes
@@ -54,6 +57,7 @@ from coordinator.protocol.wire import (
     request_name,
 )
 from coordinator.service.process.rate_limited_log import RateLimitedLog
+from coordinator.service.server.allow_lists import check_allowed, shown_to
 from coordinator.service.server.audit import Refusals, audit
 from coordinator.service.server.listener import LOOPBACK, Listener
 
@@ -147,6 +151,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         self.last_request_s = time.monotonic()
         pair = [(listener.certificate, listener.key)] if listener.certificate else []
         known = tokens if isinstance(tokens, Tokens) else Tokens(((tokens, Caller()),))
+        self._open_keys = known.open_keys(limits.allowed_topics)
         middleware = {_TOKEN: _TokenCheck(known, self._rate_limited), _PROTOCOL: _ProtocolReader()}
         try:
             super().__init__(listener.location, tls_certificates=pair, middleware=middleware)
@@ -183,7 +188,9 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             self._check_protocol(_protocol_of(context), name)
             self._check_right(context, name)
             self._check_size(shown, body.size)
-            return encode(self._reply(_request_of(name, body), context))
+            request = _request_of(name, body)
+            self._check_allowed(context, request)
+            return encode(self._reply(request, context))
         except ShareGroupError as error:
             self._say_refused(error)
             return encode_error(error)
@@ -207,11 +214,26 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         Raises:
             NotAllowed: the caller's token lacks it.
         """
-        caller = context.get_middleware(_TOKEN).caller
-        try:
+        caller = _caller_of(context)
+        with self._telling(context, name):
             caller.check(name)
-        except NotAllowed as error:
-            self._refusals.tell(caller, context.peer(), name, error)
+
+    def _check_allowed(self, context: Any, request: Request[Any]) -> None:
+        """Check that the allow lists of the caller's token have the group and the topics of the request.
+
+        Raises:
+            GroupNotAllowed, TopicNotAllowed: they do not.
+        """
+        with self._telling(context, type(request).__name__):
+            check_allowed(_caller_of(context), request)
+
+    @contextlib.contextmanager
+    def _telling(self, context: Any, name: str) -> Iterator[None]:
+        """A context that writes to the audit log and the log what the caller's token is refused."""
+        try:
+            yield
+        except (NotAllowed, GroupNotAllowed, TopicNotAllowed) as error:
+            self._refusals.tell(_caller_of(context), context.peer(), name, error)
             self._rate_limited.say("right", f"refused: {error}")
             raise
 
@@ -221,15 +243,18 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         if isinstance(request, FindCoordinator):
             return CoordinatorFound(endpoint=self._find(request.group_id) or self.address)
         if isinstance(request, WhoAmI):
-            caller = context.get_middleware(_TOKEN).caller
-            return TokenHolder(name=caller.name, rights=tuple(sorted(right.value for right in caller.rights)))
+            caller = _caller_of(context)
+            rights = tuple(sorted(right.value for right in caller.rights))
+            return TokenHolder(name=caller.name, rights=rights, open_keys=self._open_keys)
         if isinstance(request, StepDown) and self._step_down is not None:
             self._step_down(request.reason)
             return Done()
-        return self._audited(request, context) if isinstance(request, Action) else self._counted(request)
+        if isinstance(request, Action):
+            return self._audited(request, context)
+        return shown_to(_caller_of(context), self._counted(request))
 
     def _audited(self, request: Action[Any], context: Any) -> Message:
-        caller = context.get_middleware(_TOKEN).caller
+        caller = _caller_of(context)
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         try:
             by = f"{caller} from {context.peer()} at {now}"
@@ -262,6 +287,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             with self._counting:
                 self._running -= 1
                 self.last_request_s = time.monotonic()
+
+
+def _caller_of(context: Any) -> Caller:
+    caller: Caller = context.get_middleware(_TOKEN).caller
+    return caller
 
 
 def _protocol_of(context: Any) -> str:

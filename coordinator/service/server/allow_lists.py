@@ -1,0 +1,61 @@
+"""The allow lists of a call's token: which groups it may use, and which topics it may name for them.
+
+They bind what a request names. A dead letter topic that a group has stored was named by a token that was allowed to, or
+before that token's line had its lists; the coordinator's keys bind that, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from coordinator.config.resolved import DEAD_LETTER_TOPIC
+from coordinator.protocol.admin_messages import AlterGroupConfigs, AlterOffsets, GroupsListed, ListGroups
+from coordinator.protocol.messages import GroupRequest, JoinGroup, Message, OpenSink, Request
+from coordinator.protocol.rights import Caller
+
+
+def check_allowed(caller: Caller, request: Request[Any]) -> None:
+    """Check that the caller may use the group of the request, and name its topics.
+
+    Raises:
+        GroupNotAllowed, TopicNotAllowed: it may not.
+    """
+    if not caller.is_bound:
+        return
+    if isinstance(request, GroupRequest):
+        caller.check_group(request.group_id)
+    elif isinstance(request, ListGroups):
+        for group_id in request.group_ids:
+            caller.check_group(group_id)
+    for topic in _sources(request):
+        caller.topics.check_source(topic)
+    if isinstance(request, JoinGroup) and request.topic_pattern is not None:
+        caller.topics.check_pattern(request.topic_pattern)
+    if topic := _configs(request).get(DEAD_LETTER_TOPIC, "").strip():
+        caller.topics.check_dead_letters(topic)
+
+
+def shown_to(caller: Caller, answer: Message) -> Message:
+    """The answer without groups that the caller may not use."""
+    if not isinstance(answer, GroupsListed) or not caller.is_bound:
+        return answer
+    groups = tuple(group for group in answer.groups if caller.may_use(group.group_id))
+    return msgspec.structs.replace(answer, groups=groups)
+
+
+def _sources(request: Request[Any]) -> list[str]:
+    """The topics that the request names to be read."""
+    if isinstance(request, JoinGroup):
+        return [*request.topics, *(request.assign or {})]
+    if isinstance(request, AlterOffsets):
+        return [*request.topics, *request.offsets]
+    return []
+
+
+def _configs(request: Request[Any]) -> dict[str, str]:
+    """The group configs that the request sets."""
+    if isinstance(request, (JoinGroup, OpenSink)):
+        return request.configs
+    return request.set if isinstance(request, AlterGroupConfigs) else {}
