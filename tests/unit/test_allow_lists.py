@@ -264,7 +264,7 @@ def reject(running, offset=3, topic="orders"):
 
 def worker_of(running):
     log = RateLimitedLog(logging.getLogger("test"))
-    return GroupWorker("billing", running.event_loop, running.cluster, {}, log, is_stopped=lambda: False)
+    return GroupWorker("billing", running.event_loop, running.cluster, {}, running.watch.doubts, log, lambda: False)
 
 
 def test_a_topic_that_the_key_does_not_allow_is_refused_at_joins():
