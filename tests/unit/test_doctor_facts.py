@@ -10,8 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from coordinator.protocol.admin_messages import GroupListing, GroupsListed, InFlightPage
-from coordinator.protocol.errors import GroupIdNotFound
+from coordinator.protocol.errors import GroupIdNotFound, InvalidRequest
 from coordinator.protocol.messages import GroupDescription, PartitionDescription
+from coordinator.protocol.wire import TokenHolder
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from sharegroup.__main__ import run
 from sharegroup.doctor import command, facts
@@ -98,3 +99,18 @@ def test_a_group_that_is_deleted_meanwhile_is_skipped_unless_named(capsys):
     assert run([*AT, "--json"]) == 1
     assert [each["group_id"] for each in json.loads(capsys.readouterr().out)] == ["billing"]
     assert mistake([*AT, "--group", "deleted"], capsys).startswith(f"sharegroup: {GroupIdNotFound.__name__}: ")
+
+
+def test_a_standalone_coordinator_alone_is_asked_for_its_open_keys():
+    def unknown():
+        raise InvalidRequest(what="This coordinator knows no request WhoAmI.")
+
+    holder = TokenHolder(name="", rights=("read",), open_keys=("share.coordinator.source.topics",))
+    for config, answer, expected in (
+        ({facts.ENDPOINT: "localhost:9394"}, lambda: holder, holder.open_keys),
+        ({facts.ENDPOINT: "localhost:9394"}, unknown, ()),
+        ({}, unknown, ()),
+    ):
+        examination = object.__new__(facts.Examination)
+        examination._config, examination._admin = config, SimpleNamespace(who_am_i=answer)
+        assert examination._open_keys() == expected
