@@ -70,14 +70,14 @@ def test_records_of_the_other_broker_are_read(first, away, unique, reader) -> No
     away.pause()
     for count, topic in topics.items():
         not_read, found = read(task_of(first, topic, list(range(count))), reader)
-        assert not_read == ({}, {(topic, 0): [(0, RECORDS - 1)]})
+        assert not_read == NotRead({}, {(topic, 0): [(0, RECORDS - 1)]}, {}, {})
         assert found == [(partition, offset) for partition in range(1, count) for offset in range(RECORDS)]
     assert read(task_of(first, topics[2], [0]), reader)[0].given_up, "another broker answers"
     away.resume()
 
     def is_whole() -> bool:
         not_read, found = read(task_of(first, topics[2], [0]), reader)
-        return (not_read, len(found)) == (({}, {}), RECORDS)
+        return (not_read, len(found)) == (NotRead({}, {}, {}, {}), RECORDS)
 
     wait_until(is_whole, what="the broker that was away sends its records")
 
