@@ -45,13 +45,12 @@ def list_configs(
       sharegroup configs list --bootstrap-server localhost:9092 \\
           --group billing --all
     """
-    from coordinator.config.keys import show
     from coordinator.config.resolved import GROUP_KEYS
 
     with opened(bootstrap_server, config_path, properties) as admin:
         description = described(admin, group_id, most_runs=0)
     tell_source(description.read_from)
-    defaults = {key.name: show(key.default) for key in GROUP_KEYS.values()} if with_defaults else {}
+    defaults = {key.name: key.shown_default for key in GROUP_KEYS.values()} if with_defaults else {}
     found = dict(sorted({**defaults, **description.configs}.items()))
     if as_json:
         print_json(found)

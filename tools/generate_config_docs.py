@@ -42,8 +42,8 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def key_row(key: ConfigKey) -> list[str]:
     text = " ".join([key.doc, *([f"*{key.why}*"] if key.why else [])])
-    default = show(key.default)
-    return [f"`{key.name}`", key.type.__name__, f"`{default}`" if default else "none", key.bounds, text, origin(key)]
+    default = key.unset or (f"`{show(key.default)}`" if key.shown_default else "none")
+    return [f"`{key.name}`", key.type.__name__, default, key.bounds, text, origin(key)]
 
 
 def origin(key: ConfigKey) -> str:

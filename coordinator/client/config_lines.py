@@ -92,5 +92,4 @@ def _shown(key: str, text: str) -> str:
 
 
 def _default(key: str) -> str:
-    default = GROUP_KEYS[key].default
-    return str(default).lower() if isinstance(default, bool) else str(default) or '""'
+    return GROUP_KEYS[key].shown_default or '""'

@@ -178,12 +178,15 @@ _GROUP_ROWS = (
     ),
     ConfigKey(
         name="share.release.backoff.ms",
-        default=0,
+        default=None,
+        unset="10000 for queries, 0 for ShareConsumers",
         low=0,
         high=_DAY_MS,
         ours=True,
-        doc="Time until a released record is available again; 0: at once.",
-        why="Kafka delivers a released record again at once.",
+        doc="Time until a released record is available again, after its first release; 0: at once. A value holds for "
+        "the releases of queries and of ShareConsumers.",
+        why="Kafka delivers a released record again at once. A query releases whole batches while a service is away: "
+        "at once, all tries are over within seconds; with the defaults they take some 150 s.",
     ),
     ConfigKey(
         name="share.release.backoff.multiplier",

@@ -25,12 +25,14 @@ class ConfigKey:
     """A key of a group or of the coordinator.
 
     ``low``, ``high`` are inclusive. ``takes`` says what a text must look like, ``is_valid`` checks it. ``ours``: Kafka
-    has no such key. ``why``: why the default or the bounds are not Kafka's.
+    has no such key. ``why``: why the default or the bounds are not Kafka's. ``default`` None: a whole number whose
+    default is not one value; ``unset`` says in words what holds then.
     """
 
     name: str
-    default: Value
+    default: Value | None
     doc: str
+    unset: str = ""
     kip: str = ""
     low: float | None = None
     high: float | None = None
@@ -43,7 +45,12 @@ class ConfigKey:
     @property
     def type(self) -> type:
         """The type of the values: that of the default."""
-        return type(self.default)
+        return int if self.default is None else type(self.default)
+
+    @property
+    def shown_default(self) -> str:
+        """The default as the text that it is written as, or in words."""
+        return self.unset if self.default is None else show(self.default)
 
     @property
     def attribute(self) -> str:
@@ -126,7 +133,7 @@ def hint(name: str, known: Iterable[str], instead: str = "docs/options.md has al
     return f"the nearest known one is {near}" if near else instead
 
 
-def parse_all(table: Mapping[str, ConfigKey], texts: Mapping[str, str], scope: str) -> dict[str, Value]:
+def parse_all(table: Mapping[str, ConfigKey], texts: Mapping[str, str], scope: str) -> dict[str, Value | None]:
     """Values of all the table's keys, by attribute name.
 
     Raises:

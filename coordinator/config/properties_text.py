@@ -44,7 +44,8 @@ def _properties(comments: tuple[str, ...], table: Mapping[str, ConfigKey], head:
     for key in table.values():
         for paragraph in _paragraphs(key):
             lines += _comment.wrap(paragraph)
-        lines += [f"#{key.name}={show(key.default)}", ""]
+        default = "" if key.default is None else show(key.default)
+        lines += [f"#{key.name}={default}", ""]
     return "\n".join(lines)
 
 
@@ -53,4 +54,5 @@ def _paragraphs(key: ConfigKey) -> list[str]:
     kip = f" ({key.kip})" if key.kip else ""
     takes = f" It takes: {key.bounds}." if key.bounds else ""
     found = [f"{key.doc}", f"{origin}{kip}.{takes}"]
-    return [*found, *([key.why] if key.why else [])]
+    unset = [f"Without a value: {key.unset}."] if key.unset else []
+    return [*found, *([key.why] if key.why else []), *unset]

@@ -60,7 +60,7 @@ class GroupConfig:
     share_delivery_count_limit: int
     share_isolation_base: int
     share_poison_solo_timeout_ms: int
-    share_release_backoff_ms: int
+    share_release_backoff_ms: int | None
     share_release_backoff_multiplier: float
     share_release_backoff_max_ms: int
     share_release_backoff_jitter: float

@@ -1,4 +1,5 @@
-"""The retry policy: how long a released record stays away (ours; Kafka delivers it again at once).
+"""The retry policy: how long a released record stays away (ours; Kafka delivers it again at once;
+docs/adr/0044-a-querys-releases-wait.md).
 
 share.release.backoff.ms, grown by share.release.backoff.multiplier with each release, up to
 share.release.backoff.max.ms, and spread by share.release.backoff.jitter. Pure: the spread is drawn from the record's
@@ -12,15 +13,27 @@ from coordinator.config.resolved import GroupConfig
 JITTER_STEPS = 16
 """Different delays that the jitter gives: few, so that records that are released together stay one run."""
 
+QUERY_BACKOFF_MS = 10_000
+"""Milliseconds that a record waits after its first release by a query, where the group has no
+share.release.backoff.ms: with the other defaults its five tries take some 150 s, so that a service that is away for a
+minute or two uses up no record's tries."""
+
+
+def first_delay_ms(config: GroupConfig, *, by_query: bool) -> int:
+    """How long a record stays away after its first release by a query, or by a ShareConsumer; 0: not at all."""
+    if config.share_release_backoff_ms is None:
+        return QUERY_BACKOFF_MS if by_query else 0
+    return config.share_release_backoff_ms
+
 
 def jitter_step(first: int, now_ms: int) -> int:
     """The step of the jitter, from 0, for a run that begins at offset ``first`` and is released at this time."""
     return ((first * 0x9E3779B1 + now_ms * 0x85EBCA6B) & 0xFFFFFFFF) >> 28
 
 
-def release_delay_ms(config: GroupConfig, releases: int, step: int) -> int:
+def release_delay_ms(config: GroupConfig, releases: int, step: int, *, by_query: bool) -> int:
     """How long a record stays away after its ``releases``-th release (from 1); 0: not at all."""
-    first_ms = config.share_release_backoff_ms
+    first_ms = first_delay_ms(config, by_query=by_query)
     if not first_ms:
         return 0
     grown_ms = min(first_ms * config.share_release_backoff_multiplier ** (releases - 1), 2.0**62)
@@ -28,9 +41,9 @@ def release_delay_ms(config: GroupConfig, releases: int, step: int) -> int:
     return int(min(grown_ms * spread, config.share_release_backoff_max_ms))
 
 
-def not_before_ms(config: GroupConfig, releases: int, first: int, now_ms: int) -> int | None:
+def not_before_ms(config: GroupConfig, releases: int, first: int, now_ms: int, *, by_query: bool) -> int | None:
     """When a run that begins at ``first`` and is released now, for the ``releases``-th time, is available again; None:
     at once."""
-    if not config.share_release_backoff_ms:
+    if not first_delay_ms(config, by_query=by_query):
         return None
-    return now_ms + release_delay_ms(config, releases, jitter_step(first, now_ms))
+    return now_ms + release_delay_ms(config, releases, jitter_step(first, now_ms), by_query=by_query)

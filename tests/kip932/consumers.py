@@ -24,7 +24,7 @@ from coordinator.protocol.messages import (
     ProgressBatch,
 )
 from coordinator.protocol.values import AcknowledgeType
-from tests.support.group_driver import GroupDriver
+from tests.support.group_driver import UNSET, GroupDriver
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 LOCK_MS = 30_000
@@ -47,7 +47,7 @@ class ShareConsumers(GroupDriver):
     ``end`` (exclusive). A config is named in snake case."""
 
     def __init__(self, *, start: int = 0, end: int = 100, partitions: int = 1, members: int = 3, **configs: object):
-        super().__init__(partitions=0, **texts(configs))
+        super().__init__(partitions=0, **{**UNSET, **texts(configs)})
         self.ends = dict.fromkeys(range(partitions), end)
         self.log_starts = dict.fromkeys(self.ends, 0)
         self.initialize(start)

@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 
 from coordinator.config.resolved import GroupConfig
-from coordinator.core import failed_deliveries, isolation, replay_plans, share_group
-from coordinator.core.commands import acquire_plan, acquire_records, complete_plan, membership, reclaim_plan
+from coordinator.core import failed_deliveries, isolation, release_backoff, replay_plans, share_group
+from coordinator.core.commands import (
+    acknowledge,
+    acquire_plan,
+    acquire_records,
+    complete_plan,
+    membership,
+    reclaim_plan,
+)
 from coordinator.core.isolation import IsolationEvent, Stage
 from coordinator.core.members import Member
 from coordinator.core.record_state import RecordState
@@ -192,6 +199,22 @@ def forget_the_delay_of_a_release(patch: Patch) -> None:
         return right(run, config, None, disposition)
 
     patch.setattr(complete_plan, "query_released", at_once)
+
+
+BY_DEFAULT = ("core/test_outcomes::test_by_default_a_querys_releases_wait_and_a_share_consumers_do_not",)
+
+
+@mistake({rules.QUERYS_RELEASE_WAITS_BY_DEFAULT: BY_DEFAULT})
+def give_a_querys_releases_kafkas_default(patch: Patch) -> None:
+    right = complete_plan.first_delay_ms
+    patch.setattr(complete_plan, "first_delay_ms", lambda config, by_query: right(config, by_query=False))
+
+
+@mistake({rules.QUERYS_RELEASE_WAITS_BY_DEFAULT: BY_DEFAULT})
+def give_a_share_consumers_releases_the_queries_default(patch: Patch) -> None:
+    right = release_backoff.first_delay_ms
+    for module in (acknowledge, release_backoff):
+        patch.setattr(module, "first_delay_ms", lambda config, by_query: right(config, by_query=True))
 
 
 @mistake(

@@ -79,6 +79,7 @@ READ_ONCE_IS_NOT_READ = "5 a topic that a group read once, and reads no more, ma
 RESET_IS_ONE = "6 a reset is in one append: a crash leaves all of it or nothing"
 UPKEEP_FREES_MORE_THAN_IT_COSTS = "2 pruning writes groups anew only where that frees more than all groups need"
 RELEASE_WAITS = "5 a release takes effect with its delay"
+QUERYS_RELEASE_WAITS_BY_DEFAULT = "5 by default a query's release waits, and a ShareConsumer's does not"
 SESSION_HAS_ITS_TIME = "3 a session does not end before its timeout"
 APPEND_BEFORE_ANSWER = "2 nothing is answered before it is durable; what is uncertain is read from the log"
 APPEND_IS_ONE = "2 an append is in the log as a whole or not at all"

@@ -104,6 +104,7 @@ class Coordinators:
             "share.delivery.count.limit": str(self.setting.limit),
             "share.isolation.base": str(self.setting.base),
             "share.acknowledgement.mode": self.setting.acknowledgement_mode,
+            "share.release.backoff.ms": "0",
         }
         if self.setting.signals:
             configs |= {

@@ -156,6 +156,7 @@ def runs(request, kafka, topic, unique, folder):
         "subscribe": orders,
         "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": str(BATCH),
+        "share.release.backoff.ms": "0",
     }
     kafka.produce(orders, numbers(RECORDS))
     return Runs(folder, *request.param, options), options

@@ -46,6 +46,10 @@ from coordinator.protocol.values import OffsetRange, OutcomeRun, SharePartitionK
 
 TOPIC_ID = "T"
 SESSION_MS = 45_000
+AT_ONCE = {"share.release.backoff.ms": "0"}
+"""What a query releases may be acquired at once, as in Kafka, unless the test says otherwise."""
+UNSET = dict.fromkeys(AT_ONCE, "")
+"""The default of share.release.backoff.ms."""
 
 
 def durable_state(group: ShareGroup) -> list[bytes]:
@@ -79,7 +83,8 @@ class GroupDriver:
         self.log_starts = dict.fromkeys(range(partitions), 0)
         self.epochs: dict[str, int] = {}
         self.run(CreateGroup(incarnation="i", topic_ids=True))
-        if configs:
+        configs = {**AT_ONCE, **configs}
+        if any(configs.values()):
             self.run(AlterConfigs(configs=configs))
         self.run(
             InitializePartitions(

@@ -23,6 +23,10 @@ from tests.support.query_spec import QuerySpec
 COLUMNS = ["topic", "partition", "offset", "deliveryCount", "value", "query", "batch"]
 
 
+AT_ONCE = {"share.release.backoff.ms": "0"}
+"""Of a query whose rows decide: what it releases comes again at once, and no test waits for the default."""
+
+
 @dataclass(kw_only=True)
 class ShareJob:
     """`query("a")` is a query of the group; `output()` what all of them wrote."""
@@ -41,6 +45,7 @@ class ShareJob:
             "kafka.group.id": self.group,
             "subscribe": ",".join(self.topics),
             "startingOffsets": "earliest",
+            **(AT_ONCE if fields.get("columns") else {}),
             **self.options,
             **(options or {}),
         }

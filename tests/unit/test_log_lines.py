@@ -18,6 +18,7 @@ from sharegroup.admin_access import print_lines
 from tests.support.imports import ROOT
 
 LIMIT, BACKOFF = "share.delivery.count.limit", "share.release.backoff.ms"
+DEFAULT = "10000 for queries, 0 for ShareConsumers"
 
 
 @pytest.fixture
@@ -65,6 +66,10 @@ def test_each_effective_config_is_logged_with_its_source():
     assert all(f" {key}=" in "".join([own, *defaults]) for key in GROUP_KEYS)
 
 
+def test_a_start_says_how_long_a_querys_releases_wait_by_default():
+    assert f"{BACKOFF}={DEFAULT}" in "".join(effective_configs({}, {}))
+
+
 def test_lines_of_configs_are_short_and_a_long_value_has_its_own():
     lines = effective_configs({BACKOFF: "5", LIMIT: "3" * 1_000}, {})
     assert [line for line in lines if len(line) > 250] == [f"configs: {LIMIT}={'3' * 1_000} (group)"]
@@ -91,7 +96,7 @@ def test_a_config_that_others_set_or_unset_is_named(said):
     log_changes(joined(share_release_backoff_ms="5"), joined(), {})
     assert said() == [
         f"INFO {BACKOFF} is 5 from now on: another query or sink of the group set it",
-        f"INFO {BACKOFF} is its default, 0 from now on: another query or sink of the group set it",
+        f"INFO {BACKOFF} is its default, {DEFAULT} from now on: another query or sink of the group set it",
     ]
 
 

@@ -17,7 +17,7 @@ from coordinator.core.commands.held_records import NamedOffsets, RunLookup, by_p
 from coordinator.core.failed_deliveries import given_back, released
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import LocksRenewed, Record
-from coordinator.core.release_backoff import not_before_ms
+from coordinator.core.release_backoff import first_delay_ms, not_before_ms
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
@@ -97,7 +97,7 @@ def _partition_records(
                 check_held(group, member_id, batch.delivery_count, part)
                 if kind == AcknowledgeType.RELEASE and command.unread and part.run.state == RecordState.ACQUIRED:
                     after = given_back(part.run)
-                elif kind == AcknowledgeType.RELEASE and group.config.share_release_backoff_ms:
+                elif kind == AcknowledgeType.RELEASE and first_delay_ms(group.config, by_query=False):
                     after = _delayed(group, part, now_ms)
                 else:
                     after = outcomes[kind](part.run)
@@ -136,7 +136,7 @@ def _outcome(group: ShareGroup, kind: AcknowledgeType, now_ms: int, run: Run) ->
 
 
 def _delayed(group: ShareGroup, part: Segment, now_ms: int) -> Run:
-    at_ms = not_before_ms(group.config, part.run.releases + 1, part.first, now_ms)
+    at_ms = not_before_ms(group.config, part.run.releases + 1, part.first, now_ms, by_query=False)
     return released(part.run, group.config, at_ms)
 
 

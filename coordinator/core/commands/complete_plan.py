@@ -22,7 +22,7 @@ from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanEvent, PlanState, checked_state
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import PlanCompleted, Record
-from coordinator.core.release_backoff import not_before_ms
+from coordinator.core.release_backoff import first_delay_ms, not_before_ms
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
@@ -160,7 +160,7 @@ class _Completion:
         if outcome == AcknowledgeType.RELEASE:
             at_ms = None if verdict is None else verdict.not_before_ms
             disposition = Disposition.UNDECIDED if verdict is None else Disposition.DELIVERY_LIMIT
-            if at_ms is None and self._group.config.share_release_backoff_ms:
+            if at_ms is None and first_delay_ms(self._group.config, by_query=True):
                 return outcome, partial(self._backing_off, run, disposition)
             after = query_released(run, self._group.config, at_ms, disposition)
         elif outcome == AcknowledgeType.ACCEPT:
@@ -190,7 +190,7 @@ class _Completion:
         return AcknowledgeType.RELEASE if plan.explicit or unheard else AcknowledgeType.ACCEPT
 
     def _backing_off(self, run: Run, disposition: Disposition, first: int) -> Run:
-        at_ms = not_before_ms(self._group.config, run.releases + 1, first, self._now_ms)
+        at_ms = not_before_ms(self._group.config, run.releases + 1, first, self._now_ms, by_query=True)
         return query_released(run, self._group.config, at_ms, disposition)
 
     def _rejected(self, run: Run, verdict: Verdict | None) -> Run:

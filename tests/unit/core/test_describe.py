@@ -22,7 +22,7 @@ from coordinator.protocol.messages import (
     TopicPartitions,
 )
 from coordinator.protocol.values import AcquiredRange, SharePartitionKey
-from tests.support.group_driver import TOPIC_ID, GroupDriver, acknowledged, fetched
+from tests.support.group_driver import TOPIC_ID, UNSET, GroupDriver, acknowledged, fetched
 from tests.support.sink_driver import DLQ, REJECT, batch, said
 from tests.support.superseded_plans import successor_with_another_plan
 
@@ -34,7 +34,7 @@ def described(group: GroupDriver, *, ends: bool = True) -> GroupDescription:
 
 
 def test_a_description_has_all_of_a_group() -> None:
-    group = GroupDriver(records=10, partitions=2, **{"share.delivery.count.limit": "4"})
+    group = GroupDriver(records=10, partitions=2, **{**UNSET, "share.delivery.count.limit": "4"})
     group.join("c1", query=False)
     fetched(group, 8)
     acknowledged(group, 0, 1, 1, RELEASE)

@@ -25,14 +25,14 @@ from coordinator.service.brokers.subscription import TopicIdPartition, starting_
 from coordinator.service.runtime import transactions
 from tests.kip932.consumers import ACCEPT, LOCK_MS, REJECT, RELEASE, SESSION_MS, ShareConsumers
 from tests.support.fake_cluster import FakeCluster
-from tests.support.group_driver import TOPIC_ID, GroupDriver
+from tests.support.group_driver import TOPIC_ID, UNSET, GroupDriver
 from tests.support.source_driver import facts, run_transaction
 
 HOUR_MS = 3_600_000
 
 
 def test_a_refused_config_is_not_appended() -> None:
-    group = GroupDriver()
+    group = GroupDriver(**UNSET)
     before = list(group.log)
     with pytest.raises(ConfigOutOfBounds):
         group.run(AlterConfigs(configs={"share.delivery.count.limit": "11"}))
@@ -139,7 +139,7 @@ def test_no_other_reset_strategy_is_taken(text: str) -> None:
 
 
 def test_an_empty_text_unsets_a_config() -> None:
-    group = GroupDriver(**{"share.delivery.count.limit": "3", "errors.deadletterqueue.topic.name": "dlq"})
+    group = GroupDriver(**{**UNSET, "share.delivery.count.limit": "3", "errors.deadletterqueue.topic.name": "dlq"})
     group.run(AlterConfigs(configs={"share.delivery.count.limit": "", "errors.deadletterqueue.topic.name": " "}))
     assert group.group.configs == {}
     assert group.group.config == GroupConfig.parse()

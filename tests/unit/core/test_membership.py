@@ -13,7 +13,7 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import FencedMemberEpoch, GroupIdNotFound, SubscriptionTooLarge, UnknownMemberId
 from coordinator.protocol.messages import Done, Heartbeat, Joined, JoinGroup, LeaveGroup
 from tests.kip932.consumers import ACCEPT, ShareConsumers
-from tests.support.group_driver import SESSION_MS, GroupDriver, fetched, started_plan
+from tests.support.group_driver import SESSION_MS, UNSET, GroupDriver, fetched, started_plan
 
 HOUR_MS = 3_600_000
 Request = Callable[[ShareConsumers], None]
@@ -79,7 +79,7 @@ def test_an_unknown_member_cannot_leave() -> None:
 
 
 def test_a_heartbeat_is_answered_as_a_join_is() -> None:
-    group = GroupDriver()
+    group = GroupDriver(**UNSET)
     joined = group.run(JoinGroup(group_id="billing", member_id="m1", process_id="p"))
     assert joined == Joined(
         member_epoch=1,

@@ -8,7 +8,7 @@ from coordinator.core.commands import StageRuns
 from coordinator.core.record_state import RecordState
 from coordinator.core.release_backoff import jitter_step, release_delay_ms
 from coordinator.protocol.messages import OutcomesStaged, PartitionOutcomes
-from tests.support.group_driver import SESSION_MS, GroupDriver, acknowledged, fetched, ranges
+from tests.support.group_driver import SESSION_MS, UNSET, GroupDriver, acknowledged, fetched, ranges
 from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, run_at, said, states
 
 
@@ -115,7 +115,7 @@ def test_the_groups_backoff_grows_with_each_release_up_to_its_maximum() -> None:
         group.stage(said(0, 0, RELEASE, release))
         group.complete(plan)
         waits_ms = (run_at(group, 0).not_before_ms or 0) - group.now_ms
-        assert waits_ms == release_delay_ms(group.group.config, release, jitter_step(0, group.now_ms))
+        assert waits_ms == release_delay_ms(group.group.config, release, jitter_step(0, group.now_ms), by_query=True)
         assert 0.8 * middle_ms <= waits_ms <= min(1.2 * middle_ms, 5_000)
         group.pass_time(waits_ms - 1)
         assert group.acquire(plan).plan.plan_id == ""
@@ -132,6 +132,21 @@ def test_a_share_consumers_release_backs_off_too() -> None:
     assert fetched(group, 10) == []
     group.pass_time(1_000)
     assert fetched(group, 10) == [(0, 0, 2)]
+
+
+def test_by_default_a_querys_releases_wait_and_a_share_consumers_do_not() -> None:
+    """A service is away for a minute: no record has used up its tries by then, with batches on end."""
+    group, plan = batch(2, **UNSET)
+    group.stage(said(0, 1, RELEASE))
+    group.complete(plan)
+    assert group.acquire(plan).plan.plan_id == ""
+    waits_ms = (run_at(group, 0).not_before_ms or 0) - group.now_ms
+    assert 8_000 <= waits_ms <= 12_000
+    group.join("c1", query=False)
+    group.pass_time(waits_ms)
+    assert fetched(group, 10) == [(0, 1, 2)]
+    assert acknowledged(group, 0, 1, 2, RELEASE) == {}
+    assert fetched(group, 10) == [(0, 1, 3)], "as in Kafka"
 
 
 def test_records_released_by_silence_back_off_too() -> None:

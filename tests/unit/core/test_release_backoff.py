@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,25 +16,44 @@ def policy(**values: object) -> GroupConfig:
     return GroupConfig.parse({f"share.release.backoff.{keys[name]}": str(value) for name, value in values.items()})
 
 
-def test_without_a_backoff_a_released_record_is_available_at_once() -> None:
-    config = GroupConfig.parse()
-    assert release_delay_ms(config, 3, 0) == 0
-    assert not_before_ms(config, 3, 0, 1_000) is None
+@pytest.mark.parametrize("by_query", [True, False])
+def test_with_a_backoff_of_0_a_released_record_is_available_at_once(by_query: bool) -> None:
+    config = policy(ms=0)
+    assert release_delay_ms(config, 3, 0, by_query=by_query) == 0
+    assert not_before_ms(config, 3, 0, 1_000, by_query=by_query) is None
+
+
+def test_by_default_a_querys_tries_take_minutes_and_a_share_consumers_release_is_kafkas() -> None:
+    config = policy(jitter=0)
+    waits_ms = [release_delay_ms(config, release, 0, by_query=True) for release in (1, 2, 3, 4)]
+    assert (waits_ms, sum(waits_ms)) == ([10_000, 20_000, 40_000, 80_000], 150_000)
+    assert not_before_ms(config, 1, 0, 1_000, by_query=False) is None
+
+
+def test_a_backoff_that_is_set_holds_for_queries_and_share_consumers() -> None:
+    config = policy(ms=5_000, jitter=0)
+    assert {release_delay_ms(config, 1, 0, by_query=by_query) for by_query in (True, False)} == {5_000}
 
 
 def test_the_backoff_grows_with_each_release_up_to_its_maximum() -> None:
     config = policy(ms=1_000, multiplier=3, max_ms=20_000, jitter=0)
-    assert [release_delay_ms(config, n, 0) for n in (1, 2, 3, 4, 5)] == [1_000, 3_000, 9_000, 20_000, 20_000]
+    assert [release_delay_ms(config, n, 0, by_query=True) for n in (1, 2, 3, 4, 5)] == [
+        1_000,
+        3_000,
+        9_000,
+        20_000,
+        20_000,
+    ]
 
 
 def test_a_multiplier_of_one_keeps_the_backoff_constant() -> None:
     config = policy(ms=1_000, multiplier=1, jitter=0)
-    assert {release_delay_ms(config, n, 0) for n in range(1, 11)} == {1_000}
+    assert {release_delay_ms(config, n, 0, by_query=True) for n in range(1, 11)} == {1_000}
 
 
 def test_jitter_spreads_to_both_sides_by_its_part() -> None:
     config = policy(ms=10_000, jitter=0.2)
-    delays = [release_delay_ms(config, 1, step) for step in range(JITTER_STEPS)]
+    delays = [release_delay_ms(config, 1, step, by_query=True) for step in range(JITTER_STEPS)]
     assert delays == sorted(delays)
     assert (delays[0], delays[-1]) == (8_000, 12_000)
     assert len(set(delays)) == JITTER_STEPS
@@ -41,7 +61,7 @@ def test_jitter_spreads_to_both_sides_by_its_part() -> None:
 
 def test_the_maximum_holds_with_jitter_too() -> None:
     config = policy(ms=10_000, max_ms=10_000, jitter=1)
-    assert max(release_delay_ms(config, 1, step) for step in range(JITTER_STEPS)) == 10_000
+    assert max(release_delay_ms(config, 1, step, by_query=True) for step in range(JITTER_STEPS)) == 10_000
 
 
 @given(
@@ -55,7 +75,8 @@ def test_the_maximum_holds_with_jitter_too() -> None:
 def test_any_backoff_lies_within_its_bounds(
     ms: int, multiplier: float, max_ms: int, jitter: float, releases: int, step: int
 ) -> None:
-    delay_ms = release_delay_ms(policy(ms=ms, multiplier=multiplier, max_ms=max_ms, jitter=jitter), releases, step)
+    config = policy(ms=ms, multiplier=multiplier, max_ms=max_ms, jitter=jitter)
+    delay_ms = release_delay_ms(config, releases, step, by_query=True)
     grown_ms = ms * multiplier ** (releases - 1)
     assert min(int(grown_ms * (1 - jitter)) - 1, max_ms) <= delay_ms <= min(grown_ms * (1 + jitter) + 1, max_ms)
 
@@ -73,4 +94,4 @@ def test_every_step_of_the_jitter_occurs() -> None:
 
 def test_the_backoff_counts_from_now() -> None:
     config = policy(ms=5_000, jitter=0)
-    assert not_before_ms(config, 2, 77, 1_000_000) == 1_010_000
+    assert not_before_ms(config, 2, 77, 1_000_000, by_query=True) == 1_010_000
