@@ -93,6 +93,7 @@ class PlanReader(DataSourceStreamReader):
         self._session: MemberSession | None = None
         self._available_now = False
         self._until: dict[str, dict[str, int]] | None = None
+        self._began_ms: int | None = None
         self._acquired: PlanOffset | None = None
         self._tasks_of: tuple[str, list[InputPartition]] | None = None
         self._counts = QueryCounts()
@@ -168,7 +169,9 @@ class PlanReader(DataSourceStreamReader):
     def _ask_next(self, session: MemberSession, start: str, most: int | None) -> PlanReply:
         wait_ms = 0 if self._available_now else self._pace.wait_ms()
         return session.call(
-            lambda who: NextPlan(**who, start=start, max_records=most, wait_ms=wait_ms, until=self._until)
+            lambda who: NextPlan(
+                **who, start=start, max_records=most, wait_ms=wait_ms, until=self._until, began_ms=self._began_ms
+            )
         )
 
     @named_errors_first
@@ -301,7 +304,7 @@ class PlanReader(DataSourceStreamReader):
             log_started(self._options, self._session)
         if self._available_now and self._until is None:
             reply = self._session.call(lambda who: LatestOffsets(**who))
-            self._until = reply.ends
+            self._until, self._began_ms = reply.ends, reply.now_ms
         return self._session
 
     def _data_loss(self, lost: Sequence[LeftOut]) -> DataLoss:

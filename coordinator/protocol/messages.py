@@ -242,9 +242,11 @@ class PlanReply(Message, frozen=True):
 
 
 class OffsetsReply(Message, frozen=True):
-    """The end offsets by topic and partition; the partition is text, since JSON's keys are."""
+    """The end offsets by topic and partition; the partition is text, since JSON's keys are. ``now_ms``: the
+    coordinator's time when it looked."""
 
     ends: dict[str, dict[str, int]]
+    now_ms: int = 0
 
 
 class AcquiredReply(Message, frozen=True):
@@ -385,14 +387,16 @@ class NextPlan(MemberRequest[PlanReply], frozen=True):
     """``latestOffset(start)``: complete ``start`` if it is the member's newest plan, then acquire the next one.
 
     ``start`` is the plan id in Spark's start offset, empty for the initial offset. ``max_records`` None: no limit.
-    ``wait_ms``: how long to wait for records when there are none. ``until``: acquire only below these ends, by topic
-    and partition, which are those of the start of an AvailableNow run.
+    ``wait_ms``: how long to wait for records when there are none. ``until``, ``began_ms``: acquire only below these
+    ends, by topic and partition, and only what no member has released since that time, or later than its delay then:
+    both are those of the start of an AvailableNow run.
     """
 
     start: str = ""
     max_records: Offset | None = None
     wait_ms: Milliseconds = 100
     until: dict[str, dict[str, Offset]] | None = None
+    began_ms: Milliseconds | None = None
 
 
 class StartPlan(MemberRequest[PlanReply], frozen=True):

@@ -403,6 +403,7 @@ class CoordinatorService:
     # --- offsets and descriptions
 
     def _latest_offsets(self, request: LatestOffsets) -> OffsetsReply:
+        now_ms = self._event_loop.clock.now_ms()
         view = self._view(request)
         partitions = self._partitions(view)
         found = self._watch.ask_ends([p.topic_partition for p in partitions], read_committed=view.read_committed)
@@ -410,7 +411,7 @@ class CoordinatorService:
         for p in partitions:
             if p.topic_partition in found:
                 ends.setdefault(p.topic, {})[str(p.partition)] = found[p.topic_partition]
-        return OffsetsReply(ends=ends)
+        return OffsetsReply(ends=ends, now_ms=now_ms)
 
     def _describe(self, request: DescribeGroup) -> GroupDescription:
         shown = transactions.shown_partitions(request.group_id)

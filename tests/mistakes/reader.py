@@ -9,7 +9,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from coordinator.client import session
 from coordinator.client.connection import CALL_TIMEOUT_S
 from coordinator.client.session import MemberSession, RequestOf
-from coordinator.core.commands import acquire_plan
+from coordinator.core.commands import acquire_plan, complete_plan
 from coordinator.protocol.errors import BrokerNotReachable, FencedMemberEpoch
 from coordinator.protocol.messages import JoinGroup, StartPlan
 from coordinator.service.runtime import transactions
@@ -182,6 +182,34 @@ def backoff_is_over_at_once(patch: Patch) -> None:
         return right(self, bounds, on_trial=on_trial)
 
     patch.setattr(acquire_plan.Acquisition, "_take_quarantined", take)
+
+
+ONCE_A_RUN = ("test_source_reader::test_available_now_delivers_a_released_record_once",)
+WAITED_IN_THE_RUN = (
+    "test_source_reader::test_available_now_does_not_deliver_again_what_waited_long_enough_in_the_run",
+    "core/test_outcomes::test_a_run_that_began_before_a_release_does_not_get_the_record",
+)
+
+
+@mistake({rules.AVAILABLE_NOW_RELEASES_ONCE: (*ONCE_A_RUN, *WAITED_IN_THE_RUN)})
+def a_run_gets_what_it_has_released_again(patch: Patch) -> None:
+    right = acquire_plan.returned
+
+    def returned(partition: Any, end: int, now_ms: int) -> Any:
+        return right(partition, end, now_ms + 60_000)
+
+    patch.setattr(acquire_plan, "returned", returned)
+
+
+@mistake({rules.AVAILABLE_NOW_RELEASES_ONCE: ONCE_A_RUN})
+def a_release_without_a_delay_does_not_say_when(patch: Patch) -> None:
+    right = complete_plan.query_released
+
+    def released(run: Any, config: Any, not_before_ms: int | None, disposition: Any) -> Any:
+        after = right(run, config, not_before_ms, disposition)
+        return after._replace(not_before_ms=after.not_before_ms if config.share_release_backoff_ms else None)
+
+    patch.setattr(complete_plan, "query_released", released)
 
 
 @mistake(

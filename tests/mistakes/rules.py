@@ -38,6 +38,7 @@ OLD_PLAN_IS_REFUSED = "4.3 a plan that is completed, or not the newest, is refus
 SUPERSEDED_PLAN_STARTS_EMPTY = "4.3 a superseded plan in Spark's log starts empty while nobody started the newest one"
 PLAN_IS_THE_LOGGED_ONE = "4.3 a plan that is not the one in Spark's log is refused by name before anything is appended"
 AVAILABLE_NOW_DRAINS = "4 AvailableNow drains what was there, without waiting for delays, backoff or others' locks"
+AVAILABLE_NOW_RELEASES_ONCE = "4 an AvailableNow run delivers a record that was released since it began no more"
 TRIGGER_ONCE_IS_REFUSED = "4 Trigger.Once is refused by name"
 EXPLICIT_MODE_RELEASES = "4.5 explicit mode releases undecided records but no gaps; without a sink the query fails"
 MODE_IS_THE_ATTEMPTS = "4.5 the acknowledgement mode is the one that the attempt began with (hole 2)"

@@ -124,6 +124,7 @@ class QueryProcess(Process):
             self.session.retry_timeout_ms = OUTAGE_TIMEOUT_MS
         self.plan_topic_ids: dict[str, str] = {}
         self.until: dict[str, dict[str, int]] | None = None
+        self.began_ms: int | None = None
         self.read: tuple[Receipt, ...] = ()
         if self._replays:
             witness.replayed.add(number_of(self.newest))
@@ -142,7 +143,8 @@ class QueryProcess(Process):
         try:
             yield from self.session.join()
             if self.options.available_now:
-                self.until = (yield from self.session.call(lambda who: LatestOffsets(**who))).ends
+                latest = yield from self.session.call(lambda who: LatestOffsets(**who))
+                self.until, self.began_ms = latest.ends, latest.now_ms
             if self._replays:
                 yield from self._run_batch()
             while True:
@@ -171,7 +173,13 @@ class QueryProcess(Process):
     def _next_batch(self) -> Task:
         """latestOffset(start): the batch before is done; then the next one."""
         reply: PlanReply = yield from self.session.call(
-            lambda who: NextPlan(**who, start=self.newest, max_records=self.options.max_records, until=self.until)
+            lambda who: NextPlan(
+                **who,
+                start=self.newest,
+                max_records=self.options.max_records,
+                until=self.until,
+                began_ms=self.began_ms,
+            )
         )
         self.witness.received(self.name, reply.plan.plan_id, reply.plan.partitions)
         if self.newest:

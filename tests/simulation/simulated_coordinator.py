@@ -133,7 +133,8 @@ class CoordinatorProcess(Process):
         if isinstance(request, LatestOffsets):
             yield from self._look(request)
             facts = yield from self._ask_brokers()
-            return OffsetsReply(ends={TOPIC: {str(p): end for (_, p), end in facts.ends.items()}})
+            ends = {TOPIC: {str(p): end for (_, p), end in facts.ends.items()}}
+            return OffsetsReply(ends=ends, now_ms=self.now_ms())
         return (yield from self._run(request, transactions.single_command(request)))
 
     def _join(self, request: JoinGroup) -> Task:

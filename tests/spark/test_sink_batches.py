@@ -148,6 +148,17 @@ def test_the_coordinator_dead_letters_a_record_at_the_delivery_limit(kafka, orde
     assert describe(queue).archived() == 1
 
 
+def test_an_available_now_run_uses_up_one_try_of_each_record(orders, job, start):
+    """The service behind the sink is away: what it releases at once comes again with the next run, not in this one."""
+    queue = job(orders, maxOffsetsPerTrigger=40)
+    puts_off = {"columns": {"acknowledgement": "'release'"}, "sink": "sharegroup", "sink_options": queue.sink_options()}
+    for tries in (1, 2):
+        run = start(queue.query("a", trigger="available_now", **puts_off)).wait_over()
+        assert not run.error()
+        after = describe(queue)
+        assert ({each["releases"] for each in after.runs()}, after.lag()) == ({tries}, 100)
+
+
 # --- replays that decide anew
 
 

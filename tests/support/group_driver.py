@@ -165,7 +165,9 @@ class GroupDriver:
         epoch = self.epochs[member]
         return self.run(CompletePlan(member_id=member, member_epoch=epoch, plan_id=number, **fields))
 
-    def acquire(self, start: str = "", member: str = "m1", limit: int | None = 4_000) -> PlanReply:
+    def acquire(
+        self, start: str = "", member: str = "m1", limit: int | None = 4_000, *, began_ms: int | None = None
+    ) -> PlanReply:
         return self.run(
             AcquirePlan(
                 member_id=member,
@@ -173,6 +175,7 @@ class GroupDriver:
                 start=start,
                 max_records=limit,
                 bounds=self.bounds(),
+                began_ms=began_ms,
             )
         )
 

@@ -78,7 +78,8 @@ class DriverClient:
             )
             return run_transaction(self.group, transaction)
         if isinstance(request, LatestOffsets):
-            return OffsetsReply(ends={"orders": {str(p): end for p, end in self.group.ends.items()}})
+            ends = {"orders": {str(p): end for p, end in self.group.ends.items()}}
+            return OffsetsReply(ends=ends, now_ms=self.group.now_ms)
         return self.group.run(request)
 
     def call_with_rows(self, request: StageOutcomes, rows: pa.Table) -> Any:

@@ -300,6 +300,12 @@ def test_available_now_ends_at_its_bounds_and_does_not_wait(running, cluster):
     assert running.next(plan.plan_id, until=until, wait_ms=30_000).plan_id == ""
 
 
+def test_available_now_begins_at_the_coordinators_time(running):
+    running.join(starting_offsets="earliest")
+    now_ms = running.event_loop.clock.now_ms
+    assert now_ms() <= running.ask(LatestOffsets).now_ms <= now_ms()
+
+
 def test_read_committed_goes_up_to_the_last_stable_offset(running, cluster):
     cluster.stable = {("orders", 0): 60, ("orders", 1): 10}
     running.join(starting_offsets="earliest", configs={"share.isolation.level": "read_committed"})

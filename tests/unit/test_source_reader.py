@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,13 +13,15 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from coordinator.client.session import MemberSession
 from coordinator.core.commands.administer import AlterStartOffsets
+from coordinator.core.record_state import RecordState
 from coordinator.protocol.damaged_batch import Damage
 from coordinator.protocol.errors import DataLoss, FencedMemberEpoch, UnknownMemberId
 from coordinator.protocol.messages import Heartbeat, Joined, JoinGroup, NextPlan, StageOutcomes, StartPlan
-from coordinator.protocol.values import Disposition
+from coordinator.protocol.values import AcknowledgeType, Disposition
 from share_source.errors import TriggerOnceRefused
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver
 from tests.support.quarantine import quarantined_record
+from tests.support.sink_driver import said
 from tests.support.source_driver import DriverClient, reading
 
 LIMIT = ReadMaxRows(60)
@@ -121,8 +124,9 @@ def test_a_query_warns_of_records_that_a_limit_gives_up(caplog: pytest.LogCaptur
     assert "archived 10 record(s)" in line and "orders-0 offsets 0 to 9" in line
 
 
-def drained(client: DriverClient) -> int:
-    """Batches of an AvailableNow run; more than ten are a run without an end."""
+def drained(client: DriverClient, work: Callable[[], object] = lambda: None) -> int:
+    """Batches of an AvailableNow run; more than ten are a run without an end. ``work``: what is done in each."""
+    client.group.pass_time(1)
     with reading(client) as source:
         source.prepareForTriggerAvailableNow()
         start = source.initialOffset()
@@ -132,6 +136,7 @@ def drained(client: DriverClient) -> int:
             if end == start:
                 return batches
             source.partitions(start, end)
+            work()
             start = end
     return 11
 
@@ -157,6 +162,35 @@ def test_available_now_does_not_wait_for_backoff() -> None:
     group.pass_time(SESSION_MS + 1)
     assert group.partition().waits(group.now_ms), "it failed alone just now"
     assert drained(DriverClient(group)) == 0
+
+
+def two_runs_that_release(backoff_ms: int, delay_ms: int | None = None) -> None:
+    """The service behind the sink is away. A run uses up one try of each record, however long its batches take; the
+    next run gets them all again."""
+    group = GroupDriver(records=100, **{"share.release.backoff.ms": str(backoff_ms)})
+
+    def release() -> None:
+        for first, last, run in list(group.partition().runs):
+            if run.state == RecordState.ACQUIRED:
+                group.stage(said(first, last, AcknowledgeType.RELEASE, run.delivery_count, delay_ms=delay_ms))
+        group.pass_time(5_000)
+
+    for releases, batches in ((1, 2), (2, 3)):
+        assert drained(DriverClient(group), release) == batches
+        assert {run.releases for first, last, run in group.partition().runs if last < 100} == {releases}
+        group.pass_time(60_000)
+
+
+def test_available_now_delivers_a_released_record_once() -> None:
+    two_runs_that_release(backoff_ms=0)
+
+
+def test_available_now_does_not_deliver_again_what_waited_long_enough_in_the_run() -> None:
+    two_runs_that_release(backoff_ms=1_000)
+
+
+def test_available_now_delivers_a_record_once_that_a_row_releases_without_delay() -> None:
+    two_runs_that_release(backoff_ms=1_000, delay_ms=0)
 
 
 def test_trigger_once_is_refused_by_name() -> None:

@@ -96,7 +96,8 @@ class AcquirePlan(Request[PlanReply], frozen=True):
 
     ``start``: the plan id in Spark's start offset (empty: initial). It must be the member's last completed plan.
     ``topics``: more topics of the subscription, whose losses the plan reports. A plan may hold nothing but such
-    reports."""
+    reports. ``began_ms``: when the member's AvailableNow run began; it gets no record that a query has released since
+    then, or whose delay was not over by then. None: the member is in no such run."""
 
     member_id: str
     member_epoch: int
@@ -104,6 +105,7 @@ class AcquirePlan(Request[PlanReply], frozen=True):
     max_records: int | None = None
     bounds: tuple[PartitionBounds, ...] = ()
     topics: tuple[str, ...] = ()
+    began_ms: int | None = None
 
 
 class StartOrReclaimPlan(Request[PlanReply], frozen=True):

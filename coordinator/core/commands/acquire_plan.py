@@ -185,8 +185,10 @@ class Acquisition:
         keep_class: int | None = None
         left = self.command.max_records
         hard = self.group.config.share_acquire_mode == "record_limit"
+        now_ms, began_ms = self.now_ms, self.command.began_ms
+        available_ms = now_ms if began_ms is None else min(now_ms, began_ms - 1)
         for partition, end in logs:
-            for first, last, run in returned(partition, end, self.now_ms):
+            for first, last, run in returned(partition, end, available_ms):
                 if (left is not None and left <= 0) or self.ranges >= MAX_RANGES:
                     return
                 if (most := self._room(partition)) <= 0:

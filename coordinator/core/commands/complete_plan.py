@@ -160,8 +160,10 @@ class _Completion:
         if outcome == AcknowledgeType.RELEASE:
             at_ms = None if verdict is None else verdict.not_before_ms
             disposition = Disposition.UNDECIDED if verdict is None else Disposition.DELIVERY_LIMIT
-            if at_ms is None and first_delay_ms(self._group.config, by_query=True):
-                return outcome, partial(self._backing_off, run, disposition)
+            if at_ms is None:
+                if first_delay_ms(self._group.config, by_query=True):
+                    return outcome, partial(self._backing_off, run, disposition)
+                at_ms = self._now_ms  # an AvailableNow run that began before does not get the record again
             after = query_released(run, self._group.config, at_ms, disposition)
         elif outcome == AcknowledgeType.ACCEPT:
             after = moved(run, Event.COMPLETE)

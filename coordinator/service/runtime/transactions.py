@@ -183,6 +183,7 @@ def next_plan(request: NextPlan, facts: Facts) -> Transaction[PlanReply]:
                 start=request.start,
                 max_records=request.max_records,
                 bounds=bounds(known, facts, request.until),
+                began_ms=request.began_ms,
                 topics=_unreported_topics(group, group.member(request.member_id, request.member_epoch)),
             )
         )

@@ -149,6 +149,18 @@ def test_by_default_a_querys_releases_wait_and_a_share_consumers_do_not() -> Non
     assert fetched(group, 10) == [(0, 1, 3)], "as in Kafka"
 
 
+def test_a_run_that_began_before_a_release_does_not_get_the_record() -> None:
+    group, plan = batch(2)
+    group.pass_time(1)
+    began_ms = group.now_ms
+    group.stage(said(0, 1, RELEASE))
+    group.complete(plan)
+    assert group.acquire(plan, began_ms=began_ms).plan.plan_id == "", "released at the moment at which it began"
+    group.pass_time(10_000)
+    assert group.acquire(plan, began_ms=began_ms).plan.plan_id == ""
+    assert ranges(group.acquire(plan, began_ms=group.now_ms)) == [(0, 1, 2)]
+
+
 def test_records_released_by_silence_back_off_too() -> None:
     group, plan = batch(2, **EXPLICIT, **{"share.release.backoff.ms": "1000", "share.release.backoff.jitter": "0"})
     group.stage(said(0, 0, ACCEPT))
