@@ -186,7 +186,7 @@ def backoff_is_over_at_once(patch: Patch) -> None:
 
 ONCE_A_RUN = ("test_source_reader::test_available_now_delivers_a_released_record_once",)
 WAITED_IN_THE_RUN = (
-    "test_source_reader::test_available_now_does_not_deliver_again_what_waited_long_enough_in_the_run",
+    "test_source_reader::test_available_now_does_not_deliver_what_waited_in_the_run",
     "core/test_outcomes::test_a_run_that_began_before_a_release_does_not_get_the_record",
 )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from coordinator.protocol.errors import CoordinatorNotAvailable, ShareGroupError
+from coordinator.protocol.errors import CoordinatorNotAvailable, DeadLetterTopicInUse, ShareGroupError
 from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
@@ -76,7 +76,8 @@ class ConsumerProcess(Process):
         except CoordinatorNotAvailable as error:
             raise Gone(str(error)) from error
         except ShareGroupError as error:
-            if self.witness.was_forgotten(self.session.member_id, error):
+            was_told = isinstance(error, DeadLetterTopicInUse)  # its configs unset a topic that records wait for
+            if was_told or self.witness.was_forgotten(self.session.member_id, error):
                 raise Gone(str(error)) from error
             self.world.fail(f"{self.name} is healthy, and is refused: {error}")
 

@@ -3,6 +3,7 @@
 from coordinator.core.commands import StageRuns
 from coordinator.protocol.messages import PartitionOutcomes
 from coordinator.protocol.values import OutcomeRun
+from tests.support.group_driver import AT_ONCE
 from tests.support.running_service import held
 
 EXPLICIT = {"share.acknowledgement.mode": "explicit"}
@@ -10,7 +11,7 @@ EXPLICIT = {"share.acknowledgement.mode": "explicit"}
 
 def begin(running, **configs):
     """m1 reads 0 to 9 in a batch; its plan's number."""
-    running.join(starting_offsets="earliest", configs=configs)
+    running.join(starting_offsets="earliest", configs={**AT_ONCE, **configs})
     plan = running.next()
     assert held(plan) == {("orders", 0): [(0, 9)]}
     running.start(plan.plan_id)

@@ -29,6 +29,7 @@ from coordinator.service.stores.sqlite_store import SqliteStore
 from share_sink.query_batch import parse_batch
 from share_source.plan_offset import plan_offset
 from tests.support.faulty_store import FaultyStore
+from tests.support.group_driver import AT_ONCE, UNSET
 from tests.support.running_service import held
 from tests.support.service_sinks import EXPLICIT, begin, stage, states
 
@@ -71,7 +72,7 @@ def test_opening_a_sink_returns_incarnation_and_topic_ids_and_sets_configs(runni
 
 
 def test_opening_a_sink_returns_the_changed_group_configs_once(running):
-    begin(running, **EXPLICIT, **{"share.isolation.base": "50"})
+    begin(running, **UNSET, **EXPLICIT, **{"share.isolation.base": "50"})
     changed = {"share.isolation.base": "60", "share.release.backoff.ms": "5", **EXPLICIT}
     assert open_sink(running, **changed).replaced == {"share.isolation.base": "50", "share.release.backoff.ms": ""}
     assert open_sink(running, **changed).replaced == {}
@@ -108,7 +109,7 @@ def test_a_sink_asks_as_those_do_that_take_no_group(running, monkeypatch):
 
 
 def test_a_sinks_configs_are_checked_before_any_is_set(running):
-    begin(running)
+    begin(running, **UNSET)
     with pytest.raises(ConfigOutOfBounds):
         open_sink(running, **EXPLICIT, **{"share.release.backoff.ms": "-1"})
     assert running.service.handle(DescribeGroup(group_id="billing")).configs == {}
@@ -125,7 +126,7 @@ def test_a_sinks_configs_are_checked_before_any_is_set(running):
 def test_an_unusable_dead_letter_topic_is_found_when_the_sink_opens(running, cluster, name, error):
     cluster.add("dlq.readonly")
     cluster.read_only.add("dlq.readonly")
-    begin(running)
+    begin(running, **UNSET)
     with pytest.raises(error):
         open_sink(running, **{"errors.deadletterqueue.topic.name": name})
     assert running.service.handle(DescribeGroup(group_id="billing")).configs == {}, "nothing was set"
@@ -206,8 +207,8 @@ def test_refusals_are_named_and_stage_nothing(running, cluster):
 def test_rows_of_a_recreated_topics_predecessor_decide_nothing(running, cluster):
     """m1's foreachBatch still works on the old topic's records when m2 has the new one's; its sink is opened then, and
     names the topic by the id that its batch's plan has for it."""
-    running.join("m1", starting_offsets="earliest", configs=EXPLICIT)
-    running.join("m2", starting_offsets="earliest", configs=EXPLICIT)
+    running.join("m1", starting_offsets="earliest", configs={**AT_ONCE, **EXPLICIT})
+    running.join("m2", starting_offsets="earliest", configs={**AT_ONCE, **EXPLICIT})
     old = running.next(member="m1")
     running.start(old.plan_id, "m1")
     cluster.delete("orders")

@@ -185,7 +185,7 @@ def test_available_now_delivers_a_released_record_once() -> None:
     two_runs_that_release(backoff_ms=0)
 
 
-def test_available_now_does_not_deliver_again_what_waited_long_enough_in_the_run() -> None:
+def test_available_now_does_not_deliver_what_waited_in_the_run() -> None:
     two_runs_that_release(backoff_ms=1_000)
 
 

@@ -23,7 +23,7 @@ def test_with_a_backoff_of_0_a_released_record_is_available_at_once(by_query: bo
     assert not_before_ms(config, 3, 0, 1_000, by_query=by_query) is None
 
 
-def test_by_default_a_querys_tries_take_minutes_and_a_share_consumers_release_is_kafkas() -> None:
+def test_by_default_a_querys_tries_take_minutes() -> None:
     config = policy(jitter=0)
     waits_ms = [release_delay_ms(config, release, 0, by_query=True) for release in (1, 2, 3, 4)]
     assert (waits_ms, sum(waits_ms)) == ([10_000, 20_000, 40_000, 80_000], 150_000)
