@@ -215,6 +215,8 @@ class Naive:
         elif now_ms is not None and self.backoff.first_ms:
             low, high = self.backoff.window_ms(release)
             self.backing_off[key] = (now_ms + low, now_ms + high)
+        elif now_ms is not None and by_query:
+            record.not_before_ms = now_ms
 
     # --- an administrator
 
