@@ -19,6 +19,7 @@ import tenacity.nap
 
 from coordinator.core.record_history import Logged
 from coordinator.protocol.admin_messages import GroupListing
+from coordinator.protocol.allowed_topics import ALL_TOPICS
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.messages import JoinGroup, NextPlan
 from coordinator.protocol.values import TopicAndPartition
@@ -158,6 +159,7 @@ class SimulatedCluster:
     """:class:`coordinator.service.brokers.cluster.Cluster` on the simulated brokers: an answer takes its time."""
 
     addresses = "simulated:9092"
+    allowed = ALL_TOPICS
 
     def __init__(self, world: World, broker: Broker) -> None:
         self.world, self.broker = world, broker

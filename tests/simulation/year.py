@@ -104,7 +104,7 @@ class Job:
     def __init__(self, *, retention_ms: int, records: int) -> None:
         self.world, self.meter = World(0), Meter()
         self.log = StateLog(self.world, self.meter)
-        self.configs = {"share.member.retention.ms": str(retention_ms)}
+        self.configs = {"share.member.retention.ms": str(retention_ms), "share.release.backoff.ms": "0"}
         self.records = records
         self.ends = dict.fromkeys(PARTITIONS, 0)
         self.runs = self.delivered = 0

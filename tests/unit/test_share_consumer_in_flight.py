@@ -203,7 +203,7 @@ def damaged(code: int) -> Delivered:
     read = [confluent_kafka.Message(topic="orders", partition=0, offset=offset, value=b"v") for offset in (0, 3)]
     collector.add(ORDERS, read, [(1, 2)], [])
     collector.add_damaged({ORDERS: [Damage(1, 2, code, "changed on the disk")]})
-    assert collector.unread({}) == []
+    assert collector.unread([plan], {}) == []
     return collector.runs(), []
 
 

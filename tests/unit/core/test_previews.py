@@ -210,7 +210,7 @@ def test_records_by_hand_are_counted_as_they_change(history, first, size, decisi
     except ShareGroupError:
         return
     now = runs_of(group)
-    changed = [offset for offset, run in counts.items() if now.get(offset) != run]
+    changed = [o for o, run in counts.items() if run.state not in TERMINAL and now.get(o) != run]
     gone = [o for o in changed if decision == "release" and (o not in now or now[o].state == RecordState.ARCHIVED)]
     sentence = administer.DECIDED[decision].replace("{asked}", str(size))
     sentence = sentence.replace(
