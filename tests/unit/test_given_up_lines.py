@@ -13,10 +13,11 @@ from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.protocol.messages import GivenUp, LeftOut, NextPlan
 from share_source.plan_log import warn_given_up, warn_left_out
 from tests.support.fake_cluster import FakeCluster
+from tests.support.group_driver import AT_ONCE
 from tests.support.running_service import Running
 from tests.support.sink_driver import EXPLICIT
 
-CONFIGS = {**EXPLICIT, "share.delivery.count.limit": "2"}
+CONFIGS = {**AT_ONCE, **EXPLICIT, "share.delivery.count.limit": "2"}
 
 
 @pytest.fixture
