@@ -136,11 +136,10 @@ def test_a_member_gets_no_copy_of_a_topic_that_is_not_allowed(kafka, topics, lim
     assert end_of(kafka, mine) == 0
 
 
-def test_a_pattern_of_everything_meets_the_allowed_topics_alone(kafka, topics, limited):
+def test_a_pattern_meets_the_allowed_topics_alone(kafka, topics, limited):
     with connected(limited, ANYBODY) as connection:
-        epoch = connection.call(
-            joins("wide", (), topics["dlq-orders"], topic_pattern=r"(orders|salaries)-.*")
-        ).member_epoch
+        both = f"{topics['orders']}|{topics['salaries']}"  # a broker has other tests' topics, too
+        epoch = connection.call(joins("wide", (), topics["dlq-orders"], topic_pattern=both)).member_epoch
 
         assert reject_all(connection, "wide", epoch) == {topics["orders"]}
     assert read_first(kafka, topics["dlq-orders"]) == SALARY

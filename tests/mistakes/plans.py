@@ -308,7 +308,7 @@ def start_a_plan_that_fails_for_a_loss(patch: Patch) -> None:
     simulator=(Seeds("topics"),),
 )
 def begin_a_later_topic_by_the_policy_of_the_first_to_join(patch: Patch) -> None:
-    patch.setattr(Known, "has", lambda self, topic: topic in self.topics)
+    patch.setattr(Known, "has", lambda self, p: p.topic in self.topics)
 
 
 @mistake(
@@ -321,7 +321,7 @@ def begin_a_later_topic_by_the_policy_of_the_first_to_join(patch: Patch) -> None
 def begin_a_later_partition_by_the_policy_of_the_next_to_join(patch: Patch) -> None:
     """Of a topic that the group reads; topics that come later begin as they should."""
     right = Known.has
-    patch.setattr(Known, "has", lambda self, topic: topic not in self.topics and right(self, topic))
+    patch.setattr(Known, "has", lambda self, p: p.topic not in self.topics and right(self, p))
 
 
 @mistake(
