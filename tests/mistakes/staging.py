@@ -171,7 +171,6 @@ def an_older_attempt_always_vetoes(patch: Patch) -> None:
         ),
     },
     explorer=(SmallWorld(SILENT, Budget(1, crashes=1)),),
-    simulator=(Seeds("sinks", 1016),),
     model=True,
 )
 def ignore_the_silence_of_an_older_attempt(patch: Patch) -> None:
