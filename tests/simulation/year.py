@@ -35,6 +35,7 @@ from tests.simulation.broker import TOPIC
 from tests.simulation.session import GROUP
 from tests.simulation.simulated_store import OwnedStore, StateLog
 from tests.simulation.simulated_world import Process, World
+from tests.support.group_driver import AT_ONCE
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 PARTITIONS = [TopicIdPartition(TOPIC, "T0", index) for index in range(2)]
@@ -104,7 +105,7 @@ class Job:
     def __init__(self, *, retention_ms: int, records: int) -> None:
         self.world, self.meter = World(0), Meter()
         self.log = StateLog(self.world, self.meter)
-        self.configs = {"share.member.retention.ms": str(retention_ms), "share.release.backoff.ms": "0"}
+        self.configs = {"share.member.retention.ms": str(retention_ms), **AT_ONCE}
         self.records = records
         self.ends = dict.fromkeys(PARTITIONS, 0)
         self.runs = self.delivered = 0

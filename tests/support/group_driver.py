@@ -47,7 +47,7 @@ from coordinator.protocol.values import OffsetRange, OutcomeRun, SharePartitionK
 TOPIC_ID = "T"
 SESSION_MS = 45_000
 AT_ONCE = {"share.release.backoff.ms": "0"}
-"""What a query releases may be acquired at once, as in Kafka, unless the test says otherwise."""
+"""What a query releases may be acquired at once, as in Kafka: no test waits for the default."""
 UNSET = dict.fromkeys(AT_ONCE, "")
 """The default of share.release.backoff.ms."""
 

@@ -18,13 +18,10 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from tests.support.group_driver import AT_ONCE
 from tests.support.query_spec import QuerySpec
 
 COLUMNS = ["topic", "partition", "offset", "deliveryCount", "value", "query", "batch"]
-
-
-AT_ONCE = {"share.release.backoff.ms": "0"}
-"""Of a query whose rows decide: what it releases comes again at once, and no test waits for the default."""
 
 
 @dataclass(kw_only=True)

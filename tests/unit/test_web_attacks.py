@@ -393,20 +393,32 @@ def test_with_tls_the_cookie_is_this_host_s_alone(page, tmp_path):
             assert status_of(plain) == 0
 
 
-def test_tls_handshakes_are_bounded_in_number_and_time(page, tmp_path, monkeypatch):
-    monkeypatch.setattr(server, "HANDSHAKE_S", 0.5)
-    monkeypatch.setattr(server, "MOST_ACCEPTED", 5)
+@contextlib.contextmanager
+def silent_handshakes(page, tmp_path):
+    """A server with TLS, 20 connections that say nothing to it, and a function that opens one which speaks."""
     files = Certificates(tmp_path)
     address = Address(host="127.0.0.1", port=0, certificate=str(files.certificate), key=str(files.key))
     trusted = ssl.create_default_context(cafile=str(files.ca))
     with contextlib.closing(Server(page.app, address)) as running, contextlib.ExitStack() as stack:
         running.start()
         silent = [stack.enter_context(socket.create_connection(("127.0.0.1", running.port), 60)) for _ in range(20)]
+
+        def speaking():
+            connection = http.client.HTTPSConnection("127.0.0.1", running.port, timeout=60, context=trusted)
+            return stack.enter_context(contextlib.closing(connection))
+
+        yield silent, speaking
+
+
+def test_tls_handshakes_are_bounded_in_number_and_time(page, tmp_path, monkeypatch):
+    monkeypatch.setattr(server, "HANDSHAKE_S", 0.5)
+    monkeypatch.setattr(server, "MOST_ACCEPTED", 5)
+    with silent_handshakes(page, tmp_path) as (silent, speaking):
         assert all(status_of(connection) == 0 for connection in silent)
 
         def is_served():
-            connection = http.client.HTTPSConnection("127.0.0.1", running.port, timeout=60, context=trusted)
-            with contextlib.closing(connection), contextlib.suppress(OSError):  # its handshake took too long
+            with contextlib.suppress(OSError):  # its handshake took too long
+                connection = speaking()
                 connection.request("GET", "/login")
                 return connection.getresponse().status == 200
             return False
@@ -417,16 +429,10 @@ def test_tls_handshakes_are_bounded_in_number_and_time(page, tmp_path, monkeypat
 def test_silent_tls_handshakes_keep_nobody_out(page, tmp_path, monkeypatch):
     monkeypatch.setattr(server, "HANDSHAKE_S", 300.0)
     monkeypatch.setattr(server, "MOST_ACCEPTED", 5)
-    files = Certificates(tmp_path)
-    address = Address(host="127.0.0.1", port=0, certificate=str(files.certificate), key=str(files.key))
-    trusted = ssl.create_default_context(cafile=str(files.ca))
-    with contextlib.closing(Server(page.app, address)) as running, contextlib.ExitStack() as stack:
-        running.start()
-        silent = [stack.enter_context(socket.create_connection(("127.0.0.1", running.port), 60)) for _ in range(20)]
+    with silent_handshakes(page, tmp_path) as (silent, speaking):
         assert status_of(silent[0]) == 0, "the oldest made room"
         for _ in range(3):
-            connection = http.client.HTTPSConnection("127.0.0.1", running.port, timeout=60, context=trusted)
-            stack.enter_context(contextlib.closing(connection))
+            connection = speaking()
             connection.request("GET", "/login")
             assert connection.getresponse().status == 200
 
