@@ -31,6 +31,7 @@ from coordinator.core.left_out import LeftOutRange, bounded
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import DataLost, LogStartMoved, Record, RunsChanged
+from coordinator.core.release_backoff import NO_DELAY, Delay
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
@@ -54,15 +55,15 @@ def consumer_lost_lock(run: Run, config: GroupConfig) -> Run:
     return moved(failed, Event.LOSE_LOCK)
 
 
-def released(run: Run, config: GroupConfig, not_before_ms: int | None = None) -> Run:
+def released(run: Run, config: GroupConfig, delay: Delay = NO_DELAY) -> Run:
     """The run after the ShareConsumer that holds it released it: a try, and a failure only if it was IN_PROGRESS, since
-    its work had begun (KAFKA-20458); the plan id is cleared. With ``not_before_ms`` it is not acquired earlier than
-    that. At the limit of tries it is given up, as in Kafka."""
+    its work had begun (KAFKA-20458); the plan id is cleared. It is not acquired before its ``delay`` ends. At the limit
+    of tries it is given up, as in Kafka."""
     failed = run.state == RecordState.IN_PROGRESS
     given = run._replace(failures=run.failures + failed, releases=run.releases + (not failed), deadline_ms=None)
     if given.tries >= config.share_delivery_count_limit:
         return archived(given, Event.LIMIT, config, Disposition.DELIVERY_LIMIT)
-    return moved(given, Event.RELEASE, plan_id=None, not_before_ms=not_before_ms)
+    return moved(given, Event.RELEASE, plan_id=None, **delay._asdict())
 
 
 def given_back(run: Run) -> Run:
@@ -71,18 +72,20 @@ def given_back(run: Run) -> Run:
     return moved(run, Event.RELEASE, plan_id=None, deadline_ms=None)
 
 
-def query_released(run: Run, config: GroupConfig, not_before_ms: int | None, disposition: Disposition) -> Run:
+def query_released(run: Run, config: GroupConfig, delay: Delay, disposition: Disposition) -> Run:
     """The run after a completed batch released it. The run's releases alone give it up, with ``disposition``. A
     quarantined run has been processed, and is quarantined no longer. A run whose lock was lost meanwhile had its try
     counted then."""
     if run.state == RecordState.AVAILABLE:
-        return moved(run, Event.RELEASE, plan_id=None, not_before_ms=not_before_ms or run.not_before_ms)
+        if delay.not_before_ms is None:
+            delay = Delay(run.not_before_ms, run.delay_ms)
+        return moved(run, Event.RELEASE, plan_id=None, **delay._asdict())
     given = run._replace(releases=run.releases + 1)
     if run.quarantined and _released_stage(run, config) in IN_BATCHES:
         given = given._replace(quarantined=False, failed_alone_ms=None, last_tried_ms=None)
     if given.releases >= config.share_delivery_count_limit:
         return archived(given, Event.LIMIT, config, disposition)
-    return moved(given, Event.RELEASE, plan_id=None, not_before_ms=not_before_ms)
+    return moved(given, Event.RELEASE, plan_id=None, **delay._asdict())
 
 
 def _released_stage(run: Run, config: GroupConfig) -> Stage:
@@ -123,7 +126,8 @@ def _isolated(
     after = moved(failed, Event.QUARANTINE, plan_id=None, quarantined=True, failed_alone_ms=failed_alone_ms)
     if before in IN_BATCHES:
         return after
-    return after._replace(last_tried_ms=now_ms, not_before_ms=now_ms + solo_backoff_ms(failed.failures, limit))
+    backoff_ms = solo_backoff_ms(failed.failures, limit)
+    return after._replace(last_tried_ms=now_ms, not_before_ms=now_ms + backoff_ms, delay_ms=backoff_ms)
 
 
 def clears_evidence(before: Run, after: Run, config: GroupConfig) -> bool:

@@ -222,7 +222,8 @@ class LocksRenewed(_Record, frozen=True):
 
 
 class DeadlinesPassed(_Record, frozen=True):
-    """Locks whose deadline lies before ``now_ms`` have been ended; ``plan_ids``: of these plans alone, or of all."""
+    """Locks whose deadline lies before ``now_ms`` have been ended; ``plan_ids``: of these plans alone, or of all. Times
+    of runs that were ahead of the clock have been bounded."""
 
     durable: ClassVar[bool] = False
     now_ms: int

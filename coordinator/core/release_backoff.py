@@ -8,6 +8,8 @@ offset and the time, in JITTER_STEPS steps, so that neighbours stay one run.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from coordinator.config.resolved import GroupConfig
 
 JITTER_STEPS = 16
@@ -26,6 +28,16 @@ def first_delay_ms(config: GroupConfig, *, by_query: bool) -> int:
     return config.share_release_backoff_ms
 
 
+class Delay(NamedTuple):
+    """A released record's delay: when it ends, and how long it is; None: there is none."""
+
+    not_before_ms: int | None = None
+    delay_ms: int | None = None
+
+
+NO_DELAY = Delay()
+
+
 def jitter_step(first: int, now_ms: int) -> int:
     """The step of the jitter, from 0, for a run that begins at offset ``first`` and is released at this time."""
     return ((first * 0x9E3779B1 + now_ms * 0x85EBCA6B) & 0xFFFFFFFF) >> 28
@@ -41,9 +53,9 @@ def release_delay_ms(config: GroupConfig, releases: int, step: int, *, by_query:
     return int(min(grown_ms * spread, config.share_release_backoff_max_ms))
 
 
-def not_before_ms(config: GroupConfig, releases: int, first: int, now_ms: int, *, by_query: bool) -> int | None:
-    """When a run that begins at ``first`` and is released now, for the ``releases``-th time, is available again; None:
-    at once."""
+def backoff(config: GroupConfig, releases: int, first: int, now_ms: int, *, by_query: bool) -> Delay:
+    """The delay of a run that begins at ``first`` and is released now, for the ``releases``-th time."""
     if not first_delay_ms(config, by_query=by_query):
-        return None
-    return now_ms + release_delay_ms(config, releases, jitter_step(first, now_ms), by_query=by_query)
+        return NO_DELAY
+    delay_ms = release_delay_ms(config, releases, jitter_step(first, now_ms), by_query=by_query)
+    return Delay(now_ms + delay_ms, delay_ms)

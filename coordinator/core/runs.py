@@ -35,6 +35,8 @@ class Run(NamedTuple):
     deadline_ms: when a ShareConsumer's lock ends, which memory keeps as :class:`coordinator.core.due_times.LockIndex`
         says; None for a query's, which lives as long as the session.
     not_before_ms: the record is not acquired before this time.
+    delay_ms: how long that delay was when it was given, by which a load bounds it; None: it was given by a version that
+        did not store it.
     quarantined: the record is delivered only alone (:mod:`coordinator.core.isolation`).
     failed_alone_ms: when the quarantined record first failed alone; None if it has not.
     last_tried_ms: when the quarantined record was last delivered alone; None if it was not.
@@ -57,6 +59,7 @@ class Run(NamedTuple):
     disposition: Disposition = Disposition.NONE
     reason: str = ""
     progress: Progress | None = None
+    delay_ms: int | None = None
 
     @property
     def tries(self) -> int:

@@ -49,6 +49,7 @@ from coordinator.core.replay_members import REPLAY_MEMBERS
 from coordinator.core.replay_plans import REPLAY_PLANS
 from coordinator.core.runs import Progress, Run, Segment
 from coordinator.core.share_partition import SharePartition
+from coordinator.core.stored_times import ahead
 from coordinator.protocol.errors import FencedMemberEpoch, ForeignPlan, UnknownMemberId
 from coordinator.protocol.values import SharePartitionKey
 
@@ -115,6 +116,8 @@ class ShareGroup:
         """Soft state: those of ``old_topics`` that the last sweep found, and the next one may forget."""
         self._swept_until_ms = 0
         self._holders: dict[int, set[SharePartitionKey]] = {}
+        self.times_are_ahead = False
+        """Soft state: since the load, runs have times that are ahead of the clock, which Expire bounds."""
         self.locks = LockIndex()
         """Soft state: when the locks of ShareConsumers end."""
 
@@ -225,6 +228,7 @@ class ShareGroup:
         earliest = [ends_ms] if (ends_ms := self._session_ends.earliest_ms()) is not None else []
         earliest += [due_ms] if (due_ms := self.locks.next_ms()) is not None else []
         earliest += [self._swept_until_ms] if self.has_forgettable else []
+        earliest += [0] if self.times_are_ahead else []
         return min(earliest) + 1 if earliest else None
 
     @property
@@ -263,10 +267,11 @@ class ShareGroup:
     def loaded(self, now_ms: int) -> None:
         """Set the soft state after a load: every member that holds records has one session timeout to come back, and so
         has every ShareConsumer's lock; a lock that would last longer keeps what is left of it, as far as the log tells.
-        Nothing of this is logged."""
+        Nothing of this is logged; times that are ahead of this owner's clock are bounded by the next Expire."""
         deadline_ms = self.deadlines_extended_until_ms = now_ms + self.config.share_session_timeout_ms
         self.assignment_is_old = True
         self.locks = LockIndex()
+        self.times_are_ahead = any(ahead(partition.runs, now_ms) for partition in self.partitions.values())
         for plan in list(self.plans.values()):
             held = [
                 (partition, segment)
@@ -277,19 +282,22 @@ class ShareGroup:
             if held:
                 self.keep_session(self.members[plan.member_id], deadline_ms)
             if not plan.query:
-                self._keep_locks(plan, held, deadline_ms)
+                self._keep_locks(plan, held, deadline_ms, max(0, plan.acquired_ms - now_ms))
         self.unheard = self.members.keys() - self.sessions.keys()
         self.altered_by = {
             key: "" for known in (self.partitions, self.deleted_partitions) for key in known if known[key].altered_after
         }
 
-    def _keep_locks(self, plan: AcquiredPlan, held: Iterable[tuple[SharePartition, Segment]], deadline_ms: int) -> None:
+    def _keep_locks(
+        self, plan: AcquiredPlan, held: Iterable[tuple[SharePartition, Segment]], deadline_ms: int, ahead_ms: int = 0
+    ) -> None:
         """Give the runs of a ShareConsumer locks that end with its session at the earliest, and not before the log
-        says: the config may have been altered since a lock was given."""
+        says, whose times are ``ahead_ms`` ahead: the config may have been altered since a lock was given."""
         for partition, segments in groupby(held, key=itemgetter(0)):
             runs = []
             for _, (first, last, run) in segments:
-                ends_ms = max(deadline_ms, run.deadline_ms or 0, lock_deadline_ms(plan, run, self.config))
+                logged_ms = max(run.deadline_ms or 0, lock_deadline_ms(plan, run, self.config))
+                ends_ms = max(deadline_ms, logged_ms - ahead_ms)
                 runs.append((first, last, run._replace(deadline_ms=ends_ms)))
             partition.apply(runs)
             self._watch(runs)
@@ -407,6 +415,7 @@ class ShareGroup:
                 self.locks.watch(plan_id, kept_ms, self.plans)
 
     def _deadlines_passed(self, record: DeadlinesPassed) -> None:
+        self.times_are_ahead = False
         self.locks.passed(record.now_ms, None if record.plan_ids is None else frozenset(record.plan_ids))
 
     def _deadlines_extended(self, record: DeadlinesExtended) -> None:

@@ -21,7 +21,7 @@ class Verdict(NamedTuple):
     """The outcome that sinks decided for a record at ``delivery_count``.
 
     outcome: an AcknowledgeType.
-    not_before_ms: the end of a release's own delay.
+    not_before_ms: the end of a release's own delay, and ``delay_ms`` its length.
     dead_letter: the record's dead letter is written.
     disagrees: an earlier attempt decided otherwise, or did not mention the record in explicit mode.
     divided: another sink of the same attempt decided otherwise.
@@ -34,6 +34,7 @@ class Verdict(NamedTuple):
     reason: str = ""
     disagrees: bool = False
     divided: bool = False
+    delay_ms: int | None = None
 
     def settled(self, *, replaces: bool) -> int:
         """The outcome that takes effect if this attempt is the last. ``replaces``: its output replaced any earlier

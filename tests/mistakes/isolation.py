@@ -20,6 +20,7 @@ from coordinator.core.isolation import IsolationEvent, Stage
 from coordinator.core.members import Member
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import EvidenceUsed, MemberProgressKept, PlanCompleted
+from coordinator.core.release_backoff import NO_DELAY, Delay
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.values import Disposition
@@ -169,8 +170,8 @@ def consumers_never_reach_the_limit(patch: Patch) -> None:
     },
 )
 def count_failures_against_a_querys_releases(patch: Patch) -> None:
-    def released_as_a_consumers(run: Run, config: Any, not_before_ms: Any, disposition: Any) -> Run:
-        return failed_deliveries.released(run, config, not_before_ms)
+    def released_as_a_consumers(run: Run, config: Any, delay: Any, disposition: Any) -> Run:
+        return failed_deliveries.released(run, config, delay)
 
     patch.setattr(complete_plan, "query_released", released_as_a_consumers)
 
@@ -195,8 +196,8 @@ def keep_a_released_record_in_quarantine(patch: Patch) -> None:
 def forget_the_delay_of_a_release(patch: Patch) -> None:
     right = complete_plan.query_released
 
-    def at_once(run: Run, config: GroupConfig, not_before_ms: int | None, disposition: Disposition) -> Run:
-        return right(run, config, None, disposition)
+    def at_once(run: Run, config: GroupConfig, delay: Delay, disposition: Disposition) -> Run:
+        return right(run, config, NO_DELAY, disposition)
 
     patch.setattr(complete_plan, "query_released", at_once)
 
@@ -215,6 +216,29 @@ def give_a_share_consumers_releases_the_queries_default(patch: Patch) -> None:
     right = release_backoff.first_delay_ms
     for module in (acknowledge, release_backoff):
         patch.setattr(module, "first_delay_ms", lambda config, by_query: right(config, by_query=True))
+
+
+@mistake(
+    {
+        rules.STORED_TIMES_ARE_BOUNDED: (
+            "core/test_stored_times::test_bounded_times_are_in_the_log_and_a_crash_before_loses_nothing",
+        ),
+    },
+)
+def wait_until_the_clock_of_the_owner_before(patch: Patch) -> None:
+    patch.setattr(share_group, "ahead", lambda runs, now_ms: [])
+
+
+@mistake(
+    {
+        rules.STORED_TIMES_ARE_BOUNDED: ("core/test_stored_times::test_a_longer_lock_keeps_its_length_by_any_clock",),
+    },
+)
+def end_locks_by_the_clock_of_the_owner_before(patch: Patch) -> None:
+    right = ShareGroup._keep_locks
+    patch.setattr(
+        ShareGroup, "_keep_locks", lambda self, plan, held, deadline_ms, _: right(self, plan, held, deadline_ms)
+    )
 
 
 @mistake(

@@ -49,6 +49,7 @@ AHEAD_IS_HELD = "3 what waits ahead of a program is handed out under a lock that
 AHEAD_IS_NO_FAILURE = "2 a record near its limit is not acquired ahead of a program that is at work on others"
 WORK_IS_KEPT_FOR_A_WHILE = "3 a member that is gone keeps its fresh work for the grace time, and nothing else"
 WORK_THAT_FAILED_IS_A_FAILURE = "2 work in progress that comes to nothing is a failure, by a release as by a lost lock"
+STORED_TIMES_ARE_BOUNDED = "3 after a takeover a delay and a lock last no longer than they were given for"
 LOCK_OUTLIVES_ITS_OWNER = "3 a takeover shortens no lock: its holder has a session, or what is left of a longer lock"
 OUTCOMES_WAIT_FOR_COMPLETION = "5 the driver's commit stages, durably; it takes effect when the plan completes"
 LAST_ATTEMPT_COUNTS = "5 the last attempt's outcome counts, its silence too; an older one can only veto"

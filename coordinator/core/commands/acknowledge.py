@@ -17,7 +17,7 @@ from coordinator.core.commands.held_records import NamedOffsets, RunLookup, by_p
 from coordinator.core.failed_deliveries import given_back, released
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import LocksRenewed, Record
-from coordinator.core.release_backoff import first_delay_ms, not_before_ms
+from coordinator.core.release_backoff import backoff, first_delay_ms
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
@@ -136,8 +136,8 @@ def _outcome(group: ShareGroup, kind: AcknowledgeType, now_ms: int, run: Run) ->
 
 
 def _delayed(group: ShareGroup, part: Segment, now_ms: int) -> Run:
-    at_ms = not_before_ms(group.config, part.run.releases + 1, part.first, now_ms, by_query=False)
-    return released(part.run, group.config, at_ms)
+    delay = backoff(group.config, part.run.releases + 1, part.first, now_ms, by_query=False)
+    return released(part.run, group.config, delay)
 
 
 def _renewed(group: ShareGroup, run: Run, config: GroupConfig, now_ms: int) -> Run:

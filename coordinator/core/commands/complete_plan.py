@@ -22,7 +22,7 @@ from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanEvent, PlanState, checked_state
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import PlanCompleted, Record
-from coordinator.core.release_backoff import first_delay_ms, not_before_ms
+from coordinator.core.release_backoff import NO_DELAY, Delay, backoff, first_delay_ms
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
@@ -158,13 +158,14 @@ class _Completion:
             verdict = None
         outcome = self._outcome(run, verdict)
         if outcome == AcknowledgeType.RELEASE:
-            at_ms = None if verdict is None else verdict.not_before_ms
+            delay = NO_DELAY if verdict is None else self._own_delay(verdict)
             disposition = Disposition.UNDECIDED if verdict is None else Disposition.DELIVERY_LIMIT
-            if at_ms is None:
+            if delay.not_before_ms is None:
                 if first_delay_ms(self._group.config, by_query=True):
                     return outcome, partial(self._backing_off, run, disposition)
-                at_ms = self._now_ms  # an AvailableNow run that began before does not get the record again
-            after = query_released(run, self._group.config, at_ms, disposition)
+                # An AvailableNow run that began before does not get the record again.
+                delay = Delay(self._now_ms, 0)
+            after = query_released(run, self._group.config, delay, disposition)
         elif outcome == AcknowledgeType.ACCEPT:
             after = moved(run, Event.COMPLETE)
         elif outcome == AcknowledgeType.REJECT:
@@ -191,9 +192,16 @@ class _Completion:
         unheard = not self._replaces and named < max(plan.explicit_attempts, default=-1)
         return AcknowledgeType.RELEASE if plan.explicit or unheard else AcknowledgeType.ACCEPT
 
+    def _own_delay(self, verdict: Verdict) -> Delay:
+        """The delay that the sink gave, which does not last longer from now on: the owner before may have had another
+        clock."""
+        if verdict.not_before_ms is None or verdict.delay_ms is None:
+            return Delay(verdict.not_before_ms)
+        return Delay(min(verdict.not_before_ms, self._now_ms + verdict.delay_ms), verdict.delay_ms)
+
     def _backing_off(self, run: Run, disposition: Disposition, first: int) -> Run:
-        at_ms = not_before_ms(self._group.config, run.releases + 1, first, self._now_ms, by_query=True)
-        return query_released(run, self._group.config, at_ms, disposition)
+        delay = backoff(self._group.config, run.releases + 1, first, self._now_ms, by_query=True)
+        return query_released(run, self._group.config, delay, disposition)
 
     def _rejected(self, run: Run, verdict: Verdict | None) -> Run:
         assert verdict is not None

@@ -31,6 +31,7 @@ from coordinator.core.records import (
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
+from coordinator.core.stored_times import ahead
 from coordinator.protocol.errors import (
     DeadLetterTopicInUse,
     FencedMemberEpoch,
@@ -208,7 +209,10 @@ def leave(group: ShareGroup, command: LeaveGroup, now_ms: int) -> Decision[Done]
 
 def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision[Done]:
     """End the sessions, and the ShareConsumers' locks, whose deadline lies before now; then sweep for members and
-    partitions to forget. The work after the first MOST_ENDED_RUNS runs stays due: the next round goes on with it."""
+    partitions to forget. The work after the first MOST_ENDED_RUNS runs stays due: the next round goes on with it.
+    After a load, the times of runs that are ahead of the clock come first, alone."""
+    if group.times_are_ahead:
+        return Decision(tuple(_bounded_times(group, now_ms)), Done())
     records: list[Record] = []
     ended: set[str] = set()
     runs = 0
@@ -235,6 +239,17 @@ def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision[Done]:
     if group.sweep_is_due(now_ms):
         records.extend(forget(group, now_ms))
     return Decision(tuple(records), Done())
+
+
+def _bounded_times(group: ShareGroup, now_ms: int) -> list[Record]:
+    """Log records that bound times of runs which are ahead of the clock."""
+    changes = Changes()
+    for key, partition in group.partitions.items():
+        for first, last, run in ahead(partition.runs, now_ms):
+            changes.put(key, first, last, run)
+            if len(changes) >= MOST_ENDED_RUNS:
+                return [*changes.records()]
+    return [*changes.records(), DeadlinesPassed(now_ms=now_ms, plan_ids=())]
 
 
 def _end_locks(group: ShareGroup, plan: AcquiredPlan, changes: Changes, now_ms: int) -> None:

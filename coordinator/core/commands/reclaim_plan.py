@@ -272,7 +272,12 @@ class Reclaim:
                 left -= end - first + 1
 
     def _reacquire(self, key: SharePartitionKey, segment: Segment) -> None:
-        again = {"delivery_count": segment.run.delivery_count + 1, "not_before_ms": None, "reason": ""}
+        again = {
+            "delivery_count": segment.run.delivery_count + 1,
+            "not_before_ms": None,
+            "delay_ms": None,
+            "reason": "",
+        }
         run = moved(segment.run, Event.RECLAIM, **again)
         self.changes.put(key, segment.first, segment.last, run)
         self.kept.setdefault(key, []).append(segment._replace(run=run))

@@ -317,7 +317,12 @@ class _Matching:
         delay = run.delay_ms if run.outcome == AcknowledgeType.RELEASE else None
         not_before_ms = None if delay is None else self.now_ms + delay
         return Verdict(
-            run.delivery_count, int(run.outcome), not_before_ms, run.dead_letter, run.reason[:LONGEST_REASON]
+            run.delivery_count,
+            int(run.outcome),
+            not_before_ms,
+            run.dead_letter,
+            run.reason[:LONGEST_REASON],
+            delay_ms=delay,
         )
 
     def _count_stale(self, outcomes: PartitionOutcomes, run: OutcomeRun, first: int, last: int) -> None:

@@ -22,6 +22,7 @@ from coordinator.core.isolation import (
 )
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import RecordState
+from coordinator.core.release_backoff import NO_DELAY
 from coordinator.core.runs import Run
 from coordinator.protocol.values import Disposition
 from tests.support.group_driver import SESSION_MS, GroupDriver, acknowledged, fetched, ranges, started_plan
@@ -175,7 +176,7 @@ def test_a_failed_delivery_moves_a_record_along_the_transition_table(held, limit
 @given(held_runs(), LIMITS)
 def test_a_released_record_leaves_the_quarantine_along_the_transition_table(held, limit):
     run, plan = held
-    after = query_released(run, config_of(limit), None, Disposition.DELIVERY_LIMIT)
+    after = query_released(run, config_of(limit), NO_DELAY, Disposition.DELIVERY_LIMIT)
     expected = stage_of(run, limit, on_trial=plan.trial)
     if run.quarantined:
         expected = isolation.TRANSITIONS[expected, release_event(run.failures, limit)]

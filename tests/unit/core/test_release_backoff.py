@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.config.resolved import GroupConfig
-from coordinator.core.release_backoff import JITTER_STEPS, jitter_step, not_before_ms, release_delay_ms
+from coordinator.core.release_backoff import JITTER_STEPS, NO_DELAY, backoff, jitter_step, release_delay_ms
 
 
 def policy(**values: object) -> GroupConfig:
@@ -20,14 +20,14 @@ def policy(**values: object) -> GroupConfig:
 def test_with_a_backoff_of_0_a_released_record_is_available_at_once(by_query: bool) -> None:
     config = policy(ms=0)
     assert release_delay_ms(config, 3, 0, by_query=by_query) == 0
-    assert not_before_ms(config, 3, 0, 1_000, by_query=by_query) is None
+    assert backoff(config, 3, 0, 1_000, by_query=by_query) == NO_DELAY
 
 
 def test_by_default_a_querys_tries_take_minutes() -> None:
     config = policy(jitter=0)
     waits_ms = [release_delay_ms(config, release, 0, by_query=True) for release in (1, 2, 3, 4)]
     assert (waits_ms, sum(waits_ms)) == ([10_000, 20_000, 40_000, 80_000], 150_000)
-    assert not_before_ms(config, 1, 0, 1_000, by_query=False) is None
+    assert backoff(config, 1, 0, 1_000, by_query=False) == NO_DELAY
 
 
 def test_a_backoff_that_is_set_holds_for_queries_and_share_consumers() -> None:
@@ -94,4 +94,4 @@ def test_every_step_of_the_jitter_occurs() -> None:
 
 def test_the_backoff_counts_from_now() -> None:
     config = policy(ms=5_000, jitter=0)
-    assert not_before_ms(config, 2, 77, 1_000_000, by_query=True) == 1_010_000
+    assert backoff(config, 2, 77, 1_000_000, by_query=True) == (1_010_000, 10_000)

@@ -1,0 +1,45 @@
+"""Stored times of runs that are ahead of the owner's clock.
+
+Times in a group's log are wall times of the owner that wrote them. An owner whose clock is behind would keep a delayed
+record away for as long as the clocks differ. So the first Expire after a load bounds them, in the log: a delay ends
+after its whole length at the latest, and what has happened happened now at the latest. Times that are not ahead stay.
+
+When a member was last seen is left alone: a member is kept longer by it, and none is forgotten earlier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from coordinator.core.isolation import SOLO_BACKOFF_MAX_MS
+from coordinator.core.runs import Run, Segment
+
+LONGEST_DELAY_MS = 2**31 - 1
+"""Milliseconds, some 24 days: no delay is longer, a sink's own one included. It bounds those whose length was not
+stored."""
+
+
+def ahead(runs: Iterable[Segment], now_ms: int) -> list[Segment]:
+    """Those of the runs that have a time ahead of ``now_ms``, with their times bounded. The locks of ShareConsumers,
+    whose times are soft state, are left out."""
+    bounded = []
+    for first, last, run in runs:
+        has_times = run.not_before_ms is not None or run.failed_alone_ms is not None or run.last_tried_ms is not None
+        if has_times and run.deadline_ms is None and (after := _in_time(run, now_ms)) != run:
+            bounded.append(Segment(first, last, after))
+    return bounded
+
+
+def _in_time(run: Run, now_ms: int) -> Run:
+    longest_ms = run.delay_ms
+    if longest_ms is None:
+        longest_ms = SOLO_BACKOFF_MAX_MS if run.quarantined else LONGEST_DELAY_MS
+    return run._replace(
+        not_before_ms=_at_most(run.not_before_ms, now_ms + longest_ms),
+        failed_alone_ms=_at_most(run.failed_alone_ms, now_ms),
+        last_tried_ms=_at_most(run.last_tried_ms, now_ms),
+    )
+
+
+def _at_most(time_ms: int | None, limit_ms: int) -> int | None:
+    return None if time_ms is None else min(time_ms, limit_ms)
