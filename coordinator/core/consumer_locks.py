@@ -26,4 +26,4 @@ def progress_deadline_ms(plan: AcquiredPlan, progress: Progress, config: GroupCo
 
 def extension_end_ms(plan: AcquiredPlan, config: GroupConfig) -> int:
     """Until when signals extend the locks of the plan."""
-    return plan.acquired_ms + config.group_share_in_progress_max_lock_extension_ms
+    return plan.held_since_ms + config.group_share_in_progress_max_lock_extension_ms

@@ -50,6 +50,7 @@ class AcquiredPlan:
         written; False: a sink did not say so.
     staged: outcomes that sinks decided, by share partition. They take effect when the plan is completed.
     signals: soft state: what tasks of this attempt say of their work, by Spark's id of the task, the newest last.
+    ahead_ms: soft state: so much later than the load, by this owner's clock, the plan was acquired; 0: not later.
     batch_id: soft state: the number of the plan's batch, from the sink that staged last; None: no sink has said it.
     """
 
@@ -72,7 +73,13 @@ class AcquiredPlan:
     replaces: bool | None = None
     staged: dict[SharePartitionKey, list[StagedRun]] = field(default_factory=dict)
     signals: dict[int, TaskSignal] = field(default_factory=dict, compare=False)
+    ahead_ms: int = field(default=0, compare=False)
     batch_id: int | None = field(default=None, compare=False)
+
+    @property
+    def held_since_ms(self) -> int:
+        """When the plan was acquired, or the load, if the plan was acquired later by this owner's clock."""
+        return self.acquired_ms - self.ahead_ms
 
     @property
     def records(self) -> int:

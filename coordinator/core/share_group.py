@@ -282,22 +282,25 @@ class ShareGroup:
             if held:
                 self.keep_session(self.members[plan.member_id], deadline_ms)
             if not plan.query:
-                self._keep_locks(plan, held, deadline_ms, max(0, plan.acquired_ms - now_ms))
+                self._keep_locks(plan, held, deadline_ms, now_ms)
+                plan.ahead_ms = max(0, plan.acquired_ms - now_ms)
         self.unheard = self.members.keys() - self.sessions.keys()
         self.altered_by = {
             key: "" for known in (self.partitions, self.deleted_partitions) for key in known if known[key].altered_after
         }
 
     def _keep_locks(
-        self, plan: AcquiredPlan, held: Iterable[tuple[SharePartition, Segment]], deadline_ms: int, ahead_ms: int = 0
+        self, plan: AcquiredPlan, held: Iterable[tuple[SharePartition, Segment]], deadline_ms: int, now_ms: int
     ) -> None:
         """Give the runs of a ShareConsumer locks that end with its session at the earliest, and not before the log
-        says, whose times are ``ahead_ms`` ahead: the config may have been altered since a lock was given."""
+        says, since the config may have been altered since a lock was given. A lock that was given later than now, by
+        this owner's clock, has its whole length from now on."""
         for partition, segments in groupby(held, key=itemgetter(0)):
             runs = []
             for _, (first, last, run) in segments:
                 logged_ms = max(run.deadline_ms or 0, lock_deadline_ms(plan, run, self.config))
-                ends_ms = max(deadline_ms, logged_ms - ahead_ms)
+                given_ms = plan.acquired_ms if run.progress is None else run.progress.last_ms
+                ends_ms = max(deadline_ms, logged_ms - max(0, given_ms - now_ms))
                 runs.append((first, last, run._replace(deadline_ms=ends_ms)))
             partition.apply(runs)
             self._watch(runs)

@@ -17,7 +17,7 @@ from coordinator.core.commands import (
     reclaim_plan,
 )
 from coordinator.core.isolation import IsolationEvent, Stage
-from coordinator.core.members import Member
+from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import EvidenceUsed, MemberProgressKept, PlanCompleted
 from coordinator.core.release_backoff import NO_DELAY, Delay
@@ -224,6 +224,7 @@ def give_a_share_consumers_releases_the_queries_default(patch: Patch) -> None:
             "core/test_stored_times::test_bounded_times_are_in_the_log_and_a_crash_before_loses_nothing",
         ),
     },
+    model=True,
 )
 def wait_until_the_clock_of_the_owner_before(patch: Patch) -> None:
     patch.setattr(share_group, "ahead", lambda runs, now_ms: [])
@@ -233,12 +234,25 @@ def wait_until_the_clock_of_the_owner_before(patch: Patch) -> None:
     {
         rules.STORED_TIMES_ARE_BOUNDED: ("core/test_stored_times::test_a_longer_lock_keeps_its_length_by_any_clock",),
     },
+    model=True,
 )
 def end_locks_by_the_clock_of_the_owner_before(patch: Patch) -> None:
     right = ShareGroup._keep_locks
     patch.setattr(
-        ShareGroup, "_keep_locks", lambda self, plan, held, deadline_ms, _: right(self, plan, held, deadline_ms)
+        ShareGroup, "_keep_locks", lambda self, plan, held, deadline_ms, _: right(self, plan, held, deadline_ms, 2**62)
     )
+
+
+@mistake(
+    {
+        rules.STORED_TIMES_ARE_BOUNDED: (
+            "core/test_stored_times::test_signals_extend_no_lock_for_longer_by_a_clock_that_is_behind",
+        ),
+    },
+    model=True,
+)
+def extend_locks_by_the_clock_of_the_owner_before(patch: Patch) -> None:
+    patch.setattr(AcquiredPlan, "held_since_ms", property(lambda plan: plan.acquired_ms))
 
 
 @mistake(

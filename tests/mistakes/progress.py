@@ -176,9 +176,9 @@ def give_each_lock_a_session_after_a_load(patch: Patch) -> None:
     right = ShareGroup._keep_locks
     patch.setattr(share_group, "lock_deadline_ms", lambda plan, run, config: 0)
 
-    def kept(self: ShareGroup, plan: AcquiredPlan, held: Any, deadline_ms: int, ahead_ms: int) -> None:
+    def kept(self: ShareGroup, plan: AcquiredPlan, held: Any, deadline_ms: int, now_ms: int) -> None:
         forgotten = [(of, each._replace(run=each.run._replace(deadline_ms=None))) for of, each in held]
-        right(self, plan, forgotten, deadline_ms, ahead_ms)
+        right(self, plan, forgotten, deadline_ms, now_ms)
 
     patch.setattr(ShareGroup, "_keep_locks", kept)
 

@@ -4,7 +4,6 @@ record, then applied."""
 from __future__ import annotations
 
 from coordinator.core.assignor import Assignment
-from coordinator.core.isolation import SOLO_BACKOFF_MAX_MS
 from coordinator.protocol.values import SharePartitionKey
 from tests.model.plans import isolation_try, most_together
 from tests.model.sinks import SinksModel
@@ -29,13 +28,8 @@ class ChoiceModel(SinksModel):
             if record.state == AVAILABLE
             and partition.start <= offset < ends[index]
             and (record.quarantined) == alone
-            and not self.waits(record, now_ms)
+            and (record.not_before_ms or 0) <= now_ms
         ]
-
-    def waits(self, record: Record, now_ms: int) -> bool:
-        """A wait that is longer than any backoff of what was quarantined is a clock's that went back."""
-        left_ms = (record.not_before_ms or 0) - now_ms
-        return left_ms > 0 if not record.quarantined else 0 < left_ms <= SOLO_BACKOFF_MAX_MS
 
     def check_assignment(self, assignment: Assignment, epoch: int, current: set[SharePartitionKey]) -> None:
         """Each partition of a topic that exists has a ShareConsumer with a session, if there is one, and each of these
@@ -157,6 +151,7 @@ class ChoiceModel(SinksModel):
         assert number == self.last_plan_id + 1, "numbers never fall, and are group-wide"
         self.last_plan_id = number
         plan = Plan(number, member.name, member.epoch, member.query, chosen, trial=trial, acquired_ms=now_ms)
+        plan.held_since_ms = now_ms
         plan.explicit = self.explicit
         for key in chosen:
             partition = self.partitions[key[0]]
@@ -164,7 +159,8 @@ class ChoiceModel(SinksModel):
             assert record.state == AVAILABLE, f"{key} has a holder"
             assert key[1] >= partition.start, f"{key} is below the start offset"
             partition.end = max(partition.end, key[1] + 1)
-            record.state, record.plan_id, record.not_before_ms, record.reason = ACQUIRED, number, None, ""
+            record.state, record.plan_id, record.reason = ACQUIRED, number, ""
+            record.not_before_ms = record.delay_ms = None
             record.last_tried_ms = now_ms if record.quarantined else None
             record.deadline_ms = record.logged_ms = None if member.query else now_ms + self.lock_ms
             self.hand_out(key, record)

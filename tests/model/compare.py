@@ -51,12 +51,13 @@ class Comparison:
 
     def take_over_backoffs(self) -> None:
         """How long a released record waits is the core's choice, within what the retry policy says."""
-        for (index, offset), (low_ms, high_ms) in self.model.backing_off.items():
+        for (index, offset), (now_ms, least_ms, most_ms) in self.model.backing_off.items():
             held = self.core.partition(index).runs.at(offset)
             assert held is not None
             at_ms = held.run.not_before_ms
-            assert at_ms is not None and low_ms <= at_ms <= high_ms, f"{index}:{offset} waits until {at_ms}"
-            self.model.at((index, offset)).not_before_ms = at_ms
+            assert at_ms is not None and least_ms <= at_ms - now_ms <= most_ms, f"{index}:{offset} waits until {at_ms}"
+            record = self.model.at((index, offset))
+            record.not_before_ms, record.delay_ms = at_ms, at_ms - now_ms
         self.model.backing_off.clear()
 
     def compare(self) -> None:

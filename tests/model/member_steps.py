@@ -138,10 +138,11 @@ class MemberSteps:
         for index in [i for i in self.model.partitions if share_partition_key(i) not in group.partitions]:
             self.model.partition_forgotten(index, index // PARTITIONS)
 
-    def crash(self) -> None:
-        """The coordinator dies, and another one loads what was appended."""
-        self.trace.append("crash")
+    def crash(self, behind_ms: int = 0) -> None:
+        """The coordinator dies, and another one, whose clock is ``behind_ms`` behind, loads what was appended."""
+        self.trace.append(f"crash {behind_ms}")
         self.note_snapshot()
+        self.core.now_ms = max(1, self.core.now_ms - behind_ms)
         self.core.crash()
         self.model.reloaded(self.core.now_ms)
 

@@ -28,6 +28,7 @@ from tests.model.state import (
     Plan,
     Record,
     Refused,
+    Said,
 )
 
 
@@ -67,8 +68,10 @@ class Naive:
     deleted: set[int] = field(default_factory=set)
     handed: dict[Key, int] = field(default_factory=dict)
     unreported_losses: list[Key] = field(default_factory=list)
-    backing_off: dict[Key, tuple[int, int]] = field(default_factory=dict)
-    """Records that were just released, and between what times they may come back: which is the core's choice."""
+    backing_off: dict[Key, tuple[int, int, int]] = field(default_factory=dict)
+    """Records just released, when, and how long they wait at least and at most: which is the core's choice."""
+    times_are_ahead: bool = False
+    """The next time that deadlines are looked at, times that are ahead of the clock are bounded, and nothing else."""
     met: Counter[str] = field(default_factory=Counter)
 
     # --- small words
@@ -154,7 +157,8 @@ class Naive:
         record.state, record.plan_id = AVAILABLE, None
         record.failed_alone_ms = now_ms if record.failed_alone_ms is None else record.failed_alone_ms
         record.last_tried_ms = now_ms
-        record.not_before_ms = now_ms + solo_backoff_ms(record.failures, self.limit)
+        record.delay_ms = solo_backoff_ms(record.failures, self.limit)
+        record.not_before_ms = now_ms + record.delay_ms
         return first
 
     def lose_query_lock(self, plan: Plan, key: Key, record: Record, delivered: int, now_ms: int) -> tuple[bool, bool]:
@@ -188,12 +192,12 @@ class Naive:
         key: Key,
         record: Record,
         now_ms: int | None = None,
-        at_ms: int | None = None,
+        own: Said | None = None,
         disposition: int = DELIVERY_LIMIT,
         *,
         by_query: bool = False,
     ) -> None:
-        """Given back: at once; at ``at_ms``, its own delay; or, with ``now_ms``, as the retry policy says. One whose
+        """Given back: at once; after the delay of its ``own``; or, with ``now_ms``, as the retry policy says. One whose
         lock was lost meanwhile had its try counted then. ``by_query``: with its batch; failures give nothing up."""
         release, record.deadline_ms = record.releases + 1, None
         if record.state == IN_PROGRESS:  # its work had begun: a failure
@@ -210,13 +214,12 @@ class Naive:
                 self.give_up(key, record, disposition)
                 return
         record.state, record.plan_id = AVAILABLE, None
-        if at_ms is not None:
-            record.not_before_ms = at_ms
+        if own is not None and own.at_ms is not None and now_ms is not None:
+            record.not_before_ms, record.delay_ms = min(own.at_ms, now_ms + own.delay_ms), own.delay_ms
         elif now_ms is not None and self.backoff.first_ms:
-            low, high = self.backoff.window_ms(release)
-            self.backing_off[key] = (now_ms + low, now_ms + high)
+            self.backing_off[key] = (now_ms, *self.backoff.window_ms(release))
         elif now_ms is not None and by_query:
-            record.not_before_ms = now_ms
+            record.not_before_ms, record.delay_ms = now_ms, 0
 
     # --- an administrator
 
@@ -297,7 +300,7 @@ class Naive:
 
     def signals_until_ms(self, plan: Plan, progress: tuple[int, int, str]) -> int:
         """So long do these signals keep a record of the plan."""
-        return min(progress[1] + self.stale_ms, plan.acquired_ms + self.signals_extend_ms)
+        return min(progress[1] + self.stale_ms, plan.held_since_ms + self.signals_extend_ms)
 
     def orphan(self, plan: Plan, key: Key, record: Record, now_ms: int) -> None:
         """The member that works on it is gone: the record waits for the member, if it was there not long ago."""
@@ -326,7 +329,28 @@ class Naive:
                 member.unheard_until_ms = self.extended_until_ms
         self.met[f"stall with a lock held{', a session given' if is_full else ''}"] += bool(held)
 
+    def ahead(self, record: Record, now_ms: int) -> dict[str, int]:
+        """The record's times that are ahead of the clock, bounded: a delay begins anew, what has happened has just
+        happened."""
+        if record.deadline_ms is not None:
+            return {}
+        limits = {
+            "not_before_ms": now_ms + (record.delay_ms or 0),
+            "failed_alone_ms": now_ms,
+            "last_tried_ms": now_ms,
+        }
+        return {name: limit for name, limit in limits.items() if (getattr(record, name) or 0) > limit}
+
+    def all_records(self) -> list[Record]:
+        return [record for partition in self.partitions.values() for record in partition.records.values()]
+
     def expire(self, now_ms: int) -> None:
+        if self.times_are_ahead:
+            for record in self.all_records():
+                for name, limit in self.ahead(record, now_ms).items():
+                    setattr(record, name, limit)
+            self.times_are_ahead = False
+            return
         locks = [
             (partition, offset, record)
             for partition in self.partitions
@@ -414,6 +438,8 @@ class Naive:
         """Every holder has one session timeout to come back, or what is left of a longer lock; the others join again.
         Renewals are forgotten, unless a snapshot has them."""
         self.extended_until_ms = now_ms + self.session_ms
+        for plan in self.plans.values():
+            plan.held_since_ms = plan.acquired_ms
         for member in self.members.values():
             member.deadline_ms, member.unheard_until_ms = None, now_ms + self.session_ms
         for plan in self.plans.values():
@@ -421,11 +447,16 @@ class Naive:
                 if record.state in HELD:
                     self.members[plan.member].deadline_ms = now_ms + self.session_ms
                     if not plan.query:
-                        lock_ms = plan.acquired_ms + self.lock_ms
+                        lock_ms, given_ms = plan.acquired_ms + self.lock_ms, plan.acquired_ms
                         if record.progress is not None:
                             lock_ms = self.signals_until_ms(plan, record.progress)
+                            given_ms = record.progress[1]
+                        lock_ms = max(lock_ms, record.logged_ms or 0) - max(0, given_ms - now_ms)
                         self.met["a lock outlives a session"] += lock_ms > now_ms + self.session_ms
-                        record.deadline_ms = max(now_ms + self.session_ms, lock_ms, record.logged_ms or 0)
+                        record.deadline_ms = max(now_ms + self.session_ms, lock_ms)
+            plan.held_since_ms = min(plan.acquired_ms, now_ms)
+        self.times_are_ahead = any(self.ahead(record, now_ms) for record in self.all_records())
+        self.met["times are ahead of the clock"] += self.times_are_ahead
 
     def snapshotted(self) -> None:
         """The log is a snapshot now: it has the deadlines of this moment."""

@@ -112,7 +112,7 @@ class PlansModel(Naive):
         kept = []
         for key, record in candidates:
             if isolation_try(record, self.limit) == kind and (most is None or len(kept) < most):
-                record.state, record.not_before_ms, record.reason = ACQUIRED, None, ""
+                record.state, record.not_before_ms, record.delay_ms, record.reason = ACQUIRED, None, None, ""
                 self.hand_out(key, record)
                 kept.append(key)
             else:
@@ -209,7 +209,7 @@ class PlansModel(Naive):
                 if offset < partition.start:
                     continue
                 plan = self.plans[record.plan_id or 0]
-                if plan.query or now_ms > plan.acquired_ms + self.signals_extend_ms:
+                if plan.query or now_ms > plan.held_since_ms + self.signals_extend_ms:
                     self.met["signal of a query, or over the extension"] += 1
                     return False
         for first, last, _, hint in signals:
@@ -219,7 +219,7 @@ class PlansModel(Naive):
 
     def signal(self, record: Record, hint: str | None, now_ms: int) -> None:
         first_ms, _, before = record.progress or (now_ms, now_ms, "")
-        record.state, record.progress = IN_PROGRESS, (first_ms, now_ms, before if hint is None else hint)
+        record.state, record.progress = IN_PROGRESS, (min(first_ms, now_ms), now_ms, before if hint is None else hint)
         record.deadline_ms = record.logged_ms = self.signals_until_ms(self.plans[record.plan_id or 0], record.progress)
 
     def outcome(self, key: Key, record: Record, kind: int, now_ms: int) -> None:
@@ -233,7 +233,7 @@ class PlansModel(Naive):
         elif kind == 4:
             plan = self.plans[record.plan_id or 0]
             if not plan.query:
-                cap_ms = plan.acquired_ms + self.extension_ms
+                cap_ms = plan.held_since_ms + self.extension_ms
                 record.deadline_ms = max(min(now_ms + self.lock_ms, cap_ms), record.deadline_ms or 0)
         else:
             self.archive(key, record)

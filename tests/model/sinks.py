@@ -68,9 +68,10 @@ class SinksModel(PlansModel):
         if rejects and self.reject_ratio < 1 and decided >= RATIO_FROM and rejected > self.reject_ratio * decided:
             raise Refused("too many rejects")
         for plan, row in matching:
-            at_ms = now_ms + row.delay_ms if row.outcome == RELEASE and row.delay_ms is not None else None
+            delay_ms = row.delay_ms if row.outcome == RELEASE else None
+            at_ms = None if delay_ms is None else now_ms + delay_ms
             passed_over = self.is_passed_over(plan, row)
-            said = Said(row.count, row.outcome, at_ms, row.dead_letter, row.reason, passed_over)
+            said = Said(row.count, row.outcome, at_ms, delay_ms or 0, row.dead_letter, row.reason, passed_over)
             plan.said.setdefault(row.key, []).append(said)
         decided_now = {plan.plan_id: plan for plan, _ in matching}
         for plan in decided_now.values():
@@ -223,8 +224,8 @@ class SinksModel(PlansModel):
             self.log_lost(key, None)
             self.archive(key, record)
         else:
-            own_ms = said[-1].at_ms if said and said[-1].outcome == RELEASE else None
-            self.release(key, record, now_ms, own_ms, DELIVERY_LIMIT if said else UNDECIDED, by_query=True)
+            own = said[-1] if said and said[-1].outcome == RELEASE else None
+            self.release(key, record, now_ms, own, DELIVERY_LIMIT if said else UNDECIDED, by_query=True)
         return outcome in (ACCEPT, REJECT)
 
     def outcome_of(self, plan: Plan, said: list[Said], record: Record) -> int:

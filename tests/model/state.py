@@ -37,6 +37,7 @@ class Record:
     reason: str = ""
     progress: tuple[int, int, str] | None = None
     """When the first and the last signal came that its holder works on it, and the newest hint."""
+    delay_ms: int | None = None
     logged_ms: int | None = None
     """The deadline that the log has: a renewal is not in it, before the next snapshot."""
 
@@ -50,12 +51,14 @@ KNOWN = attrgetter(*(each.name for each in fields(Record) if each.name != "logge
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One outcome that a sink staged for a record. at_ms: when a release of its own delay ends. passed_over: since the
+    """One outcome that a sink staged for a record. at_ms: when a release of its own delay ends, which is
+    delay_ms long. passed_over: since the
     record was named before, or ever, an earlier attempt said nothing of it, and that was a release."""
 
     count: int
     outcome: int
     at_ms: int | None = None
+    delay_ms: int = 0
     dead_letter: bool = False
     reason: str = ""
     passed_over: bool = False
@@ -88,6 +91,8 @@ class Plan:
     started: bool = False
     counts_as_evidence: bool = False
     acquired_ms: int = 0
+    held_since_ms: int = 0
+    """As acquired_ms, but no later than the load, by the clock of the owner that loaded."""
     unreported_losses: list[Key] = field(default_factory=list)
     told: list[Key] = field(default_factory=list)
     superseded_plans: list[int] = field(default_factory=list)

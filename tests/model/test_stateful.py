@@ -19,6 +19,7 @@ from tests.model.member_steps import CONSUMERS, QUERIES
 from tests.model.plans import Ack
 from tests.model.sinks import Row
 from tests.model.steps import Steps
+from tests.model.walk import BEHIND_MS
 from tests.support.group_driver import GroupDriver
 
 TWO_QUERIES = QUERIES[:2]
@@ -90,11 +91,11 @@ class EngineAndModel(RuleBasedStateMachine):
     def time_passes(self, ms: int) -> None:
         self.steps.pass_time(ms)
 
-    @rule(from_a_snapshot=booleans)
-    def crash(self, from_a_snapshot: bool) -> None:
+    @rule(from_a_snapshot=booleans, behind_ms=st.sampled_from((0, 0, 0, *BEHIND_MS)))
+    def crash(self, from_a_snapshot: bool, behind_ms: int) -> None:
         if from_a_snapshot:
             self.steps.core.snapshot()
-        self.steps.crash()
+        self.steps.crash(behind_ms)
 
     # --- the log and the configs
 

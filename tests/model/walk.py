@@ -21,6 +21,10 @@ MEMBERS_KEPT = 2
 """Of the five members, so that some are forgotten."""
 
 
+BEHIND_MS = (1, 600, 20_000, 3_600_000, 2**40)
+"""By how much the clock of an owner may be behind that of the owner before; the last one begins at 0."""
+
+
 class Walk:
     """One walk, from a seed: it chooses the steps and their arguments."""
 
@@ -86,7 +90,7 @@ class Walk:
     def crash(self) -> None:
         if self.chance.random() < 0.5:
             self.steps.core.snapshot()
-        self.steps.crash()
+        self.steps.crash(self.chance.choice(BEHIND_MS) if self.chance.random() < 0.1 else 0)
 
     def _crash_now_and_then(self) -> None:
         if self.chance.random() < 0.2:

@@ -105,6 +105,7 @@ class ServiceRun:
             self.witness,
             snapshot_after=self.scenario.snapshot_after,
             writes_dead_letters=self.dead_letters,
+            far_clocks=not self.scenario.faults.signals,
             host=host if self.scenario.faults.real_service else None,
         )
         if self.scenario.sinks is not None and not self.peace:

@@ -46,13 +46,14 @@ class Listener(Protocol):
         """The runtime lets this answer out, or this ShareGroupError, just now."""
 
 
-def skew_of(drawn_ms: int) -> int:
-    """How far a process's clock is from the world's: some seconds, or, of a few processes, up to an hour."""
-    return drawn_ms * FAR if drawn_ms % 8 == 0 else drawn_ms
+def skew_of(drawn_ms: int, *, far: bool) -> int:
+    """How far a process's clock is from the world's: some seconds, or, of a few processes if ``far``, up to an hour."""
+    return drawn_ms * FAR if far and drawn_ms % 8 == 0 else drawn_ms
 
 
 class CoordinatorProcess(Process):
-    """``skew_ms``: how far its clock is from the world's. ``death_rate``: how often it dies at a step."""
+    """``skew_ms``: how far its clock is from the world's. ``death_rate``: how often it dies at a step.
+    ``far_clocks``: the clocks of some are up to an hour away, which the judge of signals does not reckon with."""
 
     death_rate = 0.0
     dead_letters_fail = 0.0
@@ -67,11 +68,12 @@ class CoordinatorProcess(Process):
         *,
         snapshot_after: int,
         writes_dead_letters: bool = False,
+        far_clocks: bool = True,
         host: int | None = None,
     ) -> None:
         super().__init__(world, name)
         self.broker, self.listener = broker, listener
-        self.skew_ms = skew_of(world.between(-2_000, 2_000))
+        self.skew_ms = skew_of(world.between(-2_000, 2_000), far=far_clocks)
         self.host = host
         self.store = OwnedStore(log, self) if host is None else HostsStore(log, self, host)
         self.runtime = CoordinatorRuntime(self.store, snapshot_after=snapshot_after, clock=self.now_ms)

@@ -149,7 +149,7 @@ def _renewed(group: ShareGroup, run: Run, config: GroupConfig, now_ms: int) -> R
     plan = group.plans[run.plan_id]
     if plan.query:
         return run
-    cap_ms = plan.acquired_ms + config.share_max_lock_extension_ms
+    cap_ms = plan.held_since_ms + config.share_max_lock_extension_ms
     deadline_ms = min(now_ms + config.share_record_lock_duration_ms, cap_ms)
     before_ms = 0 if run.deadline_ms is None else group.locks.deadline_ms(run.deadline_ms)
     return moved(run, Event.RENEW, deadline_ms=max(deadline_ms, before_ms))

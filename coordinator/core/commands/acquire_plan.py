@@ -27,7 +27,7 @@ from coordinator.core.commands.acquisition import (
     run_records,
 )
 from coordinator.core.commands.reclaim_plan import Reclaim
-from coordinator.core.isolation import SOLO_BACKOFF_MAX_MS, IsolationEvent, isolation_class, slice_size, stage_of
+from coordinator.core.isolation import IsolationEvent, isolation_class, slice_size, stage_of
 from coordinator.core.left_out import LeftOutRange, bounded
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanEvent, after, stale
@@ -233,9 +233,8 @@ class Acquisition:
         candidates = []
         for partition, end in logs:
             for segment in partition.runs.quarantined():
-                # A wait longer than any backoff comes from a clock that went back.
-                backoff_ms = (segment.run.not_before_ms or 0) - self.now_ms
-                waits = not self._may_be_tried(segment.run) if on_trial else 0 < backoff_ms <= SOLO_BACKOFF_MAX_MS
+                backs_off = (segment.run.not_before_ms or 0) > self.now_ms
+                waits = not self._may_be_tried(segment.run) if on_trial else backs_off
                 if not waits and segment.first < end and self._room(partition) > 0:
                     candidates.append((segment.run.last_tried_ms or 0, partition.key, segment))
                     break

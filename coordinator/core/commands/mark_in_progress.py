@@ -80,6 +80,6 @@ def _in_progress(group: ShareGroup, run: Run, hint: str | None, now_ms: int) -> 
     if before is None:
         progress = Progress(now_ms, now_ms, hint or "")
     else:
-        progress = Progress(before.first_ms, max(before.last_ms, now_ms), before.hint if hint is None else hint)
+        progress = Progress(min(before.first_ms, now_ms), now_ms, before.hint if hint is None else hint)
     deadline_ms = progress_deadline_ms(plan, progress, config)
     return moved(run, Event.PROGRESS, progress=progress, deadline_ms=deadline_ms)

@@ -122,18 +122,18 @@ def test_the_least_recently_tried_record_is_next() -> None:
     assert tried == [0, 1, 2]
 
 
-def test_a_clock_set_back_delays_no_record_beyond_the_longest_backoff() -> None:
+def test_an_owner_whose_clock_is_behind_delays_no_record_beyond_its_backoff() -> None:
     group, plan = aside()
     alone = group.next(plan).plan.plan_id
     group.start(alone)
     group.restart(alone)
-    waits_ms = group.partition().runs.first().run.not_before_ms  # type: ignore[union-attr]
-    assert waits_ms is not None
-    group.now_ms = waits_ms - 30_000
+    backoff_ms = group.partition().runs.first().run.delay_ms  # type: ignore[union-attr]
+    group.now_ms -= 600_000
+    group.crash()
+    group.pass_time(0)
     group.join()
     assert not group.next(alone).plan.plan_id
-    group.now_ms = waits_ms - 30_001
-    group.join()
+    group.pass_time(backoff_ms)  # type: ignore[arg-type]
     assert group.next(alone).plan.plan_id
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from coordinator.core.commands import AlterConfigs, Expire, membership
+from coordinator.core.record_codec import encode_records
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
-from coordinator.protocol.messages import Heartbeat
+from coordinator.protocol.messages import Heartbeat, MarkInProgress, PartitionProgress, ProgressBatch
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, acknowledged, fetched
 
@@ -183,3 +184,61 @@ def test_times_of_many_runs_are_bounded_over_several_rounds(monkeypatch: pytest.
         group.run(Expire())
         assert [wait_of(group, n) > 9 for n in range(5)].count(True) == left
     assert not group.group.times_are_ahead
+
+
+def signalled(group: GroupDriver) -> list[str]:
+    """c1 says that it works on its first record; the errors."""
+    batches = (ProgressBatch(first=0, last=0, delivery_count=1),)
+    partitions = (PartitionProgress(topic_id=TOPIC_ID, partition=0, batches=batches),)
+    epoch = group.epochs["c1"]
+    reply = group.run(MarkInProgress(group_id="billing", member_id="c1", member_epoch=epoch, partitions=partitions))
+    return [text for _, text in reply.errors.values()]
+
+
+def lock_of(group: GroupDriver) -> int:
+    """How long the lock of the first record still lasts."""
+    held = group.partition().runs.at(0)
+    assert held is not None and held.run.deadline_ms is not None
+    return group.group.locks.deadline_ms(held.run.deadline_ms) - group.now_ms
+
+
+def test_signals_extend_no_lock_for_longer_by_a_clock_that_is_behind() -> None:
+    """Neither the lock that a signal gives, nor the time for which signals extend it."""
+    stale_ms, longest_ms = 90_000, 600_000
+    for behind_ms in (1, HOUR_MS, BEGAN_MS):
+        group = consumers(**{"group.share.in.progress.max.lock.extension.ms": str(longest_ms)})
+        signalled(group)
+        taken_over(group, behind_ms)
+        assert lock_of(group) == stale_ms
+        group.join("c1", query=False)
+        signalled(group)
+        assert lock_of(group) == stale_ms
+        group.now_ms += longest_ms + 1
+        assert [error.split(":")[0] for error in signalled(group)] == ["LockExtensionOver"]
+
+
+@BEHIND
+@pytest.mark.parametrize("has_snapshot", [False, True])
+@pytest.mark.parametrize("lock", ["plain", "renewed", "in progress"])
+def test_no_lock_ends_earlier_by_clocks_that_are_behind(behind_ms: int, lock: str, has_snapshot: bool) -> None:
+    """Two owners after each other have clocks that are behind, the second further than the first."""
+    lock_ms, worked_ms = 10 * SESSION_MS, 2 * SESSION_MS
+    stale = "group.share.in.progress.staleness.threshold.ms"
+    group = consumers(**{"share.record.lock.duration.ms": str(lock_ms), stale: str(lock_ms)})
+    group.now_ms += worked_ms
+    group.join("c1", query=False)
+    if lock == "renewed":
+        acknowledged(group, 0, 0, 1, AcknowledgeType.RENEW)
+    elif lock == "in progress":
+        signalled(group)
+    left_ms = lock_of(group)
+    for behind in (behind_ms, min(behind_ms, 60_000)):
+        if has_snapshot:
+            group.log = encode_records(group.group.snapshot())
+        group.now_ms += 1_000
+        left_ms -= 1_000
+        forgotten_ms = worked_ms if lock == "renewed" and not has_snapshot else 0
+        group.now_ms -= behind
+        group.crash()
+        assert left_ms - forgotten_ms <= lock_of(group) <= lock_ms + worked_ms, behind
+        group.pass_time(0)
