@@ -12,7 +12,7 @@ from coordinator.core.record_state import HELD, TERMINAL, RecordState
 from coordinator.core.runs import Run
 from tests.simulation.broker import Record
 from tests.simulation.evidence import KnownPlan
-from tests.simulation.signals_judge import SKEW_MS, lock_is_over, wrong_end_of_work, wrong_signal
+from tests.simulation.signals_judge import lock_is_over, wrong_end_of_work, wrong_signal
 
 if TYPE_CHECKING:
     from tests.simulation.ledger import Ledger
@@ -31,7 +31,8 @@ def wrong_change(ledger: Ledger, key: Record, before: Run, after: Run) -> str:
         if after.state != ARCHIVED or after.delivery_count != before.delivery_count:
             return "was to be a dead letter"
         return "" if ledger.broker.letters[key] else "is archived, and its dead letter is not written"
-    if (wrong := ledger.actions.wrong_by_hand(key, before, after)) is not None:
+    by_hand = ledger.actions.wrong_by_hand(key, before, after)
+    if (wrong := _wrong_times(before, after) if by_hand is None else by_hand) is not None:
         return wrong
     if after.state == IN_PROGRESS:
         return wrong_signal(ledger, key, before, after)
@@ -51,14 +52,24 @@ def wrong_change(ledger: Ledger, key: Record, before: Run, after: Run) -> str:
     return wrong
 
 
+def _wrong_times(before: Run, after: Run) -> str | None:
+    """As wrong_change, if nothing else changes than the times that an owner bounds whose clock is behind; else None."""
+    times = ("not_before_ms", "failed_alone_ms", "last_tried_ms")
+    if after == before or after._replace(**{name: getattr(before, name) for name in times}) != before:
+        return None
+    later = [name for name in times if (getattr(after, name) or 0) > (getattr(before, name) or 0)]
+    return f"has later times: {later}" if later else ""
+
+
 def _wrong_acquisition(ledger: Ledger, key: Record, before: Run, after: Run) -> str:
     number = after.plan_id
     if number is None or number not in ledger.plans:
         return "is acquired under no known number"
     if after.delivery_count != before.delivery_count + 1:
         return "is acquired, and its count does not rise by one"
-    if not before.quarantined and (before.not_before_ms or 0) > ledger.world.now_ms + SKEW_MS:
-        return f"is delivered {(before.not_before_ms or 0) - ledger.world.now_ms} ms too early"
+    early_ms = (before.not_before_ms or 0) - ledger.plans[number].acquired_ms  # by the clock of who acquired it
+    if not before.quarantined and early_ms > 0:
+        return f"is delivered {early_ms} ms too early"
     receipt = (*key, after.delivery_count)
     if receipt in ledger.delivered:
         return "is delivered under a count that was handed out before"
@@ -104,7 +115,7 @@ def _wrong_release(ledger: Ledger, plan: KnownPlan, key: Record, before: Run, af
     said = ledger.said.get((plan.plan_id, key), [])
     counts = said and not (plan.replaces and said[-1].delivery_count != before.delivery_count)
     own = counts and said[-1].outcome == RELEASE and said[-1].not_before_ms is not None
-    if own and after.not_before_ms != said[-1].not_before_ms:
+    if own and (after.delay_ms != said[-1].delay_ms or (after.not_before_ms or 0) > (said[-1].not_before_ms or 0)):
         return f"is released until {after.not_before_ms}, and its sink said {said[-1].not_before_ms}"
     return ""
 

@@ -32,8 +32,9 @@ from tests.simulation.session import GROUP
 from tests.simulation.simulated_store import Died, HostsStore, OwnedStore, StateLog
 from tests.simulation.simulated_world import BrokenPromise, Pending, Process, Task, World
 
-FAR = 1_800
-"""A clock that is far from the world's is so many times as far as another."""
+FAR = 400
+"""A clock that is far from the world's is so many times as far as another. The world's begins at 1,000 s, and none is
+below 0."""
 
 
 class Listener(Protocol):
@@ -47,13 +48,13 @@ class Listener(Protocol):
 
 
 def skew_of(drawn_ms: int, *, far: bool) -> int:
-    """How far a process's clock is from the world's: some seconds, or, of a few processes if ``far``, up to an hour."""
+    """How far a process's clock is from the world's: some seconds, or, of a few if ``far``, up to 13 minutes."""
     return drawn_ms * FAR if far and drawn_ms % 8 == 0 else drawn_ms
 
 
 class CoordinatorProcess(Process):
     """``skew_ms``: how far its clock is from the world's. ``death_rate``: how often it dies at a step.
-    ``far_clocks``: the clocks of some are up to an hour away, which the judge of signals does not reckon with."""
+    ``far_clocks``: the clocks of some are up to 13 minutes away, which the judge of signals does not reckon with."""
 
     death_rate = 0.0
     dead_letters_fail = 0.0
