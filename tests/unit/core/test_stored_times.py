@@ -94,7 +94,7 @@ def test_a_lock_is_no_longer_by_a_clock_that_is_behind(behind_ms: int) -> None:
 
 
 def test_a_longer_lock_keeps_its_length_by_any_clock() -> None:
-    """Also if the lock duration was altered since."""
+    """The lock duration was altered since it was given."""
     for behind_ms in (1, HOUR_MS, BEGAN_MS):
         group = consumers(**{"share.record.lock.duration.ms": str(10 * SESSION_MS)})
         group.run(AlterConfigs(configs={"share.record.lock.duration.ms": str(LOCK_MS)}))
