@@ -21,20 +21,20 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from coordinator.protocol.values import GROUP_OF_COLUMN
 from share_sink.errors import MissingColumn, WrongColumn
 
-TOPIC, PARTITION, OFFSET, DELIVERY_COUNT = "topic", "partition", "offset", "deliveryCount"
+TOPIC, PARTITION, OFFSET, DELIVERY_COUNT, DIGEST = "topic", "partition", "offset", "deliveryCount", "receipt"
 ACKNOWLEDGEMENT, REASON, RELEASE_DELAY = "acknowledgement", "reason", "releaseDelayMs"
 KEY, VALUE, HEADERS, TIMESTAMP = "key", "value", "headers", "timestamp"
 
-RECEIPT = (TOPIC, PARTITION, OFFSET, DELIVERY_COUNT)
+RECEIPT = (TOPIC, PARTITION, OFFSET, DELIVERY_COUNT, DIGEST)
 RECORD = (KEY, VALUE, HEADERS)
 """The columns that a dead letter copies: from the row where it has the column, else from the source record."""
 
 _INT = (ByteType, ShortType, IntegerType)
 _BYTES = (BinaryType, StringType)
 _AS_IT_CAME = "Keep it as it came from the source."
+_ADD = "Add the column acknowledgement: accept, release, reject or null, which is accept."
 _RENAME = "Rename or drop it: a dead letter copies this column, and without it the source record's own."
 
 
@@ -50,6 +50,7 @@ _REQUIRED: dict[str, _Wanted] = {
     PARTITION: _Wanted("int", _INT),
     OFFSET: _Wanted("bigint", (*_INT, LongType)),
     DELIVERY_COUNT: _Wanted("int", _INT),
+    DIGEST: _Wanted("bigint", (LongType,)),
     ACKNOWLEDGEMENT: _Wanted("string", (StringType,), "It is accept, release, reject or null, which is accept."),
 }
 _OPTIONAL: dict[str, _Wanted] = {
@@ -63,12 +64,9 @@ _OPTIONAL: dict[str, _Wanted] = {
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of columns -> their indexes in the rows. ``timestamp`` is in it only if its type can be the record's.
-    ``group_ids``: the groups that the metadata of the receipt's columns name; none if the query computed these columns
-    anew."""
+    """Names of columns -> their indexes in the rows. ``timestamp`` is in it only if its type can be the record's."""
 
     column_indexes: Mapping[str, int] = field(default_factory=dict)
-    group_ids: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, schema: StructType) -> Columns:
@@ -88,8 +86,7 @@ class Columns:
         timestamps = _column_indexes(schema, TIMESTAMP)
         if len(timestamps) == 1 and isinstance(schema[timestamps[0]].dataType, TimestampType):
             indexes[TIMESTAMP] = timestamps[0]
-        metadata = (schema[indexes[name]].metadata or {} for name in RECEIPT)
-        return cls(indexes, frozenset(named[GROUP_OF_COLUMN] for named in metadata if GROUP_OF_COLUMN in named))
+        return cls(indexes)
 
     def __contains__(self, name: str) -> bool:
         return name in self.column_indexes
@@ -106,7 +103,9 @@ def _column_index(schema: StructType, name: str, wanted: _Wanted) -> int | None:
     if len(column_indexes) > 1:
         raise WrongColumn(column=name, found="there twice", wanted=f"one {wanted.text}", instead="Drop one of them.")
     if not column_indexes and name in _REQUIRED:
-        raise MissingColumn(column=name, wanted=wanted.text, columns=", ".join(schema.names) or "none")
+        instead = _ADD if name == ACKNOWLEDGEMENT else f"Keep the column {name} as it came from the source."
+        columns = ", ".join(schema.names) or "none"
+        raise MissingColumn(column=name, wanted=wanted.text, columns=columns, instead=instead)
     return column_indexes[0] if column_indexes else None
 
 

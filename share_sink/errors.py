@@ -24,16 +24,17 @@ class OverwriteRefused(ShareGroupError):
 
 
 class RowsOfAnotherGroup(ShareGroupError):
-    """The sink's kafka.group.id is {group_id}, and its rows are of {found}: {group_id} would take the outcomes of those
-    records for outcomes of its own. Nothing was written. Set the sink's kafka.group.id to that of its query's source;
-    if the query is to acknowledge records that another query reads, set onOtherGroup=allow."""
+    """{rows} not of share group {group_id}: the receipt is of another group, of {group_id} before it was deleted and
+    created anew, or of a topic whose state {group_id} no longer has. Nothing of the batch was acknowledged. Set the
+    sink's kafka.group.id to that of the source which read the rows, keep the column receipt as it came from the source,
+    and write rows of several groups with a sink for each group."""
 
     kafka_error = "INVALID_CONFIG"
 
 
 class MissingColumn(ShareGroupError):
-    """The rows have no column {column} ({wanted}); they have {columns}. A sink needs the source's topic, partition,
-    offset and deliveryCount, as they came, and acknowledgement: keep them up to the end of the query."""
+    """The rows have no column {column} ({wanted}); they have {columns}. A sink needs topic, partition, offset,
+    deliveryCount and receipt, as they came from the source, and acknowledgement. {instead}"""
 
     kafka_error = "INVALID_REQUEST"
 

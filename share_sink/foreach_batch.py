@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from coordinator.client.options import by_lower_name
 from share_sink.errors import NoSinkOptions
-from share_sink.query_batch import batch_of_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,9 +35,6 @@ def acknowledge(df: DataFrame, batch_id: int, options: Mapping[str, object] | No
     """
     chosen = sink_options(df.sparkSession.conf.getAll, options or {})
     chosen["batchid"] = str(batch_id)
-    batch = batch_of_session(df.sparkSession, batch_id)
-    if batch is not None:
-        chosen["batchoffsets"] = json.dumps(batch)
     chosen["batchwrite"] = str(_writes.next(_run_of(df.sparkSession), batch_id))
     df.write.format("sharegroup").options(**chosen).mode("append").save()
 

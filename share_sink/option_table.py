@@ -32,12 +32,6 @@ OPTIONS = (
         "earlier output, so that a record about which attempts disagree is released.",
     ),
     Option(
-        "onOtherGroup",
-        "fail",
-        "Rows of another share group than kafka.group.id, by their columns' metadata or the query's offsets: fail "
-        "refuses the batch, allow is for a query that acknowledges another query's records.",
-    ),
-    Option(
         "batchId",
         "the batch's",
         "The batch of the rows: share_sink.acknowledge sets it.",
@@ -49,15 +43,9 @@ OPTIONS = (
         "in the archive the rows of the same write.",
     ),
     Option(
-        "batchOffsets",
-        "none",
-        "The groups and topics of the batch, from Spark's log: share_sink.acknowledge sets it.",
-    ),
-    Option(
         "checkpointLocation",
         "the query's",
-        "Spark's own option of a streaming query. If it is a folder of this host, the query's offsets there name the "
-        "groups and topics of a batch.",
+        "Spark passes on this option of a streaming query; the sink does not use it.",
     ),
     Option(
         "queryName",

@@ -6,20 +6,17 @@ the option ``path``, for start(path) and save(path), and passes a query's own ch
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from coordinator.client.group_options import GroupOptions, shared_fields
-from coordinator.client.option_errors import InvalidOption
 from coordinator.client.options import by_lower_name, choice, count
 from share_sink.archive import location
 from share_sink.option_table import TABLE
 
 ON_STALE = ("log", "fail")
 ON_REPLAY = ("skips", "replaces")
-ON_OTHER_GROUP = ("fail", "allow")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -27,20 +24,14 @@ class SinkOptions(GroupOptions):
     """The options of a query's sink; picklable; ``repr`` shows no secrets.
 
     ``kafka_config`` is for consumers and producers alike. ``replaces``: the query's output of a batch replaces what an
-    earlier attempt wrote. ``allow_other_group``: rows may be of another group than their query's source.
-    ``checkpoint``: the query's checkpointLocation, ``query_name``: its name; each empty if it is not known.
-    ``batch_offsets``: the groups and topics of the batch, as acknowledge() read them from Spark's log
-    (share_sink.query_batch); None if acknowledge() could not read them, or was not called. ``batch_id`` None: the task
-    knows the batch id. ``batch_write``: the number of this write among several writes of one batch, from 0.
+    earlier attempt wrote. ``query_name``: the query's name, empty if it is not known. ``batch_id`` None: the task knows
+    the batch id. ``batch_write``: the number of this write among several writes of one batch, from 0.
     """
 
     archive_path: str = ""
     fail_on_stale: bool = False
     replaces: bool = False
-    allow_other_group: bool = False
-    checkpoint: str = ""
     query_name: str = ""
-    batch_offsets: str | None = None
     batch_id: int | None = None
     batch_write: int = 0
 
@@ -58,26 +49,10 @@ class SinkOptions(GroupOptions):
             archive_path=given.get("archive.path", "").strip(),
             fail_on_stale=choice(given, "onStaleReceipt", ON_STALE) == "fail",
             replaces=choice(given, "outputOnReplay", ON_REPLAY) == "replaces",
-            allow_other_group=choice(given, "onOtherGroup", ON_OTHER_GROUP) == "allow",
-            checkpoint=given.get("checkpointlocation", ""),
             query_name=given.get("queryname", ""),
-            batch_offsets=_batch_offsets(given),
             batch_id=count(given, "batchId", least=0),
             batch_write=count(given, "batchWrite", least=0) or 0,
         )
 
     def printed(self) -> dict[str, Any]:
         return {**super().printed(), "archive_path": location.without_secrets(self.archive_path)}
-
-
-def _batch_offsets(given: Mapping[str, str]) -> str | None:
-    text = given.get("batchoffsets")
-    if text is None:
-        return None
-    try:
-        batch = json.loads(text)
-    except (ValueError, RecursionError):
-        batch = None
-    if not isinstance(batch, dict) or not all(isinstance(topics, dict) for topics in batch.values()):
-        raise InvalidOption(option="batchOffsets", problem="share_sink.acknowledge sets it. Remove it.")
-    return text

@@ -20,7 +20,7 @@ from coordinator.dead_letters.source_records import SourceRecord, SourceRecordRe
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.values import Disposition
 from share_sink.columns import DELIVERY_COUNT, HEADERS, KEY, OFFSET, PARTITION, REASON, RECORD, TIMESTAMP, TOPIC, VALUE
-from share_sink.rows import REJECTED_SCHEMA
+from share_sink.rows import REJECTED_SCHEMA, TOPIC_ID
 from share_sink.sink import Sink
 
 _log = logging.getLogger(__name__)
@@ -81,8 +81,8 @@ class RejectedRowWriter:
 
 def completed(rows: pa.Table, sink: Sink) -> pa.Table:
     """The rejected rows with key, value and headers: from the rows where they have the column, else from the source
-    records; null where the log does not have the record any more. If source records are read, the rows get their
-    timestamps too.
+    records; null where the log does not have the record any more, or the topic was deleted. If source records are read,
+    the rows get their timestamps too.
 
     Raises:
         ShareGroupError: see SourceRecordReader.read.
@@ -116,20 +116,23 @@ def replacements(rows: pa.Table, sink: Sink) -> int:
 
 
 def _positions(rows: pa.Table) -> Iterator[tuple[str, int, int]]:
-    """Topic, partition and offset of each row."""
-    return zip(*(rows[name].to_pylist() for name in (TOPIC, PARTITION, OFFSET)), strict=True)
+    """Topic id, partition and offset of each row."""
+    return zip(*(rows[name].to_pylist() for name in (TOPIC_ID, PARTITION, OFFSET)), strict=True)
 
 
 def _originals_of(rows: pa.Table, sink: Sink) -> Mapping[tuple[str, int, int], SourceRecord]:
+    """The source records, by topic id, partition and offset. An old topic has none: the topic that has its name now
+    has other records at these offsets."""
     offsets: dict[tuple[str, int], set[int]] = {}
-    for topic, partition, offset in _positions(rows):
-        offsets.setdefault((topic, partition), set()).add(offset)
+    for topic_id, partition, offset in _positions(rows):
+        if topic_id not in sink.opened.old_topics:
+            offsets.setdefault((topic_id, partition), set()).add(offset)
     options = sink.options
     reader = _originals(options.bootstrap_servers, tuple(sorted(options.kafka_config.items())))
     return {
-        (topic, partition, answer.offset): answer
-        for (topic, partition), wanted in offsets.items()
-        for answer in reader.read(topic, partition, sorted(wanted))
+        (topic_id, partition, answer.offset): answer
+        for (topic_id, partition), wanted in offsets.items()
+        for answer in reader.read(sink.opened.topics[topic_id], partition, sorted(wanted))
         if isinstance(answer, SourceRecord)
     }
 

@@ -15,8 +15,9 @@ from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.outcome_rows import SCHEMA, coalesce
 from coordinator.protocol.values import AcknowledgeType
 from share_sink.archive.batches import ArchiveWriter
-from share_sink.columns import DELIVERY_COUNT, OFFSET, PARTITION, REASON, TOPIC
+from share_sink.columns import DELIVERY_COUNT, OFFSET, PARTITION, REASON
 from share_sink.rejected_row_writer import RejectedRowWriter, completed, replacements
+from share_sink.rows import TOPIC_ID
 from share_sink.sink import Sink
 
 SLICE_ROWS = 10_000
@@ -117,7 +118,7 @@ class RejectedRows:
         return coalesce(
             pa.table(
                 [
-                    rows[TOPIC],
+                    rows[TOPIC_ID],
                     rows[PARTITION],
                     rows[OFFSET],
                     rows[OFFSET],

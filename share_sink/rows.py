@@ -19,6 +19,7 @@ from coordinator.protocol.values import AcknowledgeType
 from share_sink.columns import (
     ACKNOWLEDGEMENT,
     DELIVERY_COUNT,
+    DIGEST,
     HEADERS,
     KEY,
     OFFSET,
@@ -31,18 +32,28 @@ from share_sink.columns import (
     VALUE,
     Columns,
 )
-from share_sink.errors import IncompleteReceipt, InvalidReleaseDelay, NullHeader, RenewRefused, UnknownOutcome
+from share_sink.errors import (
+    IncompleteReceipt,
+    InvalidReleaseDelay,
+    NullHeader,
+    RenewRefused,
+    RowsOfAnotherGroup,
+    UnknownOutcome,
+)
 from share_sink.sink import Sink
 
 LARGEST_DELAY_MS = 2**31 - 1
 """Milliseconds: the largest releaseDelayMs, some 24 days."""
 _WORDS = ("accept", "release", "reject")
 """The words of the column acknowledgement, in the order of their AcknowledgeTypes, 1 to 3."""
+TOPIC_ID = "topic_id"
+"""The column of rejected rows that the sink adds to theirs."""
 REJECTED_SCHEMA = {
     TOPIC: pa.string(),
     PARTITION: pa.int32(),
     OFFSET: pa.int64(),
     DELIVERY_COUNT: pa.int32(),
+    DIGEST: pa.int64(),
     REASON: pa.string(),
     KEY: pa.binary(),
     VALUE: pa.binary(),
@@ -57,22 +68,26 @@ def is_rejected(outcomes: pa.Table) -> Any:
     return pc.equal(outcomes["outcome"], int(AcknowledgeType.REJECT))
 
 
-def outcome_rows(batch: pa.RecordBatch, columns: Columns) -> pa.Table:
+def outcome_rows(batch: pa.RecordBatch, sink: Sink) -> pa.Table:
     """A run for each row, in their order; a table of coordinator.protocol.outcome_rows.SCHEMA. No run has a dead letter
     or a reason yet; only runs of released rows have a delay.
 
     Raises:
-        IncompleteReceipt: topic, partition, offset or deliveryCount of a row is null.
+        IncompleteReceipt: topic, partition, offset, deliveryCount or receipt of a row is null.
+        RowsOfAnotherGroup: a row is of no topic that the group knows.
+        NeverDelivered: a row's topic is not the one that its receipt names.
         UnknownOutcome: an acknowledgement is no known word.
         RenewRefused: an acknowledgement is renew.
         InvalidReleaseDelay: a delay of a released row is negative or too large.
     """
+    columns = sink.columns
     receipt = {name: _column(batch, columns, name) for name in RECEIPT}
     _check_receipts(receipt)
+    topic_id = _topic_ids(receipt, sink)
     outcome = _outcomes(_column(batch, columns, ACKNOWLEDGEMENT), receipt)
     return pa.table(
         [
-            receipt[TOPIC],
+            topic_id,
             receipt[PARTITION],
             receipt[OFFSET],
             receipt[OFFSET],
@@ -88,53 +103,51 @@ def outcome_rows(batch: pa.RecordBatch, columns: Columns) -> pa.Table:
 
 def check_delivered(outcomes: pa.Table, sink: Sink) -> None:
     """Check, before anything is written for the rows, that the group can have delivered them, as far as that was known
-    when the sink was opened. The coordinator refuses rows of a topic that was created again since.
+    when the sink was opened.
 
     Raises:
         NeverDelivered: no delivery of the group can have had a row.
     """
-    group_id, ends, topic_ids = sink.options.group_id, sink.opened.ends, sink.opened.topic_ids
+    ends = sink.opened.ends
     wrong = pc.or_(pc.less(outcomes["first"], 0), pc.less(outcomes["delivery_count"], 1))
     if pc.any(wrong).as_py():
-        raise _never(outcomes.filter(wrong), group_id, "offsets begin at 0, and delivery counts at 1")
-    for most in outcomes.group_by(["topic", "partition"]).aggregate([("last", "max")]).to_pylist():
-        topic = most["topic"]
-        end = ends.get(topic, {}).get(str(most["partition"]))
-        if not ends or sink.topic_ids.get(topic, topic_ids.get(topic)) != topic_ids.get(topic):
-            continue
+        raise _never(outcomes.filter(wrong), sink, "offsets begin at 0, and delivery counts at 1")
+    for most in outcomes.group_by(["topic_id", "partition"]).aggregate([("last", "max")]).to_pylist():
+        end = ends.get(most["topic_id"], {}).get(str(most["partition"]))
         if end is None or most["last_max"] >= end:
-            of_topic = pc.equal(outcomes["topic"], topic)
+            of_topic = pc.equal(outcomes["topic_id"], most["topic_id"])
             of_partition = pc.and_(of_topic, pc.equal(outcomes["partition"], most["partition"]))
             rows = outcomes.filter(pc.and_(of_partition, pc.greater_equal(outcomes["last"], end or 0)))
             reason = "the group does not read this partition"
-            raise _never(rows, group_id, reason if end is None else f"no offset from {end} on was handed out")
+            raise _never(rows, sink, reason if end is None else f"no offset from {end} on was handed out")
 
 
-def _never(rows: pa.Table, group_id: str, reason: str) -> NeverDelivered:
-    topic, partition, offset, _, count = (rows[name][0].as_py() for name in rows.column_names[:5])
-    return NeverDelivered(row=f"{topic}-{partition}@{offset} ({count})", group_id=group_id, reason=reason)
+def _never(rows: pa.Table, sink: Sink, reason: str) -> NeverDelivered:
+    topic_id, partition, offset, _, count = (rows[name][0].as_py() for name in rows.column_names[:5])
+    row = f"{sink.opened.topics[topic_id]}-{partition}@{offset} ({count})"
+    return NeverDelivered(row=row, group_id=sink.options.group_id, reason=reason)
 
 
 def rejected_rows(batch: pa.RecordBatch, columns: Columns, outcomes: pa.Table) -> pa.Table:
-    """The rejected rows: their receipts, and reason, key, value, headers and timestamp where the rows have them.
+    """The rejected rows: their receipts and topic ids, and reason, key, value, headers and timestamp where the rows
+    have them.
 
     Raises:
         NullHeader: an element of a row's headers is null.
     """
     rejected = is_rejected(outcomes).combine_chunks()
     names = [name for name in REJECTED_SCHEMA if name in columns]
-    rows = pa.table({name: _column(batch, columns, name).filter(rejected) for name in names})
+    rows = {name: _column(batch, columns, name).filter(rejected) for name in names}
     if HEADERS in names:
         _check_headers(rows)
-    return rows
+    return pa.table({**rows, TOPIC_ID: outcomes["topic_id"].combine_chunks().filter(rejected)})
 
 
-def _check_headers(rows: pa.Table) -> None:
-    headers = rows[HEADERS].combine_chunks()
-    each = pc.list_flatten(headers)
+def _check_headers(rows: dict[str, Any]) -> None:
+    each = pc.list_flatten(rows[HEADERS])
     if each.null_count:
-        at = pc.list_parent_indices(headers)[_first(each.is_null())].as_py()
-        raise NullHeader(row=_receipt_at({name: rows[name] for name in RECEIPT}, at))
+        at = pc.list_parent_indices(rows[HEADERS])[_first(each.is_null())].as_py()
+        raise NullHeader(row=_receipt_at(rows, at))
 
 
 def _column(batch: pa.RecordBatch, columns: Columns, name: str) -> Any:
@@ -147,6 +160,27 @@ def _check_receipts(receipt: dict[str, Any]) -> None:
     for name, column in receipt.items():
         if column.null_count:
             raise IncompleteReceipt(column=name, row=_receipt_at(receipt, _first(column.is_null())))
+
+
+def _topic_ids(receipt: dict[str, Any], sink: Sink) -> Any:
+    """The topic's id of each row, which its digest names.
+
+    Raises:
+        RowsOfAnotherGroup: a row is of no topic that the group knows.
+        NeverDelivered: a row's topic is not the one that its receipt names.
+    """
+    encoded = receipt[DIGEST].dictionary_encode()
+    found = [sink.topic_ids.get(digest) for digest in encoded.dictionary.to_pylist()]
+    if None in found:
+        row = _receipt_at(receipt, _first(pc.equal(encoded.indices, found.index(None))))
+        raise RowsOfAnotherGroup(group_id=sink.options.group_id, rows=f"The row of {row} is")
+    names = pa.array([sink.opened.topics[topic_id] for topic_id in found if topic_id], pa.string())
+    others = pc.not_equal(names.take(encoded.indices), receipt[TOPIC])
+    if pc.any(others).as_py():
+        other = _first(others)
+        reason = f"its receipt is of the topic {names[encoded.indices[other].as_py()]}"
+        raise NeverDelivered(row=_receipt_at(receipt, other), group_id=sink.options.group_id, reason=reason)
+    return pa.array(found, pa.string()).take(encoded.indices)
 
 
 def _outcomes(words: Any, receipt: dict[str, Any]) -> Any:
@@ -177,5 +211,5 @@ def _first(mask: Any) -> int:
 
 def _receipt_at(receipt: dict[str, Any], index: int) -> str:
     """The receipt as ``topic-partition@offset (delivery count)``, as the coordinator names stale rows."""
-    topic, partition, offset, count = (receipt[name][index].as_py() for name in RECEIPT)
+    topic, partition, offset, count, _ = (receipt[name][index].as_py() for name in RECEIPT)
     return f"{topic}-{partition}@{offset} ({count})"

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from coordinator.client.spark_border import named_errors_first
 from coordinator.client.spark_log import log_for_query
 from coordinator.client.task_plans import BATCH_ID, QUERY_ID
-from coordinator.protocol.messages import OutcomesStaged, SinkOpened, StageOutcomes
+from coordinator.protocol.messages import OutcomesStaged, StageOutcomes
 from coordinator.protocol.outcome_rows import SCHEMA, coalesce
 from share_sink.archive.batches import check_files, discard_batch, finish_batch
 from share_sink.rejected_rows import RejectedRows
@@ -55,11 +55,11 @@ class Batch:
 @dataclass(frozen=True, kw_only=True)
 class TaskOutcomes(WriterCommitMessage):
     """The outcomes of one task's rows, for the driver. ``runs``: an Arrow stream of
-    coordinator.protocol.outcome_rows.SCHEMA. ``opened``: the incarnation and topic ids to which the task's writer was
-    pinned. ``files``: the task's files in the archive."""
+    coordinator.protocol.outcome_rows.SCHEMA. ``incarnation``: the group's, which the rows' receipts name. ``files``:
+    the task's files in the archive."""
 
     batch: Batch
-    opened: SinkOpened
+    incarnation: str
     runs: bytes
     rows: int = 0
     lost_replacements: int = 0
@@ -110,6 +110,7 @@ def write_task(sink: Sink, batches: Iterator[pa.RecordBatch]) -> TaskOutcomes:
 
     Raises:
         IncompleteReceipt, UnknownOutcome, RenewRefused, InvalidReleaseDelay: a row has wrong values.
+        RowsOfAnotherGroup: a row is of no topic that the group knows.
         NeverDelivered: no delivery of the group can have had a row.
         ArchiveNotWritable: the archive's file system refuses.
     """
@@ -122,7 +123,7 @@ def write_task(sink: Sink, batches: Iterator[pa.RecordBatch]) -> TaskOutcomes:
     with RejectedRows(sink, batch.query_id, batch.batch_id, task_id, batch.run_id) as rejected:
         for record_batch in batches:
             rows += record_batch.num_rows
-            outcomes = outcome_rows(record_batch, sink.columns)
+            outcomes = outcome_rows(record_batch, sink)
             check_delivered(outcomes, sink)
             if rejected.are_kept:
                 rejected.add(rejected_rows(record_batch, sink.columns, outcomes))
@@ -131,7 +132,7 @@ def write_task(sink: Sink, batches: Iterator[pa.RecordBatch]) -> TaskOutcomes:
         decided += rejected.finish()
         return TaskOutcomes(
             batch=batch,
-            opened=sink.opened,
+            incarnation=sink.opened.incarnation,
             runs=_to_bytes(coalesce(pa.concat_tables([SCHEMA.empty_table(), *decided]))),
             rows=rows,
             lost_replacements=rejected.lost_replacements,
@@ -158,13 +159,9 @@ def commit_batch(
     if sink.archive:
         check_files(sink.archive, files)
     runs = coalesce(pa.concat_tables([SCHEMA.empty_table(), *(_from_bytes(task.runs) for task in tasks)]))
-    incarnation, topic_ids = _pinned(batch.run_id, tasks[0].opened if tasks else sink.opened)
-    topic_ids = {**topic_ids, **sink.topic_ids}
-    named = pc.unique(runs["topic"]).to_pylist()
     request = StageOutcomes(
         group_id=sink.options.group_id,
-        incarnation=incarnation,
-        topic_ids={topic: topic_ids[topic] for topic in named if topic in topic_ids},
+        incarnation=tasks[0].incarnation if tasks else sink.opened.incarnation,
         query_id=batch.query_id if batch.is_query else "",
         acknowledgement_mode=sink.options.group_configs.get(ACKNOWLEDGEMENT_MODE, "").strip(),
         replaces=sink.options.replaces,
@@ -213,27 +210,6 @@ def _batch_of(sink: Sink, context: TaskContext | None) -> Batch:
         run_id=(context.getLocalProperty(_RUN) or "") if context and query else "",
         is_query=bool(query),
     )
-
-
-_pins: dict[str, tuple[str, dict[str, str]]] = {}
-"""Run of a query -> the group's incarnation, and its topics' ids by name, as the run's first writers in this process
-saw them."""
-_RUNS_KEPT = 64
-"""Runs in ``_pins`` at most; the oldest is dropped."""
-
-
-def _pinned(run_id: str, opened: SinkOpened) -> tuple[str, dict[str, str]]:
-    """The group's incarnation and its topics' ids for this run. Spark makes a writer for each batch, and in
-    foreachBatch long after the batch was read. So the first values that a run saw hold for the whole run: a group or a
-    topic that is deleted and created again below a running query never gets outcomes of the old one."""
-    if not run_id or not opened.incarnation:
-        return opened.incarnation, opened.topic_ids
-    while run_id not in _pins and len(_pins) >= _RUNS_KEPT:
-        del _pins[next(iter(_pins))]
-    incarnation, topic_ids = _pins.setdefault(run_id, (opened.incarnation, {}))
-    for topic, topic_id in opened.topic_ids.items():
-        topic_ids.setdefault(topic, topic_id)
-    return incarnation, topic_ids
 
 
 def _log_stale(group_id: str, batch: Batch, staged: OutcomesStaged) -> None:

@@ -1,4 +1,5 @@
-"""The columns of a record, as Spark and as Arrow name them: those of Spark's Kafka source, and ``deliveryCount`` last.
+"""The columns of a record, as Spark and as Arrow name them: those of Spark's Kafka source, then ``deliveryCount`` and
+``receipt``.
 
 Rule: the Spark schema and the Arrow schema are identical, since Spark refuses Arrow batches whose schema is not
 exactly its own.
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from coordinator.protocol.arrow_types import HEADERS, TIMESTAMP
-from coordinator.protocol.values import GROUP_OF_COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -25,15 +25,14 @@ _FIELDS = [
     pa.field("timestamp", TIMESTAMP),
     pa.field("timestampType", pa.int32()),
 ]
-_DELIVERY_COUNT = pa.field("deliveryCount", pa.int32())
+_DELIVERY = [pa.field("deliveryCount", pa.int32()), pa.field("receipt", pa.int64())]
 
-_WITHOUT_HEADERS = pa.schema([*_FIELDS, _DELIVERY_COUNT])
-_WITH_HEADERS = pa.schema([*_FIELDS, pa.field("headers", HEADERS), _DELIVERY_COUNT])
+_WITHOUT_HEADERS = pa.schema([*_FIELDS, *_DELIVERY])
+_WITH_HEADERS = pa.schema([*_FIELDS, pa.field("headers", HEADERS), *_DELIVERY])
 
 
-def spark_schema(include_headers: bool = False, group_id: str = "") -> StructType:
-    """The columns as Spark's schema. With ``group_id``, the metadata of the receipt's columns (topic, partition,
-    offset, deliveryCount) names the group."""
+def spark_schema(include_headers: bool = False) -> StructType:
+    """The columns as Spark's schema."""
     from pyspark.sql.types import (
         ArrayType,
         BinaryType,
@@ -45,19 +44,19 @@ def spark_schema(include_headers: bool = False, group_id: str = "") -> StructTyp
         TimestampType,
     )
 
-    group = {GROUP_OF_COLUMN: group_id} if group_id else None
     header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
     return StructType(
         [
             StructField("key", BinaryType()),
             StructField("value", BinaryType()),
-            StructField("topic", StringType(), metadata=group),
-            StructField("partition", IntegerType(), metadata=group),
-            StructField("offset", LongType(), metadata=group),
+            StructField("topic", StringType()),
+            StructField("partition", IntegerType()),
+            StructField("offset", LongType()),
             StructField("timestamp", TimestampType()),
             StructField("timestampType", IntegerType()),
             *([StructField("headers", ArrayType(header))] if include_headers else []),
-            StructField("deliveryCount", IntegerType(), metadata=group),
+            StructField("deliveryCount", IntegerType()),
+            StructField("receipt", LongType()),
         ]
     )
 

@@ -61,7 +61,7 @@ def reject_damaged(session: MemberSession, partitions: Iterable[PartitionPlan], 
             count = next(held.delivery_count for held in part.ranges if held.last >= damage.first)
             reason = f"the record can't be read: {damage.reason}"
             outcome = int(AcknowledgeType.REJECT)
-            rows.append((part.topic, part.partition, damage.first, damage.last, count, outcome, None, False, reason))
+            rows.append((part.topic_id, part.partition, damage.first, damage.last, count, outcome, None, False, reason))
             logger.warning(
                 "share group %s: the record(s) of %s-%d with the offsets %d to %d can't be read, and are given up as "
                 "rejected: %s",
@@ -69,7 +69,6 @@ def reject_damaged(session: MemberSession, partitions: Iterable[PartitionPlan], 
             )
     request = StageOutcomes(
         group_id=session.group_id,
-        topic_ids={part.topic: part.topic_id for part in partitions},
         replaces=True,  # nothing was written: what the query's sinks say counts
         rows=len(rows),
         fail_on_stale=True,

@@ -80,7 +80,7 @@ class ShareGroupDataSource(DataSource):
             return ViewOptions.parse(self.options).spark_schema()
         options = SourceOptions.parse(self.options)
         start_ahead(options, check_at_load(options))
-        return spark_schema(options.include_headers, options.group_id)
+        return spark_schema(options.include_headers)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """The reader of a query. With ``.schema(...)`` Spark calls nothing of the source before this (seen). Bad

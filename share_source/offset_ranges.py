@@ -36,6 +36,8 @@ class PartitionRanges(NamedTuple):
     topic_id: str = ""
     """The topic's id in the plan, empty if it is not known. A consumer that prefetched from a deleted topic of the same
     name is not used."""
+    digest: int = 0
+    """The digest in the rows' receipts (coordinator.protocol.receipts)."""
 
     @property
     def records(self) -> int:

@@ -88,7 +88,7 @@ _COORDINATOR_ASKS = "the coordinator asks for the offsets, and again by itself."
 
 REFUSED: dict[str, tuple[str, str]] = {
     **dict.fromkeys(
-        ("archive.path", "onStaleReceipt", "outputOnReplay", "onOtherGroup", "queryName"),
+        ("archive.path", "onStaleReceipt", "outputOnReplay", "queryName"),
         ("it is an option of the sink.", "Set it on writeStream."),
     ),
     "groupIdPrefix": ("the queries of a share group name the same group.", "Use kafka.group.id."),

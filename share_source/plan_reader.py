@@ -33,6 +33,7 @@ from coordinator.protocol.messages import (
     PlanReply,
     StartPlan,
 )
+from coordinator.protocol.receipts import incarnation_of, receipt_digest
 from coordinator.protocol.values import AlteredStart
 from share_source.damaged_records import damaged_offsets, reject_damaged, without
 from share_source.idle_pace import IdlePace
@@ -215,8 +216,9 @@ class PlanReader(DataSourceStreamReader):
         partitions = reply.plan.partitions
         if offset != self._acquired:
             partitions = self._without_damage(session, reply)
-        tasks = self._tasks(partitions, reply.isolation_level or session.isolation_level)
-        plan = self._plan_of_tasks(session, reply.plan.plan_id or offset.plan_id)
+        plan_id = reply.plan.plan_id or offset.plan_id
+        tasks = self._tasks(partitions, plan_id, reply.isolation_level or session.isolation_level)
+        plan = self._plan_of_tasks(session, plan_id)
         return [TaskPartition(task, plan) for task in tasks]
 
     def _plan_of_tasks(self, session: MemberSession, plan_id: str) -> TaskPlan | None:
@@ -239,17 +241,32 @@ class PlanReader(DataSourceStreamReader):
             ShareGroupError: the coordinator refuses the outcomes, by name.
         """
         partitions = reply.plan.partitions
-        task = self._task(_ranges_of(partitions), reply.isolation_level or session.isolation_level)
+        task = self._task(
+            self._ranges_of(partitions, reply.plan.plan_id), reply.isolation_level or session.isolation_level
+        )
         damaged = damaged_offsets(task)
         if not damaged:
             return partitions
         reject_damaged(session, partitions, damaged)
         return without(partitions, damaged)
 
-    def _tasks(self, partitions: Iterable[PartitionPlan], isolation_level: str) -> list[ReadTask]:
+    def _ranges_of(self, partitions: Iterable[PartitionPlan], plan_id: str) -> tuple[PartitionRanges, ...]:
+        group_id, incarnation = self._options.group_id, incarnation_of(plan_id)
+        return tuple(
+            PartitionRanges(
+                part.topic,
+                part.partition,
+                part.ranges,
+                part.topic_id,
+                receipt_digest(group_id, incarnation, part.topic_id),
+            )
+            for part in partitions
+        )
+
+    def _tasks(self, partitions: Iterable[PartitionPlan], plan_id: str, isolation_level: str) -> list[ReadTask]:
         options = self._options
         cut = plan_tasks(
-            _ranges_of(partitions),
+            self._ranges_of(partitions, plan_id),
             min_partitions=options.min_partitions,
             max_records_per_partition=options.max_records_per_partition,
             parallelism=os.cpu_count() or 1,
@@ -313,10 +330,6 @@ class PlanReader(DataSourceStreamReader):
             count=sum(entry.count for entry in lost),
             ranges=named_left_out(lost),
         )
-
-
-def _ranges_of(partitions: Iterable[PartitionPlan]) -> tuple[PartitionRanges, ...]:
-    return tuple(PartitionRanges(part.topic, part.partition, part.ranges, part.topic_id) for part in partitions)
 
 
 def _leave_note(plan: TaskPlan) -> None:

@@ -34,7 +34,7 @@ class RangeCursor:
     """Picks the records of one partition's ranges out of the records of its log, which come in offset order."""
 
     def __init__(self, part: PartitionRanges) -> None:
-        self.topic, self.partition, self._ranges, self.topic_id = part
+        self.topic, self.partition, self._ranges, self.topic_id, self.digest = part
         self.key = (self.topic, self.partition)
         self.last = self._ranges[-1].last
         self.position = self._ranges[0].first

@@ -211,7 +211,7 @@ def _positions(group: list[RangeCursor]) -> dict[Key, FetchPosition]:
 
 def _rows(task: ReadTask, native: bool) -> Batches[pa.RecordBatch]:
     if not native:
-        return Rows(task.include_headers)
+        return Rows(task.include_headers, {part.topic: part.digest for part in task.partitions})
     from share_source.native.native_rows import NativeRows
 
     return NativeRows(task.include_headers)

@@ -1,13 +1,14 @@
 """Turns messages into Arrow columns, a whole column at a time.
 
 Python touches each record only for what differs from record to record: its value, its key and its timestamp. Arrow
-repeats in C what is the same for many records (topic, partition, delivery count), and counts up offsets without a gap.
+repeats in C what is the same for many records (topic, partition, delivery count, the digest of its receipt), and counts
+up offsets without a gap.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain
 from typing import Any
@@ -52,8 +53,10 @@ class Rows:
 
     needs_timestamps = True
 
-    def __init__(self, include_headers: bool) -> None:
+    def __init__(self, include_headers: bool, digests: Mapping[str, int]) -> None:
+        """``digests``: those of the records' receipts, by topic."""
         self._include_headers = include_headers
+        self._digests = digests
         self._schema = arrow_schema(include_headers)
         self._messages: list[Message] = []
         self._timestamps: list[int] = []
@@ -109,6 +112,7 @@ class Rows:
             _types(timestamps[::2]),
             *([_headers(headers)] if self._include_headers else []),
             _repeated(delivery_counts, counts, pa.int32()),
+            _repeated([self._digests[topic] for topic in topics], counts, pa.int64()),
         ]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         self.limit = min(BATCH_RECORDS, max(BATCH_BYTES * len(messages) // max(batch.nbytes, 1), 1))

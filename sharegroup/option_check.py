@@ -89,14 +89,16 @@ def of_sink(given: Mapping[str, str], source_path: str | None) -> Iterator[str]:
 
 def _check_group(options: SinkOptions, source_path: str | None) -> None:
     """Check that source and sink name one group; a source whose options are wrong has a line of its own."""
-    if source_path is None or options.allow_other_group:
+    if source_path is None:
         return
     try:
         source = SourceOptions.parse(read_options(source_path))
     except ShareGroupError:
         return
     if source.group_id != options.group_id:
-        raise RowsOfAnotherGroup(group_id=options.group_id, found=source.group_id)
+        raise RowsOfAnotherGroup(
+            group_id=options.group_id, rows=f"The rows of the source, whose kafka.group.id is {source.group_id}, are"
+        )
 
 
 def _of_options(given: Mapping[str, str], options: GroupOptions) -> str:

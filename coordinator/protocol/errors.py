@@ -92,8 +92,8 @@ class NoPlanToDecide(ShareGroupError):
 
 
 class SinkOutdated(ShareGroupError):
-    """The sink of share group {group_id} began before {what}: the receipts of its rows say nothing any more. Nothing
-    was staged; start the query again."""
+    """The sink of share group {group_id} began before the group was deleted and created anew: the receipts of its rows
+    say nothing any more. Nothing was staged; start the query again."""
 
     kafka_error = "INVALID_RECORD_STATE"
 

@@ -155,9 +155,9 @@ class PartitionProgress(Message, frozen=True, tag=False):
 
 
 class PartitionOutcomes(Message, frozen=True, tag=False):
-    """A sink's outcomes for the records of one partition; ``runs`` are ascending and disjoint."""
+    """A sink's outcomes for the records of one share partition; ``runs`` are ascending and disjoint."""
 
-    topic: str
+    topic_id: str
     partition: int
     runs: tuple[OutcomeRun, ...]
 
@@ -166,13 +166,15 @@ class PartitionOutcomes(Message, frozen=True, tag=False):
 
 
 class SinkOpened(Message, frozen=True):
-    """The values that a sink works with. ``topic_ids`` of the group's topics, by name; ``ends`` by name and partition:
-    the first offset that was never acquired. An empty ``dead_letter_topic``: no dead letters are wanted;
+    """The values that a sink works with. ``topics``: the names of the topics that the group knows, by id;
+    ``old_topics``: those ids of them that the topic of that name no longer has. ``ends`` by topic id and partition: the
+    first offset that was never acquired. An empty ``dead_letter_topic``: no dead letters are wanted;
     ``dead_letter_partitions``: that topic's number of partitions; ``copy_record``: a dead letter contains the record.
     ``replaced``: the group configs that the sink's own changed, with the earlier values."""
 
     incarnation: str = ""
-    topic_ids: dict[str, str] = {}
+    topics: dict[str, str] = {}
+    old_topics: tuple[str, ...] = ()
     ends: dict[str, dict[str, int]] = {}
     dead_letter_topic: str = ""
     dead_letter_partitions: int = 0
@@ -472,7 +474,7 @@ class AcknowledgeRows(MemberRequest[AcknowledgeReply], frozen=True):
 
 class OpenSink(GroupRequest[SinkOpened], frozen=True):
     """Open a query's sink: set group configs, check the dead letter topic, and get the incarnation and the topic ids
-    that the sink's staging is pinned to."""
+    whose rows the sink takes."""
 
     configs: dict[str, str] = {}
 
@@ -480,15 +482,14 @@ class OpenSink(GroupRequest[SinkOpened], frozen=True):
 class StageOutcomes(GroupRequest[OutcomesStaged], frozen=True):
     """Stage what the rows of a batch said, durably, on the plans that carry them (docs/protocol.md, "Outcomes of a
     sink"); the rows are Arrow rows beside the request. It takes effect when the plan completes. Rows whose receipt
-    matches no live plan are stale: they are counted, and with ``fail_on_stale`` the whole is refused. ``incarnation``
-    and ``topic_ids`` (by name) are those that the sink was opened with; empty: not pinned. ``query_id`` is Spark's,
-    empty where no query writes. ``acknowledgement_mode``: the sink's own, which holds for this attempt at the batch;
-    empty: as its delivery began. ``replaces``: the query's output of a batch takes the place of what an earlier attempt
+    matches no live plan are stale: they are counted, and with ``fail_on_stale`` the whole is refused. ``incarnation``:
+    the group's, which the rows' receipts name; empty: not checked. ``query_id`` is Spark's, empty where no query
+    writes. ``acknowledgement_mode``: the sink's own, which holds for this attempt at the batch; empty: as its delivery
+    began. ``replaces``: the query's output of a batch takes the place of what an earlier attempt
     wrote. ``rows`` is how many the batch had. ``lost_replacements``: rejected rows whose own key, value or headers
     could not be written, so that the coordinator writes the original."""
 
     incarnation: str = ""
-    topic_ids: dict[str, str] = {}
     query_id: str = ""
     acknowledgement_mode: str = ""
     replaces: bool = False

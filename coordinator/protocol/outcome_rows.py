@@ -21,7 +21,7 @@ from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 
 SCHEMA = pa.schema(
     [
-        pa.field("topic", pa.string(), nullable=False),
+        pa.field("topic_id", pa.string(), nullable=False),
         pa.field("partition", pa.int32(), nullable=False),
         pa.field("first", pa.int64(), nullable=False),
         pa.field("last", pa.int64(), nullable=False),
@@ -32,7 +32,8 @@ SCHEMA = pa.schema(
         pa.field("reason", pa.string()),
     ]
 )
-"""A run and its outcome, as OutcomeRun has them: 1 ACCEPT, 2 RELEASE, 3 REJECT. delay_ms null: the group's backoff."""
+"""A run of a share partition and its outcome, as OutcomeRun has them: 1 ACCEPT, 2 RELEASE, 3 REJECT. delay_ms null:
+the group's backoff."""
 
 _NUMBERS = ("partition", "first", "last", "delivery_count", "outcome")
 _NONE = -1
@@ -47,9 +48,9 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class _Runs:
-    """The columns as numbers. ``topic`` and ``reason`` are indices in dictionaries; -1: no delay, no reason."""
+    """The columns as numbers. ``topic_id`` and ``reason`` are indices in dictionaries; -1: no delay, no reason."""
 
-    topic: Ints
+    topic_id: Ints
     partition: Ints
     first: Ints
     last: Ints
@@ -68,7 +69,7 @@ class _Runs:
     @property
     def same_partition(self) -> npt.NDArray[np.bool_]:
         """Whether a run, from the second on, is of the same topic and partition as the one before."""
-        return _unchanged(self.topic) & _unchanged(self.partition)
+        return _unchanged(self.topic_id) & _unchanged(self.partition)
 
 
 def coalesce(table: pa.Table) -> pa.Table:
@@ -112,7 +113,7 @@ def partition_outcomes(table: pa.Table) -> tuple[PartitionOutcomes, ...]:
     starts = [0, *(np.flatnonzero(~runs.same_partition) + 1).tolist()]
     return tuple(
         PartitionOutcomes(
-            topic=topics[int(runs.topic[start])].as_py(),
+            topic_id=topics[int(runs.topic_id[start])].as_py(),
             partition=int(runs.partition[start]),
             runs=tuple(outcomes[start:end]),
         )
@@ -140,11 +141,11 @@ def _check(table: pa.Table) -> None:
 
 def _numbers(table: pa.Table) -> tuple[_Runs, Any, Any]:
     """The table's columns as numbers, and the dictionaries of topics and reasons."""
-    topics = table["topic"].combine_chunks().dictionary_encode()
+    topics = table["topic_id"].combine_chunks().dictionary_encode()
     reasons = table["reason"].combine_chunks().dictionary_encode()
     return (
         _Runs(
-            topic=_ints(topics.indices),
+            topic_id=_ints(topics.indices),
             delay_ms=_ints(pc.fill_null(table["delay_ms"], _NONE)),
             dead_letter=_ints(table["dead_letter"].cast(pa.int8())),
             reason=_ints(pc.fill_null(reasons.indices, _NONE)),
@@ -161,7 +162,7 @@ def _ints(column: Any) -> Ints:
 
 def _table(runs: _Runs, topics: Any, reasons: Any) -> pa.Table:
     columns: dict[str, Any] = {
-        "topic": topics.take(pa.array(runs.topic)),
+        "topic_id": topics.take(pa.array(runs.topic_id)),
         "delay_ms": pa.array(runs.delay_ms, mask=runs.delay_ms == _NONE),
         "dead_letter": pa.array(runs.dead_letter).cast(pa.bool_()),
         "reason": reasons.take(pa.array(runs.reason, mask=runs.reason == _NONE)),
@@ -173,11 +174,11 @@ def _table(runs: _Runs, topics: Any, reasons: Any) -> pa.Table:
 def _sorted(runs: _Runs) -> _Runs:
     """The runs by topic, partition and first offset. Most tables are sorted already, and a check is cheaper than a
     sort."""
-    topic, partition, first = (np.diff(column) for column in (runs.topic, runs.partition, runs.first))
+    topic, partition, first = (np.diff(column) for column in (runs.topic_id, runs.partition, runs.first))
     ascending = (topic > 0) | ((topic == 0) & ((partition > 0) | ((partition == 0) & (first >= 0))))
     if np.all(ascending):
         return runs
-    return runs.take(np.lexsort((runs.first, runs.partition, runs.topic)))
+    return runs.take(np.lexsort((runs.first, runs.partition, runs.topic_id)))
 
 
 def _joined(runs: _Runs) -> _Runs:

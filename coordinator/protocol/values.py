@@ -10,10 +10,6 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
-GROUP_OF_COLUMN = "sharegroup.group.id"
-"""The metadata key of the source's receipt columns that names their share group. Spark passes metadata on with the
-column, as long as the column is unchanged."""
-
 MOST_HINT_BYTES = 256
 """Bytes of UTF-8 that the hint of a record in progress has at most (KAFKA-20458)."""
 

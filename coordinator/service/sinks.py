@@ -1,5 +1,5 @@
 """Opens a sink (:class:`~coordinator.protocol.messages.OpenSink`): sets its configs, checks its dead letter topic, and
-tells it the incarnation and the topic ids that its staging is pinned to."""
+tells it the incarnation and the topic ids whose rows it takes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class SinkView:
     configs of the group that these change, with the earlier values."""
 
     incarnation: str
-    topic_ids: dict[str, str]
+    topics: dict[str, str]
+    old_topics: tuple[str, ...]
     ends: dict[str, dict[str, int]]
     config: GroupConfig
     reads_dead_letters: bool
@@ -54,7 +55,8 @@ def open_sink(event_loop: RuntimeApi, cluster: Cluster, request: OpenSink) -> Si
         view = event_loop.call(request.group_id, _set_configs(request))
     return SinkOpened(
         incarnation=view.incarnation,
-        topic_ids=view.topic_ids,
+        topics=view.topics,
+        old_topics=view.old_topics,
         ends=view.ends,
         dead_letter_topic=topic,
         dead_letter_partitions=partitions,
@@ -64,16 +66,15 @@ def open_sink(event_loop: RuntimeApi, cluster: Cluster, request: OpenSink) -> Si
 
 
 def _view(group: ShareGroup, request: OpenSink) -> SinkView:
-    ends: dict[str, dict[str, int]] = {topic: {} for topic in group.topics}
-    names = {topic_id: topic for topic, topic_id in group.topics.items()}
+    ends: dict[str, dict[str, int]] = {topic_id: {} for topic_id in group.topic_names}
     configs = changed_configs(group.configs, request.configs)
     config = GroupConfig.parse(configs)
     for key, partition in group.partitions.items():
-        if key.topic_id in names:
-            ends[names[key.topic_id]][str(key.partition)] = partition.end_offset
+        ends[key.topic_id][str(key.partition)] = partition.end_offset
     return SinkView(
         incarnation=group.incarnation,
-        topic_ids=dict(group.topics),
+        topics=dict(group.topic_names),
+        old_topics=tuple(topic_id for topic_id in group.topic_names if not group.is_current(topic_id)),
         ends=ends,
         config=config,
         reads_dead_letters=reads_topic(group, config.errors_deadletterqueue_topic_name),

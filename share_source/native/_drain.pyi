@@ -18,7 +18,7 @@ class Builder:
 
 class Queue:
     def take(
-        self, builder: Builder, ranges: bytes, position: int, rows: int, nbytes: int, hole: int, /
+        self, builder: Builder, ranges: bytes, digest: int, position: int, rows: int, nbytes: int, hole: int, /
     ) -> tuple[int, tuple[int, str, int] | None]: ...
     def close(self) -> None: ...
 

@@ -55,13 +55,13 @@ __attribute__((visibility("default"))) int conf_init(rd_kafka_conf_t *conf, void
 
 /* ---- Builder ------------------------------------------------------------------------------------------------------ */
 
-enum { KEY, VALUE, TOPIC, PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE, DELIVERY_COUNT, HEADERS, HEADER_KEY,
+enum { KEY, VALUE, TOPIC, PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE, DELIVERY_COUNT, DIGEST, HEADERS, HEADER_KEY,
        HEADER_VALUE, LEADER_EPOCH, COLUMNS };
 
 typedef struct {
     PyObject_HEAD
     int include_headers;
-    int for_messages; /* a column of leader epochs is made, which no Arrow batch has, and times are in milliseconds */
+    int for_messages; /* leader epochs are a column instead of the receipts' digests, and times are in milliseconds */
     int64_t rows;
     size_t bytes; /* of keys, values and headers; INT_MAX / 2 more once a record did not fit */
     uint64_t moved; /* bytes of them that were copied so far, in all batches; but for what growing columns moved */
@@ -180,7 +180,7 @@ static int append_time(Builder *self, int64_t time_ms) {
 
 /* Append one record; -1 without memory. A batch with an incomplete record is of no use any more. */
 static int append_record(Builder *self, const Record *record, const char *topic, size_t topic_size,
-                         int32_t delivery_count) {
+                         int32_t delivery_count, int64_t digest) {
     int32_t java_kind = record->time_kind - 1; /* librdkafka's ids of timestamp types are Java's plus one */
     Column *columns = self->columns;
     if (self->rows == 0 && begin_batch(self) < 0)
@@ -194,7 +194,8 @@ static int append_record(Builder *self, const Record *record, const char *topic,
         append_fixed(&columns[TIMESTAMP_TYPE], &java_kind, sizeof(int32_t)) < 0 ||
         append_fixed(&columns[DELIVERY_COUNT], &delivery_count, sizeof(int32_t)) < 0 ||
         (self->include_headers && append_headers(self, record) < 0) ||
-        (self->for_messages && append_fixed(&columns[LEADER_EPOCH], &record->leader_epoch, sizeof(int32_t)) < 0))
+        (self->for_messages ? append_fixed(&columns[LEADER_EPOCH], &record->leader_epoch, sizeof(int32_t))
+                            : append_fixed(&columns[DIGEST], &digest, sizeof(int64_t))) < 0)
         return -1;
     self->bytes += record->key_size + record->value_size;
     self->moved += record->key_size + record->value_size;
@@ -225,8 +226,12 @@ static int export_batch(Builder *self, struct ArrowArray *batch) {
     }
     if (self->include_headers && export_headers(self, add_child(batch)) < 0)
         return -1;
-    struct ArrowArray *counts = add_child(batch);
-    return counts == NULL ? -1 : export_column(&self->columns[DELIVERY_COUNT], counts, 0, 1);
+    for (int n = DELIVERY_COUNT; n <= DIGEST; n++) {
+        struct ArrowArray *child = add_child(batch);
+        if (child == NULL || export_column(&self->columns[n], child, 0, 1) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 static void drop_capsule(PyObject *capsule) {
@@ -627,6 +632,7 @@ typedef struct {
 typedef struct {
     const Range *ranges;
     size_t at, count;
+    int64_t digest;   /* of the receipts of all their records */
     int64_t position; /* the lowest offset that is wanted or not yet seen */
     int64_t rows, bytes, hole;
 } Wanted;
@@ -683,7 +689,7 @@ static int take_record(Taking *taking, const Record *record) {
         return 1;
     }
     if (record->offset >= range->first && append_record(taking->builder, record, taking->queue->topic,
-                                                        taking->queue->topic_size, (int32_t)range->delivery_count) < 0)
+                                                        taking->queue->topic_size, (int32_t)range->delivery_count, wanted->digest) < 0)
         taking->failed = 1;
     pass(wanted, record->offset + 1);
     return 1;
@@ -765,16 +771,17 @@ static void move_records(Taking *taking) {
 }
 
 PyDoc_STRVAR(queue_take_doc,
-             "take(builder, ranges, position, rows, nbytes, hole) -> (position, event or None)\n\n"
+             "take(builder, ranges, digest, position, rows, nbytes, hole) -> (position, event or None)\n\n"
              "Append the records whose offsets lie in the ranges, from a position on, until the builder has so many rows or bytes,\n"
              "a hole wider than `hole` follows, the ranges end, the queue is empty, or an event comes: (code, text, offset).\n"
-             "`ranges`: int64 triples (first, last, delivery count) as bytes. The position returned is after the last record seen.");
+             "`ranges`: int64 triples (first, last, delivery count) as bytes; `digest`: that of the records' receipts, which an\n"
+             "Arrow batch has and messages do not. The position returned is after the last record seen.");
 
 static PyObject *queue_take(PyObject *object, PyObject *args) {
     Queue *self = (Queue *)object;
     PyObject *into, *ranges;
-    long long position, rows, bytes, hole;
-    if (!PyArg_ParseTuple(args, "O!SLLLL", builder_type, &into, &ranges, &position, &rows, &bytes, &hole))
+    long long digest, position, rows, bytes, hole;
+    if (!PyArg_ParseTuple(args, "O!SLLLLL", builder_type, &into, &ranges, &digest, &position, &rows, &bytes, &hole))
         return NULL;
     if (self->client == NULL) {
         PyErr_SetString(PyExc_RuntimeError, "the queue is closed");
@@ -784,6 +791,7 @@ static PyObject *queue_take(PyObject *object, PyObject *args) {
                      .builder = (Builder *)into,
                      .wanted = {.ranges = (const Range *)PyBytes_AsString(ranges),
                                 .count = (size_t)PyBytes_Size(ranges) / sizeof(Range),
+                                .digest = digest,
                                 .position = position,
                                 .rows = rows,
                                 .bytes = bytes,

@@ -60,7 +60,7 @@ class NativeConsumer(KeptConsumer):
         and the event that came next, if one did."""
         seen = self.positions[cursor.key].seen
         end, event = self._queues[cursor.key].take(
-            rows.builder, cursor.packed, seen, rows.most_records, rows.most_bytes, hole
+            rows.builder, cursor.packed, cursor.digest, seen, rows.most_records, rows.most_bytes, hole
         )
         if event is None:
             return end, []

@@ -55,7 +55,8 @@ def test_a_batch_whose_undecided_records_outlast_a_call_is_completed(kafka, topi
     )
     plan = session.call(lambda who: NextPlan(**who, max_records=None)).plan
     session.call(lambda who: StartPlan(**who, plan_id=plan.plan_id))
-    rows = pa.table([[name], [0], [0], [0], [1], [1], [None], [False], [None]], schema=SCHEMA)
+    topic_id = plan.partitions[0].topic_id
+    rows = pa.table([[topic_id], [0], [0], [0], [1], [1], [None], [False], [None]], schema=SCHEMA)
     client.call_with_rows(StageOutcomes(group_id=group, query_id="q", batch_id=0, rows=1), rows)
     slow = ("--bootstrap-server", kafka.bootstrap, "--alter", "--entity-type", "clients", "--entity-name", "sharegroup")
     kafka.run_tool("kafka.admin.ConfigCommand", *slow, "--add-config", "consumer_byte_rate=1000000")

@@ -354,4 +354,4 @@ def report_only_what_a_member_held(patch: Patch) -> None:
 @mistake({rules.TOPIC_IS_ITS_ID: ()}, explorer=(SmallWorld(TWO_SINKS, Budget(1, topics=1)),))
 def take_the_topics_id_when_the_sink_opens(patch: Patch) -> None:
     """Not from the plan: the batch was read before the topic was made anew."""
-    patch.setattr(Query, "pinned_topic", lambda self, topic: topic)
+    patch.setattr(Query, "topic_of_rows", lambda self, topic: topic)

@@ -292,7 +292,7 @@ def match_rows_by_their_offsets(patch: Patch) -> None:
     right = stage_outcomes._Matching.match
 
     def match(self: stage_outcomes._Matching, outcomes: PartitionOutcomes) -> None:
-        partition = self.group.partitions[self.group.topics[outcomes.topic], outcomes.partition]  # type: ignore[index]
+        partition = self.group.partitions[outcomes.topic_id, outcomes.partition]  # type: ignore[index]
         runs = tuple(
             run._replace(first=first, last=last, delivery_count=held.delivery_count)
             for run in outcomes.runs
@@ -311,20 +311,24 @@ def match_rows_by_their_offsets(patch: Patch) -> None:
     model=True,
 )
 def take_rows_of_any_incarnation(patch: Patch) -> None:
-    right = stage_outcomes._check_pins
-    patch.setattr(stage_outcomes, "_check_pins", lambda group, command: right(group, _without(command, incarnation="")))
+    patch.setattr(stage_outcomes, "_check_incarnation", lambda group, command: None)
 
 
 @mistake(
     {
-        rules.STAGING_IS_FENCED: ("core/test_staging::test_a_sink_from_before_a_topic_was_recreated_is_outdated",),
-        rules.TOPIC_IS_ITS_ID: ("core/test_staging::test_a_sink_from_before_a_topic_was_recreated_is_outdated",),
+        rules.STAGING_IS_FENCED: ("core/test_staging::test_rows_count_for_the_topic_that_their_receipts_name",),
+        rules.TOPIC_IS_ITS_ID: ("core/test_staging::test_rows_count_for_the_topic_that_their_receipts_name",),
     },
     model=True,
 )
 def take_rows_of_any_topic_of_that_name(patch: Patch) -> None:
-    right = stage_outcomes._check_pins
-    patch.setattr(stage_outcomes, "_check_pins", lambda group, command: right(group, _without(command, topic_ids={})))
+    right = stage_outcomes._Matching.match
+
+    def match(self: stage_outcomes._Matching, outcomes: PartitionOutcomes) -> None:
+        newest = self.group.topics[self.group.topic_names[outcomes.topic_id]]
+        right(self, msgspec.structs.replace(outcomes, topic_id=newest))
+
+    patch.setattr(stage_outcomes._Matching, "match", match)
 
 
 @mistake(

@@ -52,7 +52,7 @@ class SinksModel(PlansModel):
         mode: str = "",
         replaces: bool = False,
     ) -> tuple[int, int]:
-        """How many rows were staged, and how many were stale. ``pinned``: this life of the group and its topics.
+        """How many rows were staged, and how many were stale. ``pinned``: this life of the group.
         ``mode``: the sink's own. ``replaces``: its target does."""
         deciding = [m.pending for m in self.members.values() if m.query and m.pending is not None and m.pending.started]
         if not pinned or (rows and not deciding):

@@ -273,27 +273,24 @@ class Steps(MemberSteps):
         rows: list[Row],
         *,
         query_id: str = "",
-        outdated: str = "",
+        outdated: bool = False,
         fail_on_stale: bool = False,
         own_mode: str = "",
         replaces: bool = False,
     ) -> None:
-        """Stages a batch's rows; ``rows`` may name any record, but each one once; those of another topic than the first
-        one's are another sink's. ``outdated``: the sink is of an
-        earlier life of the group ("incarnation"), or of its topic ("topic"). ``own_mode``: the sink's
+        """Stages a batch's rows; ``rows`` may name any record, but each one once. ``outdated``: the rows are of an
+        earlier life of the group. ``own_mode``: the sink's
         share.acknowledgement.mode. ``replaces``: its target does, at a replay."""
         now_ms = self.core.now_ms
-        topic = rows[0].key[0] // PARTITIONS if rows else self.model.topic
-        rows = sorted((row for row in rows if row.key[0] // PARTITIONS == topic), key=lambda row: row.key)
-        self.seen["rows of a deleted topic"] += topic != self.model.topic
+        rows = sorted(rows, key=lambda row: row.key)
+        self.seen["rows of a deleted topic"] += any(row.key[0] // PARTITIONS != self.model.topic for row in rows)
         partitions = tuple(
-            PartitionOutcomes(topic="orders", partition=index % PARTITIONS, runs=tuple(outcome_runs(of_partition)))
+            PartitionOutcomes(**share_partition_key(index)._asdict(), runs=tuple(outcome_runs(of_partition)))
             for index, of_partition in groupby(rows, key=lambda row: row.key[0])
         )
         command = StageRuns(
             group_id="billing",
-            incarnation="before" if outdated == "incarnation" else self.core.group.incarnation,
-            topic_ids={"orders": "before" if outdated == "topic" else topic_id_of(topic)},
+            incarnation="before" if outdated else self.core.group.incarnation,
             query_id=query_id,
             acknowledgement_mode=own_mode,
             replaces=replaces,
@@ -310,7 +307,7 @@ class Steps(MemberSteps):
                     rows,
                     now_ms,
                     query_id,
-                    pinned=not outdated and topic == self.model.topic,
+                    pinned=not outdated,
                     fail_on_stale=fail_on_stale,
                     mode=own_mode,
                     replaces=replaces,

@@ -251,7 +251,7 @@ class Walk:
         rows = self._rows(receipts, self.chance.choice((0.0, 0.1, 0.9)))
         if self.chance.random() < 0.2:
             rows += self._rows_of_others(receipts)
-        outdated = self.chance.choice(("incarnation", "topic")) if self.chance.random() < 0.05 else ""
+        outdated = self.chance.random() < 0.03
         query_id = self.chance.choice(("", names[0], names[0], names[-1], "another"))
         self.steps.stage(
             rows,

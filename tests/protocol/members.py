@@ -139,9 +139,8 @@ class Query(NamedTuple):
                 "next", self.member, self.epoch, start, self.most, log_start, topic=topic, partitions=partitions
             )
         if self.phase == "stage":
-            pinned = self.pinned_topic(topic)
             mode = self.mode if self.own_mode else ""
-            return Request("stage", self.member, self.epoch, said=self.said, topic=pinned, mode=mode)
+            return Request("stage", self.member, self.epoch, said=self.said, topic=self.topic_of_rows(topic), mode=mode)
         plan, mode = self.offsets[-1], self.mode if self.phase == "use" and self.own_mode else ""
         at = {"log_start": log_start, "topic": topic, "partitions": partitions}
         return Request(self.phase, self.member, self.epoch, plan, **at, mode=mode)
@@ -164,8 +163,8 @@ class Query(NamedTuple):
             return self.failed()
         return self._replace(member=end[0], told=(end, None, False))
 
-    def pinned_topic(self, topic: int) -> int:
-        """The topic that its sink names, which is opened while ``topic`` is there: the batch's."""
+    def topic_of_rows(self, topic: int) -> int:
+        """The topic that its rows' receipts name, when ``topic`` is there: the batch's."""
         return self.topic
 
     def heard(self, answer: Any, error: str, setting: Setting, plan_mode: str) -> Query:

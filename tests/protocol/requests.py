@@ -143,12 +143,11 @@ def _staging(request: Request, setting: Setting) -> StageRuns:
     return StageRuns(
         group_id=GROUP,
         incarnation="i",
-        topic_ids={TOPIC: TOPIC_IDS[request.topic]} if runs else {},
         query_id=request.member,
         acknowledgement_mode=request.mode,
         replaces=setting.replaces,
         rows=len(runs),
-        partitions=(PartitionOutcomes(topic=TOPIC, partition=0, runs=runs),) if runs else (),
+        partitions=(PartitionOutcomes(topic_id=TOPIC_IDS[request.topic], partition=0, runs=runs),) if runs else (),
     )
 
 

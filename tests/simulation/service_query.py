@@ -122,7 +122,6 @@ class QueryProcess(Process):
             self.session.answer_timeout_ms = int(CALL_TIMEOUT_S * 1000)
         if faults.brokers_stop:
             self.session.retry_timeout_ms = OUTAGE_TIMEOUT_MS
-        self.plan_topic_ids: dict[str, str] = {}
         self.until: dict[str, dict[str, int]] | None = None
         self.began_ms: int | None = None
         self.read: tuple[Receipt, ...] = ()
@@ -216,7 +215,6 @@ class QueryProcess(Process):
             )
         )
         self.witness.received(self.name, reply.plan.plan_id, reply.plan.partitions)
-        self.plan_topic_ids = {part.topic: part.topic_id for part in reply.plan.partitions}
         self.explicit = self.witness.ledger.plans[number_of(self.newest)].explicit
         self._lose(reply.data_loss)
         self._step()
@@ -287,22 +285,16 @@ class QueryProcess(Process):
                     opened.incarnation,
                     self.mine.query,
                     said_in_part,
-                    names=self.broker.names,
-                    topic_ids=self.topic_ids_of(opened),
                     mode=self.own_mode,
                     replaces=self.options.replaces,
                 )
             )
 
-    def topic_ids_of(self, opened: SinkOpened) -> dict[str, str]:
-        """The topic ids that the sink is pinned to: its plan's, whatever ids it found when it was opened."""
-        return {**opened.topic_ids, **self.plan_topic_ids}
-
     def _open_sink(self) -> Task:
         """In foreachBatch when the rows are there, which is after the batch was read."""
         if self.faults.real_service:
             return (yield from self.session.ask(OpenSink(group_id=GROUP, configs=self.sink_configs)))
-        return SinkOpened(incarnation=self.newest.rpartition(".")[0], topic_ids={TOPIC: "T0"})
+        return SinkOpened(incarnation=self.newest.rpartition(".")[0], topics={"T0": TOPIC})
 
     def _row(self, receipt: Receipt, outcome: int) -> OutcomeRun:
         delay_ms = self.world.chance.choice((None, None, 0, 5_000, 30_000)) if outcome == RELEASE else None

@@ -117,22 +117,18 @@ def staging(
     query_id: str,
     said: Mapping[Receipt, OutcomeRun],
     *,
-    names: Mapping[str, str],
-    topic_ids: Mapping[str, str],
     mode: str = "",
     replaces: bool = False,
 ) -> StageRuns:
-    """Rows by receipt, as a sink's commit sends them, with their topics' ``names`` (by id). ``topic_ids``: those that
-    the sink was pinned to (by name)."""
+    """Rows by receipt, as a sink's commit sends them."""
     partitions = []
     for log, receipts in groupby(sorted(said), key=lambda receipt: receipt[0]):
         topic_id, partition = topic_partition_of(log)
         runs = tuple(_joined(said[receipt] for receipt in receipts))
-        partitions.append(PartitionOutcomes(topic=names[topic_id], partition=partition, runs=runs))
+        partitions.append(PartitionOutcomes(topic_id=topic_id, partition=partition, runs=runs))
     return StageRuns(
         group_id=GROUP,
         incarnation=incarnation,
-        topic_ids=dict(topic_ids),
         query_id=query_id,
         acknowledgement_mode=mode,
         replaces=replaces,

@@ -163,7 +163,7 @@ class Job:
             self.delivered += last - first + 1
             outcome = AcknowledgeType.RELEASE if count == 1 else AcknowledgeType.ACCEPT
             runs = (OutcomeRun(first, first, count, outcome),)
-            outcomes = PartitionOutcomes(topic=TOPIC, partition=part.partition, runs=runs)
+            outcomes = PartitionOutcomes(topic_id=part.topic_id, partition=part.partition, runs=runs)
             self._ask(transactions.single_command(StageRuns(group_id=GROUP, partitions=(outcomes,))))
 
     def consumer_run(self, member_id: str) -> None:

@@ -200,9 +200,9 @@ class GroupDriver:
 
     # --- a query's sink, and who writes dead letters
 
-    def stage(self, *runs: OutcomeRun, partition: int = 0, **fields: Any) -> OutcomesStaged:
+    def stage(self, *runs: OutcomeRun, partition: int = 0, topic_id: str = TOPIC_ID, **fields: Any) -> OutcomesStaged:
         """The sink's commit: what the rows of one partition said."""
-        outcomes = (PartitionOutcomes(topic="orders", partition=partition, runs=runs),) if runs else ()
+        outcomes = (PartitionOutcomes(topic_id=topic_id, partition=partition, runs=runs),) if runs else ()
         return self.run(StageRuns(group_id="billing", partitions=outcomes, **fields))
 
     def file(self, first: int, last: int, count: int = 1, partition: int = 0) -> None:

@@ -70,7 +70,7 @@ class PlainQuery:
 
     def _stage(self, plan: Plan, batch_id: int) -> None:
         rows = [
-            (p.topic, p.partition, offset, offset, r.delivery_count, int(self._outcome(offset)), None, False, None)
+            (p.topic_id, p.partition, offset, offset, r.delivery_count, int(self._outcome(offset)), None, False, None)
             for p in plan.partitions
             for r in p.ranges
             for offset in range(r.first, r.last + 1)

@@ -18,8 +18,10 @@ def begin(running, **configs):
     return plan.plan_id
 
 
-def stage(running, *runs, **fields):
-    outcomes = (PartitionOutcomes(topic="orders", partition=0, runs=tuple(OutcomeRun(*run) for run in runs)),)
+def stage(running, *runs, topic_id="", **fields):
+    """``topic_id``: the one that the topic orders has now, if none is named."""
+    topic_id = topic_id or running.cluster.found["orders"].topic_id
+    outcomes = (PartitionOutcomes(topic_id=topic_id, partition=0, runs=tuple(OutcomeRun(*run) for run in runs)),)
     return running.service.handle(
         StageRuns(group_id="billing", partitions=outcomes if runs else (), rows=len(runs), **fields)
     )

@@ -15,7 +15,11 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from coordinator.protocol.messages import SinkOpened
+from coordinator.protocol.receipts import receipt_digest
 from share_sink.columns import Columns
+from share_sink.options import SinkOptions
+from share_sink.sink import Sink
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 REQUIRED: dict[str, Any] = {
@@ -23,6 +27,7 @@ REQUIRED: dict[str, Any] = {
     "partition": IntegerType(),
     "offset": LongType(),
     "deliveryCount": IntegerType(),
+    "receipt": LongType(),
     "acknowledgement": StringType(),
 }
 TYPES: dict[str, Any] = {
@@ -38,6 +43,7 @@ ARROW: dict[str, pa.DataType] = {
     "partition": pa.int32(),
     "offset": pa.int64(),
     "deliveryCount": pa.int32(),
+    "receipt": pa.int64(),
     "acknowledgement": pa.string(),
     "reason": pa.string(),
     "releaseDelayMs": pa.int32(),
@@ -54,8 +60,19 @@ def schema(types: dict[str, Any]) -> StructType:
 COLUMNS = Columns({name: place for place, name in enumerate(TYPES)})
 
 
+OPTIONS = SinkOptions(bootstrap_servers="a:1", group_id="billing", kafka_config={"bootstrap.servers": "a:1"})
+INCARNATION, TOPIC_ID = "i1", "T"
+ENDS = {TOPIC_ID: {"0": 10**9}}
+PLAIN = SinkOpened(incarnation=INCARNATION, topics={TOPIC_ID: "orders"}, ends=ENDS)
+SINK = Sink(options=OPTIONS, columns=COLUMNS, opened=PLAIN)
+
+
+def digest_of(topic_id: str = TOPIC_ID, incarnation: str = INCARNATION, group_id: str = "billing") -> int:
+    return receipt_digest(group_id, incarnation, topic_id)
+
+
 def row(offset: int, acknowledgement: str | None = None, **more: Any) -> dict[str, Any]:
-    receipt = {"topic": "orders", "partition": 0, "offset": offset, "deliveryCount": 1}
+    receipt = {"topic": "orders", "partition": 0, "offset": offset, "deliveryCount": 1, "receipt": digest_of()}
     return {**receipt, "acknowledgement": acknowledgement, **more}
 
 

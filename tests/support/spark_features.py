@@ -15,10 +15,10 @@ from pyspark.sql.connect.session import SparkSession
 from pyspark.sql.connect.streaming.readwriter import DataStreamReader as ConnectReader
 from pyspark.sql.connect.streaming.readwriter import DataStreamWriter as ConnectWriter
 from pyspark.sql.streaming import DataStreamWriter
+from share_sink.query_batch import batch_of_session
 
 from pyspark_sharegroup import DefaultSource
 from share_sink.foreach_batch import _run_of
-from share_sink.query_batch import batch_of_session
 from share_source.arrow_schema import spark_schema
 from share_source.plan_reader import PlanReader, TaskPartition
 from share_source.spark_protocol import HAS_ADMISSION_CONTROL

@@ -117,7 +117,7 @@ def test_a_group_that_moved_is_found_again_without_requests_for_other_groups(fle
 def test_a_sinks_rows_follow_a_group_that_moved(fleet):
     fleet.owner = {"billing": fleet.addresses[0]}
     row = {
-        "topic": "orders",
+        "topic_id": "T",
         "partition": 0,
         "first": 1,
         "last": 2,

@@ -21,7 +21,7 @@ ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, Ackno
 class Row(NamedTuple):
     """A row of SCHEMA."""
 
-    topic: str
+    topic_id: str
     partition: int
     first: int
     last: int
@@ -105,14 +105,14 @@ def test_outcomes_are_grouped_by_partition() -> None:
             Row("a", 0, 0, 8),
         )
     )
-    assert sorted(found, key=lambda each: (each.topic, each.partition)) == [
-        PartitionOutcomes(topic="a", partition=0, runs=(OutcomeRun(0, 8, 1, ACCEPT),)),
+    assert sorted(found, key=lambda each: (each.topic_id, each.partition)) == [
+        PartitionOutcomes(topic_id="a", partition=0, runs=(OutcomeRun(0, 8, 1, ACCEPT),)),
         PartitionOutcomes(
-            topic="a",
+            topic_id="a",
             partition=1,
             runs=(OutcomeRun(3, 3, 1, REJECT, reason="broken"), OutcomeRun(4, 4, 1, REJECT, None, True)),
         ),
-        PartitionOutcomes(topic="b", partition=0, runs=(OutcomeRun(0, 0, 1, RELEASE, 7),)),
+        PartitionOutcomes(topic_id="b", partition=0, runs=(OutcomeRun(0, 0, 1, RELEASE, 7),)),
     ]
 
 
@@ -176,7 +176,7 @@ def by_offset(said: list[Row]) -> dict[tuple[str, int, int], set[Row]]:
     found: dict[tuple[str, int, int], set[Row]] = defaultdict(set)
     for row in said:
         for offset in range(row.first, row.last + 1):
-            found[row.topic, row.partition, offset].add(row._replace(first=0, last=0))
+            found[row.topic_id, row.partition, offset].add(row._replace(first=0, last=0))
     return found
 
 
@@ -202,8 +202,8 @@ def test_runs_are_disjoint_with_the_outcome_that_newest_rows_agree_on(said: list
 
 
 def found_place(found: list[Row], row: Row) -> int:
-    places = list(dict.fromkeys((each.topic, each.partition) for each in found))
-    return places.index((row.topic, row.partition))
+    places = list(dict.fromkeys((each.topic_id, each.partition) for each in found))
+    return places.index((row.topic_id, row.partition))
 
 
 def by_place(found: pa.Table) -> list[tuple[Any, ...]]:

@@ -237,7 +237,7 @@ def test_a_log_of_large_appends_becomes_a_snapshot_sooner(tmp_path, monkeypatch)
         service.ask(start_plan(number))
         ((first, last, count),) = plan.partitions[0].ranges
         runs = tuple(OutcomeRun(n, n, count, outcomes[n % 2]) for n in range(first, last + 1))
-        rows = (PartitionOutcomes(topic="orders", partition=0, runs=runs),)
+        rows = (PartitionOutcomes(topic_id=plan.partitions[0].topic_id, partition=0, runs=runs),)
         service.ask(StageRuns(group_id="billing", partitions=rows))
         service.ask(complete(number))
         stored_bytes.append(sum(len(record.data or b"") for record in service.store.load("billing")))

@@ -1,7 +1,5 @@
 """Sinks at the service: opened, staged, and what the log is read for before undecided records are released."""
 
-import json
-
 import pytest
 
 from coordinator.protocol.errors import (
@@ -15,7 +13,6 @@ from coordinator.protocol.errors import (
     InvalidRequest,
     NoPlanToDecide,
     NothingDecided,
-    SinkOutdated,
     StalePlan,
     StaleReceipts,
 )
@@ -26,8 +23,6 @@ from coordinator.service.runtime.event_loop import EventLoop
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import Access
 from coordinator.service.stores.sqlite_store import SqliteStore
-from share_sink.query_batch import parse_batch
-from share_source.plan_offset import plan_offset
 from tests.support.faulty_store import FaultyStore
 from tests.support.group_driver import AT_ONCE, UNSET
 from tests.support.running_service import held
@@ -63,7 +58,9 @@ def test_opening_a_sink_returns_incarnation_and_topic_ids_and_sets_configs(runni
     cluster.add("dlq.orders", 3)
     begin(running)
     opened = open_sink(running, **DLQ, **EXPLICIT, **{"errors.deadletterqueue.copy.record.enable": "false"})
-    assert opened.incarnation and opened.topic_ids == {"orders": cluster.found["orders"].topic_id}
+    topic_id = cluster.found["orders"].topic_id
+    assert opened.incarnation and opened.topics == {topic_id: "orders"}
+    assert (opened.old_topics, opened.ends) == ((), {topic_id: {"0": 10}})
     assert (opened.dead_letter_topic, opened.dead_letter_partitions) == ("dlq.orders", 3)
     assert not opened.copy_record
     configs = running.service.handle(DescribeGroup(group_id="billing")).configs
@@ -205,8 +202,8 @@ def test_refusals_are_named_and_stage_nothing(running, cluster):
 
 
 def test_rows_of_a_recreated_topics_predecessor_decide_nothing(running, cluster):
-    """m1's foreachBatch still works on the old topic's records when m2 has the new one's; its sink is opened then, and
-    names the topic by the id that its batch's plan has for it."""
+    """m1 still works on the old topic's records when m2 has the new one's; each row counts for the topic that its
+    receipt names, however late its sink is opened."""
     running.join("m1", starting_offsets="earliest", configs={**AT_ONCE, **EXPLICIT})
     running.join("m2", starting_offsets="earliest", configs={**AT_ONCE, **EXPLICIT})
     old = running.next(member="m1")
@@ -217,11 +214,10 @@ def test_rows_of_a_recreated_topics_predecessor_decide_nothing(running, cluster)
     running.start(new.plan_id, "m2")
     assert held(new) == {("orders", 0): [(0, 9)]}, "the new topic's"
     opened = open_sink(running)
-    logged = parse_batch("v1\n{}\n" + json.dumps(plan_offset("billing", "m1", old)))["billing"]
-    assert logged["orders"] != opened.topic_ids["orders"]
-    with pytest.raises(SinkOutdated, match="the topic orders was deleted and created anew"):
-        stage(running, (0, 9, 1, ACCEPT), query_id="q1", topic_ids={**opened.topic_ids, **logged})
-    stage(running, (0, 4, 1, ACCEPT), query_id="q2", topic_ids=opened.topic_ids)
+    before, now = old.partitions[0].topic_id, new.partitions[0].topic_id
+    assert (opened.topics, opened.old_topics) == ({before: "orders", now: "orders"}, (before,))
+    stage(running, (0, 9, 1, ACCEPT), query_id="q1", topic_id=before)
+    stage(running, (0, 4, 1, ACCEPT), query_id="q2", topic_id=now)
     assert held(running.next(new.plan_id, "m2")) == {("orders", 0): [(5, 9)]}, "what m2's sink passed over comes again"
 
 

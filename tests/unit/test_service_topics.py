@@ -128,7 +128,7 @@ def released_and_unread(running, cluster):
     plan = running.next(max_records=100)
     running.start(plan.plan_id)
     runs = (OutcomeRun(0, 9, 1, AcknowledgeType.RELEASE, 10_000_000),)
-    outcomes = (PartitionOutcomes(topic="orders-us", partition=0, runs=runs),)
+    outcomes = (PartitionOutcomes(topic_id=cluster.found["orders-us"].topic_id, partition=0, runs=runs),)
     running.service.handle(StageRuns(group_id="billing", query_id="q", partitions=outcomes))
     assert running.next(plan.plan_id, max_records=1, until={}).plan_id == ""
     return plan.plan_id

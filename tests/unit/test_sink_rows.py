@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -35,7 +36,7 @@ from share_sink.errors import (
     WrongColumn,
 )
 from share_sink.rows import LARGEST_DELAY_MS, outcome_rows, rejected_rows
-from tests.support.sink_rows import ARROW, COLUMNS, REQUIRED, TYPES, batch, row, schema
+from tests.support.sink_rows import ARROW, COLUMNS, REQUIRED, SINK, TYPES, batch, digest_of, row, schema
 
 # --- columns
 
@@ -54,6 +55,7 @@ def test_a_missing_column_is_named_with_its_type(name: str) -> None:
         ("partition", LongType()),
         ("offset", StringType()),
         ("deliveryCount", LongType()),
+        ("receipt", IntegerType()),
         ("acknowledgement", IntegerType()),
         ("reason", BinaryType()),
         ("releaseDelayMs", StringType()),
@@ -92,7 +94,7 @@ def test_small_integers_and_the_records_time_are_taken() -> None:
 
 
 def outcomes(*rows: dict[str, Any]) -> list[tuple[Any, ...]]:
-    found = outcome_rows(batch(*rows), COLUMNS).to_pylist()
+    found = outcome_rows(batch(*rows), SINK).to_pylist()
     return [(each["first"], each["last"], each["outcome"], each["delay_ms"]) for each in found]
 
 
@@ -123,7 +125,7 @@ def test_renew_is_refused_by_name() -> None:
         outcomes(row(6), row(7, "renew"))
 
 
-@pytest.mark.parametrize("name", ["topic", "partition", "offset", "deliveryCount"])
+@pytest.mark.parametrize("name", ["topic", "partition", "offset", "deliveryCount", "receipt"])
 def test_a_row_without_its_receipt_is_named(name: str) -> None:
     with pytest.raises(IncompleteReceipt, match=f"no {name}"):
         outcomes(row(6), row(7) | {name: None})
@@ -137,19 +139,21 @@ def test_an_invalid_delay_is_named_with_its_record(delay: int) -> None:
     columns = Columns({name: types.get_field_index(name) for name in TYPES})
     late = pa.RecordBatch.from_pylist([row(6, "release"), row(7, "release", releaseDelayMs=delay)], schema=types)
     with pytest.raises(InvalidReleaseDelay, match=re.escape("orders-0@7 (1)")):
-        outcome_rows(late, columns)
+        outcome_rows(late, replace(SINK, columns=columns))
 
 
 def test_rejected_rows_keep_the_fields_of_a_dead_letter() -> None:
     header = {"key": "trace", "value": b"1"}
     said = batch(row(0), row(1, "reject", reason="broken", key=b"k", value="v", headers=[header]), row(2, "reject"))
-    found = rejected_rows(said, COLUMNS, outcome_rows(said, COLUMNS)).to_pylist()
+    found = rejected_rows(said, COLUMNS, outcome_rows(said, SINK)).to_pylist()
     assert [each["offset"] for each in found] == [1, 2]
     assert found[0] | {"offset": 0} == {
         "topic": "orders",
         "partition": 0,
         "offset": 0,
         "deliveryCount": 1,
+        "receipt": digest_of(),
+        "topic_id": "T",
         "reason": "broken",
         "key": b"k",
         "value": b"v",
@@ -167,7 +171,7 @@ def test_a_null_among_the_headers_is_named_with_its_row() -> None:
 def test_large_types_of_arrow_are_the_same() -> None:
     large = {name: pa.large_string() if kind == pa.string() else kind for name, kind in ARROW.items()}
     said = pa.RecordBatch.from_pylist([row(0, "reject", reason="x", value="v")], schema=pa.schema(list(large.items())))
-    rows = outcome_rows(said, COLUMNS)
+    rows = outcome_rows(said, SINK)
     assert rows["outcome"].to_pylist() == [3]
     assert rejected_rows(said, COLUMNS, rows)["reason"].to_pylist() == ["x"]
 
@@ -179,6 +183,6 @@ words = st.sampled_from([None, "accept", "release", "reject"])
 def test_any_outcomes_come_back_record_by_record(said: list[str | None], seed: int) -> None:
     rows = [row(offset, word) for offset, word in enumerate(said)]
     random.Random(seed).shuffle(rows)
-    found = coalesce(outcome_rows(batch(*rows), COLUMNS)).to_pylist()
+    found = coalesce(outcome_rows(batch(*rows), SINK)).to_pylist()
     by_offset = [run["outcome"] for run in found for _ in range(run["first"], run["last"] + 1)]
     assert by_offset == [{None: 1, "accept": 1, "release": 2, "reject": 3}[word] for word in said]

@@ -25,17 +25,13 @@ from coordinator.protocol.receipt_errors import NeverDelivered
 from share_sink import rejected_row_writer, rejected_rows, sink, writer
 from share_sink.archive.batches import archive_dataset
 from share_sink.columns import Columns
-from share_sink.errors import ArchiveRowsMissing, MissingColumn, OverwriteRefused, UnknownOutcome
+from share_sink.errors import ArchiveRowsMissing, MissingColumn, OverwriteRefused, RowsOfAnotherGroup, UnknownOutcome
 from share_sink.options import SinkOptions
 from share_sink.sink import Sink, open_sink
-from share_sink.writer import Batch, TaskOutcomes, abort_batch, commit_batch, write_task
-from tests.support.sink_rows import ARROW, COLUMNS, REQUIRED, TYPES, batch, row, schema
+from share_sink.writer import TaskOutcomes, abort_batch, commit_batch, write_task
+from tests.support.sink_rows import ARROW, COLUMNS, OPTIONS, PLAIN, REQUIRED, TYPES, batch, digest_of, row, schema
 
-OPTIONS = SinkOptions(bootstrap_servers="a:1", group_id="billing", kafka_config={"bootstrap.servers": "a:1"})
-PLAIN = SinkOpened(incarnation="i1", topic_ids={"orders": "T"})
-WITH_DEAD_LETTERS = SinkOpened(
-    incarnation="i1", topic_ids={"orders": "T"}, dead_letter_topic="dlq", dead_letter_partitions=2
-)
+WITH_DEAD_LETTERS = msgspec.structs.replace(PLAIN, dead_letter_topic="dlq", dead_letter_partitions=2)
 BARE = Columns({name: COLUMNS.column_indexes[name] for name in (*REQUIRED, "reason")})
 """Without key, value and headers of their own."""
 
@@ -92,7 +88,6 @@ def coordinator(monkeypatch: pytest.MonkeyPatch) -> Coordinator:
     found = Coordinator()
     monkeypatch.setattr(writer, "coordinator_of", lambda options: found)
     monkeypatch.setattr(sink, "coordinator_of", lambda options: found)
-    monkeypatch.setattr(writer, "_pins", {})
     return found
 
 
@@ -127,7 +122,7 @@ def runs_of(message: TaskOutcomes) -> list[tuple[Any, ...]]:
 def test_a_task_that_accepts_everything_reports_one_run() -> None:
     found = task(opened(), *(row(offset) for offset in range(7)))
     assert runs_of(found) == [(0, 6, 1, False, None)]
-    assert (found.rows, found.opened) == (7, PLAIN)
+    assert (found.rows, found.incarnation) == (7, "i1")
 
 
 def test_a_task_without_rows_reports_no_run() -> None:
@@ -170,7 +165,7 @@ def test_the_archive_has_the_original_too(dead_letters: DeadLetters, coordinator
 
 
 def test_without_copies_no_original_is_read(dead_letters: DeadLetters) -> None:
-    answer = SinkOpened(incarnation="i1", dead_letter_topic="dlq", dead_letter_partitions=2, copy_record=False)
+    answer = msgspec.structs.replace(WITH_DEAD_LETTERS, copy_record=False)
     task(opened(answer, columns=BARE), row(7, "reject"))
     assert dead_letters.written[0].is_headers_only
     assert not dead_letters.asked
@@ -230,9 +225,7 @@ def test_the_commit_stages_the_outcomes_of_all_tasks(coordinator: Coordinator) -
     said = [task(of, row(0), row(1)), task(of, row(2), row(3, "release", releaseDelayMs=9)), None]
     commit_batch(of, said, 7)
     ((request, rows),) = coordinator.staged
-    assert request == StageOutcomes(
-        group_id="billing", incarnation="i1", topic_ids={"orders": "T"}, query_id="", batch_id=7, rows=4
-    )
+    assert request == StageOutcomes(group_id="billing", incarnation="i1", query_id="", batch_id=7, rows=4)
     assert [(each["first"], each["last"], each["outcome"], each["delay_ms"]) for each in rows] == [
         (0, 2, 1, None),
         (3, 3, 2, 9),
@@ -286,37 +279,66 @@ def test_stale_rows_are_logged_once_a_batch(coordinator: Coordinator, caplog: py
     assert "orders-0@7 (1), ..." in record.message
 
 
-def in_run(run_id: str, incarnation: str, topic_ids: dict[str, str] | None = None) -> TaskOutcomes:
-    """The outcomes of a task in a run of a query, pinned to the incarnation and the topic ids that its writer found
-    then."""
-    said = task(opened(SinkOpened(incarnation=incarnation, topic_ids=topic_ids or {})), row(0))
-    return TaskOutcomes(
-        batch=Batch(query_id="q", batch_id=0, run_id=run_id), opened=said.opened, runs=said.runs, rows=said.rows
+def test_the_commit_names_the_incarnation_that_its_tasks_rows_have(coordinator: Coordinator) -> None:
+    """Spark makes the writer that commits once more: the group may have been created anew since the tasks began."""
+    commit_batch(opened(msgspec.structs.replace(PLAIN, incarnation="i2")), [task(opened(), row(0))])
+    assert [request.incarnation for request, _ in coordinator.staged] == ["i1"]
+
+
+# --- whose rows they are
+
+
+@pytest.mark.parametrize(
+    "receipt",
+    [
+        digest_of(group_id="audit"),
+        digest_of(incarnation="the one before"),
+        digest_of(topic_id="of another topic"),
+        0,
+    ],
+    ids=["another group", "the group before it was made anew", "a topic that the group does not know", "none"],
+)
+def test_rows_that_are_not_of_the_group_are_refused_before_their_dead_letters(
+    dead_letters: DeadLetters, receipt: int
+) -> None:
+    with pytest.raises(RowsOfAnotherGroup, match=r"The row of orders-0@7 \(1\) is not of share group billing:"):
+        task(opened(WITH_DEAD_LETTERS), row(6, "reject"), row(8, "reject"), row(7, "reject", receipt=receipt))
+    assert not any(letter.origin.offset == 7 for letter in dead_letters.written)
+
+
+def test_a_union_of_two_groups_rows_is_refused_by_each_groups_sink() -> None:
+    of_audit = digest_of(topic_id="T", incarnation="i7", group_id="audit")
+    union = [row(0), row(0, receipt=of_audit)]
+    with pytest.raises(RowsOfAnotherGroup, match="not of share group billing"):
+        task(opened(), *union)
+    audit = replace(OPTIONS, group_id="audit")
+    with pytest.raises(RowsOfAnotherGroup, match="not of share group audit"):
+        task(opened(msgspec.structs.replace(PLAIN, incarnation="i7"), options=audit), *union)
+
+
+def test_rows_of_a_topic_made_anew_and_of_the_one_before_are_told_apart(
+    coordinator: Coordinator, dead_letters: DeadLetters
+) -> None:
+    made_anew = msgspec.structs.replace(
+        WITH_DEAD_LETTERS,
+        topics={"T": "orders", "T2": "orders"},
+        old_topics=("T",),
+        ends={"T": {"0": 100}, "T2": {"0": 10}},
     )
+    of = opened(made_anew, columns=BARE)
+    new = digest_of(topic_id="T2")
+    commit_batch(of, [task(of, row(7), row(7, "reject", receipt=new), row(50, "reject"))])
+    staged = [(run["topic_id"], run["first"], run["outcome"]) for run in coordinator.staged[0][1]]
+    assert sorted(staged) == [("T", 7, 1), ("T", 50, 3), ("T2", 7, 3)]
+    of_old, of_new = sorted(dead_letters.written, key=lambda letter: -letter.origin.offset)
+    assert (of_new.value, of_old.is_headers_only) == (b"value 7", True), "no record of the new topic is the old one's"
+    with pytest.raises(NeverDelivered, match="no offset from 10 on"):
+        task(of, row(50, receipt=new))
 
 
-def test_a_run_of_a_query_keeps_its_first_batchs_incarnation(coordinator: Coordinator) -> None:
-    for run_id, incarnation in (("run", "i1"), ("run", "i2"), ("next run", "i2")):
-        commit_batch(opened(), [in_run(run_id, incarnation)])
-    assert [request.incarnation for request, _ in coordinator.staged] == ["i1", "i1", "i2"]
-
-
-def test_rows_keep_the_topic_id_that_the_run_met_first(coordinator: Coordinator) -> None:
-    """In foreachBatch the writer is opened when the batch was read: a topic made anew has its new id by then."""
-    for run_id, topic_id in (("run", "T"), ("run", "made anew"), ("next run", "made anew")):
-        commit_batch(opened(), [in_run(run_id, "i1", {"orders": topic_id, "unread": "U"})])
-    assert [request.topic_ids for request, _ in coordinator.staged] == [
-        {"orders": "T"},
-        {"orders": "T"},
-        {"orders": "made anew"},
-    ]
-
-
-def test_rows_are_staged_under_the_topic_id_of_their_batchs_plan(coordinator: Coordinator) -> None:
-    planned = replace(opened(), topic_ids={"orders": "of the plan", "unread": "U"})
-    for topic_id in ("T", "made anew"):
-        commit_batch(planned, [in_run("run", "i1", {"orders": topic_id})])
-    assert [request.topic_ids for request, _ in coordinator.staged] == [{"orders": "of the plan"}] * 2
+def test_a_row_whose_topic_is_not_its_receipts_is_refused() -> None:
+    with pytest.raises(NeverDelivered, match=r"refunds-0@7 \(1\) .*its receipt is of the topic orders"):
+        task(opened(), row(7, topic="refunds"))
 
 
 # --- rows that no delivery can have had
@@ -329,24 +351,18 @@ def test_rows_are_staged_under_the_topic_id_of_their_batchs_plan(coordinator: Co
         ({"offset": -5}, r"orders-0@-5 \(1\).*offsets begin at 0"),
         ({"deliveryCount": 0}, r"orders-0@7 \(0\).*delivery counts at 1"),
         ({"partition": 10}, r"orders-10@7 \(1\).*does not read this partition"),
-        ({"topic": "nosuch"}, r"nosuch-0@7 \(1\).*does not read this partition"),
     ],
 )
 def test_a_row_of_no_delivery_is_refused_before_its_dead_letter(
     dead_letters: DeadLetters, wrong: dict[str, Any], named: str
 ) -> None:
-    known = msgspec.structs.replace(WITH_DEAD_LETTERS, ends={"orders": {"0": 100}})
+    known = msgspec.structs.replace(WITH_DEAD_LETTERS, ends={"T": {"0": 100}})
     rows = [row(1, "reject"), {**row(7, "reject"), **wrong}]
     with pytest.raises(NeverDelivered, match=f"The row of {named}"):
         task(opened(known), *rows)
     assert not dead_letters.written
     task(opened(known), row(1, "reject"), row(99, "reject"))
     assert len(dead_letters.written) == 2
-
-
-def test_the_coordinator_refuses_rows_of_a_recreated_topics_predecessor() -> None:
-    known = msgspec.structs.replace(PLAIN, ends={"orders": {"0": 1}})
-    assert task(replace(opened(known), topic_ids={"orders": "the one before"}), row(7)).rows == 1
 
 
 def test_an_aborted_batch_stages_nothing_and_leaves_no_archive_file(coordinator: Coordinator, tmp_path: Path) -> None:

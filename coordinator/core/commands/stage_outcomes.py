@@ -51,7 +51,7 @@ def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decisi
 
     Raises:
         GroupIdNotFound: the group does not exist.
-        SinkOutdated: the group, or a topic, was deleted and created anew since the sink began.
+        SinkOutdated: the group was deleted and created anew since the sink began.
         InvalidRequest: a partition is named twice, or its runs are not ascending.
         NoPlanToDecide: no query of the group has a started plan.
         NeverDelivered: a row's receipt names a delivery that cannot have been.
@@ -62,8 +62,8 @@ def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decisi
     """
     if not group.exists:
         raise GroupIdNotFound(group_id=group.group_id)
-    _check_pins(group, command)
-    _check_order(command)
+    _check_incarnation(group, command)
+    _check_order(group, command)
     plans = _deciding(group)
     if not plans and command.partitions:
         raise NoPlanToDecide(group_id=group.group_id)
@@ -83,34 +83,31 @@ def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decisi
     return Decision((*staged, *_silent(group, plans, command, chosen), *_named(group, plans, command, chosen)), reply)
 
 
-def _check_pins(group: ShareGroup, command: StageRuns) -> None:
-    """Check that the group and its topics are those with which the sink began: receipts of before may look like
-    current ones.
+def _check_incarnation(group: ShareGroup, command: StageRuns) -> None:
+    """Check that the group is the one whose receipts the rows have: those of an earlier incarnation may look like
+    current ones. Topics need no check: the rows name them by id.
 
     Raises:
-        SinkOutdated: the group or a topic was deleted and created anew.
+        SinkOutdated: the group was deleted and created anew.
     """
     if command.incarnation and command.incarnation != group.incarnation:
-        raise SinkOutdated(group_id=group.group_id, what="the group was deleted and created anew")
-    for topic, topic_id in command.topic_ids.items():
-        if group.topics.get(topic, topic_id) != topic_id:
-            raise SinkOutdated(group_id=group.group_id, what=f"the topic {topic} was deleted and created anew")
+        raise SinkOutdated(group_id=group.group_id)
 
 
-def _check_order(command: StageRuns) -> None:
+def _check_order(group: ShareGroup, command: StageRuns) -> None:
     """Check that rows are ascending, and name each record once: staged runs are kept in order.
 
     Raises:
         InvalidRequest: they are not, or an outcome is unknown.
         NeverDelivered: an offset or a delivery count is one that no record has.
     """
-    if len({(p.topic, p.partition) for p in command.partitions}) < len(command.partitions):
+    if len({(p.topic_id, p.partition) for p in command.partitions}) < len(command.partitions):
         raise InvalidRequest(what="a partition is named twice in one request")
     for outcomes in command.partitions:
         reached = -1
         for run in outcomes.runs:
             if run.first < 0 or run.delivery_count < 1:
-                row = _receipt(outcomes, run, run.first)
+                row = _receipt(group, outcomes, run, run.first)
                 raise NeverDelivered(
                     group_id=command.group_id, row=row, reason="offsets begin at 0, and delivery counts at 1"
                 )
@@ -226,7 +223,7 @@ class _Matching:
 
     def match(self, outcomes: PartitionOutcomes) -> None:
         """Match the outcomes of one partition. Most of them lie in one run, which is looked up once."""
-        key = SharePartitionKey(self.group.topics.get(outcomes.topic, ""), outcomes.partition)
+        key = SharePartitionKey(outcomes.topic_id, outcomes.partition)
         partition = self.group.partitions.get(key)
         if partition is None:
             self._check_gone(outcomes, key)
@@ -250,13 +247,11 @@ class _Matching:
         """Count outcomes of a partition that the group does not have as stale.
 
         Raises:
-            NeverDelivered: the group did not have the topic either when the sink began, and no administrator has
-                deleted the state of the share partition.
+            NeverDelivered: the group does not know the topic, or no administrator has deleted the state of the share
+                partition.
         """
-        had_topic = outcomes.topic not in self.group.topics and outcomes.topic in self.command.topic_ids
-        had = had_topic or key in self.group.deleted_partitions
         for run in outcomes.runs:
-            if not had:
+            if key not in self.group.deleted_partitions:
                 raise self._never("the group does not read this partition", outcomes, run, run.first)
             self._count_stale(outcomes, run, run.first, run.last)
 
@@ -291,10 +286,12 @@ class _Matching:
         if plan is None or self.group.members[plan.member_id].pending is not plan:
             return
         if held.delivery_count - plan.reclaims <= run.delivery_count < held.delivery_count:
-            raise BatchReclaimed(group_id=self.group.group_id, row=_receipt(outcomes, run, run.first))
+            raise BatchReclaimed(group_id=self.group.group_id, row=_receipt(self.group, outcomes, run, run.first))
 
     def _never(self, reason: str, outcomes: PartitionOutcomes, run: OutcomeRun, offset: int) -> NeverDelivered:
-        return NeverDelivered(group_id=self.group.group_id, row=_receipt(outcomes, run, offset), reason=reason)
+        return NeverDelivered(
+            group_id=self.group.group_id, row=_receipt(self.group, outcomes, run, offset), reason=reason
+        )
 
     def _staged_on(self, partition: SharePartition, run: Run) -> list[StagedRun] | None:
         """The list for outcomes of the plan that carries the run; None if no sink may decide the run's records."""
@@ -328,7 +325,7 @@ class _Matching:
     def _count_stale(self, outcomes: PartitionOutcomes, run: OutcomeRun, first: int, last: int) -> None:
         self.stale += last - first + 1
         if len(self.sample) < SAMPLE:
-            self.sample.append(_receipt(outcomes, run, first))
+            self.sample.append(_receipt(self.group, outcomes, run, first))
 
     @property
     def attempt(self) -> int | None:
@@ -385,8 +382,9 @@ def _after_silence(plan: AcquiredPlan, key: SharePartitionKey, runs: list[Staged
     )
 
 
-def _receipt(outcomes: PartitionOutcomes, run: OutcomeRun, offset: int) -> str:
-    return f"{outcomes.topic}-{outcomes.partition}@{offset} ({run.delivery_count})"
+def _receipt(group: ShareGroup, outcomes: PartitionOutcomes, run: OutcomeRun, offset: int) -> str:
+    topic = group.topic_names.get(outcomes.topic_id, outcomes.topic_id)
+    return f"{topic}-{outcomes.partition}@{offset} ({run.delivery_count})"
 
 
 def mark_dead_letters_written(group: ShareGroup, command: MarkDeadLettersWritten, now_ms: int) -> Decision[Done]:

@@ -8,7 +8,7 @@ from coordinator.core.commands import StageRuns
 from coordinator.core.record_state import RecordState
 from coordinator.core.release_backoff import jitter_step, release_delay_ms
 from coordinator.protocol.messages import OutcomesStaged, PartitionOutcomes
-from tests.support.group_driver import SESSION_MS, UNSET, GroupDriver, acknowledged, fetched, ranges
+from tests.support.group_driver import SESSION_MS, TOPIC_ID, UNSET, GroupDriver, acknowledged, fetched, ranges
 from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, run_at, said, states
 
 
@@ -64,7 +64,8 @@ def test_outcomes_of_several_partitions_are_staged_by_one_request() -> None:
     plan = group.next().plan.plan_id
     group.start(plan)
     both = tuple(
-        PartitionOutcomes(topic="orders", partition=p, runs=(said(p, p, RELEASE), said(4, 4, REJECT))) for p in (0, 1)
+        PartitionOutcomes(topic_id=TOPIC_ID, partition=p, runs=(said(p, p, RELEASE), said(4, 4, REJECT)))
+        for p in (0, 1)
     )
     assert group.run(StageRuns(group_id="billing", partitions=both)) == OutcomesStaged(staged=4, attempt=0)
     group.complete(plan)

@@ -1,0 +1,25 @@
+"""The digest in a row's column ``receipt``: which topic of which group's incarnation the row is of.
+
+The source computes one digest for a range of records, and a sink compares each row's with those of the topics that its
+group knows. So no sink has to learn from another place whose row it has (docs/adr/0041).
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+_SIZE = 8
+"""Bytes of the digest: a row is taken for one of another topic with a probability of 2^-64 for each topic."""
+
+
+def receipt_digest(group_id: str, incarnation: str, topic_id: str) -> int:
+    """The digest, as a signed 64-bit number. Neither an incarnation nor a topic id has a NUL, so different arguments
+    make different texts. Rows in flight hold it: it never changes."""
+    text = "\0".join((incarnation, topic_id, group_id))
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:_SIZE], "big", signed=True)
+
+
+def incarnation_of(plan_id: str) -> str:
+    """The group's incarnation that a plan id (``INCARNATION.n``) names."""
+    return plan_id.rpartition(".")[0]
