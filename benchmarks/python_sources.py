@@ -104,6 +104,7 @@ def _ready(value_bytes: int) -> pa.RecordBatch:
         "timestamp": pa.array([1_700_000_000_000_000] * count, pa.timestamp("us", tz="UTC")),
         "timestampType": pa.array([0] * count, pa.int32()),
         "deliveryCount": pa.array([1] * count, pa.int32()),
+        "receipt": pa.array([1] * count, pa.int64()),
     }
     columns = [of_field.get(each.name, pa.nulls(count, each.type)) for each in arrow_schema()]
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema())

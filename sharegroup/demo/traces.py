@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,7 +112,8 @@ class Traces:
         if batch_id not in self._plans:
             with contextlib.suppress(OSError, ValueError):  # Spark may be writing the file
                 logged = (self._checkpoint / "offsets" / str(batch_id)).read_text(encoding="utf-8")
-                self._plans[batch_id] = json.loads(logged.splitlines()[-1]).get("plan", {})
+                last = re.sub(r"^\d+:", "", logged.splitlines()[-1])  # offset log format 2: the source's number first
+                self._plans[batch_id] = json.loads(last).get("plan", {})
         return self._plans.get(batch_id, {})
 
     def _parts(self, batch_id: int) -> Iterator[Path]:

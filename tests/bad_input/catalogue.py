@@ -26,7 +26,6 @@ from coordinator.protocol.errors import (
     TopicNotAuthorized,
 )
 from coordinator.protocol.receipt_errors import NoneHeld
-from coordinator.protocol.values import GROUP_OF_COLUMN
 from coordinator.service.stores.sqlite_store import SqliteStore
 from share_sink.archive import archive_dataset, compact
 from share_source.errors import BatchReadRefused, LogNotTold, SchemaRefused, TriggerOnceRefused
@@ -39,14 +38,6 @@ CA = "share.coordinator.ssl.ca.location"
 TOKEN_FILE = "share.coordinator.token.file"
 DLQ = "errors.deadletterqueue.topic.name"
 SECURITY = "tests/integration/test_security_errors.py"
-
-
-def other_group(place: Place) -> object:
-    """A sink whose rows come from a query of another group."""
-    columns = schema(REQUIRED)
-    for field in columns:
-        field.metadata = {GROUP_OF_COLUMN: "shipping"}
-    return place.sink({}, columns)
 
 
 def endpoint(place: Place, **configs: str) -> object:
@@ -152,7 +143,7 @@ RECORDS_GO = [
 ]
 
 SINK = [
-    Row("sink: kafka.group.id of another group that lives", "RowsOfAnotherGroup", other_group),
+    rows_of("of another group that lives", "RowsOfAnotherGroup", receipt=7),
     shown(
         "sink: kafka.group.id that nobody uses",
         GroupIdNotFound(group_id="biling"),
@@ -196,7 +187,7 @@ SINK = [
 
 def share_sink_archive(place: Place) -> object:
     """A sink whose archive lies below a file."""
-    return place.sink({"archive.path": place.file("file") + "/archive", "onOtherGroup": "allow"}, schema(REQUIRED))
+    return place.sink({"archive.path": place.file("file") + "/archive"}, schema(REQUIRED))
 
 
 BROKER = "sasl_plaintext://localhost:9092/bootstrap"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from msgspec import structs
 from pyspark.sql.types import BooleanType, DataType, IntegerType, MapType, StringType, StructField, StructType
 
 import share_sink
-from coordinator.protocol.messages import SinkOpened
 from coordinator.protocol.secret_files import TOKEN_VARIABLE, read_token
 from share_sink.archive import archive_dataset, compact
 from share_sink.foreach_batch import sink_options
@@ -15,7 +15,7 @@ from share_sink.options import SinkOptions
 from share_sink.rows import check_delivered, outcome_rows
 from share_sink.sink import Sink
 from tests.bad_input.row import Place, Row, command, sink, source, sources
-from tests.support.sink_rows import ARROW, COLUMNS, REQUIRED, row, schema
+from tests.support.sink_rows import ARROW, COLUMNS, PLAIN, REQUIRED, TOPIC_ID, row, schema
 
 
 def rows_of(written: str, says: str, **columns: object) -> Row:
@@ -23,11 +23,11 @@ def rows_of(written: str, says: str, **columns: object) -> Row:
 
     def written_row(place: Place) -> object:
         options = SinkOptions.parse({"kafka.bootstrap.servers": place.bootstrap, "kafka.group.id": "billing"})
-        ids, ends = {"orders": "id"}, {"orders": {"0": 100}}
-        opened = SinkOpened(incarnation="i", topic_ids=ids, ends=ends)
+        opened = structs.replace(PLAIN, ends={TOPIC_ID: {"0": 100}})
+        of = Sink(options=options, columns=COLUMNS, opened=opened)
         values = {**row(57, "accept"), **columns}
         batch = pa.RecordBatch.from_pylist([values], pa.schema(list(ARROW.items())))
-        return check_delivered(outcome_rows(batch, COLUMNS), Sink(options=options, columns=COLUMNS, opened=opened))
+        return check_delivered(outcome_rows(batch, of), of)
 
     return Row(f"row: {written}", says, written_row)
 
@@ -210,19 +210,17 @@ GROUPS = [
 ]
 SINKS = [
     sink("outputOnReplay=overwrites", "InvalidOption"),
-    sink("onOtherGroup=ignore", "InvalidOption"),
     sink("topic=dlq", "errors.deadletterqueue.topic.name"),
     sink("path=output", "archive.path"),
     sink("kafka.acks=0", "Remove it"),
     sink("kafka.transactional.id=billing", "Remove it"),
     sink("batchId=-1", "InvalidOption"),
-    sink("batchOffsets=x", "InvalidOption"),
     sink("deadLetterTopic=dlq", "UnknownOption"),
     *(
         Row(
             f"sink: archive.path={path}",
             "ArchiveNotWritable",
-            lambda place, path=path: place.sink({"archive.path": path, "onOtherGroup": "allow"}, schema(REQUIRED)),  # type: ignore[misc]
+            lambda place, path=path: place.sink({"archive.path": path}, schema(REQUIRED)),  # type: ignore[misc]
         )
         for path in ("foo://bucket/archive", "/proc/archive")
     ),
@@ -237,7 +235,7 @@ SINKS = [
     column("releaseDelayMs", StringType()),
     column("headers", MapType(StringType(), StringType())),
     Row("sink: column offset twice", "WrongColumn", twice),
-    *(rows_of(f"{name} null", "IncompleteReceipt", **{name: None}) for name in ("topic", "partition", "deliveryCount")),
+    *(rows_of(f"{name} null", "IncompleteReceipt", **{name: None}) for name in ("topic", "partition", "receipt")),
     *(
         rows_of(f"acknowledgement '{word}'", "UnknownOutcome", acknowledgement=word)
         for word in ("accepted", "", "ack", "true")

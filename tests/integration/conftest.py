@@ -54,9 +54,9 @@ def task(kafka: KafkaBroker, reader: str) -> Iterator[Callable[..., ReadTask]]:
 
     def make(ranges: dict[tuple[str, int], list[tuple[int, int, int]]], **options: Any) -> ReadTask:
         kafka_config = {"bootstrap.servers": options.pop("bootstrap", kafka.bootstrap), **options.pop("config", {})}
-        topic_id = options.pop("topic_id", "")
+        topic_id, digest = options.pop("topic_id", ""), options.pop("digest", 0)
         parts = tuple(
-            PartitionRanges(topic, partition, tuple(AcquiredRange(*each) for each in of_partition), topic_id)
+            PartitionRanges(topic, partition, tuple(AcquiredRange(*each) for each in of_partition), topic_id, digest)
             for (topic, partition), of_partition in ranges.items()
         )
         return ReadTask(partitions=parts, kafka_config=kafka_config, poll_timeout_ms=60_000, **options)

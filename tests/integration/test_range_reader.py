@@ -28,20 +28,24 @@ def produce_transactions(kafka, name: str, commits: list[bool]) -> None:
         (producer.commit_transaction if commit else producer.abort_transaction)(30)
 
 
+DIGEST = -7
+"""The digest in the receipts of a task's records."""
+
+
 # -- what a record looks like ----------------------------------------------------------------------------------------
 
 
 def test_a_record_has_the_kafka_sources_columns_and_its_delivery_count(kafka, topic, task):
     name = topic(partitions=2)
     kafka.produce(name, ["v0", "v1", None], keys=["k0", None, "k2"], partition=1, headers=[("h", b"1"), ("h", None)])
-    got = rows(task({(name, 1): [(0, 1, 1), (2, 2, 4)]}, include_headers=True))
+    got = rows(task({(name, 1): [(0, 1, 1), (2, 2, 4)]}, include_headers=True, digest=DIGEST))
     assert [row.pop("timestamp").year > 2000 for row in got] == [True] * 3
     headers = [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]
     same = {"topic": name, "partition": 1, "timestampType": 0, "headers": headers}
     assert got == [
-        {"key": b"k0", "value": b"v0", "offset": 0, "deliveryCount": 1, **same},
-        {"key": None, "value": b"v1", "offset": 1, "deliveryCount": 1, **same},
-        {"key": b"k2", "value": None, "offset": 2, "deliveryCount": 4, **same},
+        {"key": b"k0", "value": b"v0", "offset": 0, "deliveryCount": 1, "receipt": DIGEST, **same},
+        {"key": None, "value": b"v1", "offset": 1, "deliveryCount": 1, "receipt": DIGEST, **same},
+        {"key": b"k2", "value": None, "offset": 2, "deliveryCount": 4, "receipt": DIGEST, **same},
     ]
 
 

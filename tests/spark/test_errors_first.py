@@ -37,7 +37,7 @@ def test_an_error_of_the_reader_begins_with_its_name(orders, job, start, tmp_pat
 
 def test_an_error_of_the_sink_begins_with_its_name(orders, job, start, unique):
     queue, absent = job(orders), unique("absent")
-    sink = {**queue.sink_options(onOtherGroup="allow"), "kafka.group.id": absent}
+    sink = {**queue.sink_options(), "kafka.group.id": absent}
     columns = {"acknowledgement": "'accept'"}
     error = start(queue.query("a", columns=columns, sink="sharegroup", sink_options=sink)).wait_over().error()
     assert_first(error, "GroupIdNotFound", f"Share group {absent} does not exist")

@@ -52,7 +52,7 @@ def test_a_row_that_cannot_be_understood_is_named_and_nothing_is_acknowledged(or
     assert describe(queue).lag() == 100
 
 
-@pytest.mark.parametrize("column", ["deliveryCount", pytest.param("acknowledgement", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("column", ["receipt", pytest.param("acknowledgement", marks=pytest.mark.soak)])
 def test_rows_without_a_receipt_are_refused_by_the_columns_name(orders, job, start, column):
     queue = job(orders)
     query = queue.query("a", columns=EVERY, drop=(column,), sink="sharegroup", sink_options=queue.sink_options())
@@ -137,7 +137,7 @@ def test_a_sink_of_another_group_is_refused_and_acknowledges_nothing(orders, job
     wait_until(lambda: describe(other).acquired() == 100, what="the other group's query has its batch")
     options = other.sink_options()
     error = start(queue.query("a", columns=columns, sink=sink, sink_options=options)).wait_over().error()
-    assert "RowsOfAnotherGroup" in error and other.group in error and "onOtherGroup" in error, error
+    assert "RowsOfAnotherGroup" in error and other.group in error, error
     assert describe(queue).lag() == 100
     assert not held.over()
 
@@ -151,15 +151,15 @@ def test_computed_columns_of_the_sources_own_group_are_taken(orders, job, start)
 
 def test_a_sink_of_a_missing_group_fails_the_query_by_name(orders, job, start, unique):
     queue, absent = job(orders), unique("absent")
-    sink = {**queue.sink_options(onOtherGroup="allow"), "kafka.group.id": absent}
+    sink = {**queue.sink_options(), "kafka.group.id": absent}
     error = start(queue.query("a", columns=EVERY, sink="sharegroup", sink_options=sink)).wait_over().error()
     assert "GroupIdNotFound" in error and absent in error
 
 
-def test_a_sink_of_a_group_without_a_plan_fails_by_name(orders, job, start):
+def test_a_sink_of_another_group_without_a_plan_fails_by_name(orders, job, start):
     queue, other = job(orders), job(orders)
     assert not start(other.query("b", trigger="available_now")).wait_over().error()
-    sink = other.sink_options(onOtherGroup="allow")
+    sink = other.sink_options()
     error = start(queue.query("a", columns=EVERY, sink="sharegroup", sink_options=sink)).wait_over().error()
-    assert "NoPlanToDecide" in error and other.group in error and "kafka.group.id" in error
+    assert "RowsOfAnotherGroup" in error and other.group in error and "kafka.group.id" in error
     assert describe(queue).lag() == 100

@@ -65,7 +65,7 @@ def function_held(
 def decide_by(expression: str) -> Callable[[DataFrame], DataFrame]:
     """A function that adds the outcome."""
     return lambda batch: batch.selectExpr("*", "CAST(CAST(value AS STRING) AS INT) AS number").selectExpr(
-        "topic", "partition", "offset", "deliveryCount", "CAST(value AS STRING) AS value",
+        "topic", "partition", "offset", "deliveryCount", "receipt", "CAST(value AS STRING) AS value",
         f"{expression} AS acknowledgement",
     )  # fmt: skip
 

@@ -15,7 +15,6 @@ from pyspark.sql.connect.session import SparkSession
 from pyspark.sql.connect.streaming.readwriter import DataStreamReader as ConnectReader
 from pyspark.sql.connect.streaming.readwriter import DataStreamWriter as ConnectWriter
 from pyspark.sql.streaming import DataStreamWriter
-from share_sink.query_batch import batch_of_session
 
 from pyspark_sharegroup import DefaultSource
 from share_sink.foreach_batch import _run_of
@@ -81,7 +80,7 @@ def has_processing_time() -> bool:
 
 def connects() -> bool:
     """Whether Connect has streams with any format and foreachBatch, and `share_sink.acknowledge` finds out by itself
-    that a session of Connect has neither the query's run nor its log. No server is asked."""
+    that a session of Connect does not have the query's run. No server is asked."""
     has = hasattr(ConnectReader, "load") and hasattr(ConnectWriter, "foreachBatch") and find_spec(FOREACH_BATCH_WORKER)
     session = SparkSession.__new__(SparkSession)
-    return bool(has) and _run_of(session) == "" and batch_of_session(session, 0) is None
+    return bool(has) and _run_of(session) == ""

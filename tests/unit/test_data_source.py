@@ -27,9 +27,8 @@ def test_columns_that_are_not_the_sources_are_refused() -> None:
         DefaultSource({**OPTIONS, "includeHeaders": "true"}).streamReader(spark_schema()).getDefaultReadLimit()
 
 
-@pytest.mark.parametrize("group", ["", "billing"])
-def test_the_sources_own_columns_are_taken(group: str) -> None:
-    assert isinstance(DefaultSource(OPTIONS).streamReader(spark_schema(group_id=group)), ShareGroupStreamReader)
+def test_the_sources_own_columns_are_taken() -> None:
+    assert isinstance(DefaultSource(OPTIONS).streamReader(spark_schema()), ShareGroupStreamReader)
 
 
 def test_a_sql_table_is_refused_before_its_options_are_read() -> None:

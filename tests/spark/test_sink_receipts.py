@@ -1,0 +1,29 @@
+"""Whose rows a sink has, by the column receipt: no form of Spark's logs, and no way through a query, hides it."""
+
+import pytest
+
+from tests.support.group_state import describe
+from tests.support.share_job import numbers
+from tests.support.waiting import wait_until
+
+COMPUTED = {
+    "topic": "concat(topic, '')",
+    "partition": "partition + 0",
+    "offset": "offset + 0",
+    "deliveryCount": "deliveryCount + 0",
+    "receipt": "receipt + 0",
+    "acknowledgement": "if(int(text) % 10 = 0 and deliveryCount = 1, 'release', 'accept')",
+}
+"""Columns that are not the source's any more, as after mapInPandas."""
+
+
+@pytest.mark.parametrize("sink", ["sharegroup", "write+replace"], ids=["stream", "df.write in foreachBatch"])
+def test_a_right_sink_is_served_with_the_second_format_of_sparks_offset_log(orders, job, program, sink):
+    queue = job(orders)
+    spark = program(config={"spark.sql.streaming.offsetLog.formatVersion": "2"})
+    spec = queue.query("a", columns=COMPUTED, sink=sink, sink_options=queue.sink_options())
+    query = spark.start_query(spec)
+    wait_until(lambda: describe(queue).lag() == 0, what="all are accepted, the released ones at their second delivery")
+    assert not query.over()
+    seen = queue.seen().groupby("text")["deliveryCount"].max()
+    assert {int(text) for text in seen[seen == 2].index} == set(range(0, 100, 10)), numbers(3)
