@@ -20,7 +20,7 @@ COMPUTED = {
 @pytest.mark.parametrize("sink", ["sharegroup", "write+replace"], ids=["stream", "df.write in foreachBatch"])
 def test_a_right_sink_is_served_with_the_second_format_of_sparks_offset_log(orders, job, program, sink):
     queue = job(orders)
-    spark = program(config={"spark.sql.streaming.offsetLog.formatVersion": "2"})
+    spark = program(settings={"spark.sql.streaming.offsetLog.formatVersion": "2"})
     spec = queue.query("a", columns=COMPUTED, sink=sink, sink_options=queue.sink_options())
     query = spark.start_query(spec)
     wait_until(lambda: describe(queue).lag() == 0, what="all are accepted, the released ones at their second delivery")
