@@ -22,7 +22,7 @@ from coordinator.client.spark_border import named_errors_first
 from coordinator.client.spark_log import log_for_query
 from coordinator.client.task_plans import BATCH_ID, QUERY_ID
 from coordinator.protocol.messages import OutcomesStaged, StageOutcomes
-from coordinator.protocol.outcome_rows import SCHEMA, coalesce
+from coordinator.protocol.outcome_rows import SCHEMA, coalesce, settled
 from share_sink.archive.batches import check_files, discard_batch, finish_batch
 from share_sink.rejected_rows import RejectedRows
 from share_sink.rows import check_delivered, is_rejected, outcome_rows, rejected_rows
@@ -158,7 +158,9 @@ def commit_batch(
     files = [file for task in tasks for file in task.files]
     if sink.archive:
         check_files(sink.archive, files)
-    runs = coalesce(pa.concat_tables([SCHEMA.empty_table(), *(_from_bytes(task.runs) for task in tasks)]))
+    runs, contradicting = settled(
+        coalesce(pa.concat_tables([SCHEMA.empty_table(), *(_from_bytes(task.runs) for task in tasks)]))
+    )
     request = StageOutcomes(
         group_id=sink.options.group_id,
         incarnation=tasks[0].incarnation if tasks else sink.opened.incarnation,
@@ -168,10 +170,12 @@ def commit_batch(
         batch_id=batch.batch_id,
         rows=sum(task.rows for task in tasks),
         lost_replacements=sum(task.lost_replacements for task in tasks),
+        contradicting=sum(contradicting.values()),
         fail_on_stale=sink.options.fail_on_stale,
     )
     staged = coordinator_of(sink.options).call_with_rows(request, runs)
     _log_stale(sink.options.group_id, batch, staged)
+    _log_contradicting(sink.options.group_id, batch, contradicting)
     if sink.archive and staged.attempt is not None:
         finish_batch(sink.archive, files, attempt=staged.attempt, **_location_of(sink, batch))
     elif sink.archive:
@@ -222,6 +226,20 @@ def _log_stale(group_id: str, batch: Batch, staged: OutcomesStaged) -> None:
             staged.stale,
             ", ".join(staged.stale_sample),
             ", ..." if staged.stale > len(staged.stale_sample) else "",
+        )
+
+
+def _log_contradicting(group_id: str, batch: Batch, contradicting: dict[str, int]) -> None:
+    """Log how many records have rows that contradict each other, one line a batch."""
+    if contradicting:
+        _log.warning(
+            "share group %s, %s: %d record(s) have rows with different outcomes (%s). They were released, and are "
+            "given up after share.delivery.count.limit releases: give each record one row, or the same acknowledgement "
+            "in all of its rows (an explode or a join may have made several rows of a record)",
+            group_id,
+            batch,
+            sum(contradicting.values()),
+            "; ".join(f"{said}: {count}" for said, count in sorted(contradicting.items())),
         )
 
 

@@ -487,7 +487,8 @@ class StageOutcomes(GroupRequest[OutcomesStaged], frozen=True):
     writes. ``acknowledgement_mode``: the sink's own, which holds for this attempt at the batch; empty: as its delivery
     began. ``replaces``: the query's output of a batch takes the place of what an earlier attempt
     wrote. ``rows`` is how many the batch had. ``lost_replacements``: rejected rows whose own key, value or headers
-    could not be written, so that the coordinator writes the original."""
+    could not be written, so that the coordinator writes the original. ``contradicting``: records whose rows named
+    different outcomes, and are released."""
 
     incarnation: str = ""
     query_id: str = ""
@@ -496,6 +497,7 @@ class StageOutcomes(GroupRequest[OutcomesStaged], frozen=True):
     batch_id: Int64 = -1
     rows: Offset = 0
     lost_replacements: Offset = 0
+    contradicting: Offset = 0
     fail_on_stale: bool = False
 
 

@@ -41,6 +41,11 @@ _LARGEST = 2**63 - 1
 MOST_PIECES = 2_000_000
 """Outcomes that overlap each other in more pieces than their number and this one are refused: runs are cut at all their
 edges, so a thousand of them can make a million pieces, of some 100 bytes each."""
+_SAID = np.array([0, 1, 2, 4, 3, 5, 6, 7], np.int8)
+"""Outcome -> the set of outcomes that rows named: 1 ACCEPT, 2 RELEASE, 4 REJECT. Above REJECT are the numbers of
+records whose rows contradict each other; they are released."""
+_OF_SAID = np.argsort(_SAID).astype(np.int8)
+_WORDS = ("accept", "release", "reject")
 _OUTCOMES: list[Any] = [None, AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT]
 
 Ints = npt.NDArray[np.int64]
@@ -76,8 +81,8 @@ def coalesce(table: pa.Table) -> pa.Table:
     """The same outcomes (a table of SCHEMA, in any order) as ascending, disjoint runs by topic and partition, equal
     neighbours joined.
 
-    Of several rows of one record, those of its newest delivery count decide. If these disagree on the outcome, the
-    record is released: it is delivered again, and no outcome is lost. If they agree, the longest delay holds, one
+    Of several rows of one record, those of its newest delivery count decide. If these disagree on the outcome, it is a
+    number above REJECT, which ``settled`` makes a release of. If they agree, the longest delay holds, one
     dead letter is enough, and one of the reasons is kept.
     """
     if not table.num_rows:
@@ -89,6 +94,22 @@ def coalesce(table: pa.Table) -> pa.Table:
     return _table(_joined(runs), topics, reasons)
 
 
+def settled(table: pa.Table) -> tuple[pa.Table, dict[str, int]]:
+    """The same outcomes (a table of coalesce), where records whose rows contradict each other are released: they are
+    delivered again, and no outcome is lost. And the number of these records, by what their rows say (``accept,
+    release``)."""
+    outcome, counts = table["outcome"].to_numpy(), pc.add(pc.subtract(table["last"], table["first"]), 1).to_numpy()
+    found = {
+        ", ".join(word for bit, word in enumerate(_WORDS) if _SAID[kind] >> bit & 1): int(counts[outcome == kind].sum())
+        for kind in np.unique(outcome[outcome > AcknowledgeType.REJECT])
+    }
+    if not found:
+        return table, {}
+    outcome = np.where(outcome > AcknowledgeType.REJECT, np.int8(AcknowledgeType.RELEASE), outcome)
+    column = table.schema.get_field_index("outcome")
+    return coalesce(table.set_column(column, SCHEMA.field("outcome"), pa.array(outcome, pa.int8()))), found
+
+
 def partition_outcomes(table: pa.Table) -> tuple[PartitionOutcomes, ...]:
     """A sink's rows, by topic and partition, coalesced.
 
@@ -96,7 +117,7 @@ def partition_outcomes(table: pa.Table) -> tuple[PartitionOutcomes, ...]:
         InvalidRequest: the schema is another one, or a value is null or no outcome's.
     """
     _check(table)
-    table = coalesce(table)
+    table, _ = settled(coalesce(table))
     if not table.num_rows:
         return ()
     runs, topics, _ = _numbers(table)
@@ -232,12 +253,12 @@ def _newest(delivery_count: Ints, piece: Ints) -> npt.NDArray[np.bool_]:
 
 def _agreed(cut: _Runs, outcomes: _Runs, starts: Ints) -> _Runs:
     """One outcome for each piece, from the entries of ``outcomes`` between its start and the next one's."""
-    least, most = np.minimum.reduceat(outcomes.outcome, starts), np.maximum.reduceat(outcomes.outcome, starts)
-    agree = least == most
+    said = _OF_SAID[np.bitwise_or.reduceat(_SAID[outcomes.outcome], starts)]
+    agree = said <= AcknowledgeType.REJECT
     dead_letter = np.where(agree, np.maximum.reduceat(outcomes.dead_letter, starts), 0)
     return _replaced(
         cut,
-        outcome=np.where(agree, least, np.int8(AcknowledgeType.RELEASE)),
+        outcome=said,
         delay_ms=np.where(agree, np.maximum.reduceat(outcomes.delay_ms, starts), _NONE),
         dead_letter=dead_letter,
         reason=np.where(agree & (dead_letter == 0), np.maximum.reduceat(outcomes.reason, starts), _NONE),

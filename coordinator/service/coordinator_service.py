@@ -231,15 +231,16 @@ class CoordinatorService:
 
     def _stage(self, request: StageRuns) -> OutcomesStaged:
         staged = self._event_loop.call(request.group_id, transactions.single_command(request))
-        if staged.stale or request.lost_replacements:
+        if staged.stale or request.lost_replacements or request.contradicting:
             _log.warning(
-                "staged: group=%s query=%s batch=%d staged=%d stale=%d lost_replacements=%d",
+                "staged: group=%s query=%s batch=%d staged=%d stale=%d lost_replacements=%d contradicting=%d",
                 request.group_id,
                 request.query_id,
                 request.batch_id,
                 staged.staged,
                 staged.stale,
                 request.lost_replacements,
+                request.contradicting,
             )
         return staged
 

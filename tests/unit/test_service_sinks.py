@@ -167,7 +167,7 @@ def test_stale_rows_and_lost_replacements_are_logged_once_a_batch(running, clust
     staged = stage(running, (8, 9, 1, REJECT), (10, 11, 1, ACCEPT), query_id="q", batch_id=7, lost_replacements=2)
     assert staged == OutcomesStaged(staged=2, stale=2, stale_sample=("orders-0@8 (1)",), attempt=0)
     told = [record.getMessage() for record in caplog.records if record.getMessage().startswith("staged:")]
-    assert told == ["staged: group=billing query=q batch=7 staged=2 stale=2 lost_replacements=2"]
+    assert told == ["staged: group=billing query=q batch=7 staged=2 stale=2 lost_replacements=2 contradicting=0"]
     caplog.clear()
     stage(running, (14, 15, 1, ACCEPT))
     assert not [record for record in caplog.records if record.getMessage().startswith("staged:")]

@@ -238,6 +238,25 @@ def test_tasks_that_disagree_about_a_record_release_it(coordinator: Coordinator)
     assert [(each["first"], each["outcome"]) for each in coordinator.staged[0][1]] == [(0, 1), (1, 2)]
 
 
+def test_rows_that_contradict_each_other_are_told_once_a_batch(
+    coordinator: Coordinator, dead_letters: DeadLetters, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As explode(array('accept', 'release')) makes them: within a task, across tasks, and beside a dead letter."""
+    of = opened(WITH_DEAD_LETTERS)
+    exploded = [row(offset, word) for offset in range(4) for word in ("accept", "release")]
+    with caplog.at_level(logging.WARNING, "share_sink"):
+        commit_batch(of, [task(of, *exploded, row(4), row(5)), task(of, row(4, "reject"), row(3, "release"))], 7)
+    ((request, rows),) = coordinator.staged
+    assert [(run["first"], run["last"], run["outcome"]) for run in rows] == [(0, 4, 2), (5, 5, 1)]
+    assert request.contradicting == 5
+    (said,) = [each.message for each in caplog.records if "different outcomes" in each.message]
+    assert "batch 7" in said
+    assert "5 record(s)" in said and "(accept, reject: 1; accept, release: 4)" in said and "released" in said
+    caplog.clear()
+    commit_batch(of, [task(of, row(0, "release"), row(0, "release"), row(1))], 8)
+    assert not [each for each in caplog.records if "different outcomes" in each.message]
+
+
 def test_a_batch_without_rows_is_staged_too(coordinator: Coordinator) -> None:
     """In explicit mode the coordinator has to see that there is a sink."""
     commit_batch(opened(), [], 3)
