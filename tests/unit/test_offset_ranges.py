@@ -42,7 +42,7 @@ def offsets(partitions) -> list[tuple[str, int, int, int]]:
     """(topic, partition, offset, delivery count) of each record, in the order in which they come."""
     return [
         (topic, partition, offset, count)
-        for topic, partition, ranges, _ in partitions
+        for topic, partition, ranges, *_ in partitions
         for first, last, count in ranges
         for offset in range(first, last + 1)
     ]
