@@ -51,7 +51,7 @@ def read_beside(asked, reader):
 
             rows = NativeRows(asked.include_headers)
         else:
-            rows = Rows(asked.include_headers)
+            rows = Rows(asked.include_headers, {part.topic: part.digest for part in asked.partitions})
         for each in readers:
             for batch in each.drain(rows):
                 found += batch.column("offset").to_pylist()

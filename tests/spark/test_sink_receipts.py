@@ -1,4 +1,4 @@
-"""Whose rows a sink has, by the column receipt: no form of Spark's logs, and no way through a query, hides it."""
+"""A sink knows by the column receipt whose rows it has, whatever form Spark's logs have."""
 
 import pytest
 
@@ -18,7 +18,7 @@ COMPUTED = {
 
 
 @pytest.mark.parametrize("sink", ["sharegroup", "write+replace"], ids=["stream", "df.write in foreachBatch"])
-def test_a_right_sink_is_served_with_the_second_format_of_sparks_offset_log(orders, job, program, sink):
+def test_a_right_sink_is_served_with_sparks_second_offset_log(orders, job, program, sink):
     queue = job(orders)
     spark = program(settings={"spark.sql.streaming.offsetLog.formatVersion": "2"})
     spec = queue.query("a", columns=COMPUTED, sink=sink, sink_options=queue.sink_options())

@@ -82,7 +82,7 @@ def test_rows_that_disagree_about_a_record_release_it() -> None:
     assert contradicting == {"accept, reject": 2}
 
 
-def test_contradictions_are_counted_by_what_their_rows_say_in_any_order_of_parts() -> None:
+def test_contradictions_are_counted_by_what_their_rows_say_in_any_order() -> None:
     kinds = [(1, 2), (2, 3), (1, 3), (1, 2, 3)]
     rows = [Row("t", 0, at, at, outcome=kind) for at, said in enumerate(kinds) for kind in said]
     for parts in (rows, rows[::-1]):

@@ -165,7 +165,7 @@ def test_a_null_among_the_headers_is_named_with_its_row() -> None:
     header = {"key": "trace", "value": b"1"}
     said = batch(row(0, headers=[None]), row(1, "reject", headers=[header]), row(2, "reject", headers=[header, None]))
     with pytest.raises(NullHeader, match=re.escape("orders-0@2 (1)")):
-        rejected_rows(said, COLUMNS, outcome_rows(said, COLUMNS))
+        rejected_rows(said, COLUMNS, outcome_rows(said, SINK))
 
 
 def test_large_types_of_arrow_are_the_same() -> None:

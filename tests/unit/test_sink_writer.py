@@ -317,7 +317,7 @@ def test_the_commit_names_the_incarnation_that_its_tasks_rows_have(coordinator: 
     ],
     ids=["another group", "the group before it was made anew", "a topic that the group does not know", "none"],
 )
-def test_rows_that_are_not_of_the_group_are_refused_before_their_dead_letters(
+def test_rows_of_no_topic_of_the_group_write_no_dead_letter(
     dead_letters: DeadLetters, receipt: int
 ) -> None:
     with pytest.raises(RowsOfAnotherGroup, match=r"The row of orders-0@7 \(1\) is not of share group billing:"):
@@ -335,7 +335,7 @@ def test_a_union_of_two_groups_rows_is_refused_by_each_groups_sink() -> None:
         task(opened(msgspec.structs.replace(PLAIN, incarnation="i7"), options=audit), *union)
 
 
-def test_rows_of_a_topic_made_anew_and_of_the_one_before_are_told_apart(
+def test_rows_of_a_topic_made_anew_and_of_the_old_one_differ(
     coordinator: Coordinator, dead_letters: DeadLetters
 ) -> None:
     made_anew = msgspec.structs.replace(
