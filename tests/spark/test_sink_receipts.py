@@ -4,7 +4,6 @@ import pytest
 
 from tests.support.group_state import describe
 from tests.support.share_job import numbers
-from tests.support.waiting import wait_until
 
 COMPUTED = {
     "topic": "concat(topic, '')",
@@ -23,7 +22,7 @@ def test_a_right_sink_is_served_with_sparks_second_offset_log(orders, job, progr
     spark = program(settings={"spark.sql.streaming.offsetLog.formatVersion": "2"})
     spec = queue.query("a", columns=COMPUTED, sink=sink, sink_options=queue.sink_options())
     query = spark.start_query(spec)
-    wait_until(lambda: describe(queue).lag() == 0, what="all are accepted, the released ones at their second delivery")
+    query.wait(lambda: describe(queue).lag() == 0, "all are accepted, the released ones at their second delivery")
     assert not query.over()
     seen = queue.seen().groupby("text")["deliveryCount"].max()
     assert {int(text) for text in seen[seen == 2].index} == set(range(0, 100, 10)), numbers(3)
