@@ -1,5 +1,5 @@
 """A listener that logs a line for each batch of the session's sharegroup queries: what the batch acquired, and where
-its share group stands.
+its share group stands; and a warning if a watermark dropped rows of it.
 
 Rule: no query fails or waits for it: Spark calls it beside the queries, and a coordinator that does not answer is said
 in the line.
@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -22,7 +24,20 @@ from share_source.plan_offset import PlanOffset
 TIMEOUT_MS = 3_000
 """Milliseconds to wait for the brokers, and then for a coordinator: Spark's other listeners wait meanwhile."""
 
+WARN_EVERY_S = 60.0
+"""Seconds between two warnings about the rows of one query that watermarks dropped: a query may drop some in each
+batch."""
+
 _log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Dropped:
+    """The rows of a query that watermarks dropped since the last warning, and the batch that was counted last."""
+
+    batch: tuple[Any, Any] | None = None
+    rows: int = 0
+    silent_until_s: float = 0.0
 
 
 class ShareGroupListener(StreamingQueryListener):
@@ -32,6 +47,7 @@ class ShareGroupListener(StreamingQueryListener):
     def __init__(self, conf: Mapping[str, object]) -> None:
         self._conf = dict(conf)
         self._admin: ShareAdmin | None = None
+        self._dropped: dict[str, _Dropped] = {}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._admin!r}>"
@@ -40,8 +56,9 @@ class ShareGroupListener(StreamingQueryListener):
         """Does nothing: the source logs a line when its query starts."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        """Logs a line for each of the batch's sources that is a share group."""
+        """Logs a line for each of the batch's sources that is a share group, and one for rows that it dropped."""
         report = json.loads(event.progress.json)
+        self._warn_dropped(report)
         for source in report["sources"]:
             offset, before = _offset(source["endOffset"]), _offset(source["startOffset"])
             if offset is None:
@@ -63,7 +80,32 @@ class ShareGroupListener(StreamingQueryListener):
         """Does nothing: an idle query has acquired nothing."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """Does nothing: the source logs a line when its query ends."""
+        """Forgets the query: the source logs a line when it ends."""
+        self._dropped.pop(str(event.id), None)
+
+    def _warn_dropped(self, report: Mapping[str, Any]) -> None:
+        """Log that the batch's watermark dropped rows, at most once in WARN_EVERY_S for a query: the next line has the
+        rows of the batches between. Spark reports an idle query's last batch again (seen): a batch counts once."""
+        query, batch = str(report["id"]), (report.get("runId"), report["batchId"])
+        groups = sorted({offset.group_id for source in report["sources"] if (offset := _offset(source["endOffset"]))})
+        rows = sum(operator.get("numRowsDroppedByWatermark", 0) for operator in report.get("stateOperators", ()))
+        dropped = self._dropped.setdefault(query, _Dropped())
+        if not groups or not rows or dropped.batch == batch:
+            return
+        dropped.batch, dropped.rows = batch, dropped.rows + rows
+        if time.monotonic() < dropped.silent_until_s:
+            return
+        _log.warning(
+            "share group %s, batch %d of query %s: the watermark dropped %d row(s). Their records count as accepted: "
+            "the group does not deliver them again. A record that is delivered again is often older than the "
+            "watermark: make the watermark's delay longer than the redeliveries take, or aggregate in a table that the "
+            "query writes to (docs/event-time.md)",
+            ", ".join(groups),
+            report["batchId"],
+            report.get("name") or query,
+            dropped.rows,
+        )
+        dropped.rows, dropped.silent_until_s = 0, time.monotonic() + WARN_EVERY_S
 
     def _where(self, group_id: str) -> str:
         try:

@@ -14,6 +14,7 @@ from share_source import ShareGroupListener
 from share_source.views import query_listener
 
 query_listener.TIMEOUT_MS = 60_000  # the machine may be busy
+WORK = lambda rows: rows
 
 
 def run(spark, options, checkpoint):
@@ -30,7 +31,7 @@ def run(spark, options, checkpoint):
     spark.streams.addListener(listener)
     try:
         query = (
-            spark.readStream.format("sharegroup").options(**options).load()
+            spark.readStream.format("sharegroup").options(**options).load().transform(WORK)
             .writeStream.format("noop").queryName("etl").option("checkpointLocation", checkpoint)
             .trigger(availableNow=True).start()
         )
@@ -55,3 +56,22 @@ def test_each_batch_is_a_line_of_the_programs_log(kafka, topic, unique, tmp_path
         int(re.search(r"acquired=(\d+) redelivered=0 lag=\d+ in flight=\d+ archived=0 ", each)[1]) for each in batches
     ]
     assert (counts[:2], sum(counts)) == ([6, 4], 10), said
+
+
+LATE = PROGRAM.replace(
+    "WORK = lambda rows: rows",
+    """WORK = lambda rows: (
+    rows.selectExpr("timestamp_seconds(cast(cast(value as string) as bigint)) at")
+    .withWatermark("at", "1 second").groupBy("at").count()
+)""",
+)
+
+
+def test_rows_that_a_watermark_drops_are_a_warning(kafka, topic, unique, tmp_path, shared_program):
+    orders, group = topic("orders"), unique("group")
+    kafka.produce(orders, ["1000000"] * 3 + ["5", "6"], partition=0)
+    options = {"kafka.bootstrap.servers": kafka.bootstrap, "kafka.group.id": group, "subscribe": orders}
+    options |= {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "3"}
+    said = shared_program.get().run(LATE, options=options, checkpoint=str(tmp_path))
+    (line,) = re.findall(r"^share group .*$", said, re.MULTILINE)
+    assert line.startswith(f"share group {group}, batch 1 of query etl: the watermark dropped 2 row(s). "), said

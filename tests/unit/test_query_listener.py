@@ -12,6 +12,7 @@ from coordinator.client.admin import ShareAdmin
 from coordinator.protocol.errors import CoordinatorUnreachable
 from coordinator.protocol.messages import GroupDescription, PartitionDescription
 from share_source import ShareGroupListener
+from share_source.views import query_listener
 
 PLAN = {"orders": {"id": "T", "0": "0-9:1,10-11:3", "1": "5-5:2"}}
 OFFSET = {"version": 1, "group": "billing", "member": "m1", "plan_id": "i.2", "plan": PLAN}
@@ -74,3 +75,43 @@ def test_a_coordinator_that_does_not_answer_is_logged(logged):
 @pytest.mark.parametrize("end", [None, "", "12", {"orders": {"0": 5}}, '{"version": 9, "group": "g", "member": "m"}'])
 def test_a_source_of_another_kind_has_no_line(logged, end):
     assert logged(source(end)) == []
+
+
+# --- rows that a watermark dropped
+
+
+def dropping(listener, batch, rows, *sources):
+    states = [{"numRowsDroppedByWatermark": each} for each in rows]
+    report = {"name": "etl", "id": "1-2", "runId": "r", "batchId": batch, "stateOperators": states}
+    text = json.dumps({**report, "sources": list(sources or (source(OFFSET),))})
+    listener.onQueryProgress(SimpleNamespace(progress=SimpleNamespace(json=text)))
+
+
+def warnings(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_rows_dropped_by_a_watermark_are_one_warning_with_query_batch_and_number(monkeypatch, caplog):
+    monkeypatch.setattr(ShareGroupListener, "_where", lambda *_: "")
+    listener = ShareGroupListener({})
+    dropping(listener, 6, [0, 0])
+    dropping(listener, 7, [2, 0, 1])
+    (line,) = warnings(caplog)
+    assert line.startswith("share group billing, batch 7 of query etl: the watermark dropped 3 row(s). ")
+    assert "count as accepted" in line and "docs/event-time.md" in line
+    other = {"startOffset": None, "endOffset": {"orders": {"0": 7}}}
+    dropping(ShareGroupListener({}), 8, [5], other)
+    assert len(warnings(caplog)) == 1, "a query without a share group is not ours"
+
+
+def test_warnings_of_dropped_rows_are_rare_and_lose_no_row(monkeypatch, caplog):
+    monkeypatch.setattr(ShareGroupListener, "_where", lambda *_: "")
+    now = [100.0]
+    monkeypatch.setattr(query_listener.time, "monotonic", lambda: now[0])
+    listener = ShareGroupListener({})
+    for batch in (1, 2, 2, 3):
+        dropping(listener, batch, [1])
+    assert len(warnings(caplog)) == 1
+    now[0] += query_listener.WARN_EVERY_S
+    dropping(listener, 4, [1])
+    assert "batch 4 of query etl: the watermark dropped 3 row(s)" in warnings(caplog)[1]
