@@ -29,7 +29,16 @@ KEY = re.compile(r"^((?:share|errors|kafka)\.[A-Za-z][\w.]*\w|kafkaConsumer\.\w+
 CAMEL = re.compile(r"^[a-z]+(?:[A-Z][a-z]+)+$")
 OPTION_CALL = re.compile(r"\.option\(\s*\"([^\"]+)\"")
 # Spark's own words that look like an option.
-SPARKS = {"availableNow", "processingTime", "foreachBatch", "asyncProgressTrackingEnabled", "latestOffset"}
+SPARKS = {
+    "dropDuplicates",
+    "dropDuplicatesWithinWatermark",
+    "groupBy",
+    "availableNow",
+    "processingTime",
+    "foreachBatch",
+    "asyncProgressTrackingEnabled",
+    "latestOffset",
+}
 DELTAS = {"txnAppId", "txnVersion"}
 COLUMNS = {"timestampType", "deliveryCount"}
 # Files of the state, and what a person has to name.
