@@ -379,7 +379,7 @@ class ServiceRun:
         coordinator = self.find()
         if coordinator is not None and 0 not in self.broker.gone:
             said = {(0, offset, 1): row((0, offset, 1), REJECT) for offset in range(self.broker.ends[0])}
-            rows = staging("before", "", said, names=self.broker.names, topic_ids={TOPIC: "T0"})
+            rows = staging("before", "", said)
             self.network.ask(coordinator, rows, ANSWER_TIMEOUT_MS)
 
     def _any_log(self) -> int:
