@@ -345,7 +345,7 @@ def _rides(request: Any) -> bool:
 def rows_of(request: StageRuns) -> Iterator[tuple[Record, int, int]]:
     """(record, delivery count, outcome) of each row of a sink."""
     for part in request.partitions:
-        log = log_of(request.topic_ids[part.topic], part.partition)
+        log = log_of(part.topic_id, part.partition)
         for run in part.runs:
             for offset in range(run.first, run.last + 1):
                 yield (log, offset), run.delivery_count, int(run.outcome)

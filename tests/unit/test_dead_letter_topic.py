@@ -269,7 +269,7 @@ def test_a_stored_reserved_topic_holds_dead_letters_and_the_group_is_served(serv
         plan = again.next()
         again.start(plan.plan_id)
         run = OutcomeRun(3, 3, 1, AcknowledgeType.REJECT, None, False, "no such customer")
-        outcomes = PartitionOutcomes(topic="orders", partition=0, runs=(run,))
+        outcomes = PartitionOutcomes(topic_id=cluster.found["orders"].topic_id, partition=0, runs=(run,))
         again.service.handle(StageRuns(group_id="billing", query_id="q", batch_id=0, partitions=(outcomes,)))
         again.next(plan.plan_id)
         log = RateLimitedLog(logging.getLogger("test"))
@@ -295,7 +295,7 @@ def waiting(service, cluster):
     plan = service.next()
     service.start(plan.plan_id)
     run = OutcomeRun(0, 9, 1, AcknowledgeType.REJECT, None, False, "no such customer")
-    outcomes = PartitionOutcomes(topic="orders", partition=0, runs=(run,))
+    outcomes = PartitionOutcomes(topic_id=cluster.found["orders"].topic_id, partition=0, runs=(run,))
     service.service.handle(StageRuns(group_id="billing", query_id="q", batch_id=0, partitions=(outcomes,)))
     service.next(plan.plan_id)
     assert service.partitions()["orders", 0].archiving == 10
