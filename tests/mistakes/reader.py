@@ -127,7 +127,10 @@ def never_fail_for_a_loss(patch: Patch) -> None:
     def start_plan(self: ShareGroupStreamReader, offset: Any) -> Any:
         session = self._joined_as(offset.member_id)
         reply = session.call(lambda who: plan_reader.StartPlan(**who, plan_id=offset.plan_id, fail_on_data_loss=True))
-        return [plan_reader.TaskPartition(task) for task in self._tasks(reply.plan.partitions, session.isolation_level)]
+        return [
+            plan_reader.TaskPartition(task)
+            for task in self._tasks(reply.plan.partitions, offset.plan_id, session.isolation_level)
+        ]
 
     patch.setattr(ShareGroupStreamReader, "_start_plan", start_plan)
 
