@@ -68,7 +68,7 @@ LATE = PROGRAM.replace(
 
 
 def test_rows_that_a_watermark_drops_are_a_warning(kafka, topic, unique, tmp_path, shared_program):
-    """Batch 0 sets the watermark, which Spark applies to late rows from the batch after the next on (seen)."""
+    """Batch 0 sets the watermark, which Spark applies to late rows from the batch after the next on."""
     orders, group = topic("orders"), unique("group")
     kafka.produce(orders, ["1000000"] * 6 + ["5", "6"], partition=0)
     options = {"kafka.bootstrap.servers": kafka.bootstrap, "kafka.group.id": group, "subscribe": orders}

@@ -91,7 +91,7 @@ def warnings(caplog):
     return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
 
-def test_rows_dropped_by_a_watermark_are_one_warning_with_query_batch_and_number(monkeypatch, caplog):
+def test_rows_dropped_by_a_watermark_are_one_warning_with_their_number(monkeypatch, caplog):
     monkeypatch.setattr(ShareGroupListener, "_where", lambda *_: "")
     listener = ShareGroupListener({})
     dropping(listener, 6, [0, 0])

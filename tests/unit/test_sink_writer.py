@@ -317,9 +317,7 @@ def test_the_commit_names_the_incarnation_that_its_tasks_rows_have(coordinator: 
     ],
     ids=["another group", "the group before it was made anew", "a topic that the group does not know", "none"],
 )
-def test_rows_of_no_topic_of_the_group_write_no_dead_letter(
-    dead_letters: DeadLetters, receipt: int
-) -> None:
+def test_rows_of_no_topic_of_the_group_write_no_dead_letter(dead_letters: DeadLetters, receipt: int) -> None:
     with pytest.raises(RowsOfAnotherGroup, match=r"The row of orders-0@7 \(1\) is not of share group billing:"):
         task(opened(WITH_DEAD_LETTERS), row(6, "reject"), row(8, "reject"), row(7, "reject", receipt=receipt))
     assert not any(letter.origin.offset == 7 for letter in dead_letters.written)
