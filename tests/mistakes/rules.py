@@ -80,6 +80,7 @@ UNREAD_IS_NO_TRY = "5 a record that a ShareConsumer could not read, and gives ba
 READ_ONCE_IS_NOT_READ = "5 a topic that a group read once, and reads no more, may be its dead letter topic"
 RESET_IS_ONE = "6 a reset is in one append: a crash leaves all of it or nothing"
 UPKEEP_FREES_MORE_THAN_IT_COSTS = "2 pruning writes groups anew only where that frees more than all groups need"
+CONTRADICTIONS_ARE_TOLD = "5 records whose rows contradict each other are released, and told"
 RELEASE_WAITS = "5 a release takes effect with its delay"
 QUERYS_RELEASE_WAITS_BY_DEFAULT = "5 by default a query's release waits, and a ShareConsumer's does not"
 SESSION_HAS_ITS_TIME = "3 a session does not end before its timeout"

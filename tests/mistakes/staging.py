@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from coordinator.core import decide, group_snapshot, staging
 from coordinator.core.changes import moved
@@ -16,8 +17,10 @@ from coordinator.core.records import MemberProgressKept, PlanStaged, Record, Run
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.staging import Verdict
+from coordinator.protocol import outcome_rows, receipts
 from coordinator.protocol.messages import PartitionOutcomes
 from coordinator.protocol.values import AcknowledgeType
+from share_sink import rows, sink
 from tests.mistakes import rules
 from tests.mistakes.mistake import WITH_SINKS, Patch, Seeds, SmallWorld, mistake
 from tests.protocol.setting import Budget
@@ -356,3 +359,29 @@ def forget_reclaims_in_snapshots(patch: Patch) -> None:
 
 def _without(command: StageRuns, **fields: Any) -> StageRuns:
     return msgspec.structs.replace(command, **fields)
+
+
+@mistake(
+    {rules.STAGING_IS_FENCED: ("test_sink_writer::test_a_union_of_two_groups_rows_is_refused_by_each_groups_sink",)}
+)
+def take_rows_by_the_name_of_their_topic(patch: Patch) -> None:
+    """Not by the digest in their receipts: a union has another group's rows, too."""
+
+    def topic_ids(receipt: dict[str, Any], of: sink.Sink) -> Any:
+        ids = {topic: topic_id for topic_id, topic in of.opened.topics.items()}
+        return pa.array([ids[topic] for topic in receipt["topic"].to_pylist()], pa.string())
+
+    patch.setattr(rows, "_topic_ids", topic_ids)
+
+
+@mistake({rules.STAGING_IS_FENCED: ("test_receipts::test_no_two_groups_incarnations_or_topics_have_one_digest",)})
+def name_the_group_alone_in_receipts(patch: Patch) -> None:
+    """Its rows before it was deleted, and those of a topic before it was made anew, have the receipts of now."""
+    right = receipts.receipt_digest
+    patch.setattr(receipts, "receipt_digest", lambda group_id, incarnation, topic_id: right(group_id, "", ""))
+
+
+@mistake({rules.CONTRADICTIONS_ARE_TOLD: ("test_outcome_rows::test_rows_that_disagree_about_a_record_release_it",)})
+def release_contradicting_rows_untold(patch: Patch) -> None:
+    right = outcome_rows.settled
+    patch.setattr(outcome_rows, "settled", lambda table: (right(table)[0], {}))

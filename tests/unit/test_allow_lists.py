@@ -257,7 +257,7 @@ def reject(running, offset=3, topic="orders"):
     plan = running.next()
     running.start(plan.plan_id)
     run = OutcomeRun(offset, offset, 1, AcknowledgeType.REJECT, None, False, "no such customer")
-    outcomes = PartitionOutcomes(topic=topic, partition=0, runs=(run,))
+    outcomes = PartitionOutcomes(topic_id=running.cluster.found[topic].topic_id, partition=0, runs=(run,))
     running.service.handle(StageRuns(group_id="billing", query_id="q", batch_id=0, partitions=(outcomes,)))
     running.next(plan.plan_id)
 

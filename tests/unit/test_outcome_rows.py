@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coordinator.protocol import outcome_rows
 from coordinator.protocol.errors import InvalidRequest
 from coordinator.protocol.messages import PartitionOutcomes
-from coordinator.protocol.outcome_rows import SCHEMA, coalesce, partition_outcomes, settled
+from coordinator.protocol.outcome_rows import SCHEMA, coalesce, partition_outcomes
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
@@ -77,7 +78,7 @@ def test_two_equal_rows_of_a_record_count_once() -> None:
 
 def test_rows_that_disagree_about_a_record_release_it() -> None:
     found = coalesce(table(Row("t", 0, 0, 9), Row("t", 0, 4, 5, outcome=3, dead_letter=True, reason="broken")))
-    found, contradicting = settled(found)
+    found, contradicting = outcome_rows.settled(found)
     assert rows_of(found) == [Row("t", 0, 0, 3), Row("t", 0, 4, 5, outcome=2), Row("t", 0, 6, 9)]
     assert contradicting == {"accept, reject": 2}
 
@@ -87,7 +88,7 @@ def test_contradictions_are_counted_by_what_their_rows_say_in_any_order() -> Non
     rows = [Row("t", 0, at, at, outcome=kind) for at, said in enumerate(kinds) for kind in said]
     for parts in (rows, rows[::-1]):
         found = coalesce(pa.concat_tables([coalesce(table(*parts[:4])), coalesce(table(*parts[4:]))]))
-        found, contradicting = settled(found)
+        found, contradicting = outcome_rows.settled(found)
         assert rows_of(found) == [Row("t", 0, 0, 3, outcome=2)]
         assert contradicting == {
             "accept, release": 1, "release, reject": 1, "accept, reject": 1, "accept, release, reject": 1
@@ -196,7 +197,7 @@ def by_offset(said: list[Row]) -> dict[tuple[str, int, int], set[Row]]:
 
 @given(st.lists(rows, max_size=12), st.randoms(use_true_random=False))
 def test_runs_are_disjoint_with_the_outcome_that_newest_rows_agree_on(said: list[Row], order: Any) -> None:
-    found = rows_of(settled(coalesce(table(*said)))[0])
+    found = rows_of(outcome_rows.settled(coalesce(table(*said)))[0])
     wanted = by_offset(said)
     told = by_offset(found)
     assert told.keys() == wanted.keys()

@@ -75,7 +75,7 @@ def test_a_plan_of_ten_thousand_ranges_is_stored_in_small_records() -> None:
     reject = [
         OutcomeRun(n, n, 2, AcknowledgeType.REJECT, reason=f"row {n} " + LONG) for n in range(0, 2 * MAX_RANGES, 2)
     ]
-    group.stage(*reject)
+    group.stage(*reject, topic_id=group.topic_id)
     assert max(map(len, encode_records(group.group.snapshot()))) <= MOST_BYTES
     group.complete(plan.plan.plan_id)
     assert group.partition().archiving_count == MAX_RANGES
