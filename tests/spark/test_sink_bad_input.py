@@ -115,6 +115,7 @@ COMPUTED = {
     "partition": "partition + 0",
     "offset": "offset + 0",
     "deliveryCount": "deliveryCount + 0",
+    "receipt": "receipt + 0",
 }
 """The receipt, in columns that are not the source's any more."""
 
