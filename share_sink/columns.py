@@ -35,6 +35,7 @@ _INT = (ByteType, ShortType, IntegerType)
 _BYTES = (BinaryType, StringType)
 _AS_IT_CAME = "Keep it as it came from the source."
 _ADD = "Add the column acknowledgement: accept, release, reject or null, which is accept."
+_KEEP = "Keep the column {} as it came from the source: name it in select, and in the schema of mapInPandas."
 _RENAME = "Rename or drop it: a dead letter copies this column, and without it the source record's own."
 
 
@@ -103,7 +104,7 @@ def _column_index(schema: StructType, name: str, wanted: _Wanted) -> int | None:
     if len(column_indexes) > 1:
         raise WrongColumn(column=name, found="there twice", wanted=f"one {wanted.text}", instead="Drop one of them.")
     if not column_indexes and name in _REQUIRED:
-        instead = _ADD if name == ACKNOWLEDGEMENT else f"Keep the column {name} as it came from the source."
+        instead = _ADD if name == ACKNOWLEDGEMENT else _KEEP.format(name)
         columns = ", ".join(schema.names) or "none"
         raise MissingColumn(column=name, wanted=wanted.text, columns=columns, instead=instead)
     return column_indexes[0] if column_indexes else None

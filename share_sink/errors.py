@@ -63,8 +63,8 @@ class RenewRefused(ShareGroupError):
 
 
 class IncompleteReceipt(ShareGroupError):
-    """A row has no {column}, so it names no record to acknowledge (its receipt is {row}). Drop such rows before the
-    sink; they often come from an outer join or a union."""
+    """A row has no {column}, so it names no delivery to acknowledge (the row of {row}). Drop such rows before the sink;
+    they often come from an outer join or a union."""
 
     kafka_error = "INVALID_REQUEST"
 

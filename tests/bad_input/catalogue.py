@@ -156,6 +156,11 @@ SINK = [
         lambda place: place.sink({}, schema(dict([*REQUIRED.items()][:3]))),
     ),
     Row(
+        "sink: no column receipt",
+        "MissingColumn",
+        lambda place: place.sink({}, schema({name: kind for name, kind in REQUIRED.items() if name != "receipt"})),
+    ),
+    Row(
         "sink: partition is a double",
         "WrongColumn",
         lambda place: place.sink({}, schema({**REQUIRED, "partition": DoubleType()})),
