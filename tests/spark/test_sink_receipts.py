@@ -22,9 +22,9 @@ def test_right_sinks_are_served_with_sparks_second_offset_log(orders, job, progr
     """That of a stream, and df.write in foreachBatch."""
     spark = program(settings={"spark.sql.streaming.offsetLog.formatVersion": "2"})
     started = []
-    for sink in ("sharegroup", "write+replace"):
+    for name, sink in (("a", "sharegroup"), ("b", "write+replace")):
         queue = job(orders)
-        query = spark.start_query(queue.query("a", columns=COMPUTED, sink=sink, sink_options=queue.sink_options()))
+        query = spark.start_query(queue.query(name, columns=COMPUTED, sink=sink, sink_options=queue.sink_options()))
         started.append((queue, query))
     for queue, query in started:
         query.wait(lambda of=queue: describe(of).lag() == 0, "all are accepted, the released ones at their second time")
