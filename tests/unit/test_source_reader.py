@@ -17,6 +17,7 @@ from coordinator.core.record_state import RecordState
 from coordinator.protocol.damaged_batch import Damage
 from coordinator.protocol.errors import DataLoss, FencedMemberEpoch, UnknownMemberId
 from coordinator.protocol.messages import Heartbeat, Joined, JoinGroup, NextPlan, StageOutcomes, StartPlan
+from coordinator.protocol.receipts import receipt_digest
 from coordinator.protocol.values import AcknowledgeType, Disposition
 from share_source.errors import TriggerOnceRefused
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver
@@ -37,6 +38,19 @@ def test_partitions_is_asked_for_once_per_process_and_end() -> None:
         assert source.partitions(start, end) == first, "a self-union reads the same records twice"
     assert len(client.of(StartPlan)) == 1
     assert client.group.dump() == ["[0..59] ACQUIRED 1 0 1"]
+
+
+def test_a_replay_gives_the_rows_of_a_logged_batch_their_receipts() -> None:
+    """Spark's log has no digests, and that of an earlier version has none either: the plan's and the topic's ids do."""
+    client = DriverClient(GroupDriver(records=100))
+    with reading(client) as source:
+        start = source.initialOffset()
+        end = source.latestOffset(start, LIMIT)
+    for _ in range(2):
+        with reading(client) as source:
+            (task,) = source.partitions(start, end)
+        (part,) = task.task.partitions  # type: ignore[attr-defined]
+        assert part.digest == receipt_digest("billing", "i", TOPIC_ID) != 0
 
 
 def test_data_loss_fails_the_query_once_and_a_restart_continues() -> None:
