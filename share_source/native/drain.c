@@ -180,7 +180,7 @@ static int append_time(Builder *self, int64_t time_ms) {
 
 /* Append one record; -1 without memory. A batch with an incomplete record is of no use any more. */
 static int append_record(Builder *self, const Record *record, const char *topic, size_t topic_size,
-                         int32_t delivery_count, int64_t digest) {
+                         int32_t delivery_count) {
     int32_t java_kind = record->time_kind - 1; /* librdkafka's ids of timestamp types are Java's plus one */
     Column *columns = self->columns;
     if (self->rows == 0 && begin_batch(self) < 0)
@@ -194,12 +194,27 @@ static int append_record(Builder *self, const Record *record, const char *topic,
         append_fixed(&columns[TIMESTAMP_TYPE], &java_kind, sizeof(int32_t)) < 0 ||
         append_fixed(&columns[DELIVERY_COUNT], &delivery_count, sizeof(int32_t)) < 0 ||
         (self->include_headers && append_headers(self, record) < 0) ||
-        (self->for_messages ? append_fixed(&columns[LEADER_EPOCH], &record->leader_epoch, sizeof(int32_t))
-                            : append_fixed(&columns[DIGEST], &digest, sizeof(int64_t))) < 0)
+        (self->for_messages && append_fixed(&columns[LEADER_EPOCH], &record->leader_epoch, sizeof(int32_t)) < 0))
         return -1;
     self->bytes += record->key_size + record->value_size;
     self->moved += record->key_size + record->value_size;
     self->rows++;
+    return 0;
+}
+
+/* Give the records that have none yet the digest of their receipts: it is the same for all that one call takes. */
+static int append_digests(Builder *self, int64_t digest) {
+    Column *column = &self->columns[DIGEST];
+    size_t more = (size_t)(self->rows - column->length);
+    if (more == 0)
+        return 0;
+    if (reserve(&column->data, more * sizeof(digest)) < 0)
+        return -1;
+    uint8_t *at = column->data.bytes + column->data.size;
+    for (size_t n = 0; n < more; n++)
+        memcpy(at + n * sizeof(digest), &digest, sizeof(digest));
+    column->data.size += more * sizeof(digest);
+    column->length = self->rows;
     return 0;
 }
 
@@ -632,7 +647,6 @@ typedef struct {
 typedef struct {
     const Range *ranges;
     size_t at, count;
-    int64_t digest;   /* of the receipts of all their records */
     int64_t position; /* the lowest offset that is wanted or not yet seen */
     int64_t rows, bytes, hole;
 } Wanted;
@@ -689,7 +703,7 @@ static int take_record(Taking *taking, const Record *record) {
         return 1;
     }
     if (record->offset >= range->first && append_record(taking->builder, record, taking->queue->topic,
-                                                        taking->queue->topic_size, (int32_t)range->delivery_count, wanted->digest) < 0)
+                                                        taking->queue->topic_size, (int32_t)range->delivery_count) < 0)
         taking->failed = 1;
     pass(wanted, record->offset + 1);
     return 1;
@@ -791,7 +805,6 @@ static PyObject *queue_take(PyObject *object, PyObject *args) {
                      .builder = (Builder *)into,
                      .wanted = {.ranges = (const Range *)PyBytes_AsString(ranges),
                                 .count = (size_t)PyBytes_Size(ranges) / sizeof(Range),
-                                .digest = digest,
                                 .position = position,
                                 .rows = rows,
                                 .bytes = bytes,
@@ -807,6 +820,8 @@ static PyObject *queue_take(PyObject *object, PyObject *args) {
     }
     taking.wanted.at = low;
     move_records(&taking);
+    if (!taking.failed && !taking.builder->for_messages && append_digests(taking.builder, digest) < 0)
+        taking.failed = 1;
     Py_END_ALLOW_THREADS
     PyObject *result;
     if (taking.failed)
