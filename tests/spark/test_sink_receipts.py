@@ -7,30 +7,62 @@ from tests.support.share_job import numbers
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
-COMPUTED = {
-    "topic": "concat(topic, '')",
-    "partition": "partition + 0",
-    "offset": "offset + 0",
-    "deliveryCount": "deliveryCount + 0",
-    "receipt": "receipt + 0",
-    "acknowledgement": "if(int(text) % 10 = 0 and deliveryCount = 1, 'release', 'accept')",
-}
-"""Columns that are not the source's any more, as after mapInPandas."""
+PROGRAM = """
+from functools import reduce
+from pyspark.sql import DataFrame
+
+COMPUTED = [
+    "concat(topic, '') topic", "partition + 0 partition", "offset + 0 offset", "deliveryCount + 0 deliveryCount",
+    "receipt + 0 receipt", "if(offset % 10 = 0, 'release', 'accept') acknowledgement",
+]
 
 
-def test_right_sinks_are_served_with_sparks_second_offset_log(orders, job, program):
-    """That of a stream, and df.write in foreachBatch."""
-    spark = program(settings={"spark.sql.streaming.offsetLog.formatVersion": "2"})
-    started = []
-    for name, sink in (("a", "sharegroup"), ("b", "write+replace")):
-        queue = job(orders)
-        query = spark.start_query(queue.query(name, columns=COMPUTED, sink=sink, sink_options=queue.sink_options()))
-        started.append((queue, query))
-    for queue, query in started:
-        query.wait(lambda of=queue: describe(of).lag() == 0, "all are accepted, the released ones at their second time")
-        assert not query.over()
-        seen = queue.seen().groupby("text")["deliveryCount"].max()
-        assert set(seen[seen == 2].index) == set(numbers(100)[::10])
+def run(spark, options, groups, sink, checkpoint, format_version="1"):
+    spark = spark.newSession()
+    spark.conf.set("spark.sql.streaming.offsetLog.formatVersion", format_version)
+    frames = [
+        spark.readStream.format("sharegroup").options(**options).option("kafka.group.id", group).load()
+        for group in groups
+    ]
+    of_first = {"kafka.bootstrap.servers": options["kafka.bootstrap.servers"], "kafka.group.id": groups[0]}
+
+    def each(batch, batch_id):
+        batch.write.format("sharegroup").options(**of_first).mode("append").save()
+
+    stream = reduce(DataFrame.union, frames).selectExpr(*COMPUTED).writeStream
+    writer = stream.foreachBatch(each) if sink == "foreachBatch" else stream.format("sharegroup").options(**of_first)
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    except Exception as error:
+        return str(error)
+    return ""
+"""
+"""Its columns are not the source's any more, as after mapInPandas. It returns the query's error."""
+
+
+def run(program, queues, checkpoint, **more):
+    options = {key: text for key, text in queues[0].query("a").options.items() if key != "kafka.group.id"}
+    groups = [queue.group for queue in queues]
+    return program.get().run(PROGRAM, options=options, groups=groups, checkpoint=str(checkpoint), **more)
+
+
+@pytest.mark.parametrize("sink", ["stream", "foreachBatch"])
+def test_a_right_sink_is_served_with_sparks_second_offset_log(orders, job, shared_program, tmp_path, sink):
+    """Which foreachBatch gets with df.write, too."""
+    queue = job(orders)
+    assert run(shared_program, [queue], tmp_path, sink=sink, format_version="2") == ""
+    assert (tmp_path / "offsets" / "0").read_text().startswith("v2\n")
+    assert describe(queue).lag() == 10, "the released records"
+
+
+@pytest.mark.parametrize("sink", ["stream", pytest.param("foreachBatch", marks=pytest.mark.soak)])
+def test_a_sink_of_one_group_refuses_the_union_of_two_groups(orders, job, shared_program, tmp_path, sink):
+    first, second = job(orders), job(orders)
+    said = run(shared_program, [first, second], tmp_path, sink=sink)
+    assert "RowsOfAnotherGroup" in said and f"not of share group {first.group}" in said
+    assert "a sink for each group" in said
+    assert (describe(first).lag(), describe(second).lag()) == (100, 100)
 
 
 def test_a_late_write_in_foreach_batch_decides_no_record_of_a_topic_made_anew(kafka, topic, job, start):
@@ -53,35 +85,3 @@ def test_a_late_write_in_foreach_batch_decides_no_record_of_a_topic_made_anew(ka
     other.wait(lambda: describe(queue).lag() == 0, "all are decided")
     seen = queue.seen()
     assert set(seen[seen["deliveryCount"] == 2]["text"]) == set(numbers(5, first=15))
-
-
-UNION = """
-from pyspark.sql.functions import lit
-
-
-def run(spark, options, groups, checkpoint):
-    first, second = (
-        spark.readStream.format("sharegroup").options(**options).option("kafka.group.id", group).load()
-        for group in groups
-    )
-    sink = {"kafka.bootstrap.servers": options["kafka.bootstrap.servers"], "kafka.group.id": groups[0]}
-    query = (
-        first.union(second).withColumn("acknowledgement", lit("accept"))
-        .writeStream.format("sharegroup").options(**sink).option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True).start()
-    )
-    try:
-        query.awaitTermination()
-    except Exception as error:
-        return str(error)
-"""
-
-
-def test_a_sink_of_one_group_refuses_the_union_of_two_groups(orders, job, shared_program, tmp_path):
-    first, second = job(orders), job(orders)
-    options = {key: text for key, text in first.query("a").options.items() if key != "kafka.group.id"}
-    groups = [first.group, second.group]
-    said = shared_program.get().run(UNION, options=options, groups=groups, checkpoint=str(tmp_path))
-    assert "RowsOfAnotherGroup" in said and f"not of share group {first.group}" in said
-    assert "a sink for each group" in said
-    assert (describe(first).lag(), describe(second).lag()) == (100, 100)
