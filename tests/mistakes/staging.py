@@ -376,12 +376,12 @@ def take_rows_by_the_name_of_their_topic(patch: Patch) -> None:
 
 @mistake({rules.STAGING_IS_FENCED: ("test_receipts::test_no_two_groups_incarnations_or_topics_have_one_digest",)})
 def name_the_group_alone_in_receipts(patch: Patch) -> None:
-    """Its rows before it was deleted, and those of a topic before it was made anew, have the receipts of now."""
+    """Rows from before a group was deleted, or a topic was made anew, have the receipts of now."""
     right = receipts.receipt_digest
     patch.setattr(receipts, "receipt_digest", lambda group_id, incarnation, topic_id: right(group_id, "", ""))
 
 
 @mistake({rules.CONTRADICTIONS_ARE_TOLD: ("test_outcome_rows::test_rows_that_disagree_about_a_record_release_it",)})
-def release_contradicting_rows_untold(patch: Patch) -> None:
+def release_contradicting_rows_silently(patch: Patch) -> None:
     right = outcome_rows.settled
     patch.setattr(outcome_rows, "settled", lambda table: (right(table)[0], {}))

@@ -65,7 +65,7 @@ def test_a_sink_of_one_group_refuses_the_union_of_two_groups(orders, job, shared
     assert (describe(first).lag(), describe(second).lag()) == (100, 100)
 
 
-def test_a_late_write_in_foreach_batch_decides_no_record_of_a_topic_made_anew(kafka, topic, job, start):
+def test_a_late_write_decides_no_record_of_a_topic_made_anew(kafka, topic, job, start):
     """The sink is opened when the topic has its new id, and another query holds the new one's records at the same
     offsets and counts: what that query passes over comes again, whatever the late rows say."""
     orders = topic("orders")

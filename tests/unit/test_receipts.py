@@ -12,7 +12,7 @@ def test_the_digest_of_a_topic_never_changes() -> None:
 
 
 def test_no_two_groups_incarnations_or_topics_have_one_digest() -> None:
-    """Also where names run into each other: a group id may be any text."""
+    """A group id may be any text, so names can run into each other."""
     names = ["a", "b", "ab", "", "a\0b", "\ud800"]
     kinds = [(group_id, *ids) for group_id in names for ids in product(("a", "b", "ab"), repeat=2)]
     assert len({receipts.receipt_digest(*each) for each in kinds}) == len(kinds)
