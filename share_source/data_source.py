@@ -119,4 +119,5 @@ class ShareGroupDataSource(DataSource):
 def _check_schema(schema: StructType, own: StructType) -> None:
     """Check that the names and types are the source's own."""
     if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in own]:
-        raise SchemaRefused(columns=schema.simpleString().removeprefix("struct<").removesuffix(">"))
+        columns = schema.simpleString().removeprefix("struct<").removesuffix(">")
+        raise SchemaRefused(columns=columns, fixed=", ".join(own.names))

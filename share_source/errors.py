@@ -37,8 +37,9 @@ class ViewIsNoStream(ShareGroupError):
 
 
 class SchemaRefused(ShareGroupError):
-    """The columns of the sharegroup source are fixed, and .schema(...) names others: {columns}. Remove .schema(...),
-    and parse the record's value in the query, for example with from_json(col("value").cast("string"), SCHEMA)."""
+    """The columns of the sharegroup source are fixed ({fixed}), and .schema(...) names others: {columns}. Remove
+    .schema(...), and parse the record's value in the query, for example with from_json(col("value").cast("string"),
+    SCHEMA)."""
 
     kafka_error = "INVALID_REQUEST"
 

@@ -28,6 +28,7 @@ from coordinator.protocol.errors import (
 from coordinator.protocol.receipt_errors import NoneHeld
 from coordinator.service.stores.sqlite_store import SqliteStore
 from share_sink.archive import archive_dataset, compact
+from share_source.arrow_schema import spark_schema
 from share_source.errors import BatchReadRefused, LogNotTold, SchemaRefused, TriggerOnceRefused
 from tests.bad_input.more_inputs import MORE_INPUTS, rows_of
 from tests.bad_input.row import Place, Row, command, shown, sink, source, sources
@@ -97,7 +98,9 @@ LOAD = [
     source("share.coordinator.listener=a:1", "key of a standalone coordinator"),
     source("kafka.receive.message.max.bytes=2000", "receive.message.max.bytes"),
     source("errors.deadletterqueue.topic.name=nosuch", "DeadLetterTopicMissing"),
-    shown('.schema("value string")', SchemaRefused(columns="value:string"), FORMS),
+    shown(
+        '.schema("value string")', SchemaRefused(columns="value:string", fixed=", ".join(spark_schema().names)), FORMS
+    ),
     shown('spark.read.format("sharegroup")', BatchReadRefused(), FORMS),
     shown("CREATE TABLE ... USING sharegroup", TableRefused(), FORMS),
     shown(

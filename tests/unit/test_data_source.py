@@ -21,8 +21,12 @@ def test_a_batch_read_is_refused_with_the_streaming_replacement() -> None:
 
 def test_columns_that_are_not_the_sources_are_refused() -> None:
     wanted = StructType().add("value", "string").add("more", "integer")
-    with pytest.raises(SchemaRefused, match=r"others: value:string,more:int\. Remove \.schema"):
+    with pytest.raises(
+        SchemaRefused, match=r"deliveryCount, receipt\), .* others: value:string,more:int\. Remove \.schema"
+    ):
         DefaultSource(OPTIONS).streamReader(wanted).initialOffset()
+    with pytest.raises(SchemaRefused, match="deliveryCount, receipt"):  # a schema from before receipts
+        DefaultSource(OPTIONS).streamReader(StructType(spark_schema().fields[:-1])).initialOffset()
     with pytest.raises(SchemaRefused):
         DefaultSource({**OPTIONS, "includeHeaders": "true"}).streamReader(spark_schema()).getDefaultReadLimit()
 
