@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
 
-from coordinator.protocol.messages import GivenUp, LeftOut
+from coordinator.protocol.messages import GivenUp, LeftOut, ReleaseBreaker
 from coordinator.protocol.values import AlteredStart
 
 NAMED = 20
@@ -37,6 +38,24 @@ def warn_left_out(group_id: str, plan: str, left_out: Sequence[LeftOut]) -> None
             reason,
             named_left_out(of_reason),
         )
+
+
+def tell_breaker(breaker: ReleaseBreaker | None, *, was_open: bool) -> bool:
+    """Log once that the query's breaker on releases has opened, and once that it is closed again; whether it is
+    open."""
+    if breaker is not None and not was_open:
+        _log.warning(
+            "the query gets fewer records, and later: sinks released %d of the last %d records, so the service behind "
+            "it may be away. No record comes before %s; then a batch has a few records%s, until most records of one "
+            "are not released. share.release.breaker.ratio=1 turns this off.",
+            breaker.released,
+            breaker.records,
+            datetime.fromtimestamp(breaker.until_ms / 1000, timezone.utc).isoformat(timespec="seconds"),
+            ", whose releases use up no tries" if breaker.keeps_tries else "",
+        )
+    elif was_open and breaker is None:
+        _log.info("the query gets as many records as before again: sinks no longer release most of them")
+    return breaker is not None
 
 
 def warn_altered(group_id: str, plan: str, altered: Sequence[AlteredStart], total: int) -> None:

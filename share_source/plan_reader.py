@@ -39,7 +39,7 @@ from share_source.damaged_records import damaged_offsets, reject_damaged, withou
 from share_source.idle_pace import IdlePace
 from share_source.offset_ranges import PartitionRanges, plan_tasks
 from share_source.options import SourceOptions
-from share_source.plan_log import named_left_out, warn_altered, warn_given_up, warn_left_out
+from share_source.plan_log import named_left_out, tell_breaker, warn_altered, warn_given_up, warn_left_out
 from share_source.plan_offset import PlanOffset, initial_offset, plan_offset
 from share_source.process_end import before_sigterm_ends, last_lines
 from share_source.query_lines import QueryCounts, log_started
@@ -101,6 +101,7 @@ class PlanReader(DataSourceStreamReader):
         self._pace = IdlePace()
         self._altered: list[AlteredStart] = []
         self._is_held_back = False
+        self._is_slowed = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The offset of a new query, with a new member id; the same offset if called again. The reader does not join
@@ -123,6 +124,7 @@ class PlanReader(DataSourceStreamReader):
         self._warn_altered(offset.plan_id, reply)
         self._counts.add(reply)
         self._warn_held_back(reply)
+        self._is_slowed = tell_breaker(reply.breaker, was_open=self._is_slowed)
         if not reply.plan.plan_id:
             self._pace.nothing()
             return start

@@ -256,11 +256,19 @@ def _coordinator(admin: Admin, description: GroupDescription) -> str:
 def _lines(admin: Admin, description: GroupDescription, options: Mapping[str, Any]) -> list[str]:
     """The lines of one group, in the way that the options ask for."""
     from sharegroup import kafka_tables
-    from sharegroup.top import given_up_without_dead_letter
+    from sharegroup.in_flight import time_of
+    from sharegroup.top import given_up_without_dead_letter, slowed_queries
 
     group_id, verbose = description.group_id, options["verbose"]
     if description.state == "EMPTY":
         click.echo(f"\nShare group '{group_id}' has no active members.", err=True)
+    for member in slowed_queries(description):
+        assert member.breaker is not None
+        click.echo(
+            f"\nQuery '{member.member_id}' is slowed since {time_of(member.breaker.since_ms)} UTC: sinks released "
+            f"{member.breaker.released} of {member.breaker.records} records. sharegroup doctor says more.",
+            err=True,
+        )
     if options["state"] is not None:
         coordinator = _coordinator(admin, description) or kafka_tables.MISSING
         return kafka_tables.states(description, coordinator, verbose=verbose)

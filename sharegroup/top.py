@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from coordinator.protocol.admin_messages import RunInFlight
-    from coordinator.protocol.messages import GroupDescription
+    from coordinator.protocol.messages import GroupDescription, MemberDescription
     from sharegroup.admin import Admin
 
 HELD = ("ACQUIRED", "IN_PROGRESS")
@@ -31,8 +31,8 @@ RUNS_LOOKED_AT = 1_000
 class GroupLine:
     """A group at one moment. ``done`` and ``acquired_offsets``: the sums of start and end offsets, from which rates
     come; rates are per second, None at the first look. ``without_dead_letter``: as
-    :func:`given_up_without_dead_letter` says it. ``oldest_ms``: how long the record that is held for longest has
-    been held."""
+    :func:`given_up_without_dead_letter` says it. ``slowed``: as :func:`slowed_queries` says it. ``oldest_ms``: how long
+    the record that is held for longest has been held."""
 
     group_id: str
     state: str
@@ -47,6 +47,12 @@ class GroupLine:
     acquired_rate: float | None = None
     done_rate: float | None = None
     without_dead_letter: int = 0
+    slowed: int = 0
+
+
+def slowed_queries(description: GroupDescription) -> list[MemberDescription]:
+    """The queries with a session whose breaker on releases is open."""
+    return [member for member in description.members if member.active and member.breaker is not None]
 
 
 def given_up_without_dead_letter(description: GroupDescription) -> int:
@@ -82,6 +88,7 @@ def line_of(
         archiving=sum(p.archiving for p in partitions),
         archived=sum(p.archived_total for p in partitions),
         without_dead_letter=given_up_without_dead_letter(description),
+        slowed=len(slowed_queries(description)),
         done=done,
         acquired_offsets=acquired,
         oldest_ms=now_ms - min(sinces) if sinces else None,

@@ -215,6 +215,16 @@ _GROUP_ROWS = (
         doc="The part of a release backoff that is random, so that retries are spread in time.",
         why="Kafka has no backoff of releases.",
     ),
+    ConfigKey(
+        name="share.release.breaker.ratio",
+        default=0.5,
+        low=0.0,
+        high=1.0,
+        ours=True,
+        doc="A query whose sinks release more than this part of its batches acquires later and less until they don't, "
+        "and uses up no tries meanwhile: the service behind it is away. 1, or a release backoff of 0: never.",
+        why="Kafka's consumers release single records; a query releases whole batches while a service is away.",
+    ),
     # --- what is delivered, and how
     ConfigKey(
         name="share.auto.offset.reset",

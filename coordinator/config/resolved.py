@@ -64,6 +64,7 @@ class GroupConfig:
     share_release_backoff_multiplier: float
     share_release_backoff_max_ms: int
     share_release_backoff_jitter: float
+    share_release_breaker_ratio: float
     share_auto_offset_reset: str
     share_isolation_level: str
     share_acquire_mode: str

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from coordinator.core.commands.assign_partitions import existing_partitions
 from coordinator.core.members import Member
+from coordinator.core.release_breaker import is_open, keeps_tries
 from coordinator.core.runs import Progress, Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
@@ -16,6 +17,7 @@ from coordinator.protocol.messages import (
     MemberDescription,
     PartitionBounds,
     PartitionDescription,
+    ReleaseBreaker,
     TopicPartitions,
 )
 from coordinator.protocol.values import Disposition, SharePartitionKey
@@ -89,6 +91,21 @@ def _member(group: ShareGroup, member: Member, assigned: list[SharePartitionKey]
         client_host=member.client_host,
         assigned_total=len(assigned),
         assignment=topic_partitions(group, assigned[:most]),
+        breaker=open_breaker(group, member),
+    )
+
+
+def open_breaker(group: ShareGroup, member: Member) -> ReleaseBreaker | None:
+    """The member's breaker on releases; None: it is closed."""
+    breaker = member.breaker
+    if breaker is None or not is_open(breaker, group.config):
+        return None
+    return ReleaseBreaker(
+        since_ms=breaker.since_ms,
+        until_ms=breaker.until_ms,
+        released=breaker.released,
+        records=breaker.records,
+        keeps_tries=keeps_tries(breaker, group.config),
     )
 
 

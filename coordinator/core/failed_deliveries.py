@@ -72,18 +72,20 @@ def given_back(run: Run) -> Run:
     return moved(run, Event.RELEASE, plan_id=None, deadline_ms=None)
 
 
-def query_released(run: Run, config: GroupConfig, delay: Delay, disposition: Disposition) -> Run:
-    """The run after a completed batch released it. The run's releases alone give it up, with ``disposition``. A
-    quarantined run has been processed, and is quarantined no longer. A run whose lock was lost meanwhile had its try
-    counted then."""
+def query_released(
+    run: Run, config: GroupConfig, delay: Delay, disposition: Disposition, *, keeps_tries: bool = False
+) -> Run:
+    """The run after a completed batch released it. The run's releases alone give it up, with ``disposition``; with
+    ``keeps_tries`` this one is none. A quarantined run has been processed, and is quarantined no longer. A run whose
+    lock was lost meanwhile had its try counted then."""
     if run.state == RecordState.AVAILABLE:
         if delay.not_before_ms is None:
             delay = Delay(run.not_before_ms, run.delay_ms)
         return moved(run, Event.RELEASE, plan_id=None, **delay._asdict())
-    given = run._replace(releases=run.releases + 1)
+    given = run if keeps_tries else run._replace(releases=run.releases + 1)
     if run.quarantined and _released_stage(run, config) in IN_BATCHES:
         given = given._replace(quarantined=False, failed_alone_ms=None, last_tried_ms=None)
-    if given.releases >= config.share_delivery_count_limit:
+    if given.releases >= config.share_delivery_count_limit and not keeps_tries:
         return archived(given, Event.LIMIT, config, disposition)
     return moved(given, Event.RELEASE, plan_id=None, **delay._asdict())
 

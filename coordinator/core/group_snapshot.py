@@ -95,6 +95,7 @@ def _before_partitions(group: ShareGroup) -> Iterator[Record]:
             decides=member.decides,
             query_id=member.query_id,
             acquisitions=member.acquisitions,
+            breaker=member.breaker,
         )
 
 

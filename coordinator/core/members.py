@@ -9,6 +9,7 @@ from coordinator.core.left_out import LeftOutRange
 from coordinator.core.plan_state import PlanState
 from coordinator.core.record_state import HELD
 from coordinator.core.records import PlanAcquired, PlanKept
+from coordinator.core.release_breaker import Breaker
 from coordinator.core.runs import Progress, Run
 from coordinator.core.staging import StagedRun
 from coordinator.protocol.topic_names import matches
@@ -110,6 +111,7 @@ class Member:
     seen_ms: when the member was last seen, by the wall clock. It is written rarely, so the member may have been there
         an eighth of share.member.retention.ms later.
     acquisitions: how many plans the member acquired, by which it takes turns.
+    breaker: a query's breaker on releases; None: its last plan was not mostly released.
     session_deadline_ms: when the session ends without a heartbeat; None: the member has no session.
     """
 
@@ -131,6 +133,7 @@ class Member:
     query_id: str = ""
     seen_ms: int = 0
     acquisitions: int = 0
+    breaker: Breaker | None = None
     session_deadline_ms: int | None = None
 
     @property

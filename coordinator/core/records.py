@@ -12,6 +12,7 @@ import msgspec
 
 from coordinator.core.left_out import LeftOutRange
 from coordinator.core.record_counts import RecordCounts
+from coordinator.core.release_breaker import Breaker
 from coordinator.core.runs import Run
 from coordinator.core.staging import StagedRun
 
@@ -311,12 +312,13 @@ class PlanStaged(_Record, frozen=True):
 
 class PlanCompleted(_Record, frozen=True):
     """The plan is completed; ``records`` of its records were accepted or rejected. ``evidence``: whether the member has
-    evidence from now on that processing works."""
+    evidence from now on that processing works. ``breaker``: the member's breaker on releases from now on."""
 
     plan_id: int
     member_id: str
     records: int
     evidence: bool = False
+    breaker: Breaker | None = None
 
 
 class EvidenceCleared(_Record, frozen=True):
@@ -390,7 +392,7 @@ class GroupProgressKept(_Record, frozen=True):
 
 class MemberProgressKept(_Record, frozen=True):
     """A snapshot's facts of a member: the plan that it completed last (0: none), whether it has evidence, whether a
-    sink decided for it, Spark's id of its query, and how many plans it acquired."""
+    sink decided for it, Spark's id of its query, how many plans it acquired, and its breaker on releases."""
 
     member_id: str
     completed: int
@@ -398,6 +400,7 @@ class MemberProgressKept(_Record, frozen=True):
     decides: bool = False
     query_id: str = ""
     acquisitions: int = 0
+    breaker: Breaker | None = None
 
 
 Record: TypeAlias = (

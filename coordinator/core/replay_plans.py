@@ -110,7 +110,7 @@ def _plan_staged(group: ShareGroup, record: PlanStaged) -> None:
 
 def _plan_completed(group: ShareGroup, record: PlanCompleted) -> None:
     member = group.members[record.member_id]
-    member.completed, member.evidence = record.plan_id, record.evidence
+    member.completed, member.evidence, member.breaker = record.plan_id, record.evidence, record.breaker
     assert member.newest is not None
     # Only the plan id of a completed plan is needed.
     member.newest.staged, member.newest.ranges, member.newest.left_out = {}, (), ()

@@ -216,6 +216,18 @@ class Joined(Message, frozen=True):
     replaced: dict[str, str] = {}
 
 
+class ReleaseBreaker(Message, frozen=True, tag=False):
+    """The open breaker on releases of a query: since ``since_ms`` sinks have released most of each of its batches,
+    ``released`` of ``records`` records in all. It acquires nothing before ``until_ms``. ``keeps_tries``: its releases
+    use up no tries."""
+
+    since_ms: int
+    until_ms: int
+    released: int
+    records: int
+    keeps_tries: bool = True
+
+
 class PlanReply(Message, frozen=True):
     """The answer to NextPlan and StartPlan. An empty ``plan.plan_id``: there is nothing to acquire.
 
@@ -228,7 +240,7 @@ class PlanReply(Message, frozen=True):
     ``undecided_left``: the plan to complete is not completed yet, since so many of the offsets that no sink decided
     must still be looked for in the log; the member asks again. ``altered``: the first of ``altered_total`` share
     partitions whose start offsets an administrator altered since the named plan was acquired. ``held_back``: nothing
-    was acquired, since so many records wait for their dead letters.
+    was acquired, since so many records wait for their dead letters. ``breaker``: the query's, while it is open.
     """
 
     plan: Plan = Plan()
@@ -241,6 +253,7 @@ class PlanReply(Message, frozen=True):
     altered: tuple[AlteredStart, ...] = ()
     altered_total: int = 0
     held_back: int = 0
+    breaker: ReleaseBreaker | None = None
 
 
 class OffsetsReply(Message, frozen=True):
@@ -317,7 +330,7 @@ class TopicPartitions(Message, frozen=True, tag=False):
 class MemberDescription(Message, frozen=True, tag=False):
     """The description of a member; ``active``: it has a session. ``topics`` or ``topic_pattern``: its subscription.
     ``assignment``: some of the ``assigned_total`` partitions that it acquires from; a query's are all that are in its
-    subscription."""
+    subscription. ``breaker``: a query's breaker on releases, while it is open."""
 
     member_id: str
     member_epoch: int
@@ -329,6 +342,7 @@ class MemberDescription(Message, frozen=True, tag=False):
     client_host: str = ""
     assigned_total: int = 0
     assignment: tuple[TopicPartitions, ...] = ()
+    breaker: ReleaseBreaker | None = None
 
 
 class GroupDescription(Message, frozen=True):

@@ -14,6 +14,7 @@ from coordinator.protocol.messages import PartitionDescription
 from sharegroup.doctor.dead_letters_watch import WATCHED_S
 from sharegroup.doctor.findings import ClusterFacts, Finding, GroupFacts, Severity
 from sharegroup.durations import duration
+from sharegroup.top import slowed_queries
 
 MOST_NAMED = 5
 """Places that one finding names, at most."""
@@ -147,6 +148,26 @@ def given_up_without_a_dead_letter(facts: GroupFacts) -> Iterator[Finding]:
     )
 
 
+def query_is_slowed(facts: GroupFacts) -> Iterator[Finding]:
+    """Queries whose breaker on releases is open. Nothing is found of a query without a session: it acquires nothing."""
+    for member in slowed_queries(facts.description):
+        assert member.breaker is not None
+        released, records = member.breaker.released, member.breaker.records
+        since = duration(facts.now_ms - member.breaker.since_ms)
+        tries = "use up no tries" if member.breaker.keeps_tries else "use up tries again, after a day of pauses"
+        yield Finding(
+            rule="query-slowed",
+            severity=Severity.WARNING,
+            what=f"Query {member.member_id} has acquired less and later for {since}: its sinks released {released} of "
+            f"{records} records, more than share.release.breaker.ratio="
+            f"{facts.config.share_release_breaker_ratio} of each batch. Releases {tries}.",
+            do="Look at the service that the query calls, and at the query's log. When most records of a batch are not "
+            "released, the next batch is as large as before. If they are released on purpose, give them a "
+            "releaseDelayMs, or set the ratio to 1.",
+            command=facts.command("groups --describe", "--members"),
+        )
+
+
 def nobody_consumes(facts: GroupFacts) -> Iterator[Finding]:
     """A group without members, though records wait. Where no coordinator runs none was seen, and that is a warning: a
     scheduled query may just have ended, or a coordinator of another host may have the members."""
@@ -270,6 +291,7 @@ GROUP_RULES = (
     given_up_without_a_dead_letter,
     nobody_consumes,
     dead_letters_wait,
+    query_is_slowed,
     query_has_no_evidence,
     record_is_poison,
     member_holds_too_long,

@@ -275,6 +275,8 @@ def attention(
         found.append((3, f"{line.archiving:,} dead letters wait"))
     if line.lag and line.members and stands_s > STANDS_S:
         found.append((3, f"stands still for {duration(int(stands_s * 1000))}"))
+    if line.slowed:
+        found.append((2, f"{line.slowed} slowed: sinks release"))
     if quarantined:
         found.append((2, f"{quarantined:,}{' or more' if is_part else ''} in quarantine"))
     if (line.oldest_ms or 0) > HELD_LONG_MS:

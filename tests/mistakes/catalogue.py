@@ -5,6 +5,7 @@ from tests.mistakes import (  # noqa: F401 - each registers its mistakes
     administration,
     ahead,
     assignment,
+    breaker,
     dead_letters,
     durability,
     forgetting,

@@ -170,7 +170,7 @@ def consumers_never_reach_the_limit(patch: Patch) -> None:
     },
 )
 def count_failures_against_a_querys_releases(patch: Patch) -> None:
-    def released_as_a_consumers(run: Run, config: Any, delay: Any, disposition: Any) -> Run:
+    def released_as_a_consumers(run: Run, config: Any, delay: Any, disposition: Any, **how: Any) -> Run:
         return failed_deliveries.released(run, config, delay)
 
     patch.setattr(complete_plan, "query_released", released_as_a_consumers)
@@ -196,8 +196,8 @@ def keep_a_released_record_in_quarantine(patch: Patch) -> None:
 def forget_the_delay_of_a_release(patch: Patch) -> None:
     right = complete_plan.query_released
 
-    def at_once(run: Run, config: GroupConfig, delay: Delay, disposition: Disposition) -> Run:
-        return right(run, config, NO_DELAY, disposition)
+    def at_once(run: Run, config: GroupConfig, delay: Delay, disposition: Disposition, **how: Any) -> Run:
+        return right(run, config, NO_DELAY, disposition, **how)
 
     patch.setattr(complete_plan, "query_released", at_once)
 

@@ -208,8 +208,8 @@ def a_run_gets_what_it_has_released_again(patch: Patch) -> None:
 def a_release_without_a_delay_does_not_say_when(patch: Patch) -> None:
     right = complete_plan.query_released
 
-    def released(run: Any, config: Any, not_before_ms: int | None, disposition: Any) -> Any:
-        after = right(run, config, not_before_ms, disposition)
+    def released(run: Any, config: Any, not_before_ms: int | None, disposition: Any, **how: Any) -> Any:
+        after = right(run, config, not_before_ms, disposition, **how)
         return after._replace(not_before_ms=after.not_before_ms if config.share_release_backoff_ms else None)
 
     patch.setattr(complete_plan, "query_released", released)

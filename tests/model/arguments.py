@@ -28,6 +28,7 @@ class SinkConfigs:
     dead_letters: bool = False
     backoff: Backoff = BACKOFFS[0]
     reject_ratio: float = 1.0
+    breaker_ratio: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ def configs_of(limit: int, base: int, mode: str, sinks: SinkConfigs, locks: Lock
         "share.member.retention.ms": str(RETENTION_MS),
         "share.assignment.interval.ms": "0",
         "errors.deadletterqueue.max.reject.ratio": str(sinks.reject_ratio),
+        "share.release.breaker.ratio": str(sinks.breaker_ratio),
         "share.release.backoff.ms": str(sinks.backoff.first_ms),
         "share.release.backoff.multiplier": str(sinks.backoff.multiplier),
         "share.release.backoff.max.ms": str(sinks.backoff.max_ms),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from coordinator.core.assignor import Assignment
 from coordinator.protocol.values import SharePartitionKey
+from tests.model.breaker import PROBE
 from tests.model.plans import isolation_try, most_together
 from tests.model.sinks import SinksModel
 from tests.model.state import ACQUIRED, AVAILABLE, HELD, Key, Member, Partition, Plan, Record
@@ -66,7 +67,16 @@ class ChoiceModel(SinksModel):
     def check_plan(
         self, member: Member, chosen: list[Key], trial: bool, most: int, mode: str, ends: dict[int, int], now_ms: int
     ) -> None:
-        """A query's new plan."""
+        """A query's new plan. With an open breaker: none before its time, then few records, of which few came back."""
+        if self.is_paused(member, now_ms):
+            assert not chosen and not trial, "nothing before the pause is over"
+            self.met["paused"] += 1
+            return
+        back_most: int | None = None
+        if self.is_open(member):
+            most = min(most, PROBE)
+            back_most = self.back_together(most)
+            self.met["probed"] += bool(chosen)
         returned, alone = self.due(ends, now_ms, alone=False), self.due(ends, now_ms, alone=True)
         must_try = self.on_trial(ends) if member.evidence else []
         after_trial = member.newest is not None and member.newest.trial
@@ -89,8 +99,8 @@ class ChoiceModel(SinksModel):
                 assert not returned and not self.fresh(ends) and not alone, (
                     "nothing acquired, though there is something"
                 )
-            self.check_batch(chosen, dict(returned), most, mode)
-            self.check_size(chosen, dict(returned), most, ends)
+            self.check_batch(chosen, dict(returned), most, mode if back_most is None else "record_limit")
+            self.check_size(chosen, dict(returned), most, ends, back_most)
 
     def at(self, key: Key) -> Record:
         return self.partitions[key[0]].records[key[1]]
@@ -116,14 +126,24 @@ class ChoiceModel(SinksModel):
         assert not fresh or len(chosen) <= max(most, len(back)), "fresh records never exceed the limit"
         self.check_fresh(fresh)
 
-    def check_size(self, chosen: list[Key], returned: dict[Key, Record], most: int, ends: dict[int, int]) -> None:
+    def check_size(
+        self,
+        chosen: list[Key],
+        returned: dict[Key, Record],
+        most: int,
+        ends: dict[int, int],
+        back_most: int | None = None,
+    ) -> None:
         """No fewer than there are, and may be together."""
         first = next((returned[k] for k in chosen if k in returned), None)
         kind = isolation_try(first, self.limit) if first is not None else 0
         slice_size = most_together(first, self.limit, self.base) if first is not None else None
-        possible = 0
+        possible, back = 0, sum(k in returned for k in chosen)
+        assert back_most is None or back <= back_most, "few that came back"
         for index, partition in self.open_partitions(ends).items():
             alike = sum(k[0] == index and isolation_try(r, self.limit) == kind for k, r in returned.items())
+            if back_most is not None and back == back_most:
+                alike = sum(k[0] == index and k in returned for k in chosen)
             fresh = 0 if kind else max(0, ends[index] - partition.end)
             possible += min(self.room(partition), alike + fresh)
         assert len(chosen) >= min(possible, most if slice_size is None else min(most, slice_size)), "too few"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import astuple
 
 from coordinator.core.record_state import HELD, RecordState
 from coordinator.core.share_group import ShareGroup
@@ -59,6 +60,11 @@ class Comparison:
             record = self.model.at((index, offset))
             record.not_before_ms, record.delay_ms = at_ms, at_ms - now_ms
         self.model.backing_off.clear()
+        for name, (now_ms, low_ms, high_ms) in self.model.pausing.items():
+            breaker = self.core.group.members[name].breaker
+            assert breaker is not None and low_ms <= breaker.until_ms <= high_ms, f"{name} pauses: {breaker}"
+            self.model.pause(self.model.members[name], now_ms, breaker.until_ms)
+        self.model.pausing.clear()
 
     def compare(self) -> None:
         group = self.core.group
@@ -87,9 +93,11 @@ class Comparison:
                 member.evidence,
                 member.decides,
                 member.query_id,
+                astuple(member.breaker) if member.breaker.released else None,
             )
             sessions = (theirs.member_epoch, theirs.session_deadline_ms)
-            assert mine == (*sessions, theirs.completed or 0, theirs.evidence, theirs.decides, theirs.query_id), name
+            facts = (theirs.completed or 0, theirs.evidence, theirs.decides, theirs.query_id, theirs.breaker)
+            assert mine == (*sessions, *facts), name
         assert set(group.plans) == set(self.model.plans), "plans live while a run carries their number"
         assert group.last_plan_id == self.model.last_plan_id
         assert (group.decided, group.rejected) == (self.model.decided, self.model.rejected)

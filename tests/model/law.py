@@ -105,11 +105,16 @@ def check_change(group: ShareGroup, command: Any, segment: Segment, now: Run, go
         check_in_progress(group, command, was, now)
     check_tries(command, was, now, plan)
     if was.quarantined:
-        answered = released and isinstance(command, CompletePlan)
+        answered = isinstance(command, CompletePlan) and (released or (not now.quarantined and _keeps_tries(group)))
         assert (not now.quarantined) == bool(answered), f"quarantined until a batch releases it, or it is done: {where}"
     elif now.quarantined:
         assert query and now.failures and now.tries >= group.config.share_delivery_count_limit, where
         assert now.plan_id is None, f"out of its batch: {where}"
+
+
+def _keeps_tries(group: ShareGroup) -> bool:
+    """Whether a batch may release a record without using up a try: a query's breaker is open."""
+    return any(member.breaker is not None and member.breaker.pauses > 0 for member in group.members.values())
 
 
 def check_by_hand(group: ShareGroup, command: DecideRecords, was: Run, now: Run, gone: bool) -> None:

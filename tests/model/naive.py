@@ -51,6 +51,7 @@ class Naive:
     backoff: Backoff = field(default_factory=Backoff)
     solo_timeout_ms: int = 600_000
     reject_ratio: float = 1.0
+    breaker_ratio: float = 1.0
     decided: int = 0
     rejected: int = 0
     members: dict[str, Member] = field(default_factory=dict)
@@ -72,6 +73,9 @@ class Naive:
     """Records just released, when, and how long they wait at least and at most: which is the core's choice."""
     times_are_ahead: bool = False
     """The next time that deadlines are looked at, times that are ahead of the clock are bounded, and nothing else."""
+    pausing: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    """Queries whose sinks just released most of a batch: when, and between what times they may acquire again, which is
+    the core's choice."""
     met: Counter[str] = field(default_factory=Counter)
 
     # --- small words
@@ -196,9 +200,11 @@ class Naive:
         disposition: int = DELIVERY_LIMIT,
         *,
         by_query: bool = False,
+        keeps_tries: bool = False,
     ) -> None:
         """Given back: at once; after the delay of its ``own``; or, with ``now_ms``, as the retry policy says. One whose
-        lock was lost meanwhile had its try counted then. ``by_query``: with its batch; failures give nothing up."""
+        lock was lost meanwhile had its try counted then. ``by_query``: with its batch; failures give nothing up.
+        ``keeps_tries``: it is no try."""
         release, record.deadline_ms = record.releases + 1, None
         if record.state == IN_PROGRESS:  # its work had begun: a failure
             record.failures, record.progress = record.failures + 1, None
@@ -206,11 +212,11 @@ class Naive:
                 self.give_up(key, record, disposition)
                 return
         if record.state == ACQUIRED:
-            record.releases = release
+            record.releases = record.releases if keeps_tries else release
             if by_query:
                 self.met["released, was quarantined"] += record.quarantined
                 record.quarantined, record.failed_alone_ms, record.last_tried_ms = False, None, None
-            if record.releases + (0 if by_query else record.failures) >= self.limit:
+            if not keeps_tries and record.releases + (0 if by_query else record.failures) >= self.limit:
                 self.give_up(key, record, disposition)
                 return
         record.state, record.plan_id = AVAILABLE, None

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import takewhile
 from typing import NamedTuple
 
-from tests.model.plans import PlansModel
+from tests.model.breaker import BreakerModel
 from tests.model.state import (
     ACKNOWLEDGED,
     ARCHIVING,
@@ -38,8 +38,8 @@ class Row(NamedTuple):
     reason: str = ""
 
 
-class SinksModel(PlansModel):
-    """PlansModel, with outcomes by row."""
+class SinksModel(BreakerModel):
+    """BreakerModel, with outcomes by row."""
 
     def stage(
         self,
@@ -181,7 +181,12 @@ class SinksModel(PlansModel):
             self.give_back(held)
             return True
         missing = set(gaps)
-        decided = [self.decide(plan, key, record, key in missing, now_ms) for key, record in held]
+        keeps_tries = self.keeps_tries(member)
+        if processed:
+            outcomes = [o for key, record in held if (o := self.judged(plan, key, record, key in missing)) is not None]
+            keeps_tries = self.judge(member, outcomes, now_ms)
+        keeps_tries = keeps_tries and processed
+        decided = [self.decide(plan, key, record, key in missing, now_ms, keeps_tries) for key, record in held]
         member.evidence = member.evidence or (any(decided) and processed and plan.counts_as_evidence)
         self.settle()
         return False
@@ -199,7 +204,24 @@ class SinksModel(PlansModel):
     def is_gone(self, key: Key) -> bool:
         return key[1] < self.partitions[key[0]].log_start
 
-    def decide(self, plan: Plan, key: Key, record: Record, missing: bool, now_ms: int) -> bool:
+    def judged(self, plan: Plan, key: Key, record: Record, missing: bool) -> bool | None:
+        """Whether the last attempt released the record and gave it no delay of its own; None: it was not decided."""
+        said = plan.said.get(key, [])
+        if not said and missing:
+            return None
+        if plan.targets == {True}:
+            said = [s for s in said if s.count == record.count]
+        if self.outcome_of(plan, said, record) != RELEASE:
+            return False
+        if self.is_gone(key):
+            return None
+        if said and said[-1].count == record.count:
+            return said[-1].outcome == RELEASE and said[-1].at_ms is None
+        return plan.explicit
+
+    def decide(
+        self, plan: Plan, key: Key, record: Record, missing: bool, now_ms: int, keeps_tries: bool = False
+    ) -> bool:
         """Decides a record when its batch is committed. Returns whether the record was accepted or rejected."""
         said = plan.said.get(key, [])
         if said and plan.targets == {True}:
@@ -225,7 +247,8 @@ class SinksModel(PlansModel):
             self.archive(key, record)
         else:
             own = said[-1] if said and said[-1].outcome == RELEASE else None
-            self.release(key, record, now_ms, own, DELIVERY_LIMIT if said else UNDECIDED, by_query=True)
+            why = DELIVERY_LIMIT if said else UNDECIDED
+            self.release(key, record, now_ms, own, why, by_query=True, keeps_tries=keeps_tries)
         return outcome in (ACCEPT, REJECT)
 
     def outcome_of(self, plan: Plan, said: list[Said], record: Record) -> int:

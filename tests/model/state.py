@@ -81,6 +81,18 @@ class Backoff:
 
 
 @dataclass(slots=True)
+class Breaker:
+    """What a query's sinks released in its last plans on end, each of them mostly released; closed without pauses."""
+
+    released: int = 0
+    records: int = 0
+    pauses: int = 0
+    since_ms: int = 0
+    until_ms: int = 0
+    paused_ms: int = 0
+
+
+@dataclass(slots=True)
 class Plan:
     plan_id: int
     member: str
@@ -131,6 +143,7 @@ class Member:
     """When it was there last."""
     plans: int = 0
     """How many it acquired."""
+    breaker: Breaker = field(default_factory=Breaker)
     unheard_until_ms: int = 0
     """Until when it may come back after a load without that it held anything."""
 

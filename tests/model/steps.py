@@ -136,7 +136,7 @@ class Steps(MemberSteps):
         model.limit, model.base, model.locks, model.solo_timeout_ms = limit, base, 100, SOLO_TIMEOUT_MS
         model.retention_ms = RETENTION_MS
         model.explicit, model.dead_letters = sinks.explicit, sinks.dead_letters
-        model.backoff, model.reject_ratio = sinks.backoff, sinks.reject_ratio
+        model.backoff, model.reject_ratio, model.breaker_ratio = sinks.backoff, sinks.reject_ratio, sinks.breaker_ratio
 
     # --- queries
 

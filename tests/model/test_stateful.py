@@ -42,6 +42,7 @@ sinks = st.builds(
     dead_letters=booleans,
     backoff=st.sampled_from(BACKOFFS),
     reject_ratio=st.sampled_from((1.0, 1.0, 0.3)),
+    breaker_ratio=st.sampled_from((0.5, 0.0, 1.0)),
 )
 SAID = (None, 1, 1, 2, 3)  # None: no row says anything of this record
 said = st.lists(st.sampled_from(SAID), min_size=1, max_size=4)

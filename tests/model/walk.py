@@ -188,6 +188,7 @@ class Walk:
             dead_letters=self.chance.random() < 0.6,
             backoff=self.chance.choice(BACKOFFS),
             reject_ratio=self.chance.choice((1.0, 1.0, 1.0, 0.3)),
+            breaker_ratio=self.chance.choice((0.5, 0.5, 0.0, 0.8, 1.0)),
         )
         locks = LockConfigs(
             lock_ms=self.chance.choice((30_000, 30_000, 120_000)),
@@ -315,6 +316,29 @@ class Walk:
         if self.chance.random() < 0.8:
             self.steps.complete(name, self.steps.epochs[name], self.steps.newest(name))
 
+    def outage(self) -> None:
+        """The service behind queries' sinks is away for some batches, and perhaps comes back."""
+        names = QUERIES[: self.chance.choice((1, 1, 2))]
+        for _ in range(self.chance.choice((1, 2, 4))):
+            for name in names:
+                self._whole_batch(name, 2)
+            self.steps.pass_time(self.chance.choice((500, 5_000, 12_000, 30_000)))
+        if self.chance.random() < 0.4:
+            self._whole_batch(names[0], 1)
+
+    def _whole_batch(self, name: str, outcome: int) -> None:
+        """A batch of the query, of which a sink decides all records so."""
+        self.steps.join_again(name)
+        self.steps.complete(name, self.steps.epochs[name], self.steps.newest(name))
+        self.steps.acquire(name, self.steps.epochs[name], self.steps.completed(name), self.chance.choice((3, 12, 40)))
+        self.steps.start(name, self.steps.epochs[name], self.steps.newest(name))
+        rows = [Row(key, count, outcome) for key, count in self.steps.model.sink_of(name)]
+        self.steps.stage(rows, query_id=name)
+        self._crash_now_and_then()
+        self.steps.join_again(name)
+        self.steps.complete(name, self.steps.epochs[name], self.steps.newest(name))
+        self.steps.comparison.compare()
+
     def dead_letters(self) -> None:
         """Some of those that are wanted; now and then one that nobody waits for."""
         keys = [w for w in self.steps.model.waiting_for_dead_letters() if self.chance.random() < 0.7]
@@ -390,6 +414,7 @@ ACTIONS = {
     "another_plan": 2,
     "stage": 12,
     "batch": 5,
+    "outage": 3,
     "dead_letters": 4,
     "fetch": 12,
     "signal": 8,

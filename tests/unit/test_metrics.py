@@ -230,6 +230,7 @@ OF_GROUP = {
     ("oldest_in_flight_age_seconds",): 3,
     ("isolated_records", "sliced"): 9,
     ("isolated_records", "failed alone"): 1,
+    ("slowed_queries",): 0,
 }
 OF_COORDINATOR = {
     ("groups", "EMPTY"): 0,

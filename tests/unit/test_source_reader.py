@@ -18,7 +18,7 @@ from coordinator.protocol.damaged_batch import Damage
 from coordinator.protocol.errors import DataLoss, FencedMemberEpoch, UnknownMemberId
 from coordinator.protocol.messages import Heartbeat, Joined, JoinGroup, NextPlan, StageOutcomes, StartPlan
 from coordinator.protocol.receipts import receipt_digest
-from coordinator.protocol.values import AcknowledgeType, Disposition
+from coordinator.protocol.values import AcknowledgeType, Disposition, OutcomeRun
 from share_source.errors import TriggerOnceRefused
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver
 from tests.support.quarantine import quarantined_record
@@ -138,15 +138,18 @@ def test_a_query_warns_of_records_that_a_limit_gives_up(caplog: pytest.LogCaptur
     assert "archived 10 record(s)" in line and "orders-0 offsets 0 to 9" in line
 
 
-def drained(client: DriverClient, work: Callable[[], object] = lambda: None) -> int:
-    """Batches of an AvailableNow run; more than ten are a run without an end. ``work``: what is done in each."""
+def drained(client: DriverClient, work: Callable[[], object] = lambda: None, at: list[Any] | None = None) -> int:
+    """Batches of an AvailableNow run; more than ten are a run without an end. ``work``: what is done in each. ``at``:
+    the checkpoint's last offset, of a query that ran before; else it is a new one."""
     client.group.pass_time(1)
+    at = [] if at is None else at
     with reading(client) as source:
         source.prepareForTriggerAvailableNow()
-        start = source.initialOffset()
+        start = at[0] if at else source.initialOffset()
         for batches in range(11):
             end = source.latestOffset(start, LIMIT)
             client.group.ends[0] += 10
+            at[:] = [end]
             if end == start:
                 return batches
             source.partitions(start, end)
@@ -181,7 +184,8 @@ def test_available_now_does_not_wait_for_backoff() -> None:
 def two_runs_that_release(backoff_ms: int, delay_ms: int | None = None) -> None:
     """The service behind the sink is away. A run uses up one try of each record, however long its batches take; the
     next run gets them all again."""
-    group = GroupDriver(records=100, **{"share.release.backoff.ms": str(backoff_ms)})
+    ratio = {"share.release.breaker.ratio": "1"}
+    group = GroupDriver(records=100, **{"share.release.backoff.ms": str(backoff_ms)}, **ratio)
 
     def release() -> None:
         for first, last, run in list(group.partition().runs):
@@ -205,6 +209,60 @@ def test_available_now_does_not_deliver_what_waited_in_the_run() -> None:
 
 def test_available_now_delivers_a_record_once_that_a_row_releases_without_delay() -> None:
     two_runs_that_release(backoff_ms=1_000, delay_ms=0)
+
+
+def test_available_now_ends_when_the_breaker_opens(caplog: pytest.LogCaptureFixture) -> None:
+    """The service is away: each run tries a few records, and the records keep their tries."""
+    group = GroupDriver(records=100, **{"share.release.backoff.ms": "1000", "share.release.backoff.jitter": "0"})
+
+    def release() -> None:
+        group.stage(*_of_held(group, AcknowledgeType.RELEASE))
+
+    client, at = DriverClient(group), []
+    assert drained(client, release, at) == 1, "60 records, all of them released"
+    assert drained(client, release, at) == 0, "still in the pause"
+    for _ in range(7):
+        group.pass_time(400_000)
+        assert drained(client, release, at) == 1
+    assert max(run.releases for _, _, run in group.partition().runs) == 1
+    group.pass_time(400_000)
+    assert drained(client, at=at) > 1
+    assert client.group.partition().accepted >= 150, "the service is back: a few records, then as many as ever"
+    warnings = [record.getMessage() for record in caplog.records if "fewer records" in record.getMessage()]
+    assert len(warnings) == 10, "one in each run that met it"
+    assert "sinks released 60 of the last 60 records" in warnings[0]
+    assert "whose releases use up no tries" in warnings[0]
+
+
+def test_a_query_says_once_that_it_gets_fewer_records_and_once_that_it_does_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    group = GroupDriver(records=100, **{"share.release.backoff.ms": "1000", "share.release.backoff.jitter": "0"})
+    client = DriverClient(group)
+    with reading(client) as source:
+        at = source.initialOffset()
+        for outcome in (AcknowledgeType.RELEASE, AcknowledgeType.RELEASE, AcknowledgeType.ACCEPT):
+            for _ in range(3):
+                end = source.latestOffset(at, LIMIT)
+                if end != at:
+                    break
+                group.pass_time(1_000)
+            source.partitions(at, end)
+            group.stage(*_of_held(group, outcome))
+            at = end
+        source.latestOffset(at, LIMIT)
+    said_of_it = [record for record in caplog.records if "records as before" in record.getMessage()]
+    said_of_it += [record for record in caplog.records if "fewer records" in record.getMessage()]
+    assert [record.levelname for record in said_of_it] == ["INFO", "WARNING"]
+
+
+def _of_held(group: GroupDriver, outcome: AcknowledgeType) -> list[OutcomeRun]:
+    return [
+        said(first, last, outcome, run.delivery_count)
+        for first, last, run in group.partition().runs
+        if run.state == RecordState.ACQUIRED
+    ]
 
 
 def test_trigger_once_is_refused_by_name() -> None:

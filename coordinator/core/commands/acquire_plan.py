@@ -3,8 +3,9 @@
 Records that came back are acquired first, in offset order, then fresh ones up to the end of the log. A quarantined
 record is delivered alone: on trial as soon as the query has evidence that processing works, though not in two plans on
 end while there are others; otherwise in every other plan of a query with such evidence, and when no other record can be
-acquired. This module decides only; :class:`~coordinator.core.records.PlanAcquired` and the runs
-make it so.
+acquired. A query whose breaker on releases is open acquires nothing before its time, then a few records
+(:mod:`coordinator.core.release_breaker`). This module decides only; :class:`~coordinator.core.records.PlanAcquired` and
+the runs make it so.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from coordinator.core.left_out import LeftOutRange, bounded
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanEvent, after, stale
 from coordinator.core.records import DataLost, PlanAcquired, PlanStarted, Record
+from coordinator.core.release_breaker import PROBE_RECORDS, is_open, most_returned, pause_ms
 from coordinator.core.runs import FRESH, Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
@@ -132,7 +134,8 @@ def _plan_reply(group: ShareGroup, plan_id: int, partitions: tuple[PartitionPlan
 @dataclass(slots=True)
 class Acquisition:
     """One plan in the making: what was taken so far, and how much more may be. ``superseded``: the plan that it
-    supersedes; ``losses``: that plan's unreported losses; ``held_back``: as of PlanReply."""
+    supersedes; ``losses``: that plan's unreported losses; ``most``: how many records the plan may have, and
+    ``most_returned`` how many of them may have come back (None: as many); ``held_back``: as of PlanReply."""
 
     group: ShareGroup
     command: AcquirePlan
@@ -143,6 +146,8 @@ class Acquisition:
     counts: dict[SharePartitionKey, int] = field(default_factory=dict)
     records: int = 0
     ranges: int = 0
+    most: int | None = None
+    most_returned: int | None = None
     _isolating: bool = False
     trial: bool = False
     held_back: int = 0
@@ -150,6 +155,12 @@ class Acquisition:
     def choose(self, member: Member) -> None:
         """Take the plan's records. What comes first goes by the member's own plans: of the group's, every other one may
         be another member's. A stream that never rests keeps no quarantined record waiting, nor they the stream."""
+        self.most = self.command.max_records
+        if is_open(member.breaker, self.group.config):
+            if pause_ms(member.breaker, self.group.config, self.now_ms):
+                return
+            self.most = PROBE_RECORDS if self.most is None else min(PROBE_RECORDS, self.most)
+            self.most_returned = most_returned(self.most, self.group.config)
         logs = self._rotated(member)
         self.held_back = held_back(partition for partition, _ in logs)
         if self.held_back:
@@ -183,8 +194,8 @@ class Acquisition:
     def _take_returned(self, logs: list[Log]) -> None:
         limit = self.group.config.share_delivery_count_limit
         keep_class: int | None = None
-        left = self.command.max_records
-        hard = self.group.config.share_acquire_mode == "record_limit"
+        left = self.most if self.most_returned is None else self.most_returned
+        hard = self.group.config.share_acquire_mode == "record_limit" or self.most_returned is not None
         now_ms, began_ms = self.now_ms, self.command.began_ms
         available_ms = now_ms if began_ms is None else min(now_ms, began_ms - 1)
         for partition, end in logs:
@@ -217,7 +228,7 @@ class Acquisition:
             if size > 0:
                 backlog.append((partition, size))
         total = sum(size for _, size in backlog)
-        left = total if self.command.max_records is None else min(total, self.command.max_records - self.records)
+        left = total if self.most is None else min(total, self.most - self.records)
         quota = left
         for partition, size in backlog:
             if left <= 0 or self.ranges >= MAX_RANGES:

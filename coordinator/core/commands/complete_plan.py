@@ -4,6 +4,7 @@ staged takes effect.
 Of the records that still carry the plan id, the last attempt's outcomes count. Records that it does not mention are
 accepted in implicit mode and released in explicit mode: in the mode that the attempt began with, whatever the group's
 is by now. Earlier attempts can veto that, unless the last one's sinks said that their target replaces what those wrote.
+Sinks that release most of a batch open the member's breaker (:mod:`coordinator.core.release_breaker`).
 A sink's reject becomes ARCHIVING, or ARCHIVED where its dead letter is written already or none is wanted. A record that
 would be released below the log start is archived instead, as it can't come back, and the query that acquires next
 reports it.
@@ -12,7 +13,7 @@ reports it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from coordinator.core.changes import Changes, archived, count_records, dead_lettered, moved, split_at
@@ -23,6 +24,7 @@ from coordinator.core.plan_state import PlanEvent, PlanState, checked_state
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import PlanCompleted, Record
 from coordinator.core.release_backoff import NO_DELAY, Delay, backoff, first_delay_ms
+from coordinator.core.release_breaker import is_open, judged
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
@@ -57,13 +59,14 @@ def complete_plan(group: ShareGroup, command: CompletePlan, now_ms: int) -> Deci
     if nobody_decides(member) and command.processed and any(group.carrying(plan)):
         return _given_back(group, plan)
     completion = _Completion(group, plan, command.gaps, now_ms)
-    records = completion.records()
+    records = completion.records(processed=command.processed)
     decided = completion.decided if command.processed else 0
     done = PlanCompleted(
         plan_id=plan.plan_id,
         member_id=member.member_id,
         records=decided,
         evidence=member.evidence or (decided > 0 and plan.counts_as_evidence),
+        breaker=completion.breaker,
     )
     return Decision((*records, done), PlanDone(given_up=given_up(group, records), outcomes=completion.outcomes))
 
@@ -86,7 +89,9 @@ def _given_back(group: ShareGroup, plan: AcquiredPlan) -> Decision[PlanDone]:
                 lost.append(_lost(partition, first, last, run))
             changes.put(partition.key, first, last, after)
     member = group.members[plan.member_id]
-    done = PlanCompleted(plan_id=plan.plan_id, member_id=plan.member_id, records=0, evidence=member.evidence)
+    done = PlanCompleted(
+        plan_id=plan.plan_id, member_id=plan.member_id, records=0, evidence=member.evidence, breaker=member.breaker
+    )
     return Decision((*changes.records(), *data_lost(group, lost), done), PlanDone(undecided=True))
 
 
@@ -100,7 +105,7 @@ def _lost(partition: SharePartition, first: int, last: int, run: Run) -> Lost:
 
 
 class _Completion:
-    """The completion of one plan."""
+    """The completion of one plan. ``breaker``: the member's breaker after it."""
 
     def __init__(self, group: ShareGroup, plan: AcquiredPlan, gaps: tuple[OffsetRange, ...], now_ms: int) -> None:
         self._group = group
@@ -112,6 +117,9 @@ class _Completion:
             self._gaps.setdefault(gap.key, []).append((gap.first, gap.last, GAP))
         self._lost: list[Lost] = []
         self._counts: Counter[AcknowledgeType] = Counter()
+        self._released = 0
+        self._keeps_tries = False
+        self.breaker = group.members[plan.member_id].breaker
 
     @property
     def decided(self) -> int:
@@ -123,21 +131,47 @@ class _Completion:
         """The number of records by outcome, as PlanDone has them; offsets without a record are left out."""
         return {word: count for outcome, word in OUTCOMES.items() if (count := self._counts[outcome])}
 
-    def records(self) -> list[Record]:
+    def records(self, *, processed: bool) -> list[Record]:
+        """The log records of the plan's records. ``processed`` as in CompletePlan: a batch of offsets without records
+        says nothing of the service behind the query."""
         changes = Changes()
+        decided: list[tuple[SharePartitionKey, int, int, Callable[[int], Run]]] = []
         for partition, segments in self._group.carrying(self._plan):
             staged = with_gaps(self._gaps.get(partition.key, []), self._plan.staged.get(partition.key, []))
             if staged or self._plan.explicit or self._plan.explicit_attempts:
-                self._put_decided(changes, partition, segments, staged)
+                decided += self._decided(changes, partition, segments, staged)
             else:
                 for first, last, run in segments:
                     changes.put(partition.key, first, last, moved(run, Event.COMPLETE))
                 self._counts[AcknowledgeType.ACCEPT] += count_records(segments)
+        if processed:
+            self._judge()
+        for key, first, last, after in decided:
+            changes.put(key, first, last, after(first))
         return [*changes.records(), *data_lost(self._group, self._lost)]
 
-    def _put_decided(
+    def _judge(self) -> None:
+        """Open, keep open or close the member's breaker, before the releases are carried out: it says whether they use
+        up tries."""
+        group, plan = self._group, self._plan
+        others = (
+            member.breaker
+            for member in group.members.values()
+            if member.member_id != plan.member_id and member.active and member.breaker is not None
+        )
+        self.breaker, self._keeps_tries = judged(
+            self.breaker,
+            group.config,
+            self._released,
+            sum(self._counts[outcome] for outcome in OUTCOMES),
+            plan_id=plan.plan_id,
+            now_ms=self._now_ms,
+            others=(breaker for breaker in others if is_open(breaker, group.config)),
+        )
+
+    def _decided(
         self, changes: Changes, partition: SharePartition, segments: list[Segment], staged: list[StagedRun]
-    ) -> None:
+    ) -> Iterator[tuple[SharePartitionKey, int, int, Callable[[int], Run]]]:
         decisions: dict[tuple[Run, Verdict | None], tuple[AcknowledgeType, Callable[[int], Run]]] = {}
         for first, last, run, verdict in pieces(_cut_at_log_start(partition, segments), staged):
             decision = decisions.get((run, verdict))
@@ -148,8 +182,10 @@ class _Completion:
                 self._lost.append(_lost(partition, first, last, run))
                 changes.put(partition.key, first, last, moved(run, Event.LOG_START))
                 continue
-            changes.put(partition.key, first, last, after(first))
             self._counts[outcome] += last - first + 1
+            if outcome == AcknowledgeType.RELEASE and self._blames_the_service(run, verdict):
+                self._released += last - first + 1
+            yield partition.key, first, last, after
 
     def _decision(self, run: Run, verdict: Verdict | None) -> tuple[AcknowledgeType, Callable[[int], Run]]:
         """The outcome of the run, and a function from a first offset to the run after it."""
@@ -158,15 +194,8 @@ class _Completion:
             verdict = None
         outcome = self._outcome(run, verdict)
         if outcome == AcknowledgeType.RELEASE:
-            delay = NO_DELAY if verdict is None else self._own_delay(verdict)
-            disposition = Disposition.UNDECIDED if verdict is None else Disposition.DELIVERY_LIMIT
-            if delay.not_before_ms is None:
-                if first_delay_ms(self._group.config, by_query=True):
-                    return outcome, partial(self._backing_off, run, disposition)
-                # An AvailableNow run that began before does not get the record again.
-                delay = Delay(self._now_ms, 0)
-            after = query_released(run, self._group.config, delay, disposition)
-        elif outcome == AcknowledgeType.ACCEPT:
+            return outcome, partial(self._release, run, verdict)
+        if outcome == AcknowledgeType.ACCEPT:
             after = moved(run, Event.COMPLETE)
         elif outcome == AcknowledgeType.REJECT:
             after = self._rejected(run, verdict)
@@ -199,9 +228,22 @@ class _Completion:
             return Delay(verdict.not_before_ms)
         return Delay(min(verdict.not_before_ms, self._now_ms + verdict.delay_ms), verdict.delay_ms)
 
-    def _backing_off(self, run: Run, disposition: Disposition, first: int) -> Run:
-        delay = backoff(self._group.config, run.releases + 1, first, self._now_ms, by_query=True)
-        return query_released(run, self._group.config, delay, disposition)
+    def _blames_the_service(self, run: Run, verdict: Verdict | None) -> bool:
+        """Whether a release says that the service is away: the last attempt released the record, by name or by its
+        silence, and gave it no delay of its own, by which a program manages its own waits. A veto of an earlier attempt
+        says nothing."""
+        if verdict is None or verdict.delivery_count != run.delivery_count:
+            return self._plan.explicit
+        return verdict.outcome == AcknowledgeType.RELEASE and verdict.not_before_ms is None
+
+    def _release(self, run: Run, verdict: Verdict | None, first: int) -> Run:
+        delay = NO_DELAY if verdict is None else self._own_delay(verdict)
+        if delay.not_before_ms is None and first_delay_ms(self._group.config, by_query=True):
+            delay = backoff(self._group.config, run.releases + 1, first, self._now_ms, by_query=True)
+        elif delay.not_before_ms is None:
+            delay = Delay(self._now_ms, 0)  # an AvailableNow run that began before does not get the record again
+        disposition = Disposition.UNDECIDED if verdict is None else Disposition.DELIVERY_LIMIT
+        return query_released(run, self._group.config, delay, disposition, keeps_tries=self._keeps_tries)
 
     def _rejected(self, run: Run, verdict: Verdict | None) -> Run:
         assert verdict is not None

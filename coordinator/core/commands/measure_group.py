@@ -9,7 +9,7 @@ from itertools import islice
 from operator import attrgetter
 
 from coordinator.core.commands import Decision
-from coordinator.core.describe import state_of
+from coordinator.core.describe import open_breaker, state_of
 from coordinator.core.isolation import Stage, stage_of
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import HELD
@@ -48,13 +48,15 @@ class PartitionMeasures:
 class GroupMeasures:
     """The numbers of a group. ``members``: those with a session, (queries, ShareConsumers). ``oldest_ms``: how long the
     oldest acquired record has been held; 0 if none is. ``isolated``: records by stage of isolation; SLICED are those
-    among MOST_SLICED runs, so that the time of a measure does not grow with the runs."""
+    among MOST_SLICED runs, so that the time of a measure does not grow with the runs. ``slowed``: queries with a
+    session whose breaker on releases is open."""
 
     state: str
     read_committed: bool
     members: tuple[int, int]
     oldest_ms: int
     isolated: Mapping[Stage, int]
+    slowed: int
     partitions: tuple[PartitionMeasures, ...]
 
 
@@ -72,6 +74,7 @@ def measure_group(group: ShareGroup, command: MeasureGroup, now_ms: int) -> Deci
         members=(sum(active), len(active) - sum(active)),
         oldest_ms=_oldest_ms(group, now_ms),
         isolated=_isolated(group),
+        slowed=sum(member.active and open_breaker(group, member) is not None for member in group.members.values()),
         partitions=tuple(_of(group, p) for key, p in sorted(group.partitions.items()) if key.topic_id in current),
     )
     return Decision((), measures)

@@ -24,6 +24,7 @@ _OF_GROUP = {
     "share_group_members": ("Members with a session.", ("member_type",)),
     "share_group_oldest_in_flight_age_seconds": ("How long the oldest acquired record has been held.", ()),
     "share_group_isolated_records": ("Records that keep failing, by stage of isolation.", ("stage",)),
+    "share_group_slowed_queries": ("Queries that acquire less since sinks release most of their records.", ()),
 }
 _OF_PARTITION = {
     "share_partition_in_flight_records": "Records in flight (SharePartitionMetrics, InFlightMessageCount).",
@@ -90,6 +91,7 @@ def _add(
     for kind, number in zip((QUERY, SHARE_CONSUMER), measures.members, strict=True):
         of_group["share_group_members"].add_metric((group_id, kind), number)
     of_group["share_group_oldest_in_flight_age_seconds"].add_metric((group_id,), measures.oldest_ms / 1000)
+    of_group["share_group_slowed_queries"].add_metric((group_id,), measures.slowed)
     for stage, number in measures.isolated.items():
         of_group["share_group_isolated_records"].add_metric((group_id, stage.value), number)
     for p in measures.partitions:

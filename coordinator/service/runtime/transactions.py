@@ -30,6 +30,7 @@ from coordinator.core.commands import (
 )
 from coordinator.core.commands.membership import check_dead_letter_topic_kept
 from coordinator.core.commands.view_group import GroupView, altered_since, fetch_from, past_ids, reads_topic
+from coordinator.core.describe import open_breaker
 from coordinator.core.members import Member
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, GroupIdNotFound, NothingDecided
@@ -187,7 +188,13 @@ def next_plan(request: NextPlan, facts: Facts) -> Transaction[PlanReply]:
                 topics=_unreported_topics(group, group.member(request.member_id, request.member_epoch)),
             )
         )
-        return msgspec.structs.replace(reply, given_up=given_up, outcomes=outcomes, **_altered(group, request.start))
+        return msgspec.structs.replace(
+            reply,
+            given_up=given_up,
+            outcomes=outcomes,
+            breaker=open_breaker(group, group.members[request.member_id]),
+            **_altered(group, request.start),
+        )
 
     return transaction
 

@@ -144,6 +144,7 @@ def test_a_groups_measures_are_those_of_its_runs(consumers):
         members=(0, 3),
         oldest_ms=7,
         isolated={},
+        slowed=0,
         partitions=(PartitionMeasures(**partition, in_flight=10, runs=5, acquired=8, archiving=1),),
     )
 

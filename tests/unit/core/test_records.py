@@ -233,7 +233,7 @@ def test_defaults_of_stored_records_never_change() -> None:
             "reported_topic_ids": (),
             "replaced_plan_id": None,
         },
-        "PlanCompleted": {"evidence": False},
+        "PlanCompleted": {"evidence": False, "breaker": None},
         "DataLost": {"plan_id": None, "member_id": None},
         "PlanKept": {
             "data_loss": (),
@@ -247,7 +247,13 @@ def test_defaults_of_stored_records_never_change() -> None:
             "replaces": None,
         },
         "GroupProgressKept": {"decided": 0, "rejected": 0, "forgotten_epoch": 0, "assignment_epoch": 0},
-        "MemberProgressKept": {"evidence": False, "decides": False, "query_id": "", "acquisitions": 0},
+        "MemberProgressKept": {
+            "evidence": False,
+            "decides": False,
+            "query_id": "",
+            "acquisitions": 0,
+            "breaker": None,
+        },
         "PlanStaged": {
             "partitions": (),
             "reject_window": None,

@@ -1,0 +1,80 @@
+"""The breaker on releases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coordinator.core import release_breaker, replay_members
+from coordinator.core.commands import acquire_plan, complete_plan
+from coordinator.core.records import MemberProgressKept
+from tests.mistakes import rules
+from tests.mistakes.mistake import Patch, mistake
+
+OF = "core/test_release_breaker::test_"
+
+
+@mistake({rules.BREAKER_PAUSES: (f"{OF}pauses_grow_as_the_backoff_of_a_release",)}, model=True)
+def acquire_at_once_though_the_breaker_is_open(patch: Patch) -> None:
+    patch.setattr(acquire_plan, "pause_ms", lambda breaker, config, now_ms: 0)
+
+
+@mistake(
+    {rules.BREAKER_PAUSES: (f"{OF}while_it_is_open_a_plan_is_small_and_then_as_large_as_ever",)},
+    model=True,
+)
+def try_a_whole_batch_while_the_breaker_is_open(patch: Patch) -> None:
+    patch.setattr(acquire_plan, "PROBE_RECORDS", 1_000_000)
+
+
+@mistake(
+    {rules.BREAKER_PAUSES: (f"{OF}records_that_are_released_for_their_own_sake_do_not_hold_up_others",)},
+    model=True,
+)
+def try_only_what_was_released_while_the_breaker_is_open(patch: Patch) -> None:
+    patch.setattr(acquire_plan, "most_returned", lambda most, config: most)
+
+
+@mistake({rules.BREAKER_PAUSES: (f"{OF}a_pause_of_another_clock_is_over",)})
+def pause_until_the_clock_of_the_owner_before(patch: Patch) -> None:
+    def pause_ms(breaker: Any, config: Any, now_ms: int) -> int:
+        return max(0, breaker.until_ms - now_ms)
+
+    patch.setattr(acquire_plan, "pause_ms", pause_ms)
+
+
+@mistake(
+    {
+        rules.BREAKER_PAUSES: (f"{OF}it_survives_a_takeover_a_snapshot_and_a_restart_of_the_query",),
+    },
+    model=True,
+)
+def forget_the_breaker_in_a_snapshot(patch: Patch) -> None:
+    right = replay_members.REPLAY_MEMBERS[MemberProgressKept]
+
+    def kept(group: Any, record: MemberProgressKept) -> None:
+        right(group, record)
+        group.members[record.member_id].breaker = None
+
+    patch.setitem(replay_members.REPLAY_MEMBERS, MemberProgressKept, kept)
+
+
+@mistake({rules.BREAKER_KEEPS_TRIES: (f"{OF}an_outage_of_an_hour_uses_up_one_try",)}, model=True)
+def use_up_tries_while_the_breaker_is_open(patch: Patch) -> None:
+    right = complete_plan.judged
+    patch.setattr(complete_plan, "judged", lambda *args, **facts: (right(*args, **facts)[0], False))
+
+
+@mistake({rules.BREAKER_KEEPS_TRIES: (f"{OF}a_second_query_of_the_service_uses_up_no_further_try",)}, model=True)
+def use_up_a_try_with_each_query_of_the_service(patch: Patch) -> None:
+    right = complete_plan.judged
+    patch.setattr(complete_plan, "judged", lambda *args, **facts: right(*args, **{**facts, "others": ()}))
+
+
+@mistake({rules.BREAKER_KEEPS_TRIES: (f"{OF}after_a_day_of_pauses_releases_use_up_tries_again",)})
+def keep_tries_for_ever(patch: Patch) -> None:
+    patch.setattr(release_breaker, "TRIES_KEPT_MS", 2**62)
+
+
+@mistake({rules.BREAKER_KEEPS_TRIES: (f"{OF}a_veto_of_an_earlier_attempt_says_nothing_of_the_service",)}, model=True)
+def take_a_veto_for_an_outage(patch: Patch) -> None:
+    patch.setattr(complete_plan._Completion, "_blames_the_service", lambda self, run, verdict: True)
