@@ -49,7 +49,7 @@ class GroupMeasures:
     """The numbers of a group. ``members``: those with a session, (queries, ShareConsumers). ``oldest_ms``: how long the
     oldest acquired record has been held; 0 if none is. ``isolated``: records by stage of isolation; SLICED are those
     among MOST_SLICED runs, so that the time of a measure does not grow with the runs. ``slowed``: queries with a
-    session whose breaker on releases is open."""
+    session whose breaker on releases is open, while records are in flight."""
 
     state: str
     read_committed: bool
@@ -74,7 +74,7 @@ def measure_group(group: ShareGroup, command: MeasureGroup, now_ms: int) -> Deci
         members=(sum(active), len(active) - sum(active)),
         oldest_ms=_oldest_ms(group, now_ms),
         isolated=_isolated(group),
-        slowed=sum(member.active and open_breaker(group, member) is not None for member in group.members.values()),
+        slowed=_slowed(group),
         partitions=tuple(_of(group, p) for key, p in sorted(group.partitions.items()) if key.topic_id in current),
     )
     return Decision((), measures)
@@ -93,6 +93,12 @@ def _of(group: ShareGroup, partition: SharePartition) -> PartitionMeasures:
         archiving=partition.archiving_count,
         delivery_complete=complete,
     )
+
+
+def _slowed(group: ShareGroup) -> int:
+    if all(partition.start_offset == partition.end_offset for partition in group.partitions.values()):
+        return 0  # a breaker stays open until its query has a batch to judge by
+    return sum(member.active and open_breaker(group, member) is not None for member in group.members.values())
 
 
 def _oldest_ms(group: ShareGroup, now_ms: int) -> int:
