@@ -158,7 +158,7 @@ class SharePartition:
             if run.state == RecordState.ACKNOWLEDGED:
                 self.accepted += last - first + 1
             elif run.state == RecordState.ARCHIVED:
-                self._count_archived(last, last - first + 1, run.disposition, dead_letters=dead_letters)
+                self._count_archived(first, last, run.disposition, dead_letters=dead_letters)
             if adjacent and adjacent[-1][1] != first - 1:
                 self.runs.replace(adjacent)
                 adjacent = []
@@ -168,10 +168,12 @@ class SharePartition:
             self.runs.replace(adjacent)
         self._advance()
 
-    def _count_archived(self, last: int, number: int, disposition: Disposition, *, dead_letters: bool) -> None:
-        if disposition == Disposition.NONE and last < self.log_start:
-            self.removed += number
-            return
+    def _count_archived(self, first: int, last: int, disposition: Disposition, *, dead_letters: bool) -> None:
+        number = last - first + 1
+        if disposition == Disposition.NONE and first < self.log_start:
+            below = min(last + 1, self.log_start) - first
+            self.removed += below
+            number -= below
         self.archived[disposition] += number
         if disposition != Disposition.NONE and not dead_letters:
             self.without_dead_letter[disposition] += number

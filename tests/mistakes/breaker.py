@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordinator.core import release_breaker, replay_members
+from coordinator.core import release_breaker, share_group
 from coordinator.core.commands import acquire_plan, complete_plan
 from coordinator.core.records import MemberProgressKept
 from tests.mistakes import rules
@@ -19,7 +19,7 @@ def acquire_at_once_though_the_breaker_is_open(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.BREAKER_PAUSES: (f"{OF}while_it_is_open_a_plan_is_small_and_then_as_large_as_ever",)},
+    {rules.BREAKER_PAUSES: (f"{OF}while_it_is_open_a_plan_is_small_then_large_again",)},
     model=True,
 )
 def try_a_whole_batch_while_the_breaker_is_open(patch: Patch) -> None:
@@ -27,7 +27,7 @@ def try_a_whole_batch_while_the_breaker_is_open(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.BREAKER_PAUSES: (f"{OF}records_that_are_released_for_their_own_sake_do_not_hold_up_others",)},
+    {rules.BREAKER_PAUSES: (f"{OF}records_that_are_bad_for_good_hold_up_no_others",)},
     model=True,
 )
 def try_only_what_was_released_while_the_breaker_is_open(patch: Patch) -> None:
@@ -49,13 +49,13 @@ def pause_until_the_clock_of_the_owner_before(patch: Patch) -> None:
     model=True,
 )
 def forget_the_breaker_in_a_snapshot(patch: Patch) -> None:
-    right = replay_members.REPLAY_MEMBERS[MemberProgressKept]
+    right = share_group._REPLAY[MemberProgressKept]
 
     def kept(group: Any, record: MemberProgressKept) -> None:
         right(group, record)
         group.members[record.member_id].breaker = None
 
-    patch.setitem(replay_members.REPLAY_MEMBERS, MemberProgressKept, kept)
+    patch.setitem(share_group._REPLAY, MemberProgressKept, kept)
 
 
 @mistake({rules.BREAKER_KEEPS_TRIES: (f"{OF}an_outage_of_an_hour_uses_up_one_try",)}, model=True)

@@ -82,7 +82,8 @@ class Backoff:
 
 @dataclass(slots=True)
 class Breaker:
-    """What a query's sinks released in its last plans on end, each of them mostly released; closed without pauses."""
+    """A query's breaker: it counts what sinks released in the last plans on end that were mostly released. It is closed
+    while there was no pause."""
 
     released: int = 0
     records: int = 0

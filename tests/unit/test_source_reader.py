@@ -234,7 +234,7 @@ def test_available_now_ends_when_the_breaker_opens(caplog: pytest.LogCaptureFixt
     assert "whose releases use up no tries" in warnings[0]
 
 
-def test_a_query_says_once_that_it_gets_fewer_records_and_once_that_it_does_not(
+def test_a_query_says_once_that_it_gets_fewer_records(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)

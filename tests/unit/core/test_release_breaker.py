@@ -94,7 +94,7 @@ def test_pauses_grow_as_the_backoff_of_a_release() -> None:
     assert breaker(group).until_ms - group.now_ms == 300_000
 
 
-def test_while_it_is_open_a_plan_is_small_and_then_as_large_as_ever() -> None:
+def test_while_it_is_open_a_plan_is_small_then_large_again() -> None:
     group, plan = opened(40)
     group.ends[0] = 1_040
     group.pass_time(FIRST_MS)
@@ -111,7 +111,7 @@ def test_a_small_limit_of_the_query_holds_while_it_is_open() -> None:
     assert ranges(group.acquire(plan, limit=3)) == [(0, 0, 2)]
 
 
-def test_records_that_are_released_for_their_own_sake_do_not_hold_up_others() -> None:
+def test_records_that_are_bad_for_good_hold_up_no_others() -> None:
     group, plan = opened(40)
     group.ends[0] = 60
     group.pass_time(FIRST_MS)
@@ -318,7 +318,7 @@ def test_a_completion_that_is_sent_again_is_counted_once() -> None:
     assert breaker(group) == before
 
 
-def test_a_crash_before_the_append_judges_the_batch_when_it_is_sent_again() -> None:
+def test_a_crash_before_the_append_judges_the_batch_later() -> None:
     group, plan = batch(40, **STEADY)
     group.stage(said(0, 39, RELEASE))
     log = list(group.log)
@@ -332,7 +332,7 @@ def test_a_crash_before_the_append_judges_the_batch_when_it_is_sent_again() -> N
     assert most_releases(group) == 1
 
 
-def test_a_query_that_comes_back_replays_its_small_batch_and_keeps_its_tries() -> None:
+def test_a_replay_of_a_small_batch_keeps_its_tries() -> None:
     group, plan = opened(40)
     group.pass_time(FIRST_MS)
     reply = group.acquire(plan)
