@@ -63,7 +63,7 @@ def test_walks_meet_every_action_of_sinks() -> None:
 def test_walks_meet_every_action_of_an_administrator() -> None:
     """Decisions by hand and deletions are carried out, and refused."""
     seen = Counter[str]()
-    for seed in range(5, 11):
+    for seed in range(5, 12):
         walk = Walk(seed)
         walk.run(700)
         seen += walk.seen
