@@ -21,6 +21,7 @@ A, Q, ACK = RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ACKNOWLEDGE
 ARCHIVING, ARCHIVED, IN_PROGRESS = RecordState.ARCHIVING, RecordState.ARCHIVED, RecordState.IN_PROGRESS
 GAP, ACCEPT, RELEASE, REJECT = 0, 1, 2, 3
 REJECTED_BY_SINK = "rejected by a sink"
+USED_UP = "its tries are used up"
 
 
 def wrong_change(ledger: Ledger, key: Record, before: Run, after: Run) -> str:
@@ -180,7 +181,7 @@ def _wrong_archive(ledger: Ledger, key: Record, before: Run, after: Run) -> str:
     ):
         return "is in progress, and is given up before its lock is over"
     elif before.tries + 1 >= ledger.limit:
-        ledger.archived[key] = "its tries are used up"
+        ledger.archived[key] = USED_UP
     else:
         return "is archived without a reason"
     return ""
@@ -195,7 +196,7 @@ def _given_up_by_sink(ledger: Ledger, plan: KnownPlan, key: Record, before: Run)
         return REJECTED_BY_SINK
     may_be = _may_be_released(ledger, plan, key, before)
     used_up = may_be and before.state == Q and before.releases + 1 >= ledger.limit
-    return "its tries are used up" if used_up else ""
+    return USED_UP if used_up else ""
 
 
 def _sink_wrote_dead_letter(ledger: Ledger, plan: KnownPlan, key: Record) -> bool:

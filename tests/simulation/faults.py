@@ -16,6 +16,8 @@
                 who is forgotten and returns is refused by name
     signals     ShareConsumers say that they work on records (KAFKA-20458), fall silent, leave in the middle of their
                 work and go on with it in their next process; their locks are shorter or longer than a session
+    outages     the service behind all sinks is away for an hour, and they release all that they read: no record uses up
+                its tries
     administration  an administrator resets start offsets, decides records by hand, releases members, and sets configs
 
 In each of them the coordinator's process has the real service in it (``service_process.py``).
@@ -45,6 +47,8 @@ class Faults:
     sinks_at_steps: float = 0.0
     """How often somebody opens a sink, with other group configs, before a step of any process."""
     signals: bool = False
+    outage_ms: int = 0
+    """How long the service behind the sinks is away, from the begin of the run on."""
     administration_ms: int = 0
     """How often an administrator acts."""
     topics_ms: int = 0

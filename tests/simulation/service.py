@@ -14,7 +14,7 @@ from coordinator.client.connection import HEALTH_TIMEOUT_S
 from coordinator.core.commands.forget import SWEEP_MS
 from tests.simulation.administration import begin_administration
 from tests.simulation.broker import TOPIC, Broker, Record
-from tests.simulation.changes_judge import REJECT
+from tests.simulation.changes_judge import REJECT, USED_UP
 from tests.simulation.faults import LOGS_AT_MOST, RETENTION_MS, SHORTEST_SESSION_MS, configs_of_now
 from tests.simulation.ledger import Ledger
 from tests.simulation.memory import check_group, check_rebuilt
@@ -455,7 +455,14 @@ class ServiceRun:
                 self.world.fail(f"no end: {[(r, self.ledger.runs.get(r)) for r in stuck[:5]]} and so on: {len(stuck)}")
             self.world.run_until(self.world.now_ms + 5_000)
         self._check_memory()
+        self._check_tries()
         check_outputs(self)
+
+    def _check_tries(self) -> None:
+        """An outage of the service behind the sinks uses up no record's tries."""
+        used_up = [record for record, why in self.ledger.archived.items() if why == USED_UP]
+        if self.scenario.faults.outage_ms and used_up:
+            self.world.fail(f"{len(used_up)} records used up their tries in an outage: {sorted(used_up)[:5]}")
 
     def _check_memory(self) -> None:
         owner = self._newest()

@@ -251,6 +251,9 @@ class QueryProcess(Process):
         """Outcomes by row, and the output, which holds what was accepted."""
         number = number_of(self.newest)
         said = {r: judge.outcome(r[:2], r[2], number) for r in self.read if r[:2] in records}
+        if self._is_service_away:
+            said = dict.fromkeys(said, RELEASE)
+            judge.away.update(receipt[:2] for receipt in said)
         accepted = [r[:2] for r, outcome in said.items() if judge.is_accepted(outcome, explicit=self.explicit)]
         self.mine.attempts[self.batch] += 1
         if self.options.writes_first and not self.options.skips:
@@ -268,6 +271,10 @@ class QueryProcess(Process):
         }
         passed_over = self.witness.ledger.passed_over
         self.read = tuple(r for r in self.read if r in done and r[:2] not in passed_over and not judge.changes(r[:2]))
+
+    @property
+    def _is_service_away(self) -> bool:
+        return self.world.now_ms < self.faults.outage_ms
 
     def _stage(self, said: dict[Receipt, int]) -> Task:
         """In one request, or in two, as two sinks would."""
@@ -297,7 +304,9 @@ class QueryProcess(Process):
         return SinkOpened(incarnation=self.newest.rpartition(".")[0], topics={"T0": TOPIC})
 
     def _row(self, receipt: Receipt, outcome: int) -> OutcomeRun:
-        delay_ms = self.world.chance.choice((None, None, 0, 5_000, 30_000)) if outcome == RELEASE else None
+        delay_ms = None
+        if outcome == RELEASE and not self._is_service_away:
+            delay_ms = self.world.chance.choice((None, None, 0, 5_000, 30_000))
         letter = outcome == REJECT and self.world.happens(self.options.executor_dead_letters)
         if letter:
             self.broker.letters[receipt[:2]] += 1

@@ -11,6 +11,8 @@ from tests.simulation.faults import NO_FAULTS, RETENTION_MS, Faults
 from tests.simulation.service_query import QueryOptions
 from tests.simulation.service_sink import SinkScenario
 
+OUTAGE_MS = 3_600_000
+"""Milliseconds that the service behind the sinks is away, in scenarios of outages."""
 NEVER_MS = 10**15
 """A mean time between events, in milliseconds, of events that no run meets."""
 
@@ -219,6 +221,35 @@ class ServiceScenario:
         )
 
     @classmethod
+    def of_outages(cls, seed: int) -> ServiceScenario:
+        """The service behind all sinks is away for an hour. Processes die now and then; attempts do not disagree."""
+        of, chance = cls.of_sinks(seed), random.Random(f"outages {seed}")
+        assert of.sinks is not None
+        most = chance.choice((10, 40, None))
+        backoff = chance.choice(("3000", ""))
+        return dataclasses.replace(
+            of,
+            trouble_ms=OUTAGE_MS + 60_000,
+            records=chance.choice((30, 60)),
+            poison=0,
+            consumers=0,
+            query_options=tuple(dataclasses.replace(o, max_records=most) for o in of.query_options),
+            configs={**of.configs, "share.delivery.count.limit": "5", "share.release.backoff.ms": backoff},
+            member_dies_ms=chance.choice((600_000, NEVER_MS)),
+            member_stops_ms=NEVER_MS,
+            coordinator_dies_ms=chance.choice((600_000, NEVER_MS)),
+            coordinator_stops_ms=NEVER_MS,
+            log_moves_ms=NEVER_MS,
+            steps_die=0.0,
+            coordinator_steps_die=0.0,
+            store_faults=0.0,
+            queries_stop=0.0,
+            fence="owner",
+            sinks=dataclasses.replace(of.sinks, fickle=False, dies=0.0),
+            faults=Faults(outage_ms=OUTAGE_MS),
+        )
+
+    @classmethod
     def of_administration(cls, seed: int) -> ServiceScenario:
         """Queries and ShareConsumers in a group that an administrator changes: every other seed with signals, and of
         the others every other one with sinks."""
@@ -270,5 +301,6 @@ KINDS: dict[str, Callable[[int], ServiceScenario]] = {
     "members": ServiceScenario.of_members,
     "signals": ServiceScenario.of_signals,
     "administration": ServiceScenario.of_administration,
+    "outages": ServiceScenario.of_outages,
 }
 """Scenarios by the kind of faults that they have beside those of every run."""

@@ -73,6 +73,8 @@ class Judge:
     scenario: SinkScenario
     modes_change: bool = False
     peace: bool = False
+    away: set[Record] = field(default_factory=set)
+    """Records that were released since the service behind the sinks was away."""
     first: dict[Record, int] = field(default_factory=dict)
     """A record to the plan that held it when it was judged first."""
 
@@ -104,7 +106,7 @@ class Judge:
 
     def changes(self, record: Record) -> bool:
         """Whether attempts may say different things of it."""
-        if self.modes_change and self._lot(record) == 4:
+        if record in self.away or (self.modes_change and self._lot(record) == 4):
             return True
         return self.scenario.fickle and self._lot(record) in (1, 2, 3, 5, 6)
 

@@ -32,7 +32,7 @@ SEEDS_TO_FIND_A_MISTAKE = 400
 OF_THE_MISTAKE_ITSELF = re.compile(r"\b(TypeError|AttributeError|NameError)\b")
 """Errors of a mistake whose code does not fit the product any more: they would be found, whatever the product does."""
 SEEDS_OF_A_KIND, MORE_SEEDS_OF_A_KIND = 2, 5
-WALKED = ("administration", "configs", "hosts", "members", "opened-sinks", "signals", "stalls", "topics")
+WALKED = ("administration", "configs", "hosts", "members", "opened-sinks", "outages", "signals", "stalls", "topics")
 """Kinds of faults in which nothing is found now."""
 SCENARIOS = {**KINDS, "sinks": ServiceScenario.of_sinks, "stopped drivers": ServiceScenario.of_stopped_drivers}
 FOUND_HERE = [
