@@ -8,7 +8,7 @@ from coordinator.core import release_breaker, share_group
 from coordinator.core.commands import acquire_plan, complete_plan
 from coordinator.core.records import MemberProgressKept
 from tests.mistakes import rules
-from tests.mistakes.mistake import Patch, mistake
+from tests.mistakes.mistake import Patch, Seeds, mistake
 
 OF = "core/test_release_breaker::test_"
 
@@ -58,7 +58,11 @@ def forget_the_breaker_in_a_snapshot(patch: Patch) -> None:
     patch.setitem(share_group._REPLAY, MemberProgressKept, kept)
 
 
-@mistake({rules.BREAKER_KEEPS_TRIES: (f"{OF}an_outage_of_an_hour_uses_up_one_try",)}, model=True)
+@mistake(
+    {rules.BREAKER_KEEPS_TRIES: (f"{OF}an_outage_of_an_hour_uses_up_one_try",)},
+    simulator=(Seeds("outages"),),
+    model=True,
+)
 def use_up_tries_while_the_breaker_is_open(patch: Patch) -> None:
     right = complete_plan.judged
     patch.setattr(complete_plan, "judged", lambda *args, **facts: (right(*args, **facts)[0], False))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from coordinator.protocol.admin_messages import PlanInFlight, RunInFlight
-from coordinator.protocol.messages import GroupDescription, MemberDescription, PartitionDescription
+from coordinator.protocol.messages import GroupDescription, MemberDescription, PartitionDescription, ReleaseBreaker
 from sharegroup import configs, groups, in_flight
 from sharegroup.__main__ import run as run_command
 from sharegroup.cluster_options import connect_options
@@ -48,8 +48,8 @@ def plan(**fields):
     return PlanInFlight(**{**base, "records": 4, "held": 4, "attempt": 0, **fields})
 
 
-def member(member_id="billing-1", active=True):
-    return MemberDescription(member_id=member_id, member_epoch=1, active=active)
+def member(member_id="billing-1", active=True, breaker=None):
+    return MemberDescription(member_id=member_id, member_epoch=1, active=active, breaker=breaker)
 
 
 def facts(partitions=None, *, state="STABLE", configs=None, members=None, **fields):
@@ -336,3 +336,26 @@ def test_no_remedy_and_no_finding_depends_on_how_late_one_looks(later_ms) -> Non
         before = [(each.rule, each.severity, each.do, each.command) for each in rule(found_in)]
         after = [(each.rule, each.severity, each.do, each.command) for each in rule(later)]
         assert after in (before, []), case
+
+
+SLOWED = ReleaseBreaker(since_ms=NOW_MS - 90 * MINUTE_MS, until_ms=NOW_MS + MINUTE_MS, released=45, records=50)
+
+
+def test_a_query_that_is_slowed_is_named_with_since_when_and_why():
+    (finding,) = rules.query_is_slowed(facts(members=[member(breaker=SLOWED), member("billing-2")]))
+    assert finding.what == (
+        "Query billing-1 has acquired less and later for 1 h 30 min: its sinks released 45 of 50 records, more than "
+        "share.release.breaker.ratio=0.5 of each batch. Releases use up no tries."
+    )
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        {"members": [member(active=False, breaker=SLOWED)]},
+        {"partitions": [partition(start_offset=20, lag=0)], "members": [member(breaker=SLOWED)]},
+    ],
+    ids=["stopped", "nothing-in-flight"],
+)
+def test_a_query_that_acquires_nothing_is_not_called_slowed(gone):
+    assert list(rules.query_is_slowed(facts(**gone))) == []

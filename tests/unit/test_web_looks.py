@@ -166,6 +166,7 @@ def test_a_group_shows_why_a_person_should_look(fields, given, says):
     assert [why for _, why in attention(line("g", **fields), *given)] == [says]
     assert attention(line("g", lag=0), 0, 10_000) == ()
     assert attention(line("g", without_dead_letter=5_100), 0, 0)[0] == (3, "5,100 given up without a dead letter")
+    assert attention(line("g", slowed=2), 0, 0)[0] == (2, "2 slowed: sinks release")
     assert attention(line("g", archiving=3), 0, 0, 4.9) == (), "dead letters that are being written"
     assert attention(line("g"), 2, 0, is_part=True) == ((2, "2 or more in quarantine"),)
 

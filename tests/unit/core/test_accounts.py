@@ -12,7 +12,7 @@ from coordinator.core.records import PartitionInitialized
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.values import Disposition
-from tests.support.group_driver import TOPIC_ID, GroupDriver, acknowledged, fetched
+from tests.support.group_driver import TOPIC_ID, GroupDriver, acknowledged, fetched, started_plan
 
 
 def consumer(**configs: str) -> GroupDriver:
@@ -87,6 +87,16 @@ def test_what_kafka_removed_is_named_with_its_offsets() -> None:
     assert count(named) == 20
     acknowledge(group, 5, 9, 2)
     assert sum(each.last - each.first + 1 for each in named[1:]) == 5
+
+
+def test_a_run_across_the_log_start_is_counted_in_two_parts() -> None:
+    """A plan holds records across the log start, and its start finds that Kafka has removed more of them."""
+    group, plan = started_plan(10)
+    group.move_log_start(4)
+    group.log_starts[0] = 6
+    group.restart(plan, fail_on_data_loss=False)
+    counts = accounts(group)
+    assert (counts["removed"], group.partition().archived[Disposition.NONE]) == (4, 2)
 
 
 def test_a_snapshot_of_before_there_were_counts_is_balanced() -> None:
