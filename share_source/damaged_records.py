@@ -30,20 +30,24 @@ MOST_OFFSETS = 100_000
 MOST_BYTES = 256 << 20
 """Offsets of a replayed plan that the driver looks through at most, and the bytes after which it stops: some seconds. A
 larger plan that fails again is acquired in slices, which are smaller."""
+MOST_S = 60.0
+"""Seconds after which the driver stops looking. What was found by then is rejected; the tasks say what is wrong with
+the rest, and the next replay looks again. To find the end of one damaged batch takes some 20 questions to a broker, of
+milliseconds each, or of 10 s where it does not answer."""
 _TIMEOUT_MS = 10_000
 """Milliseconds without a record after which the driver stops reading: the tasks then say what is wrong."""
 
 
 def damaged_offsets(task: ReadTask) -> Damaged:
-    """The offsets of the task that can't be read, as far as MOST_BYTES go. None where the task is not a replay, or
-    holds more than MOST_OFFSETS offsets, or where the driver can't read: the tasks will say why."""
+    """The offsets of the task that can't be read, as far as MOST_BYTES and MOST_S go. None where the task is not a
+    replay, or holds more than MOST_OFFSETS offsets, or where the driver can't read: the tasks will say why."""
     counts = [held.delivery_count for part in task.partitions for held in part.ranges]
     if max(counts, default=0) < 2 or sum(part.records for part in task.partitions) > MOST_OFFSETS:
         return {}
     timeout_ms = min(task.poll_timeout_ms, _TIMEOUT_MS)
     try:
         task = replace(task, fail_on_data_loss=False, fail_on_damage=False, poll_timeout_ms=timeout_ms)
-        return pass_through(task, MOST_BYTES)
+        return pass_through(task, MOST_BYTES, MOST_S)
     except ShareGroupError as error:
         logger.warning("the replayed batch was not looked through for damaged records: %s", error)
         return {}

@@ -136,19 +136,16 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
             yield rows.build()
 
 
-def pass_through(task: ReadTask, most_bytes: int) -> dict[Key, list[Damage]]:
-    """Read the task, or the first records of it after which so many bytes are read, and keep no record. Returns the
-    offsets that can't be read, by partition; it raises as :func:`read_task`."""
-    native, left = is_native(), most_bytes
+def pass_through(task: ReadTask, most_bytes: int, most_s: float) -> dict[Key, list[Damage]]:
+    """Read the task, or what comes of it until so many bytes are read or so many seconds have passed, and keep no
+    record. Returns the offsets that can't be read, by partition; it raises as :func:`read_task`."""
+    native, left, until_s = is_native(), most_bytes, time.monotonic() + most_s
     with no_collector(), open_readers(task, native) as readers:
         rows = _rows(task, native)
         for reader in readers:
-            if left <= 0:
-                reader.give_up()
-            for batch in reader.drain(rows):
-                left -= batch.nbytes
-                if left <= 0:
-                    reader.give_up()
+            left = reader.pass_through(rows, left, until_s)
+        if time.monotonic() >= until_s and any(reader.given_up for reader in readers):
+            logger.warning("the batch was looked through for %.0f s, and not to its end", most_s)
         return {key: damaged for reader in readers for key, damaged in reader.damaged.items()}
 
 
@@ -235,6 +232,8 @@ class Reader:
         """Offsets of batches that can't be read, where that does not fail the task."""
         self._readings: dict[tuple[Key, int], int] = {}
         self._came = False
+        self._until_s = inf
+        """When the monotonic clock says that no more is asked about damaged batches."""
         self._silence = Silence()
         self._of_this_client = Silence()
 
@@ -246,6 +245,20 @@ class Reader:
                 yield rows.build()
                 self._silence.ends()  # do not count the time that Spark took
             self._read_more(rows)
+
+    def pass_through(self, rows: Any, most_bytes: int, until_s: float) -> int:
+        """Read on, and keep no record, until the ranges end, so many bytes are read, or the monotonic clock has reached
+        ``until_s``: the rest is ``given_up``. Returns the bytes that are left to read."""
+        self._until_s = until_s
+        self.begin(rows)
+        while self._open and most_bytes > 0 and time.monotonic() < until_s:
+            if not rows.room:
+                most_bytes -= rows.build().nbytes
+                self._silence.ends()
+            self._read_more(rows)
+        if self._open:
+            self.give_up()
+        return most_bytes
 
     def begin(self, rows: Any) -> None:
         """Take what the consumer has prefetched."""
@@ -476,7 +489,9 @@ class Reader:
         if event.error.code() == INVALID_HEADERS:
             return first + 1
         config = {**dict(client_config(self._task.kafka_config, self._task.isolation_level)), **ASKING}
-        return end_of_batch(lambda: Consumer(config), cursor.key, max(first, cursor.wanted), event.offset, high)
+        return end_of_batch(
+            lambda: Consumer(config), cursor.key, max(first, cursor.wanted), event.offset, high, self._until_s
+        )
 
     def _pass_damaged(self, cursor: RangeCursor, damage: Damage) -> None:
         """Pass over a damaged batch.

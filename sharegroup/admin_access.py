@@ -77,6 +77,10 @@ def origins_of(admin: ShareAdmin, group_id: str, dlq_topic: str) -> dict[tuple[s
     for each in description.partitions:
         where = each.topic, each.partition
         given[where] = max(each.end_offset, given.get(where, 0))
+    for topic, ends in description.forgotten.items():
+        for partition, end in ends.items():
+            where = topic, int(partition)
+            given[where] = max(end, given.get(where, 0))
     return given
 
 

@@ -23,7 +23,7 @@ _RECORDS = ("group_ids", "topics", "records", *_ACTS)
 TAKES: dict[str, tuple[str, ...]] = {
     "list": ("state", "all_groups"),
     "describe": (
-        "group_ids", "all_groups", "members", "offsets", "in_flight", "verbose", "state",
+        "group_ids", "all_groups", "members", "offsets", "counts", "in_flight", "verbose", "state",
         "progress_stale_longer_than_ms",
     ),
     "delete": ("group_ids", "all_groups", *_FORCED),
@@ -79,11 +79,13 @@ def _check_describe(context: click.Context, options: Mapping[str, Any]) -> None:
     from sharegroup.in_flight import record_states
 
     _check_groups(context, options, "describe")
-    parts = [each for each in ("members", "offsets", "in_flight") if options[each]]
+    parts = [each for each in ("members", "offsets", "counts", "in_flight") if options[each]]
     parts += ["state"] if options["state"] is not None and not options["in_flight"] else []
     if len(parts) > 1:
         raise click.UsageError(
-            "Option --describe takes at most one of these options: --members, --offsets, --state, --in-flight", context
+            "Option --describe takes at most one of these options: --members, --offsets, --records, --state, "
+            "--in-flight",
+            context,
         )
     if parts == ["state"] and options["state"]:
         raise click.UsageError("Option --describe does not take a value for --state", context)

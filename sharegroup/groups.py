@@ -47,6 +47,13 @@ Look = TypeVar("Look")
 @click.option("--offsets", is_flag=True, help="With --describe: start offset and lag of each partition. The default.")
 @click.option("--members", is_flag=True, help="With --describe: the members.")
 @click.option(
+    "--records",
+    "counts",
+    is_flag=True,
+    help="With --describe: how many records were accepted, archived, removed by Kafka, and skipped or repeated by "
+    "resets; in the last line of all topics that the group reads or has read.",
+)
+@click.option(
     "--state",
     is_flag=False,
     flag_value="",
@@ -276,6 +283,8 @@ def _lines(admin: Admin, description: GroupDescription, options: Mapping[str, An
         if not any(member.active for member in description.members):
             return []
         return kafka_tables.members(group_id, description.members, verbose=verbose)
+    if options["counts"]:
+        return kafka_tables.records(description)
     if not description.partitions:
         click.echo(f"\nShare group '{group_id}' has no offset information.")
         return []

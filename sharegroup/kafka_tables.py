@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from coordinator.protocol.admin_messages import AlteredOffsets, GroupListing
-from coordinator.protocol.messages import GroupDescription, MemberDescription, PartitionDescription
+from coordinator.protocol.messages import GroupDescription, MemberDescription, PartitionDescription, RecordCounts
 
 MISSING = "-"
 _NAME = 15
@@ -28,10 +28,33 @@ def offsets(group_id: str, partitions: Iterable[PartitionDescription], *, verbos
     epoch = ((MISSING,), ("LEADER-EPOCH",), (-13,)) if verbose else ((), (), ())
     rows = [
         (group_id, p.topic, str(p.partition), *epoch[0], str(p.start_offset), _known(p.lag))
-        for p in sorted(partitions, key=lambda each: (each.topic, each.partition))
+        for p in _sorted(partitions)
     ]
     widths = [_width(0, rows), _width(1, rows), 10, *(13 for _ in epoch[2]), 13, 0]
     return ["", *_lines(("GROUP", "TOPIC", "PARTITION", *epoch[1], "START-OFFSET", "LAG"), rows, widths)]
+
+
+def records(description: GroupDescription) -> list[str]:
+    """The lines of --describe --records, a table that Kafka does not have: what became of the records of each
+    partition, and in the last line of all that the group reads or has read, deleted topics among them."""
+    counted: list[tuple[str, str, PartitionDescription | RecordCounts]] = [
+        (p.topic, str(p.partition), p) for p in _sorted(description.partitions)
+    ]
+    counted.append(("(all)", MISSING, description.records))
+    rows = [
+        (
+            *(description.group_id, topic, partition),
+            *(str(each.accepted), str(sum(each.archived.values())), str(each.removed)),
+            *(str(each.skipped), str(each.repeated)),
+        )
+        for topic, partition, each in counted
+    ]
+    head = ("GROUP", "TOPIC", "PARTITION", "ACCEPTED", "ARCHIVED", "REMOVED", "SKIPPED", "REPEATED")
+    return ["", *_lines(head, rows, [_width(0, rows), _width(1, rows), 10, 10, 10, 10, 10, 0])]
+
+
+def _sorted(partitions: Iterable[PartitionDescription]) -> list[PartitionDescription]:
+    return sorted(partitions, key=lambda each: (each.topic, each.partition))
 
 
 def states(description: GroupDescription, coordinator: str, *, verbose: bool) -> list[str]:

@@ -59,10 +59,12 @@ def slowed_queries(description: GroupDescription) -> list[MemberDescription]:
 
 
 def given_up_without_dead_letter(description: GroupDescription) -> int:
-    """The records that the group gave up without a dead letter; 0 once it has a dead letter topic."""
+    """The records that the group gave up without a dead letter, those of deleted topics among them; 0 once it has a
+    dead letter topic."""
     if description.configs.get("errors.deadletterqueue.topic.name"):
         return 0
-    return sum(sum(p.without_dead_letter.values()) for p in description.partitions)
+    of_partitions = sum(sum(p.without_dead_letter.values()) for p in description.partitions)
+    return max(of_partitions, sum(description.records.without_dead_letter.values()))
 
 
 def line_of(

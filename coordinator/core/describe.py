@@ -17,6 +17,7 @@ from coordinator.protocol.messages import (
     MemberDescription,
     PartitionBounds,
     PartitionDescription,
+    RecordCounts,
     ReleaseBreaker,
     TopicPartitions,
 )
@@ -58,7 +59,35 @@ def describe_group(
         members=_members(group, members[:MOST_MEMBERS]),
         members_total=len(members),
         configs=dict(group.configs),
+        records=describe_counts(group),
+        forgotten=_forgotten(group),
     )
+
+
+def describe_counts(group: ShareGroup) -> RecordCounts:
+    """The counts of all share partitions that the group has or had."""
+    totals, still_there = group.totals()
+    return RecordCounts(
+        reached=totals.reached,
+        accepted=totals.accepted,
+        archived=_by_disposition(totals.archived),
+        removed=totals.removed,
+        skipped=totals.skipped,
+        repeated=totals.repeated,
+        still_there=still_there,
+        unaccounted=totals.left - still_there,
+        without_dead_letter=_by_disposition(totals.without_dead_letter),
+    )
+
+
+def _forgotten(group: ShareGroup) -> dict[str, dict[str, int]]:
+    """The highest ends of the topics of a name that the group has forgotten, by partition."""
+    found: dict[str, dict[str, int]] = {}
+    for topic in group.forgotten_topics.values():
+        ends = found.setdefault(topic.topic, {})
+        for index, end, _ in topic.ends:
+            ends[str(index)] = max(end, ends.get(str(index), 0))
+    return found
 
 
 def state_of(group: ShareGroup) -> str:

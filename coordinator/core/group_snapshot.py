@@ -10,6 +10,7 @@ import msgspec
 
 from coordinator.core.due_times import LockIndex
 from coordinator.core.members import AcquiredPlan, Member
+from coordinator.core.record_counts import RecordTotals
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import (
     ActionDone,
@@ -73,8 +74,9 @@ def _before_partitions(group: ShareGroup) -> Iterator[Record]:
     # Older ids of a name first: share partitions and plans of a topic that is gone are still known by it.
     for topic_id in sorted(group.topic_names, key=lambda topic_id: topic_id not in group.old_topics):
         yield TopicRegistered(topic=group.topic_names[topic_id], topic_id=topic_id)
-    for topic_id in sorted(group.gone):
-        yield TopicDeleted(topic_id=topic_id)
+    for topic_id, deleted_ms in sorted(group.gone.items()):
+        yield TopicDeleted(topic_id=topic_id, deleted_ms=deleted_ms)
+    yield from group.forgotten_topics.values()
     for member in group.members.values():
         yield _member_record(member)
     yield GroupProgressKept(
@@ -83,6 +85,7 @@ def _before_partitions(group: ShareGroup) -> Iterator[Record]:
         rejected=group.rejected,
         forgotten_epoch=group.forgotten_epoch,
         assignment_epoch=group.assignment_epoch,
+        dropped=None if group.dropped == RecordTotals() else group.dropped,
     )
     for plan in _kept_plans(group):
         yield _plan_record(group, plan)

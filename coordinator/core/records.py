@@ -11,7 +11,7 @@ from typing import ClassVar, TypeAlias
 import msgspec
 
 from coordinator.core.left_out import LeftOutRange
-from coordinator.core.record_counts import RecordCounts
+from coordinator.core.record_counts import RecordCounts, RecordTotals
 from coordinator.core.release_breaker import Breaker
 from coordinator.core.runs import Run
 from coordinator.core.staging import StagedRun
@@ -43,9 +43,10 @@ class TopicRegistered(_Record, frozen=True):
 
 class TopicDeleted(_Record, frozen=True):
     """The topic of this id was deleted. Its records are archived; those that are acquired stay their holders' to
-    decide."""
+    decide. ``deleted_ms``: when the group learnt of it, by the wall clock."""
 
     topic_id: str
+    deleted_ms: int = 0
 
 
 class PartitionInitialized(_Record, frozen=True):
@@ -141,19 +142,29 @@ class MembersForgotten(_Record, frozen=True):
 
 
 class PartitionsForgotten(_Record, frozen=True):
-    """Share partitions of a topic that does not exist any more are dropped; they hold no runs."""
+    """Share partitions of a topic that does not exist any more are dropped; they hold no runs. Replay adds their counts
+    to the group's. ``whole_topic``: they are all that the group has of the topic (older versions dropped some alone,
+    and did not say so)."""
 
     topic_id: str
     partitions: tuple[int, ...]
+    whole_topic: bool = False
+
+
+class TopicForgotten(_Record, frozen=True):
+    """A snapshot's record of a topic that the group has forgotten: its share partitions, each as (partition, end of
+    what was acquired, highest delivery count of any record)."""
+
+    topic_id: str
+    topic: str
+    ends: tuple[tuple[int, int, int], ...]
 
 
 class Swept(_Record, frozen=True):
-    """The group was swept for members and partitions to forget; the next sweep is due at ``next_ms``. ``old_topics``:
-    the ids of replaced topics, which the next sweep may forget."""
+    """The group was swept for members and topics to forget; the next sweep is due at ``next_ms``."""
 
     durable: ClassVar[bool] = False
     next_ms: int
-    old_topics: tuple[str, ...]
 
 
 class SessionRenewed(_Record, frozen=True):
@@ -381,13 +392,14 @@ class PlanKept(_Record, frozen=True):
 
 class GroupProgressKept(_Record, frozen=True):
     """A snapshot's numbers of the group: its last plan id, its reject window, the highest epoch of members that it
-    forgot, and the epoch of its assignment."""
+    forgot, the epoch of its assignment, and the counts of share partitions that it dropped (None: there are none)."""
 
     last_plan_id: int
     decided: int = 0
     rejected: int = 0
     forgotten_epoch: int = 0
     assignment_epoch: int = 0
+    dropped: RecordTotals | None = None
 
 
 class MemberProgressKept(_Record, frozen=True):
@@ -417,6 +429,7 @@ Record: TypeAlias = (
     | MemberSeen
     | MembersForgotten
     | PartitionsForgotten
+    | TopicForgotten
     | Swept
     | SessionRenewed
     | SessionEnded

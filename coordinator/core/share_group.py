@@ -4,17 +4,19 @@
 (:mod:`coordinator.core.decide`). Replay copies what a command decided. Where replay derives a value instead, the method
 says why. A snapshot is a list of the same records.
 
-Sessions, the deadlines of locks and sessions, ``deadlines_extended_until_ms`` and what the last sweep found are *soft
+Sessions, the deadlines of locks and sessions, ``deadlines_extended_until_ms`` and the time of the next sweep are *soft
 state*: their records are not durable, and a new owner begins without them. :meth:`ShareGroup.loaded` sets them after a
 load, outside of the log: every holder has one session timeout to come back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
+
+import msgspec
 
 from coordinator.config.resolved import GroupBounds, GroupConfig
 from coordinator.core.consumer_locks import lock_deadline_ms
@@ -23,6 +25,7 @@ from coordinator.core.group_snapshot import snapshot_of
 from coordinator.core.left_out import LeftOutRange
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanState
+from coordinator.core.record_counts import RecordTotals
 from coordinator.core.record_state import HELD
 from coordinator.core.records import (
     ActionDone,
@@ -43,6 +46,7 @@ from coordinator.core.records import (
     StartsAlteredBy,
     Swept,
     TopicDeleted,
+    TopicForgotten,
     TopicRegistered,
 )
 from coordinator.core.replay_members import REPLAY_MEMBERS
@@ -58,6 +62,9 @@ MEMBERS_KEPT = 1_000
 ACTIONS_KEPT = 100
 """Actions of administrators whose ids and answers a group remembers: far more than are under way at once, and little
 beside the rest of its state."""
+ENDS_KEPT = 10_000
+"""Share partitions of forgotten topics whose ends a group keeps, of the topics that were forgotten last: a redrive of
+their dead letters needs them. A month of topics by the hour with 12 partitions each; some 100 kB."""
 
 
 class ShareGroup:
@@ -73,8 +80,9 @@ class ShareGroup:
         self.configs: dict[str, str] = {}
         self.topics: dict[str, str] = {}
         self.topic_names: dict[str, str] = {}
-        self.gone: set[str] = set()
-        """Ids of deleted topics, whose records are archived but for those that a member holds."""
+        self.gone: dict[str, int] = {}
+        """Ids of deleted topics, whose records are archived but for those that a member holds, and when the group
+        learnt of each deletion."""
         self.partitions: dict[SharePartitionKey, SharePartition] = {}
         self.deleted_partitions: dict[SharePartitionKey, PartitionDeleted] = {}
         """Share partitions whose state an administrator deleted: what of them was handed out."""
@@ -112,8 +120,11 @@ class ShareGroup:
         self.old_topics: set[str] = set()
         """Ids of topics that a newer topic of the same name replaced, and of which the group still has something. A
         topic that was deleted and not created again is not among them."""
-        self.forgettable_topics: frozenset[str] = frozenset()
-        """Soft state: those of ``old_topics`` that the last sweep found, and the next one may forget."""
+        self.dropped = RecordTotals()
+        """The counts of share partitions that the group has no more: no count of the group ever falls."""
+        self.forgotten_topics: dict[str, TopicForgotten] = {}
+        """The last topics that were forgotten, by id, with at most ENDS_KEPT share partitions together."""
+        self._ends_kept = 0
         self._swept_until_ms = 0
         self._holders: dict[int, set[SharePartitionKey]] = {}
         self.times_are_ahead = False
@@ -216,6 +227,21 @@ class ShareGroup:
     def initialized(self, topic_id: str, partition: int) -> bool:
         return SharePartitionKey(topic_id, partition) in self.partitions
 
+    def forgotten_end(self, key: SharePartitionKey) -> tuple[int, int]:
+        """The end of what was acquired of a share partition that was forgotten, and the highest delivery count of any
+        record; zeros where nothing is known of it."""
+        topic = self.forgotten_topics.get(key.topic_id)
+        ends = () if topic is None else topic.ends
+        return next(((end, highest) for index, end, highest in ends if index == key.partition), (0, 0))
+
+    def totals(self) -> tuple[RecordTotals, int]:
+        """The counts of all share partitions that the group has, or had; and how many records are still there."""
+        totals, still_there = self.dropped, 0
+        for partition in self.partitions.values():
+            totals = totals.plus(partition.totals())
+            still_there += partition.still_there
+        return totals, still_there
+
     def plan_partitions(self, member: Member, plan_id: str) -> set[tuple[str, int]]:
         """(topic id, partition) of each partition that a start of ``plan_id`` touches; empty if there is no plan."""
         named = self.plan_id(plan_id)
@@ -233,11 +259,11 @@ class ShareGroup:
 
     @property
     def has_forgettable(self) -> bool:
-        """Whether the group may have members or partitions to forget."""
-        return bool(self.old_topics) or len(self.members) - len(self.sessions) > MEMBERS_KEPT
+        """Whether the group may have members or topics to forget."""
+        return bool(self.gone) or len(self.members) - len(self.sessions) > MEMBERS_KEPT
 
     def sweep_is_due(self, now_ms: int) -> bool:
-        """Whether the sweep for members and partitions to forget is due."""
+        """Whether the sweep for members and topics to forget is due."""
         return self.has_forgettable and self._swept_until_ms < now_ms
 
     def may_rest(self, now_ms: int) -> bool:
@@ -326,11 +352,11 @@ class ShareGroup:
         self.old_topics.discard(record.topic_id)
         self.topics[record.topic] = record.topic_id
         self.topic_names[record.topic_id] = record.topic
-        self.gone.discard(record.topic_id)
+        self.gone.pop(record.topic_id, None)
 
     def _topic_deleted(self, record: TopicDeleted) -> None:
         self.assignment_is_old = True
-        self.gone.add(record.topic_id)
+        self.gone[record.topic_id] = record.deleted_ms
 
     def _partition_initialized(self, record: PartitionInitialized) -> None:
         key = SharePartitionKey(record.topic_id, record.partition)
@@ -348,6 +374,7 @@ class ShareGroup:
         self.last_altered_after = max(self.last_altered_after, record.altered_after)
         self.partitions[key] = partition
         self.assignment_is_old = True
+        self._drop_end(key)
         if (before := self.deleted_partitions.pop(key, None)) is not None:
             partition.highest_count, partition.altered_after = before.highest_count, before.altered_after
             partition.redeliver(before.end_offset)
@@ -360,6 +387,7 @@ class ShareGroup:
             key = SharePartitionKey(record.topic_id, index)
             before = self.partitions.pop(key)
             if start_offset is None:
+                self._drop(before)
                 self.deleted_partitions[key] = PartitionDeleted(
                     topic_id=key.topic_id,
                     partition=index,
@@ -389,20 +417,66 @@ class ShareGroup:
     def _group_deleted(self, record: GroupDeleted) -> None:
         self.__init__(self.group_id, self._bounds)  # type: ignore[misc]  # as a group that never was
 
+    def _drop(self, partition: SharePartition) -> None:
+        """Add the counts of a share partition that the group has no more to the group's; what was still there counts as
+        skipped. Replay adds them up: a record of very many share partitions would repeat what each of them has."""
+        skipped = RecordTotals(skipped=partition.still_there)
+        self.dropped = self.dropped.plus(partition.totals()).plus(skipped)
+
     def _partitions_forgotten(self, record: PartitionsForgotten) -> None:
         self.assignment_is_old = True
+        ends: dict[int, tuple[int, int]] = {}
         for index in record.partitions:
-            del self.partitions[SharePartitionKey(record.topic_id, index)]
-        if not any(key.topic_id == record.topic_id for key in self.partitions):
-            self.old_topics.discard(record.topic_id)
-            self.gone.discard(record.topic_id)
-            self.deleted_partitions = {
-                key: deleted for key, deleted in self.deleted_partitions.items() if key.topic_id != record.topic_id
-            }
-            del self.topic_names[record.topic_id]
+            partition = self.partitions.pop(SharePartitionKey(record.topic_id, index))
+            self._drop(partition)
+            self.altered_by.pop(partition.key, None)
+            ends[index] = partition.end_offset, partition.highest_count
+        self._keep_ends(record.topic_id, ends)
+        if record.whole_topic or not any(key.topic_id == record.topic_id for key in self.partitions):
+            self._forget_topic(record.topic_id)
+
+    def _forget_topic(self, topic_id: str) -> None:
+        self.old_topics.discard(topic_id)
+        self.gone.pop(topic_id, None)
+        for key in [key for key in self.deleted_partitions if key.topic_id == topic_id]:
+            del self.deleted_partitions[key]
+            self.altered_by.pop(key, None)
+        name = self.topic_names.pop(topic_id)
+        if self.topics.get(name) == topic_id:
+            del self.topics[name]
+
+    def _topic_forgotten(self, record: TopicForgotten) -> None:
+        self.forgotten_topics[record.topic_id] = record
+        self._ends_kept += len(record.ends)
+
+    def _keep_ends(self, topic_id: str, ends: Mapping[int, tuple[int, int]]) -> None:
+        """Keep the ends of forgotten share partitions of the topic, and drop those of the topics that were forgotten
+        first. Replay does so, since the share partitions still have them."""
+        before = self.forgotten_topics.pop(topic_id, None)
+        if before is not None:
+            self._ends_kept -= len(before.ends)
+            ends = {index: (end, highest_count) for index, end, highest_count in before.ends} | dict(ends)
+        if ends:
+            known = tuple((index, *end) for index, end in sorted(ends.items()))
+            self._topic_forgotten(TopicForgotten(topic_id=topic_id, topic=self.topic_names[topic_id], ends=known))
+        while self._ends_kept > ENDS_KEPT and len(self.forgotten_topics) > 1:
+            oldest = next(iter(self.forgotten_topics))
+            self._ends_kept -= len(self.forgotten_topics.pop(oldest).ends)
+
+    def _drop_end(self, key: SharePartitionKey) -> None:
+        """Drop the end of a share partition that the group has again."""
+        before = self.forgotten_topics.get(key.topic_id)
+        if before is None:
+            return
+        left = tuple(end for end in before.ends if end[0] != key.partition)
+        self._ends_kept -= len(before.ends) - len(left)
+        if left:
+            self.forgotten_topics[key.topic_id] = msgspec.structs.replace(before, ends=left)
+        else:
+            del self.forgotten_topics[key.topic_id]
 
     def _swept(self, record: Swept) -> None:
-        self._swept_until_ms, self.forgettable_topics = record.next_ms, frozenset(record.old_topics)
+        self._swept_until_ms = record.next_ms
 
     def _runs_changed(self, record: RunsChanged | LocksRenewed) -> None:
         partition = self.partitions[SharePartitionKey(record.topic_id, record.partition)]
@@ -449,6 +523,8 @@ class ShareGroup:
         self.assignment_epoch = record.assignment_epoch
         self.last_plan_id, self.forgotten_epoch = record.last_plan_id, record.forgotten_epoch
         self.decided, self.rejected = record.decided, record.rejected
+        if record.dropped is not None:
+            self.dropped = record.dropped
 
 
 _REPLAY: dict[type[Any], Callable[[ShareGroup, Any], None]] = {
@@ -465,6 +541,7 @@ _REPLAY: dict[type[Any], Callable[[ShareGroup, Any], None]] = {
     GroupDeleted: ShareGroup._group_deleted,
     ActionDone: ShareGroup._action_done,
     PartitionsForgotten: ShareGroup._partitions_forgotten,
+    TopicForgotten: ShareGroup._topic_forgotten,
     Swept: ShareGroup._swept,
     RunsChanged: ShareGroup._runs_changed,
     LocksRenewed: ShareGroup._runs_changed,

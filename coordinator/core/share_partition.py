@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from coordinator.core.changes import count_records
-from coordinator.core.record_counts import RecordCounts
+from coordinator.core.record_counts import RecordCounts, RecordTotals
 from coordinator.core.record_state import HELD, TERMINAL, RecordState
 from coordinator.core.runs import Run, RunMap, Segment
 from coordinator.protocol.values import Disposition, SharePartitionKey
@@ -83,9 +83,24 @@ class SharePartition:
     def unaccounted(self) -> int:
         """0: each offset from the first start offset to the end is accepted, archived, removed, skipped or still there.
         Another number is a mistake of the counts."""
-        done = self.accepted + sum(self.archived) + self.removed + self.skipped - self.repeated
-        still_there = sum(self.runs.counts) - self.runs.terminal_count()
-        return self.end_offset - self.first_offset - done - still_there
+        return self.totals().left - self.still_there
+
+    @property
+    def still_there(self) -> int:
+        """Records that were acquired, or may be, and are not done."""
+        return sum(self.runs.counts) - self.runs.terminal_count()
+
+    def totals(self) -> RecordTotals:
+        """The counts, to be added to those of other share partitions."""
+        return RecordTotals(
+            reached=self.end_offset - self.first_offset,
+            accepted=self.accepted,
+            archived=tuple(self.archived),
+            removed=self.removed,
+            skipped=self.skipped,
+            repeated=self.repeated,
+            without_dead_letter=tuple(self.without_dead_letter),
+        )
 
     @property
     def archiving_count(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
+from math import inf
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -38,9 +39,12 @@ class Damage(NamedTuple):
     reason: str
 
 
-def end_of_batch(make: Callable[[], Consumer], where: tuple[str, int], at: int, first: int, high: int) -> int | None:
+def end_of_batch(
+    make: Callable[[], Consumer], where: tuple[str, int], at: int, first: int, high: int, until_s: float = inf
+) -> int | None:
     """The offset after the damaged batch that has the offset ``at``, and whose error names ``first``; None if it is
-    not known, since a broker does not answer. ``where``: topic and partition; ``high``: the end of the log.
+    not known, since a broker does not answer, or not by ``until_s`` of the monotonic clock. ``where``: topic and
+    partition; ``high``: the end of the log.
 
     Each step asks whether one offset is in the batch, so that a batch of n offsets takes 2 log n steps. A second client
     has to find the batch's last offset damaged, too: a healthy record must not be passed over."""
@@ -48,18 +52,18 @@ def end_of_batch(make: Callable[[], Consumer], where: tuple[str, int], at: int, 
         inside, outside, width = at, high, 1
         while inside + 1 < outside:
             asked = min(inside + width, outside - 1) if outside == high else (inside + outside) // 2
-            is_in = _is_in_batch(client, where, asked, first)
+            is_in = _is_in_batch(client, where, asked, first, until_s)
             if is_in is None:
                 return None
             inside, outside, width = (asked, outside, width * 2) if is_in else (inside, asked, width)
     with closing(make()) as client:
-        return outside if _is_in_batch(client, where, outside - 1, first) else None
+        return outside if _is_in_batch(client, where, outside - 1, first, until_s) else None
 
 
-def _is_in_batch(client: Consumer, where: tuple[str, int], offset: int, first: int) -> bool | None:
+def _is_in_batch(client: Consumer, where: tuple[str, int], offset: int, first: int, until_s: float) -> bool | None:
     """Whether the broker answers a fetch of the offset with the damaged batch; None if the broker does not answer."""
     client.assign([TopicPartition(*where, offset)])
-    until_s = time.monotonic() + _ANSWER_S
+    until_s = min(until_s, time.monotonic() + _ANSWER_S)
     while time.monotonic() < until_s:
         message = client.poll(_SLICE_S)
         error = None if message is None else message.error()

@@ -345,11 +345,30 @@ class MemberDescription(Message, frozen=True, tag=False):
     breaker: ReleaseBreaker | None = None
 
 
+class RecordCounts(Message, frozen=True, tag=False):
+    """The counts of the records of all share partitions that a group has or had, whose topics may be deleted since: by
+    what became of them. No number but ``still_there`` falls while the group exists. ``reached``: their offsets from the
+    first start offset to the end of what was acquired. ``unaccounted`` must be 0: ``reached`` and ``repeated`` less the
+    other counts; another number is a mistake of the counts. The others are as in PartitionDescription."""
+
+    reached: int = 0
+    accepted: int = 0
+    archived: dict[str, int] = {}
+    removed: int = 0
+    skipped: int = 0
+    repeated: int = 0
+    still_there: int = 0
+    unaccounted: int = 0
+    without_dead_letter: dict[str, int] = {}
+
+
 class GroupDescription(Message, frozen=True):
     """The description of a group; state is EMPTY, STABLE or DEAD (KIP-932), or UNKNOWN where no coordinator could be
     asked. ``members``: some of ``members_total``, those with a session first. ``group_epoch`` is above
     ``assignment_epoch`` while the assignment of partitions to ShareConsumers is older than their last change.
-    ``read_from``: empty, or the store in words where no coordinator runs and it was read."""
+    ``records``: the counts of all its share partitions. ``forgotten``: by topic and partition (as text), up to where
+    the group acquired topics that are deleted, of the last ones. ``read_from``: empty, or the store in words where no
+    coordinator runs and it was read."""
 
     group_id: str
     state: str
@@ -360,6 +379,8 @@ class GroupDescription(Message, frozen=True):
     members: tuple[MemberDescription, ...] = ()
     members_total: int = 0
     configs: dict[str, str] = {}
+    records: RecordCounts = RecordCounts()
+    forgotten: dict[str, dict[str, int]] = {}
     read_from: str = ""
 
 

@@ -17,6 +17,7 @@ from coordinator.core.records import (
     LogStartMoved,
     OffsetsAltered,
     PartitionInitialized,
+    PartitionsForgotten,
     Record,
     RunsChanged,
 )
@@ -119,7 +120,7 @@ class GroupLog:
         decoded = self._state_keys.get(key) or decode_key(key)
         if isinstance(decoded, (ShareSnapshotKey, ShareUpdateKey)):
             self._state_keys[key] = decoded
-            self._partition(SharePartitionKey(decoded.topic_id, decoded.partition)).replay(decoded, value)
+            self._replay_shown(key, decoded, value)
         elif isinstance(decoded, GroupSnapshotPartKey):
             self._part(decoded, value, offset)
         elif isinstance(decoded, GroupSnapshotKey):
@@ -219,6 +220,8 @@ class GroupLog:
                 anew |= set(self.partitions)
             elif isinstance(record, OffsetsAltered):
                 anew |= {SharePartitionKey(record.topic_id, index) for index, _ in record.starts}
+            elif isinstance(record, PartitionsForgotten):
+                anew |= {SharePartitionKey(record.topic_id, index) for index in record.partitions}
             elif isinstance(record, RunsChanged):
                 key = SharePartitionKey(record.topic_id, record.partition)
                 if key not in group.partitions:  # deleted since, in the same round
@@ -300,8 +303,15 @@ class GroupLog:
     def written(self, shown: Iterable[KeyValue]) -> None:
         """Takes in that these records, in Kafka's format, are durable."""
         for key, value in shown:
-            decoded = _state_key(key)
-            self._partition(SharePartitionKey(decoded.topic_id, decoded.partition)).replay(decoded, value)
+            self._replay_shown(key, _state_key(key), value)
+
+    def _replay_shown(self, key: bytes, decoded: ShareSnapshotKey | ShareUpdateKey, value: bytes | None) -> None:
+        """Take in a record in Kafka's format; after a tombstone nothing of the share partition is kept."""
+        where = SharePartitionKey(decoded.topic_id, decoded.partition)
+        self._partition(where).replay(decoded, value)
+        if value is None and isinstance(decoded, ShareSnapshotKey):
+            del self.partitions[where]
+            self._state_keys = {known: at for known, at in self._state_keys.items() if at[1:] != decoded[1:]}
 
     def _begun_anew(self, key: SharePartitionKey, partition: SharePartition | None, now_ms: int) -> list[KeyValue]:
         """The records of a share partition that an administrator altered: a snapshot of a new state epoch, or a

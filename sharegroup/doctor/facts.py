@@ -18,6 +18,7 @@ from coordinator.client.cluster_metadata import cluster_metadata
 from coordinator.client.on_demand import store_of
 from coordinator.client.options import configs
 from coordinator.config.resolved import CoordinatorConfig
+from coordinator.protocol.admin_messages import RunInFlight
 from coordinator.protocol.errors import InvalidRequest, ShareGroupError
 from coordinator.protocol.librdkafka import new_client
 from coordinator.protocol.messages import GroupDescription
@@ -27,6 +28,7 @@ from sharegroup.admin_access import described
 from sharegroup.cluster_options import kafka_config
 from sharegroup.doctor.dead_letters_watch import watch_dead_letters
 from sharegroup.doctor.findings import ClusterFacts, GroupFacts
+from sharegroup.top import given_up_without_dead_letter
 
 MOST_RUNS = 20_000
 """Runs in flight that are looked at: of a million, the first are those that hold back start offsets."""
@@ -66,6 +68,7 @@ class Examination:
             description=description,
             runs=tuple(itertools.islice(self._admin.all_in_flight(group_id), self._most_runs)),
             plans=self._admin.plans(group_id),
+            given_up=self._given_up(description),
             now_ms=now_ms,
             log_starts=self._log_starts(description),
             topics=frozenset(self._metadata.topics),
@@ -74,6 +77,12 @@ class Examination:
             connect_options=self._connect_options,
             dead_letters_stand_still=stand_still,
         )
+
+    def _given_up(self, description: GroupDescription) -> tuple[RunInFlight, ...]:
+        """The archived runs, if records were given up and the group has no dead letter topic."""
+        if not given_up_without_dead_letter(description):
+            return ()
+        return tuple(self._admin.in_flight(description.group_id, only_state=("ARCHIVED",), limit=self._most_runs).runs)
 
     def cluster(self) -> ClusterFacts:
         """The facts that are no group's own."""

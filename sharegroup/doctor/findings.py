@@ -35,7 +35,8 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupFacts:
-    """A group as the doctor sees it. ``runs``: the runs in flight, or the first of them. ``log_starts``: the first
+    """A group as the doctor sees it. ``runs``: the runs in flight, or the first of them; ``given_up``: those
+    of the windows that are archived, where records were given up without a dead letter. ``log_starts``: the first
     offsets that the logs still hold, by topic and partition, where they are known; ``topics``: the topics of the
     cluster; None: not known. ``bootstrap_server`` and ``connect_options``: for the commands; the second has the
     words of --command-config and --command-property. ``dead_letters_stand_still``: records wait for their dead letters,
@@ -44,6 +45,7 @@ class GroupFacts:
     description: GroupDescription
     runs: tuple[RunInFlight, ...] = ()
     plans: tuple[PlanInFlight, ...] = ()
+    given_up: tuple[RunInFlight, ...] = ()
     now_ms: int = 0
     log_starts: Mapping[tuple[str, int], int] = field(default_factory=dict)
     topics: frozenset[str] | None = None

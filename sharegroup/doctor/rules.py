@@ -5,12 +5,13 @@ Rule: a finding names its cause with topic, partition, offset and member, and sa
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from coordinator.protocol.admin_messages import RunInFlight
 from coordinator.protocol.allowed_topics import DEAD_LETTER_KEY, SOURCE_KEY
 from coordinator.protocol.messages import PartitionDescription
+from coordinator.protocol.topic_names import is_reserved
 from sharegroup.doctor.dead_letters_watch import WATCHED_S
 from sharegroup.doctor.findings import ClusterFacts, Finding, GroupFacts, Severity
 from sharegroup.durations import duration
@@ -129,18 +130,24 @@ def dead_letters_wait(facts: GroupFacts) -> Iterator[Finding]:
 def given_up_without_a_dead_letter(facts: GroupFacts) -> Iterator[Finding]:
     """Records that were given up while the group had no dead letter topic, which it still does not have."""
     places = [p for p in facts.description.partitions if p.without_dead_letter]
-    if not places or facts.config.errors_deadletterqueue_topic_name:
+    counts = Counter(facts.description.records.without_dead_letter)
+    of_places = sum((Counter(p.without_dead_letter) for p in places), Counter[str]())
+    if facts.config.errors_deadletterqueue_topic_name or not (counts | of_places):
         return
-    reasons: dict[str, int] = defaultdict(int)
-    for p in places:
-        for reason, count in p.without_dead_letter.items():
-            reasons[reason.replace("_", " ")] += count
+    reasons = {reason.replace("_", " "): count for reason, count in (counts | of_places).items()}
     named = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+    gone = (counts - of_places).total()
+    of = [*([_names(places)] if places else []), *([f"topics or offsets that were deleted ({gone})"] if gone else [])]
+    last = "".join(
+        f"; the last of {p.topic}-{p.partition} at offsets {runs[-1].first} to {runs[-1].last}"
+        for p in places[:MOST_NAMED]
+        if (runs := _given_up(facts, p))
+    )
     yield Finding(
         rule="given-up-without-dead-letter",
         severity=Severity.ERROR,
-        what=f"{sum(reasons.values())} record(s) of {_names(places)} were given up ({named}), and the group has no "
-        "dead letter topic: no member gets them again.",
+        what=f"{sum(reasons.values())} record(s) of {' and '.join(of)} were given up ({named}{last}), "
+        "and the group has no dead letter topic: no member gets them again.",
         do="Create a dead letter topic, and name it in errors.deadletterqueue.topic.name: with this command, or as an "
         "option of the query. The coordinator's log names the offsets in lines 'given up'; until retention removes "
         "them, Kafka's log has the records there (kafka-console-consumer.sh --partition, --offset).",
@@ -166,6 +173,33 @@ def query_is_slowed(facts: GroupFacts) -> Iterator[Finding]:
             "releaseDelayMs, or set the ratio to 1.",
             command=facts.command("groups --describe", "--members"),
         )
+
+
+def _given_up(facts: GroupFacts, partition: PartitionDescription) -> list[RunInFlight]:
+    """The runs that were given up without a dead letter, as far as the partition's window still has them; none where
+    some of its given up records have one."""
+    if sum(partition.without_dead_letter.values()) < sum(partition.archived.values()) - partition.archived.get(
+        "none", 0
+    ):
+        return []
+    at = (partition.topic_id, partition.partition)
+    return [run for run in facts.given_up if (run.topic_id, run.partition) == at and run.disposition]
+
+
+def dead_letter_topic_is_reserved(facts: GroupFacts) -> Iterator[Finding]:
+    """A dead letter topic of Kafka's or of ours, which an earlier version stored: no dead letter is written to it."""
+    topic = facts.config.errors_deadletterqueue_topic_name
+    if not topic or not is_reserved(topic):
+        return
+    waiting = sum(p.archiving for p in facts.description.partitions)
+    yield Finding(
+        rule="dead-letter-topic-reserved",
+        severity=Severity.ERROR,
+        what=f"The dead letter topic {topic} is one of Kafka's or of sharegroup's own: no dead letter is written to it"
+        + (f", and {waiting} record(s) wait for one; they hold back the start offset." if waiting else "."),
+        do="Name another topic, which only the group's dead letters go to. What waits is written to it.",
+        command=facts.command("configs set", f"errors.deadletterqueue.topic.name={facts.group_id}-dead-letters"),
+    )
 
 
 def nobody_consumes(facts: GroupFacts) -> Iterator[Finding]:
@@ -289,6 +323,7 @@ def topics_are_wide_open(facts: ClusterFacts) -> Iterator[Finding]:
 
 GROUP_RULES = (
     given_up_without_a_dead_letter,
+    dead_letter_topic_is_reserved,
     nobody_consumes,
     dead_letters_wait,
     query_is_slowed,

@@ -19,7 +19,7 @@ from coordinator.client.admin import ShareAdmin
 from coordinator.config.resolved import GROUP_KEYS
 from coordinator.protocol.admin_messages import PlanInFlight, RunInFlight
 from coordinator.protocol.errors import GroupIdNotFound, UnknownSharePartition
-from coordinator.protocol.messages import MemberDescription, PartitionDescription
+from coordinator.protocol.messages import MemberDescription, PartitionDescription, RecordCounts
 from sharegroup.admin_access import described
 from sharegroup.top import HELD
 from sharegroup.web import strip
@@ -49,10 +49,12 @@ MOST_OFFSETS = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """A partition with the strip of its window; None: the window is empty."""
+    """A partition with the strip of its window; None: the window is empty. ``counts``: what became of its records, as
+    words and numbers that are not 0."""
 
     partition: PartitionDescription
     strip: strip.Strip | None
+    counts: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +110,7 @@ def show_group(visit: Visit) -> Response:
         lag=_sum(p.lag for p in partitions),
         in_flight=sum(p.acquired for p in partitions),
         archiving=sum(p.archiving for p in partitions),
-        archived=sum(p.archived_total for p in partitions),
+        given_up=_given_up(description.records),
         is_part=held.cursor is not None,
         holdings=_holdings(description.members, plans, held.runs, colours),
         now_ms=held.now_ms,
@@ -146,7 +148,18 @@ def _drawn(
         )
         for window, each in zip(windows, looked, strict=True)
     }
-    return [Drawn(partition=p, strip=strips.get((p.topic_id, p.partition))) for p in partitions]
+    return [Drawn(partition=p, strip=strips.get((p.topic_id, p.partition)), counts=_counts(p)) for p in partitions]
+
+
+def _counts(p: PartitionDescription) -> tuple[tuple[str, int], ...]:
+    removed = ("removed by Kafka", p.removed)
+    counts = (("accepted", p.accepted), ("given up", _given_up(p)), removed, ("skipped", p.skipped))
+    return tuple(each for each in (*counts, ("repeated", p.repeated)) if each[1])
+
+
+def _given_up(counted: PartitionDescription | RecordCounts) -> int:
+    """How many records were given up: offsets without a record are archived, and no records."""
+    return sum(counted.archived.values()) - counted.archived.get("none", 0)
 
 
 def _charts(visit: Visit, group_id: str) -> list[Chart]:

@@ -268,11 +268,11 @@ def test_a_driver_looks_through_a_part_of_a_large_replay(kafka, task, reader):
     for each in (name, other):
         damage(kafka, each, 20, CRC)
     asked = task({(name, 0): [(0, 49, 2)], (other, 0): [(0, 49, 2)]}, fail_on_damage=False)
-    assert {key: [(d.first, d.last) for d in found] for key, found in pass_through(asked, 1 << 20).items()} == {
+    assert {key: [(d.first, d.last) for d in found] for key, found in pass_through(asked, 1 << 20, 60.0).items()} == {
         (name, 0): [(20, 29)],
         (other, 0): [(20, 29)],
     }
-    assert pass_through(asked, 0) == {}
+    assert pass_through(asked, 0, 60.0) == {}
 
 
 # --- dead letters

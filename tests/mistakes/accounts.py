@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from coordinator.core.share_partition import SharePartition
 from tests.mistakes import rules
-from tests.mistakes.mistake import Patch, mistake
+from tests.mistakes.mistake import Patch, SmallWorld, mistake
+from tests.protocol.setting import Budget
+from tests.protocol.worlds import ONE_RECORD
 
 
 @mistake(
@@ -13,6 +15,7 @@ from tests.mistakes.mistake import Patch, mistake
             "core/test_accounts::test_records_that_retention_takes_from_share_consumers_are_counted",
         ),
     },
+    explorer=(SmallWorld(ONE_RECORD, Budget(1, retention=1)),),
     model=True,
 )
 def count_nothing_that_kafka_removed(patch: Patch) -> None:

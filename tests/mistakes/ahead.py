@@ -6,6 +6,7 @@ from typing import Any
 
 from coordinator.core.commands import acknowledge
 from coordinator.core.commands.acquire_records import PartitionFetch
+from share_source.share_consumer import pace
 from share_source.share_consumer.ahead import Acquired, Ahead
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, Seeds, mistake
@@ -71,3 +72,12 @@ def hand_out_what_a_lapsed_session_had(patch: Patch) -> None:
 )
 def renew_below_the_start_offset_without_a_word(patch: Patch) -> None:
     patch.setattr(acknowledge, "_done_below", lambda group, command: {})
+
+
+@mistake(
+    {
+        rules.READ_AHEAD_IS_READ_SOON: ("test_share_consumer_pace::test_no_more_is_asked_for_than_is_read_in_a_while",),
+    },
+)
+def acquire_ahead_whatever_reading_takes(patch: Patch) -> None:
+    patch.setattr(pace, "MOST_READ_S", 1e9)

@@ -123,3 +123,51 @@ def keep_all_processes_of_a_member(patch: Patch) -> None:
 @mistake({rules.NOTHING_GROWS_WITH_AGE: ()}, year=True)
 def keep_plans_that_no_run_carries(patch: Patch) -> None:
     patch.setattr(ShareGroup, "_drop_plans_nobody_carries", lambda *a: None)
+
+
+@mistake(
+    {
+        rules.NOTHING_GROWS_WITH_AGE: (
+            "core/test_forgotten_topics::test_a_deleted_topic_is_forgotten_and_its_counts_are_kept",
+        )
+    },
+    year=True,
+)
+def never_forget_a_topic(patch: Patch) -> None:
+    patch.setattr(forget, "_topics", lambda group, now_ms: ([], False))
+
+
+@mistake(
+    {
+        rules.OFFSETS_ARE_ACCOUNTED_FOR: (
+            "core/test_forgotten_topics::test_a_deleted_topic_is_forgotten_and_its_counts_are_kept",
+            "core/test_forgotten_topics::test_offsets_that_an_administrator_deletes_stay_counted",
+        ),
+    },
+    model=True,
+)
+def drop_the_counts_of_forgotten_partitions(patch: Patch) -> None:
+    patch.setattr(ShareGroup, "_drop", lambda self, partition: None)
+
+
+@mistake(
+    {
+        rules.HELD_TOPICS_ARE_KEPT: (
+            "core/test_forgotten_topics::test_a_topic_is_kept_until_its_dead_letters_are_written",
+        ),
+    },
+    model=True,
+)
+def forget_topics_whose_records_are_not_done(patch: Patch) -> None:
+    patch.setattr(forget, "_is_over", lambda partition: True)
+
+
+@mistake(
+    {
+        rules.FORGOTTEN_TOPIC_REPEATS_NOTHING: (
+            "core/test_forgotten_topics::test_a_topic_that_is_back_after_it_is_forgotten_repeats_no_record",
+        ),
+    },
+)
+def begin_a_forgotten_topic_at_the_start_policy(patch: Patch) -> None:
+    patch.setattr(ShareGroup, "forgotten_end", lambda self, key: (0, 0))

@@ -1,10 +1,11 @@
-"""Where groups lie: the number of partitions among which they are placed."""
+"""Where groups lie: the number of partitions among which they are placed; and which installation has them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from coordinator.service.stores.kafka import group_placement
+from coordinator.service.stores.kafka.ownership import FleetMember
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, mistake
@@ -100,3 +101,14 @@ def read_the_number_once(patch: Patch) -> None:
         return next((number for number in numbers if number is not None), None)
 
     patch.setattr(group_placement, "recorded", recorded)
+
+
+@mistake(
+    {
+        rules.LOST_GROUP_IS_NOT_TAKEN_BACK: (
+            "test_group_ownership::test_a_fleet_takes_no_group_back_from_another_installation",
+        ),
+    },
+)
+def let_a_fleet_take_back_what_it_lost(patch: Patch) -> None:
+    patch.setattr(FleetMember, "check", lambda *_, **__: None)

@@ -12,8 +12,9 @@ from coordinator.client.session import MemberSession, RequestOf
 from coordinator.core.commands import acquire_plan, complete_plan
 from coordinator.protocol.errors import BrokerNotReachable, FencedMemberEpoch
 from coordinator.protocol.messages import JoinGroup, StartPlan
+from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.runtime import transactions
-from share_source import plan_reader, reader
+from share_source import damaged_records, plan_reader, reader
 from share_source.reader import ShareGroupStreamReader
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, Seeds, mistake
@@ -234,3 +235,35 @@ def take_trigger_once(patch: Patch) -> None:
 def leave_out_of_the_tasks_what_cannot_be_read(patch: Patch) -> None:
     """Nobody says so to the coordinator, and the completion accepts what no task has read."""
     patch.setattr(plan_reader, "reject_damaged", lambda *_: None)
+
+
+@mistake(
+    {
+        rules.LOOK_FOR_DAMAGE_ENDS: (
+            "test_damaged_records::test_a_driver_looks_through_damaged_batches_for_a_minute_at_most",
+        ),
+    },
+)
+def look_for_damage_without_an_end(patch: Patch) -> None:
+    patch.setattr(damaged_records, "MOST_S", 1e9)
+
+
+@mistake(
+    {
+        rules.TOPIC_IS_GONE_AFTER_A_DOUBT: (
+            "test_topic_doubts::test_a_topic_is_deleted_only_when_it_was_missing_for_a_minute",
+            "test_topic_doubts::test_a_doubt_ends_when_the_topic_is_shown",
+        ),
+    },
+)
+def take_a_missing_topic_for_deleted_at_once(patch: Patch) -> None:
+    patch.setattr(TopicDoubts, "missing", lambda self, topic_ids: frozenset(topic_ids))
+
+
+@mistake(
+    {
+        rules.TOPIC_IS_GONE_AFTER_A_DOUBT: ("test_topic_doubts::test_a_doubt_ends_when_the_topic_is_shown",),
+    },
+)
+def doubt_on_when_the_topic_is_shown(patch: Patch) -> None:
+    patch.setattr(TopicDoubts, "shown", lambda *_: None)

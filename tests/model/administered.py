@@ -48,7 +48,7 @@ class AdministeredModel(ChoiceModel):
             raise Refused("subscribers")
         if not force and any(key[0] in indexes for key, _ in self.waiting_for_dead_letters()):
             raise Refused("dead letters")
-        self.ends_before |= {index: self.partitions.pop(index).end for index in indexes}
+        self.ends_before |= {index: self.drop(index) for index in indexes}
         for plan in self.plans.values():
             plan.said = {key: said for key, said in plan.said.items() if key[0] not in indexes}
         self.met["offsets deleted"] += 1

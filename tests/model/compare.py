@@ -84,6 +84,7 @@ class Comparison:
             self._compare_runs(index)  # a run has one holder, and so has each of its offsets
             end = self.core.ends[index]
             assert partition.lag(end) == self.model.lag(index, end)
+        self._compare_dropped(group)
         for name, member in self.model.members.items():
             theirs = group.members[name]
             mine = (
@@ -102,6 +103,15 @@ class Comparison:
         assert group.last_plan_id == self.model.last_plan_id
         assert (group.decided, group.rejected) == (self.model.decided, self.model.rejected)
         self._compare_losses(group)
+
+    def _compare_dropped(self, group: ShareGroup) -> None:
+        """Share partitions that are no more stay counted, each of their offsets once."""
+        dropped = group.dropped
+        names = ("accepted", "removed", "skipped", "repeated")
+        assert {name: getattr(dropped, name) for name in names if getattr(dropped, name)} == +self.model.dropped
+        archived = {kind: count for kind, count in enumerate(dropped.archived) if count}
+        assert archived == +self.model.dropped_archived
+        assert not dropped.left, f"{dropped.left} offsets of dropped share partitions are not accounted for"
 
     def _compare_runs(self, index: int) -> None:
         partition, members, plans = (

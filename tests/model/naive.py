@@ -67,6 +67,9 @@ class Naive:
     topic: int = 0
     """Which one of the topics of this name exists, or did last; ``deleted``: those whose deletion is known."""
     deleted: set[int] = field(default_factory=set)
+    dropped: Counter[str] = field(default_factory=Counter)
+    dropped_archived: Counter[int] = field(default_factory=Counter)
+    """The counts of share partitions that are no more."""
     handed: dict[Key, int] = field(default_factory=dict)
     unreported_losses: list[Key] = field(default_factory=list)
     backing_off: dict[Key, tuple[int, int, int]] = field(default_factory=dict)
@@ -400,12 +403,25 @@ class Naive:
     def partition_forgotten(self, index: int, topic: int) -> None:
         """A deleted topic's, of which nobody has anything."""
         pending = [member.pending for member in self.members.values() if member.pending is not None]
-        assert topic != self.topic and topic in self.deleted, f"partition {index} is forgotten, and its topic exists"
+        assert topic in self.deleted, f"partition {index} is forgotten, and its topic exists"
         assert not self.partitions[index].records, f"partition {index} is forgotten, and has records"
         needed = {key[0] for plan in (*self.plans.values(), *pending) for key in plan.offsets}
         assert index not in needed, f"partition {index} is forgotten, and a plan names it"
-        del self.partitions[index]
+        self.drop(index)
         self.met["partition forgotten"] += 1
+
+    def drop(self, index: int) -> int:
+        """The share partition is no more, but its counts are; where it ended."""
+        partition = self.partitions.pop(index)
+        skipped = sum(record.state not in TERMINAL for record in partition.records.values())
+        self.dropped += Counter(
+            accepted=partition.accepted,
+            removed=partition.removed,
+            skipped=partition.skipped + skipped,
+            repeated=partition.repeated,
+        )
+        self.dropped_archived += partition.archived
+        return partition.end
 
     # --- the log, the coordinator
 

@@ -94,6 +94,12 @@ class Steps(MemberSteps):
 
         self.both(f"anew {topic}", InitializePartitions(topics=(named,), starts=starts), predict)
 
+    def make_topic_if_forgotten(self) -> None:
+        """After the newest topic was deleted and forgotten, another one of the name comes."""
+        if not self.model.partitions.keys() >= set(self.core.logs()):
+            self.seen["topic forgotten before another one came"] += 1
+            self.make_topic()
+
     def archive_deleted(self, topic: int) -> None:
         """The service has found that it does not exist any more."""
         indexes = [index for index in self.model.partitions if index // PARTITIONS == topic]

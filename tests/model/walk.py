@@ -43,6 +43,7 @@ class Walk:
                     self.steps.comparison.compare_words()
 
     def step(self) -> None:
+        self.steps.make_topic_if_forgotten()
         names = tuple(ACTIONS)
         action = self.chance.choices(names, weights=[ACTIONS[n] for n in names])[0]
         getattr(self, action)()

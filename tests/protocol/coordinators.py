@@ -206,6 +206,10 @@ class Coordinators:
             return Served(memory, log, None, "", Happened(complaint=f"what was appended can't be loaded: {error!r}"))
         left = 0
         if GROUP in runtime.groups and not died:
+            totals, still_there = runtime.groups[GROUP].totals()
+            if totals.left != still_there:
+                lost = totals.left - still_there
+                return Served(memory, log, None, "", Happened(complaint=f"{lost} offsets are not accounted for"))
             left = self._intern(of_process(runtime.groups[GROUP]))
             self._groups[left] = runtime.groups[GROUP]
         answer, error = None, ""

@@ -58,7 +58,7 @@ def ordered(records: Iterable[Record]) -> list[tuple[bytes, Record]]:
 def _without_ratio(record: Record) -> Record:
     """No query of these worlds is stopped for what it rejects, so worlds that differ in the count of it are one."""
     if isinstance(record, GroupProgressKept):
-        return GroupProgressKept(last_plan_id=record.last_plan_id)
+        return GroupProgressKept(last_plan_id=record.last_plan_id, dropped=record.dropped)
     if isinstance(record, MemberProgressKept):
         return msgspec.structs.replace(record, query_id="")
     return record

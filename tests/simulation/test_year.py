@@ -5,6 +5,7 @@ Other lengths: ``YEAR_MINUTES=43200 python -m pytest --soak tests/simulation/tes
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 
@@ -21,14 +22,22 @@ from tests.simulation.year import (
     Size,
     a_new_checkpoint_each_time,
     all_kinds_in_turn,
+    dated_topics,
     the_same_checkpoint_each_time,
 )
 
 DAY = 1_440
 YEAR = int(os.environ.get("YEAR_MINUTES", "525600"))
 WEEK_MS = 7 * 24 * HOUR_MS
-JOBS = (a_new_checkpoint_each_time, the_same_checkpoint_each_time, all_kinds_in_turn)
+JOBS = (a_new_checkpoint_each_time, the_same_checkpoint_each_time, all_kinds_in_turn, dated_topics)
 FOUND_HERE = [search("year", name_of(mistake), mistake.make) for mistake in MISTAKES.values() if mistake.year]
+
+
+@pytest.fixture(autouse=True)
+def few_ends_are_kept(monkeypatch: Patch) -> None:
+    """So that the ends of forgotten topics are some from the first hours on."""
+    monkeypatch.setattr(share_group, "ENDS_KEPT", 20)
+    monkeypatch.setattr(logging.root.manager, "disable", logging.WARNING)  # pytest keeps each line
 
 
 def check(job: Job, minutes: int, each: Callable[[Job], None], *, retention_ms: int) -> None:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from coordinator.core.commands import StageRuns
+from coordinator.core.commands import ArchiveDeletedTopics, PartitionStart, StageRuns
+from coordinator.core.record_counts import RecordTotals
 from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
@@ -39,6 +40,8 @@ from tests.support.group_driver import AT_ONCE
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 PARTITIONS = [TopicIdPartition(TOPIC, "T0", index) for index in range(2)]
+MINUTES_OF_A_TOPIC = 10
+COUNTS = ("reached", "accepted", "removed", "skipped", "repeated")
 RETAINED = 200
 """Records of a partition that its log holds at most."""
 RUNS_OF_A_COORDINATOR = 97
@@ -108,6 +111,8 @@ class Job:
         self.configs = {"share.member.retention.ms": str(retention_ms), **AT_ONCE}
         self.records = records
         self.ends = dict.fromkeys(PARTITIONS, 0)
+        self.begun: set[TopicIdPartition] = set()
+        self.totals = RecordTotals()
         self.runs = self.delivered = 0
         self.checkpoint = ""
         self._start_coordinator()
@@ -135,9 +140,28 @@ class Job:
             if minute % max(1, minutes // LOOKS) == 0:
                 self.meter.note(Size(members=len(self.runtime.groups[GROUP].members), objects=self.objects()))
                 self.meter.largest.check(budget)
+                self._check_totals()
             self._pass_time(MINUTE_MS)
         self.meter.largest.check(budget)
         return self.meter.largest
+
+    def _check_totals(self) -> None:
+        """The group's counts account for all offsets, and none falls, whatever topics are gone."""
+        totals, still_there = self.runtime.groups[GROUP].totals()
+        assert totals.left == still_there, f"{totals.left - still_there} offsets are not accounted for"
+        fell = [name for name in COUNTS if getattr(totals, name) < getattr(self.totals, name)]
+        assert not fell, f"{fell} fell from {self.totals} to {totals}"
+        self.totals = totals
+
+    def date_topic(self) -> None:
+        """Another topic comes in place of the newest one, which is deleted."""
+        gone = next(iter(self.ends)).topic_id
+        known = [where for where in self.ends if where in self.begun]
+        ends = tuple(PartitionStart(topic_id=gone, partition=p.partition, start_offset=self.ends[p]) for p in known)
+        named = f"{TOPIC}-{self.runs}"
+        self.ends = {TopicIdPartition(named, f"T{self.runs}", index): 0 for index in range(2)}
+        self.begun.clear()
+        self._ask(transactions.single_command(ArchiveDeletedTopics(topic_ids=(gone,), ends=ends)))
 
     def objects(self) -> int:
         """Of what the runtime keeps, without its way to the store."""
@@ -196,17 +220,18 @@ class Job:
             member_id=member_id,
             process_id=process_id,
             query=query,
-            topics=(TOPIC,),
+            topic_pattern=f"{TOPIC}.*",
             configs=self.configs,
         )
-        starts = {where: Start(0, 0) for where in PARTITIONS} if self.runs == 1 else {}
+        starts = {where: Start(0, 0) for where in self.ends if where not in self.begun}
+        self.begun |= starts.keys()
         joined = self._ask(transactions.join(request, topic_ids=True, starts=starts))
         return {"group_id": GROUP, "member_id": member_id, "member_epoch": joined.member_epoch}
 
     def _facts(self) -> Facts:
         log_starts = {where.topic_partition: max(0, end - RETAINED) for where, end in self.ends.items()}
         ends = {where.topic_partition: end for where, end in self.ends.items()}
-        return Facts(partitions=PARTITIONS, log_starts=log_starts, ends=ends)
+        return Facts(partitions=list(self.ends), log_starts=log_starts, ends=ends)
 
     def _ask(self, transaction: Transaction[Any]) -> Any:
         answer = self.runtime.submit(GROUP, transaction)
@@ -225,6 +250,13 @@ class Job:
 def a_new_checkpoint_each_time(job: Job) -> None:
     """As a notebook that is run again, or a job whose checkpoint is on a disk that does not last."""
     job.query_run(f"{job.runs:036x}", "")
+
+
+def dated_topics(job: Job) -> None:
+    """A topic comes every ten minutes, and the one before is deleted, with what came in a minute unread."""
+    if job.runs % MINUTES_OF_A_TOPIC == 0:
+        job.date_topic()
+    the_same_checkpoint_each_time(job)
 
 
 def the_same_checkpoint_each_time(job: Job) -> None:

@@ -275,7 +275,7 @@ def acknowledged(
 ) -> dict[str, str]:
     """A member acknowledges one range; the errors by share partition."""
     batches = (AckBatch(first=first, last=last, delivery_count=count, types=(kind,)),)
-    partitions = (PartitionAcks(topic_id=TOPIC_ID, partition=0, batches=batches),)
+    partitions = (PartitionAcks(topic_id=group.topic_id, partition=0, batches=batches),)
     epoch = group.epochs[member]
     return dict(
         group.run(Acknowledge(group_id="billing", member_id=member, member_epoch=epoch, partitions=partitions)).errors

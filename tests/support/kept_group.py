@@ -108,7 +108,10 @@ class Kept(ShareConsumers):
             known = decode_key(key)
             if isinstance(known, (ShareSnapshotKey, ShareUpdateKey)):
                 at = SharePartitionKey(known.topic_id, known.partition)
-                self.kafkas[at] = state_after(self.kafkas.get(at), key, value)
+                if value is None:
+                    del self.kafkas[at]
+                else:
+                    self.kafkas[at] = state_after(self.kafkas.get(at), key, value)
 
     def write(self, entries: list[KeyValue]) -> int:
         """The offset of the first."""

@@ -26,7 +26,12 @@ from coordinator.protocol.errors import (
     GroupIdNotFound,
     MembersNotKnown,
 )
-from coordinator.protocol.messages import GroupDescription, MemberDescription, PartitionDescription
+from coordinator.protocol.messages import (
+    GroupDescription,
+    MemberDescription,
+    PartitionDescription,
+    RecordCounts,
+)
 from coordinator.protocol.secret_files import TOKEN_VARIABLE
 from sharegroup import Admin, group_actions, group_options, in_flight, kafka_tables, members_wait, top
 from sharegroup.__main__ import run as run_command
@@ -73,6 +78,14 @@ def test_a_table_has_kafkas_widths_and_a_dash_for_unknown_values():
         "GROUP           TOPIC           PARTITION  START-OFFSET  LAG",
         "billing         orders          0          0             -",
         "billing         orders          1          0             5",
+    ]
+    counted = partition(1, accepted=7, archived={"rejected": 2, "none": 1}, removed=3, skipped=4)
+    records = RecordCounts(reached=90, accepted=70, archived={"rejected": 5}, removed=9, still_there=6)
+    described = GroupDescription("billing", "STABLE", "i", partitions=(counted,), records=records)
+    assert kafka_tables.records(described)[1:] == [
+        "GROUP           TOPIC           PARTITION  ACCEPTED   ARCHIVED   REMOVED    SKIPPED    REPEATED",
+        "billing         orders          1          7          3          3          4          0",
+        "billing         (all)           -          70         5          9          0          0",
     ]
     assert kafka_tables.listing([GroupListing(group_id="a" * 20, state="EMPTY")])[1] == "a" * 20 + " Empty"
     altered = AlteredOffsets(topic="orders", topic_id="T", partition=3, before=1, after=7)

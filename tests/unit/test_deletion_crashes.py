@@ -3,12 +3,20 @@ and no record of a group that lives is lost."""
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from coordinator.core.commands import InitializePartitions, PartitionStart, TopicWithId
+from coordinator.core.commands import (
+    ArchiveDeletedTopics,
+    Expire,
+    InitializePartitions,
+    PartitionStart,
+    TopicWithId,
+)
+from coordinator.core.commands.forget import SWEEP_MS
 from coordinator.protocol.admin_messages import DeleteGroup, DeleteOffsets
 from coordinator.protocol.errors import (
     CoordinatorNotAvailable,
@@ -215,6 +223,29 @@ def test_a_request_in_the_round_of_a_deletion_finds_the_deleted_group(groups, wh
         assert after_it.result(0).state == "DEAD"
     else:
         assert isinstance(error, GroupIdNotFound)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_crash_while_a_deleted_topic_is_forgotten_keeps_its_counts(groups, fault):
+    gone = ArchiveDeletedTopics(topic_ids=("M",), ends=tuple(PartitionStart("M", index, 700) for index in (0, 1)))
+    groups.ask(gone)
+    before = groups.group.totals()
+    assert before[0].removed == 1_400
+    groups.now_ms += SWEEP_MS + 1
+    groups.store.fault = fault
+    with contextlib.suppress(CoordinatorNotAvailable, Died):
+        groups.ask(Expire())
+    groups.die()
+    is_written = fault in ("doubt, written", "die after the append")
+    forgotten = groups.ask(DescribeGroup(group_id="billing")).forgotten
+    assert groups.group.totals() == before
+    assert forgotten == ({"mails": {"0": 700, "1": 700}} if is_written else {})
+    groups.ask(Expire())
+    assert {key.topic_id for key in groups.group.partitions} == {"T"}
+    assert groups.group.totals() == before
+    kept = groups.state()
+    groups.die()
+    assert groups.state() == kept
 
 
 def _more(start):

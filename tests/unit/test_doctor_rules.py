@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from coordinator.protocol.admin_messages import PlanInFlight, RunInFlight
-from coordinator.protocol.messages import GroupDescription, MemberDescription, PartitionDescription, ReleaseBreaker
+from coordinator.protocol.messages import (
+    GroupDescription,
+    MemberDescription,
+    PartitionDescription,
+    RecordCounts,
+    ReleaseBreaker,
+)
 from sharegroup import configs, groups, in_flight
 from sharegroup.__main__ import run as run_command
 from sharegroup.cluster_options import connect_options
@@ -52,7 +58,7 @@ def member(member_id="billing-1", active=True, breaker=None):
     return MemberDescription(member_id=member_id, member_epoch=1, active=active, breaker=breaker)
 
 
-def facts(partitions=None, *, state="STABLE", configs=None, members=None, **fields):
+def facts(partitions=None, *, state="STABLE", configs=None, members=None, records=None, **fields):
     members = [member()] if members is None else members
     description = GroupDescription(
         group_id="billing",
@@ -62,6 +68,7 @@ def facts(partitions=None, *, state="STABLE", configs=None, members=None, **fiel
         members=tuple(members),
         members_total=len(members),
         configs=configs or {},
+        records=records or RecordCounts(),
     )
     return GroupFacts(description=description, now_ms=NOW_MS, **fields)
 
@@ -179,6 +186,30 @@ CASES = {
         rules.given_up_without_a_dead_letter,
         facts((partition(without_dead_letter={"rejected": 2, "delivery_limit": 3}),)),
         ["5 record(s) of orders-0 were given up (3 delivery limit, 2 rejected)", "errors.deadletterqueue.topic.name"],
+    ),
+    "given-up-without-dead-letter: the last offsets are known": (
+        rules.given_up_without_a_dead_letter,
+        facts(
+            (partition(without_dead_letter={"rejected": 3}, archived={"rejected": 3, "none": 2}),),
+            given_up=(
+                run(12, state="ARCHIVED"),
+                run(15, 16, "ARCHIVED", disposition="rejected"),
+                run(18, state="ARCHIVED"),
+            ),
+        ),
+        ["3 record(s) of orders-0 were given up (3 rejected; the last of orders-0 at offsets 15 to 16)"],
+    ),
+    "given-up-without-dead-letter: of a deleted topic": (
+        rules.given_up_without_a_dead_letter,
+        facts(
+            (partition(without_dead_letter={"rejected": 2}),), records=RecordCounts(without_dead_letter={"rejected": 9})
+        ),
+        ["9 record(s) of orders-0 and topics or offsets that were deleted (7) were given up (9 rejected)"],
+    ),
+    "dead-letter-topic-reserved": (
+        rules.dead_letter_topic_is_reserved,
+        facts((partition(archiving=4),), configs={"errors.deadletterqueue.topic.name": "share-group-state"}),
+        ["dead letter topic share-group-state is one of Kafka's", "4 record(s) wait", "billing-dead-letters"],
     ),
 }
 
@@ -318,6 +349,18 @@ def test_no_topic_is_missing_where_the_group_names_none() -> None:
 
 def test_a_batch_that_others_have_finished_is_no_finding() -> None:
     assert list(rules.session_is_shorter_than_restarts(facts(members=(member(active=False),), plans=(plan(),)))) == []
+
+
+def test_offsets_that_may_have_a_dead_letter_are_not_named() -> None:
+    some = partition(without_dead_letter={"rejected": 2}, archived={"rejected": 3})
+    told = facts((some,), given_up=(run(15, 16, "ARCHIVED", disposition="rejected"),))
+    (finding,) = rules.given_up_without_a_dead_letter(told)
+    assert "offsets 15" not in finding.what
+
+
+def test_a_dead_letter_topic_of_the_groups_own_is_no_finding() -> None:
+    assert not list(rules.dead_letter_topic_is_reserved(facts(configs=DLQ)))
+    assert not list(rules.dead_letter_topic_is_reserved(facts()))
 
 
 def test_a_dead_letter_topic_ends_the_finding_about_records_without_one() -> None:

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.core.commands import CreateGroup, InitializePartitions, PartitionStart, TopicWithId
+from coordinator.core.commands import (
+    ArchiveDeletedTopics,
+    CreateGroup,
+    InitializePartitions,
+    PartitionStart,
+    TopicWithId,
+)
+from coordinator.core.commands.forget import SWEEP_MS
 from coordinator.core.decide import decide
 from coordinator.core.record_codec import MOST_BYTES, decode_record, encode_records
 from coordinator.core.record_state import RecordState
@@ -17,7 +24,7 @@ from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import GroupStateTooNew, GroupStateTooOld, ShareGroupError
 from coordinator.protocol.format_versions import STATE_RECORDS
-from coordinator.protocol.messages import Acknowledge, PartitionAcks
+from coordinator.protocol.messages import Acknowledge, LeaveGroup, PartitionAcks
 from coordinator.protocol.values import AcknowledgeType, SharePartitionKey
 from coordinator.state_log import group_log
 from coordinator.state_log.group_log import MAX_STATE_RECORD_BYTES, Entry, GroupLog
@@ -346,6 +353,22 @@ def test_a_moved_log_start_is_in_kafkas_records() -> None:
     group = mixed()
     group.move_log_start(7)
     assert group.kafkas[SharePartitionKey(TOPIC_ID, 0)].start_offset == 7
+
+
+def test_a_forgotten_topic_ends_in_kafkas_records() -> None:
+    """Else Kafka's tools show it for ever, and its records are read at each load."""
+    group = Kept(end=20)
+    group.fetch("c1", 10)
+    group.run(acknowledgement(group, ACCEPT, 0))
+    group.run(LeaveGroup(group_id=GROUP, member_id="c1", member_epoch=group.epochs["c1"]))
+    group.run(ArchiveDeletedTopics(topic_ids=(TOPIC_ID,)))
+    group.pass_time(2 * SWEEP_MS)
+    assert not group.group.partitions
+    tombstones = [decode_key(key) for _, key, value in group.written if key is not None and value is None]
+    assert tombstones == [ShareSnapshotKey(GROUP, TOPIC_ID, 0)]
+    assert SharePartitionKey(TOPIC_ID, 0) not in group.live.partitions
+    loaded = group.load()[0]
+    assert loaded.totals() == group.group.totals()
 
 
 def test_a_partition_s_snapshots_come_after_as_many_updates_as_are_configured() -> None:

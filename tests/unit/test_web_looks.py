@@ -17,6 +17,7 @@ from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
 from coordinator.protocol.errors import CoordinatorUnreachable
 from coordinator.protocol.messages import GroupDescription, JoinGroup, LeaveGroup, NextPlan
+from coordinator.protocol.values import Disposition
 from sharegroup.top import GroupLine
 from sharegroup.web import examinations, group_pages, history, watch
 from sharegroup.web.examinations import Examinations
@@ -216,6 +217,18 @@ def test_a_group_page_shows_the_doctor_the_strip_and_the_holders(held):
     assert 'aria-label="offsets 0 to 9: 10 held by a member"' in text
     assert "etl host-1" in text
     assert "<code>m1</code>" in text
+
+
+def test_a_group_page_says_what_became_of_the_records(held):
+    """A record that Kafka removed was not given up, nor was an offset without a record."""
+    for partition in held.running.event_loop.runtime.groups["billing"].partitions.values():
+        partition.removed, partition.archived[Disposition.NONE], partition.archived[Disposition.REJECTED] = 5, 3, 2
+    text = held.browser(LOOKER).get("/group", group="billing").text
+    assert "<dt>Accepted so far</dt><dd>0</dd>" in text
+    assert "<dt>Given up so far</dt><dd>4</dd>" in text
+    assert "<dt>Removed by Kafka</dt><dd>10</dd>" in text
+    assert text.count("2 given up, 5 removed by Kafka") == 2
+    assert "Skipped by resets" not in text
 
 
 def test_the_doctor_s_finding_stands_on_top_with_its_command(page):

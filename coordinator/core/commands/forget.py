@@ -1,10 +1,14 @@
-"""Forget members that were away for too long, and share partitions of topics that were deleted and created again.
+"""Forget members that were away for too long, and the share partitions of topics that were deleted.
 
 A member is forgotten only if no run carries the id of one of its plans: then its replay would be empty, and a start
 that names one of its plans would complete nothing. The group keeps its last plan id and the highest epoch of forgotten
 members, so that neither is ever given twice: a query that comes back after all is refused by name, and so is an older
 process of it. The members that were seen last stay, whatever their age, so that the query of a small group may rest for
 as long as it likes.
+
+A topic is forgotten only if the group has known for SWEEP_MS that it is deleted, no record of it is held or waits for
+its dead letter, and no plan that may be started names it. The group keeps the counts of its share partitions, and for
+the last topics their ends: a redrive asks for them, and so does a topic that comes back under the same id.
 """
 
 from __future__ import annotations
@@ -13,24 +17,27 @@ from coordinator.core import share_group
 from coordinator.core.left_out import LeftOutRange, bounded
 from coordinator.core.records import MembersForgotten, PartitionsForgotten, Record, Swept
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.values import SharePartitionKey
+from coordinator.core.share_partition import SharePartition
 
 SWEEP_MS = 600_000
-"""Milliseconds from one sweep to the next: far longer than any request that names an old topic's id is under way."""
+"""Milliseconds from one sweep to the next, and from a topic's deletion until it is forgotten: far longer than any
+request that names an old topic's id is under way."""
 SEEN_PARTS = 8
 """How often within share.member.retention.ms the log records that a member is there."""
 MOST_AT_ONCE = 1_000
 """Members that one sweep forgets, so that a round stays short."""
+MOST_DROPPED = 10_000
+"""Share partitions that one sweep drops, before those of its last topic: some 100 ms."""
 
 
 def forget(group: ShareGroup, now_ms: int) -> list[Record]:
     """The log records that forget what can be forgotten now, and say when the next sweep is due."""
     members, next_ms = _members(group, now_ms)
     records: list[Record] = [_forgotten(group, members)] if members else []
-    records += _partitions(group)
-    if group.old_topics:
-        next_ms = min(next_ms, now_ms + SWEEP_MS)
-    return [*records, Swept(next_ms=next_ms, old_topics=tuple(sorted(group.old_topics)))]
+    of_topics, is_more = _topics(group, now_ms)
+    if group.gone:
+        next_ms = now_ms if is_more else min(next_ms, now_ms + SWEEP_MS)
+    return [*records, *of_topics, Swept(next_ms=next_ms)]
 
 
 def _forgotten(group: ShareGroup, member_ids: tuple[str, ...]) -> MembersForgotten:
@@ -59,19 +66,34 @@ def _members(group: ShareGroup, now_ms: int) -> tuple[tuple[str, ...], int]:
     return tuple(gone), max(first_due_ms, now_ms + SWEEP_MS)
 
 
-def _partitions(group: ShareGroup) -> list[Record]:
-    """The log records that drop share partitions without runs of topics that the last sweep found, and whose losses
-    were counted since (TopicDeleted). A partition stays while a plan that may be started names it. A topic whose share
+def _is_over(partition: SharePartition) -> bool:
+    """Whether no record of the deleted topic's share partition is held or waits for its dead letter."""
+    return not partition.runs
+
+
+def _topics(group: ShareGroup, now_ms: int) -> tuple[list[Record], bool]:
+    """The log records that drop the share partitions of deleted topics, once nobody has anything of them, and whether
+    there are more than one sweep drops. A topic stays while a plan that may be started names it. A topic whose share
     partitions an administrator deleted has none to drop, and is forgotten, too."""
-    old_topics = group.forgettable_topics & group.old_topics & group.gone
-    if not old_topics:
-        return []
+    # A deletion that lies ahead was noted by another clock.
+    old = {topic_id for topic_id, at_ms in group.gone.items() if not 0 <= now_ms - at_ms < SWEEP_MS}
+    if not old:
+        return [], False
     pending = [member.pending for member in group.members.values()]
     plans = [*group.plans.values(), *(plan for plan in pending if plan is not None)]
-    needed = {SharePartitionKey(topic_id, index) for plan in plans for topic_id, index, _ in plan.ranges}
-    named = {key.topic_id for key in (*group.partitions, *needed)}
-    empty: dict[str, list[int]] = {topic_id: [] for topic_id in sorted(old_topics - named)}
+    old -= {topic_id for plan in plans for topic_id, _, _ in plan.ranges}
+    found: dict[str, list[int]] = {topic_id: [] for topic_id in old}
     for key, partition in group.partitions.items():
-        if key.topic_id in old_topics and not partition.runs and key not in needed:
-            empty.setdefault(key.topic_id, []).append(key.partition)
-    return [PartitionsForgotten(topic_id=topic_id, partitions=tuple(which)) for topic_id, which in empty.items()]
+        if key.topic_id in found:
+            found[key.topic_id].append(key.partition)
+            if not _is_over(partition):
+                old.discard(key.topic_id)
+    records: list[Record] = []
+    dropped = 0
+    for topic_id in sorted(old):
+        if dropped >= MOST_DROPPED:
+            return records, True
+        partitions = tuple(sorted(found[topic_id]))
+        records.append(PartitionsForgotten(topic_id=topic_id, partitions=partitions, whole_topic=True))
+        dropped += len(partitions)
+    return records, False

@@ -9,13 +9,13 @@ from itertools import islice
 from operator import attrgetter
 
 from coordinator.core.commands import Decision
-from coordinator.core.describe import open_breaker, state_of
+from coordinator.core.describe import describe_counts, open_breaker, state_of
 from coordinator.core.isolation import Stage, stage_of
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import HELD
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
-from coordinator.protocol.messages import GroupRequest
+from coordinator.protocol.messages import GroupRequest, RecordCounts
 from coordinator.protocol.values import SharePartitionKey
 
 MOST_ISOLATED = 10_000
@@ -49,7 +49,8 @@ class GroupMeasures:
     """The numbers of a group. ``members``: those with a session, (queries, ShareConsumers). ``oldest_ms``: how long the
     oldest acquired record has been held; 0 if none is. ``isolated``: records by stage of isolation; SLICED are those
     among MOST_SLICED runs, so that the time of a measure does not grow with the runs. ``slowed``: queries with a
-    session whose breaker on releases is open, while records are in flight."""
+    session whose breaker on releases is open, while records are in flight. ``records``: what became of those of all
+    share partitions that the group has or had."""
 
     state: str
     read_committed: bool
@@ -57,6 +58,7 @@ class GroupMeasures:
     oldest_ms: int
     isolated: Mapping[Stage, int]
     slowed: int
+    records: RecordCounts
     partitions: tuple[PartitionMeasures, ...]
 
 
@@ -75,6 +77,7 @@ def measure_group(group: ShareGroup, command: MeasureGroup, now_ms: int) -> Deci
         oldest_ms=_oldest_ms(group, now_ms),
         isolated=_isolated(group),
         slowed=_slowed(group),
+        records=describe_counts(group),
         partitions=tuple(_of(group, p) for key, p in sorted(group.partitions.items()) if key.topic_id in current),
     )
     return Decision((), measures)

@@ -11,6 +11,7 @@ from coordinator.core.commands import (
     DeletedTopicsArchived,
     InitializePartitions,
     MoveLogStarts,
+    PartitionStart,
 )
 from coordinator.core.failed_deliveries import data_lost, end_unknown, left_out_entry
 from coordinator.core.left_out import LeftOutRange, bounded
@@ -30,12 +31,20 @@ def initialize_partitions(group: ShareGroup, command: InitializePartitions, now_
         for t in command.topics
         if group.topics.get(t.topic) != t.topic_id or t.topic_id in group.gone
     ]
-    records += [
-        PartitionInitialized(topic_id=s.topic_id, partition=s.partition, start_offset=s.start_offset)
-        for s in command.starts
-        if not group.initialized(s.topic_id, s.partition)
-    ]
+    records += [_initialized(group, s) for s in command.starts if not group.initialized(s.topic_id, s.partition)]
     return Decision(tuple(records), Done())
+
+
+def _initialized(group: ShareGroup, start: PartitionStart) -> PartitionInitialized:
+    """The log record of the start. Of a topic that the group has forgotten, and that is back under the same id, no
+    record is delivered a second time."""
+    end_offset, highest_count = group.forgotten_end(SharePartitionKey(start.topic_id, start.partition))
+    return PartitionInitialized(
+        topic_id=start.topic_id,
+        partition=start.partition,
+        start_offset=max(start.start_offset, end_offset),
+        highest_count=highest_count,
+    )
 
 
 def move_log_starts(group: ShareGroup, command: MoveLogStarts, now_ms: int) -> Decision[Done]:
@@ -75,7 +84,10 @@ def archive_deleted_topics(
         unknown += [] if key in ends else [end_unknown(group, partition)]
         records += changes.records()
         records.append(_moved_to(partition, log_end, changes))
-    records += [*data_lost(group, lost, unknown), *(TopicDeleted(topic_id=topic_id) for topic_id in gone)]
+    records += [
+        *data_lost(group, lost, unknown),
+        *(TopicDeleted(topic_id=topic_id, deleted_ms=now_ms) for topic_id in gone),
+    ]
     named = (left_out_entry(group, key, first, last, "data_loss") for key, (first, last, _) in lost)
     return Decision(tuple(records), DeletedTopicsArchived(lost=bounded((*named, *unknown))))
 

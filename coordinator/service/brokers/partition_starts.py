@@ -33,6 +33,7 @@ class Known:
         subscriptions = frozenset(Subscription.of(member) for member in group.members.values())
         begun = {key.topic_id for key in group.partitions}  # not the topics whose offsets were deleted
         topics = frozenset(topic for topic, i in group.topics.items() if i in begun)
+        topics |= {forgotten.topic for forgotten in group.forgotten_topics.values()}
         return cls(topics, subscriptions, frozenset(group.deleted_partitions))
 
     def has(self, p: TopicIdPartition) -> bool:

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from coordinator.core.commands.measure_group import GroupMeasures, MeasureGroup
 from coordinator.core.group_counts import QUERY, SHARE_CONSUMER
+from coordinator.protocol.messages import RecordCounts
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.runtime.event_loop import RuntimeApi
 from coordinator.service.runtime.transaction import one
@@ -23,6 +24,8 @@ EndsOf: TypeAlias = Callable[[list[TopicAndPartition], bool], Ends]
 _OF_GROUP = {
     "share_group_members": ("Members with a session.", ("member_type",)),
     "share_group_oldest_in_flight_age_seconds": ("How long the oldest acquired record has been held.", ()),
+    "share_group_done_records": ("Records by what became of them, those of deleted topics among them.", ("how",)),
+    "share_group_unaccounted_records": ("0: each offset that was acquired is done or still there.", ()),
     "share_group_isolated_records": ("Records that keep failing, by stage of isolation.", ("stage",)),
     "share_group_slowed_queries": ("Queries that acquire less since sinks release most of their records.", ()),
 }
@@ -81,6 +84,11 @@ class GroupGauges(Collector):
         return self._ends_of(sorted(wanted), read_committed) if wanted else {}
 
 
+def _archived(records: RecordCounts) -> dict[str, int]:
+    """The archived records by the reason's name; gaps are offsets without a record."""
+    return {"gap" if reason == "none" else reason: number for reason, number in records.archived.items()}
+
+
 def _add(
     group_id: str,
     measures: GroupMeasures,
@@ -92,6 +100,11 @@ def _add(
         of_group["share_group_members"].add_metric((group_id, kind), number)
     of_group["share_group_oldest_in_flight_age_seconds"].add_metric((group_id,), measures.oldest_ms / 1000)
     of_group["share_group_slowed_queries"].add_metric((group_id,), measures.slowed)
+    records = measures.records
+    done = {"accepted": records.accepted, "removed": records.removed, "skipped": records.skipped}
+    for how, number in {**done, "repeated": records.repeated, **_archived(records)}.items():
+        of_group["share_group_done_records"].add_metric((group_id, how), number)
+    of_group["share_group_unaccounted_records"].add_metric((group_id,), records.unaccounted)
     for stage, number in measures.isolated.items():
         of_group["share_group_isolated_records"].add_metric((group_id, stage.value), number)
     for p in measures.partitions:

@@ -287,7 +287,7 @@ def test_partitions_of_a_recreated_topic_are_forgotten_when_empty() -> None:
     group.pass_time(SWEEP_MS + 1)
     group.pass_time(SWEEP_MS + 1)
     assert partitions(group) == ["new"]
-    assert (group.group.topic_names, group.group.old_topics, group.group.gone) == ({"new": "orders"}, set(), set())
+    assert (group.group.topic_names, group.group.old_topics, group.group.gone) == ({"new": "orders"}, set(), {})
     group.crash()
     assert partitions(group) == ["new"]
 

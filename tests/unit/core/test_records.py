@@ -196,6 +196,7 @@ def defaults(record: type[Record]) -> dict[str, object]:
 def test_defaults_of_stored_records_never_change() -> None:
     """A value that is the default is not written: the default can't change while records are stored."""
     assert {record.__name__: left_out for record in get_args(Record) if (left_out := defaults(record))} == {
+        "TopicDeleted": {"deleted_ms": 0},
         "PartitionInitialized": {
             "log_start": 0,
             "archived": (),
@@ -217,6 +218,7 @@ def test_defaults_of_stored_records_never_change() -> None:
             "seen_ms": 0,
         },
         "MembersForgotten": {"unreported_losses": None},
+        "PartitionsForgotten": {"whole_topic": False},
         "PlanAcquired": {
             "trial": False,
             "explicit": False,
@@ -246,13 +248,19 @@ def test_defaults_of_stored_records_never_change() -> None:
             "explicit_attempts": (),
             "replaces": None,
         },
-        "GroupProgressKept": {"decided": 0, "rejected": 0, "forgotten_epoch": 0, "assignment_epoch": 0},
         "MemberProgressKept": {
             "evidence": False,
             "decides": False,
             "query_id": "",
             "acquisitions": 0,
             "breaker": None,
+        },
+        "GroupProgressKept": {
+            "decided": 0,
+            "rejected": 0,
+            "forgotten_epoch": 0,
+            "assignment_epoch": 0,
+            "dropped": None,
         },
         "PlanStaged": {
             "partitions": (),
