@@ -32,6 +32,7 @@ from coordinator.protocol.errors import (
 from coordinator.protocol.group_ids import check_group_id
 from coordinator.protocol.messages import (
     Acknowledge,
+    AcknowledgeReply,
     AcquiredReply,
     AcquireRecords,
     DescribeGroup,
@@ -72,6 +73,7 @@ from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
 from coordinator.service.lost_logs import LostLogs
 from coordinator.service.plan_gaps import PlanGaps
 from coordinator.service.process.rate_limited_log import RateLimitedLog
+from coordinator.service.remade_topics import RemadeTopics
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.event_loop import RuntimeApi
 from coordinator.service.runtime.group_limits import GroupLimits
@@ -109,6 +111,7 @@ class CoordinatorService:
         self._asked_ahead = AskedAhead(event_loop.clock.now_ms)
         self._plan_gaps = PlanGaps(watch.cluster)
         self._lost_logs = LostLogs(event_loop, watch)
+        self._remade_topics = RemadeTopics(watch)
         self._rate_limited = RateLimitedLog(_log)
         self._news = threading.Condition()
         self._news_count = 0
@@ -117,7 +120,7 @@ class CoordinatorService:
             Heartbeat: self._single_command,
             LeaveGroup: self._single_command,
             AcquireRecords: self._acquire_records,
-            Acknowledge: self._single_command,
+            Acknowledge: self._acknowledge,
             MarkInProgress: self._single_command,
             ReportProgress: self._single_command,
             NextPlan: self._next_plan,
@@ -322,7 +325,7 @@ class CoordinatorService:
             news = self._news_count
             view = self._view(request)
             facts = self._facts_of_poll(request, view, may_wait=time.monotonic() < deadline)
-            reply = self._event_loop.call(request.group_id, transactions.acquire_records(request, facts))
+            reply = self._acquired(request, view, facts)
             self._log_held_back(request, reply)
             left_s = deadline - time.monotonic()
             if reply.plan_id or left_s <= 0:
@@ -332,17 +335,38 @@ class CoordinatorService:
                 if not self._wait_for_news(news, min(left_s, LOOK_AGAIN_S)) and left_s <= LOOK_AGAIN_S:
                     return reply
 
+    def _acquired(self, request: AcquireRecords, view: GroupView, facts: Facts) -> AcquiredReply:
+        """The reply of an acquisition, without the records of topics that were created again: the member would read the
+        new topic's. They stay its own until their locks end, and then count as deleted."""
+        remade = self._remade_topics.look({p.topic for p in facts.partitions}, lambda: view)
+        reply = self._event_loop.call(request.group_id, transactions.acquire_records(request, facts))
+        if not reply.partitions:
+            return reply
+        gone = remade({part.topic_id: part.topic for part in reply.partitions})
+        kept = tuple(part for part in reply.partitions if part.topic_id not in gone)
+        return msgspec.structs.replace(reply, partitions=kept)
+
     def _acknowledge_and_acquire(self, request: AcquireRecords) -> AcquiredReply:
         """Outcomes neither wait for slow brokers nor fail with them, since their locks may end meanwhile: without an
         answer soon they are applied alone, and the member asks for records again."""
         view = self._view(request)
+        remade = self._remade_topics.look_at_acknowledged(request.acknowledgements, lambda: view)
         asked = self._asks_of_polls.submit(self._facts_of_poll, request, view, may_wait=request.wait_ms > 0)
         try:
             facts = asked.result(ACKNOWLEDGE_ALONE_AFTER_S)
         except (FutureTimeout, ShareGroupError):
             asked.cancel()
-            return self._event_loop.call(request.group_id, transactions.acknowledge_only(request))
-        return self._event_loop.call(request.group_id, transactions.acquire_records(request, facts))
+            reply = self._event_loop.call(request.group_id, transactions.acknowledge_only(request))
+        else:
+            reply = self._acquired(request, view, facts)
+        return msgspec.structs.replace(reply, errors={**remade(), **reply.errors})
+
+    def _acknowledge(self, request: Acknowledge) -> AcknowledgeReply:
+        if request.unread:  # no program has seen these records
+            return self._single_command(request)
+        remade = self._remade_topics.look_at_acknowledged(request.partitions, lambda: self._view(request))
+        reply = self._single_command(request)
+        return msgspec.structs.replace(reply, errors={**remade(), **reply.errors})
 
     def _facts_of_poll(self, request: AcquireRecords, view: GroupView, *, may_wait: bool) -> Facts:
         """The facts of the partitions from which the member acquires: of those that it can read, and whose leader

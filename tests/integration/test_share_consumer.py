@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from coordinator.client import cluster_metadata
@@ -237,6 +237,63 @@ def test_a_poll_that_is_cancelled_loses_no_record(kafka, topic, make):
             return delivered(list(await consumer.poll(60.0)))
 
     assert asyncio.run(work()) == [(0, 1)]
+
+
+# --- a topic that was created again
+
+
+def made_anew(kafka: KafkaBroker, name: str, count: int) -> None:
+    kafka.recreate_topic(name)
+    kafka.produce(name, ["new"] * count)
+
+
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+@pytest.mark.parametrize("sends", ["commit", "poll"])
+def test_no_outcome_of_a_topic_made_anew_is_answered_as_success(kafka, topic, make, mode, sends):
+    orders = topic()
+    kafka.produce(orders, ["old"])
+    consumer = make(orders, share_acknowledgement_mode=mode)
+    answers: list[Any] = []
+    consumer.set_acknowledgement_commit_callback(lambda offsets, error: answers.append(error))
+    (message,) = polled(consumer)
+    made_anew(kafka, orders, 1)
+    if mode == "explicit":
+        consumer.acknowledge(message, AcknowledgeType.REJECT)
+
+    if sends == "commit":
+        answers = list(consumer.commit_sync().values())
+    (anew,) = polled(consumer)
+
+    assert [error and error.args[0].code() for error in answers] == [KafkaError.UNKNOWN_TOPIC_ID]
+    assert (anew.offset(), anew.delivery_count(), anew.value()) == (0, 1, b"new")
+
+
+def test_a_topic_made_anew_is_not_delivered_as_its_predecessor(kafka, topic, make):
+    """The release goes with the next acquisition, which would get the old record again, and read the new one."""
+    orders = topic()
+    kafka.produce(orders, ["old"])
+    consumer = make(orders, share_acknowledgement_mode="explicit")
+    (message,) = polled(consumer)
+    made_anew(kafka, orders, 2)
+    consumer.acknowledge(message, AcknowledgeType.RELEASE)
+
+    assert delivered(polled(consumer, 2)) == [(0, 1), (1, 1)]
+
+
+def test_an_async_consumer_is_told_of_a_topic_made_anew(kafka, topic, make):
+    orders = topic()
+    kafka.produce(orders, ["old"])
+
+    async def work() -> tuple[list[Any], list[tuple[int, int]]]:
+        async with AsyncShareConsumer(config(kafka, make.group)) as consumer:
+            await consumer.subscribe([orders])
+            await consumer.poll(60.0)
+            await asyncio.to_thread(made_anew, kafka, orders, 1)
+            answers = list((await consumer.commit_sync()).values())
+            return answers, delivered(list(await consumer.poll(60.0)))
+
+    (error,), anew = asyncio.run(work())
+    assert (error and error.args[0].code(), anew) == (KafkaError.UNKNOWN_TOPIC_ID, [(0, 1)])
 
 
 # --- crashes

@@ -21,6 +21,7 @@ from tests.mistakes import (  # noqa: F401 - each registers its mistakes
     spark,
     staging,
     targets,
+    topics,
 )
 from tests.mistakes.mistake import REGISTERED, Mistake
 

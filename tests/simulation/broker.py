@@ -88,6 +88,11 @@ class Broker:
         """When the log was created; 0: it was there from the beginning, or is gone."""
         return 0 if log in self.gone else self._created_ms[log]
 
+    def is_remade(self, topic_id: str, before_ms: int) -> bool:
+        """Whether another topic has had the name since before that time."""
+        topic = self.topics.get(self.names[topic_id])
+        return topic is not None and topic.topic_id != topic_id and self.created_ms(topic.logs[0]) < before_ms
+
     # --- logs
 
     def logs(self) -> list[int]:

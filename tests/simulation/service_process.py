@@ -90,6 +90,7 @@ class ServiceProcess(CoordinatorProcess):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.watch = BrokerWatch(SimulatedCluster(self.world, self.broker))
+        self.watch.looks = _Looks(self.broker)  # type: ignore[assignment]
         self.service = CoordinatorService(_Engine(self), self.watch)
         self.service._asks = self.service._asks_of_polls = self.service._asks_ahead = _AtOnce()  # type: ignore[assignment]
         self.admin = AdminService(_Engine(self), self.watch.cluster, _NoGroups())  # type: ignore[arg-type]
@@ -112,6 +113,22 @@ class ServiceProcess(CoordinatorProcess):
             request = msgspec.structs.replace(request, wait_ms=0)
         service = self.admin if self.admin.handles(request) else self.service
         return (yield from Fiber(lambda: service.handle(request), request).run())
+
+
+class _Looks:
+    """Looks at the ids of topics that the brokers answer at once."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def ask(self, names: Iterable[str]) -> Future[dict[str, str]]:
+        answer: Future[dict[str, str]] = Future()
+        topics = self._broker.topics
+        answer.set_result({name: topics[name].topic_id for name in names if name in topics})
+        return answer
+
+    def close(self) -> None:
+        """Does nothing: no thread is open."""
 
 
 class _Engine:

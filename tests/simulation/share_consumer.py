@@ -6,7 +6,7 @@ and its outcomes go with the next question, or alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -121,12 +121,13 @@ class ConsumerProcess(Process):
     def _acquire(self, *, ahead: bool = False) -> Answer:
         """Ask for records, with the outcomes that wait for this."""
         riding, self._riding = self._riding, ()
-        joins, began_s = self.session.joins, self._now_s
+        joins, began_ms, began_s = self.session.joins, self.world.now_ms, self._now_s
         most = self.world.chance.choice((3, 10))
         reply: AcquiredReply = yield from self.session.call(
             lambda who: AcquireRecords(**who, max_records=most, after=self._after, ahead=ahead, acknowledgements=riding)
         )
-        self._told(riding, reply.errors)
+        self._told(riding, reply.errors, began_ms)
+        self._check_ids(reply.partitions, "is handed out", began_ms)
         self.witness.received(self.name, reply.plan_id, reply.partitions)
         if reply.plan_id:
             self._after = reply.plan_id
@@ -175,14 +176,22 @@ class ConsumerProcess(Process):
             self._riding = ()
         for acks in partitions:
             self.witness.sent(acks)
+        began_ms = self.world.now_ms
         reply: AcknowledgeReply = yield from self.session.call(lambda who: Acknowledge(**who, partitions=partitions))
-        self._told(partitions, reply.errors)
+        self._told(partitions, reply.errors, began_ms)
         return reply
 
-    def _told(self, partitions: tuple[PartitionAcks, ...], errors: dict[str, str]) -> None:
-        for acks in partitions:
-            if f"{acks.topic_id}:{acks.partition}" not in errors:
-                self.witness.was_told(acks)
+    def _told(self, partitions: tuple[PartitionAcks, ...], errors: dict[str, str], began_ms: int) -> None:
+        successes = [acks for acks in partitions if f"{acks.topic_id}:{acks.partition}" not in errors]
+        self._check_ids(successes, "has an outcome that is a success", began_ms)
+        for acks in successes:
+            self.witness.was_told(acks)
+
+    def _check_ids(self, partitions: Sequence[PartitionAcks | PartitionPlan], what: str, asked_ms: int) -> None:
+        """No record of a topic whose name another one had before the request."""
+        for each in partitions:
+            if self.broker.is_remade(each.topic_id, asked_ms):
+                self.world.fail(f"a record of {each.topic_id} {what}: the topic was created again before it was asked")
 
     def _outcome(self, record: tuple[int, int]) -> int:
         if record in self.broker.poison:

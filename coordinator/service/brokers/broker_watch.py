@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 
 from coordinator.protocol.errors import BrokerNotReachable, ShareGroupError
 from coordinator.protocol.outage import Outage
@@ -19,6 +20,7 @@ from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster, TopicInfo
 from coordinator.service.brokers.subscription import Subscription
 from coordinator.service.brokers.topic_doubts import DOUBT_REFRESHES, TopicDoubts
+from coordinator.service.brokers.topic_looks import Ids, TopicLooks
 
 SLOWEST_S = 0.1
 """Seconds between two questions, at most, while ends move: a new record waits no longer than this to be seen."""
@@ -54,6 +56,7 @@ class BrokerWatch:
         self.cluster = cluster
         self.metadata_refresh_s = metadata_refresh_ms / 1000
         self.doubts = TopicDoubts(DOUBT_REFRESHES * self.metadata_refresh_s)
+        self.looks = TopicLooks(cluster)
         self._fastest_s = watermark_refresh_ms / 1000
         self._slowest_s = max(SLOWEST_S, self._fastest_s)
         self._pause_s = self._fastest_s
@@ -61,6 +64,7 @@ class BrokerWatch:
         self._changed = threading.Condition()
         self._topics: dict[Subscription, tuple[float, dict[str, TopicInfo]]] = {}
         self._topic_ids: dict[str, str] = {}
+        self._names: dict[str, str] = {}
         self._remade = 0
         self._log_starts: dict[TopicAndPartition, int] = {}
         self._ends: dict[Key, int] = {}
@@ -99,6 +103,25 @@ class BrokerWatch:
                 self._topics.pop(next(iter(self._topics)))
         return found
 
+    def look(self, names: Iterable[str]) -> Future[Ids]:
+        """Ask for the ids of these topics now. Where one has another id than before, the cached topics are dropped."""
+        answer = self.looks.ask(names)
+        answer.add_done_callback(self._take_look)
+        return answer
+
+    def _take_look(self, answer: Future[Ids]) -> None:
+        if answer.exception() is not None:
+            return
+        with self._changed:
+            remade = {name for name, i in answer.result().items() if self._topic_ids.get(name, i) != i}
+            self._drop_topics(remade)
+        if remade:
+            self._on_ends()
+
+    def topic_of(self, topic_id: str) -> str | None:
+        """The name of the topic that has this id, as far as this process has seen; None if it has not."""
+        return self._names.get(topic_id)
+
     def last_ends(self, topic: str, topic_id: str, *, read_committed: bool) -> dict[int, int]:
         """The last ends, by partition, that this process saw of a deleted topic. A partition that was not asked for at
         this isolation level has the end of the other level."""
@@ -117,6 +140,9 @@ class BrokerWatch:
         for name in gone:
             self._keep_last_ends(name)
         self._topic_ids.update({name: topic.topic_id for name, topic in found.items()})
+        for name in gone:
+            self._names = {i: of for i, of in self._names.items() if of != name}
+        self._names.update({topic.topic_id: name for name, topic in found.items() if topic.topic_id})
         if gone:
             self._remade += 1
             self._ends = {key: end for key, end in self._ends.items() if key[0][0] not in gone}
@@ -238,10 +264,12 @@ class BrokerWatch:
             else:
                 self._reached[key] = end
         self._fell |= fell
-        names = {topic_partition[0] for topic_partition, _ in fell}
-        self._topics = (
-            {s: known for s, known in self._topics.items() if names.isdisjoint(known[1])} if fell else self._topics
-        )
+        self._drop_topics({topic_partition[0] for topic_partition, _ in fell})
+
+    def _drop_topics(self, names: set[str]) -> None:
+        """Drop the cached answers that have one of these topics."""
+        if names:
+            self._topics = {s: known for s, known in self._topics.items() if names.isdisjoint(known[1])}
 
     def ends(
         self, topic_partitions: Iterable[TopicAndPartition], *, read_committed: bool
@@ -293,6 +321,7 @@ class BrokerWatch:
             self._closed = True
             self._changed.notify()
         self._away.close()
+        self.looks.close()
         self._thread.join(1.0)
 
     # --- the thread

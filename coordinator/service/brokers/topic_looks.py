@@ -1,0 +1,79 @@
+"""Fresh looks at the ids of topics, shared by those who ask at about the same time.
+
+Rule: a look begins after the call that asks for it, or at most FRESH_S before, so that its answer is newer than
+whatever the caller has done before: a topic that still has its id then had it when the caller's records were read. One
+look runs at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.service.brokers.cluster import Cluster
+
+FRESH_S = 0.02
+"""Seconds after its beginning for which a look's answer serves others, too: it takes longer to create a topic and to
+write, read and acknowledge its records. So small acknowledgements, which come every few milliseconds, share looks, each
+of which costs the coordinator 0.4 ms of CPU time, and mostly wait for none."""
+PAUSE_S = 0.005
+"""Seconds between the beginnings of two looks, at least."""
+
+Ids = Mapping[str, str]
+"""Topic ids by name, of the topics that exist."""
+
+
+class TopicLooks:
+    """Looks at topics. Thread-safe."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="share-topic-ids")
+        self._changing = threading.Lock()
+        self._names: set[str] = set()
+        self._next: Future[Ids] | None = None
+        self._last: Future[Ids] = Future()
+        self._last_names: set[str] = set()
+        self._began_s = 0.0
+
+    def __repr__(self) -> str:
+        return f"<TopicLooks {sorted(self._names)}>"
+
+    def ask(self, names: Iterable[str]) -> Future[Ids]:
+        """Returns the answer of a look that is fresh. It may name more topics."""
+        wanted = set(names)
+        with self._changing:
+            if wanted <= self._last_names and time.monotonic() <= self._began_s + FRESH_S:
+                return self._last
+            self._names |= wanted
+            if self._next is not None:
+                return self._next
+            answer: Future[Ids] = Future()
+            self._next = answer
+        try:
+            self._threads.submit(self._look, answer)
+        except RuntimeError:  # closed
+            answer.set_result({})
+        return answer
+
+    def close(self) -> None:
+        """End the thread when its look is over."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _look(self, answer: Future[Ids]) -> None:
+        time.sleep(max(self._began_s + PAUSE_S - time.monotonic(), 0.0))
+        with self._changing:
+            names, self._names, self._next = self._names, set(), None
+            self._last, self._last_names, self._began_s = answer, names, time.monotonic()
+        try:
+            has_ids = self._cluster.gives_topic_ids()
+            found = self._cluster.topics(names) if has_ids else {}
+            answer.set_result({name: topic.topic_id for name, topic in found.items()})
+        except ShareGroupError as error:
+            answer.set_exception(error)
+        except BaseException as error:
+            answer.set_exception(error)
+            raise

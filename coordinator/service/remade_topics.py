@@ -1,0 +1,92 @@
+"""Whether the topics of a ShareConsumer's records still have their ids: it reads by a topic's name.
+
+Rules: no outcome is answered as success whose record may be that of another topic, one that was created again under the
+name; and no record is handed out of a topic that has another id by then. A look at the ids that begins when the request
+has come tells. It runs beside the append, and the reply waits for both. The outcome is stored in either case: it is one
+of the deleted topic, whose records nobody reads any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+
+from coordinator.core.commands.view_group import GroupView
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.messages import PartitionAcks
+from coordinator.service.brokers.broker_watch import BrokerWatch
+from coordinator.service.brokers.topic_looks import Ids
+
+REMADE = "UNKNOWN_TOPIC_ID"
+"""Kafka's error of a topic id that no topic has."""
+ANSWER_S = 0.5
+"""Seconds for which a reply waits for the brokers: without their answer the topics count as the same, since a consumer
+must not wait for brokers that are away."""
+UNANSWERED_S = 1.0
+"""Seconds after such a wait in which no other reply waits."""
+
+_log = logging.getLogger(__name__)
+
+
+class RemadeTopics:
+    """Looks at the topics of requests. Thread-safe."""
+
+    def __init__(self, watch: BrokerWatch) -> None:
+        self._watch = watch
+        self._waits_from_s = 0.0
+
+    def look(
+        self, names: Iterable[str], group: Callable[[], GroupView]
+    ) -> Callable[[Mapping[str, str]], frozenset[str]]:
+        """Begin to look at the topics of these names. ``group`` is asked only where one has another id than is known.
+        Returns the call that waits for the answer, and returns those ids of topics (names by id) whose name another
+        topic has."""
+        wanted = set(names)
+        if not wanted or time.monotonic() < self._waits_from_s:
+            return lambda topics: frozenset()
+        answer = self._watch.look(wanted)
+
+        def remade(topics: Mapping[str, str]) -> frozenset[str]:
+            ids = self._answer(answer)
+            other = {topic_id for topic_id, topic in topics.items() if ids.get(topic, topic_id) != topic_id}
+            if not other or not (view := group()).topic_ids:
+                return frozenset()
+            # A broker that answers a past id does not know the newer topic yet.
+            return frozenset(topic_id for topic_id in other if ids[topics[topic_id]] not in view.past)
+
+        return remade
+
+    def look_at_acknowledged(
+        self, partitions: Iterable[PartitionAcks], group: Callable[[], GroupView]
+    ) -> Callable[[], dict[str, str]]:
+        """As ``look``, for the topics of these acknowledgements. ``group`` is asked for the names of topics that this
+        process has not seen, too. The call returns the errors by partition."""
+        named = tuple(partitions)
+        topics = self._names({acks.topic_id for acks in named}, group)
+        remade = self.look(topics.values(), group)
+
+        def errors() -> dict[str, str]:
+            of = remade(topics)
+            return {f"{acks.topic_id}:{acks.partition}": REMADE for acks in named if acks.topic_id in of}
+
+        return errors
+
+    def _answer(self, looked: Future[Ids]) -> Ids:
+        """The answer of a look, which is waited for; empty if the brokers do not answer in time."""
+        try:
+            return looked.result(ANSWER_S)
+        except (FutureTimeout, ShareGroupError) as error:
+            self._waits_from_s = time.monotonic() + UNANSWERED_S
+            _log.info("the brokers do not say which topics were created again: %r", error)
+            return {}
+
+    def _names(self, topic_ids: set[str], group: Callable[[], GroupView]) -> dict[str, str]:
+        """Names by id; without those of a group that does not know its topics by the cluster's ids."""
+        found = {topic_id: name for topic_id in topic_ids if (name := self._watch.topic_of(topic_id)) is not None}
+        if unseen := topic_ids - found.keys():
+            view = group()
+            found |= {i: view.topics[i] for i in unseen if view.topic_ids and i in view.topics}
+        return found

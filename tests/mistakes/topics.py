@@ -1,0 +1,19 @@
+"""Topics that are created again, and topics that the brokers do not show for a moment."""
+
+from __future__ import annotations
+
+from coordinator.service.remade_topics import RemadeTopics
+from tests.mistakes import rules
+from tests.mistakes.mistake import Patch, mistake
+
+ANEW = "test_topics_made_anew::test_"
+
+
+@mistake({rules.TOPIC_IS_ITS_ID: (ANEW + "no_outcome_of_an_old_topics_record_is_a_success",)})
+def answer_outcomes_of_an_old_topic_as_success(patch: Patch) -> None:
+    patch.setattr(RemadeTopics, "look_at_acknowledged", lambda self, partitions, group: dict)
+
+
+@mistake({rules.TOPIC_IS_ITS_ID: (ANEW + "no_record_of_a_new_topic_is_handed_out_as_the_old_ones",)})
+def hand_out_records_without_a_look_at_their_topics(patch: Patch) -> None:
+    patch.setattr(RemadeTopics, "look", lambda self, names, group: lambda topics: frozenset())
