@@ -37,6 +37,7 @@ from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, Inval
 from coordinator.protocol.messages import GroupRequest, Message, Reply, Request
 from coordinator.service.admin_actions import act, alter_configs, alter_offsets, delete_offsets, done_before
 from coordinator.service.brokers.cluster import LATEST, Cluster
+from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.histories import Histories, StoredLogs, locate
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.event_loop import RuntimeApi
@@ -56,8 +57,11 @@ class StoredGroups(StoredLogs, Protocol):
 class AdminService:
     """Answers the requests of :mod:`coordinator.protocol.admin_messages`."""
 
-    def __init__(self, event_loop: RuntimeApi, cluster: Cluster, stored: StoredGroups) -> None:
+    def __init__(
+        self, event_loop: RuntimeApi, cluster: Cluster, stored: StoredGroups, doubts: TopicDoubts | None = None
+    ) -> None:
         self._event_loop, self._cluster, self._stored = event_loop, cluster, stored
+        self._doubts = doubts or TopicDoubts()
         self._histories = Histories(stored)
         self._handlers: dict[type[Request[Any]], Callable[[Any], Message]] = {
             ListGroups: self._list_groups,
@@ -66,7 +70,7 @@ class AdminService:
             ListPlans: self._look,
             ListWindows: self._look,
             ReadHistory: self._read_history,
-            AlterOffsets: lambda request: alter_offsets(self._event_loop, self._cluster, request),
+            AlterOffsets: lambda request: alter_offsets(self._event_loop, self._cluster, self._doubts, request),
             DeleteOffsets: lambda request: self._act(request, delete_offsets(request)),
             DeleteGroup: self._single_command,
             AlterGroupConfigs: lambda request: alter_configs(self._event_loop, self._cluster, request),

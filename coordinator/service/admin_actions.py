@@ -42,7 +42,8 @@ from coordinator.protocol.errors import (
     UnknownTopic,
 )
 from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster
-from coordinator.service.brokers.subscription import Subscription, TopicIdPartition, deleted_topic_ids, id_of
+from coordinator.service.brokers.subscription import Subscription, TopicIdPartition, id_of
+from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
 from coordinator.service.runtime.event_loop import RuntimeApi
 from coordinator.service.runtime.transaction import Access, Transaction, TransactionSteps, ask
@@ -55,6 +56,10 @@ TAKEN = (
     "that."
 )
 DELETED = "Topic {topic} was deleted: {count} share partition(s) of it are left as they are."
+NOT_SHOWN = (
+    "The brokers do not show topic {topic} at present, which may be deleted: {count} share partition(s) of it are left "
+    "as they are. If it is shown again, reset it by its name."
+)
 MADE_ANEW = (
     "Topic {topic} was deleted and created anew: {count} share partition(s) of the deleted one are left as they are. A "
     "query or ShareConsumer that joins brings the new one to the group."
@@ -76,12 +81,14 @@ class ResetView:
     past: frozenset[str]
 
 
-def alter_offsets(event_loop: RuntimeApi, cluster: Cluster, request: AlterOffsets) -> OffsetsAltered:
+def alter_offsets(
+    event_loop: RuntimeApi, cluster: Cluster, doubts: TopicDoubts, request: AlterOffsets
+) -> OffsetsAltered:
     """Set the start offsets that the request describes, all of them or none."""
     view = event_loop.call(request.group_id, _look, Access.PEEK if request.force else Access.SERVE)
     if not view.incarnation:
         raise GroupIdNotFound(group_id=request.group_id)
-    chosen, notes = _chosen(cluster, request, view)
+    chosen, notes = _chosen(cluster, doubts, request, view)
     targets = _targets(cluster, request, view, chosen)
     return call_action(event_loop, request, _alter(request, view, targets, notes))
 
@@ -170,7 +177,9 @@ def _look(group: ShareGroup) -> TransactionSteps[ResetView]:
     )
 
 
-def _chosen(cluster: Cluster, request: AlterOffsets, view: ResetView) -> tuple[list[TopicIdPartition], tuple[str, ...]]:
+def _chosen(
+    cluster: Cluster, doubts: TopicDoubts, request: AlterOffsets, view: ResetView
+) -> tuple[list[TopicIdPartition], tuple[str, ...]]:
     """The partitions that the request names, also those that the group does not have yet; without topics all of the
     group's topics that exist, and notes of those that do not.
 
@@ -184,7 +193,7 @@ def _chosen(cluster: Cluster, request: AlterOffsets, view: ResetView) -> tuple[l
     if request.to == "offsets":
         named = _named(request.offsets)
     if not named:
-        return _existing(cluster, request, view)
+        return _existing(cluster, doubts, request, view)
     for topic in named:
         cluster.allowed.check_source(topic)
     found = cluster.topics(named)
@@ -205,20 +214,22 @@ def _chosen(cluster: Cluster, request: AlterOffsets, view: ResetView) -> tuple[l
 
 
 def _existing(
-    cluster: Cluster, request: AlterOffsets, view: ResetView
+    cluster: Cluster, doubts: TopicDoubts, request: AlterOffsets, view: ResetView
 ) -> tuple[list[TopicIdPartition], tuple[str, ...]]:
     """The group's partitions of topics that the cluster has under the ids that the group knows, and notes of the topics
     that it has not: an offset of a topic's name would be that of another topic."""
     names = {p.topic_id: p.topic for p in view.starts}
-    gone = deleted_topic_ids(cluster, names, request.group_id, topic_ids=view.topic_ids, past=view.past)
-    anew = cluster.topics(names[topic_id] for topic_id in gone)
+    looked = doubts.look(cluster, names, request.group_id, topic_ids=view.topic_ids, past=view.past)
+    texts = {
+        **dict.fromkeys(looked.remade, MADE_ANEW),
+        **dict.fromkeys(looked.missing, DELETED),
+        **dict.fromkeys(looked.in_doubt, NOT_SHOWN),
+    }
     notes = tuple(
-        (MADE_ANEW if names[topic_id] in anew else DELETED).format(
-            topic=names[topic_id], count=sum(p.topic_id == topic_id for p in view.starts)
-        )
-        for topic_id in sorted(gone, key=names.__getitem__)
+        texts[topic_id].format(topic=names[topic_id], count=sum(p.topic_id == topic_id for p in view.starts))
+        for topic_id in sorted(texts, key=names.__getitem__)
     )
-    return [p for p in view.starts if p.topic_id not in gone], notes
+    return [p for p in view.starts if p.topic_id not in texts], notes
 
 
 def _named(offsets: Mapping[str, Mapping[str, int]]) -> dict[str, tuple[int, ...]]:

@@ -67,7 +67,6 @@ from coordinator.service.brokers.subscription import (
     Subscription,
     TopicIdPartition,
     starting_offsets,
-    topic_ids_not_shown,
 )
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic, is_stored_and_refused
 from coordinator.service.lost_logs import LostLogs
@@ -109,7 +108,7 @@ class CoordinatorService:
         self._asks_of_polls = ThreadPoolExecutor(ASKS_AT_ONCE, thread_name_prefix="share-asks-of-polls")
         self._asks_ahead = AfterReplies(ASKS_AT_ONCE, thread_name_prefix="share-asks-ahead")
         self._asked_ahead = AskedAhead(event_loop.clock.now_ms)
-        self._plan_gaps = PlanGaps(watch.cluster)
+        self._plan_gaps = PlanGaps(watch)
         self._lost_logs = LostLogs(event_loop, watch)
         self._remade_topics = RemadeTopics(watch)
         self._rate_limited = RateLimitedLog(_log)
@@ -413,17 +412,15 @@ class CoordinatorService:
         # Both questions run at once: a batch waits for one round trip instead of two.
         asked = self._asks.submit(self._watch.ask_log_starts, [(topic, index) for topic, _, index in plan])
         names = {topic_id: topic for topic, topic_id, _ in plan}
-        looked = topic_ids_not_shown(
+        looked = self._watch.doubts.look(
             self._watch.cluster, names, view.group_id, topic_ids=view.topic_ids, past=view.past
         )
-        self._watch.doubts.shown(names.keys() - looked.missing)
-        over = self._watch.doubts.missing(looked.missing)
-        if in_doubt := sorted(names[topic_id] for topic_id in looked.missing - over - view.gone):
+        if in_doubt := sorted(names[topic_id] for topic_id in looked.in_doubt - view.gone):
             reason = (
                 f"the brokers do not show {', '.join(in_doubt)} at present, which may be deleted; it is asked again"
             )
             raise CoordinatorNotAvailable(group_id=view.group_id, reason=reason)
-        return StartFacts(asked.result(), looked.remade | looked.missing)
+        return StartFacts(asked.result(), looked.not_shown)
 
     # --- offsets and descriptions
 

@@ -12,7 +12,7 @@ from coordinator.core.left_out import count, in_reply
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, TopicIdsMissing
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.brokers.broker_watch import BrokerWatch
-from coordinator.service.brokers.subscription import Subscription, TopicIdPartition, topic_ids_not_shown
+from coordinator.service.brokers.subscription import Subscription, TopicIdPartition
 from coordinator.service.runtime.event_loop import RuntimeApi
 from coordinator.service.runtime.transaction import one
 
@@ -51,13 +51,11 @@ class LostLogs:
         if not topics or not view.topic_ids:  # without ids a topic that was made anew is the same topic
             return
         try:
-            looked = topic_ids_not_shown(self._watch.cluster, topics, view.group_id, topic_ids=True, past=view.past)
+            looked = self._watch.doubts.look(self._watch.cluster, topics, view.group_id, topic_ids=True, past=view.past)
         except (BrokerNotReachable, BrokerRefused, TopicIdsMissing) as error:
             _log.warning("the brokers do not say whether topics are deleted: group=%s %s", view.group_id, error)
             return
-        self._watch.doubts.shown(topics.keys() - looked.missing)
-        gone = looked.remade | self._watch.doubts.missing(looked.missing)
-        self.archive_deleted(view, {topic_id: topics[topic_id] for topic_id in gone})
+        self.archive_deleted(view, {topic_id: topics[topic_id] for topic_id in looked.deleted})
 
     def _may_ask_again(self, group_id: str, topic_id: str) -> bool:
         now_s = time.monotonic()

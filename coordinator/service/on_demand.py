@@ -227,7 +227,7 @@ class Coordinator:
         if isinstance(self.state, KafkaState) and in_fleet:
             self._find = self.state.find
         self.service = CoordinatorService(self.event_loop, self.watch, group_limits)
-        self.admin = AdminService(self.event_loop, cluster, self.state)
+        self.admin = AdminService(self.event_loop, cluster, self.state, self.watch.doubts)
         self._handle_request: Callable[[Request[Any]], Message] = self._answer
         if metrics is not None:
             self._handle_request = metrics.counted(self._answer)

@@ -21,9 +21,9 @@ from itertools import takewhile
 from coordinator.core.commands.view_group import GroupView, LogRange
 from coordinator.protocol.messages import NextPlan
 from coordinator.protocol.values import OffsetRange
+from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.brokers.log_gaps import LogGaps, count_offsets, ranges_of
-from coordinator.service.brokers.subscription import deleted_topic_ids
 from coordinator.service.runtime.transactions import Facts
 
 CALL_S = 10.0
@@ -42,10 +42,10 @@ Asked = tuple[str, str, str]
 class PlanGaps:
     """The gaps of the groups' plans. Thread-safe."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._gaps = LogGaps(cluster)
-        self._undecided = UndecidedLooks(cluster)
+    def __init__(self, watch: BrokerWatch) -> None:
+        self._watch = watch
+        self._gaps = LogGaps(watch.cluster)
+        self._undecided = UndecidedLooks(watch.cluster)
 
     def add_to(self, facts: Facts, request: NextPlan, view: GroupView) -> Facts:
         """The facts, with what the log says of the offsets that the answer depends on.
@@ -73,13 +73,14 @@ class PlanGaps:
     def _of_its_topics(
         self, view: GroupView, gaps: tuple[OffsetRange, ...], ranges: tuple[LogRange, ...]
     ) -> tuple[OffsetRange, ...]:
-        """The gaps without those of deleted topics: the log that was read may be that of a new topic of the same name.
+        """The gaps without those of topics that are not shown under their ids: the log that was read may be that of a
+        new topic of the same name. Of a topic in doubt nothing is lost by it: an offset that is no gap is released.
         ``ranges``: what was read."""
         if not gaps:
             return ()
         topics = {log_range.offsets.topic_id: log_range.topic for log_range in ranges}
-        gone = deleted_topic_ids(self._cluster, topics, view.group_id, topic_ids=view.topic_ids)
-        return tuple(gap for gap in gaps if gap.topic_id not in gone)
+        looked = self._watch.doubts.look(self._watch.cluster, topics, view.group_id, topic_ids=view.topic_ids)
+        return tuple(gap for gap in gaps if gap.topic_id not in looked.not_shown)
 
     def _gives_back(self, view: GroupView) -> bool:
         """Whether the completion gives the whole plan back, gaps too: no sink of the member has ever decided a record,

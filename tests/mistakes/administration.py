@@ -307,7 +307,7 @@ def take_any_subscription_to_a_topic_for_its_start(patch: Patch) -> None:
     },
 )
 def reset_deleted_topics_too(patch: Patch) -> None:
-    patch.setattr(admin_actions, "_existing", lambda cluster, request, view: (list(view.starts), ()))
+    patch.setattr(admin_actions, "_existing", lambda cluster, doubts, request, view: (list(view.starts), ()))
 
 
 @mistake(

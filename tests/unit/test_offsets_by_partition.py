@@ -12,6 +12,7 @@ import pytest
 from coordinator.protocol.admin_messages import AlterOffsets, DeleteOffsets
 from coordinator.protocol.messages import LeaveGroup
 from coordinator.service.admin import AdminService
+from coordinator.service.brokers.topic_doubts import TopicDoubts
 from tests.support.fake_cluster import FakeCluster
 from tests.support.running_service import Running, held
 
@@ -20,14 +21,17 @@ KINDS = pytest.mark.parametrize("query", [True, False], ids=["query", "ShareCons
 
 
 @contextlib.contextmanager
-def serving(**topics):
-    """A service on a cluster with these topics: their numbers of partitions."""
+def serving(*, doubt_s=0.0, **topics):
+    """A service on a cluster with these topics: their numbers of partitions. A topic that is missing for ``doubt_s``
+    counts as deleted."""
     cluster = FakeCluster()
     for topic, partitions in (topics or {"orders": 1}).items():
         cluster.add(topic, partitions, end=100)
     with tempfile.TemporaryDirectory() as folder:
         running = Running(Path(folder) / "state.db", cluster)
-        running.admin = AdminService(running.event_loop, cluster, SimpleNamespace(stored_groups=list))
+        running.admin = AdminService(
+            running.event_loop, cluster, SimpleNamespace(stored_groups=list), TopicDoubts(doubt_s)
+        )
         yield running
         running.close()
 
@@ -93,6 +97,24 @@ def test_a_reset_of_all_topics_leaves_out_deleted_ones_by_name():
         reply = running.admin.handle(AlterOffsets(**NOW, to="earliest"))
         assert [(p.topic, p.before, p.after) for p in reply.partitions] == [("orders", 100, 0)]
         assert "Topic old was deleted: 2 share partition(s) of it are left as they are." in reply.notes
+
+
+def test_a_reset_of_all_topics_names_one_that_is_only_missing():
+    """It may come back, and is not called deleted."""
+    with serving(doubt_s=3600.0, orders=1, old=2) as running:
+        done(running, "orders", "old")
+        hidden = running.cluster.found.pop("old")
+        for execute in (False, True):
+            reply = running.admin.handle(AlterOffsets(group_id="billing", execute=execute, to="latest"))
+            assert [p.topic for p in reply.partitions] == ["orders"]
+            (note,) = [note for note in reply.notes if "share partition" in note]
+            assert note.startswith(
+                "The brokers do not show topic old at present, which may be deleted: 2 share partition"
+            )
+        running.cluster.found["old"] = hidden
+        reply = running.admin.handle(AlterOffsets(group_id="billing", to="latest"))
+        assert {p.topic for p in reply.partitions} == {"orders", "old"}
+        assert not [note for note in reply.notes if "share partition" in note]
 
 
 def test_a_reset_of_all_topics_touches_no_topic_that_was_made_anew():

@@ -142,7 +142,8 @@ class NotShown(NamedTuple):
 def topic_ids_not_shown(
     cluster: Cluster, topics: Mapping[str, str], group_id: str, *, topic_ids: bool, past: frozenset[str] = frozenset()
 ) -> NotShown:
-    """The ids, of ``topics`` (names by id), that no topic of that name has now. ``topic_ids``: whether the group uses
+    """The ids, of ``topics`` (names by id), that no topic of that name has now: whether those that are missing are
+    deleted :mod:`coordinator.service.brokers.topic_doubts` says. ``topic_ids``: whether the group uses
     the cluster's ids. ``past``: ids of topics that were deleted before; a broker that answers one of these does not
     know the newer topic yet."""
 
@@ -155,14 +156,6 @@ def topic_ids_not_shown(
 
     not_shown: NotShown = retry_after(PAUSES_S, retry_if_result(lambda looked: bool(looked.all)))(look)
     return not_shown
-
-
-def deleted_topic_ids(
-    cluster: Cluster, topics: Mapping[str, str], group_id: str, *, topic_ids: bool, past: frozenset[str] = frozenset()
-) -> frozenset[str]:
-    """As ``topic_ids_not_shown``, without a difference between topics that are missing and those that were made
-    anew."""
-    return topic_ids_not_shown(cluster, topics, group_id, topic_ids=topic_ids, past=past).all
 
 
 def starting_offsets(

@@ -3,32 +3,71 @@
 Rule: a topic that no broker shows may be deleted, or the broker that answers may lag behind, or have just come up. Its
 records count as lost only when it was missing at every look for DOUBT_REFRESHES metadata refreshes: a minute, by
 default. The doubt ends when the topic is shown again. A topic that is shown under another id needs no doubt.
+Whoever asks whether a topic is deleted asks here.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from coordinator.service.brokers.cluster import Cluster
+from coordinator.service.brokers.subscription import topic_ids_not_shown
 
 DOUBT_REFRESHES = 6
 """Metadata refreshes (share.coordinator.metadata.refresh.ms, 10 s by default): Kafka's brokers learn of a change within
 a second, and a broker that is cut off from its controller is fenced after 9 s."""
+DOUBT_S = 60.0
+"""Seconds of a doubt by default: DOUBT_REFRESHES of 10 s."""
 MOST_DOUBTS = 10_000
 """Topics in doubt before those are forgotten that nobody has asked for within FORGOTTEN_S."""
 FORGOTTEN_S = 3_600.0
 
 
+class LookedAt(NamedTuple):
+    """Topic ids that no topic of their name has now: those ``remade``, whose name another topic has, those ``missing``
+    for so long that they count as deleted, and those ``in_doubt``, which may come back."""
+
+    remade: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
+    in_doubt: frozenset[str] = frozenset()
+
+    @property
+    def deleted(self) -> frozenset[str]:
+        return self.remade | self.missing
+
+    @property
+    def not_shown(self) -> frozenset[str]:
+        return self.deleted | self.in_doubt
+
+
 class TopicDoubts:
     """The topics, by id, that are missing. Thread-safe. ``lasts_s``: the seconds of a doubt."""
 
-    def __init__(self, lasts_s: float) -> None:
+    def __init__(self, lasts_s: float = DOUBT_S) -> None:
         self._lasts_s = lasts_s
         self._lock = threading.Lock()
         self._since_s: dict[str, tuple[float, float]] = {}
 
     def __repr__(self) -> str:
         return f"<TopicDoubts {sorted(self._since_s)}>"
+
+    def look(
+        self,
+        cluster: Cluster,
+        topics: Mapping[str, str],
+        group_id: str,
+        *,
+        topic_ids: bool,
+        past: frozenset[str] = frozenset(),
+    ) -> LookedAt:
+        """Ask the brokers for these topics (names by id); ``topic_ids`` and ``past`` as of ``topic_ids_not_shown``."""
+        found = topic_ids_not_shown(cluster, topics, group_id, topic_ids=topic_ids, past=past)
+        self.shown(topics.keys() - found.missing)
+        missing = self._missing(found.missing)
+        return LookedAt(found.remade, missing, found.missing - missing)
 
     def shown(self, topic_ids: Iterable[str]) -> None:
         """Note that the brokers show these topics: a doubt about one of them ends."""
@@ -37,7 +76,7 @@ class TopicDoubts:
                 for topic_id in topic_ids:
                     self._since_s.pop(topic_id, None)
 
-    def missing(self, topic_ids: Iterable[str]) -> frozenset[str]:
+    def _missing(self, topic_ids: Iterable[str]) -> frozenset[str]:
         """Note that the brokers do not show these topics. Returns those of them that count as deleted now."""
         now_s = time.monotonic()
         with self._lock:

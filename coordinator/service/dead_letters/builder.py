@@ -11,15 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
-from typing import NamedTuple
 
 from coordinator.dead_letters.record_format import DeadLetterRecord, Origin, dead_letter
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord, SourceRecordReader
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
 from coordinator.protocol.values import Disposition, SharePartitionKey
 from coordinator.service.brokers.cluster import Cluster
-from coordinator.service.brokers.subscription import topic_ids_not_shown
-from coordinator.service.brokers.topic_doubts import TopicDoubts
+from coordinator.service.brokers.topic_doubts import LookedAt, TopicDoubts
 from coordinator.service.dead_letters.group_backlog import Backlog, Due
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 
@@ -30,14 +28,6 @@ all of its log yet."""
 
 
 _NO_ORIGINAL = frozenset({AbsenceReason.GONE, AbsenceReason.DAMAGED})
-
-
-class SourceTopics(NamedTuple):
-    """Ids of a backlog's topics: those ``deleted``, or deleted and created again, and those ``in_doubt``, which the
-    brokers do not show and which may come back."""
-
-    deleted: frozenset[str]
-    in_doubt: frozenset[str]
 
 
 class DeadLetterBuilder:
@@ -70,16 +60,14 @@ class DeadLetterBuilder:
             while is_up(key.partition) and (entry := next(built, None)) is not None:
                 yield entry
 
-    def source_topics(self, backlog: Backlog) -> SourceTopics:
+    def source_topics(self, backlog: Backlog) -> LookedAt:
         """The backlog's topics, as far as the brokers do not show them. Calls ``wait_for`` if some are in doubt."""
         names = {due.offsets.topic_id: due.topic for due in backlog.due}
-        looked = topic_ids_not_shown(self._cluster, names, self._group_id, topic_ids=backlog.topic_ids)
-        self._doubts.shown(names.keys() - looked.missing)
-        gone = self._doubts.missing(looked.missing)
-        if in_doubt := looked.missing - gone:
-            shown = ", ".join(sorted(names[topic_id] for topic_id in in_doubt))
+        looked = self._doubts.look(self._cluster, names, self._group_id, topic_ids=backlog.topic_ids)
+        if looked.in_doubt:
+            shown = ", ".join(sorted(names[topic_id] for topic_id in looked.in_doubt))
             self._wait_for(f"the brokers do not show {shown} at present, which may be deleted")
-        return SourceTopics(looked.remade | gone, in_doubt)
+        return looked
 
     def bare(self, due: Due, offset: int) -> DeadLetterRecord:
         """The dead letter of an offset without its record: headers only."""
@@ -94,7 +82,7 @@ class DeadLetterBuilder:
     # --- inside
 
     def _bare_or_read(
-        self, backlog: Backlog, due: list[Due], topics: SourceTopics
+        self, backlog: Backlog, due: list[Due], topics: LookedAt
     ) -> Iterator[tuple[Due, int, DeadLetterRecord | None]]:
         copies = backlog.config.errors_deadletterqueue_copy_record_enable
         # Only of a record that a consumer or a sink has rejected is it certain that it exists in the log.

@@ -200,12 +200,12 @@ class GroupWorker:
 
     def _write(self, backlog: Backlog, chunk: Sequence[tuple[Due, int, DeadLetterRecord | None]]) -> None:
         """Writes the dead letters, then marks those that are settled."""
-        deleted, in_doubt = self._builder.source_topics(backlog)  # perhaps since before the read, of another topic then
-        if deleted or in_doubt:
+        topics = self._builder.source_topics(backlog)  # perhaps since before the read, of another topic then
+        if topics.not_shown:
             chunk = [
-                (due, offset, self._builder.bare(due, offset) if due.offsets.topic_id in deleted else written)
+                (due, offset, self._builder.bare(due, offset) if due.offsets.topic_id in topics.deleted else written)
                 for due, offset, written in chunk
-                if due.offsets.topic_id not in in_doubt
+                if due.offsets.topic_id not in topics.in_doubt
             ]
         self._mark_written(
             backlog, [(due, offset) for due, offset, written in chunk if written is None], "not_in_the_log"
