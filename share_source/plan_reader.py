@@ -44,6 +44,7 @@ from share_source.plan_offset import PlanOffset, initial_offset, plan_offset
 from share_source.process_end import before_sigterm_ends, last_lines
 from share_source.query_lines import QueryCounts, log_started
 from share_source.range_reader import ReadTask, read_task
+from share_source.told_once import HeldBack, ToldOnce
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,9 +100,9 @@ class PlanReader(DataSourceStreamReader):
         self._tasks_of: tuple[str, list[InputPartition]] | None = None
         self._counts = QueryCounts()
         self._pace = IdlePace()
-        self._altered: list[AlteredStart] = []
-        self._is_held_back = False
         self._is_slowed = False
+        self._altered: ToldOnce[list[AlteredStart]] = ToldOnce([])
+        self._held_back = HeldBack(logger, "the query", options.group_id)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The offset of a new query, with a new member id; the same offset if called again. The reader does not join
@@ -123,8 +124,8 @@ class PlanReader(DataSourceStreamReader):
         warn_given_up(self._options.group_id, reply.given_up)
         self._warn_altered(offset.plan_id, reply)
         self._counts.add(reply)
-        self._warn_held_back(reply)
         self._is_slowed = tell_breaker(reply.breaker, was_open=self._is_slowed)
+        self._held_back.look(reply.held_back, acquired=bool(reply.plan.plan_id))
         if not reply.plan.plan_id:
             self._pace.nothing()
             return start
@@ -133,26 +134,11 @@ class PlanReader(DataSourceStreamReader):
         self._acquired = PlanOffset.parse(end, self._options.group_id)
         return end
 
-    def _warn_held_back(self, reply: PlanReply) -> None:
-        """Log once that the query gets no records since too many wait for their dead letters, and once that it does
-        again."""
-        if reply.held_back and not self._is_held_back:
-            logger.warning(
-                "the query gets no records: %d of them wait for their dead letters. It goes on when dead letters are "
-                "written; `sharegroup doctor --group %s` says why they are not.",
-                reply.held_back,
-                self._options.group_id,
-            )
-        elif self._is_held_back and not reply.held_back:
-            logger.info("the query gets records again: dead letters are written")
-        self._is_held_back = bool(reply.held_back)
-
     def _warn_altered(self, plan_id: str, reply: PlanReply) -> None:
         """Log altered start offsets once: the coordinator names them until the next plan is acquired."""
         told = [each._replace(start_offset=None) for each in reply.altered]  # the offset moves on
-        if told and told != self._altered:
+        if self._altered.changes(told) and told:
             warn_altered(self._options.group_id, plan_id, reply.altered, reply.altered_total)
-        self._altered = told
 
     def _next_plan(self, session: MemberSession, start: str, most: int | None) -> PlanReply:
         """The coordinator's answer once ``start`` is completed. The coordinator may have to read much of the log before

@@ -39,6 +39,7 @@ from share_source.share_consumer.paused_partitions import PausedPartitions
 from share_source.share_consumer.reading import read_records
 from share_source.share_consumer.record_runs import Collector, split
 from share_source.share_consumer.sending import Sending
+from share_source.told_once import HeldBack
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +101,7 @@ class Fetcher:
         self._pause_s = 0.0
         outage = Outage(logger, f"share group {options.group_id}, the brokers of some partitions", WHAT_WAITS)
         self._paused = PausedPartitions(outage)
+        self._held_back = HeldBack(logger, "the ShareConsumer", options.group_id)
         self._closed = threading.Event()
         self._acquiring = threading.Lock()
 
@@ -181,6 +183,7 @@ class Fetcher:
         reply = self._reply(session, wanted, answer.unreported)
         answer.tell(answer.sending.errors(reply.errors))
         self._after = reply.plan_id or self._after
+        self._held_back.look(reply.held_back, acquired=bool(reply.partitions))
         if reply.partitions:
             lock_s = reply.lock_timeout_ms / 1000
             fetched.acquired = Acquired(reply.partitions, began_s, time.monotonic(), lock_s, joins)

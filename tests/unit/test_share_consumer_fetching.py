@@ -409,3 +409,17 @@ def test_a_poll_that_returns_a_part_has_the_rest_read(client, monkeypatch) -> No
     assert [message.offset() for message in consumer.poll()] == [4]
     assert client.asked().count("AcquireRecords") == 1
     consumer.close()
+
+
+def test_a_consumer_is_told_once_that_waiting_dead_letters_hold_it_back(
+    client: StubClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where an answer in between, to outcomes alone, says nothing of it."""
+    caplog.set_level("INFO")
+    fetcher, records = Fetcher(OPTIONS, Membership(OPTIONS), Ahead(), lambda _: None), client.acquired
+    for reply in (AcquiredReply(held_back=7), AcquiredReply(), AcquiredReply(held_back=8), records, records):
+        client.acquired = reply
+        fetcher.fetch(WANTED, Sending(), lambda _: None)
+    warned, again = [record.getMessage() for record in caplog.records if "ShareConsumer gets" in record.getMessage()]
+    assert warned.startswith("the ShareConsumer gets no records: 7 of them wait for their dead letters.")
+    assert again == "the ShareConsumer gets records again: dead letters are written"

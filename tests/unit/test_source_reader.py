@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from coordinator.client.session import MemberSession
+from coordinator.core.commands import acquisition
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.damaged_batch import Damage
@@ -101,6 +102,29 @@ def test_an_idle_query_logs_altered_offsets_once_even_after_a_crash(caplog: pyte
         assert source.latestOffset(end, LIMIT) == source.latestOffset(end, LIMIT) == end
     (line,) = [record.getMessage() for record in caplog.records if "altered" in record.getMessage()]
     assert "(named in the coordinator's audit log)" in line and "orders-0 now begins at 60" in line
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [(r.levelname, r.getMessage()) for r in caplog.records if "gets" in r.getMessage()]
+
+
+def test_a_query_is_told_once_that_waiting_dead_letters_hold_it_back(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(acquisition, "MOST_ARCHIVING", 3)
+    client = DriverClient(GroupDriver(records=10, **{"errors.deadletterqueue.topic.name": "orders-dlq"}))
+    with reading(client) as source:
+        end = source.latestOffset(source.initialOffset(), ReadMaxRows(4))
+        source.partitions({}, end)
+        client.group.stage(said(0, 2, AcknowledgeType.REJECT))
+        assert source.latestOffset(end, LIMIT) == source.latestOffset(end, LIMIT) == end
+        client.group.file(0, 2)
+        for _ in range(2):
+            end = source.latestOffset(end, LIMIT)
+    (warned, line), again = told(caplog)
+    assert (warned, again) == ("WARNING", ("INFO", "the query gets records again: dead letters are written"))
+    assert line.startswith("the query gets no records: 3 of them wait for their dead letters.")
 
 
 @pytest.mark.parametrize("mode", ["", "explicit"])
