@@ -1,4 +1,4 @@
-"""What the log of a query or ShareConsumer tells once, until it changes."""
+"""Lines that the log of a query or ShareConsumer has once, until what they tell changes."""
 
 from __future__ import annotations
 

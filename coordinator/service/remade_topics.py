@@ -65,11 +65,11 @@ class RemadeTopics:
         """As ``look``, for the topics of these acknowledgements. ``group`` is asked for the names of topics that this
         process has not seen, too. The call returns the errors by partition."""
         named = tuple(partitions)
-        topics = self._names({acks.topic_id for acks in named}, group)
+        topics, past = self._names({acks.topic_id for acks in named}, group)
         remade = self.look(topics.values(), group)
 
         def errors() -> dict[str, str]:
-            of = remade(topics)
+            of = remade(topics) | past
             return {f"{acks.topic_id}:{acks.partition}": REMADE for acks in named if acks.topic_id in of}
 
         return errors
@@ -83,10 +83,11 @@ class RemadeTopics:
             _log.info("the brokers do not say which topics were created again: %r", error)
             return {}
 
-    def _names(self, topic_ids: set[str], group: Callable[[], GroupView]) -> dict[str, str]:
-        """Names by id; without those of a group that does not know its topics by the cluster's ids."""
+    def _names(self, topic_ids: set[str], group: Callable[[], GroupView]) -> tuple[dict[str, str], frozenset[str]]:
+        """Names by id, without those of a group that does not know its topics by the cluster's ids; and the ids that
+        this process has not seen, and the group knows to be deleted or replaced."""
         found = {topic_id: name for topic_id in topic_ids if (name := self._watch.topic_of(topic_id)) is not None}
-        if unseen := topic_ids - found.keys():
-            view = group()
-            found |= {i: view.topics[i] for i in unseen if view.topic_ids and i in view.topics}
-        return found
+        unseen = topic_ids - found.keys()
+        if not unseen or not (view := group()).topic_ids:
+            return found, frozenset()
+        return found | {i: view.topics[i] for i in unseen if i in view.topics}, view.past & unseen

@@ -168,17 +168,19 @@ class ServiceScenario:
 
     @classmethod
     def of_topics(cls, seed: int) -> ServiceScenario:
-        """Queries, with sinks or without, on a pattern whose topics come and go."""
+        """Queries, with sinks or without, on a pattern whose topics come and go; in every fourth run with
+        ShareConsumers, from the earliest offsets on."""
         of, chance = cls.of_sinks(seed) if seed % 2 else cls.without_sinks(seed), random.Random(f"topics {seed}")
         options = of.query_options or cls.of_sinks(seed).query_options
-        starting = chance.choice(("earliest", "latest"))
+        has_consumers = seed % 4 == 3
+        starting = "earliest" if chance.choice((True, False)) or has_consumers else "latest"
         return dataclasses.replace(
             of,
             queries=len(options),
             query_options=tuple(
                 dataclasses.replace(o, available_now=False, starting_offsets=starting) for o in options
             ),
-            consumers=0,
+            consumers=2 if has_consumers else 0,
             starting_offsets=starting,
             fence="owner",
             faults=Faults(topics_ms=chance.choice((15_000, 60_000)), topics_at_steps=chance.choice((0.0, 0.005, 0.02))),

@@ -87,6 +87,16 @@ def test_a_broker_that_answers_an_older_id_refuses_nothing(running, cluster, old
     assert running.ask(Acknowledge, "c1", partitions=acks(new)).errors == {}
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_outcomes_are_refused_when_the_new_topic_is_known(running, cluster, old, is_restarted):
+    new = make_anew(cluster)
+    acquire(running)  # notices it
+    assert first_acquired(running).topic_id == new
+    if is_restarted:
+        running.watch._names.clear()
+    assert running.ask(Acknowledge, "c1", partitions=acks(old)).errors == {f"{old}:0": "UNKNOWN_TOPIC_ID"}
+
+
 def test_records_that_no_program_has_seen_are_released_without_a_look(running, cluster, old):
     make_anew(cluster)
     assert running.ask(Acknowledge, "c1", partitions=acks(old, RELEASE), unread=True).errors == {}
@@ -146,7 +156,7 @@ def test_other_topics_records_come_though_one_topic_was_made_anew(running, clust
     assert first_acquired(running).topic_id == new
 
 
-def test_a_reply_that_was_lost_hands_out_no_record_of_an_old_topic(running, cluster, old):
+def test_a_lost_reply_hands_out_no_record_of_an_old_topic(running, cluster, old):
     """The same records again, when the coordinator knows the new topic alone."""
     new = make_anew(cluster)
     assert acquire(running, after="").partitions == ()
@@ -200,7 +210,7 @@ def test_no_outcome_of_an_old_topics_record_is_a_success():
         assert set(running.ask(Acknowledge, "c1", partitions=accept).errors.values()) == {"UNKNOWN_TOPIC_ID"}
 
 
-def test_no_record_of_a_new_topic_is_handed_out_as_the_old_ones():
+def test_no_new_record_is_handed_out_as_the_old_topics():
     with new_topic() as (running, _, release):
         reply = acquire(running, acknowledgements=release)
         assert (reply.partitions, len(reply.errors)) == ((), 1)

@@ -119,7 +119,7 @@ class BrokerWatch:
             self._on_ends()
 
     def topic_of(self, topic_id: str) -> str | None:
-        """The name of the topic that has this id, as far as this process has seen; None if it has not."""
+        """The name of the topic that has or had this id, as far as this process has seen; None if it has not."""
         return self._names.get(topic_id)
 
     def last_ends(self, topic: str, topic_id: str, *, read_committed: bool) -> dict[int, int]:
@@ -140,9 +140,9 @@ class BrokerWatch:
         for name in gone:
             self._keep_last_ends(name)
         self._topic_ids.update({name: topic.topic_id for name, topic in found.items()})
-        for name in gone:
-            self._names = {i: of for i, of in self._names.items() if of != name}
         self._names.update({topic.topic_id: name for name, topic in found.items() if topic.topic_id})
+        while len(self._names) > len(self._topic_ids) + MOST_KEPT:
+            self._names.pop(next(iter(self._names)))
         if gone:
             self._remade += 1
             self._ends = {key: end for key, end in self._ends.items() if key[0][0] not in gone}
