@@ -69,9 +69,9 @@ def dead_lettered(run: Run) -> Run:
 
 
 def acquired(run: Run, plan_id: int, now_ms: int, deadline_ms: int | None = None) -> Run:
-    """The run, acquired under ``plan_id``: delivery count + 1. All fields are written out, as ``_replace`` would cost
+    """The run, acquired under ``plan_id``: delivery count + 1. The fields are written out, as ``_replace`` would cost
     time in each batch."""
-    return Run(
+    after = Run(
         move(run.state, Event.ACQUIRE),
         run.delivery_count + 1,
         run.failures,
@@ -84,6 +84,7 @@ def acquired(run: Run, plan_id: int, now_ms: int, deadline_ms: int | None = None
         now_ms if run.quarantined else None,
         run.trials_lost,
     )
+    return after._replace(query_failures=run.query_failures) if run.query_failures else after
 
 
 class MemoizedTransition(Generic[After]):

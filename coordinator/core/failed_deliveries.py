@@ -50,7 +50,7 @@ def consumer_lost_lock(run: Run, config: GroupConfig) -> Run:
     """The run after a ShareConsumer's lock ran out: one failed delivery. The run keeps its plan id, but its former
     holder can no longer acknowledge it (RecordNotHeld), as in Kafka."""
     failed = run._replace(failures=run.failures + 1, deadline_ms=None)
-    if failed.tries >= config.share_delivery_count_limit:
+    if failed.consumer_tries >= config.share_delivery_count_limit:
         return archived(failed, Event.LIMIT, config, Disposition.EXPIRED)
     return moved(failed, Event.LOSE_LOCK)
 
@@ -61,7 +61,7 @@ def released(run: Run, config: GroupConfig, delay: Delay = NO_DELAY) -> Run:
     of tries it is given up, as in Kafka."""
     failed = run.state == RecordState.IN_PROGRESS
     given = run._replace(failures=run.failures + failed, releases=run.releases + (not failed), deadline_ms=None)
-    if given.tries >= config.share_delivery_count_limit:
+    if given.consumer_tries >= config.share_delivery_count_limit:
         return archived(given, Event.LIMIT, config, Disposition.DELIVERY_LIMIT)
     return moved(given, Event.RELEASE, plan_id=None, **delay._asdict())
 
@@ -100,7 +100,7 @@ def query_lost_lock(run: Run, plan: AcquiredPlan, config: GroupConfig, now_ms: i
     to it, unless it is quarantined or given up now. A plan that was not started fails nothing."""
     if not plan.started:
         return moved(run, Event.LOSE_LOCK)
-    failed = run._replace(failures=run.failures + 1)
+    failed = run._replace(failures=run.failures + 1, query_failures=run.query_failures + 1)
     return _isolated(run, failed, plan, config, now_ms, session_ended=True) or moved(failed, Event.LOSE_LOCK)
 
 

@@ -30,6 +30,7 @@ class Run(NamedTuple):
 
     delivery_count: acquisitions so far.
     failures, releases: deliveries that failed, and that were given back (docs/concepts.md, "Tries").
+    query_failures: those of the failures that were a query's.
     plan_id: the plan that holds the record, or, if the record is AVAILABLE, the plan that held it and whose query may
         come back; None once no query may.
     deadline_ms: when a ShareConsumer's lock ends, which memory keeps as :class:`coordinator.core.due_times.LockIndex`
@@ -60,11 +61,17 @@ class Run(NamedTuple):
     reason: str = ""
     progress: Progress | None = None
     delay_ms: int | None = None
+    query_failures: int = 0
 
     @property
     def tries(self) -> int:
         """Failures plus releases. Limits compare tries, never the delivery count."""
         return self.failures + self.releases
+
+    @property
+    def consumer_tries(self) -> int:
+        """The tries that count while a ShareConsumer holds the record: all but the failures of queries."""
+        return self.tries - self.query_failures
 
 
 FRESH = Run(RecordState.AVAILABLE)

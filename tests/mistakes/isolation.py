@@ -166,6 +166,20 @@ def consumers_never_reach_the_limit(patch: Patch) -> None:
 
 @mistake(
     {
+        rules.JUDGED_BY_WHO_HAD_IT: (
+            "core/test_mixed_groups::test_one_release_of_a_consumer_gives_up_nothing_that_a_query_failed",
+            "core/test_mixed_groups::test_one_lost_lock_of_a_consumer_gives_up_nothing_that_a_query_failed",
+        ),
+    },
+    simulator=(Seeds(),),
+    model=True,
+)
+def count_a_querys_failures_against_a_share_consumer(patch: Patch) -> None:
+    patch.setattr(Run, "consumer_tries", Run.tries)
+
+
+@mistake(
+    {
         rules.LIMITS_COMPARE_TRIES: ("core/test_quarantine::test_failures_archive_no_record_that_a_query_releases",),
     },
 )

@@ -45,6 +45,7 @@ MODE_IS_THE_ATTEMPTS = "4.5 the acknowledgement mode is the one that the attempt
 SIGNALS_ARE_THE_HOLDERS = "3 only the holder extends a lock by signals, and a refused request changes nothing"
 SIGNALS_GO_STALE = "3 a record in progress without a signal for the staleness threshold is available to the others"
 SIGNALS_END = "3 signals hold no record beyond the longest extension after its acquisition"
+JUDGED_BY_WHO_HAD_IT = "2 a query's failures are no tries of the ShareConsumer that has the record after it"
 AHEAD_IS_HELD = "3 what waits ahead of a program is handed out under a lock that is known to be its consumer's"
 AHEAD_IS_NO_FAILURE = "2 a record near its limit is not acquired ahead of a program that is at work on others"
 WORK_IS_KEPT_FOR_A_WHILE = "3 a member that is gone keeps its fresh work for the grace time, and nothing else"

@@ -159,7 +159,7 @@ class ChoiceModel(SinksModel):
         records = self.partitions[index].records
         back = [records[o] for o in chosen if o in records]
         assert all((r.not_before_ms or 0) <= now_ms for r in back), "not before its time"
-        tries = max((r.failures + r.releases for r in back), default=0)
+        tries = max((r.failures - r.query_failures + r.releases for r in back), default=0)
         if self.limit > 2 and tries >= self.limit - 1:
             assert len(chosen) == 1, "a record on its last attempt is alone"
         if mode == "record_limit":

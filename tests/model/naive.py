@@ -173,7 +173,7 @@ class Naive:
         if not plan.started:
             record.state = AVAILABLE
             return False, False
-        record.failures += 1
+        record.failures, record.query_failures = record.failures + 1, record.query_failures + 1
         if not record.quarantined and self.at_limit(record):
             self.quarantined(record, delivered, now_ms)
             return True, False
@@ -189,7 +189,7 @@ class Naive:
 
     def lose_consumer_lock(self, key: Key, record: Record) -> None:
         record.failures, record.deadline_ms, record.progress = record.failures + 1, None, None
-        if record.failures + record.releases >= self.limit:
+        if record.failures - record.query_failures + record.releases >= self.limit:
             self.give_up(key, record, EXPIRED)
         else:
             record.state = AVAILABLE
@@ -211,7 +211,7 @@ class Naive:
         release, record.deadline_ms = record.releases + 1, None
         if record.state == IN_PROGRESS:  # its work had begun: a failure
             record.failures, record.progress = record.failures + 1, None
-            if record.failures + record.releases >= self.limit:
+            if record.failures - record.query_failures + record.releases >= self.limit:
                 self.give_up(key, record, disposition)
                 return
         if record.state == ACQUIRED:
@@ -219,7 +219,8 @@ class Naive:
             if by_query:
                 self.met["released, was quarantined"] += record.quarantined
                 record.quarantined, record.failed_alone_ms, record.last_tried_ms = False, None, None
-            if not keeps_tries and record.releases + (0 if by_query else record.failures) >= self.limit:
+            tries = record.releases + (0 if by_query else record.failures - record.query_failures)
+            if not keeps_tries and tries >= self.limit:
                 self.give_up(key, record, disposition)
                 return
         record.state, record.plan_id = AVAILABLE, None

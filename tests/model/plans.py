@@ -84,7 +84,8 @@ class PlansModel(Naive):
                 else:
                     candidates.append((key, record))
             else:
-                record.failures += plan.started and record.state == ACQUIRED
+                lost = plan.started and record.state == ACQUIRED
+                record.failures, record.query_failures = record.failures + lost, record.query_failures + lost
                 if plan.started and plan.trial:
                     self.give_up(key, record, DELIVERY_LIMIT)
                     trial_failed = True

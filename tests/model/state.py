@@ -38,6 +38,8 @@ class Record:
     progress: tuple[int, int, str] | None = None
     """When the first and the last signal came that its holder works on it, and the newest hint."""
     delay_ms: int | None = None
+    query_failures: int = 0
+    """How many of the failures were a query's."""
     logged_ms: int | None = None
     """The deadline that the log has: a renewal is not in it, before the next snapshot."""
 

@@ -152,5 +152,5 @@ class _Look:
             bool(self.rejectable >> offset & 1)
             or bool(self.missing >> offset & 1)
             or was.quarantined
-            or was.tries + 1 >= self.limit
+            or was.tries - was.query_failures + 1 >= self.limit
         )

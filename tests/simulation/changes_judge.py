@@ -180,7 +180,7 @@ def _wrong_archive(ledger: Ledger, key: Record, before: Run, after: Run) -> str:
         lock_is_over(ledger, before) or ledger.evidence.asked_for(key, before.delivery_count, RELEASE)
     ):
         return "is in progress, and is given up before its lock is over"
-    elif before.tries + 1 >= ledger.limit:
+    elif before.tries - before.query_failures + 1 >= ledger.limit:
         ledger.archived[key] = USED_UP
     else:
         return "is archived without a reason"

@@ -191,14 +191,14 @@ class PartitionFetch:
             if left <= 0 or room <= 0 or len(self.taken) >= self.max_ranges:
                 return False
             first, last, run = segment
-            throttled = run.tries >= threshold
+            throttled = run.consumer_tries >= threshold
             self.needs_a_poll = throttled and self.ahead
             if throttled and (self.taken or self.ahead):
                 return False
             most = room if self.soft else min(left, room)
             if throttled:
-                alone = limit > 2 and run.tries >= limit - 1
-                most = min(most, 1 if alone else max(1, (last - first + 1) >> (run.tries - threshold + 1)))
+                alone = limit > 2 and run.consumer_tries >= limit - 1
+                most = min(most, 1 if alone else max(1, (last - first + 1) >> (run.consumer_tries - threshold + 1)))
             if last - first >= most:
                 segment = Segment(first, first + most - 1, run)
             records = self._take(segment)

@@ -238,7 +238,8 @@ class Reclaim:
         if not plan.started:
             self.candidates.append((key, segment))
             return
-        failed = run._replace(failures=run.failures + (run.state == RecordState.ACQUIRED))
+        lost = run.state == RecordState.ACQUIRED
+        failed = run._replace(failures=run.failures + lost, query_failures=run.query_failures + lost)
         after = replayed(run, failed, plan, config, self.now_ms)
         if after is None:
             self.candidates.append((key, segment._replace(run=failed)))
