@@ -167,8 +167,8 @@ def consumers_never_reach_the_limit(patch: Patch) -> None:
 @mistake(
     {
         rules.JUDGED_BY_WHO_HAD_IT: (
-            "core/test_mixed_groups::test_one_release_of_a_consumer_gives_up_nothing_that_a_query_failed",
-            "core/test_mixed_groups::test_one_lost_lock_of_a_consumer_gives_up_nothing_that_a_query_failed",
+            "core/test_mixed_groups::test_one_release_of_a_consumer_gives_up_nothing_a_query_failed",
+            "core/test_mixed_groups::test_one_lost_lock_of_a_consumer_gives_up_nothing_a_query_failed",
         ),
     },
     simulator=(Seeds(),),

@@ -53,14 +53,14 @@ def test_an_outage_of_a_query_leaves_a_consumer_all_its_tries(how: str, failures
     assert group.partition().archived_total == 1, "as Kafka does, at its own limit"
 
 
-def test_one_release_of_a_consumer_gives_up_nothing_that_a_query_failed() -> None:
+def test_one_release_of_a_consumer_gives_up_nothing_a_query_failed() -> None:
     group = failed_by_a_query(LIMIT - 1)
     assert fetched(group, 100) == [(0, 9, LIMIT)], "and its policy of bad records begins anew"
     acknowledged(group, 0, 9, LIMIT, AcknowledgeType.RELEASE)
     assert not group.partition().archived_total
 
 
-def test_one_lost_lock_of_a_consumer_gives_up_nothing_that_a_query_failed() -> None:
+def test_one_lost_lock_of_a_consumer_gives_up_nothing_a_query_failed() -> None:
     group = failed_by_a_query(LIMIT - 1)
     tried_by_the_consumer(group, "lost")
     assert not group.partition().archived_total
