@@ -185,7 +185,7 @@ def count_a_querys_failures_against_a_share_consumer(patch: Patch) -> None:
 )
 def count_failures_against_a_querys_releases(patch: Patch) -> None:
     def released_as_a_consumers(run: Run, config: Any, delay: Any, disposition: Any, **how: Any) -> Run:
-        return failed_deliveries.released(run, config, delay)
+        return failed_deliveries.released(run._replace(query_failures=0), config, delay)
 
     patch.setattr(complete_plan, "query_released", released_as_a_consumers)
 
