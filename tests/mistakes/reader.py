@@ -253,6 +253,7 @@ def look_for_damage_without_an_end(patch: Patch) -> None:
         rules.TOPIC_IS_GONE_AFTER_A_DOUBT: (
             "test_topic_doubts::test_a_topic_is_deleted_only_when_it_was_missing_for_a_minute",
             "test_topic_doubts::test_a_doubt_ends_when_the_topic_is_shown",
+            "test_offsets_by_partition::test_a_reset_of_all_topics_names_one_that_is_only_missing",
         ),
     },
 )

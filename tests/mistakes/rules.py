@@ -104,7 +104,6 @@ LOST_GROUP_IS_NOT_TAKEN_BACK = "1 ◆ a group that went to another installation 
 READ_AHEAD_IS_READ_SOON = "3 ◆ no more is acquired ahead of a program than is read in a while"
 LOOK_FOR_DAMAGE_ENDS = "4.3 the look through damaged batches ends, however many there are; the tasks say the rest"
 NOTHING_GROWS_WITH_AGE = "2 memory, snapshots and log do not grow with the number of runs of a job"
-MISSING_IS_NOT_DELETED = "2 a topic that the brokers do not show counts as deleted after a minute, not at once"
 TOPIC_IS_ITS_ID = "2 a topic is its id, from the read to the outcome (hole 8)"
 COMPLETION_AFTER_COMMIT = "4.1 a plan completes after Spark committed its batch, which is after the sink wrote"
 MEMBER_FROM_END = "4.2 partitions() takes the member from the end offset: the initial offset may be another process's"

@@ -1,8 +1,7 @@
-"""Topics that are created again, and topics that the brokers do not show for a moment."""
+"""Topics that are created again while ShareConsumers use them."""
 
 from __future__ import annotations
 
-from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.remade_topics import RemadeTopics
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, Seeds, mistake
@@ -24,14 +23,3 @@ def answer_outcomes_of_an_old_topic_as_success(patch: Patch) -> None:
 )
 def hand_out_records_without_a_look_at_their_topics(patch: Patch) -> None:
     patch.setattr(RemadeTopics, "look", lambda self, names, group: lambda topics: frozenset())
-
-
-@mistake(
-    {
-        rules.MISSING_IS_NOT_DELETED: (
-            "test_offsets_by_partition::test_a_reset_of_all_topics_names_one_that_is_only_missing",
-        )
-    }
-)
-def count_a_missing_topic_as_deleted_at_once(patch: Patch) -> None:
-    patch.setattr(TopicDoubts, "_missing", lambda self, topic_ids: frozenset(topic_ids))

@@ -66,7 +66,7 @@ class TopicDoubts:
         """Ask the brokers for these topics (names by id); ``topic_ids`` and ``past`` as of ``topic_ids_not_shown``."""
         found = topic_ids_not_shown(cluster, topics, group_id, topic_ids=topic_ids, past=past)
         self.shown(topics.keys() - found.missing)
-        missing = self._missing(found.missing)
+        missing = self.missing(found.missing)
         return LookedAt(found.remade, missing, found.missing - missing)
 
     def shown(self, topic_ids: Iterable[str]) -> None:
@@ -76,7 +76,7 @@ class TopicDoubts:
                 for topic_id in topic_ids:
                     self._since_s.pop(topic_id, None)
 
-    def _missing(self, topic_ids: Iterable[str]) -> frozenset[str]:
+    def missing(self, topic_ids: Iterable[str]) -> frozenset[str]:
         """Note that the brokers do not show these topics. Returns those of them that count as deleted now."""
         now_s = time.monotonic()
         with self._lock:
