@@ -25,7 +25,7 @@ from coordinator.protocol.admin_messages import (
     Window,
 )
 from coordinator.protocol.errors import MemberNotFound
-from coordinator.protocol.messages import JoinGroup
+from coordinator.protocol.messages import JoinGroup, RecordCounts
 from coordinator.protocol.values import AcknowledgeType
 from tests.kip932.consumers import LOCK_MS, ShareConsumers
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, started_plan
@@ -145,6 +145,7 @@ def test_a_groups_measures_are_those_of_its_runs(consumers):
         oldest_ms=7,
         isolated={},
         slowed=0,
+        records=RecordCounts(reached=10, still_there=10),
         partitions=(PartitionMeasures(**partition, in_flight=10, runs=5, acquired=8, archiving=1),),
     )
 
