@@ -27,7 +27,7 @@ SEEN_PARTS = 8
 MOST_AT_ONCE = 1_000
 """Members that one sweep forgets, so that a round stays short."""
 MOST_DROPPED = 10_000
-"""Share partitions that one sweep drops, before those of its last topic: some 100 ms."""
+"""Share partitions that one sweep drops, before those of its last topic: half a second at most."""
 
 
 def forget(group: ShareGroup, now_ms: int) -> list[Record]:
