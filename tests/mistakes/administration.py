@@ -20,6 +20,7 @@ from coordinator.service import admin, admin_actions
 from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.brokers.partition_starts import Known
 from coordinator.service.brokers.subscription import TopicIdPartition
+from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.event_loop import RuntimeApi
 from coordinator.service.runtime.transaction import Access
@@ -201,11 +202,11 @@ def delete_offsets_whose_dead_letters_wait(patch: Patch) -> None:
 def reset_each_partition_in_an_append_of_its_own(patch: Patch) -> None:
     right = admin.alter_offsets
 
-    def alter(event_loop: RuntimeApi, cluster: Cluster, request: AlterOffsets) -> Altered:
+    def alter(event_loop: RuntimeApi, cluster: Cluster, doubts: TopicDoubts, request: AlterOffsets) -> Altered:
         view = event_loop.call(request.group_id, admin_actions._look, Access.CLAIM if request.force else Access.SERVE)
         for p in [] if request.topics else sorted(view.starts):
-            right(event_loop, cluster, msgspec.structs.replace(request, topics={p.topic: (p.partition,)}))
-        return right(event_loop, cluster, request)
+            right(event_loop, cluster, doubts, msgspec.structs.replace(request, topics={p.topic: (p.partition,)}))
+        return right(event_loop, cluster, doubts, request)
 
     patch.setattr(admin, "alter_offsets", alter)
 
