@@ -12,7 +12,7 @@ from share_source.range_reader import open_readers, pass_through
 from share_source.reader_choice import NATIVE, PYTHON
 from share_source.record_batches import Rows
 from sharegroup import Admin
-from tests.support.damaged_log import CRC, PAYLOAD, damage
+from tests.support.damaged_log import CRC, PAYLOAD, batches_of, damage
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.read_tasks import offsets
 from tests.support.reader_query import Query, read
@@ -32,13 +32,18 @@ def kafka():
 
 
 def of_batches(kafka, count=5, codec="none"):
-    """A topic with batches of EACH records."""
-    name = kafka.create_topic()
-    for batch in range(count):
-        values = [b"%03d-" % (batch * EACH + n) + b"payment" * 20 for n in range(EACH)]
-        # A slow machine may not send half of a batch: only `flush` sends.
-        kafka.produce(name, values, partition=0, compression_type=codec, linger_ms=60_000)
-    return name
+    """A topic with batches of EACH records. A producer that learns late where the topic is may send half of a batch:
+    then another topic is tried."""
+
+    def written():
+        name = kafka.create_topic()
+        for batch in range(count):
+            values = [b"%03d-" % (batch * EACH + n) + b"payment" * 20 for n in range(EACH)]
+            kafka.produce(name, values, partition=0, compression_type=codec)
+        ends = [(batch.first, batch.last) for batch in batches_of(kafka, name)]
+        return name if ends == [(n * EACH, n * EACH + EACH - 1) for n in range(count)] else None
+
+    return wait_until(written, what="each batch was sent as one")
 
 
 def read_beside(asked, reader):

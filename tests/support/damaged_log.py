@@ -50,6 +50,11 @@ def damage(kafka: KafkaBroker, topic: str, offset: int, what: str, *, partition:
     return found
 
 
+def batches_of(kafka: KafkaBroker, topic: str) -> list[Batch]:
+    """The batches of the topic's only segment."""
+    return _batches(_log(kafka, topic, 0).read_bytes())
+
+
 def _log(kafka: KafkaBroker, topic: str, partition: int) -> Path:
     (log,) = kafka.directory.rglob(f"{topic}-{partition}/*.log")
     return log
