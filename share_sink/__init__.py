@@ -1,8 +1,8 @@
 """The sink: writers of streams and batches whose rows say what became of each record; dead letters; an archive.
 
 Rule: the sink calls the coordinator through `coordinator.client` only, and imports nothing of `share_source`. An
-outcome is staged when its batch is committed, and takes effect when the batch is complete (docs/protocol.md, "Outcomes
-of a sink").
+outcome is staged when its batch is committed, and takes effect when the batch is complete (docs/trust/protocol.md,
+"Outcomes of a sink").
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def acknowledge(df: DataFrame, batch_id: int, options: Mapping[str, object] | No
 
     For foreachBatch, where ``df`` is the batch with the column ``acknowledgement``. Acknowledge first, then write: the
     other order loses records with an output that skips a batch which it has already. ``options`` are the sink's
-    (docs/options.md); options that are not given come from the session's configuration, ``spark.sharegroup.NAME``.
+    (docs/do/options.md); options that are not given come from the session's configuration, ``spark.sharegroup.NAME``.
 
     Raises:
         NoSinkOptions: neither ``options`` nor the session's configuration name the group or the brokers.

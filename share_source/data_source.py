@@ -30,7 +30,7 @@ _OF_A_TABLE = "provider"
 class ShareGroupDataSource(DataSource):
     """Read Kafka topics as a share group: many queries on one partition, a lock per record, redelivery.
 
-    Options are spelled as those of Spark's Kafka source, in any case (docs/options.md has all of them). Required:
+    Options are spelled as those of Spark's Kafka source, in any case (docs/do/options.md has all of them). Required:
     ``kafka.bootstrap.servers``, ``kafka.group.id``, and one of ``subscribe``, ``subscribePattern``, ``assign``.
 
     Examples

@@ -3,7 +3,7 @@
 There Spark tells a reader where its log ends all the same: a process of a query that has a log is asked for
 ``partitions(end, end)`` first, with the end of the last batch that is logged, whether that is committed or not; then
 either for ``partitions(start, end)``, a replay, or for ``latestOffset()``, which means that the batch is committed
-(docs/facts.md, S25). In the same process ``latestOffset()`` after ``partitions(start, end)`` means the same.
+(docs/trust/facts.md, S25). In the same process ``latestOffset()`` after ``partitions(start, end)`` means the same.
 
 Rule: a reader never guesses which batch was committed. In another order of the calls the reader can't know, and
 refuses: Spark's wrapper for AvailableNow asks ``latestOffset()`` before Spark has looked into its log, so that a batch

@@ -1,5 +1,5 @@
 """The reader of a streaming query without its ``latestOffset``, which differs between versions of Spark. Spark runs a
-reader in a Python process of its own on the driver host (docs/protocol.md, "One micro-batch").
+reader in a Python process of its own on the driver host (docs/trust/protocol.md, "One micro-batch").
 
 A subclass answers ``latestOffset``: share_source.reader with Spark 4.2 and newer, share_source.reader_without_start
 before. The reader calls the coordinator only: it acquires plans, starts them and completes them. It hands executors a
@@ -86,8 +86,8 @@ class TaskPartition(InputPartition):
 
 
 class PlanReader(DataSourceStreamReader):
-    """The stream reader without its ``latestOffset``. docs/protocol.md describes the order of Spark's calls; Spark may
-    repeat each call."""
+    """The stream reader without its ``latestOffset``. docs/trust/protocol.md describes the order of Spark's calls;
+    Spark may repeat each call."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options

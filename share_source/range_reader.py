@@ -64,7 +64,7 @@ SILENT_S = 5.0
 """Seconds without a record after which a task logs that it waits."""
 RENEW_S = 20.0
 """Seconds without a record after which a task reads on with a new client. A client that has lost its brokers for a
-while does not always fetch again (docs/facts.md)."""
+while does not always fetch again (docs/trust/facts.md)."""
 REFUSED_S = 15.0
 """Seconds for which a client tries again that the brokers refuse: the refusing broker may be just shutting down."""
 _outage = Outage(logger, "sharegroup, a task's records", ", reading again for as long as its timeout says")

@@ -1,4 +1,4 @@
-"""Write docs/command-line.md from the commands themselves.
+"""Write docs/do/command-line.md from the commands themselves.
 
 python tools/generate_command_docs.py            writes it
 python tools/generate_command_docs.py --check    exit 1 if it is stale
@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 from sharegroup.__main__ import cli  # noqa: E402
 from tools.generated_files import write_or_check  # noqa: E402
 
-PAGE = "docs/command-line.md"
+PAGE = "docs/do/command-line.md"
 HEAD = """\
 # The command line
 
@@ -40,13 +40,13 @@ and what is wrong and what to do ([`doctor`](#sharegroup-doctor)). None can end 
 (`groups --release-member`), deliver single records at once (`--release-records`) or give them up with a reason
 (`--archive-records`): each is a dry run unless `--execute` is set, and says first how many records it changes.
 
-![The screen of sharegroup top](pictures/screen-top.svg)
+![The screen of sharegroup top](../pictures/screen-top.svg)
 
-![What sharegroup doctor prints](pictures/screen-doctor.svg)
+![What sharegroup doctor prints](../pictures/screen-doctor.svg)
 
-![What sharegroup in-flight prints](pictures/screen-in-flight.svg)
+![What sharegroup in-flight prints](../pictures/screen-in-flight.svg)
 
-![What sharegroup groups --describe prints](pictures/screen-describe.svg)
+![What sharegroup groups --describe prints](../pictures/screen-describe.svg)
 
 - **Exit status**: 0; 1 after an error; 2 if the command line is wrong. An error is one line on standard error, without
   a traceback.

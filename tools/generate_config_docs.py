@@ -1,4 +1,4 @@
-"""Write conf/*.properties and docs/options.md from the tables of the coordinator and the source.
+"""Write conf/*.properties and docs/do/options.md from the tables of the coordinator and the source.
 
 python tools/generate_config_docs.py            writes them
 python tools/generate_config_docs.py --check    exit 1 if one is stale
@@ -30,7 +30,7 @@ def render() -> dict[str, str]:
     return {
         "conf/group.properties": group_properties(GENERATED),
         "conf/coordinator.properties": coordinator_properties(GENERATED),
-        "docs/options.md": options_page(),
+        "docs/do/options.md": options_page(),
     }
 
 

@@ -20,9 +20,9 @@ from coordinator.core import isolation, plan_state, record_state  # noqa: E402
 from tools.generated_files import write_or_check  # noqa: E402
 
 TABLES: dict[tuple[str, str], Mapping[tuple[Any, Any], Any]] = {
-    ("docs/concepts.md", "records"): record_state.TRANSITIONS,
-    ("docs/protocol.md", "plans"): plan_state.TRANSITIONS,
-    ("docs/protocol.md", "isolation"): isolation.TRANSITIONS,
+    ("docs/learn/concepts.md", "records"): record_state.TRANSITIONS,
+    ("docs/trust/protocol.md", "plans"): plan_state.TRANSITIONS,
+    ("docs/trust/protocol.md", "isolation"): isolation.TRANSITIONS,
 }
 """The page of each diagram, its name there, and the table that it shows."""
 

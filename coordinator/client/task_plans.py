@@ -1,9 +1,9 @@
 """Tells the Python workers of a query on one host which plan its batch is.
 
 Spark runs the tasks that read and the functions that work on their records in different Python processes, and gives one
-process to tasks of several queries in turn (seen, docs/facts.md). The local properties of all of them name the query
-and the batch, but not the plan. So a task that reads a plan of a standalone coordinator leaves a note in the user's
-runtime directory, by the query's id, and other workers on the host find it there.
+process to tasks of several queries in turn (seen, docs/trust/facts.md). The local properties of all of them name the
+query and the batch, but not the plan. So a task that reads a plan of a standalone coordinator leaves a note in the
+user's runtime directory, by the query's id, and other workers on the host find it there.
 
 Rule: a note holds no secret, names the token's file only, and lies in a directory that nobody else can write to.
 """

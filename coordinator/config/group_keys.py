@@ -1,7 +1,7 @@
 """The one table of configuration: group keys, which are stored with a share group and can change while it runs, and the
 coordinator's own.
 
-Rule: a key is known here or nowhere; ``tools/generate_config_docs.py`` writes conf/ and docs/options.md from it.
+Rule: a key is known here or nowhere; ``tools/generate_config_docs.py`` writes conf/ and docs/do/options.md from it.
 Keys are Kafka's, verbatim, where Kafka has one; ours are marked. "Kafka" in a ``why`` is 4.3 with a broker's defaults,
 where a broker narrows the bounds for its tenants; a sharegroup coordinator serves its own groups and has no tenants.
 """
@@ -161,8 +161,8 @@ _GROUP_ROWS = (
         high=10_000_000,
         ours=True,
         doc="Records that failed in half of their tries are delivered in ever smaller slices, until the bad ones "
-        "among them are found. This is the base from which the sizes follow (docs/concepts.md, Isolation). About the "
-        "size of a batch.",
+        "among them are found. This is the base from which the sizes follow (docs/learn/concepts.md, Isolation). "
+        "About the size of a batch.",
         why="Kafka halves the batch that a consumer fetched; a query's batch is too large for that.",
     ),
     ConfigKey(

@@ -127,7 +127,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=NEAR)), "")
 
 
-def hint(name: str, known: Iterable[str], instead: str = "docs/options.md has all") -> str:
+def hint(name: str, known: Iterable[str], instead: str = "docs/do/options.md has all") -> str:
     """The end of an error's sentence about an unknown name: the nearest known name, else ``instead``."""
     near = nearest(name, known)
     return f"the nearest known one is {near}" if near else instead

@@ -2,10 +2,10 @@
 replay, a failed trial, or a release.
 
 A ShareConsumer's record is AVAILABLE again, or given up at the limit, as in Kafka. A query's record is never given up
-for a failure alone: at the limit it is quarantined, to be delivered alone (docs/protocol.md, "Failures and isolation").
-A record that is given up is ARCHIVING until its dead letter is written, or ARCHIVED at once in a group that has no dead
-letter queue. Given up are records at the delivery limit, although no sink rejected them: their holder released them, or
-no sink decided them, too often; they failed their trial; or their locks ran out too often.
+for a failure alone: at the limit it is quarantined, to be delivered alone (docs/trust/protocol.md, "Failures and
+isolation"). A record that is given up is ARCHIVING until its dead letter is written, or ARCHIVED at once in a group
+that has no dead letter queue. Given up are records at the delivery limit, although no sink rejected them: their holder
+released them, or no sink decided them, too often; they failed their trial; or their locks ran out too often.
 """
 
 from __future__ import annotations

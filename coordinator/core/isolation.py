@@ -1,5 +1,5 @@
 """Poison isolation: the stages of a query's record that keeps failing, and the sizes and pauses of each stage
-(docs/concepts.md, "Isolation").
+(docs/learn/concepts.md, "Isolation").
 
 A batch that fails again and again holds a record that nobody can process. From its ``t``-th try on
 (:func:`isolation_threshold`; here the try after n failures is try n + 1), a record is acquired only with records that

@@ -29,7 +29,7 @@ class Run(NamedTuple):
     """The state of each record of a run; the run's offsets are the keys of the map.
 
     delivery_count: acquisitions so far.
-    failures, releases: deliveries that failed, and that were given back (docs/concepts.md, "Tries").
+    failures, releases: deliveries that failed, and that were given back (docs/learn/concepts.md, "Tries").
     query_failures: those of the failures that were a query's.
     plan_id: the plan that holds the record, or, if the record is AVAILABLE, the plan that held it and whose query may
         come back; None once no query may.

@@ -1,5 +1,5 @@
-"""Staged outcomes: outcomes that sinks decided for a plan's records, kept until the plan completes (docs/protocol.md,
-"Outcomes of a sink").
+"""Staged outcomes: outcomes that sinks decided for a plan's records, kept until the plan completes
+(docs/trust/protocol.md, "Outcomes of a sink").
 
 An attempt is a delivery, known by its delivery count. The last attempt's outcome counts. A record that the last attempt
 did not mention has an outcome too: accepted in implicit mode, released in explicit mode. An older attempt's outcome can

@@ -144,9 +144,9 @@ class PlanInFlight(Message, frozen=True, tag=False):
     how many records are in runs that still carry its id; ``attempt``: from 0, how often a later process reclaimed the
     plan.
     ``batch_id``: Spark's number of the batch, from the sink that staged last for the plan; None before, after the start
-    of a coordinator, and without a sink, as Spark does not tell it to a reader (docs/facts.md, S23); ``stage``: the
-    furthest stage of isolation of its records. ``evidence``: the query has completed a batch which says that processing
-    works.
+    of a coordinator, and without a sink, as Spark does not tell it to a reader (docs/trust/facts.md, S23); ``stage``:
+    the furthest stage of isolation of its records. ``evidence``: the query has completed a batch which says that
+    processing works.
     ``tasks``: what tasks say of their work on the batch while it is not completed, the newest signals first: some of
     ``tasks_total``, which counts a hundred of them at most."""
 

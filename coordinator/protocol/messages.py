@@ -515,8 +515,8 @@ class OpenSink(GroupRequest[SinkOpened], frozen=True):
 
 
 class StageOutcomes(GroupRequest[OutcomesStaged], frozen=True):
-    """Stage what the rows of a batch said, durably, on the plans that carry them (docs/protocol.md, "Outcomes of a
-    sink"); the rows are Arrow rows beside the request. It takes effect when the plan completes. Rows whose receipt
+    """Stage what the rows of a batch said, durably, on the plans that carry them (docs/trust/protocol.md, "Outcomes of
+    a sink"); the rows are Arrow rows beside the request. It takes effect when the plan completes. Rows whose receipt
     matches no live plan are stale: they are counted, and with ``fail_on_stale`` the whole is refused. ``incarnation``:
     the group's, which the rows' receipts name; empty: not checked. ``query_id`` is Spark's, empty where no query
     writes. ``acknowledgement_mode``: the sink's own, which holds for this attempt at the batch; empty: as its delivery

@@ -2,7 +2,7 @@
 
 Rule: a name that is not UTF-8 is shown as U+FFFD, and the record is read. confluent_kafka 2.16 raises SystemError at
 the first look at such headers, and from the second on returns pairs whose first place is empty: a look at that place
-ends the process (docs/facts.md, C13). The name's bytes are nowhere to be had.
+ends the process (docs/trust/facts.md, C13). The name's bytes are nowhere to be had.
 
 Rule: confluent_kafka's method is called by a methodcaller alone. It returns a list and leaves an exception, which
 Python finds by a check of the result. Python 3.11 and later leave that check out of calls in code that ran often; the

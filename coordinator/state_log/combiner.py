@@ -1,7 +1,7 @@
 """Combines an update with the state before it: for each offset the more advanced state wins.
 
 More advanced is the larger delivery count, then the larger delivery state (KIP-932, "Share coordinator"; Kafka's
-PersisterStateBatchCombiner, docs/facts.md, K34). The newer state does not win: a late update
+PersisterStateBatchCombiner, docs/trust/facts.md, K34). The newer state does not win: a late update
 reverts nothing, and the order of the same updates makes no difference. So an update can't lower a record; a snapshot
 can.
 """

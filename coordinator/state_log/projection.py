@@ -1,6 +1,6 @@
 """A share partition in Kafka's state log: its state as if every lock were lost now.
 
-Kafka never writes ACQUIRED (KIP-932, "Share coordinator"; docs/facts.md, K21). A record that a member holds
+Kafka never writes ACQUIRED (KIP-932, "Share coordinator"; docs/trust/facts.md, K21). A record that a member holds
 is projected as it was before this acquisition, AVAILABLE with one delivery less; a record that was never acquired
 before is in no batch. Kafka knows no IN_PROGRESS (KAFKA-20458): such a record is projected as AVAILABLE, with the
 delivery that has begun. Holders, failures, plan ids and delays are in our own records only.
@@ -46,7 +46,7 @@ class Change(NamedTuple):
 
 def project(partition: SharePartition) -> Projection:
     """The partition as it is now. It has nothing below the start offset, not even records that are still held there
-    (docs/facts.md, K27, K29)."""
+    (docs/trust/facts.md, K27, K29)."""
     return Projection(partition.start_offset, project_runs(partition.runs, partition.start_offset))
 
 

@@ -1,4 +1,4 @@
-"""A job for a scheduler: takes the records that a share group has now, writes them, and ends (docs/jobs.md).
+"""A job for a scheduler: takes the records that a share group has now, writes them, and ends (docs/learn/jobs.md).
 
 The exit status is 0 if all batches were written, else 1, with the error above. Then the scheduler starts it again: the
 job goes on with the batch that it left, and writes over what is there of it. So each record is in the output once.

@@ -99,7 +99,7 @@ class ShareGroupListener(StreamingQueryListener):
             "share group %s, batch %d of query %s: the watermark dropped %d row(s). Their records count as accepted: "
             "the group does not deliver them again. A record that is delivered again is often older than the "
             "watermark: make the watermark's delay longer than the redeliveries take, or aggregate in a table that the "
-            "query writes to (docs/event-time.md)",
+            "query writes to (docs/learn/event-time.md)",
             ", ".join(groups),
             report["batchId"],
             report.get("name") or query,

@@ -1,4 +1,4 @@
-"""Writes docs/bad-input.md anew: ``python -m tests.bad_input``. Then read ``git diff``."""
+"""Writes docs/run/bad-input.md anew: ``python -m tests.bad_input``. Then read ``git diff``."""
 
 from tests.bad_input.page import PAGE, written_page
 

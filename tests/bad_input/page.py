@@ -1,4 +1,4 @@
-"""docs/bad-input.md: the catalogue's rows with the sentences that the code gives. The page is the golden file."""
+"""docs/run/bad-input.md: the catalogue's rows with the sentences that the code gives. The page is the golden file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.bad_input.catalogue import SECTIONS
 from tests.bad_input.row import Place
 from tests.support.imports import ROOT
 
-PAGE = ROOT / "docs" / "bad-input.md"
+PAGE = ROOT / "docs" / "run" / "bad-input.md"
 HEAD = """# Bad input
 
 The errors for {count} wrong inputs, all of which people have tried. `python -m tests.bad_input` writes this page, and

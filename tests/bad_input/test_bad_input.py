@@ -1,4 +1,4 @@
-"""Each wrong input of the catalogue gets one sentence that names it, and docs/bad-input.md has that sentence."""
+"""Each wrong input of the catalogue gets one sentence that names it, and docs/run/bad-input.md has that sentence."""
 
 from __future__ import annotations
 

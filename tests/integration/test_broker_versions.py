@@ -1,6 +1,6 @@
 """Brokers of other versions than the one that all other tests have: a group's whole story on each of them.
 
-`make test-broker KAFKA=3.9.2` runs all tests with a broker on one version; docs/brokers.md has what was seen.
+`make test-broker KAFKA=3.9.2` runs all tests with a broker on one version; docs/run/brokers.md has what was seen.
 """
 
 from __future__ import annotations

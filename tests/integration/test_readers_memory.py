@@ -64,7 +64,7 @@ def test_a_worker_that_reads_for_long_does_not_grow(kafka, topic, reader, arenas
     """READERS_SOAK_S=3000 reads for fifty minutes. Bytes in use may grow by half a MiB, resident memory by 16 MiB. With
     all arenas those bytes are left out of the latter that glibc keeps for later (tests.support.process_memory): they
     come and go by tens of MiB with the threads that happened to run together, so that their slope says nothing
-    (docs/benchmarks.md); they have a bound of their own. With MALLOC_ARENA_MAX=2 nothing is left out."""
+    (docs/trust/benchmarks.md); they have a bound of their own. With MALLOC_ARENA_MAX=2 nothing is left out."""
     name, out = topic(partitions=2), tmp_path / "samples"
     for partition in (0, 1):
         kafka.produce(name, [b"x" * 300] * 50_000, partition=partition, headers=[("a", b"1")])

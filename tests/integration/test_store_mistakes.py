@@ -1,7 +1,7 @@
 """Rules of the Kafka store, each switched off: a scenario that passes with the rule has to fail without it.
 
-The rules are ◆ in docs/protocol.md. The scenarios are those of test_kafka_store.py and test_kafka_store_faults.py,
-told in a few lines.
+The rules are ◆ in docs/trust/protocol.md. The scenarios are those of test_kafka_store.py and
+test_kafka_store_faults.py, told in a few lines.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Patch = pytest.MonkeyPatch
 
 
 def the_newest_claimant_wins(hosts: Hosts) -> None:
-    """docs/concepts.md, Where a group lives: a fenced owner raises an error by name, and takes nothing back."""
+    """docs/learn/concepts.md, Where a group lives: a fenced owner raises an error by name, and takes nothing back."""
     old, new = hosts("one"), hosts("two")
     taken(old)
     old.append({"billing": [b"a"]})
@@ -45,7 +45,8 @@ def the_newest_claimant_wins(hosts: Hosts) -> None:
 
 
 def a_sink_takes_no_group_back(hosts: Hosts) -> None:
-    """docs/concepts.md, Where a group lives: a running query's sinks take no group back either, whatever they set."""
+    """docs/learn/concepts.md, Where a group lives: a running query's sinks take no group back either, whatever they
+    set."""
     old, new = EventLoop(CoordinatorRuntime(hosts("one"))), EventLoop(CoordinatorRuntime(hosts("two")))
     sink = OpenSink(group_id="billing", configs={"errors.deadletterqueue.max.reject.ratio": "0.5"})
     try:
@@ -62,7 +63,8 @@ def a_sink_takes_no_group_back(hosts: Hosts) -> None:
 
 
 def no_answer_comes_from_memory(hosts: Hosts) -> None:
-    """docs/protocol.md, An owner is replaced: the owner that was replaced answers nothing, no heartbeat either."""
+    """docs/trust/protocol.md, An owner is replaced: the owner that was replaced answers nothing, no heartbeat
+    either."""
     old, new = hosts("one"), hosts("two")
     taken(old)
     old.append({"billing": [b"a"]})
@@ -74,7 +76,8 @@ def no_answer_comes_from_memory(hosts: Hosts) -> None:
 
 
 def what_is_in_doubt_is_settled_by_the_load(hosts: Hosts) -> None:
-    """docs/protocol.md, Who takes part: after an append in doubt the group is loaded again, behind a new fence."""
+    """docs/trust/protocol.md, Who takes part: after an append in doubt the group is loaded again, behind a new
+    fence."""
     store = hosts("one")
     taken(store)
     store.append({"billing": [b"a"]})

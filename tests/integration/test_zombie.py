@@ -1,7 +1,7 @@
 """A zombie: the owner of a group is stopped, another coordinator takes over, and the first one goes on.
 
-Its next acquire, append, renewal and heartbeat are refused, and nothing of it is visible (docs/guarantees.md, "What a
-takeover keeps").
+Its next acquire, append, renewal and heartbeat are refused, and nothing of it is visible (docs/trust/guarantees.md,
+"What a takeover keeps").
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A ◆ rule closes a sequence of steps that lost, doubled or stuck a record. The number says whose rule it is: 1 the
 coordinator's process, 2 records and plans, 3 members and their time, 4 queries, 5 outcomes and dead letters, 6 an
-administrator's. docs/protocol.md has the ◆ rules in full.
+administrator's. docs/trust/protocol.md has the ◆ rules in full.
 """
 
 # --- ◆ rules: each has a unit test, and a mistake that the test finds

@@ -1,5 +1,5 @@
-"""The records that an acquisition may choose (docs/protocol.md; docs/concepts.md, "Isolation"): checked record by
-record, then applied."""
+"""The records that an acquisition may choose (docs/trust/protocol.md; docs/learn/concepts.md, "Isolation"): checked
+record by record, then applied."""
 
 from __future__ import annotations
 

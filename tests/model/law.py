@@ -1,6 +1,6 @@
-"""The changes of a record that the protocol (docs/protocol.md) allows; the core's decisions are checked against them
-before they are replayed. The check knows no model: it compares a run before and after, with the plan that held the run
-and the command that changed it."""
+"""The changes of a record that the protocol (docs/trust/protocol.md) allows; the core's decisions are checked against
+them before they are replayed. The check knows no model: it compares a run before and after, with the plan that held the
+run and the command that changed it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The protocol (docs/protocol.md) for single offsets: a dict from offset to what is known of it. No runs, no indexes.
+"""The protocol (docs/trust/protocol.md) for single offsets: a dict from offset to what is known of it. No runs, no
+indexes.
 
 Written from the design, not from the core. What an acquisition may choose is checked (:mod:`tests.model.choice`);
 everything else is predicted.

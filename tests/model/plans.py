@@ -31,7 +31,8 @@ def isolation_try(record: Record, limit: int) -> int:
 
 
 def most_together(record: Record, limit: int, base: int) -> int | None:
-    """docs/concepts.md, Isolation: max(1, floor(B^((L-c)/(L-t+1)))) with a record on its c-th try; None: no cut."""
+    """docs/learn/concepts.md, Isolation: max(1, floor(B^((L-c)/(L-t+1)))) with a record on its c-th try; None: no
+    cut."""
     current, threshold = min(isolation_try(record, limit), limit), max(2, -(-limit // 2))
     if not current:
         return None

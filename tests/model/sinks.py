@@ -1,5 +1,5 @@
-"""The naive model's sinks (docs/protocol.md, "Outcomes of a sink"): what was said of each record, in order, and what
-becomes of it at completion."""
+"""The naive model's sinks (docs/trust/protocol.md, "Outcomes of a sink"): what was said of each record, in order, and
+what becomes of it at completion."""
 
 from __future__ import annotations
 

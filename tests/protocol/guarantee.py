@@ -1,4 +1,4 @@
-"""The guarantee of docs/guarantees.md, held against a world.
+"""The guarantee of docs/trust/guarantees.md, held against a world.
 
 At least once, always. Exactly once with a sink that replaces its output of a (query, batch id), as long as no lock of
 the batch was lost. A sink that skips a batch id it knows may also repeat records when isolation cut that batch.

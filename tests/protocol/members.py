@@ -1,11 +1,11 @@
 """Spark queries and a ShareConsumer as values: what they ask next, and what an answer makes of them.
 
-What Spark does is taken from docs/facts.md, "Spark": ``offsets/N`` is written after ``latestOffset``, ``commits/N``
-after the sink wrote; a new process replays the last logged, uncommitted batch by ``partitions(end)``, and asks
-``latestOffset`` only from a batch that was committed. A query writes to two sinks: one replaces its output of a (query,
-batch id), one skips a batch id that it knows; or, where the setting says so, to the first one alone. Where the setting
-has a sink of ours, it reads its batch, decides, acknowledges, then writes what it accepts. Sets of records are bits of
-an int.
+What Spark does is taken from docs/trust/facts.md, "Spark": ``offsets/N`` is written after ``latestOffset``,
+``commits/N`` after the sink wrote; a new process replays the last logged, uncommitted batch by ``partitions(end)``, and
+asks ``latestOffset`` only from a batch that was committed. A query writes to two sinks: one replaces its output of a
+(query, batch id), one skips a batch id that it knows; or, where the setting says so, to the first one alone. Where the
+setting has a sink of ours, it reads its batch, decides, acknowledges, then writes what it accepts. Sets of records are
+bits of an int.
 
 Without a start (``without_start``) the process of a reader knows of Spark's log only what Spark's calls told it, in
 share_source.logged_end: ``partitions(end, end)`` first, if there is a log (S25).

@@ -1,4 +1,4 @@
 """Programs that are written once and run twice on one broker: with confluent_kafka.ShareConsumer in a native share
 group, and with ours. What each says of every record is compared, line by line, and is the table in
-docs/share-consumer.md; ``python -m tests.same_program`` writes that table anew.
+docs/do/share-consumer.md; ``python -m tests.same_program`` writes that table anew.
 """

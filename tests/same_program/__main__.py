@@ -1,4 +1,5 @@
-"""``python -m tests.same_program`` runs every program on both sides and writes the table in docs/share-consumer.md."""
+"""``python -m tests.same_program`` runs every program on both sides and writes the table in
+docs/do/share-consumer.md."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.support.kafka_broker import KafkaBroker
 
 Program = Callable[[World], None]
 MODULES = (outcomes, members, logs, errors, differences)
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "share-consumer.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "do" / "share-consumer.md"
 BEGIN, END = "<!-- side by side: python -m tests.same_program -->", "<!-- end of side by side -->"
 SHOWN = 400
 """Characters of a trace in the table; the tests compare all of it."""
@@ -67,7 +67,9 @@ def check(program: Program, broker: KafkaBroker) -> None:
         assert not traces.are_equal, f"no difference any more: {traces.ours}"
     else:
         assert traces.ours == traces.native
-    assert traces.row in rows(), f"docs/share-consumer.md lacks this row (python -m tests.same_program):\n{traces.row}"
+    assert traces.row in rows(), (
+        f"docs/do/share-consumer.md lacks this row (python -m tests.same_program):\n{traces.row}"
+    )
 
 
 def table() -> str:

@@ -1,4 +1,4 @@
-"""The stories of docs/protocol.md come out word for word as the scenario files have them."""
+"""The stories of docs/trust/protocol.md come out word for word as the scenario files have them."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 ``python -m tests.simulation poison --runs 3000 --seed 0``, or ``python -m tests.simulation service --seeds 3000``.
 A run that fails prints its seed; ``service --seed N --seeds 1 --trace`` plays it again, with all that happened.
-``python -m tests.simulation fleet`` prints what fleets of coordinators carry (docs/benchmarks.md, "A fleet").
+``python -m tests.simulation fleet`` prints what fleets of coordinators carry (docs/trust/benchmarks.md, "A fleet").
 """
 
 import argparse

@@ -169,7 +169,7 @@ def _wrong_archive(ledger: Ledger, key: Record, before: Run, after: Run) -> str:
     elif plan.query:
         if not (plan.trial and plan.started and before.quarantined):
             return "is archived, and was not on trial"
-        # A second trial that is lost is judged as it ends, whatever became of its batch (docs/guarantees.md).
+        # A second trial that is lost is judged as it ends, whatever became of its batch (docs/trust/guarantees.md).
         broke_off = before.trials_lost > 0 or ledger.evidence.trial_broke_off(plan.plan_id)
         if key not in ledger.broker.poison and not broke_off:
             return "is archived, is no poison, and its trial was not broken off"

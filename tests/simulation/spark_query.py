@@ -1,6 +1,6 @@
 """A Spark query as its job scheduler sees it, on the core: offsets log, commits log, replay of the logged batch.
 
-What Spark does is taken from docs/facts.md, "Spark": a new process replays the last logged, uncommitted batch by
+What Spark does is taken from docs/trust/facts.md, "Spark": a new process replays the last logged, uncommitted batch by
 ``partitions(end)``, and asks ``latestOffset(start)`` only from a batch that was committed. The sink replaces its output
 of a (query, batch id).
 """

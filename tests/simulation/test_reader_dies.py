@@ -20,8 +20,8 @@ def written(*queries: SparkQuery) -> Counter[int]:
 
 
 def test_a_readerless_batch_that_outlives_its_session_doubles_records_of_others() -> None:
-    """The last two rows of docs/guarantees.md about the reader: others took 0 to 39, of which 20 to 39 are still held
-    when the query is back; nobody took 40 to 99."""
+    """The last two rows of docs/trust/guarantees.md about the reader: others took 0 to 39, of which 20 to 39 are still
+    held when the query is back; nobody took 40 to 99."""
     coordinator, chance = SimulatedCoordinator(records=100, **EXACT), random.Random(0)
 
     def outlive_the_session(query: SparkQuery, reply: PlanReply) -> bool:

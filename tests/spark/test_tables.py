@@ -1,4 +1,5 @@
-"""The functions of docs/cookbook.md write into tables of Delta Lake and of Apache Iceberg, in runs that are killed."""
+"""The functions of docs/do/cookbook.md write into tables of Delta Lake and of Apache Iceberg, in runs that are
+killed."""
 
 import json
 import os
@@ -187,7 +188,7 @@ def test_killed_runs_leave_each_accepted_record_in_the_table_once(kafka, runs):
 
 
 def test_iceberg_refuses_a_merge_that_missed_rows_unless_isolation_is_snapshot(folder):
-    """Two queries write one table, as docs/cookbook.md says. The first query's catalog has the table in its
+    """Two queries write one table, as docs/do/cookbook.md says. The first query's catalog has the table in its
     cache as it was before the second query wrote records 1 and 2, so its MERGE does not find record 2."""
     log, answer = folder / "run.log", folder / "answer.json"
     program = start_with(ICEBERG, folder, log, "tests.support.two_queries_merge", str(answer))

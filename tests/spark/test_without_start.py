@@ -22,7 +22,7 @@ RECORDS = 2_000
 LONG = {"share.session.timeout.ms": 300_000}
 LATE_KILL = "ClosedSelectorException"
 """Spark 4.0 ends a stopped task's Python process with a delay, and on a slow machine another query's task has it by
-then (docs/facts.md, S29)."""
+then (docs/trust/facts.md, S29)."""
 WRAPPER = {"spark.sql.streaming.triggerAvailableNowWrapper.enabled": "true"}
 soak_on_both = pytest.mark.parametrize(
     "version", [pytest.param(v, marks=pytest.mark.soak) for v in SPARK_WITHOUT_START]

@@ -1,4 +1,4 @@
-"""Runs a function of docs/cookbook.md as a job, and stops it at a point, for a test that kills it there.
+"""Runs a function of docs/do/cookbook.md as a job, and stops it at a point, for a test that kills it there.
 
     python -m tests.support.cookbook_job FUNCTION TABLE CREATE FOLDER OPTIONS [POINT CALL FILE]
 
@@ -22,7 +22,7 @@ import share_sink
 from tests.support.held_job import hold
 from tests.support.imports import ROOT
 
-PAGE = ROOT / "docs" / "cookbook.md"
+PAGE = ROOT / "docs" / "do" / "cookbook.md"
 BY_RECORD = "CASE WHEN number % 7 = 3 THEN 'reject' ELSE 'accept' END"
 BY_DELIVERY_COUNT = f"CASE WHEN number % 10 = 5 AND deliveryCount < 3 THEN 'release' ELSE {BY_RECORD} END"
 """What most people write: a record is released until its third delivery, which a replay makes come sooner."""

@@ -17,7 +17,7 @@ Tombstone: TypeAlias = tuple[bytes, None]
 
 def apply_update(state: ShareSnapshotValue, update: ShareUpdateValue) -> ShareSnapshotValue:
     """A share partition's state after an update that was written behind it. The delivery complete count is the
-    update's if it names a start offset (docs/facts.md, K38)."""
+    update's if it names a start offset (docs/trust/facts.md, K38)."""
     start_offset, complete = update.start_offset, update.delivery_complete_count
     if start_offset is None:
         start_offset, complete = state.start_offset, state.delivery_complete_count

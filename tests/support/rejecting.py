@@ -187,7 +187,7 @@ def origins(messages: list[Message]) -> Counter[Origin | None]:
 
 def assert_written(found: Counter[Origin | None], count: int, log: str) -> None:
     """So many records have a dead letter: one, or more where the log says that brokers did not answer a write in time,
-    and that it was tried again (docs/dead-letters.md)."""
+    and that it was tried again (docs/do/dead-letters.md)."""
     assert len(found) == count
     assert "dead letters waiting" in log or set(found.values()) == {1}
 

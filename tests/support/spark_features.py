@@ -56,7 +56,7 @@ def offsets(reader: PlanReader, start: Mapping[str, object], end: Mapping[str, o
 
 def replays() -> bool:
     """Whether a killed query's batch comes again with the same records, and is completed once it is committed: the
-    calls of the default trigger and of processingTime, in this Spark's order (docs/facts.md, S5, S8 and S25)."""
+    calls of the default trigger and of processingTime, in this Spark's order (docs/trust/facts.md, S5, S8 and S25)."""
     client = DriverClient(GroupDriver(records=RECORDS))
     with process(client) as reader:
         start = reader.initialOffset()

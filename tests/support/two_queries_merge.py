@@ -1,4 +1,4 @@
-"""Runs ``merge`` of docs/cookbook.md in the sessions of two queries, of which one has a record that the other has
+"""Runs ``merge`` of docs/do/cookbook.md in the sessions of two queries, of which one has a record that the other has
 written since the first read the table; then in a third session, as after a restart of the first query.
 
     python -m tests.support.two_queries_merge FILE

@@ -129,7 +129,7 @@ def test_an_unknown_key_names_the_nearest() -> None:
 
 @pytest.mark.parametrize("key", ["no.such.key", "group.share.timeout.ms"])
 def test_a_key_that_looks_like_none_names_where_all_are(key: str) -> None:
-    with pytest.raises(UnknownConfig, match=rf"^{key} is not .* key; docs/options\.md has all\.$"):
+    with pytest.raises(UnknownConfig, match=rf"^{key} is not .* key; docs/do/options\.md has all\.$"):
         GroupConfig.parse({key: "45000"})
     assert nearest(key, GROUP_KEYS) == ""
 
@@ -252,7 +252,7 @@ def _generator() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["conf/group.properties", "conf/coordinator.properties", "docs/options.md"])
+@pytest.mark.parametrize("name", ["conf/group.properties", "conf/coordinator.properties", "docs/do/options.md"])
 def test_files_generated_from_the_config_table_are_up_to_date(name: str) -> None:
     expected = _generator().render()[name]
     assert (ROOT / name).read_text(encoding="utf-8") == expected, "run: python tools/generate_config_docs.py"

@@ -19,7 +19,7 @@ from share_source.share_consumer.options import OPTIONS as CONSUMER_OPTIONS
 from tests.support.imports import PACKAGES, ROOT, python_files
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "notebooks").glob("*.md")])
-GENERATED = {ROOT / "docs" / "options.md", ROOT / "docs" / "bad-input.md"}
+GENERATED = {ROOT / "docs" / "do" / "options.md", ROOT / "docs" / "run" / "bad-input.md"}
 WRITTEN = [page for page in PAGES if page not in GENERATED]
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -81,7 +81,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-FACTS = set(re.findall(r"^- \*\*([KSCR]\d+)\*\*", text_of(ROOT / "docs" / "facts.md"), re.MULTILINE))
+FACTS = set(re.findall(r"^- \*\*([KSCR]\d+)\*\*", text_of(ROOT / "docs" / "trust" / "facts.md"), re.MULTILINE))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -105,7 +105,7 @@ def test_every_option_that_is_named_is_in_a_table(page):
     assert sorted(option for option in named if not is_known(option)) == []
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("[c-o]*.md"))], ids=name)
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("[c-o]*.md"))], ids=name)
 def test_every_word_that_looks_like_an_option_is_known(page):
     words = {token for token in CODE.findall(text_of(page)) if CAMEL.match(token)}
     known = {option.lower() for option in known_options()}
@@ -114,12 +114,12 @@ def test_every_word_that_looks_like_an_option_is_known(page):
 
 
 def test_every_error_in_operations_exists_and_every_error_is_there():
-    _, _, section = text_of(ROOT / "docs" / "operations.md").partition("\n## Named errors")
+    _, _, section = text_of(ROOT / "docs" / "run" / "operations.md").partition("\n## Named errors")
     rows = [line for line in section.splitlines() if line.startswith("| `")]
     told = {token for row in rows for token in CODE.findall(row.split("|")[1])}
     errors = named_errors()
-    assert told - errors == set(), "docs/operations.md names errors that no longer exist"
-    assert errors - told == set(), "docs/operations.md says what to do on every named error: add a row"
+    assert told - errors == set(), "docs/run/operations.md names errors that no longer exist"
+    assert errors - told == set(), "docs/run/operations.md says what to do on every named error: add a row"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -141,7 +141,7 @@ def test_every_fact_that_the_code_names_has_its_line():
     named = {
         (str(path.relative_to(ROOT)), label)
         for path in python_files(*PACKAGES, "tests", "benchmarks", "tools")
-        for reference in re.findall(r"docs/facts\.md,?((?:[\s\"#(,]+(?:and|to)?\s*[KSCR]\d+)+)", text_of(path))
+        for reference in re.findall(r"docs/trust/facts\.md,?((?:[\s\"#(,]+(?:and|to)?\s*[KSCR]\d+)+)", text_of(path))
         for label in re.findall(r"[KSCR]\d+", reference)
     }
     assert named
@@ -154,6 +154,16 @@ def test_every_file_of_ours_that_is_named_exists(page):
     places = [ROOT, page.parent, ROOT / "coordinator"]
     missing = {t for t in tokens if not NOT_A_PATH.search(t) and not any((place / t).exists() for place in places)}
     assert missing <= {"setup.py", "pyproject.toml"}
+
+
+def test_every_page_that_the_code_names_exists():
+    kinds = ("*.py", "*.c", "*.h", "*.yaml", "*.yml", "*.service", "*.properties", "*.txt", "*.ipynb")
+    folders = (*PACKAGES, "benchmarks", "conf", "deploy", "notebooks", "tests", "tools")
+    files = [path for folder in folders for kind in kinds for path in (ROOT / folder).rglob(kind)]
+    files += [ROOT / "Makefile", ROOT / "setup.py", ROOT / ".ci" / "run"]
+    named = {(name(path), page) for path in files for page in re.findall(r"docs/[\w./-]+\.md", text_of(path))}
+    assert len(named) > 100
+    assert {(path, page) for path, page in named if not (ROOT / page).exists()} == set()
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=name)
@@ -183,7 +193,7 @@ def guarantee(page: Path) -> str:
 
 
 def test_the_readme_states_the_guarantee_with_its_limits():
-    assert guarantee(ROOT / "README.md") == guarantee(ROOT / "docs" / "guarantees.md")
+    assert guarantee(ROOT / "README.md") == guarantee(ROOT / "docs" / "trust" / "guarantees.md")
     assert guarantee(ROOT / "README.md") == (
         "At least once, as long as the group's state is not lost and one process at a time runs a query: each "
         "record is in a committed batch of a query that accepted it, or it is archived and counted. Exactly once "
@@ -202,7 +212,9 @@ def slices() -> Iterator[str]:
 
 
 def test_the_worked_table_of_isolation_is_right():
-    rows = re.findall(r"^\| ([1-5]) \| \d \|[^|]*\| ([^|]+) \|$", text_of(ROOT / "docs" / "concepts.md"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| ([1-5]) \| \d \|[^|]*\| ([^|]+) \|$", text_of(ROOT / "docs" / "learn" / "concepts.md"), re.MULTILINE
+    )
     assert rows == [(str(number), size) for number, size in enumerate(slices(), 1)]
     assert isolation_threshold(5) == 3
     assert GROUP_KEYS["share.delivery.count.limit"].default == 5
@@ -224,16 +236,17 @@ def test_every_alert_has_its_row_in_operations():
     rules = (ROOT / "deploy" / "prometheus" / "rules.yaml").read_text(encoding="utf-8")
     alerts = re.findall(r"- alert: (\w+)", rules)
     assert len(alerts) == 6
-    assert re.findall(r"^\| `(\w+)` \|", section("docs/operations.md", "What to watch"), re.MULTILINE) == alerts
+    assert re.findall(r"^\| `(\w+)` \|", section("docs/run/operations.md", "What to watch"), re.MULTILINE) == alerts
 
 
 def test_the_numbers_of_the_sizing_table_were_measured():
     number = re.compile(r"\d+(?:[,.]\d+)*")
-    measured = {
-        found for page in ("benchmarks", "facts") for found in number.findall((ROOT / f"docs/{page}.md").read_text())
-    }
+    pages = [text_of(ROOT / "docs" / "trust" / page) for page in ("benchmarks.md", "facts.md")]
+    measured = {found for page in pages for found in number.findall(page)}
     rows = [
-        line.split(" | ") for line in section("docs/operations.md", "Sizing").splitlines() if line.startswith("| how")
+        line.split(" | ")
+        for line in section("docs/run/operations.md", "Sizing").splitlines()
+        if line.startswith("| how")
     ]
     assert len(rows) == 11
     assert {each for row in rows for each in number.findall(row[1])} - measured == set()

@@ -445,7 +445,7 @@ def exported(measured):
 
 
 @pytest.mark.parametrize(
-    "path", ["deploy/prometheus/rules.yaml", "deploy/grafana/share-groups.json", "docs/metrics.md"], ids=str
+    "path", ["deploy/prometheus/rules.yaml", "deploy/grafana/share-groups.json", "docs/run/metrics.md"], ids=str
 )
 def test_rules_dashboard_and_docs_name_metrics_that_exist(measured, path):
     text = (ROOT / path).read_text(encoding="utf-8")
@@ -455,13 +455,13 @@ def test_rules_dashboard_and_docs_name_metrics_that_exist(measured, path):
 
 
 def test_the_docs_name_every_metric(measured):
-    named = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    named = (ROOT / "docs" / "run" / "metrics.md").read_text(encoding="utf-8")
     families = {name.removesuffix("_total").removesuffix("_bucket") for name in exported(measured)}
     assert {name for name in families if f"`{name}" not in named} == set()
 
 
 def test_the_collectors_configuration_is_whole_and_names_the_port():
-    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "run" / "metrics.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     config = yaml.safe_load(block)
     (pipeline,) = config["service"]["pipelines"].values()

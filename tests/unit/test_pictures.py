@@ -26,7 +26,7 @@ def test_the_diagrams_of_a_page_are_not_stale(page):
 
 def test_a_new_move_is_in_the_diagram(monkeypatch):
     monkeypatch.setitem(record_state.TRANSITIONS, (RecordState.ARCHIVED, Event.ACQUIRE), RecordState.ACQUIRED)
-    assert "    ARCHIVED --> ACQUIRED: acquire\n" in generate_diagrams.render()["docs/concepts.md"]
+    assert "    ARCHIVED --> ACQUIRED: acquire\n" in generate_diagrams.render()["docs/learn/concepts.md"]
 
 
 def test_every_committed_picture_is_a_screen_or_a_page():
@@ -36,7 +36,7 @@ def test_every_committed_picture_is_a_screen_or_a_page():
 @pytest.mark.parametrize("name", WEB)
 def test_a_picture_of_the_page_is_small_and_shown(name):
     assert (ROOT / "docs" / "pictures" / name).stat().st_size < 150_000
-    assert f"](pictures/{name})" in (ROOT / "docs" / "web.md").read_text(encoding="utf-8")
+    assert f"](../pictures/{name})" in (ROOT / "docs" / "run" / "web.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", SCREENS)

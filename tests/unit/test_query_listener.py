@@ -98,7 +98,7 @@ def test_rows_dropped_by_a_watermark_are_one_warning_with_their_number(monkeypat
     dropping(listener, 7, [2, 0, 1])
     (line,) = warnings(caplog)
     assert line.startswith("share group billing, batch 7 of query etl: the watermark dropped 3 row(s). ")
-    assert "count as accepted" in line and "docs/event-time.md" in line
+    assert "count as accepted" in line and "docs/learn/event-time.md" in line
     other = {"startOffset": None, "endOffset": {"orders": {"0": 7}}}
     dropping(ShareGroupListener({}), 8, [5], other)
     assert len(warnings(caplog)) == 1, "a query without a share group is not ours"

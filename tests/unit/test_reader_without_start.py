@@ -1,4 +1,4 @@
-"""◆ The reader on Spark 4.0 and 4.1, called in the order in which these call it (docs/facts.md, S25 and S26)."""
+"""◆ The reader on Spark 4.0 and 4.1, called in the order in which these call it (docs/trust/facts.md, S25 and S26)."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 The core acquires offset ranges and never sees log batches. So an acquire is fed the ranges that Kafka acquired (under
 ``record_limit``: the limit, and the core chooses), a receipt is looked up, and what Kafka finds to be a hole in the log
 when it fetches is archived as our reader does when it finds none of a range's offsets. A write that fails or is pending
-is a command whose append fails or has not been made: nothing of it is to be seen (docs/facts.md, K18 to K22).
+is a command whose append fails or has not been made: nothing of it is to be seen (docs/trust/facts.md, K18 to K22).
 """
 
 from __future__ import annotations
@@ -305,7 +305,7 @@ class Scenario:
 
     def _caught_up(self, start: int, per: dict[int, dict[str, Any]]) -> tuple[int, int]:
         """Kafka's start offset can stand on a terminal record, or on a hole, until its next write; ours moves on at
-        once (docs/facts.md, K9 and K24). Where Kafka's will be then, and how many terminal records it will have
+        once (docs/trust/facts.md, K9 and K24). Where Kafka's will be then, and how many terminal records it will have
         passed."""
         passed = 0
         while True:

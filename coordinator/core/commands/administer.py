@@ -3,7 +3,7 @@ by hand.
 
 Rules: a command that is not to be executed decides the same, and has no log records; the numbers of its answer are
 those of what it would do. An alteration takes records away from every plan that holds them; no delivery count falls by
-it (docs/protocol.md, "An administrator").
+it (docs/trust/protocol.md, "An administrator").
 """
 
 from __future__ import annotations

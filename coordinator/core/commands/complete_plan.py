@@ -1,5 +1,5 @@
-"""Complete a query's plan (docs/protocol.md, "One micro-batch", step 5): Spark has committed the batch, and what sinks
-staged takes effect.
+"""Complete a query's plan (docs/trust/protocol.md, "One micro-batch", step 5): Spark has committed the batch, and what
+sinks staged takes effect.
 
 Of the records that still carry the plan id, the last attempt's outcomes count. Records that it does not mention are
 accepted in implicit mode and released in explicit mode: in the mode that the attempt began with, whatever the group's

@@ -1,4 +1,4 @@
-"""Members come, stay and go (docs/concepts.md, "Sessions"): join, heartbeat, leave; and the group itself: create,
+"""Members come, stay and go (docs/learn/concepts.md, "Sessions"): join, heartbeat, leave; and the group itself: create,
 configs."""
 
 from __future__ import annotations
@@ -336,5 +336,5 @@ def _held(group: ShareGroup, plan: AcquiredPlan) -> list[tuple[SharePartition, S
 
 
 def _below_log_start(partition: SharePartition, last: int, run: Run) -> Run | None:
-    """ARCHIVED, whatever its count, for records that the log no longer holds (docs/facts.md, K27)."""
+    """ARCHIVED, whatever its count, for records that the log no longer holds (docs/trust/facts.md, K27)."""
     return moved(run, Event.LOG_START) if last < partition.log_start else None

@@ -49,8 +49,9 @@ def _initialized(group: ShareGroup, start: PartitionStart) -> PartitionInitializ
 
 def move_log_starts(group: ShareGroup, command: MoveLogStarts, now_ms: int) -> Decision[Done]:
     """Move the start offsets. AVAILABLE records below are archived; ACQUIRED ones stay their holder's until it is done
-    with them (docs/facts.md, K27). The losses of a query's plan are reported when the plan is started; the losses of
-    records that no plan held, by the query that acquires next (a group without queries reports none, as in Kafka)."""
+    with them (docs/trust/facts.md, K27). The losses of a query's plan are reported when the plan is started; the losses
+    of records that no plan held, by the query that acquires next (a group without queries reports none, as in
+    Kafka)."""
     records: list[Record] = []
     lost: list[tuple[SharePartitionKey, Segment]] = []
     for topic_id, index, log_start in ((s.topic_id, s.partition, s.start_offset) for s in command.starts):

@@ -1,7 +1,7 @@
 """Start a query's plan in ``partitions()``, or reclaim it in a later process.
 
 A process that comes back to a plan touches only AVAILABLE and ACQUIRED runs that still carry its plan id
-(docs/protocol.md, "Who may touch what"); a plan whose state does not allow that is refused by name.
+(docs/trust/protocol.md, "Who may touch what"); a plan whose state does not allow that is refused by name.
 """
 
 from __future__ import annotations

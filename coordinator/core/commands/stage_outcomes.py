@@ -1,5 +1,5 @@
-"""Stage the outcomes of a batch's rows (docs/protocol.md, "Outcomes of a sink"): durable now, in effect when their plan
-completes.
+"""Stage the outcomes of a batch's rows (docs/trust/protocol.md, "Outcomes of a sink"): durable now, in effect when
+their plan completes.
 
 The rows' receipts name the plan: an outcome is staged on the live plan that carries its offset at its delivery count.
 Rows of an earlier attempt of such a plan come from a driver that was replaced, which must not commit what it wrote, so

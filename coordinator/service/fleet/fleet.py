@@ -47,7 +47,7 @@ RELEASE_TIMEOUT_S = 60.0
 """Seconds that closing waits for ``on_lost``."""
 RENEW_S = 60.0
 """Seconds without an assignment, two rebalances' time, after which this process joins with a new client. A client that
-has lost its brokers for a while does not always join again (docs/facts.md)."""
+has lost its brokers for a while does not always join again (docs/trust/facts.md)."""
 QUERY_INTERVAL_MS = 10_000
 """Milliseconds until librdkafka looks again for the broker that coordinates the group; it does every 10 minutes by
 default."""

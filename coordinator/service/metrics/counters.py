@@ -1,5 +1,5 @@
 """Counters of a coordinator: what its groups did since the process started. They are named after Kafka's broker metrics
-where Kafka has such a one (docs/metrics.md has the table)."""
+where Kafka has such a one (docs/run/metrics.md has the table)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nightly job as an Airflow DAG: each night, three retries. docs/jobs.md says what it needs."""
+"""The nightly job as an Airflow DAG: each night, three retries. docs/learn/jobs.md says what it needs."""
 
 from datetime import datetime, timedelta, timezone
 

@@ -97,7 +97,7 @@ def test_without_a_limit_a_plan_takes_all_there_is(mode: str) -> None:
 
 
 def test_a_plan_has_ten_thousand_ranges_at_most() -> None:
-    """Offsets of 5 MB cost 0.3 s a trigger (docs/facts.md, S16)."""
+    """Offsets of 5 MB cost 0.3 s a trigger (docs/trust/facts.md, S16)."""
     assert acquire_plan.MAX_RANGES == 10_000
 
 

@@ -1,4 +1,4 @@
-"""Explicit acknowledgement mode: what no sink decided is released (docs/protocol.md, "Outcomes of a sink")."""
+"""Explicit acknowledgement mode: what no sink decided is released (docs/trust/protocol.md, "Outcomes of a sink")."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Ends a transaction that Kafka left open in the state partition for good (a hanging transaction, KIP-664).
 
 A broker that starts again can complete a transaction without its marker, so that no reader of committed records comes
-beyond it (docs/facts.md, C12). The marker of a later transaction of the same transactional id ends both.
+beyond it (docs/trust/facts.md, C12). The marker of a later transaction of the same transactional id ends both.
 
 Rule: a whole transaction counts, since its commit may have been answered. A part of one, of which an unclean leader
 election left no more, does not.
