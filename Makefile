@@ -10,7 +10,7 @@
 #                          version; with ARGS, which go to pytest, the first alone
 #   make test-spark SPARK=4.0.5 TESTS=tests/spark/test_sink.py
 #                          tests/spark, or some of it, on that Spark, else on 4.2; ARGS goes to pytest
-#   make platforms         the table of docs/run/operations.md that says which platforms have wheels, from the package registry;
+#   make platforms         the table of docs/run/spark.md that says which platforms have wheels, from the package registry;
 #                          with ARGS=--lost it looks whether one of the table has lost its wheels
 #   make test-broker KAFKA=3.9.2
 #                          the tests with a broker, without Spark, on a broker of that version; ARGS goes to pytest

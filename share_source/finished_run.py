@@ -1,7 +1,7 @@
 """Completes the last batch of an AvailableNow run that is over, from the driver's program.
 
 Spark 4.0 and 4.1 do not tell the source that this batch was committed; the next run of the query would complete it
-(docs/run/operations.md, "Which Spark has what"). The query's progress names the end of the last committed batch: Spark
+(docs/run/spark.md, "Which Spark has what"). The query's progress names the end of the last committed batch: Spark
 reports a batch after ``commits/N`` is written (docs/trust/facts.md, S28).
 """
 

@@ -1,7 +1,7 @@
 """Allow lists: the topics that the coordinator's principal reads and writes for groups, and those of one token.
 
-A member asks, and the coordinator reads and writes with its own principal (docs/run/rights.md). So an administrator may
-name the topics, by keys of the coordinator for all groups, and by fields of a token's line for its holder.
+A member asks, and the coordinator reads and writes with its own principal (docs/run/security.md). So an administrator
+may name the topics, by keys of the coordinator for all groups, and by fields of a token's line for its holder.
 """
 
 from __future__ import annotations

@@ -317,7 +317,7 @@ def topics_are_wide_open(facts: ClusterFacts) -> Iterator[Finding]:
             severity=Severity.WARNING,
             what=f"The coordinator has several tokens, and one of them with the right member can have it {can}.",
             do="Set these keys in each coordinator's properties file, or groups=, topics= and dlq= in the lines of its "
-            "token file (docs/run/rights.md).",
+            "token file (docs/run/security.md).",
         )
 
 

@@ -18,7 +18,7 @@ PAGE = ROOT / "docs" / "run" / "bad-input.md"
 HEAD = """# Bad input
 
 The errors for {count} wrong inputs, all of which people have tried. `python -m tests.bad_input` writes this page, and
-tests hold it; [operations](operations.md#named-errors) has the remedy for each named error.
+tests hold it; [errors](errors.md) has the remedy for each named error.
 
 A wrong option is refused at `load()`, before the query starts. Nothing is lost: a refusal comes before anything counts.
 """

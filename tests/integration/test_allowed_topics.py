@@ -161,7 +161,7 @@ def test_a_token_uses_the_groups_and_topics_of_its_line_alone(topics, limited):
 
 
 def test_without_the_keys_a_member_reads_what_the_coordinator_can(kafka, topics, tmp_path):
-    """As docs/run/rights.md says: every topic is allowed by default."""
+    """As docs/run/security.md says: every topic is allowed by default."""
     with standalone(kafka, tmp_path) as running, connected(running, ANYBODY) as connection:
         epoch = connection.call(joins("evil", (topics["salaries"],), topics["mine"])).member_epoch
         reject_all(connection, "evil", epoch)

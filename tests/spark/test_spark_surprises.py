@@ -98,7 +98,7 @@ def test_a_long_trigger_interval_keeps_its_plan(kafka, orders, job, start):
 
 
 def test_async_progress_trackings_older_batch_is_refused_and_loses_no_record(orders, job, start):
-    """It leaves batches out of Spark's log, where the plans are (docs/run/operations.md: leave it off)."""
+    """It leaves batches out of Spark's log, where the plans are (docs/run/spark.md: leave it off)."""
     queue = job(orders, maxOffsetsPerTrigger=30)
     rarely = {"asyncProgressTrackingEnabled": "true", "asyncProgressTrackingCheckpointIntervalMs": "600000"}
     held = start(queue.query("a", sink="noop", sink_options=rarely, hold=("95",))).wait_held("95")

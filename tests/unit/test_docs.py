@@ -113,13 +113,13 @@ def test_every_word_that_looks_like_an_option_is_known(page):
     assert unknown == set()
 
 
-def test_every_error_in_operations_exists_and_every_error_is_there():
-    _, _, section = text_of(ROOT / "docs" / "run" / "operations.md").partition("\n## Named errors")
-    rows = [line for line in section.splitlines() if line.startswith("| `")]
+def test_every_error_of_the_page_exists_and_every_error_is_there():
+    page = text_of(ROOT / "docs" / "run" / "errors.md")
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
     told = {token for row in rows for token in CODE.findall(row.split("|")[1])}
     errors = named_errors()
-    assert told - errors == set(), "docs/run/operations.md names errors that no longer exist"
-    assert errors - told == set(), "docs/run/operations.md says what to do on every named error: add a row"
+    assert told - errors == set(), "docs/run/errors.md names errors that no longer exist"
+    assert errors - told == set(), "docs/run/errors.md says what to do on every named error: add a row"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -232,11 +232,11 @@ def section(page, heading):
     return re.split(r"^## ", text.partition(f"\n## {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
 
 
-def test_every_alert_has_its_row_in_operations():
+def test_every_alert_has_its_row_in_watching():
     rules = (ROOT / "deploy" / "prometheus" / "rules.yaml").read_text(encoding="utf-8")
     alerts = re.findall(r"- alert: (\w+)", rules)
     assert len(alerts) == 6
-    assert re.findall(r"^\| `(\w+)` \|", section("docs/run/operations.md", "What to watch"), re.MULTILINE) == alerts
+    assert re.findall(r"^\| `(\w+)` \|", section("docs/run/watching.md", "What to watch"), re.MULTILINE) == alerts
 
 
 def test_the_numbers_of_the_sizing_table_were_measured():
@@ -244,9 +244,7 @@ def test_the_numbers_of_the_sizing_table_were_measured():
     pages = [text_of(ROOT / "docs" / "trust" / page) for page in ("benchmarks.md", "facts.md")]
     measured = {found for page in pages for found in number.findall(page)}
     rows = [
-        line.split(" | ")
-        for line in section("docs/run/operations.md", "Sizing").splitlines()
-        if line.startswith("| how")
+        line.split(" | ") for line in section("docs/run/watching.md", "Sizing").splitlines() if line.startswith("| how")
     ]
     assert len(rows) == 11
     assert {each for row in rows for each in number.findall(row[1])} - measured == set()

@@ -1,4 +1,4 @@
-"""The table of platforms in docs/run/operations.md agrees with setup.py, without the package registry."""
+"""The table of platforms in docs/run/spark.md agrees with setup.py, without the package registry."""
 
 from __future__ import annotations
 
