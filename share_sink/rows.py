@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from coordinator.protocol.arrow_types import HEADERS as HEADERS_TYPE
 from coordinator.protocol.arrow_types import TIMESTAMP as TIMESTAMP_TYPE
+from coordinator.protocol.errors import NeverDelivered
 from coordinator.protocol.outcome_rows import SCHEMA
-from coordinator.protocol.receipt_errors import NeverDelivered
 from coordinator.protocol.values import AcknowledgeType
 from share_sink.columns import (
     ACKNOWLEDGEMENT,

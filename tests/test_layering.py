@@ -22,8 +22,6 @@ VALUES = tuple(
         "task_messages",
         "admin_messages",
         "errors",
-        "receipt_errors",
-        "error_base",
         "format_versions",
     )
 )

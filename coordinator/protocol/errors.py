@@ -1,42 +1,74 @@
 """Named errors: one class for each thing that can go wrong, with Kafka's error code where Kafka has one.
 
 The class docstring is the message; ``{fields}`` are filled from the keyword arguments. An error travels over RPC as
-its class name and fields, and is raised again as the same class on the other side (coordinator/protocol/error_base.py).
+its class name and fields, and is raised again as the same class on the other side. The classes stand in the order of
+who raises them.
 """
 
 from __future__ import annotations
 
-from coordinator.protocol.admin_errors import DeadLettersNotWritten as DeadLettersNotWritten
-from coordinator.protocol.admin_errors import GroupChanged as GroupChanged
-from coordinator.protocol.admin_errors import GroupNotEmpty as GroupNotEmpty
-from coordinator.protocol.admin_errors import GroupSubscribedToTopic as GroupSubscribedToTopic
-from coordinator.protocol.admin_errors import InvalidReset as InvalidReset
-from coordinator.protocol.admin_errors import MemberNotFound as MemberNotFound
-from coordinator.protocol.admin_errors import MembersNotKnown as MembersNotKnown
-from coordinator.protocol.admin_errors import NotAllowed as NotAllowed
-from coordinator.protocol.admin_errors import NotInFlight as NotInFlight
-from coordinator.protocol.admin_errors import RecordsHeld as RecordsHeld
-from coordinator.protocol.admin_errors import UnknownSharePartition as UnknownSharePartition
-from coordinator.protocol.broker_errors import BrokerClosesConnection as BrokerClosesConnection
-from coordinator.protocol.broker_errors import BrokerHostUnknown as BrokerHostUnknown
-from coordinator.protocol.broker_errors import BrokerNotReachable as BrokerNotReachable
-from coordinator.protocol.broker_errors import BrokerRefused as BrokerRefused
-from coordinator.protocol.broker_errors import BrokerSecurityFailed as BrokerSecurityFailed
-from coordinator.protocol.broker_errors import InvalidKafkaConfig as InvalidKafkaConfig
-from coordinator.protocol.error_base import RemoteError as RemoteError
-from coordinator.protocol.error_base import ShareGroupError as ShareGroupError
-from coordinator.protocol.error_base import by_name as by_name
-from coordinator.protocol.error_base import error_from_wire as error_from_wire
-from coordinator.protocol.plan_errors import DataLoss as DataLoss
-from coordinator.protocol.plan_errors import ForeignPlan as ForeignPlan
-from coordinator.protocol.plan_errors import PlanDiffersFromLog as PlanDiffersFromLog
-from coordinator.protocol.plan_errors import StalePlan as StalePlan
-from coordinator.protocol.record_errors import HeldByQuery as HeldByQuery
-from coordinator.protocol.record_errors import InvalidRecordState as InvalidRecordState
-from coordinator.protocol.record_errors import LockExtensionOver as LockExtensionOver
-from coordinator.protocol.record_errors import OlderDelivery as OlderDelivery
-from coordinator.protocol.record_errors import RecordNotHeld as RecordNotHeld
-from coordinator.protocol.record_errors import RenewalDisabled as RenewalDisabled
+from typing import Any, ClassVar
+
+from coordinator.protocol.log_lines import printable
+
+
+class ShareGroupError(Exception):
+    """Something went wrong in sharegroup."""
+
+    kafka_error: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, **fields: Any) -> None:
+        self.fields = fields
+        template = " ".join((type(self).__doc__ or "").split())
+        super().__init__(template.format_map({name: _shown(value) for name, value in fields.items()}))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.fields))
+
+
+MAX_SHOWN = 500
+"""Characters of one field in the sentence, at most: a value may be as long as a person, or a program, makes it."""
+
+_END = 150
+"""Characters of the end that is shown of a longer field: a reason ends with the way out."""
+
+
+def _shown(value: Any) -> Any:
+    """The field as it is in the sentence: cut, and in one line without control characters. ``fields`` keeps it
+    whole."""
+    text = str(value)
+    if len(text) <= MAX_SHOWN and text.isprintable():
+        return value
+    if len(text) > MAX_SHOWN:
+        text = f"{text[: MAX_SHOWN - _END]}... ({len(text):,} characters) ...{text[-_END:]}"
+    return printable(text)
+
+
+def _rebuild(cls: type[ShareGroupError], fields: dict[str, Any]) -> ShareGroupError:
+    return cls(**fields)
+
+
+def error_from_wire(name: str, fields: dict[str, Any], text: str = "") -> ShareGroupError:
+    """The error that the other side raised; a RemoteError if this side has no class for it."""
+    cls = by_name().get(name)
+    return RemoteError(name=name, text=text or fields) if cls is None else cls(**fields)
+
+
+def by_name() -> dict[str, type[ShareGroupError]]:
+    """All classes of named errors, by class name."""
+    classes: dict[str, type[ShareGroupError]] = {}
+    todo = [ShareGroupError]
+    while todo:
+        cls = todo.pop()
+        classes[cls.__name__] = cls
+        todo.extend(cls.__subclasses__())
+    return classes
+
+
+class RemoteError(ShareGroupError):
+    """The coordinator answered {name}: {text}"""
+
 
 # --- requests
 
@@ -45,6 +77,33 @@ class InvalidRequest(ShareGroupError):
     """{what}"""
 
     kafka_error = "INVALID_REQUEST"
+
+
+# --- configuration
+
+
+class UnknownConfig(ShareGroupError):
+    """{key} is not a {scope} key; {hint}."""
+
+    kafka_error = "INVALID_CONFIG"
+
+
+class ConfigTypeMismatch(ShareGroupError):
+    """{key}={value} is not {expected}."""
+
+    kafka_error = "INVALID_CONFIG"
+
+
+class ConfigOutOfBounds(ShareGroupError):
+    """{key}={value} is out of bounds: it must be {bounds}."""
+
+    kafka_error = "INVALID_CONFIG"
+
+
+class ConfigConflict(ShareGroupError):
+    """{key}={value} does not go with {other}={other_value}: {rule}."""
+
+    kafka_error = "INVALID_CONFIG"
 
 
 # --- members
@@ -78,6 +137,76 @@ class GroupIdNotFound(ShareGroupError):
     checkpointLocation."""
 
     kafka_error = "GROUP_ID_NOT_FOUND"
+
+
+# --- a query's plan
+
+
+class StalePlan(ShareGroupError):
+    """Plan {plan_id} of member {member_id} is refused: {reason}. The checkpoint was rolled back or copied from an older
+    state of this query; its records were delivered and completed since, or belong to a newer batch. Start the query
+    with a new checkpointLocation: records not yet acknowledged stay with the group."""
+
+    kafka_error = "INVALID_RECORD_STATE"
+
+
+class ForeignPlan(ShareGroupError):
+    """Plan {plan_id} does not belong to this incarnation of share group {group_id} (now {incarnation}): the group, or
+    its state store, was deleted and created anew, or the checkpoint belongs to another group. Start the query with a
+    new checkpointLocation."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+class PlanDiffersFromLog(ShareGroupError):
+    """The checkpoint and the coordinator disagree about plan {plan_id} of share group {group_id} (member {member_id}):
+    {difference}. The checkpoint or the group's state was restored from a backup, or the checkpoint was edited. Nothing
+    of the batch was read, and nothing was changed in the group. Give the query a new checkpointLocation: it goes on
+    with the records that the group has not completed, and may deliver records of this batch a second time."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+class DataLoss(ShareGroupError):
+    """Share group {group_id} lost {count} record(s) before they were read: {ranges}. They were removed from the log
+    (retention, delete-records, or the topic was deleted) and are now archived. Restart the query to go on without them,
+    or set failOnDataLoss=false to never fail for this."""
+
+    kafka_error = "OFFSET_OUT_OF_RANGE"
+
+
+# --- a ShareConsumer's outcomes and signals
+
+
+class InvalidRecordState(ShareGroupError):
+    """{what}: the record state is invalid. The acknowledgement of delivery could not be completed."""
+
+    kafka_error = "INVALID_RECORD_STATE"
+
+
+class RecordNotHeld(InvalidRecordState):
+    """Member {member_id} does not hold {offsets}: the lock is over, or the outcome is known. Nothing was changed;
+    records without an outcome are delivered again. Decide a record within its lock, or renew the lock, or say in time
+    that the work goes on."""
+
+
+class OlderDelivery(InvalidRecordState):
+    """{offsets} was delivered {delivered} times, and the receipt is of delivery {named}: the lock of that delivery is
+    over. Nothing was changed; the newest delivery decides."""
+
+
+class LockExtensionOver(InvalidRecordState):
+    """A lock is extended by signals for {longest_ms} ms after the acquisition at most. The record is delivered again;
+    if the work takes longer, raise group.share.in.progress.max.lock.extension.ms."""
+
+
+class HeldByQuery(InvalidRecordState):
+    """Plan {plan_id} is of a query, whose locks live as long as its session: signals are for ShareConsumers."""
+
+
+class RenewalDisabled(InvalidRecordState):
+    """The group has share.renew.acknowledge.enable=false: no lock is renewed. Set it to true, or acknowledge the
+    record within its lock."""
 
 
 # --- sinks
@@ -127,6 +256,100 @@ class NothingDecided(ShareGroupError):
     record of its query: the batch was given back as it was. Write the rows with format("sharegroup") or
     share_sink.acknowledge, with kafka.group.id={group_id}, or set share.acknowledgement.mode=implicit; then start the
     query again."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+class NeverDelivered(ShareGroupError):
+    """The row of {row} is of no delivery of share group {group_id}: {reason}. Nothing was staged. Keep topic,
+    partition, offset, deliveryCount and receipt up to the sink as they came from the source."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+class NoneHeld(ShareGroupError):
+    """None of the batch's {count} row(s), {sample} for example, is of a record that its query holds in share group
+    {group_id}, although the query has lost none of its batch: the rows are those of an earlier batch or of another
+    query, or their offsets or deliveryCounts were changed. Nothing was staged. Write the rows of a batch inside its
+    query, with topic, partition, offset, deliveryCount and receipt as they came from the source."""
+
+    kafka_error = "INVALID_RECORD_STATE"
+
+
+# --- an administrator's requests
+
+
+class GroupNotEmpty(ShareGroupError):
+    """Share group {group_id} has {members} member(s) with a session. Stop its queries and ShareConsumers, and wait for
+    share.session.timeout.ms{force}"""
+
+    kafka_error = "NON_EMPTY_GROUP"
+
+
+class MembersNotKnown(ShareGroupError):
+    """The coordinator of share group {group_id} has just loaded it. {members} member(s) that hold no records may be
+    there, and have up to {wait_ms} ms more to say so: ask again then.{force}"""
+
+    kafka_error = "COORDINATOR_LOAD_IN_PROGRESS"
+    retriable = True
+
+
+class GroupChanged(ShareGroupError):
+    """Share group {group_id} has changed since the request was prepared: {what}. Nothing was done. Look at the group,
+    and send a new request if it is still wanted."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+class GroupSubscribedToTopic(ShareGroupError):
+    """Member {member_id} of share group {group_id} subscribes to topic {topic}: its offsets can't be deleted. Stop the
+    members that subscribe to it, and wait for share.session.timeout.ms."""
+
+    kafka_error = "GROUP_SUBSCRIBED_TO_TOPIC"
+
+
+class DeadLettersNotWritten(ShareGroupError):
+    """{count} record(s) of share group {group_id} are given up, and their dead letters are not written yet; they would
+    be lost. Wait until the dead letter topic has them, or force the action to go on without them."""
+
+    kafka_error = "NON_EMPTY_GROUP"
+
+
+class MemberNotFound(ShareGroupError):
+    """Share group {group_id} has no member {member_id}. sharegroup groups --describe --members lists its members."""
+
+    kafka_error = "UNKNOWN_MEMBER_ID"
+
+
+class UnknownSharePartition(ShareGroupError):
+    """Share group {group_id} has no state of {partition}. sharegroup groups --describe lists its share partitions."""
+
+    kafka_error = "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+class RecordsHeld(ShareGroupError):
+    """Offsets {first} to {last} of {topic}-{partition} are held by member {member_id} of share group {group_id}.
+    Release these records, or the member, and ask again."""
+
+    kafka_error = "INVALID_RECORD_STATE"
+
+
+class NotInFlight(ShareGroupError):
+    """Share group {group_id} has no records in flight at offsets {first} to {last} of {topic}-{partition}: they were
+    never acquired, or are done."""
+
+    kafka_error = "INVALID_RECORD_STATE"
+
+
+class NotAllowed(ShareGroupError):
+    """{request} needs a token with the right {needed}, and the token of this call has {given}. Name a file with such a
+    token in share.coordinator.token.file."""
+
+    kafka_error = "CLUSTER_AUTHORIZATION_FAILED"
+
+
+class InvalidReset(ShareGroupError):
+    """The offsets can't be reset to {what}: {reason}"""
 
     kafka_error = "INVALID_REQUEST"
 
@@ -508,28 +731,43 @@ class InvalidStartingOffsets(ShareGroupError):
     kafka_error = "INVALID_REQUEST"
 
 
-# --- configuration
+# --- the connection to the brokers: an error keeps librdkafka's own reason, without secrets
 
 
-class UnknownConfig(ShareGroupError):
-    """{key} is not a {scope} key; {hint}."""
+class BrokerNotReachable(ShareGroupError):
+    """No Kafka broker of {addresses} could be reached within {timeout_ms} ms ({reason}). Check
+    kafka.bootstrap.servers, the network and the security settings."""
 
-    kafka_error = "INVALID_CONFIG"
-
-
-class ConfigTypeMismatch(ShareGroupError):
-    """{key}={value} is not {expected}."""
-
-    kafka_error = "INVALID_CONFIG"
+    kafka_error = "NETWORK_EXCEPTION"
+    retriable = True
 
 
-class ConfigOutOfBounds(ShareGroupError):
-    """{key}={value} is out of bounds: it must be {bounds}."""
+class BrokerSecurityFailed(BrokerNotReachable):
+    """The Kafka brokers of {addresses} can't be used with these security settings: {reason}. Waiting does not mend
+    this: check kafka.security.protocol, kafka.sasl.* and kafka.ssl.*, and that the password, certificate or token is
+    still the right one."""
 
-    kafka_error = "INVALID_CONFIG"
+    kafka_error = "SASL_AUTHENTICATION_FAILED"
+    retriable = False
 
 
-class ConfigConflict(ShareGroupError):
-    """{key}={value} does not go with {other}={other_value}: {rule}."""
+class BrokerClosesConnection(BrokerNotReachable):
+    """The Kafka brokers of {addresses} accept the connection and close it again: {reason}. This client speaks
+    {protocol} (kafka.security.protocol): the listener probably speaks another protocol (PLAINTEXT, SSL, SASL_PLAINTEXT
+    or SASL_SSL). Set that, or name the listener's port."""
+
+
+class BrokerHostUnknown(BrokerNotReachable):
+    """The host name of no Kafka broker in {addresses} can be resolved: {reason}. Correct kafka.bootstrap.servers, or
+    the name resolution of this host."""
+
+
+class BrokerRefused(ShareGroupError):
+    """The Kafka cluster at {addresses} refused to {what}: {reason}"""
+
+
+class InvalidKafkaConfig(ShareGroupError):
+    """Kafka client configuration {key} is not accepted by librdkafka, which this project reads Kafka with: {reason}.
+    Java's client and librdkafka differ in some names (ssl.ca.location, not ssl.truststore.*)."""
 
     kafka_error = "INVALID_CONFIG"

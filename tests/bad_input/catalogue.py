@@ -19,13 +19,13 @@ from coordinator.protocol.errors import (
     CoordinatorUnreachable,
     DataLoss,
     GroupIdNotFound,
+    NoneHeld,
     NotAuthorized,
     NothingDecided,
     OutageTooLong,
     StateTopicMissing,
     TopicNotAuthorized,
 )
-from coordinator.protocol.receipt_errors import NoneHeld
 from coordinator.service.stores.sqlite_store import SqliteStore
 from share_sink.archive import archive_dataset, compact
 from share_source.arrow_schema import spark_schema

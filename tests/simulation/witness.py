@@ -15,6 +15,7 @@ from coordinator.protocol.admin_messages import Action
 from coordinator.protocol.errors import (
     InternalError,
     MemberForgotten,
+    NoneHeld,
     NoPlanToDecide,
     ShareGroupError,
     StalePlan,
@@ -35,7 +36,6 @@ from coordinator.protocol.messages import (
     ProgressReply,
     StartPlan,
 )
-from coordinator.protocol.receipt_errors import NoneHeld
 from tests.simulation.broker import Record, log_of
 from tests.simulation.changes_judge import ACCEPT, GAP, REJECT
 from tests.simulation.ledger import NEVER_ACQUIRED, Ledger

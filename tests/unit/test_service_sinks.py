@@ -11,13 +11,14 @@ from coordinator.protocol.errors import (
     DeadLetterTopicSubscribed,
     GroupIdNotFound,
     InvalidRequest,
+    NeverDelivered,
+    NoneHeld,
     NoPlanToDecide,
     NothingDecided,
     StalePlan,
     StaleReceipts,
 )
 from coordinator.protocol.messages import DescribeGroup, OpenSink, OutcomesStaged
-from coordinator.protocol.receipt_errors import NeverDelivered, NoneHeld
 from coordinator.protocol.values import AcknowledgeType
 from coordinator.service.runtime.event_loop import EventLoop
 from coordinator.service.runtime.runtime import CoordinatorRuntime

@@ -19,9 +19,8 @@ import pytest
 from coordinator.dead_letters.producer import WriteResult, WriteStatus
 from coordinator.dead_letters.record_format import DeadLetterRecord
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord
-from coordinator.protocol.errors import BatchReclaimed, BrokerNotReachable
+from coordinator.protocol.errors import BatchReclaimed, BrokerNotReachable, NeverDelivered
 from coordinator.protocol.messages import OpenSink, OutcomesStaged, SinkOpened, StageOutcomes
-from coordinator.protocol.receipt_errors import NeverDelivered
 from share_sink import rejected_row_writer, rejected_rows, sink, writer
 from share_sink.archive.batches import archive_dataset
 from share_sink.columns import Columns

@@ -27,13 +27,14 @@ from coordinator.protocol.errors import (
     BatchReclaimed,
     GroupIdNotFound,
     InvalidRequest,
+    NeverDelivered,
+    NoneHeld,
     NoPlanToDecide,
     SinkOutdated,
     StaleReceipts,
     TooManyRejects,
 )
 from coordinator.protocol.messages import Done, OutcomesStaged, PartitionOutcomes
-from coordinator.protocol.receipt_errors import NeverDelivered, NoneHeld
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun, SharePartitionKey
 
 SAMPLE = 5

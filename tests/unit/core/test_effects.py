@@ -12,10 +12,11 @@ from coordinator.core.commands.view_group import altered_since
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
-from coordinator.protocol.admin_errors import GroupNotEmpty, MembersNotKnown
 from coordinator.protocol.admin_messages import Altered, DecideRecords, DeleteGroup, Effect, ReleaseMember
 from coordinator.protocol.errors import (
+    GroupNotEmpty,
     InvalidRequest,
+    MembersNotKnown,
     NotInFlight,
     RecordsHeld,
     ShareGroupError,

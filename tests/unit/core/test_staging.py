@@ -18,12 +18,13 @@ from coordinator.protocol.errors import (
     BatchReclaimed,
     GroupIdNotFound,
     InvalidRequest,
+    NeverDelivered,
+    NoneHeld,
     NoPlanToDecide,
     SinkOutdated,
     StaleReceipts,
 )
 from coordinator.protocol.messages import OutcomesStaged, PartitionOutcomes
-from coordinator.protocol.receipt_errors import NeverDelivered, NoneHeld
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, fetched, from_snapshot, ranges, started_plan
 from tests.support.sink_driver import ACCEPT, DLQ, REJECT, RELEASE, batch, run_at, said, states

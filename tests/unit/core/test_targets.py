@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.protocol.receipt_errors import NoneHeld
+from coordinator.protocol.errors import NoneHeld
 from tests.support.group_driver import GroupDriver, from_snapshot, ranges
 from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, said, states
 
