@@ -209,6 +209,16 @@ def test_the_right_and_the_size_are_checked_before_anything_is_decoded(server):
     server.check()
 
 
+@pytest.mark.parametrize("beside", [{"topics": ("orders",)}, {"topic_pattern": "orders"}], ids=["topics", "pattern"])
+def test_a_subscription_of_several_kinds_is_refused(server, beside):
+    hold_records(server)
+    join = JoinGroup(group_id="billing", member_id="m1", process_id="p1", assign={"billing": (0,)}, **beside)
+    found = answer(server.connection, "JoinGroup", encode(join))
+    assert isinstance(found, InvalidRequest), found
+    assert "topics, topic_pattern and assign" in str(found)
+    still_serves(server)
+
+
 def test_rows_that_overlap_each_other_take_bounded_memory(server):
     n = 20_000
     rows = outcomes(

@@ -16,7 +16,13 @@ from tenacity import retry_if_result
 from coordinator.config.resolved import offset_reset
 from coordinator.core.commands.view_group import Subscribed
 from coordinator.core.members import Member
-from coordinator.protocol.errors import InvalidStartingOffsets, TopicIdsMissing, UnknownPartition, UnknownTopic
+from coordinator.protocol.errors import (
+    InvalidRequest,
+    InvalidStartingOffsets,
+    TopicIdsMissing,
+    UnknownPartition,
+    UnknownTopic,
+)
 from coordinator.protocol.messages import JoinGroup
 from coordinator.protocol.topic_names import check_pattern, check_topic, matches
 from coordinator.protocol.values import TopicAndPartition
@@ -61,7 +67,7 @@ class Subscription:
 
     def has_partition(self, topic: str, partition: int) -> bool:
         """Whether the subscription has the partition, should it exist."""
-        return self.has(topic) and (not self.assign or partition in dict(self.assign)[topic])
+        return self.has(topic) and (not self.assign or partition in dict(self.assign).get(topic, ()))
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -78,9 +84,14 @@ class Subscription:
         """Check the names, without asking the cluster.
 
         Raises:
+            InvalidRequest: topics, a pattern and partitions are given beside each other.
             InvalidTopicPattern: the pattern is no regular expression.
             TopicKept: a topic is one of Kafka's own or ours.
         """
+        if sum((bool(self.topics), self.pattern is not None, bool(self.assign))) > 1:
+            raise InvalidRequest(
+                what="a subscription is one of topics, topic_pattern and assign, and the request has several"
+            )
         if self.pattern is not None:
             check_pattern(self.pattern)
         for topic in self.named:
@@ -111,7 +122,7 @@ class Subscription:
             TopicIdPartition(topic.name, id_of(topic, group_id, topic_ids=topic_ids), partition)
             for topic in found
             for partition in range(topic.partitions)
-            if not assign or partition in assign[topic.name]
+            if not assign or partition in assign.get(topic.name, ())
         ]
 
 
