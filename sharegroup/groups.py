@@ -50,8 +50,8 @@ Look = TypeVar("Look")
     "--records",
     "counts",
     is_flag=True,
-    help="With --describe: how many records were accepted, archived, removed by Kafka, and skipped or repeated by "
-    "resets; in the last line of all topics that the group reads or has read.",
+    help="With --describe: how many records were accepted, archived, removed by Kafka or with their topic, and skipped "
+    "or repeated by resets; in the last line of all topics that the group reads or has read.",
 )
 @click.option(
     "--state",

@@ -44,13 +44,21 @@ def records(description: GroupDescription) -> list[str]:
     rows = [
         (
             *(description.group_id, topic, partition),
-            *(str(each.accepted), str(sum(each.archived.values())), str(each.removed)),
-            *(str(each.skipped), str(each.repeated)),
+            *map(str, (each.accepted, given_up(each), each.archived.get("none", 0), each.removed, each.deleted)),
+            *map(str, (each.skipped, each.repeated)),
         )
         for topic, partition, each in counted
     ]
-    head = ("GROUP", "TOPIC", "PARTITION", "ACCEPTED", "ARCHIVED", "REMOVED", "SKIPPED", "REPEATED")
-    return ["", *_lines(head, rows, [_width(0, rows), _width(1, rows), 10, 10, 10, 10, 10, 0])]
+    head = (
+        *("GROUP", "TOPIC", "PARTITION", "ACCEPTED", "ARCHIVED", "NO-RECORD", "REMOVED", "TOPIC-DELETED"),
+        *("SKIPPED", "REPEATED"),
+    )
+    return ["", *_lines(head, rows, [_width(0, rows), _width(1, rows), 10, 10, 10, 10, 10, 14, 10, 0])]
+
+
+def given_up(counted: PartitionDescription | RecordCounts) -> int:
+    """How many records were given up: offsets without a record are archived, and no records."""
+    return sum(counted.archived.values()) - counted.archived.get("none", 0)
 
 
 def _sorted(partitions: Iterable[PartitionDescription]) -> list[PartitionDescription]:

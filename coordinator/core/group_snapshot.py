@@ -29,7 +29,7 @@ from coordinator.core.records import (
     TopicRegistered,
 )
 from coordinator.core.share_partition import SharePartition
-from coordinator.protocol.values import SharePartitionKey
+from coordinator.protocol.values import Disposition, SharePartitionKey
 
 if TYPE_CHECKING:
     from coordinator.core.share_group import ShareGroup
@@ -147,9 +147,10 @@ class _PartitionCut:
     def __init__(self, key: SharePartitionKey, partition: SharePartition, *, dead_letters: bool) -> None:
         """``dead_letters``: the group has a dead letter topic: a replay of ARCHIVED runs counts none without one."""
         self._dead_letters = dead_letters
-        self._without_dead_letter = list(partition.without_dead_letter)
         self._runs = partition.runs.frozen()
-        self._archived = list(partition.archived)
+        self._totals = partition.totals()
+        self._of_runs = RecordTotals(archived=[0] * len(Disposition), without_dead_letter=[0] * len(Disposition))
+        self._of_runs.accepted = -partition.runs.counts[RecordState.ACKNOWLEDGED]
         self._has_archived_runs = partition.runs.counts[RecordState.ARCHIVED] > 0
         self._head = PartitionInitialized(
             topic_id=key.topic_id,
@@ -159,9 +160,6 @@ class _PartitionCut:
             end_offset=partition.end_offset,
             highest_count=partition.highest_count,
             altered_after=partition.altered_after,
-            counts=msgspec.structs.replace(
-                partition.counts(), accepted=partition.accepted - partition.runs.counts[RecordState.ACKNOWLEDGED]
-            ),
         )
 
     def steps(self, locks: LockIndex, most_runs: int) -> Iterator[list[Record]]:
@@ -169,15 +167,11 @@ class _PartitionCut:
             for runs in self._runs.steps(most_runs):
                 for first, last, run in runs:
                     if run.state == RecordState.ARCHIVED:
-                        self._archived[run.disposition] -= last - first + 1
+                        self._of_runs.archived[run.disposition] -= last - first + 1
                         if run.disposition and not self._dead_letters:
-                            self._without_dead_letter[run.disposition] -= last - first + 1
+                            self._of_runs.without_dead_letter[run.disposition] -= last - first + 1
                 yield []
-        archived = tuple(self._archived) if any(self._archived) else ()
-        assert self._head.counts is not None
-        without = tuple(self._without_dead_letter) if any(self._without_dead_letter) else ()
-        counts = msgspec.structs.replace(self._head.counts, without_dead_letter=without)
-        yield [msgspec.structs.replace(self._head, archived=archived, counts=counts)]
+        yield [msgspec.structs.replace(self._head, totals=self._totals.plus(self._of_runs))]
         for runs in self._runs.steps(most_runs):
             yield [
                 RunsChanged(topic_id=self._head.topic_id, partition=self._head.partition, runs=locks.shown(runs)),

@@ -11,7 +11,7 @@ from typing import ClassVar, TypeAlias
 import msgspec
 
 from coordinator.core.left_out import LeftOutRange
-from coordinator.core.record_counts import RecordCounts, RecordTotals
+from coordinator.core.record_counts import RecordTotals
 from coordinator.core.release_breaker import Breaker
 from coordinator.core.runs import Run
 from coordinator.core.staging import StagedRun
@@ -50,8 +50,8 @@ class TopicDeleted(_Record, frozen=True):
 
 
 class PartitionInitialized(_Record, frozen=True):
-    """A share partition begins at ``start_offset``; the other fields are a snapshot's. ``archived``: records that are
-    ARCHIVED and in no run any more, by Disposition. ``counts``: the other counts, without the records in runs.
+    """A share partition begins at ``start_offset``; the other fields are a snapshot's. ``archived``: an older
+    version's count of ARCHIVED records, in no run any more. ``totals``: the counts, without the records in runs.
     ``highest_count``: the highest delivery count of any record so far. ``altered_after``: the group's last plan id when
     an administrator altered the start offset (0: never)."""
 
@@ -63,7 +63,7 @@ class PartitionInitialized(_Record, frozen=True):
     end_offset: int | None = None
     highest_count: int = 0
     altered_after: int = 0
-    counts: RecordCounts | None = None
+    totals: RecordTotals | None = None
 
 
 class OffsetsAltered(_Record, frozen=True):

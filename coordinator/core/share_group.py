@@ -362,22 +362,19 @@ class ShareGroup:
         key = SharePartitionKey(record.topic_id, record.partition)
         partition = SharePartition(key, record.start_offset)
         partition.log_start = record.log_start
-        for disposition, count in enumerate(record.archived):
-            partition.archived[disposition] = count
-        if record.counts is not None:
-            partition.restore_counts(record.counts)
-        elif record.end_offset is not None:  # an older version's snapshot, which has no count of what was accepted
-            partition.first_offset = record.start_offset - sum(record.archived)
         if record.end_offset is not None:
             partition.end_offset = record.end_offset
+            before = RecordTotals(archived=list(record.archived))
+            before.reached = partition.end_offset - record.start_offset + sum(before.archived)
+            partition.restore_counts(before if record.totals is None else record.totals)
         partition.highest_count, partition.altered_after = record.highest_count, record.altered_after
         self.last_altered_after = max(self.last_altered_after, record.altered_after)
         self.partitions[key] = partition
         self.assignment_is_old = True
         self._drop_end(key)
-        if (before := self.deleted_partitions.pop(key, None)) is not None:
-            partition.highest_count, partition.altered_after = before.highest_count, before.altered_after
-            partition.redeliver(before.end_offset)
+        if (deleted := self.deleted_partitions.pop(key, None)) is not None:
+            partition.highest_count, partition.altered_after = deleted.highest_count, deleted.altered_after
+            partition.redeliver(deleted.end_offset)
 
     def _offsets_altered(self, record: OffsetsAltered) -> None:
         """Replay makes the runs: a plan's ranges and a window's runs may be very many, and none of them is kept."""
@@ -481,7 +478,8 @@ class ShareGroup:
     def _runs_changed(self, record: RunsChanged | LocksRenewed) -> None:
         partition = self.partitions[SharePartitionKey(record.topic_id, record.partition)]
         runs = self.locks.kept(record.runs)
-        partition.apply(runs, dead_letters=bool(self.config.errors_deadletterqueue_topic_name))
+        has_topic = bool(self.config.errors_deadletterqueue_topic_name)
+        partition.apply(runs, dead_letters=has_topic, is_deleted=record.topic_id in self.gone)
         self._watch(runs)
         self._drop_plans_nobody_carries(partition)
 
@@ -516,7 +514,7 @@ class ShareGroup:
 
     def _log_start_moved(self, record: LogStartMoved) -> None:
         partition = self.partitions[SharePartitionKey(record.topic_id, record.partition)]
-        partition.move_log_start(record.log_start, record.archived)
+        partition.move_log_start(record.log_start, record.archived, is_deleted=record.topic_id in self.gone)
         self._drop_plans_nobody_carries(partition)
 
     def _group_progress_kept(self, record: GroupProgressKept) -> None:

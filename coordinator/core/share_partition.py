@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from coordinator.core.changes import count_records
-from coordinator.core.record_counts import RecordCounts, RecordTotals
+from coordinator.core.record_counts import RecordTotals
 from coordinator.core.record_state import HELD, TERMINAL, RecordState
 from coordinator.core.runs import Run, RunMap, Segment
 from coordinator.protocol.values import Disposition, SharePartitionKey
@@ -23,20 +25,15 @@ class SharePartition:
     """State of one (topic id, partition) in one group. Changed by replayed records only."""
 
     __slots__ = (
-        "accepted",
         "altered_after",
-        "archived",
+        "counts",
         "end_offset",
         "first_offset",
         "highest_count",
         "key",
         "log_start",
-        "removed",
-        "repeated",
         "runs",
-        "skipped",
         "start_offset",
-        "without_dead_letter",
     )
 
     def __init__(self, key: SharePartitionKey, start_offset: int) -> None:
@@ -44,16 +41,8 @@ class SharePartition:
         self.start_offset = start_offset
         self.end_offset = start_offset
         self.log_start = 0
-        self.archived = [0] * len(Disposition)
-        """Records that were ever ARCHIVED, by :class:`~coordinator.protocol.values.Disposition`; NONE: offsets that
-        have no record. Records that Kafka removed are in ``removed``."""
-        self.without_dead_letter = [0] * len(Disposition)
-        """Those of ``archived`` that were given up in a group without a dead letter topic."""
-        self.accepted = 0
-        self.removed = 0
-        """Records that Kafka removed before they were done: retention, delete-records, a deleted topic."""
-        self.skipped = self.repeated = 0
-        """Records that resets passed over before they were done, and offsets that they made available again."""
+        self.counts = RecordTotals(archived=[0] * len(Disposition), without_dead_letter=[0] * len(Disposition))
+        """What became of the records; ``reached`` is in :meth:`totals` alone."""
         self.first_offset = start_offset
         """Where the counts begin: the first start offset."""
         self.runs = RunMap()
@@ -77,7 +66,7 @@ class SharePartition:
     @property
     def archived_total(self) -> int:
         """Records that were ever ARCHIVED, for whatever reason; those that Kafka removed among them."""
-        return sum(self.archived) + self.removed
+        return sum(self.counts.archived) + self.counts.removed + self.counts.deleted
 
     @property
     def unaccounted(self) -> int:
@@ -91,16 +80,8 @@ class SharePartition:
         return sum(self.runs.counts) - self.runs.terminal_count()
 
     def totals(self) -> RecordTotals:
-        """The counts, to be added to those of other share partitions."""
-        return RecordTotals(
-            reached=self.end_offset - self.first_offset,
-            accepted=self.accepted,
-            archived=tuple(self.archived),
-            removed=self.removed,
-            skipped=self.skipped,
-            repeated=self.repeated,
-            without_dead_letter=tuple(self.without_dead_letter),
-        )
+        """The counts as they are now, ``reached`` among them: a copy."""
+        return self.counts.plus(RecordTotals(reached=self.end_offset - self.first_offset))
 
     @property
     def archiving_count(self) -> int:
@@ -116,23 +97,20 @@ class SharePartition:
         """Records up to the log's ``end`` that are not delivered to completion (KIP-1226)."""
         return max(0, end - self.start_offset - self.delivery_complete_count)
 
-    def counts(self) -> RecordCounts:
-        """The counts as a snapshot keeps them, beside ``archived``."""
-        return RecordCounts(
-            accepted=self.accepted,
-            removed=self.removed,
-            skipped=self.skipped,
-            repeated=self.repeated,
-            without_dead_letter=tuple(self.without_dead_letter) if any(self.without_dead_letter) else (),
-            first_offset=self.first_offset,
-        )
+    def restore_counts(self, totals: RecordTotals) -> None:
+        """Set the counts to those of a snapshot of a share partition with this end."""
+        self.first_offset = self.end_offset - totals.reached
+        self._take_counts(totals)
 
-    def restore_counts(self, counts: RecordCounts) -> None:
-        """Set the counts to those of a snapshot."""
-        self.accepted, self.removed, self.first_offset = counts.accepted, counts.removed, counts.first_offset
-        self.skipped, self.repeated = counts.skipped, counts.repeated
-        for disposition, number in enumerate(counts.without_dead_letter):
-            self.without_dead_letter[disposition] = number
+    def _take_counts(self, totals: RecordTotals) -> None:
+        """Count from these on. Lists of every Disposition, since they are added to in place."""
+        none = [0] * len(Disposition)
+        self.counts = msgspec.structs.replace(
+            totals,
+            reached=0,
+            archived=[*totals.archived, *none[len(totals.archived) :]],
+            without_dead_letter=[*totals.without_dead_letter, *none[len(totals.without_dead_letter) :]],
+        )
 
     def waits(self, now_ms: int) -> bool:
         """Whether a record is delayed, or backs off, beyond now."""
@@ -156,9 +134,11 @@ class SharePartition:
             return self.runs.carried.get(plan_id, 0)
         return count_records(segment for segment in self.carrying(plan_id, ranges) if segment.run.state in HELD)
 
-    def apply(self, changes: Iterable[tuple[int, int, Run]], *, dead_letters: bool = True) -> None:
+    def apply(
+        self, changes: Iterable[tuple[int, int, Run]], *, dead_letters: bool = True, is_deleted: bool = False
+    ) -> None:
         """Put runs in place, then move the start offset over what is terminal at the front. ``dead_letters``: the group
-        has a dead letter topic.
+        has a dead letter topic. ``is_deleted``: the topic is.
 
         Raises:
             ValueError: no command makes such runs: damaged state is never served (docs/trust/facts.md, K29).
@@ -171,9 +151,9 @@ class SharePartition:
             if run.delivery_count > self.highest_count:
                 self.highest_count = run.delivery_count
             if run.state == RecordState.ACKNOWLEDGED:
-                self.accepted += last - first + 1
+                self.counts.accepted += last - first + 1
             elif run.state == RecordState.ARCHIVED:
-                self._count_archived(first, last, run.disposition, dead_letters=dead_letters)
+                self._count_archived(change, dead_letters=dead_letters, is_deleted=is_deleted)
             if adjacent and adjacent[-1][1] != first - 1:
                 self.runs.replace(adjacent)
                 adjacent = []
@@ -183,15 +163,22 @@ class SharePartition:
             self.runs.replace(adjacent)
         self._advance()
 
-    def _count_archived(self, first: int, last: int, disposition: Disposition, *, dead_letters: bool) -> None:
+    def _count_archived(self, change: tuple[int, int, Run], *, dead_letters: bool, is_deleted: bool) -> None:
+        first, last, run = change
         number = last - first + 1
-        if disposition == Disposition.NONE and first < self.log_start:
+        if run.disposition == Disposition.NONE and first < self.log_start:
             below = min(last + 1, self.log_start) - first
-            self.removed += below
+            self._count_removed(below, is_deleted=is_deleted)
             number -= below
-        self.archived[disposition] += number
-        if disposition != Disposition.NONE and not dead_letters:
-            self.without_dead_letter[disposition] += number
+        self.counts.archived[run.disposition] += number
+        if run.disposition != Disposition.NONE and not dead_letters:
+            self.counts.without_dead_letter[run.disposition] += number
+
+    def _count_removed(self, number: int, *, is_deleted: bool) -> None:
+        if is_deleted:
+            self.counts.deleted += number
+        else:
+            self.counts.removed += number
 
     def altered(self, start_offset: int, altered_after: int) -> SharePartition:
         """The share partition as it begins anew at ``start_offset``, by an administrator's will. Records that may have
@@ -213,16 +200,16 @@ class SharePartition:
 
     def _count_reset(self, anew: SharePartition) -> None:
         """Give the share partition that begins anew the counts of this one, with what the reset skips and repeats."""
-        anew.archived, anew.without_dead_letter = list(self.archived), list(self.without_dead_letter)
-        anew.accepted, anew.removed, anew.first_offset = self.accepted, self.removed, self.first_offset
+        anew._take_counts(self.counts)
+        anew.first_offset = self.first_offset
         skipped, kept, start = max(0, anew.start_offset - self.end_offset), 0, anew.start_offset
         for first, last, run in self.runs:
             if run.state not in TERMINAL:
                 below = max(0, min(last, start - 1) - first + 1)
                 kept += last - first + 1 - below
                 skipped += 0 if run.state == RecordState.ARCHIVING else below
-        anew.skipped = self.skipped + skipped
-        anew.repeated = self.repeated + max(0, self.end_offset - start) - kept
+        anew.counts.skipped += skipped
+        anew.counts.repeated += max(0, self.end_offset - start) - kept
 
     def redeliver(self, end_offset: int) -> None:
         """Make the records from the start offset on AVAILABLE that were handed out up to ``end_offset``."""
@@ -230,11 +217,12 @@ class SharePartition:
             again = Run(RecordState.AVAILABLE, self.highest_count)
             self.apply([(self.start_offset, end_offset - 1, again)])
 
-    def move_log_start(self, log_start: int, archived: int = 0) -> None:
+    def move_log_start(self, log_start: int, archived: int = 0, *, is_deleted: bool = False) -> None:
         """The log begins at ``log_start`` now; nothing below it will be delivered again. ``archived``: records that
-        were archived for that, and are counted as removed, as are those that were never acquired."""
-        self.archived[Disposition.NONE] -= archived
-        self.removed += archived + max(0, log_start - self.end_offset)
+        were archived for that, and are counted as removed, as are those that were never acquired; with their topic if
+        it ``is_deleted``."""
+        self.counts.archived[Disposition.NONE] -= archived
+        self._count_removed(archived + max(0, log_start - self.end_offset), is_deleted=is_deleted)
         self.log_start = max(self.log_start, log_start)
         self.start_offset = max(self.start_offset, log_start)
         self.end_offset = max(self.end_offset, log_start)

@@ -295,8 +295,9 @@ class ProgressReply(Message, frozen=True):
 
 class PartitionDescription(Message, frozen=True, tag=False):
     """A share partition as kafka-share-groups.sh shows it; ``lag`` is None where the end of the log is unknown.
-    ``archived``: the records of ``archived_total`` by disposition; ``none`` are offsets without a record. ``removed``:
-    those of ``archived_total`` that Kafka removed before they were done. ``without_dead_letter``: the records that were
+    ``archived``: the records of ``archived_total`` by disposition; ``none`` are offsets without a record. ``removed``,
+    ``deleted``: those of ``archived_total`` that Kafka removed before they were done, by retention or delete-records,
+    or with their topic. ``without_dead_letter``: the records that were
     given up while the group had no dead letter topic, by disposition. ``skipped``, ``repeated``: offsets that resets
     passed over, or made available again.
     ``archiving``: records whose dead letters are not written yet. ``runs``: the first of ``runs_total``."""
@@ -312,6 +313,7 @@ class PartitionDescription(Message, frozen=True, tag=False):
     archived: dict[str, int] = {}
     accepted: int = 0
     removed: int = 0
+    deleted: int = 0
     skipped: int = 0
     repeated: int = 0
     without_dead_letter: dict[str, int] = {}
@@ -355,6 +357,7 @@ class RecordCounts(Message, frozen=True, tag=False):
     accepted: int = 0
     archived: dict[str, int] = {}
     removed: int = 0
+    deleted: int = 0
     skipped: int = 0
     repeated: int = 0
     still_there: int = 0

@@ -19,8 +19,9 @@ from coordinator.client.admin import ShareAdmin
 from coordinator.config.resolved import GROUP_KEYS
 from coordinator.protocol.admin_messages import PlanInFlight, RunInFlight
 from coordinator.protocol.errors import GroupIdNotFound, UnknownSharePartition
-from coordinator.protocol.messages import MemberDescription, PartitionDescription, RecordCounts
+from coordinator.protocol.messages import MemberDescription, PartitionDescription
 from sharegroup.admin_access import described
+from sharegroup.kafka_tables import given_up
 from sharegroup.top import HELD
 from sharegroup.web import strip
 from sharegroup.web.groups_page import WORDS
@@ -110,7 +111,7 @@ def show_group(visit: Visit) -> Response:
         lag=_sum(p.lag for p in partitions),
         in_flight=sum(p.acquired for p in partitions),
         archiving=sum(p.archiving for p in partitions),
-        given_up=_given_up(description.records),
+        given_up=given_up(description.records),
         is_part=held.cursor is not None,
         holdings=_holdings(description.members, plans, held.runs, colours),
         now_ms=held.now_ms,
@@ -152,14 +153,9 @@ def _drawn(
 
 
 def _counts(p: PartitionDescription) -> tuple[tuple[str, int], ...]:
-    removed = ("removed by Kafka", p.removed)
-    counts = (("accepted", p.accepted), ("given up", _given_up(p)), removed, ("skipped", p.skipped))
+    removed = (("removed by Kafka", p.removed), ("deleted with the topic", p.deleted))
+    counts = (("accepted", p.accepted), ("given up", given_up(p)), *removed, ("skipped", p.skipped))
     return tuple(each for each in (*counts, ("repeated", p.repeated)) if each[1])
-
-
-def _given_up(counted: PartitionDescription | RecordCounts) -> int:
-    """How many records were given up: offsets without a record are archived, and no records."""
-    return sum(counted.archived.values()) - counted.archived.get("none", 0)
 
 
 def _charts(visit: Visit, group_id: str) -> list[Chart]:

@@ -21,10 +21,10 @@ from tests.protocol.worlds import ONE_RECORD
 def count_nothing_that_kafka_removed(patch: Patch) -> None:
     right = SharePartition.move_log_start
 
-    def move_log_start(self: SharePartition, log_start: int, archived: int = 0) -> None:
-        removed = self.removed
-        right(self, log_start, archived)
-        self.removed = removed
+    def move_log_start(self: SharePartition, log_start: int, archived: int = 0, *, is_deleted: bool = False) -> None:
+        removed = self.counts.removed
+        right(self, log_start, archived, is_deleted=is_deleted)
+        self.counts.removed = removed
 
     patch.setattr(SharePartition, "move_log_start", move_log_start)
 
@@ -40,6 +40,23 @@ def count_nothing_that_a_reset_skips(patch: Patch) -> None:
 
     def count_reset(self: SharePartition, anew: SharePartition) -> None:
         right(self, anew)
-        anew.skipped = self.skipped
+        anew.counts.skipped = self.counts.skipped
 
     patch.setattr(SharePartition, "_count_reset", count_reset)
+
+
+@mistake(
+    {
+        rules.OFFSETS_ARE_ACCOUNTED_FOR: (
+            "core/test_accounts::test_records_that_go_with_their_topic_are_counted_apart",
+        ),
+    },
+    model=True,
+)
+def count_a_deleted_topics_records_as_removed(patch: Patch) -> None:
+    right = SharePartition._count_removed
+
+    def count_removed(self: SharePartition, number: int, *, is_deleted: bool) -> None:
+        right(self, number, is_deleted=False)
+
+    patch.setattr(SharePartition, "_count_removed", count_removed)

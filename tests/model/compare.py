@@ -10,11 +10,10 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import LeftOut
 from coordinator.protocol.values import SharePartitionKey
 from tests.model.choice import ChoiceModel
-from tests.model.state import AVAILABLE, KNOWN, Key, Plan
+from tests.model.state import AVAILABLE, KNOWN, PARTITIONS, Key, Plan
 from tests.support.group_driver import TOPIC_ID, GroupDriver
 
-PARTITIONS = 2
-"""Of a topic."""
+COUNTS = ("accepted", "removed", "deleted", "skipped", "repeated")
 
 
 def index_of(topic_id: str, partition: int) -> int:
@@ -76,10 +75,11 @@ class Comparison:
             self.spso[index] = partition.start_offset
             assert (partition.start_offset, partition.end_offset) == (naive.start, naive.end)
             assert partition.log_start == naive.log_start
-            assert {kind: count for kind, count in enumerate(partition.archived) if count} == +naive.archived
-            assert {kind: n for kind, n in enumerate(partition.without_dead_letter) if n} == +naive.without_dead_letter
-            counts = (partition.accepted, partition.removed, partition.skipped, partition.repeated)
-            assert counts == (naive.accepted, naive.removed, naive.skipped, naive.repeated)
+            assert {kind: count for kind, count in enumerate(partition.counts.archived) if count} == +naive.archived
+            without = enumerate(partition.counts.without_dead_letter)
+            assert {kind: n for kind, n in without if n} == +naive.without_dead_letter
+            for name in COUNTS:
+                assert getattr(partition.counts, name) == getattr(naive, name), f"{partition!r}: {name}"
             assert not partition.unaccounted, f"{partition!r} does not account for {partition.unaccounted} offsets"
             self._compare_runs(index)  # a run has one holder, and so has each of its offsets
             end = self.core.ends[index]
@@ -107,8 +107,7 @@ class Comparison:
     def _compare_dropped(self, group: ShareGroup) -> None:
         """Share partitions that are no more stay counted, each of their offsets once."""
         dropped = group.dropped
-        names = ("accepted", "removed", "skipped", "repeated")
-        assert {name: getattr(dropped, name) for name in names if getattr(dropped, name)} == +self.model.dropped
+        assert {name: getattr(dropped, name) for name in COUNTS if getattr(dropped, name)} == +self.model.dropped
         archived = {kind: count for kind, count in enumerate(dropped.archived) if count}
         assert archived == +self.model.dropped_archived
         assert not dropped.left, f"{dropped.left} offsets of dropped share partitions are not accounted for"

@@ -9,8 +9,9 @@ from coordinator.core.commands import MoveLogStarts, PartitionStart
 from coordinator.core.record_codec import encode_record
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.messages import PartitionBounds
-from tests.model.compare import PARTITIONS, share_partition_key
+from tests.model.compare import share_partition_key
 from tests.model.law import check_decision
+from tests.model.state import PARTITIONS
 from tests.support.group_driver import GroupDriver, durable_state
 
 SNAPSHOT_AFTER = 250

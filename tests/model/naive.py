@@ -21,6 +21,7 @@ from tests.model.state import (
     EXPIRED,
     HELD,
     IN_PROGRESS,
+    PARTITIONS,
     TERMINAL,
     Backoff,
     Key,
@@ -115,7 +116,7 @@ class Naive:
         record.disposition = disposition
         partition = self.partitions[key[0]]
         if not disposition and key[1] < partition.log_start:
-            partition.removed += 1
+            self.count_removed(key[0])
             return
         partition.archived[disposition] += 1
         if disposition and not self.dead_letters:
@@ -419,6 +420,7 @@ class Naive:
         self.dropped += Counter(
             accepted=partition.accepted,
             removed=partition.removed,
+            deleted=partition.deleted,
             skipped=partition.skipped + skipped,
             repeated=partition.repeated,
         )
@@ -436,6 +438,14 @@ class Naive:
             self.move_log_start(index, max(end, self.partitions[index].end))
             self.partitions[index].log_start = max(end, self.partitions[index].end)
 
+    def count_removed(self, index: int) -> None:
+        """Kafka removed a record that was not done: with its topic, or below the log start."""
+        partition = self.partitions[index]
+        if index // PARTITIONS in self.deleted:
+            partition.deleted += 1
+        else:
+            partition.removed += 1
+
     def move_log_start(self, index: int, log_start: int) -> None:
         partition = self.partitions[index]
         if log_start <= max(partition.start, partition.log_start):
@@ -447,7 +457,7 @@ class Naive:
                 self.archive((index, offset), record)
         for offset in range(partition.end, log_start):
             self.log_lost((index, offset), None)
-            partition.removed += 1
+            self.count_removed(index)
         partition.start, partition.end = max(partition.start, log_start), max(partition.end, log_start)
         self.settle()
 

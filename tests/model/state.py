@@ -12,6 +12,8 @@ TERMINAL = (ACKNOWLEDGED, ARCHIVED)
 REJECTED, DELIVERY_LIMIT, EXPIRED, UNDECIDED = 1, 2, 3, 4
 """Why a record was given up."""
 Key = tuple[int, int]
+PARTITIONS = 2
+"""Of a topic."""
 
 
 class Refused(Exception):
@@ -172,7 +174,8 @@ class Partition:
     """Those of them that were given up while the group had no dead letter topic."""
     accepted: int = 0
     removed: int = 0
-    """Records that Kafka removed before they were done."""
+    deleted: int = 0
+    """Records that Kafka removed before they were done: below the log start, or with their topic."""
     skipped: int = 0
     repeated: int = 0
     """Offsets that resets passed over, or made available again."""

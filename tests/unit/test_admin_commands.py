@@ -79,13 +79,16 @@ def test_a_table_has_kafkas_widths_and_a_dash_for_unknown_values():
         "billing         orders          0          0             -",
         "billing         orders          1          0             5",
     ]
-    counted = partition(1, accepted=7, archived={"rejected": 2, "none": 1}, removed=3, skipped=4)
-    records = RecordCounts(reached=90, accepted=70, archived={"rejected": 5}, removed=9, still_there=6)
+    counted = partition(1, accepted=7, archived={"rejected": 2, "none": 1}, removed=3, deleted=6, skipped=4)
+    records = RecordCounts(reached=90, accepted=70, archived={"rejected": 5}, removed=9, deleted=8, still_there=6)
     described = GroupDescription("billing", "STABLE", "i", partitions=(counted,), records=records)
     assert kafka_tables.records(described)[1:] == [
-        "GROUP           TOPIC           PARTITION  ACCEPTED   ARCHIVED   REMOVED    SKIPPED    REPEATED",
-        "billing         orders          1          7          3          3          4          0",
-        "billing         (all)           -          70         5          9          0          0",
+        "GROUP           TOPIC           PARTITION  ACCEPTED   ARCHIVED   NO-RECORD  REMOVED    TOPIC-DELETED  SKIPPED"
+        "    REPEATED",
+        "billing         orders          1          7          2          1          3          6              4      "
+        "    0",
+        "billing         (all)           -          70         5          0          9          8              0      "
+        "    0",
     ]
     assert kafka_tables.listing([GroupListing(group_id="a" * 20, state="EMPTY")])[1] == "a" * 20 + " Empty"
     altered = AlteredOffsets(topic="orders", topic_id="T", partition=3, before=1, after=7)

@@ -230,7 +230,7 @@ def test_a_crash_while_a_deleted_topic_is_forgotten_keeps_its_counts(groups, fau
     gone = ArchiveDeletedTopics(topic_ids=("M",), ends=tuple(PartitionStart("M", index, 700) for index in (0, 1)))
     groups.ask(gone)
     before = groups.group.totals()
-    assert before[0].removed == 1_400
+    assert before[0].deleted == 1_400
     groups.now_ms += SWEEP_MS + 1
     groups.store.fault = fault
     with contextlib.suppress(CoordinatorNotAvailable, Died):

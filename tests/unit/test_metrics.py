@@ -231,6 +231,7 @@ OF_GROUP = {
     ("done_records", "accepted"): 100 + 20 + 5 + 20,
     ("done_records", "rejected"): 3,
     ("done_records", "removed"): 0,
+    ("done_records", "deleted"): 0,
     ("done_records", "skipped"): 0,
     ("done_records", "repeated"): 0,
     ("unaccounted_records",): 0,

@@ -251,7 +251,7 @@ def test_available_now_ends_when_the_breaker_opens(caplog: pytest.LogCaptureFixt
     assert max(run.releases for _, _, run in group.partition().runs) == 1
     group.pass_time(400_000)
     assert drained(client, at=at) > 1
-    assert client.group.partition().accepted >= 150, "the service is back: a few records, then as many as ever"
+    assert client.group.partition().counts.accepted >= 150, "the service is back: a few records, then as many as ever"
     warnings = [record.getMessage() for record in caplog.records if "fewer records" in record.getMessage()]
     assert len(warnings) == 10, "one in each run that met it"
     assert "sinks released 60 of the last 60 records" in warnings[0]
@@ -377,12 +377,12 @@ def replayed_with_damage(mode: str) -> DriverClient:
 
 def test_what_a_replay_cannot_read_is_rejected_and_never_accepted() -> None:
     partition = replayed_with_damage("implicit").group.partition()
-    assert partition.archived[Disposition.REJECTED] == partition.archived_total == 10
+    assert partition.counts.archived[Disposition.REJECTED] == partition.archived_total == 10
     assert partition.start_offset == 60, "the others are accepted"
 
 
 def test_in_explicit_mode_a_replay_rejects_what_cannot_be_read(caplog) -> None:
     partition = replayed_with_damage("explicit").group.partition()
-    assert partition.archived[Disposition.REJECTED] == partition.archived_total == 10
+    assert partition.counts.archived[Disposition.REJECTED] == partition.archived_total == 10
     assert partition.start_offset == 0, "the others come again"
     assert "the offsets 20 to 29 can't be read" in caplog.text

@@ -222,7 +222,8 @@ def test_a_group_page_shows_the_doctor_the_strip_and_the_holders(held):
 def test_a_group_page_says_what_became_of_the_records(held):
     """A record that Kafka removed was not given up, nor was an offset without a record."""
     for partition in held.running.event_loop.runtime.groups["billing"].partitions.values():
-        partition.removed, partition.archived[Disposition.NONE], partition.archived[Disposition.REJECTED] = 5, 3, 2
+        counts = partition.counts
+        counts.removed, counts.archived[Disposition.NONE], counts.archived[Disposition.REJECTED] = 5, 3, 2
     text = held.browser(LOOKER).get("/group", group="billing").text
     assert "<dt>Accepted so far</dt><dd>0</dd>" in text
     assert "<dt>Given up so far</dt><dd>4</dd>" in text

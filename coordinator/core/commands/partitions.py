@@ -73,7 +73,7 @@ def archive_deleted_topics(
     A topic id that was dealt with before changes nothing."""
     ends = {SharePartitionKey(end.topic_id, end.partition): end.start_offset for end in command.ends}
     gone = [i for i in command.topic_ids if i in group.topic_names and i not in group.gone]
-    records: list[Record] = []
+    records: list[Record] = [TopicDeleted(topic_id=topic_id, deleted_ms=now_ms) for topic_id in gone]
     lost: list[tuple[SharePartitionKey, Segment]] = []
     unknown: list[LeftOutRange] = []
     for key, partition in group.partitions.items():
@@ -85,10 +85,7 @@ def archive_deleted_topics(
         unknown += [] if key in ends else [end_unknown(group, partition)]
         records += changes.records()
         records.append(_moved_to(partition, log_end, changes))
-    records += [
-        *data_lost(group, lost, unknown),
-        *(TopicDeleted(topic_id=topic_id, deleted_ms=now_ms) for topic_id in gone),
-    ]
+    records += data_lost(group, lost, unknown)
     named = (left_out_entry(group, key, first, last, "data_loss") for key, (first, last, _) in lost)
     return Decision(tuple(records), DeletedTopicsArchived(lost=bounded((*named, *unknown))))
 

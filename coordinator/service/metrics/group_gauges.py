@@ -101,8 +101,9 @@ def _add(
     of_group["share_group_oldest_in_flight_age_seconds"].add_metric((group_id,), measures.oldest_ms / 1000)
     of_group["share_group_slowed_queries"].add_metric((group_id,), measures.slowed)
     records = measures.records
-    done = {"accepted": records.accepted, "removed": records.removed, "skipped": records.skipped}
-    for how, number in {**done, "repeated": records.repeated, **_archived(records)}.items():
+    kafkas = {"removed": records.removed, "deleted": records.deleted}
+    done = {"accepted": records.accepted, "skipped": records.skipped, "repeated": records.repeated}
+    for how, number in {**done, **kafkas, **_archived(records)}.items():
         of_group["share_group_done_records"].add_metric((group_id, how), number)
     of_group["share_group_unaccounted_records"].add_metric((group_id,), records.unaccounted)
     for stage, number in measures.isolated.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from coordinator.core.commands import ArchiveDeletedTopics, PartitionStart
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.failed_deliveries import removed
 from coordinator.core.left_out import count
@@ -31,14 +32,14 @@ def accounts(group: GroupDriver) -> dict[str, int]:
     """The counts that are not 0, after a check that they account for all offsets, also after a load."""
     partition = group.partition()
     assert partition.unaccounted == 0
-    names = ("accepted", "removed", "skipped", "repeated")
+    names = ("accepted", "removed", "deleted", "skipped", "repeated")
     again = ShareGroup("billing")
     for record in group.group.snapshot():
         again.replay(record)
     loaded = again.partitions[partition.key]
-    for each in (*names, "archived", "without_dead_letter", "unaccounted", "first_offset"):
+    for each in ("counts", "unaccounted", "first_offset"):
         assert getattr(loaded, each) == getattr(partition, each), each
-    return {name: getattr(partition, name) for name in names if getattr(partition, name)}
+    return {name: number for name in names if (number := getattr(partition.counts, name))}
 
 
 def test_records_that_retention_takes_from_share_consumers_are_counted() -> None:
@@ -51,6 +52,16 @@ def test_records_that_retention_takes_from_share_consumers_are_counted() -> None
     assert group.partition().archived_total == 30
 
 
+def test_records_that_go_with_their_topic_are_counted_apart() -> None:
+    group = consumer()
+    group.move_log_start(2)
+    acknowledge(group, 0, 4, 2)
+    group.run(ArchiveDeletedTopics(topic_ids=(TOPIC_ID,), ends=(PartitionStart(TOPIC_ID, 0, 100),)))
+    assert accounts(group) == {"removed": 2, "deleted": 93}, "five are held still"
+    acknowledge(group, 5, 9, 2)
+    assert accounts(group) == {"removed": 2, "deleted": 98}
+
+
 def test_done_records_are_accounted_for_by_what_became_of_them() -> None:
     group = consumer()
     acknowledge(group, 0, 3, 1)
@@ -58,14 +69,15 @@ def test_done_records_are_accounted_for_by_what_became_of_them() -> None:
     acknowledge(group, 9, 9, 1)
     assert accounts(group) == {"accepted": 5}
     partition = group.partition()
-    assert partition.archived[Disposition.REJECTED] == partition.without_dead_letter[Disposition.REJECTED] == 3
+    counts = partition.counts
+    assert counts.archived[Disposition.REJECTED] == counts.without_dead_letter[Disposition.REJECTED] == 3
 
 
 def test_a_group_with_a_dead_letter_topic_counts_none_without() -> None:
     group = consumer(**{"errors.deadletterqueue.topic.name": "dlq"})
     acknowledge(group, 0, 3, 3)
     assert accounts(group) == {}
-    assert not any(group.partition().without_dead_letter)
+    assert not any(group.partition().counts.without_dead_letter)
 
 
 def test_a_reset_counts_what_it_skips_and_repeats() -> None:
@@ -96,7 +108,7 @@ def test_a_run_across_the_log_start_is_counted_in_two_parts() -> None:
     group.log_starts[0] = 6
     group.restart(plan, fail_on_data_loss=False)
     counts = accounts(group)
-    assert (counts["removed"], group.partition().archived[Disposition.NONE]) == (4, 2)
+    assert (counts["removed"], group.partition().counts.archived[Disposition.NONE]) == (4, 2)
 
 
 def test_a_snapshot_of_before_there_were_counts_is_balanced() -> None:

@@ -61,7 +61,7 @@ def released(records: int = 1_000) -> tuple[GroupDriver, str]:
 def test_a_deleted_topics_loss_has_its_own_plan_if_nothing_is_left() -> None:
     group, start = released()
     assert gone(group, 1_000) == [(0, 9, 10), (100, 999, 900)]
-    assert group.partition().removed == group.partition().archived_total == 910
+    assert group.partition().counts.deleted == group.partition().archived_total == 910
     plan = next_plan(group, start)
     assert (plan.plan.plan_id, plan.plan.partitions) == ("i.2", ())
     group.crash()

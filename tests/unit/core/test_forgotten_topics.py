@@ -76,7 +76,7 @@ def test_a_deleted_topic_is_forgotten_and_its_counts_are_kept() -> None:
     for day in range(3):
         dated(group, f"events-{day}")
     totals = balanced(group.group)
-    assert (totals.reached, totals.accepted, totals.removed) == (150, 90, 30)
+    assert (totals.reached, totals.accepted, totals.deleted) == (150, 90, 30)
     assert totals.archived[1] == totals.without_dead_letter[1] == 30
     a_sweep_later(group)
     assert topics(group) == [TOPIC_ID]
@@ -187,7 +187,7 @@ def test_ends_of_forgotten_topics_are_bounded(monkeypatch: pytest.MonkeyPatch) -
         a_sweep_later(group)
     a_sweep_later(group)
     assert list(group.group.forgotten_topics) == ["events-3", "events-4", "events-5"]
-    assert balanced(group.group).removed == 6 * DELETED
+    assert balanced(group.group).deleted == 6 * DELETED
 
 
 def test_very_many_deleted_topics_are_forgotten_in_several_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,4 +88,4 @@ def test_records_that_the_log_lost_are_counted_apart() -> None:
     group.run(LeaveGroup(group_id="billing", member_id="m1", member_epoch=1))
     group.move_log_start(4)
     assert archived(group) == {}
-    assert (group.partition().removed, group.partition().unaccounted) == (4, 0)
+    assert (group.partition().counts.removed, group.partition().unaccounted) == (4, 0)

@@ -203,7 +203,7 @@ def test_defaults_of_stored_records_never_change() -> None:
             "end_offset": None,
             "highest_count": 0,
             "altered_after": 0,
-            "counts": None,
+            "totals": None,
         },
         "LogStartMoved": {"archived": 0},
         "MemberJoined": {

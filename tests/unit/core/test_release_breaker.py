@@ -74,7 +74,7 @@ def test_an_outage_of_an_hour_uses_up_one_try() -> None:
         group.join("m1", process="kept")
         plan = deliver(group, plan, ACCEPT)
         assert deliver(group, plan, ACCEPT) != plan
-    assert group.partition().accepted == 40
+    assert group.partition().counts.accepted == 40
     assert group.group.members["m1"].breaker is None
 
 
