@@ -13,6 +13,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from sharegroup.demo.orders import is_broken, record_of
 from sharegroup.quickstart_broker import PORT, first_program
 from tests.support.dead_letters import read_dead_letters
 from tests.support.group_state import describe, forget_clients
@@ -27,7 +28,6 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
 RECORDS = 2_000
-RELEASED = 5
 
 DECIDING = """
 import sys
@@ -64,26 +64,9 @@ else:
 writer.option("checkpointLocation", f"checkpoints/{topic}").trigger(availableNow=True).start().awaitTermination()
 """
 
-DF = f"""
-from pyspark.sql import SparkSession
-from pyspark.sql.functions import expr
-
-spark = SparkSession.builder.getOrCreate()
-assert "connect" in type(spark).__module__, type(spark)
-orders = spark.readStream.format("sharegroup").option("kafka.bootstrap.servers", "localhost:9092").option(
-    "subscribe", "orders").option("kafka.group.id", "billing").option("startingOffsets", "earliest").load()
-df = orders.withColumns({{
-    "valid": expr("int(string(value)) % 10 != 3 and int(string(value)) != {RELEASED}"),
-    "transient": expr("int(string(value)) = {RELEASED}"),
-    "error": expr("if(int(string(value)) % 10 = 3, 'ends with 3', null)"),
-}})
-"""
-"""What README's program of the sink has before it: ``df``, with its three columns."""
-
-END = """
-query.processAllAvailable()
-query.stop()
-"""
+END = "query.awaitTermination()\n"
+BY_THE_TEST = "query.processAllAvailable()\nquery.stop()\n"
+"""How README's program of the sink ends, and how it ends here."""
 
 WRONG = """
 import sys
@@ -182,25 +165,29 @@ def test_readmes_first_program_runs_from_a_client(kafka, topic, server):
 
 
 def test_readmes_sink_program_decides_records_from_a_client(kafka, topic, job, server):
-    """The record that it releases waits for its backoff of 30 s."""
+    """The records that it releases wait for their backoff of 30 s."""
     orders, dlq = topic("orders"), topic("dlq")
-    kafka.produce(orders, numbers(RECORDS))
+    kafka.produce(orders, [record_of(number).value.decode() for number in range(RECORDS)])
     queue = job(orders)
+    program = readme_program("Outcomes by row")
+    assert program.endswith(END)
     program = (
-        (DF + readme_program("Outcomes by row") + END)
+        program.replace(END, BY_THE_TEST)
         .replace("localhost:9092", kafka.bootstrap)
         .replace('"orders"', repr(orders))
-        .replace('"billing"', repr(queue.group))
-        .replace('"dlq.billing"', repr(dlq))
+        .replace('"payments"', repr(queue.group))
+        .replace('"dlq.payments"', repr(dlq))
     )
     client = server.client(program)
     said = client.communicate(timeout=240)[0]
     assert client.returncode == 0, said
     found = read_dead_letters(kafka.bootstrap, dlq)
-    assert {letter.value.decode() for letter in found} == {str(number) for number in range(3, RECORDS, 10)}
-    assert {letter.said["message"] for letter in found} == {"ends with 3"}
-    wait_until(lambda: describe(queue).lag() == 1, what="all but the released record are done")
-    assert describe(queue).start_offset(orders) == RELEASED
+    broken = [record_of(number).value for number in range(RECORDS) if is_broken(number)]
+    assert sorted(letter.value for letter in found) == sorted(broken)
+    assert {letter.said["message"] for letter in found} == {"no amount"}
+    released = [number for number in range(RECORDS) if not is_broken(number) and 5 + number % 100 > 100]
+    wait_until(lambda: describe(queue).lag() == len(released), what="all but the released records are done")
+    assert describe(queue).start_offset(orders) == released[0]
 
 
 @pytest.mark.soak  # its short form is README's program
