@@ -1,8 +1,9 @@
 # Everything a person does here is one of these. Each sets itself up first: .venv, the packages, the broker's jars.
 #
 #   make demo              the story on the screen: two Spark queries in one share group, on an embedded broker
-#   make test              every promise, what takes long in a short form; ARGS goes to pytest: make test ARGS="-k compacted";
+#   make test              every promise once, in eight minutes; ARGS goes to pytest: make test ARGS="-k compacted";
 #                          WORKERS=0 runs one test after another
+#   make test-all          that, and the tests marked slow: second forms, known mistakes, older versions, a browser
 #   make test-unit         only what needs neither a broker nor Spark
 #   make sim SEEDS=1000    the service on a simulated clock, with a network and a store that fail; SEED is the first
 #   make chaos MINUTES=30  coordinators, members and the broker killed and stopped at random; SEED repeats the choices
@@ -70,17 +71,21 @@ a-python:
 demo: setup
 	@python -m sharegroup demo $(ARGS)
 
+test: setup
+	@python -m tests.support.class_archives
+	python -m pytest --short -n $(WORKERS) --durations=15 $(LATE) $(ARGS)
+
 # Before it, what it needs, side by side: the older Sparks and an older broker, and the archives of Java's classes.
-.PHONY: test-setup
-test-setup: setup
+.PHONY: test-all test-all-setup
+test-all-setup: setup
 	@$(PYTHON) tools/bootstrap.py --test & older=$$!; python -m tests.support.class_archives; archives=$$?; \
 		wait $$older && exit $$archives
 
-test: test-setup
+test-all: test-all-setup
 	python -m pytest -n $(WORKERS) --durations=15 $(LATE) $(ARGS)
 
 test-unit: setup
-	python -m pytest tests/unit tests/kip932 tests/scenarios tests/vectors tests/model tests/simulation tests/protocol tests/test_layering.py tests/test_tidy.py -n $(WORKERS) $(ARGS)
+	python -m pytest tests/unit tests/kip932 tests/scenarios tests/vectors tests/model tests/simulation tests/protocol tests/test_layering.py tests/test_tidy.py --short -n $(WORKERS) $(ARGS)
 
 sim: setup
 	python -m tests.simulation service --seeds $(SEEDS) --seed $(SEED) $(if $(FAULTS),--faults $(FAULTS))

@@ -49,7 +49,7 @@ def pytest_report_header() -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(LeftOut(), "left-out")
+    config.pluginmanager.register(LeftOut(short=bool(config.getoption("--short"))), "left-out")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -61,6 +61,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--short", action="store_true", help="leave the tests out that are marked slow")
     parser.addoption("--soak", action="store_true", help="run the tests marked soak, and no others")
 
 

@@ -1,4 +1,5 @@
-"""On a machine without Chromium the tests in a browser are left out, in one line at the end; in CI they fail."""
+"""`make test` leaves slow tests out, and says so in one line at the end. On a machine without Chromium `make test-all`
+leaves the tests in a browser out, in one line, too; in CI they fail."""
 
 from __future__ import annotations
 
@@ -37,6 +38,14 @@ def test_without_a_browser_one_line_names_what_is_left_out(workers: str) -> None
         "1 test(s) in a browser were left out: there is no Chromium at /nonexistent/chromium. With one (Debian: "
         "apt-get install chromium; another Chromium or Chrome: CHROMIUM=/path/to/it) they run, too."
     ]
+
+
+def test_a_short_run_names_what_it_leaves_out_in_one_line() -> None:
+    done = run("--short", QUICK, ONE, "-n", "2", ci="true")
+    assert done.returncode == 0, done.stdout
+    [line] = [line for line in done.stdout.splitlines() if "left out" in line]
+    assert line.startswith("1 slow test(s) were left out: ")
+    assert line.endswith("`make test-all` runs them, too.")
 
 
 def test_in_ci_a_missing_browser_is_a_failure() -> None:

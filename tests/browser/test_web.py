@@ -32,7 +32,7 @@ from tests.support.plain_query import PlainQuery
 from tests.support.poisoned import POISONED, produce_poisoned
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.browser, pytest.mark.broker]
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.broker]
 
 GROUP = "payments"
 OTHERS = (GROUP, "thumbnails", "e-mails 🚀", "invoices")

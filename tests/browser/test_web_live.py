@@ -17,7 +17,7 @@ from tests.support.chromium import WAIT_MS, faults, signed_in
 from tests.support.waiting import wait_until
 from tests.support.web_site import ACTOR, Page
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
 
 @pytest.fixture(scope="module")

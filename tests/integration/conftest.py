@@ -37,7 +37,7 @@ def open_at(log_topic: StateTopic) -> Iterator[Hosts]:
         yield hosts
 
 
-@pytest.fixture(params=[PYTHON, NATIVE])
+@pytest.fixture(params=[NATIVE, pytest.param(PYTHON, marks=pytest.mark.slow)])
 def reader(request: pytest.FixtureRequest) -> Iterator[str]:
     """Runs the test with each of the two readers; the name of the reader."""
     name = str(request.param)

@@ -89,6 +89,7 @@ def test_a_group_on_demand_is_administered_with_and_without_coordinator(kafka, t
         assert group_id not in [g.group_id for g in admin.list_groups().groups], "it is gone from the topic, too"
 
 
+@pytest.mark.slow
 def test_a_fleet_lists_and_resets_groups_of_all_its_coordinators(kafka, topic, unique, tmp_path):
     orders, groups = topic(), [unique("group") for _ in range(4)]
     kafka.produce(orders, [str(n) for n in range(20)])

@@ -22,7 +22,7 @@ from share_source.share_consumer.reading import NotRead, read_records
 from tests.support.kafka_broker import BrokerError, KafkaBroker
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.broker]
 
 RECORDS = 5
 

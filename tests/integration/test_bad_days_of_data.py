@@ -154,6 +154,7 @@ RATE = 250_000
 """Bytes in a second that a quota lets readers have, on an average of some seconds."""
 
 
+@pytest.mark.slow
 def test_under_a_consume_quota_batches_are_slow_and_complete(kafka, topic, start):
     """The quota holds for the client id that all readers and coordinators have unless a query names another."""
     orders, sizes = topic("orders", 2), 4_000_000

@@ -136,6 +136,7 @@ def test_a_batch_is_bounded_in_bytes_and_in_rows(kafka, topic, task):
     assert max(batch.num_rows for batch in batches) <= BATCH_RECORDS
 
 
+@pytest.mark.slow
 def test_many_small_headers_count_as_bytes_of_a_batch(kafka, topic, task):
     name = topic()
     headers = [("", None)] * 50_000
@@ -156,6 +157,7 @@ def test_headers_beyond_what_librdkafka_reads_are_a_named_error(kafka, topic, ta
         offsets(task({(name, 0): [(0, 0, 1)]}, include_headers=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", [NATIVE, pytest.param(PYTHON, marks=pytest.mark.soak)], indirect=True)
 def test_a_broker_that_dies_in_mid_read_costs_only_time(kafka, topic, task):
     name = topic()
@@ -168,6 +170,7 @@ def test_a_broker_that_dies_in_mid_read_costs_only_time(kafka, topic, task):
     assert read == list(range(60_000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("silent", [False, True], ids=["closed", "silent"])
 def test_a_connection_cut_in_mid_read_costs_only_time(kafka, topic, task, silent):
     name = topic()
@@ -181,6 +184,7 @@ def test_a_connection_cut_in_mid_read_costs_only_time(kafka, topic, task, silent
     assert read == list(range(60_000))
 
 
+@pytest.mark.slow
 def test_a_task_replaces_a_kafka_client_that_gets_no_answer(kafka, topic, task, monkeypatch):
     renew = range_reader.Reader._renew
 

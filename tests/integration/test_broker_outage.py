@@ -66,7 +66,7 @@ def outage_of(session):
     ("store", "silent"),
     [
         pytest.param("kafka", False, id="state in Kafka", marks=pytest.mark.soak),
-        pytest.param("kafka", True, id="state in Kafka, packets dropped"),
+        pytest.param("kafka", True, id="state in Kafka, packets dropped", marks=pytest.mark.slow),
         pytest.param("sqlite", False, id="state in a file"),
     ],
 )
@@ -95,6 +95,7 @@ def test_queries_keep_their_batches_through_an_outage_longer_than_their_sessions
     assert sum(" WARNING " in line or " ERROR " in line for line in told) <= 10, log
 
 
+@pytest.mark.slow
 def test_a_query_at_a_running_coordinator_keeps_its_own_outage_timeout(kafka, query, runtime):
     patient, hasty = query("m1"), query("m2", patience_ms=4_000)
     plan = take(patient)
@@ -110,6 +111,7 @@ def test_a_query_at_a_running_coordinator_keeps_its_own_outage_timeout(kafka, qu
         assert part in str(raised.value)
 
 
+@pytest.mark.slow
 def test_a_coordinator_that_dies_in_an_outage_is_restarted_after_the_outage(kafka, query, runtime):
     session = query("m1")
     plan = take(session)
@@ -124,6 +126,7 @@ def test_a_coordinator_that_dies_in_an_outage_is_restarted_after_the_outage(kafk
         assert held(asked.result(120)) == [(10, 19)]
 
 
+@pytest.mark.slow
 def test_a_task_waits_through_an_outage_with_few_log_lines(kafka, orders, reader, caplog, capfd):
     kafka.proxy.cut()
     ranges = PartitionRanges(orders, 0, (AcquiredRange(0, 29, 1),), "")

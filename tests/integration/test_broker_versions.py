@@ -24,7 +24,7 @@ from tests.support.rejecting import read_all as records_of
 from tests.support.waiting import wait_until
 from tools.bootstrap import OLDER_KAFKA, OTHER_KAFKAS
 
-pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("own_runtime")]
+pytestmark = [pytest.mark.slow, pytest.mark.broker, pytest.mark.usefixtures("own_runtime")]
 
 VERSIONS = [OLDER_KAFKA, *(pytest.param(version, marks=pytest.mark.soak) for version in OTHER_KAFKAS)]
 DLQ = "errors.deadletterqueue.topic.name"

@@ -54,6 +54,7 @@ def test_consume_prints_records_as_kafkas_own_tool_does(kafka, orders, native, u
     assert told.err == b"Processed a total of 4 messages\n"
 
 
+@pytest.mark.slow
 def test_consumed_records_can_be_released_or_rejected_and_printed_as_json(kafka, orders, unique, capsys):
     command = ["consume", "--bootstrap-server", kafka.bootstrap, "--topic", orders, "--group", unique("g"), "--json"]
 
@@ -80,6 +81,7 @@ def test_a_record_that_cannot_be_printed_is_rejected_only_on_request(kafka, orde
     assert capsys.readouterr().out == "", "none is left"
 
 
+@pytest.mark.slow
 def test_a_measurement_has_the_columns_of_kafkas_own_tool(kafka, orders, native, unique, capsys):
     kafka.produce(orders, [f"value-{number}" for number in range(96)])
     common = ["--bootstrap-server", kafka.bootstrap, "--topic", orders, "--num-records", "100", "--show-consumer-stats"]

@@ -111,6 +111,7 @@ def test_without_copying_a_dead_letter_has_headers_only(kafka, topic, rejecting,
     assert all(name.startswith("__dlq.errors.") for name, _ in letter.headers())
 
 
+@pytest.mark.slow
 def test_a_record_that_is_too_large_leaves_a_dead_letter_without_value(kafka, topic, rejecting, unique):
     orders, small = topic(), topic("dlq", max_message_bytes=10_000)
     kafka.produce(orders, ["small", "x" * 50_000, "small"])
@@ -149,6 +150,7 @@ def test_dead_letters_of_deleted_records_have_headers_only(kafka, topic, rejecti
     assert values == {0: None, 1: None, 2: b"c"}
 
 
+@pytest.mark.slow
 def test_a_recreated_topic_gives_no_dead_letter_a_new_records_value(kafka, topic, rejecting, dlq, monkeypatch):
     orders = topic()
     kafka.produce(orders, ["old"])
@@ -266,6 +268,7 @@ def test_waiting_records_are_archived_when_the_queue_is_switched_off(kafka, topi
     group.wait_filed(1)
 
 
+@pytest.mark.slow
 def test_while_the_brokers_are_away_nothing_is_lost_and_the_coordinator_stays(kafka, topic, rejecting, dlq, soon):
     orders = topic()
     kafka.produce(orders, ["a", "b"])
@@ -322,6 +325,7 @@ def test_after_a_kill_the_next_coordinator_writes_the_waiting_dead_letters(kafka
     assert sorted(m.value() for m in read_all(kafka, queue)) == [b"a", b"b"]
 
 
+@pytest.mark.slow
 def test_an_end_before_the_filing_doubles_a_dead_letter_not_the_record(kafka, topic, rejecting, dlq, monkeypatch):
     orders = topic()
     kafka.produce(orders, ["a"])
@@ -349,6 +353,7 @@ def test_an_end_before_the_filing_doubles_a_dead_letter_not_the_record(kafka, to
 # --- many
 
 
+@pytest.mark.slow
 def test_dead_letters_of_many_partitions_and_groups_are_all_written(kafka, topic, rejecting, dlq, caplog):
     topics = [topic(partitions=2) for _ in range(3)]
     for name in topics:
@@ -367,6 +372,7 @@ def test_dead_letters_of_many_partitions_and_groups_are_all_written(kafka, topic
 # --- what the principal may not do, and clusters without a controller
 
 
+@pytest.mark.slow
 def test_a_query_that_may_not_write_dead_letters_does_not_start(guarded, unique, tmp_path):
     orders, queue = guarded.create_topic(unique("orders")), guarded.create_topic(unique("dlq"))
     grant(guarded, ResourceType.TOPIC, orders, "READ", "DESCRIBE")
@@ -382,6 +388,7 @@ def test_a_query_that_may_not_write_dead_letters_does_not_start(guarded, unique,
         as_alice(guarded, unique, tmp_path, orders, missing, dlq_auto_create_topics_enable=True)
 
 
+@pytest.mark.slow
 def test_dead_letters_that_the_principal_may_not_write_any_more_are_held(guarded, unique, tmp_path, soon):
     orders, queue = guarded.create_topic(unique("orders")), guarded.create_topic(unique("dlq"))
     guarded.produce(orders, ["a"])

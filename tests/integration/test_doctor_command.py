@@ -95,6 +95,7 @@ def complete_the_good_records(world, group, query, plan):
     query.call(lambda who: NextPlan(**who, start=plan))
 
 
+@pytest.mark.slow
 def test_an_outage_of_a_querys_own_service_is_named(world, examined):
     failing(world, "outage", records=0)
     found, status = examined("outage")
@@ -125,6 +126,7 @@ def test_a_member_that_holds_locks_and_does_nothing_is_named(world, examined):
     assert "--release-member --bootstrap-server" in finding["command"]
 
 
+@pytest.mark.slow
 def test_a_dead_letter_topic_that_is_down_is_named(world, examined):
     world.kafka.create_topic("rejected", partitions=1)
     world.kafka.create_topic(LOST_DLQ, partitions=1)
@@ -166,6 +168,7 @@ def without_coordinators(examined):
     return finding if "No coordinator" in finding["what"] else None
 
 
+@pytest.mark.slow
 def test_a_start_offset_below_the_log_start_is_named(world, examined):
     accept_one_of_eight(world, "short")
     world.kafka.delete_records("short", 5)

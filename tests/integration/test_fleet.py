@@ -99,6 +99,7 @@ def test_the_partitions_of_a_killed_coordinator_are_taken_over(member):
     wait_until(lambda: {second.ask("find", number) for number in first.owned} == {first.advertised}, what="and named")
 
 
+@pytest.mark.slow
 def test_a_leaving_owner_gives_partitions_up_before_another_owner_takes_them(member):
     first, second = member(1), member(2)
     wait_shared(first, second)
@@ -111,6 +112,7 @@ def test_a_leaving_owner_gives_partitions_up_before_another_owner_takes_them(mem
     wait_shared(first)
 
 
+@pytest.mark.slow
 def test_a_coordinator_that_was_stopped_serves_nothing_before_it_rejoins(member):
     stopped, other = member(1), member(2)
     wait_shared(stopped, other)
@@ -149,6 +151,7 @@ def test_a_new_member_gets_a_partition_only_after_the_owner_released_it(fleet):
     assert too_early == set()
 
 
+@pytest.mark.slow
 def test_a_staying_member_keeps_its_lease_while_others_join_and_leave(fleet):
     stays = fleet(1, session_timeout_ms=30_000)  # no rebalance outlasts its lease, however busy the machine is
     wait_until(lambda: stays.owned == ALL and stays.is_current())
@@ -240,6 +243,7 @@ def test_a_fleet_without_members_has_no_owners(fleet):
         asks.verify(0)
 
 
+@pytest.mark.slow
 def test_the_state_is_never_fetched(fleet, kafka, state, monkeypatch):
     """librdkafka may send one request to fetch from the end between the assignment and the pause. Once such a request
     has ended, none follows, whatever is appended."""

@@ -89,6 +89,7 @@ def test_copies_with_a_groups_own_keys_are_passed_over_and_counted(kafka, log_to
     assert f"{log_topic.name}-0 has 3 record(s) that are dead letters or were redriven" in line
 
 
+@pytest.mark.slow
 def test_an_open_transaction_is_named_with_the_command_that_aborts_it(kafka, log_topic, open_at):
     served = open_at()
     taken(served)

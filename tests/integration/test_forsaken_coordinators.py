@@ -38,6 +38,7 @@ def make_the_state_topic_unfit(broker):
     broker.recreate_topic(STATE_TOPIC, 3, retention_ms=60_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mishap",
     [

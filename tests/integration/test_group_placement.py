@@ -42,6 +42,7 @@ def begun(store, group_id=GROUP):
     return store
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("configured", [1, 3, 4, 50])
 def test_a_group_is_found_after_partitions_were_added_under_any_configuration(kafka, store_of, configured):
     topic = prepared(state_topic(kafka, partitions=3))

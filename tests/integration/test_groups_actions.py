@@ -121,6 +121,7 @@ def test_a_group_with_members_is_not_reset_or_deleted(kafka, topic, unique, caps
         )
 
 
+@pytest.mark.slow
 def test_a_reset_waits_until_a_new_coordinator_knows_the_members(group, told, kafka, capsys):
     group_id, _ = group
     told("configs set", "--group", group_id, "share.session.timeout.ms=6000")

@@ -105,6 +105,7 @@ def values(row, *headings):
     return [row[heading] for heading in headings]
 
 
+@pytest.mark.slow
 def test_offsets_and_lag_are_those_of_the_native_group(lived, told):
     expected, ours = theirs(lived[0], "--describe", "--group", GROUP), told("--describe", "--group", GROUP)
     # The brokers tell the start offset as it was before their newest write; the lag is that of now.
@@ -123,6 +124,7 @@ def test_lists_are_those_of_the_native_group(lived, told):
     assert (listed["group_id"], listed["state"]) == (GROUP, "STABLE")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["--verbose"]])
 def test_members_are_those_of_the_native_group(more, lived, told):
     """An id and an epoch are each engine's own. HOST: brokers tell the address that they see, a coordinator the name
@@ -183,6 +185,7 @@ def test_a_missing_or_wrong_token_prints_one_line(command, lived, tmp_path, monk
     assert "NotAuthorized: " in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("configs", "set"), ("configs", "unset")], ids=" ".join)
 def test_an_action_at_a_silent_endpoint_prints_one_line(command, lived, monkeypatch, capsys):
     monkeypatch.setenv(TOKEN_VARIABLE, "t" * 40)
@@ -235,6 +238,7 @@ def left(lived):
     return group_id
 
 
+@pytest.mark.slow
 def test_resets_are_those_of_the_native_group(left, lived, told):
     """Kafka's tool wants --dry-run or --execute; ours takes neither for a dry run, which is not compared."""
     started = ("--describe", "--group", left)
@@ -251,6 +255,7 @@ def test_resets_are_those_of_the_native_group(left, lived, told):
     assert rows(told(*started)) == rows(theirs(lived[0], *started))
 
 
+@pytest.mark.slow
 def test_deletions_are_those_of_the_native_group(left, lived, told):
     """Kafka's tool has no dry run of a deletion, so that of ours is not compared."""
     of_topic = ("--delete-offsets", "--group", left, "--topic", "events")

@@ -84,6 +84,7 @@ def load_blocked(store, group_id):
         return records
 
 
+@pytest.mark.slow
 def test_a_commit_whose_marker_is_lost_blocks_no_other_group(kafka, log_topic, open_at, impatient):
     owner = open_at("one")
     taken(owner)
@@ -96,6 +97,7 @@ def test_a_commit_whose_marker_is_lost_blocks_no_other_group(kafka, log_topic, o
     assert taken(open_at("three")) == [b"a", b"b"]
 
 
+@pytest.mark.slow
 def test_an_owner_that_still_runs_loads_its_group_again(kafka, log_topic, open_at, impatient):
     owner = open_at("one")
     taken(owner)
@@ -109,6 +111,7 @@ def test_an_owner_that_still_runs_loads_its_group_again(kafka, log_topic, open_a
     assert taken(open_at("three")) == [b"a", b"c"]
 
 
+@pytest.mark.slow
 def test_a_group_whose_own_marker_is_lost_loads_at_once(kafka, log_topic, open_at):
     owner = open_at("one")
     taken(owner)
@@ -121,6 +124,7 @@ A_BATCH_EACH = [b"x" * 900_000, b"y" * 900_000]
 """Records of one transaction that fit into no batch together."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["shipping", "billing"])
 def test_a_part_of_a_transaction_never_counts(kafka, log_topic, open_at, impatient, first):
     owner = open_at("one")
@@ -155,6 +159,7 @@ def test_a_transaction_of_another_program_is_left_alone(kafka, log_topic):
     foreign.commit_transaction(30)
 
 
+@pytest.mark.slow
 def test_a_transaction_of_a_forgotten_producer_is_said_not_to_end(kafka, log_topic, open_at, caplog):
     owner = open_at("one")
     taken(owner)

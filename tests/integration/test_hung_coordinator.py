@@ -48,6 +48,7 @@ def test_a_call_to_a_stopped_process_on_this_host_ends_soon(embedded, runtime, t
     client.close()
 
 
+@pytest.mark.slow
 @pytest.mark.broker
 @pytest.mark.parametrize("session_ms", [8_000, pytest.param(3_000, marks=pytest.mark.soak)])
 def test_the_takeover_of_a_hung_coordinator_ends_no_session(kafka, topic, unique, runtime, session_ms):
@@ -81,6 +82,7 @@ def test_the_takeover_of_a_hung_coordinator_ends_no_session(kafka, topic, unique
         assert second.call(lambda who: NextPlan(**who, start="")).plan.plan_id == ""
 
 
+@pytest.mark.slow
 @pytest.mark.broker
 def test_a_fleets_coordinator_that_was_stopped_ends_no_session(kafka, topic, unique, tmp_path):
     """It is alone, so nobody fences it: it goes on as the owner that it was, though Kafka's group has dropped it."""

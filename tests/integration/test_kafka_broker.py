@@ -7,7 +7,7 @@ from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_log import read_all
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.slow, pytest.mark.broker]
 
 
 def can_list(kafka_address: str) -> bool:
@@ -123,5 +123,5 @@ def test_a_restarted_broker_has_its_records_and_its_address(kafka, topic, end):
 
 def test_missing_jars_raise_an_error_with_the_make_target(monkeypatch, tmp_path):
     monkeypatch.setattr("tests.support.kafka_broker.jars_of", lambda version: tmp_path)
-    with pytest.raises(RuntimeError, match="make test"):
+    with pytest.raises(RuntimeError, match="make test-all"):
         KafkaBroker()

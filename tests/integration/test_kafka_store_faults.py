@@ -74,6 +74,7 @@ def loaded_as_members_do(store):
         return taken(store)
 
 
+@pytest.mark.slow
 def test_an_append_to_a_hung_broker_is_loaded_whole_or_never(open_at, hang):
     store = open_at()
     taken(store)
@@ -89,6 +90,7 @@ def test_an_append_to_a_hung_broker_is_loaded_whole_or_never(open_at, hang):
     assert wait_until(lambda: loaded_as_members_do(open_at()), what="the next owner loads it") == [*found, b"d"]
 
 
+@pytest.mark.slow
 def test_members_retry_and_the_group_is_loaded_again(open_at, hang):
     event_loop = EventLoop(CoordinatorRuntime(open_at()))
     group_id = f"group-{uuid.uuid4().hex[:8]}"
@@ -158,6 +160,7 @@ def test_an_owner_killed_in_mid_write_leaves_no_record_and_no_wait(kafka, log_to
     assert taken(open_at("three")) == [b"a", b"b"]
 
 
+@pytest.mark.slow
 def test_a_load_waits_until_another_groups_open_transaction_ends(log_topic, open_at):
     store, late = open_at("one"), open_at("two")
     taken(store)
@@ -178,6 +181,7 @@ MOST = (MAX_STATE_RECORD_BYTES - MAX_BYTES_BESIDE_BATCHES) // STATE_BATCH_BYTES
 """Batches of the longest record that there is."""
 
 
+@pytest.mark.slow
 def test_a_snapshot_of_many_megabytes_loads_unchanged(open_at):
     store = open_at()
     taken(store)

@@ -14,7 +14,7 @@ from tests.support.coordinator_process import kill_coordinators
 from tests.support.rejecting import Rejecting, origins, read_all
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.slow, pytest.mark.broker]
 
 RECORDS = 200
 FAULT = """

@@ -95,6 +95,7 @@ def test_a_record_that_rows_read_too_far_is_a_whole_message(kafka, topic, task, 
     assert (message.headers(), message.leader_epoch()) == ([("h", b"1")], 0)
 
 
+@pytest.mark.slow
 def test_runs_end_at_holes_and_at_other_delivery_counts(kafka, topic, task, reader):
     name, records = topic(partitions=6), 3 * BATCH_RECORDS
     for partition in range(6):

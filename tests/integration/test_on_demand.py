@@ -230,6 +230,7 @@ def test_with_coordinators_killed_each_record_is_completed_in_exactly_one_plan(c
     assert session.member_epoch == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", ["dead process", "another program's port", "garbage", "nothing"])
 def test_a_stale_endpoint_file_is_replaced(connect, runtime, left):
     killed = connect().endpoint_pid
@@ -249,6 +250,7 @@ def test_a_stale_endpoint_file_is_replaced(connect, runtime, left):
 # --- stopped
 
 
+@pytest.mark.slow
 def test_a_coordinator_stopped_for_longer_than_a_session_ends_no_session(connect, join):
     """m1 is in a batch, m2 asks for records all the time; both live, and nobody hears them for a while."""
     configs = {"share.session.timeout.ms": "3000"}
@@ -272,6 +274,7 @@ def test_a_coordinator_stopped_for_longer_than_a_session_ends_no_session(connect
 # --- leaving
 
 
+@pytest.mark.slow
 def test_an_idle_coordinator_leaves_and_is_started_again(connect, join, runtime):
     client = connect(configs={"share.coordinator.idle.timeout.ms": "1000"})
     session = join(client)
@@ -283,6 +286,7 @@ def test_an_idle_coordinator_leaves_and_is_started_again(connect, join, runtime)
     assert client.call(DescribeGroup(group_id="billing")).state == "EMPTY"
 
 
+@pytest.mark.slow
 def test_the_coordinator_stays_as_long_as_there_is_a_member(connect, join):
     client = connect(configs={"share.coordinator.idle.timeout.ms": "1000"})
     session = join(client, configs={"share.heartbeat.interval.ms": "60000", "share.session.timeout.ms": "3000000"})
@@ -349,6 +353,7 @@ def test_without_a_usable_runtime_directory_the_user_gets_a_private_one(monkeypa
 # --- errors by name
 
 
+@pytest.mark.slow
 def test_a_store_that_another_process_owns_is_refused_with_process_and_log(connect, runtime, tmp_path):
     owner = SqliteStore(tmp_path / "state.db")
     in_use = (
@@ -396,6 +401,7 @@ def test_a_kafka_config_that_librdkafka_does_not_know_is_named(runtime):
 # --- sessions
 
 
+@pytest.mark.slow
 def test_heartbeats_keep_a_session_alive(connect, join):
     client = connect()
     session = join(client, configs={"share.session.timeout.ms": "15000"})

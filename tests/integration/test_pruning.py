@@ -267,6 +267,7 @@ def test_a_partition_of_dormant_groups_comes_to_rest(kafka, open_at, prune, log_
     assert (end(log_topic), coordinator.loads) == (before, 0)
 
 
+@pytest.mark.slow
 def test_dormant_groups_move_on_once_and_are_unloaded(kafka, open_at, prune, log_topic, monkeypatch):
     monkeypatch.setattr(pruning_module, "FAR_BACK", 60)
     dormant(kafka, log_topic, 30)

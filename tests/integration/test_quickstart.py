@@ -68,6 +68,7 @@ def quickstart(tmp_path, monkeypatch):
         found.end(signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_a_second_terminal_finds_the_records_at_the_port(quickstart):
     topic = cluster_metadata(quickstart.bootstrap, {}).topics[TOPIC]
     reader = Consumer({"bootstrap.servers": quickstart.bootstrap, "group.id": "g", "log_level": 0})

@@ -262,6 +262,7 @@ def test_a_record_read_too_far_keeps_its_headers(kafka, topic, task):
     assert (kept, [row["headers"] for row in rows(with_headers)]) == (1, [[{"key": "h", "value": b"1"}]])
 
 
+@pytest.mark.slow
 def test_partitions_that_are_done_first_do_not_fill_the_memory(kafka, topic, task):
     name = topic(partitions=SEPARATE_CONSUMERS + 1)
     for partition in range(SEPARATE_CONSUMERS + 1):

@@ -82,6 +82,7 @@ def test_prefetched_records_of_a_deleted_topic_are_not_of_its_successor(kafka, t
     assert [(row["offset"], row["value"]) for row in got] == [(offset, b"new") for offset in range(10, 20)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fails", [True, False])
 def test_records_beyond_the_logs_end_are_lost_after_the_poll_timeout(kafka, topic, task, caplog, fails):
     name = topic()
@@ -98,6 +99,7 @@ def test_records_beyond_the_logs_end_are_lost_after_the_poll_timeout(kafka, topi
     assert [text for text in caplog.messages if text.startswith("5 record(s)") and "offsets 10 to 14" in text]
 
 
+@pytest.mark.slow
 def test_records_that_a_new_leader_does_not_show_yet_are_not_lost(kafka, topic, task, monkeypatch):
     """The leader's high watermark is below the start of its epoch: the leader answers a fetch above that with nothing,
     and the question for the log's end with OFFSET_NOT_AVAILABLE (KIP-207)."""

@@ -16,7 +16,7 @@ from share_source.reader_choice import VARIABLE
 from tests.support.imports import ROOT
 from tests.support.process_memory import Memory, memory
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.slow, pytest.mark.broker]
 
 MIB = 2**20
 MOST_KEPT = 256 * MIB

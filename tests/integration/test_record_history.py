@@ -51,7 +51,7 @@ class Member:
         return message.offset()
 
 
-@pytest.mark.parametrize("store", ["kafka", "sqlite"])
+@pytest.mark.parametrize("store", ["kafka", pytest.param("sqlite", marks=pytest.mark.slow)])
 def test_a_script_and_its_history_are_the_same(kafka, topic, unique, runtime_dir, monkeypatch, capsys, tmp_path, store):
     directory = runtime_dir / unique("run")
     directory.mkdir(mode=0o700)

@@ -220,6 +220,7 @@ def test_a_dead_letter_of_kafkas_own_queue_is_sent_too(world):
 # --- where to
 
 
+@pytest.mark.slow
 def test_another_topic_gets_records_in_the_partitions_of_javas_producer(world, topic):
     other, java = topic("other", 4), topic("java", 4)
     world.put(*[world.dead(n) for n in range(8)])
@@ -335,6 +336,7 @@ def test_a_record_that_the_topic_refuses_stops_the_redrive_by_name(world, topic)
     assert len(read(world.kafka, small)) == report.sent == stopped.value.fields["sent"]
 
 
+@pytest.mark.slow
 def test_an_outage_stops_a_redrive_which_reports_the_sent_records(world):
     world.put(*[world.dead(n) for n in range(5)])
     options = {"kafka.bootstrap.servers": world.kafka.proxied_bootstrap, "kafka.message.timeout.ms": "2000"}

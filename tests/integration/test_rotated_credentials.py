@@ -74,6 +74,7 @@ def held(plan):
     return [(r.first, r.last) for p in plan.partitions for r in p.ranges]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", ["kafka", pytest.param("sqlite", marks=pytest.mark.soak)])
 def test_after_a_rotation_a_query_with_the_new_password_keeps_its_batch(alice, query, runtime, tmp_path, store):
     where = store if store == "kafka" else f"sqlite:{tmp_path / 'state.db'}"
@@ -92,6 +93,7 @@ def test_after_a_rotation_a_query_with_the_new_password_keeps_its_batch(alice, q
     assert not [path for path in runtime.iterdir() for each in secrets if each in path.name + path.read_text()]
 
 
+@pytest.mark.slow
 def test_a_query_with_a_rotated_password_fails_before_its_write_is_late(alice, query):
     old = query(alice.now, "kafka", {"share.coordinator.write.timeout.ms": "400000"})
     alice.rotate()

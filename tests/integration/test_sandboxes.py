@@ -43,6 +43,7 @@ def in_sandbox(tmp_path, own_runtime):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forbidden", REASONS)
 def test_a_sandbox_without_processes_or_listeners_is_named(kafka, topic, unique, in_sandbox, forbidden):
     consumer = in_sandbox(forbidden, sys.executable, "-c", CONSUMER, kafka.bootstrap, unique("group"), topic("orders"))
@@ -52,6 +53,7 @@ def test_a_sandbox_without_processes_or_listeners_is_named(kafka, topic, unique,
     assert "name it: share.coordinator.endpoint=HOST:PORT" in last
 
 
+@pytest.mark.slow
 def test_a_sandboxed_consumer_works_with_a_standalone_coordinator(kafka, topic, unique, in_sandbox, tmp_path):
     orders, group, forbidden = topic("orders"), unique("group"), ",".join(REASONS)
     kafka.produce(orders, ["a", "b", "c"])

@@ -12,7 +12,7 @@ from coordinator.service.dead_letters import dispatcher
 from tests.support.rejecting import Rejecting, origins, read_all
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker]
 
 RECORDS = 2_000
 

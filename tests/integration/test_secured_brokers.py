@@ -38,9 +38,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]
 @pytest.mark.parametrize(
     ("reader", "kind"),
     [
-        *((NATIVE, kind) for kind in KINDS if kind != "SCRAM-SHA-512"),
+        (NATIVE, KINDS[0]),
+        *(pytest.param(NATIVE, kind, marks=pytest.mark.slow) for kind in KINDS[1:] if kind != "SCRAM-SHA-512"),
         pytest.param(NATIVE, "SCRAM-SHA-512", marks=pytest.mark.soak),
-        (PYTHON, KINDS[0]),
+        pytest.param(PYTHON, KINDS[0], marks=pytest.mark.slow),
         *(pytest.param(PYTHON, kind, marks=pytest.mark.soak) for kind in KINDS[1:]),
         *(pytest.param(reader, IN_SOAK, marks=pytest.mark.soak) for reader in (NATIVE, PYTHON)),
     ],
@@ -102,6 +103,7 @@ def test_a_refusal_is_raised_by_name_with_its_reason(secured: SecuredBroker, cas
     assert_refused(wrong(secured, case), reason)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -118,6 +120,7 @@ def test_a_refused_token_is_raised_by_name_with_its_reason(
         assert_refused(secured.configs["OAUTHBEARER"], reason)
 
 
+@pytest.mark.slow
 def test_a_token_endpoint_that_is_away_is_named_as_the_reason(secured: SecuredBroker) -> None:
     config = {**secured.configs["OAUTHBEARER"], "sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:9/token"}
     bootstrap = config.pop("bootstrap.servers")

@@ -48,6 +48,7 @@ def test_the_brokers_own_reason_is_raised_at_once(guarded, change, reason):
     assert "secret" not in str(raised.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("side", "config", "reason"),
     [

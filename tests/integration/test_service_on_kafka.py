@@ -141,6 +141,7 @@ def test_a_missing_topic_is_named(join, kafka):
         join("does-not-exist")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [EARLIEST, LATEST, 1])
 def test_a_broker_that_hangs_is_named_in_time_and_gives_no_offset(kafka, topic, at):
     name = topic()

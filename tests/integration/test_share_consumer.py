@@ -83,6 +83,7 @@ def in_flight(kafka: KafkaBroker, group: str, *states: str) -> Any:
 # --- more than confluent's class
 
 
+@pytest.mark.slow
 def test_a_renewed_record_comes_with_the_next_poll_and_stays_its_holders(kafka, topic, make):
     orders = topic()
     kafka.produce(orders, ["a", "b"])
@@ -100,6 +101,7 @@ def test_a_renewed_record_comes_with_the_next_poll_and_stays_its_holders(kafka, 
     assert consumer.acquisition_lock_timeout_ms() == 9000
 
 
+@pytest.mark.slow
 def test_locks_are_renewed_in_the_background_where_that_is_asked_for(kafka, topic, make):
     orders = topic()
     kafka.produce(orders, ["a"])
@@ -247,6 +249,7 @@ def made_anew(kafka: KafkaBroker, name: str, count: int) -> None:
     kafka.produce(name, ["new"] * count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["implicit", "explicit"])
 @pytest.mark.parametrize("sends", ["commit", "poll"])
 def test_no_outcome_of_a_topic_made_anew_is_answered_as_success(kafka, topic, make, mode, sends):
@@ -328,6 +331,7 @@ def signalled_ms(kafka: KafkaBroker, group: str) -> int:
     return sum(run.last_signal_ms - run.first_signal_ms for run in in_flight(kafka, group, "in_progress").runs)
 
 
+@pytest.mark.slow
 def test_a_worker_with_signals_keeps_its_record_until_it_is_stopped(kafka, topic, make, tmp_path):
     """It keeps the record beyond its lock; stopped, it loses the record after the staleness threshold."""
     orders = topic()
@@ -389,6 +393,7 @@ def acquired(kafka: KafkaBroker, group: str) -> int:
     return sum(run.last - run.first + 1 for run in in_flight(kafka, group, "acquired").runs)
 
 
+@pytest.mark.slow
 def test_records_ahead_of_a_killed_consumer_and_coordinator_have_one_holder(kafka, topic, make, tmp_path):
     """The consumer is killed with records that no poll has returned; so is the coordinator, and partitions move."""
     orders = topic(partitions=2)
@@ -415,6 +420,7 @@ def test_records_ahead_of_a_killed_consumer_and_coordinator_have_one_holder(kafk
     assert len(accepted) == len(set(accepted)), "a record is accepted once"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["implicit", "explicit"])
 @pytest.mark.parametrize("acquires", ["record_limit", "batch_optimized"])
 def test_an_acquisition_is_handed_out_in_parts_as_it_is_read(kafka, topic, make, reader, monkeypatch, mode, acquires):
@@ -440,6 +446,7 @@ def test_an_acquisition_is_handed_out_in_parts_as_it_is_read(kafka, topic, make,
     assert described(kafka, make.group) == all_accepted(kafka, orders)
 
 
+@pytest.mark.slow
 def test_records_ahead_go_to_another_member_at_a_close(kafka, topic, make):
     orders, count, settings = topic(), 20_000, {"max_poll_records": 700, "share_record_lock_duration_ms": 3_600_000}
     kafka.produce(orders, [f"{number}" for number in range(count)])

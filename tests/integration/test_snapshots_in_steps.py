@@ -61,6 +61,7 @@ def group(open_at, monkeypatch):
     return Stored(store)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("taken_steps", [1, 6, 22])
 def test_an_owner_that_dies_between_two_steps_leaves_all(group, open_at, taken_steps):
     steps = group.snapshot_in_steps()

@@ -53,6 +53,7 @@ def test_each_original_record_is_returned_unchanged(kafka, topic, originals):
     assert all(o.timestamp_ms > 0 for o in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wanted", ["all", "tenth", "ends", "scattered"])
 def test_records_are_found_at_any_distribution_of_offsets(kafka, topic, originals, wanted):
     name, count = topic(), 60_000
@@ -126,6 +127,7 @@ def test_a_compacted_record_is_not_in_the_log(kafka, topic, originals):
     wait_until(compacted, what="the log is compacted", interval_s=0.3)
 
 
+@pytest.mark.slow
 def test_a_missing_topic_has_no_original_records(kafka, unique):
     with contextlib.closing(SourceRecordReader(kafka.bootstrap, {}, stall_s=STALL_S)) as originals:
         found = list(originals.read(unique("nowhere"), 0, [0, 1]))
@@ -133,6 +135,7 @@ def test_a_missing_topic_has_no_original_records(kafka, unique):
     assert found == [Absent(0, AbsenceReason.GONE), Absent(1, AbsenceReason.GONE)]
 
 
+@pytest.mark.slow
 def test_an_unreachable_broker_raises_and_reports_no_record_absent(kafka, topic):
     name = topic()
     kafka.produce(name, ["x"] * 3)
@@ -179,6 +182,7 @@ def test_a_too_large_dead_letter_leaves_headers_and_its_neighbours_whole(kafka, 
     assert set(found.values()) == {b"x" * 500}
 
 
+@pytest.mark.slow
 def test_permanent_failures_are_distinguished_from_retriable_failures(kafka, unique, topic):
     dlq = topic("dlq")
     with contextlib.closing(DeadLetterProducer(kafka.bootstrap, {})) as writer:
@@ -201,6 +205,7 @@ def test_permanent_failures_are_distinguished_from_retriable_failures(kafka, uni
     assert {parse_headers(m.headers()).origin.offset for m in read_all(kafka, dlq)} == set(range(5))
 
 
+@pytest.mark.slow
 def test_more_dead_letters_than_the_clients_queue_holds(kafka, topic):
     dlq = topic("dlq")
     config = {"queue.buffering.max.messages": "1000"}

@@ -151,6 +151,7 @@ def test_the_metrics_of_a_coordinator_can_be_scraped(coordinator, connect):
     assert TOKEN not in scraped
 
 
+@pytest.mark.slow
 def test_the_audit_file_has_actor_action_address_and_change(kafka, topic, tmp_path):
     """The action comes from the command line, with the token of an administrator; the member's token is another."""
     orders, audit_file = topic("orders"), tmp_path / "audit.log"
@@ -219,6 +220,7 @@ def test_a_wrong_token_is_refused_by_name_at_once(connect, tmp_path, coordinator
     assert len(coordinator.said("refused: a call with")) == 1
 
 
+@pytest.mark.slow
 def test_plain_text_to_the_tls_port_is_refused_by_name(coordinator, connect, goes_on):
     for _ in range(3):
         with pytest.raises(CoordinatorUnreachable, match=r"both sides speak TLS or neither"):
@@ -290,6 +292,7 @@ def test_members_and_groups_are_limited(connect, topic, goes_on):
 # --- floods
 
 
+@pytest.mark.slow
 def test_silent_connections_are_closed_and_other_clients_served(coordinator, connect, goes_on):
     client = connect()
     silent = [coordinator.connect() for _ in range(SILENT)]
@@ -303,6 +306,7 @@ def test_silent_connections_are_closed_and_other_clients_served(coordinator, con
     assert any("max.connections" in line for line in cut)
 
 
+@pytest.mark.slow
 def test_a_connection_that_has_shown_the_token_is_not_cut(coordinator, connection):
     before = ports_of_connections(coordinator)  # of clients that are closed, and not yet gone
     connection.check_health()
@@ -360,6 +364,7 @@ def own(kafka, tmp_path, unique):
         each.close()
 
 
+@pytest.mark.slow
 def test_health_with_a_config_file_asks_the_coordinator_of_that_file(own, tmp_path, certificates):
     first = own(**certificates.configs).wait_ready()
     assert sharegroup("coordinator", "health", "--config", first.config).returncode == 1  # port 0 can't be asked
@@ -399,7 +404,7 @@ def test_a_coordinator_that_ends_hands_its_groups_to_the_other(kafka, tmp_path, 
         assert session.call(lambda who: NextPlan(**who)).plan == plan
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_terminated_coordinator_releases_its_state_and_clients_find_the_next(own, tmp_path, topic, number):
     listener = {"share.coordinator.listener": f"127.0.0.1:{free_ports(1)[0]}"}
     first = own(**listener).wait_ready()
@@ -415,6 +420,7 @@ def test_a_terminated_coordinator_releases_its_state_and_clients_find_the_next(o
         session.close()
 
 
+@pytest.mark.slow
 def test_clients_leave_a_stopped_process_and_come_back(own):
     stopped = own().wait_ready()
 

@@ -99,6 +99,7 @@ def ours(kafka, group_id):
     return mine, states(mine, group_id)
 
 
+@pytest.mark.slow
 def test_kafkas_formatter_prints_the_state_that_the_group_has(kafka, topic, client, join):
     name = topic(partitions=2)
     kafka.produce(name, [b"x"] * 40, partition=0)
@@ -190,6 +191,7 @@ class NativeGroup:
         assert not any(self.consumer.commit_sync(30.0).values())
 
 
+@pytest.mark.slow
 def test_a_native_share_group_with_the_same_history_ends_alike(kafka, topic, join, unique):
     name, group_id = topic(), unique("native")
     kafka.produce(name, [b"x"] * len(EARLY))

@@ -64,6 +64,7 @@ def until_allowed(done):
     wait_until(allowed, what="the ACL holds")
 
 
+@pytest.mark.slow
 def test_each_missing_acl_is_named_and_all_acls_together_suffice(guarded, topic):
     with denied("create it"):
         topic.ensure()

@@ -99,6 +99,7 @@ def check(client, broker, unique, mishap):
     late.session.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mishap", [delete, pytest.param(delete_and_make_anew, marks=pytest.mark.soak)])
 def test_a_coordinator_on_demand_uses_a_new_topic_and_refuses_old_checkpoints(client, first, unique, mishap):
     pid = client.endpoint_pid
@@ -108,6 +109,7 @@ def test_a_coordinator_on_demand_uses_a_new_topic_and_refuses_old_checkpoints(cl
         wait_until(lambda: "has taken this coordinator's place" in log.read_text(), what="it says who replaced it")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mishap", [pytest.param(delete, marks=pytest.mark.soak), delete_and_make_anew])
 def test_a_fleet_continues_in_a_new_topic_and_refuses_old_checkpoints(fleet, first, unique, mishap):
     check(fleet, first, unique, mishap)

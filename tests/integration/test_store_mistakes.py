@@ -114,6 +114,7 @@ def test_the_scenario_holds(scenario, open_at):
     scenario(open_at)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mistake", "scenario"), MISTAKES, ids=lambda each: getattr(each, "__name__", each))
 def test_the_mistake_is_found(mistake, scenario, open_at, monkeypatch):
     mistake(monkeypatch)

@@ -98,6 +98,7 @@ def test_last():
 """
 
 
+@pytest.mark.slow
 def test_a_test_that_ends_its_worker_fails_once_and_the_rest_runs(tmp_path):
     """As pytest-timeout ends a worker whose test hangs."""
     (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_xdist_make_scheduler\n")

@@ -23,6 +23,7 @@ def gaps(look: UndecidedLook) -> list[tuple[int, int]]:
     return [(gap.first, gap.last) for gap in look.gaps]
 
 
+@pytest.mark.slow
 def test_a_log_is_read_by_parts_that_go_on_from_each_other(kafka, topic):
     name = topic()
     for _ in range(3):

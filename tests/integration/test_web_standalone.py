@@ -74,6 +74,7 @@ class Browser:
         return self.ask("POST", path, {"csrf": csrf, **form})
 
 
+@pytest.mark.slow
 def test_the_coordinator_s_tokens_sign_in_and_its_audit_log_names_the_person(world):
     bob, alice = Browser(world.port), Browser(world.port)
     assert [Browser(world.port).sign_in(token) for token in ("x" * 20, QUERY)] == [401, 401]

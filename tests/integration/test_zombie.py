@@ -48,6 +48,7 @@ def start_and_complete(session, plan_id):
     return session.call(lambda who: NextPlan(**who, start=plan_id, max_records=10)).plan.plan_id
 
 
+@pytest.mark.slow
 def test_a_zombie_is_refused_and_none_of_its_records_is_visible(kafka, fleet, topic, unique):
     running, client = fleet
     orders, group = topic("orders"), unique("billing")

@@ -72,6 +72,7 @@ def test_walks_meet_every_action_of_an_administrator() -> None:
     assert all(seen[what] for what in ("offsets deleted", "group deleted", "released by hand, and held")), seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", FOUND_HERE)
 def test_the_model_finds_the_mistake(
     mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

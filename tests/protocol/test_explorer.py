@@ -161,11 +161,31 @@ LONG_WALKS = {
     "latestOffset has no start and queries die twice",
     "a driver is stopped and latestOffset has no start",
 }
-"""`make soak` walks these; `make test` walks their short form, in which one thing less goes wrong."""
+"""`make soak` walks these; `make test-all` walks their short form, in which one thing less goes wrong."""
+SLOW_WALKS = {
+    "losses are passed over",
+    "a consumer signals, and its requests come late",
+    "a consumer signals, falls silent, and dies",
+    "a consumer signals, and coordinators come and go",
+    "requests come twice",
+    "a driver is stopped while the log moves",
+    "a sink rejects a record",
+    "a sink gives records back",
+    "a sink names one record and passes the other over",
+    "one of two queries with sinks is silent",
+    "records are quarantined",
+    "records are isolated",
+    "a coordinator stands still",
+    "a query has a mode of its own",
+    "the topic that a sink decides is made anew",
+    "latestOffset has no start",
+    "two queries die with their coordinator",
+}
+"""Walks that take longer than some three seconds, also in their short form: `make test` leaves them out."""
 
 
 def short_form(name: str) -> tuple[Setting, Budget]:
-    """Returns the walk that `make test` makes."""
+    """Returns the walk that `make test-all` makes."""
     setting, budget = WALKS[name]
     return setting, budget._replace(total=budget.total - 1) if name in LONG_WALKS else budget
 
@@ -173,14 +193,16 @@ def short_form(name: str) -> tuple[Setting, Budget]:
 def walks() -> Iterator[Any]:
     """Each walk with its whole budget, and the short form of each long one."""
     for name, (setting, budget) in WALKS.items():
-        is_long, words = name in LONG_WALKS, name.replace(" ", "-")
-        yield pytest.param(setting, budget, id=words, marks=[pytest.mark.soak] if is_long else [])
-        if is_long:
-            yield pytest.param(*short_form(name), id=f"short-{words}")
+        words, slow = name.replace(" ", "-"), [pytest.mark.slow] if name in SLOW_WALKS else []
+        if name in LONG_WALKS:
+            yield pytest.param(setting, budget, id=words, marks=pytest.mark.soak)
+            yield pytest.param(*short_form(name), id=f"short-{words}", marks=slow)
+        else:
+            yield pytest.param(setting, budget, id=words, marks=slow)
 
 
 def test_every_long_walk_has_two_things_or_more_that_go_wrong() -> None:
-    assert not LONG_WALKS - set(WALKS)
+    assert not (LONG_WALKS | SLOW_WALKS) - set(WALKS)
     assert all(WALKS[name][1].total >= 2 for name in LONG_WALKS)
 
 
@@ -195,6 +217,7 @@ def test_the_guarantee_holds_in_every_order_of_events(setting: Setting, budget: 
 DOUBLED = Setting(most=(1, 1)), Budget(2, expiries=1, pauses=1, delays=1)
 
 
+@pytest.mark.slow
 def test_a_doubled_request_after_a_lost_lock_blocks_no_member() -> None:
     setting, budget = DOUBLED
     walk = Walk(setting=setting, budget=budget).run()
@@ -203,8 +226,8 @@ def test_a_doubled_request_after_a_lost_lock_blocks_no_member() -> None:
 
 @functools.cache
 def what_breaks_without_a_mistake(setting: Setting, budget: Budget) -> str:
-    """The story of what the small world breaks; empty if it keeps the guarantee, or if a walk of `make test` covers it
-    and would fail. Several mistakes share a world."""
+    """The story of what the small world breaks; empty if it keeps the guarantee, or if a walk of `make test-all`
+    covers it and would fail. Several mistakes share a world."""
     if any(setting == walked and whole.covers(budget) for walked, whole in map(short_form, WALKS)):
         return ""
     walk = Walk(setting=setting, budget=budget).run()
@@ -218,6 +241,7 @@ FOUND_HERE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "setting", "budget"), FOUND_HERE)
 def test_the_mistake_is_found(make: Make, setting: Setting, budget: Budget, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not what_breaks_without_a_mistake(setting, budget)

@@ -34,6 +34,7 @@ OF_THE_MISTAKE_ITSELF = re.compile(r"\b(TypeError|AttributeError|NameError)\b")
 SEEDS_OF_A_KIND, MORE_SEEDS_OF_A_KIND = 2, 5
 WALKED = ("administration", "configs", "hosts", "members", "opened-sinks", "outages", "signals", "stalls", "topics")
 """Kinds of faults in which nothing is found now."""
+WITHOUT_A_TEST_OF_THEIR_OWN = ("configs", "hosts")
 SCENARIOS = {**KINDS, "sinks": ServiceScenario.of_sinks, "stopped drivers": ServiceScenario.of_stopped_drivers}
 FOUND_HERE = [
     search("simulator", name_of(mistake, seeds), mistake.make, seeds)
@@ -43,11 +44,12 @@ FOUND_HERE = [
 
 
 def few_or_many(few: int, few_met: object, many: int, many_met: object) -> pytest.MarkDecorator:
-    """How many seeds a test plays, and how much it then meets at least: in `make test`, and in `make soak`."""
+    """How many seeds a test plays, and how much it then meets at least: in `make test-all`, and in `make soak`."""
     forms = [pytest.param(few, few_met, id="short"), pytest.param(many, many_met, id="long", marks=pytest.mark.soak)]
     return pytest.mark.parametrize(("seeds", "least"), forms)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "first",
     [
@@ -62,6 +64,7 @@ def test_every_record_ends_and_no_answer_is_forgotten(first: int) -> None:
         play(ServiceScenario.of(seed))
 
 
+@pytest.mark.slow
 @few_or_many(6, 30, 20, 100)
 def test_snapshots_in_steps_lose_nothing_among_crashes(seeds: int, least: int, monkeypatch: Patch) -> None:
     """Each run of records is a step, and the members go on between the steps."""
@@ -186,13 +189,17 @@ def test_an_administrator_resets_decides_and_releases_during_other_faults(seeds:
     assert by_hand > 0
 
 
-@pytest.mark.parametrize("kind", WALKED)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[] if kind in WITHOUT_A_TEST_OF_THEIR_OWN else [pytest.mark.slow]) for kind in WALKED],
+)
 @pytest.mark.parametrize("seeds", [SEEDS_OF_A_KIND, pytest.param(MORE_SEEDS_OF_A_KIND, marks=pytest.mark.soak)])
 def test_no_record_is_lost_or_stuck_under_any_kind_of_trouble(kind: str, seeds: int) -> None:
     for seed in range(seeds):
         play(KINDS[kind](seed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mistake", "seeds"), FOUND_HERE)
 def test_the_mistake_is_found(mistake: Make, seeds: Seeds, monkeypatch: Patch) -> None:
     """Within the bounded number of seeds."""

@@ -52,7 +52,7 @@ def check(job: Job, minutes: int, each: Callable[[Job], None], *, retention_ms: 
 
 
 @pytest.mark.parametrize("minutes", [DAY // 2, pytest.param(3 * DAY // 2, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("records", [0, 3], ids=["idle", "busy"])
+@pytest.mark.parametrize("records", [pytest.param(0, id="idle", marks=pytest.mark.slow), pytest.param(3, id="busy")])
 @pytest.mark.parametrize("each", JOBS, ids=lambda each: each.__name__)
 def test_the_state_of_a_job_started_each_minute_is_bounded(
     each: Callable[[Job], None], records: int, minutes: int, monkeypatch: Patch
@@ -76,6 +76,7 @@ def test_a_year_of_a_job_that_is_started_each_minute(each: Callable[[Job], None]
     check(Job(retention_ms=WEEK_MS, records=2), YEAR, each, retention_ms=WEEK_MS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", FOUND_HERE)
 def test_the_mistake_is_found(mistake: Make, monkeypatch: Patch) -> None:
     """Within half a day, by the one or the other job."""

@@ -24,6 +24,7 @@ def test_a_missing_topic_fails_the_query_by_name(kafka, job, start, unique):
     assert missing in error and "does not exist" in error
 
 
+@pytest.mark.slow
 def test_an_unreachable_broker_is_named_and_the_password_is_not(job, start, shared_program, runtime_dir):
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
@@ -47,6 +48,7 @@ def test_a_checkpoint_of_another_group_is_refused(kafka, orders, job, start):
     assert "ForeignCheckpoint" in foreign.error() and mine.group in foreign.error()
 
 
+@pytest.mark.slow
 def test_an_added_topic_is_read_and_a_removed_topics_records_are_released(
     kafka, orders, topic, job, start, shared_program
 ):
@@ -88,6 +90,7 @@ def test_a_checkpoint_that_runs_twice_fences_the_older_query(orders, job, start,
     assert queue.output().of("copy").values() == dict.fromkeys(numbers(60, first=40), 1)
 
 
+@pytest.mark.slow
 def test_a_rolled_back_checkpoint_is_refused_and_loses_no_record(kafka, orders, job, start, tmp_path):
     queue = job(orders, maxOffsetsPerTrigger=40)
     first = start(queue.query("a", trigger="available_now")).wait_over()
@@ -108,6 +111,7 @@ def test_trigger_once_is_refused_and_available_now_is_named(orders, job, start):
     assert "TriggerOnceRefused" in error and "availableNow=True" in error
 
 
+@pytest.mark.slow
 def test_a_state_file_of_a_newer_version_is_left_alone(kafka, orders, job, start, tmp_path):
     state = tmp_path / "state.db"
     queue = job(orders, **{"share.state.store": f"sqlite:{state}"})

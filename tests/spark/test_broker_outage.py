@@ -9,7 +9,7 @@ from coordinator.client import on_demand
 from tests.support.share_job import numbers
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
 
 HASTY = {
     "share.coordinator.broker.timeout.ms": 5_000,
@@ -53,7 +53,6 @@ def held(program, spec, starts=5):
         return held(program, spec, starts - 1)
 
 
-@pytest.mark.slow
 def test_a_query_waits_for_its_brokers_and_a_stop_does_not(kafka, topic, job, own_program):
     orders = topic("orders")
     kafka.produce(orders, numbers(500))

@@ -16,6 +16,7 @@ failing_or_going_on = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 def test_a_compacted_topic_is_delivered_and_its_gaps_are_no_lag(kafka, topic, job, start):
     compacted = topic(
         "compacted", cleanup_policy="compact", segment_ms=200, min_cleanable_dirty_ratio=0.01, max_compaction_lag_ms=200
@@ -40,6 +41,7 @@ def _compacted(kafka, name: str) -> bool:
     return left - {roller} == set(numbers(4, first=396))
 
 
+@pytest.mark.slow
 def test_aborted_batches_are_not_delivered_in_read_committed(kafka, topic, job, start):
     payments = topic("payments")
     kafka.produce_transaction(payments, numbers(100))
@@ -56,6 +58,7 @@ def test_aborted_batches_are_not_delivered_in_read_committed(kafka, topic, job, 
     everything.output().assert_exactly_once(numbers(200) + numbers(100, first=1_000) + numbers(100, first=2_000))
 
 
+@pytest.mark.slow
 @failing_or_going_on
 def test_records_deleted_under_a_waiting_group_are_passed_over(kafka, topic, job, start, fail_on_data_loss):
     """failOnDataLoss=true fails once, by name, and goes on when it is started again; false goes on at once."""
@@ -94,6 +97,7 @@ def test_records_deleted_inside_a_plan_are_left_out_and_reported(kafka, topic, j
     assert describe(queue).archived() == 120
 
 
+@pytest.mark.slow
 def test_a_recreated_topic_begins_at_its_earliest_record(kafka, topic, job, start):
     orders = topic("orders")
     kafka.produce(orders, numbers(100))
@@ -107,6 +111,7 @@ def test_a_recreated_topic_begins_at_its_earliest_record(kafka, topic, job, star
     queue.output().assert_exactly_once(numbers(50, first=1_000))
 
 
+@pytest.mark.slow
 @failing_or_going_on
 def test_a_replay_takes_no_record_of_a_recreated_topic(kafka, topic, job, start, fail_on_data_loss):
     """The old topic's records are gone, those that no plan had, too: failed for once, or left out; none of the new
@@ -127,6 +132,7 @@ def test_a_replay_takes_no_record_of_a_recreated_topic(kafka, topic, job, start,
     queue.output().assert_exactly_once(numbers(100, first=1_000))
 
 
+@pytest.mark.slow
 def test_partitions_that_are_added_begin_at_their_earliest_record(kafka, topic, job, start):
     orders = topic("orders", partitions=1)
     kafka.produce(orders, numbers(100))

@@ -25,7 +25,7 @@ from tests.support.share_job import numbers
 from tests.support.spark_program import SPARK_CONFIG, START_TIMEOUT_S, kill_processes
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.broker]
 
 RECORDS = 2_000
 

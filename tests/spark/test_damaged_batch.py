@@ -6,7 +6,7 @@ import pytest
 from tests.support.damaged_log import CRC, damage
 from tests.support.share_job import numbers
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.broker]
 
 
 def test_a_restart_delivers_everything_beside_a_damaged_batch(kafka, topic, job, start):

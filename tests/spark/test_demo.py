@@ -101,8 +101,8 @@ class RunningDemo:
 
 @pytest.fixture(scope="module")
 def story() -> Iterator[RunningDemo]:
-    """One story for the four tests of its parts, which run in this order. In `make test` an interrupt ends the story
-    when both queries are in the group."""
+    """One story for the four tests of its parts, which run in this order. In `make test-all` an interrupt ends the
+    story when both queries are in the group."""
     directory = Path(tempfile.mkdtemp(prefix="sgd-"))
     with closing(RunningDemo(directory)) as demo:
         yield demo
@@ -148,11 +148,10 @@ def test_the_story_ends_with_ten_passed_checks(story):
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ending", "when"),
     [
-        pytest.param(signal.SIGINT, AT_WORK, id="INT-at-work"),
+        pytest.param(signal.SIGINT, AT_WORK, id="INT-at-work", marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, STARTING, id="TERM-starting"),
         pytest.param(signal.SIGINT, STARTING, id="INT-starting", marks=pytest.mark.soak),
         pytest.param(signal.SIGTERM, AT_WORK, id="TERM-at-work", marks=pytest.mark.soak),
@@ -188,8 +187,8 @@ def test_an_ignored_signal_stays_ignored_during_the_clean_up(ending):
         signal.signal(ending, before)
 
 
-@pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.spark
 @pytest.mark.parametrize(
     "when",
     [pytest.param(STARTING, id="starting"), pytest.param(AT_WORK, id="at-work", marks=pytest.mark.soak)],

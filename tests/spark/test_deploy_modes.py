@@ -17,7 +17,7 @@ from tests.support.submitted_job import (
     zipped,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(900)]
 
 RECORDS = 2_000
 

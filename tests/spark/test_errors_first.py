@@ -43,6 +43,7 @@ def test_an_error_of_the_sink_begins_with_its_name(orders, job, start, unique):
     assert_first(error, "GroupIdNotFound", f"Share group {absent} does not exist")
 
 
+@pytest.mark.slow
 def test_an_error_of_a_sinks_task_has_no_foreign_frames(orders, job, start):
     queue = job(orders)
     columns = {"acknowledgement": "if(text = '57', 'maybe', 'accept')"}

@@ -70,6 +70,7 @@ def test_a_group_of_two_hosts_belongs_to_the_newest_host(kafka, topic, job, star
     queue.output().assert_exactly_once(numbers(2_000))
 
 
+@pytest.mark.slow
 def test_queries_of_two_hosts_share_a_group_over_a_standalone_coordinator(
     kafka, topic, job, start, start_there, tmp_path
 ):
@@ -97,6 +98,7 @@ def test_queries_of_two_hosts_share_a_group_over_a_standalone_coordinator(
         assert not there.over()
 
 
+@pytest.mark.slow
 def test_a_task_s_progress_is_seen_beside_its_plan(kafka, topic, job, start, tmp_path):
     """The process that reads the records is not the one that works on them: the latter says how far it is."""
     configs = {"bootstrap.servers": kafka.bootstrap, "share.coordinator.fleet.group.id": f"fleet-{tmp_path.name}"}
@@ -120,6 +122,7 @@ def test_a_task_s_progress_is_seen_beside_its_plan(kafka, topic, job, start, tmp
         queue.output().assert_exactly_once(numbers(10))
 
 
+@pytest.mark.slow
 def test_progress_under_a_coordinator_on_demand_is_logged(kafka, topic, job, start, shared_program):
     orders = topic("orders")
     kafka.produce(orders, numbers(10))

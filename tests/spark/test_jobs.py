@@ -31,7 +31,7 @@ from tests.support.waiting import wait_until
 MINUTES = float(os.environ.get("JOBS_MINUTES", "4"))
 SEED = int(os.environ.get("JOBS_SEED", "20261123"))
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(1800 + 60 * MINUTES)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(1800 + 60 * MINUTES)]
 
 BATCH = 500
 RUN, LONG_RUN = 2 * BATCH, 3 * BATCH
@@ -216,6 +216,7 @@ def test_a_run_killed_before_its_write_leaves_the_batch_to_the_next(kafka, order
     assert all_done(kafka.bootstrap, group)
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_ends_with_status_1(kafka, orders, schedule):
     """A wrong option is such a failure, before anything is read."""
     kafka.produce(orders, numbers(RUN))

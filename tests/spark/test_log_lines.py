@@ -9,7 +9,7 @@ from tests.support.group_state import describe
 from tests.support.share_job import numbers
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
 
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} \d+ (INFO|WARNING) [\w.]+ \[group=(\S+) member=\S+\] (.*)")
 LIMIT, BACKOFF = "share.delivery.count.limit", "share.release.backoff.ms"
@@ -50,6 +50,7 @@ def test_a_query_logs_its_start_offsets_configs_and_counts(kafka, topic, job, st
     assert "batches=2 acquired=100 accepted=100 released=0 rejected=0 archived=0 last batch: completed" in ended
 
 
+@pytest.mark.slow
 def test_options_without_effect_and_kept_options_are_named_and_can_be_unset(kafka, topic, job, start, shared_program):
     orders = topic("orders")
     kafka.produce(orders, numbers(10))

@@ -13,7 +13,7 @@ from tests.support.java_options import SPARK_ENVIRONMENT
 from tests.support.notebooks import NOTEBOOKS, texts
 from tests.support.spark_program import SLOW_START
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 NUMBERS = {
     "01_first_steps": {"records": 20_000, "twice": 0, "lag": 0},

@@ -18,7 +18,6 @@ OLDEST = ROOT / ".build" / f"pyspark-{OLDEST_SPARK_WITH_START}"
 
 @pytest.mark.spark
 @pytest.mark.broker
-@pytest.mark.slow
 @pytest.mark.soak
 def test_the_oldest_spark_replays_the_batch_of_a_stopped_query(kafka, topic, job, program):
     """The coordinator is killed meanwhile. `make test-spark` kills drivers on it, too."""
@@ -50,6 +49,7 @@ import pyspark_sharegroup
     assert "SparkTooOld: sharegroup needs Spark 4.0 or newer, and this is Spark " in done.stderr
 
 
+@pytest.mark.slow
 def test_the_table_of_versions_equals_each_pysparks_own():
     """With Python 3.10 the environment has no Spark 4.3, and its column is not looked at."""
     page, found = generate_spark_table.written(), generate_spark_table.columns()

@@ -67,6 +67,7 @@ LATE = PROGRAM.replace(
 )
 
 
+@pytest.mark.slow
 def test_rows_that_a_watermark_drops_are_a_warning(kafka, topic, unique, tmp_path, shared_program):
     """Batch 0 sets the watermark, which Spark applies to late rows from the batch after the next on."""
     orders, group = topic("orders"), unique("group")

@@ -5,7 +5,7 @@ import pytest
 from tests.support.group_state import describe
 from tests.support.share_job import numbers
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 RECORDS, BATCH = 40_000, 4_000
 

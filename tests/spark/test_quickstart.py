@@ -18,7 +18,7 @@ from tests.support.java_options import SPARK_ENVIRONMENT
 from tests.support.waiting import wait_until
 from tools.bootstrap import SPARK_WITHOUT_START
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 COMMAND = [sys.executable, "-m", "sharegroup", "quickstart"]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 USE = """
 NAMES = ("BatchReadRefused", "SchemaRefused", "TableRefused")

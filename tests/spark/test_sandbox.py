@@ -13,7 +13,7 @@ from tests.support.share_job import numbers
 from tests.support.spark_program import SPARK_CONFIG, START_TIMEOUT_S
 from tests.support.standalone import StandaloneProcess, environment
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.soak]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.soak]
 
 PROGRAM = """
 import json, os, sys

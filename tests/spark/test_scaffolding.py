@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.query_spec import QuerySpec
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 RATE = {"rowsPerBatch": "100", "numPartitions": "2"}
 

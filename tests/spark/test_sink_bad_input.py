@@ -14,6 +14,7 @@ EVERY = {"acknowledgement": "'accept'"}
 DLQ_NAME = "errors.deadletterqueue.topic.name"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("columns", "name", "says"),
     [
@@ -75,6 +76,7 @@ def test_a_missing_dead_letter_topic_fails_the_query_by_name(orders, job, start,
     assert describe(queue).lag() in (100, -1)  # -1: it was not even joined
 
 
+@pytest.mark.slow
 def test_a_dead_letter_topic_that_the_group_reads_fails_the_query(orders, job, start):
     queue = job(orders)
     sink = queue.sink_options(**{DLQ_NAME: orders})
@@ -82,6 +84,7 @@ def test_a_dead_letter_topic_that_the_group_reads_fails_the_query(orders, job, s
     assert "DeadLetterTopicSubscribed" in error and orders in error
 
 
+@pytest.mark.slow
 def test_an_unwritable_dead_letter_topic_fails_the_query_by_name(job, start):
     """Alice may read the orders and see the dead letter topic, and that is all."""
     with guarded_broker() as guarded:
@@ -120,6 +123,7 @@ COMPUTED = {
 """The receipt, in columns that are not the source's any more."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("columns", "sink"),
     [
@@ -143,6 +147,7 @@ def test_a_sink_of_another_group_is_refused_and_acknowledges_nothing(orders, job
     assert not held.over()
 
 
+@pytest.mark.slow
 def test_computed_columns_of_the_sources_own_group_are_taken(orders, job, start):
     queue = job(orders)
     sink = queue.sink_options()
@@ -157,6 +162,7 @@ def test_a_sink_of_a_missing_group_fails_the_query_by_name(orders, job, start, u
     assert "GroupIdNotFound" in error and absent in error
 
 
+@pytest.mark.slow
 def test_a_sink_of_another_group_without_a_plan_fails_by_name(orders, job, start):
     queue, other = job(orders), job(orders)
     assert not start(other.query("b", trigger="available_now")).wait_over().error()

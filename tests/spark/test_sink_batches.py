@@ -27,6 +27,7 @@ def wait_done(query, queue) -> None:
 # --- foreachBatch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["acknowledge", pytest.param("write", marks=pytest.mark.soak)])
 def test_in_foreach_batch_rows_are_acknowledged_and_then_written(kafka, orders, topic, job, start, step):
     """share_sink.acknowledge(df, batch_id), and df.write.format("sharegroup")."""
@@ -99,6 +100,7 @@ def test_a_dead_letter_has_the_rows_columns_else_the_records(kafka, topic, job, 
     )
 
 
+@pytest.mark.slow
 def test_without_copying_dead_letters_are_headers_only_and_the_archive_whole(kafka, topic, job, start, tmp_path):
     """The executor writes the dead letter of the rejected record, the coordinator that of the one whose tries are used
     up; a key, value or headers of the row's own are not copied either."""
@@ -127,6 +129,7 @@ def test_without_copying_dead_letters_are_headers_only_and_the_archive_whole(kaf
     assert [(header["key"], header["value"]) for header in row["headers"]] == [("trace", b"1")]
 
 
+@pytest.mark.slow
 def test_the_coordinator_dead_letters_a_record_at_the_delivery_limit(kafka, orders, topic, job, start):
     """Nobody's rows hold it then: the original is read, and the dead letter says what Kafka's would."""
     dlq = topic("dlq")
@@ -148,6 +151,7 @@ def test_the_coordinator_dead_letters_a_record_at_the_delivery_limit(kafka, orde
     assert describe(queue).archived() == 1
 
 
+@pytest.mark.slow
 def test_an_available_now_run_uses_up_one_try_of_each_record(orders, job, start):
     """The service behind the sink is away: what it releases at once comes again with the next run, not in this one."""
     queue = job(orders, maxOffsetsPerTrigger=40)
@@ -197,6 +201,7 @@ def test_explicit_mode_releases_undecided_records_and_not_gaps(kafka, topic, job
     assert describe(queue).archived() == 1  # the marker
 
 
+@pytest.mark.slow
 def test_undecided_records_come_again_after_a_restart_in_implicit_mode(orders, job, start):
     """It is stopped between two ticks: its batch is committed, and the group has not heard of that yet."""
     queue = job(orders, **EXPLICIT)
@@ -219,6 +224,7 @@ def test_undecided_records_come_again_after_a_restart_in_implicit_mode(orders, j
     accepted(queue).assert_exactly_once(numbers(100))
 
 
+@pytest.mark.slow
 def test_an_explicit_query_without_a_sink_fails_and_counts_no_try(orders, job, start):
     queue = job(orders, **EXPLICIT)
     for _ in range(2):
@@ -231,6 +237,7 @@ def test_an_explicit_query_without_a_sink_fails_and_counts_no_try(orders, job, s
     accepted(queue).assert_exactly_once(numbers(100))
 
 
+@pytest.mark.slow
 def test_the_drivers_log_names_records_undecided_up_to_the_limit(orders, job, start, shared_program):
     queue = job(orders, **EXPLICIT, **{"share.delivery.count.limit": 2})
     filtered = "int(text) < 90"
@@ -264,6 +271,7 @@ def test_a_stale_row_is_logged_and_the_rest_is_acknowledged(orders, job, start, 
     assert seen["7"] == seen["8"] == 2  # of 7 nothing was said then: accepted, as implicit mode has it
 
 
+@pytest.mark.slow
 def test_on_stale_receipt_fail_stops_the_query_and_acknowledges_nothing(orders, job, start):
     queue = job(orders)
     sink = queue.sink_options(onStaleReceipt="fail")
@@ -279,6 +287,7 @@ def test_on_stale_receipt_fail_stops_the_query_and_acknowledges_nothing(orders, 
 # --- the breaker
 
 
+@pytest.mark.slow
 def test_too_many_rejects_stop_the_query_and_lose_no_record(orders, topic, job, start):
     queue = job(orders)
     sink = queue.sink_options(**{DLQ_NAME: topic("dlq"), "errors.deadletterqueue.max.reject.ratio": 0.3})

@@ -23,7 +23,7 @@ FEW_RECORDS, FEW_KILLS, FEW_SEED = 160, 2, 1
 MOST_RUNS = 5
 TIMEOUT_S = 600 + RECORDS // 100 + 30 * KILLS
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(TIMEOUT_S + 120)]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(TIMEOUT_S + 120)]
 
 
 def sizes(records: int) -> dict[str, str]:

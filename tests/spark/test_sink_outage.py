@@ -11,7 +11,7 @@ from tests.support.dead_letters import read_dead_letters
 from tests.support.group_state import describe
 from tests.support.share_job import numbers
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.soak]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.soak]
 
 BEFORE, MEANWHILE = 100, 100
 COLUMNS = {

@@ -47,6 +47,7 @@ def run(program, queues, checkpoint, **more):
     return program.get().run(PROGRAM, options=options, groups=groups, checkpoint=str(checkpoint), **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sink", ["stream", "foreachBatch"])
 def test_a_right_sink_is_served_with_sparks_second_offset_log(orders, job, shared_program, tmp_path, sink):
     """Which foreachBatch gets with df.write, too."""
@@ -56,6 +57,7 @@ def test_a_right_sink_is_served_with_sparks_second_offset_log(orders, job, share
     assert describe(queue).lag() == 10, "the released records"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sink", ["stream", pytest.param("foreachBatch", marks=pytest.mark.soak)])
 def test_a_sink_of_one_group_refuses_the_union_of_two_groups(orders, job, shared_program, tmp_path, sink):
     first, second = job(orders), job(orders)
@@ -65,6 +67,7 @@ def test_a_sink_of_one_group_refuses_the_union_of_two_groups(orders, job, shared
     assert (describe(first).lag(), describe(second).lag()) == (100, 100)
 
 
+@pytest.mark.slow
 def test_a_late_write_decides_no_record_of_a_topic_made_anew(kafka, topic, job, start):
     """The sink is opened when the topic has its new id, and another query holds the new one's records at the same
     offsets and counts: what that query passes over comes again, whatever the late rows say."""

@@ -8,6 +8,7 @@ from tests.support.share_job import numbers
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 
+@pytest.mark.slow
 def test_a_self_union_reads_each_record_for_both_sides(orders, job, start):
     """One reader: `partitions()` is asked twice a batch, and answers the same."""
     queue = job(orders, maxOffsetsPerTrigger=40)
@@ -18,6 +19,7 @@ def test_a_self_union_reads_each_record_for_both_sides(orders, job, start):
     assert len(describe(queue).description.members) == 1
 
 
+@pytest.mark.slow
 def test_a_self_join_makes_two_members_each_with_its_own_records(orders, job, start):
     """So records do not meet themselves: a share group gives each to one side."""
     queue = job(orders, maxOffsetsPerTrigger=30)
@@ -86,6 +88,7 @@ def test_a_reader_killed_in_mid_batch_doubles_nothing(orders, job, start, shared
     assert queue.output().delivery_counts() == {1}
 
 
+@pytest.mark.slow
 def test_a_long_trigger_interval_keeps_its_plan(kafka, orders, job, start):
     """The batch is done and the next tick is far: the records stay acquired, and nobody else gets them."""
     queue = job(orders, **{"share.session.timeout.ms": 10_000})
@@ -97,6 +100,7 @@ def test_a_long_trigger_interval_keeps_its_plan(kafka, orders, job, start):
     queue.output().assert_exactly_once(numbers(110))
 
 
+@pytest.mark.slow
 def test_async_progress_trackings_older_batch_is_refused_and_loses_no_record(orders, job, start):
     """It leaves batches out of Spark's log, where the plans are (docs/run/spark.md: leave it off)."""
     queue = job(orders, maxOffsetsPerTrigger=30)

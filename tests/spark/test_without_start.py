@@ -17,7 +17,7 @@ from tests.support.share_job import logged_plan, numbers, plan_records
 from tests.support.spark_program import SLOW_START
 from tools.bootstrap import SPARK_WITHOUT_START
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.broker]
 RECORDS = 2_000
 LONG = {"share.session.timeout.ms": 300_000}
 LATE_KILL = "ClosedSelectorException"
@@ -96,7 +96,6 @@ def replays_a_stopped_batch(kafka, orders, queue, program):
     assert min(output.of("a", 1).delivery_counts()) >= 2
 
 
-@pytest.mark.slow
 def test_the_oldest_spark_replays_a_stopped_batch(kafka, topic, job, spark):
     orders = topic("orders")
     oldest = spark(SPARK_WITHOUT_START[0])

@@ -480,5 +480,5 @@ def new_cluster_id() -> str:
 def require_jars(jars: Path, version: str) -> None:
     """A test without its broker fails, and says what to do; it is not skipped."""
     if not (jars / ".complete").exists():
-        advice = f"`python3 tools/bootstrap.py --kafka {version}`, `make test` or `make soak`"
+        advice = f"`python3 tools/bootstrap.py --kafka {version}`, `make test-all` or `make soak`"
         raise BrokerError(f"the jars of broker {version} are not there: run {advice}")

@@ -1,4 +1,4 @@
-"""The tests that are left out on a machine that lacks a program: those in Chromium, where there is none.
+"""The tests that are left out: with --short those marked `slow`; without it those in Chromium, where there is none.
 
 Rule: nothing is left out silently, and nothing in CI (the environment variable CI): there a missing browser fails.
 """
@@ -12,13 +12,17 @@ import pytest
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 """The browser: Debian's, or the one that CHROMIUM names."""
-LEFT_OUT = (
+SLOW = (
+    "{count} slow test(s) were left out: second forms of a promise, searches for known mistakes, older versions of "
+    "Spark and Kafka, the page in a browser. `make test-all` runs them, too."
+)
+WITHOUT_BROWSER = (
     "{count} test(s) in a browser were left out: there is no Chromium at {path}. With one (Debian: apt-get install "
     "chromium; another Chromium or Chrome: CHROMIUM=/path/to/it) they run, too."
 )
 
 
-def is_left_out(item: pytest.Item) -> bool:
+def needs_a_missing_browser(item: pytest.Item) -> bool:
     """Whether the machine lacks the browser that the test drives, and this is not CI."""
     if item.get_closest_marker("browser") is None or os.environ.get("CI"):
         return False
@@ -28,17 +32,21 @@ def is_left_out(item: pytest.Item) -> bool:
 class LeftOut:
     """A plugin that counts what is left out, in all of pytest's workers, and says it in one line at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, short: bool) -> None:
         self.count = 0
+        self._short = short
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Leave the tests out. Those marked soak run only where they are asked for, and count only there."""
-        left_out = [item for item in items if is_left_out(item)]
+        left_out = [item for item in items if self._is_left_out(item)]
         soaks = bool(config.getoption("--soak"))
         self.count = sum(bool(item.get_closest_marker("soak")) == soaks for item in left_out)
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+
+    def _is_left_out(self, item: pytest.Item) -> bool:
+        return item.get_closest_marker("slow") is not None if self._short else needs_a_missing_browser(item)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -56,4 +64,5 @@ class LeftOut:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Says in one line what was left out."""
         if self.count:
-            terminalreporter.write_line(LEFT_OUT.format(count=self.count, path=CHROMIUM), yellow=True)
+            line = SLOW if self._short else WITHOUT_BROWSER
+            terminalreporter.write_line(line.format(count=self.count, path=CHROMIUM), yellow=True)
