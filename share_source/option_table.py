@@ -25,8 +25,8 @@ OPTIONS = (
         "one of three",
         "Topics whose whole name matches this regular expression in RE2's syntax, also those created later. Names that "
         "begin with two underscores, and share-group-state, are in no pattern.",
-        "there it is Java's expression; RE2's has no lookahead, lookbehind, backreference, possessive quantifier or "
-        "atomic group, and at most 10,000 characters",
+        "there it is Java's expression; RE2's has no lookaround, backreference, possessive quantifier or atomic "
+        "group, and at most 10,000 characters",
     ),
     Option("assign", "one of three", 'Partitions to read, as JSON: {"orders":[0,1]}.'),
     Option(

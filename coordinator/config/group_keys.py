@@ -54,8 +54,7 @@ _GROUP_ROWS = (
         kip="KIP-932",
         doc="A member that sends no heartbeat for this long has left; its records become available to the others. A "
         "query that restarts within it keeps its batch.",
-        why="Kafka: 45,000 to 60,000. A query's locks live as long as its session: a job that restarts in ten minutes "
-        "needs a longer one to keep its batch, a test or a latency-bound job a shorter one.",
+        why="Kafka: 45,000 to 60,000. A query's locks live as long as its session.",
     ),
     ConfigKey(
         name="share.member.retention.ms",
@@ -77,7 +76,7 @@ _GROUP_ROWS = (
         kip="KIP-932",
         doc="Time between two heartbeats of a member. Less than share.session.timeout.ms; when not set, a third of it "
         "at most.",
-        why="Kafka: 5,000 to 15,000. Sessions may be shorter and longer here, and so the heartbeats.",
+        why="Kafka: 5,000 to 15,000.",
     ),
     ConfigKey(
         name="share.record.lock.duration.ms",
@@ -85,9 +84,9 @@ _GROUP_ROWS = (
         low=1_000,
         high=_HOUR_MS,
         kip="KIP-932",
-        doc="How long a ShareConsumer holds a record that it neither acknowledges nor renews. It does not apply to a "
-        "query, whose locks live as long as its session.",
-        why="Kafka: 15,000 to 60,000. There a lock holds back a bounded window, here only its own record.",
+        doc="How long a ShareConsumer holds a record that it neither acknowledges nor renews. (A query's locks live "
+        "as long as its session.)",
+        why="Kafka: 15,000 to 60,000.",
     ),
     ConfigKey(
         name="share.max.lock.extension.ms",
@@ -96,8 +95,7 @@ _GROUP_ROWS = (
         high=_DAY_MS,
         kip="KIP-1222",
         ours=True,
-        doc="How long after its acquisition a ShareConsumer's lock can be renewed at most. It does not apply to a "
-        "query.",
+        doc="How long after its acquisition a ShareConsumer's lock can be renewed at most.",
         why="In Kafka a consumer that hangs in a renewing loop keeps its records for ever.",
     ),
     ConfigKey(
@@ -140,8 +138,8 @@ _GROUP_ROWS = (
         kip="KIP-1240",
         doc="How many records of one partition can be acquired at the same time. A query reclaims its whole batch, "
         "also when others have filled the partition meanwhile.",
-        why="Kafka: 2,000, at most 10,000. A batch of Spark is larger than that. Locks are ranges here, so that their "
-        "cost does not grow with the records, and only acquired records count, not the width of the window.",
+        why="Kafka: 2,000, at most 10,000. Locks are ranges here, and only acquired records count, not the width of "
+        "the window.",
     ),
     # --- deliveries
     ConfigKey(
@@ -150,9 +148,9 @@ _GROUP_ROWS = (
         low=2,
         high=10,
         kip="KIP-1240",
-        doc="How many tries a record has, failures and releases together, before it is archived (a ShareConsumer's) "
-        "or quarantined (a query's, which failed); and how many releases by queries, whatever its failures, before it "
-        "is archived.",
+        doc="Tries of a record, failures and releases together, before it is archived (a ShareConsumer's) or "
+        "quarantined (a query's, which failed); and releases by queries, whatever its failures, before it is "
+        "archived.",
     ),
     ConfigKey(
         name="share.isolation.base",
@@ -160,9 +158,8 @@ _GROUP_ROWS = (
         low=1,
         high=10_000_000,
         ours=True,
-        doc="Records that failed in half of their tries are delivered in ever smaller slices, until the bad ones "
-        "among them are found. This is the base from which the sizes follow (docs/learn/concepts.md, Isolation). "
-        "About the size of a batch.",
+        doc="The base from which the sizes of slices follow in which records are delivered that failed in half of "
+        "their tries (docs/learn/concepts.md, Isolation). About the size of a batch.",
         why="Kafka halves the batch that a consumer fetched; a query's batch is too large for that.",
     ),
     ConfigKey(
@@ -221,8 +218,8 @@ _GROUP_ROWS = (
         low=0.0,
         high=1.0,
         ours=True,
-        doc="A query whose sinks release more than this part of its batches acquires later and less until they don't, "
-        "and uses up no tries meanwhile: the service behind it is away. 1, or a release backoff of 0: never.",
+        doc="A query whose sinks release more than this part of its batches acquires later and less until they don't,"
+        " and uses up no tries meanwhile. 1, or a release backoff of 0: never.",
         why="Kafka's consumers release single records; a query releases whole batches while a service is away.",
     ),
     # --- what is delivered, and how
@@ -265,8 +262,8 @@ _GROUP_ROWS = (
         low=0,
         high=_HOUR_MS,
         kip="KIP-1263",
-        doc="The least time between two assignments of partitions to a group's ShareConsumers. Changes in between wait "
-        "for the next one. (Queries read all partitions.)",
+        doc="The least time between two assignments of partitions to a group's ShareConsumers. (Queries read all "
+        "partitions.)",
         why="Kafka: at most 15,000, a broker's default.",
     ),
     # --- dead letters
@@ -308,7 +305,7 @@ _GROUP_ROWS = (
         high=1.0,
         ours=True,
         doc="A query stops when its sinks reject more than this part of the group's last 10,000 records (judged from "
-        "100 on), before a bad deployment empties the topic into the dead letter queue; 1: never.",
+        "100 on); 1: never.",
         why="Kafka has no breaker.",
     ),
 )
@@ -331,8 +328,8 @@ _COORDINATOR_ROWS = (
         takes="host:port, or several of them separated by commas",
         is_valid=lambda text: not text or parse_endpoints(text) is not None,
         ours=True,
-        doc="A standalone coordinator to use, or several of a fleet: any of them knows which one serves a group. "
-        "Empty: one is started on demand on the driver's host.",
+        doc="A standalone coordinator to use, or several of a fleet. Empty: one is started on demand on the driver's "
+        "host.",
         why="Kafka's brokers are the coordinators.",
     ),
     ConfigKey(
@@ -358,9 +355,7 @@ _COORDINATOR_ROWS = (
         high=_DAY_MS,
         ours=True,
         doc="How long a query that runs asks again while the Kafka brokers, or the coordinator, are away; then it "
-        "fails. Each query has its own. At its start brokers that can't be reached are an error within seconds. A "
-        "coordinator that was started on demand, and that nobody calls while its brokers are away, leaves after "
-        "share.coordinator.idle.timeout.ms and this time.",
+        "fails. Each query has its own. At its start brokers that can't be reached are an error within seconds.",
         why="Kafka's consumers ask for ever.",
     ),
     ConfigKey(
@@ -369,8 +364,8 @@ _COORDINATOR_ROWS = (
         takes="a Kafka consumer group's id, of at most 249 characters that can be printed",
         is_valid=lambda text: 0 < len(text) <= 249 and text.isprintable(),
         ours=True,
-        doc="The consumer group on the state topic that the standalone coordinators of a fleet join; by it Kafka "
-        "assigns the state partitions to them. The same for all of a fleet; no other program uses it.",
+        doc="The consumer group on the state topic that the standalone coordinators of a fleet join. The same for all"
+        " of a fleet; no other program uses it.",
         why="Kafka's coordinators are the leaders of the state topic's partitions.",
     ),
     ConfigKey(
@@ -455,7 +450,7 @@ _COORDINATOR_ROWS = (
         high=10_000,
         kip="KIP-932",
         doc="Partitions with which the state topic is created. Groups are placed among the partitions that it had "
-        "when the first coordinator used it; a later change of this key, or of the topic, changes nothing.",
+        "when the first coordinator used it; a later change changes nothing.",
         why="Kafka sets no upper bound.",
     ),
     ConfigKey(
@@ -471,9 +466,9 @@ _COORDINATOR_ROWS = (
         name="share.coordinator.audit.file",
         default="",
         ours=True,
-        doc="The file with a line for each action of an administrator, which is rotated at 10 MB and kept ten times. "
-        "Each process on a host needs a file of its own. "
-        "Empty: audit-KEY.log beside the log of a coordinator on demand, and the log of a standalone one.",
+        doc="The file with a line for each action of an administrator (docs/run/security.md). Each process on a host "
+        "needs a file of its own. Empty: audit-KEY.log beside the log of a coordinator on demand, and the log of "
+        "a standalone one.",
         why="Kafka has a log4j appender for kafka.authorizer.logger.",
     ),
     ConfigKey(

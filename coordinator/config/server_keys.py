@@ -65,9 +65,8 @@ _SERVER_ROWS = (
         takes="an RE2 pattern of the whole name",
         is_valid=is_pattern,
         ours=True,
-        doc="The topics that groups may read. The coordinator copies their records to dead letter topics with its own "
-        "principal, whoever is the member. Another topic is refused at the join, left out of a subscription by "
-        "pattern, and not copied.",
+        doc="The topics that groups may read. Another topic is refused at the join, left out of a subscription by "
+        "pattern, and not copied to a dead letter topic.",
         why="Kafka's brokers check the member's own ACLs.",
     ),
     ConfigKey(
@@ -76,8 +75,8 @@ _SERVER_ROWS = (
         takes="an RE2 pattern of the whole name",
         is_valid=is_pattern,
         ours=True,
-        doc="The topics that groups may have as dead letter topic, to which the coordinator writes with its own "
-        "principal. Another topic is refused; dead letters of a group that has one stored wait.",
+        doc="The topics that groups may have as dead letter topic. Another one is refused; dead letters of a group "
+        "that has it stored wait.",
         why="The coordinator is a client of the brokers, which see its principal alone.",
     ),
     ConfigKey(
@@ -87,7 +86,7 @@ _SERVER_ROWS = (
         high=100_000,
         kip="KIP-932",
         doc="How many members a group can have.",
-        why="Kafka: 200, at most 1,000. Its coordinator assigns partitions at each change; queries read all of them.",
+        why="Kafka: 200, at most 1,000.",
     ),
     ConfigKey(
         name="group.share.max.groups",
@@ -104,9 +103,8 @@ _SERVER_ROWS = (
         low=1_000,
         high=3_600_000,
         kip="KIP-932",
-        doc="The smallest share.session.timeout.ms that a group can set. A value that was stored under "
-        "other bounds counts as the nearest one within.",
-        why="Kafka: 45,000. A coordinator serves groups of its own, not those of a broker's tenants.",
+        doc="The smallest share.session.timeout.ms that a group can set; a stored value beyond it counts as it.",
+        why="Kafka: 45,000.",
     ),
     ConfigKey(
         name="group.share.max.session.timeout.ms",
@@ -114,9 +112,8 @@ _SERVER_ROWS = (
         low=1_000,
         high=3_600_000,
         kip="KIP-932",
-        doc="The largest share.session.timeout.ms that a group can set. A value that was stored under "
-        "other bounds counts as the nearest one within.",
-        why="Kafka: 60,000. A coordinator serves groups of its own, not those of a broker's tenants.",
+        doc="The largest share.session.timeout.ms that a group can set; a stored value beyond it counts as it.",
+        why="Kafka: 60,000.",
     ),
     ConfigKey(
         name="group.share.min.heartbeat.interval.ms",
@@ -124,9 +121,8 @@ _SERVER_ROWS = (
         low=100,
         high=60_000,
         kip="KIP-932",
-        doc="The smallest share.heartbeat.interval.ms that a group can set. A value that was stored under "
-        "other bounds counts as the nearest one within.",
-        why="Kafka: 5,000. A coordinator serves groups of its own, not those of a broker's tenants.",
+        doc="The smallest share.heartbeat.interval.ms that a group can set; a stored value beyond it counts as it.",
+        why="Kafka: 5,000.",
     ),
     ConfigKey(
         name="group.share.max.heartbeat.interval.ms",
@@ -134,9 +130,8 @@ _SERVER_ROWS = (
         low=100,
         high=60_000,
         kip="KIP-932",
-        doc="The largest share.heartbeat.interval.ms that a group can set. A value that was stored under "
-        "other bounds counts as the nearest one within.",
-        why="Kafka: 15,000. A coordinator serves groups of its own, not those of a broker's tenants.",
+        doc="The largest share.heartbeat.interval.ms that a group can set; a stored value beyond it counts as it.",
+        why="Kafka: 15,000.",
     ),
     ConfigKey(
         name="group.share.min.assignment.interval.ms",
@@ -144,8 +139,7 @@ _SERVER_ROWS = (
         low=0,
         high=3_600_000,
         kip="KIP-1263",
-        doc="The smallest share.assignment.interval.ms that a group can set. A value that was stored under "
-        "other bounds counts as the nearest one within.",
+        doc="The smallest share.assignment.interval.ms that a group can set; a stored value beyond it counts as it.",
     ),
     ConfigKey(
         name="group.share.max.assignment.interval.ms",
@@ -153,9 +147,8 @@ _SERVER_ROWS = (
         low=0,
         high=3_600_000,
         kip="KIP-1263",
-        doc="The largest share.assignment.interval.ms that a group can set. A value that was stored under "
-        "other bounds counts as the nearest one within.",
-        why="Kafka: 15,000. A coordinator serves groups of its own, not those of a broker's tenants.",
+        doc="The largest share.assignment.interval.ms that a group can set; a stored value beyond it counts as it.",
+        why="Kafka: 15,000.",
     ),
     ConfigKey(
         name="queued.max.requests",

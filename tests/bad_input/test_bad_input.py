@@ -1,11 +1,11 @@
-"""Each wrong input of the catalogue gets one sentence that names it, and docs/run/bad-input.md has that sentence."""
+"""Each wrong input of the catalogue gets one sentence that names it, the one of tests/bad_input/sentences.txt."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.bad_input.catalogue import SECTIONS
-from tests.bad_input.page import cell, place, told
+from tests.bad_input.page import PAGE, line, page_text, place, sentences
 from tests.support.imports import ROOT
 
 ROWS = [row for rows in SECTIONS.values() for row in rows]
@@ -20,22 +20,26 @@ def bootstrap(embedded):
 
 
 @pytest.fixture(scope="module")
-def page():
-    return told()
+def golden():
+    return sentences()
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.written[:60].encode("ascii", "backslashreplace").decode())
-def test_a_wrong_input_gets_the_sentence_of_the_page(row, bootstrap, page, monkeypatch):
+def test_a_wrong_input_gets_the_golden_sentence(row, bootstrap, golden, monkeypatch):
     monkeypatch.delenv("SHAREGROUP_COORDINATOR_TOKEN", raising=False)
     with place(bootstrap) as here:
         sentence = row.sentence(here)
     assert row.says in sentence
     assert len(sentence) <= LONGEST
-    assert page[cell(row.written)] == cell(sentence), "run: python -m tests.bad_input"
+    assert golden[line(row.written)] == line(sentence), "run: python -m tests.bad_input"
 
 
-def test_the_page_has_the_rows_of_the_catalogue_and_no_others(page):
-    assert sorted(page) == sorted(cell(row.written) for row in ROWS)
+def test_the_golden_file_has_the_rows_of_the_catalogue_and_no_others(golden):
+    assert sorted(golden) == sorted(line(row.written) for row in ROWS)
+
+
+def test_the_page_has_the_inputs_of_the_golden_file_by_error(golden):
+    assert PAGE.read_text("utf-8") == page_text(golden), "run: python -m tests.bad_input"
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.shown_by], ids=lambda row: row.written[:60])

@@ -1,4 +1,4 @@
-"""``python -m tests.same_program`` runs every program on both sides and writes the table in
+"""``python -m tests.same_program`` runs every program on both sides and writes traces.md, and its part in
 docs/do/share-consumer.md."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 
-from tests.same_program.compare import MODULES, PAGE, run, written
+from tests.same_program.compare import GOLDEN, MODULES, PAGE, golden, page, run
 from tests.support.kafka_broker import KafkaBroker
 
 
@@ -17,12 +17,13 @@ def main() -> int:
     with KafkaBroker() as broker, pytest.MonkeyPatch.context() as patched, tempfile.TemporaryDirectory() as folder:
         for name in ("SHAREGROUP_RUNTIME_DIR", "SHAREGROUP_STATE_DIR"):
             patched.setenv(name, folder)
-        traces = []
+        rows = []
         for module in MODULES:
             for program in module.PROGRAMS:
-                traces.append(run(program, broker))
-                print(traces[-1].row, flush=True)
-        PAGE.write_text(written(traces), encoding="utf-8")
+                rows.append(run(program, broker).row)
+                print(rows[-1], flush=True)
+        GOLDEN.write_text(golden(rows), encoding="utf-8")
+        PAGE.write_text(page(rows), encoding="utf-8")
     return 0
 
 

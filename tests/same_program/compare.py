@@ -1,9 +1,8 @@
-"""Runs a program on both sides, and the table of all programs in the docs."""
+"""Runs a program on both sides. The table of all traces is the golden file, and the docs have what of it differs."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,10 @@ from tests.support.kafka_broker import KafkaBroker
 
 Program = Callable[[World], None]
 MODULES = (outcomes, members, logs, errors, differences)
+GOLDEN = Path(__file__).with_name("traces.md")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "do" / "share-consumer.md"
 BEGIN, END = "<!-- side by side: python -m tests.same_program -->", "<!-- end of side by side -->"
+HEADER = "| program | native | ours | |\n| --- | --- | --- | --- |\n"
 SHOWN = 400
 """Characters of a trace in the table; the tests compare all of it."""
 
@@ -34,7 +35,7 @@ class Traces:
 
     @property
     def row(self) -> str:
-        """The program's row in the docs."""
+        """The program's row in the golden file."""
         promise = " ".join((self.program.__doc__ or "").split()).rstrip(".")
         verdict = "equal" if self.are_equal else differences.REASONS.get(self.program, "**differs**")
         ours = "the same" if self.are_equal else _shown(self.ours)
@@ -61,32 +62,29 @@ def run(program: Program, broker: KafkaBroker) -> Traces:
 
 
 def check(program: Program, broker: KafkaBroker) -> None:
-    """The traces are equal, or differ as they are meant to; the docs show them."""
+    """The traces are equal, or differ as they are meant to; the golden file has them."""
     traces = run(program, broker)
     if program in differences.REASONS:
         assert not traces.are_equal, f"no difference any more: {traces.ours}"
     else:
         assert traces.ours == traces.native
-    assert traces.row in rows(), (
-        f"docs/do/share-consumer.md lacks this row (python -m tests.same_program):\n{traces.row}"
-    )
-
-
-def table() -> str:
-    """The part of the page between the two marks."""
-    found = re.search(re.escape(BEGIN) + "\n(.*)" + re.escape(END), PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert found, f"{PAGE} has no table"
-    return found.group(1)
+    assert traces.row in rows(), f"{GOLDEN.name} lacks this row (python -m tests.same_program):\n{traces.row}"
 
 
 def rows() -> list[str]:
-    """The rows of the table in the docs."""
-    return [line for line in table().splitlines() if line.startswith("| ")][1:]
+    """The rows of the golden file."""
+    return GOLDEN.read_text(encoding="utf-8").splitlines()[2:]
 
 
-def written(traces: Iterable[Traces]) -> str:
-    """The page with the table of these traces."""
-    header = "| program | native | ours | |\n| --- | --- | --- | --- |\n"
-    body = "".join(each.row + "\n" for each in traces)
+def golden(rows: Iterable[str]) -> str:
+    """The golden file with these rows."""
+    return HEADER + "".join(row + "\n" for row in rows)
+
+
+def page(rows: Sequence[str]) -> str:
+    """The docs' page, with the names of the programs that are equal, and the rows of those that differ."""
+    equal = [row.removeprefix("| ").partition(":")[0] for row in rows if row.endswith("| equal |")]
+    differing = [row for row in rows if not row.endswith("| equal |")]
+    part = f"Equal, in {len(equal)} programs: {', '.join(equal)}. Different:\n\n{golden(differing)}"
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(f"{BEGIN}\n")
-    return f"{before}{BEGIN}\n{header}{body}{END}{rest.partition(END)[2]}"
+    return f"{before}{BEGIN}\n{part}{END}{rest.partition(END)[2]}"
