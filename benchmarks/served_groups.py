@@ -13,14 +13,13 @@ from itertools import count
 from typing import Any
 
 from coordinator.core.commands import StageRuns
-from coordinator.core.records import Record
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import Heartbeat, JoinGroup, NextPlan, PartitionOutcomes, Plan, StartPlan
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.coordinator_service import CoordinatorService
 from coordinator.service.runtime.event_loop import PartitionedRuntime
 from coordinator.service.runtime.runtime import SNAPSHOT_AFTER, CoordinatorRuntime
-from coordinator.service.stores.store import NOTHING, Shown, SoleOwner, StoredRecord
+from coordinator.service.stores.store import Append, SoleOwner, StoredRecord
 from coordinator.state_log.group_log import GroupLog
 from coordinator.state_log.partition_log import KeyValue
 from tests.support.fake_cluster import FakeCluster
@@ -45,28 +44,23 @@ class CountedLog(SoleOwner):
         self._logs[group_id] = GroupLog(group_id, updates_per_snapshot=SNAPSHOT_AFTER)
         return iter(())
 
-    def state_records(self, group: ShareGroup, records: Sequence[Record] | None, now_ms: int) -> tuple[KeyValue, ...]:
-        log = self._logs[group.group_id]
-        shown = log.snapshot_records(group, now_ms) if records is None else log.state_records(group, records, now_ms)
-        return tuple(shown)
-
     def must_prove(self, group_id: str) -> bool:
         """Returns false: the last append was less than five seconds ago."""
         return False
 
-    def append(self, appends: Mapping[str, Sequence[bytes]], shown: Shown = NOTHING) -> None:
-        for group_id, records in appends.items():
-            log, also = self._logs[group_id], shown.get(group_id, ())
-            first = log.next_sequence or 0
-            self._count([*log.keyed(records, first), *also])
-            log.next_sequence = first + len(records)
-            log.written(also)
+    def append(self, appends: Mapping[str, Append], now_ms: int) -> None:
+        for group_id, each in appends.items():
+            log = self._logs[group_id]
+            shown, first = log.state_records(each.group, each.records, now_ms), log.next_sequence or 0
+            self._count([*log.keyed(each.data, first), *shown])
+            log.next_sequence = first + len(each.data)
+            log.written(shown)
 
-    def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
-        log = self._logs[group_id]
-        first = log.next_sequence or 0
-        self._count([log.snapshot_mark(first), *log.keyed(records, first), *shown])
-        log.next_sequence = first + len(records)
+    def replace_with_snapshot(self, group: ShareGroup, data: Sequence[bytes], now_ms: int) -> None:
+        log = self._logs[group.group_id]
+        shown, first = log.snapshot_records(group, now_ms), log.next_sequence or 0
+        self._count([log.snapshot_mark(first), *log.keyed(data, first), *shown])
+        log.next_sequence = first + len(data)
         log.written(shown)
 
     def close(self) -> None:

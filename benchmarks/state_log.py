@@ -89,6 +89,8 @@ def _write(topic: StateTopic, updates: int) -> int:
     store = _store(topic)
     store.claim(GROUP)
     list(store.load(GROUP))
+    opened = store._open[GROUP]
+    log = opened.log
     group = ShareGroup(GROUP)
     written = 0
     own: list[bytes] = []
@@ -100,13 +102,16 @@ def _write(topic: StateTopic, updates: int) -> int:
         for record in decision.records:
             group.replay(record)  # type: ignore[arg-type]
         own.extend(encode_records(durable))
-        shown.extend(store.state_records(group, durable, NOW_MS))
+        shown.extend(log.state_records(group, durable, NOW_MS))
         return decision.reply
 
     def append() -> None:
         nonlocal written
         written += sum(map(len, own)) + sum(len(key) + len(value) for key, value in shown)
-        store.append({GROUP: own}, {GROUP: shown})
+        first = log.next_sequence or 0
+        opened.writer.write([*log.keyed(own, first), *shown])
+        log.next_sequence = first + len(own)
+        log.written(shown)
         own.clear()
         shown.clear()
 

@@ -35,13 +35,14 @@ from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.coordinator_service import CoordinatorService
 from coordinator.service.dead_letters.dispatcher import DeadLetterDispatcher
-from coordinator.service.open_state import KafkaState, Measured, OnChange, SqliteState
+from coordinator.service.open_state import KafkaState, OnChange, SqliteState
 from coordinator.service.process.clock import now_s
 from coordinator.service.process.end_signals import set_by_signal
 from coordinator.service.process.log_format import PrivateRotatingFile
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.process.stderr_capture import StderrCapture
 from coordinator.service.runtime.group_limits import GroupLimits
+from coordinator.service.runtime.runtime import Measures
 from coordinator.service.server.audit import audit_to
 from coordinator.service.server.flight_server import FlightServer
 from coordinator.service.server.listener import LOOPBACK, Listener
@@ -79,14 +80,14 @@ def open_state(
     cluster: KafkaCluster,
     on_change: OnChange,
     advertised: str,
-    measured: Measured | None = None,
+    measures: Measures | None = None,
     bounds: GroupBounds | None = None,
 ) -> SqliteState | KafkaState:
     """The groups' state as ``share.state.store`` says, owned by this process. ``advertised``: the host:port of one of a
     fleet, empty for a coordinator on demand. Raises the named errors of the stores."""
     kind, _, path = settings.state_store.partition(":")
     if kind == "sqlite":
-        return SqliteState(path, config, on_change, measured, bounds)
+        return SqliteState(path, config, on_change, measures, bounds)
     installation = "" if advertised else installation_id(Path(settings.endpoint_path).parent)
     return KafkaState(
         cluster,
@@ -95,7 +96,7 @@ def open_state(
         on_change,
         installation_id=installation,
         advertised=advertised,
-        measured=measured,
+        measures=measures,
         bounds=bounds,
     )
 
@@ -218,9 +219,9 @@ class Coordinator:
         self._end_audit = audit_to(self.audit_file)
         self.dispatcher = DeadLetterDispatcher(cluster, settings.kafka_config, self.watch.doubts)
         self._metrics = metrics = _metrics_of(self.config, is_optional=not in_fleet)
-        measured = None if metrics is None else Measured(metrics.measured, metrics.counters.add)
+        measures = None if metrics is None else metrics.counters
         bounds = self._limits.group_bounds
-        self.state = open_state(settings, self.config, cluster, self._tell, advertised, measured, bounds)
+        self.state = open_state(settings, self.config, cluster, self._tell, advertised, measures, bounds)
         self.event_loop = self.state.event_loop
         self.dispatcher.open(self.event_loop)
         self._group_limits = group_limits = GroupLimits(self._limits, lambda: self.event_loop.group_count)

@@ -10,10 +10,8 @@ import socket
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, TypeVar
 
 from coordinator.config.resolved import CoordinatorConfig, GroupBounds
-from coordinator.core.group_counts import Count
 from coordinator.core.record_history import Logged
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import GroupListing
@@ -22,7 +20,7 @@ from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.fleet.fleet import Fleet
 from coordinator.service.process.clock import Clock
 from coordinator.service.runtime.event_loop import EventLoop, PartitionedRuntime, RuntimeApi
-from coordinator.service.runtime.runtime import CoordinatorRuntime
+from coordinator.service.runtime.runtime import CoordinatorRuntime, Measures
 from coordinator.service.runtime.transaction import Access, TransactionSteps
 from coordinator.service.stores.kafka.group_list import groups_in
 from coordinator.service.stores.kafka.group_placement import prepared
@@ -36,17 +34,9 @@ from coordinator.service.stores.store import Store
 from coordinator.state_log.owner import Owner
 from coordinator.state_log.placement import state_partition_of
 
-T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 OnChange = Callable[[set[str]], None]
-
-
-class Measured(NamedTuple):
-    """The measured parts of a runtime: a store whose writes are measured, and where the counts of decisions go."""
-
-    store: Callable[[Store], Store]
-    on_count: Callable[[str, Count], None]
 
 
 TAKE_OVER_S = 5.0
@@ -65,7 +55,7 @@ class SqliteState:
         path: str,
         config: CoordinatorConfig,
         on_change: OnChange,
-        measured: Measured | None = None,
+        measures: Measures | None = None,
         bounds: GroupBounds | None = None,
     ) -> None:
         from coordinator.service.stores.sqlite_store import SqliteStore  # 15 ms, and no need with the state in Kafka
@@ -74,7 +64,7 @@ class SqliteState:
         try:
             clock = Clock()
             self.event_loop: RuntimeApi = EventLoop(
-                _runtime(store, config, on_change, clock, measured, bounds, is_sole=True), clock
+                _runtime(store, config, on_change, clock, measures, bounds, is_sole=True), clock
             )
         except BaseException:
             store.close()
@@ -118,10 +108,10 @@ class KafkaState:
         *,
         installation_id: str,
         advertised: str = "",
-        measured: Measured | None = None,
+        measures: Measures | None = None,
         bounds: GroupBounds | None = None,
     ) -> None:
-        self._measured, self._bounds = measured, bounds
+        self._measures, self._bounds = measures, bounds
         self._wanted = StateTopic(
             cluster=cluster,
             bootstrap_servers=cluster.addresses,
@@ -205,7 +195,7 @@ class KafkaState:
         self._stores[partition] = store
         clock = self._event_loops.clock
         is_sole = self._fleet is not None  # a coordinator of another host may take a group from one on demand
-        return _runtime(store, self._config, self._on_change, clock, self._measured, self._bounds, is_sole=is_sole)
+        return _runtime(store, self._config, self._on_change, clock, self._measures, self._bounds, is_sole=is_sole)
 
     def _look_at_topic(self) -> None:
         """Check the state topic. If it was deleted, or made anew, serve all groups from a new topic, without state."""
@@ -262,21 +252,21 @@ def _runtime(
     config: CoordinatorConfig,
     on_change: OnChange,
     clock: Clock,
-    measured: Measured | None,
+    measures: Measures | None,
     bounds: GroupBounds | None,
     *,
     is_sole: bool,
 ) -> CoordinatorRuntime:
     """``is_sole``: no other process can take a group of the store unnoticed."""
     return CoordinatorRuntime(
-        store if measured is None else measured.store(store),
-        on_count=None if measured is None else measured.on_count,
+        store,
+        measures=measures,
         clock=clock.now_ms,
         snapshot_after=config.share_coordinator_snapshot_update_records_per_snapshot,
         cold_after_ms=config.share_coordinator_cold_partition_snapshot_interval_ms,
         on_change=on_change,
         bounds=bounds,
-        keeps_measures=is_sole and measured is not None,
+        keeps_measures=is_sole and measures is not None,
     )
 
 

@@ -13,6 +13,7 @@ from coordinator.state_log.group_log import TRANSACTION_BYTES
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.rejecting import Rejecting, origins, read_all
 from tests.support.state_topics import Hosts, state_topic, taken
+from tests.support.store_writes import append, snapshot
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -52,11 +53,11 @@ def test_a_snapshot_slowed_by_a_quota_beyond_the_write_timeout_is_written(kafka,
     topic.ensure()
     with contextlib.closing(Hosts(topic)) as hosts:
         store = Member(hosts).store
-        store.append({"billing": [b"a"]})
+        append(store, {"billing": [b"a"]})
         records = [bytes([number]) * (TRANSACTION_BYTES // 2) for number in range(20)]
         quota(producer_byte_rate=SLOW, consumer_byte_rate=10 * SLOW)
-        store.replace_with_snapshot("billing", records)
-        store.append({"billing": [b"b"]})
+        snapshot(store, "billing", records)
+        append(store, {"billing": [b"b"]})
         assert last(taken(hosts())) == [*records, b"b"]
 
 
@@ -69,7 +70,7 @@ def test_appends_and_loads_under_quotas_are_all_answered(kafka, quota):
         quota(producer_byte_rate=SLOW, consumer_byte_rate=SLOW)
         records = [bytes([number]) * (SLOW // 2) for number in range(24)]
         for record in records:
-            store.append({"billing": [record]})
+            append(store, {"billing": [record]})
         assert taken(hosts()) == records
 
 
@@ -98,7 +99,7 @@ class Member:
     def append(self, data):
         """Whether it was answered; after a failure the group is loaded again, as the runtime does."""
         try:
-            self.store.append({"billing": [data]})
+            append(self.store, {"billing": [data]})
         except (StoreRefused, StoreOutcomeUnknown, ShareGroupError):
             self._loaded()
             return False

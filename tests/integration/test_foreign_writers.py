@@ -21,6 +21,7 @@ from coordinator.state_log.value_version import versioned
 from share_sink.redrive.dlq_reader import REDRIVES
 from tests.support.state_records import TOPIC_ID
 from tests.support.state_topics import taken
+from tests.support.store_writes import append, snapshot
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -41,7 +42,7 @@ def test_records_of_foreign_writers_are_skipped_counted_and_pruned(kafka, log_to
     before = open_at()
     for group_id in GROUPS:
         taken(before, group_id)
-    before.append({group_id: [b"a"] for group_id in GROUPS})
+    append(before, {group_id: [b"a"] for group_id in GROUPS})
     keys, values = zip(*STRAYS, strict=True)
     kafka.produce(
         log_topic.name, values, keys=keys, partition=0, headers=[("from", b"a mirror")], message_max_bytes=9_000_000
@@ -54,7 +55,7 @@ def test_records_of_foreign_writers_are_skipped_counted_and_pruned(kafka, log_to
     assert f"{log_topic.name}-0 has {len(STRAYS) - 1} record(s) that are no share group's" in line
     assert sorted(groups_of(log_topic, 0)) == sorted([*GROUPS, "nobody"])
     for group_id in GROUPS:
-        after.replace_with_snapshot(group_id, [b"s"])
+        snapshot(after, group_id, [b"s"])
     # A commit is answered before its marker is written: until then nothing behind it counts.
     wait_until(
         lambda: log_topic.offset(0, LATEST, read_committed=True) == log_topic.offset(0, LATEST), what="all is committed"
@@ -73,7 +74,7 @@ def test_copies_with_a_groups_own_keys_are_passed_over_and_counted(kafka, log_to
     state of another group."""
     before = open_at()
     taken(before)
-    before.append({"billing": [b"a"]})
+    append(before, {"billing": [b"a"]})
     forged = [
         (encode_key(GroupSnapshotKey("billing", 10**9)), versioned(b"")),
         (encode_key(GroupRecordKey("billing", 1)), b"garbage"),
@@ -81,7 +82,7 @@ def test_copies_with_a_groups_own_keys_are_passed_over_and_counted(kafka, log_to
     ]
     keys, values = zip(*forged, strict=True)
     kafka.produce(log_topic.name, values, keys=keys, partition=0, headers=[(header, b"x")])
-    before.append({"billing": [b"b"]})
+    append(before, {"billing": [b"b"]})
     after = open_at()
     with caplog.at_level(logging.WARNING):
         assert taken(after) == [b"a", b"b"]
@@ -93,7 +94,7 @@ def test_copies_with_a_groups_own_keys_are_passed_over_and_counted(kafka, log_to
 def test_an_open_transaction_is_named_with_the_command_that_aborts_it(kafka, log_topic, open_at):
     served = open_at()
     taken(served)
-    served.append({"billing": [b"a"]})
+    append(served, {"billing": [b"a"]})
     foreign = kafka.open_transaction(log_topic.name, [b"hello"], partition=0)
     late = open_at()
     late.claim("shipping")
@@ -102,7 +103,7 @@ def test_an_open_transaction_is_named_with_the_command_that_aborts_it(kafka, log
         for _ in range(2):
             with pytest.raises(StateTransactionOpen, match="share group shipping waits for that") as raised:
                 list(late.load("shipping"))
-    served.append({"billing": [b"b"]})
+    append(served, {"billing": [b"b"]})
     said = raised.value.fields
     arguments = ["--bootstrap-server", said["addresses"], "abort", "--topic", said["topic"]]
     arguments += ["--partition", str(said["partition"]), "--start-offset", str(said["offset"])]

@@ -12,6 +12,7 @@ from coordinator.service.stores.kafka.ownership import NewestClaimant
 from coordinator.service.stores.kafka.pruning import Pruning
 from coordinator.state_log.placement import state_partition_of
 from tests.support.state_topics import owner, state_topic, taken
+from tests.support.store_writes import append, snapshot
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -38,7 +39,7 @@ def store_of():
 
 def begun(store, group_id=GROUP):
     taken(store, group_id)
-    store.append({group_id: [b"a"]})
+    append(store, {group_id: [b"a"]})
     return store
 
 
@@ -91,7 +92,7 @@ def test_pruning_keeps_the_placement_record(kafka, store_of):
     pruning = Pruning(topic, lambda: [store], interval_ms=NEVER_MS)
     try:
         for _ in range(3):
-            store.replace_with_snapshot(zero, [b"s"])
+            snapshot(store, zero, [b"s"])
             needed = store._open[zero].log.needed_offset
 
             def pruned(needed=needed):

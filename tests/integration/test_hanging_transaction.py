@@ -17,6 +17,7 @@ from coordinator.service.stores.store import StoreOutcomeUnknown
 from coordinator.state_log.transaction_size import LastTransaction
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.state_topics import taken
+from tests.support.store_writes import append
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -88,8 +89,8 @@ def load_blocked(store, group_id):
 def test_a_commit_whose_marker_is_lost_blocks_no_other_group(kafka, log_topic, open_at, impatient):
     owner = open_at("one")
     taken(owner)
-    owner.append({"billing": [b"a"]})
-    owner.append({"billing": [b"b"]})
+    append(owner, {"billing": [b"a"]})
+    append(owner, {"billing": [b"b"]})
     owner.close()
     lose_the_end(kafka, log_topic)
     assert load_blocked(open_at("two"), "shipping") == []
@@ -101,13 +102,13 @@ def test_a_commit_whose_marker_is_lost_blocks_no_other_group(kafka, log_topic, o
 def test_an_owner_that_still_runs_loads_its_group_again(kafka, log_topic, open_at, impatient):
     owner = open_at("one")
     taken(owner)
-    owner.append({"billing": [b"a"]})
+    append(owner, {"billing": [b"a"]})
     lose_the_end(kafka, log_topic)
     assert load_blocked(open_at("two"), "shipping") == []
     with pytest.raises(StoreOutcomeUnknown):
-        owner.append({"billing": [b"b"]})
+        append(owner, {"billing": [b"b"]})
     assert taken(owner, claim=False) == [b"a"]
-    owner.append({"billing": [b"c"]})
+    append(owner, {"billing": [b"c"]})
     assert taken(open_at("three")) == [b"a", b"c"]
 
 
@@ -115,7 +116,7 @@ def test_an_owner_that_still_runs_loads_its_group_again(kafka, log_topic, open_a
 def test_a_group_whose_own_marker_is_lost_loads_at_once(kafka, log_topic, open_at):
     owner = open_at("one")
     taken(owner)
-    owner.append({"billing": [b"a"]})
+    append(owner, {"billing": [b"a"]})
     lose_the_end(kafka, log_topic)
     assert taken(open_at("two")) == [b"a"]
 
@@ -129,15 +130,15 @@ A_BATCH_EACH = [b"x" * 900_000, b"y" * 900_000]
 def test_a_part_of_a_transaction_never_counts(kafka, log_topic, open_at, impatient, first):
     owner = open_at("one")
     taken(owner)
-    owner.append({"billing": [b"a"]})
-    owner.append({"billing": A_BATCH_EACH})
+    append(owner, {"billing": [b"a"]})
+    append(owner, {"billing": A_BATCH_EACH})
     owner.close()
     lose_the_end(kafka, log_topic, batches=2)
     load = load_blocked if first == "shipping" else taken  # its own transaction blocks no load
     load(open_at("two"), first)
     last = open_at("three")
     assert taken(last) == [b"a"]
-    last.append({"billing": [b"b"]})
+    append(last, {"billing": [b"b"]})
     assert taken(open_at("four")) == [b"a", b"b"]
 
 
@@ -163,7 +164,7 @@ def test_a_transaction_of_another_program_is_left_alone(kafka, log_topic):
 def test_a_transaction_of_a_forgotten_producer_is_said_not_to_end(kafka, log_topic, open_at, caplog):
     owner = open_at("one")
     taken(owner)
-    owner.append({"billing": [b"a"]})
+    append(owner, {"billing": [b"a"]})
     open_since = committed_end(log_topic)
     log = owner._open["billing"].log
     forgotten = kafka.open_transaction(log_topic.name, [b"x"], partition=0, keys=[log.keyed([b"b"], 1)[0][0]])

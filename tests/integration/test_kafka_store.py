@@ -28,6 +28,7 @@ from coordinator.state_log.record_keys import GroupOwnerKey, GroupRecordKey, Gro
 from coordinator.state_log.value_version import versioned
 from tests.support.state_topics import owner, state_topic, taken
 from tests.support.store_contract import StoreContract
+from tests.support.store_writes import append, snapshot
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -75,22 +76,22 @@ def test_a_refused_snapshot_is_followed_by_a_load(open_at):
     """The snapshot's abort takes back the append before it, if Kafka has left that one open."""
     store = open_at()
     taken(store)
-    store.append({"billing": [b"a"]})
+    append(store, {"billing": [b"a"]})
     writer = store._open["billing"].writer
     writer._producer = Breaking(writer, "refused")
     with pytest.raises(StoreOutcomeUnknown):
-        store.replace_with_snapshot("billing", [b"s"])
+        snapshot(store, "billing", [b"s"])
     assert taken(store) == [b"a"]
 
 
 def test_the_newest_claimant_wins_and_is_named_to_the_earlier_owner(open_at):
     old, new = open_at("one"), open_at("two")
     taken(old)
-    old.append({"billing": [b"a"]})
+    append(old, {"billing": [b"a"]})
     assert taken(new) == [b"a"]
     with pytest.raises(StoreFenced, match="taken over by the coordinator on two"):
-        old.append({"billing": [b"late"]})
-    new.append({"billing": [b"b"]})
+        append(old, {"billing": [b"late"]})
+    append(new, {"billing": [b"b"]})
     with pytest.raises(GroupTakenOver, match="the coordinator on two"):
         taken(old, claim=False)
     assert taken(open_at("two"), claim=False) == [b"a", b"b"]
@@ -99,32 +100,32 @@ def test_the_newest_claimant_wins_and_is_named_to_the_earlier_owner(open_at):
 def test_a_fenced_owner_takes_the_group_back_for_a_new_member_only(open_at):
     old, new = open_at("one"), open_at("two")
     taken(old)
-    old.append({"billing": [b"a"]})
+    append(old, {"billing": [b"a"]})
     taken(new)
     with pytest.raises(StoreFenced):
-        old.append({"billing": []})
+        append(old, {"billing": []})
     assert taken(old) == [b"a"]
-    old.append({"billing": [b"b"]})
+    append(old, {"billing": [b"b"]})
     with pytest.raises(StoreFenced, match="the coordinator on one"):
-        new.append({"billing": [b"late"]})
+        append(new, {"billing": [b"late"]})
 
 
 def test_a_proof_is_refused_to_an_owner_that_was_replaced(open_at):
     old, new = open_at("one"), open_at("two")
     taken(old)
-    old.append({"billing": [b"a"]})
+    append(old, {"billing": [b"a"]})
     taken(new)
     with pytest.raises(StoreFenced):
-        old.append({"billing": []})
+        append(old, {"billing": []})
 
 
 def test_an_append_to_a_lost_and_an_owned_group_writes_the_owned(open_at):
     old, new = open_at("one"), open_at("two")
     taken(old), taken(old, "shipping")
-    old.append({"billing": [b"a"], "shipping": [b"x"]})
+    append(old, {"billing": [b"a"], "shipping": [b"x"]})
     taken(new)
     with pytest.raises(Exception, match=r"billing: .*taken over") as raised:
-        old.append({"billing": [b"late"], "shipping": [b"y"]})
+        append(old, {"billing": [b"late"], "shipping": [b"y"]})
     assert set(raised.value.failed) == {"billing"}
     assert taken(old, "shipping") == [b"x", b"y"]
     assert taken(new) == [b"a"]
@@ -153,7 +154,7 @@ def test_an_unreadable_record_stops_the_load_with_its_partition_and_offset(
 ):
     store = open_at()
     taken(store)
-    store.append({"billing": [b"a"]})
+    append(store, {"billing": [b"a"]})
     produce(kafka, log_topic, key, value)
     with pytest.raises(
         StateRecordUnreadable,
@@ -179,7 +180,7 @@ def test_a_group_of_another_format_version_is_refused_before_anything_is_written
 ):
     store, other = open_at(), open_at()
     taken(store)
-    store.append({"billing": [b"a"]})
+    append(store, {"billing": [b"a"]})
     key = encode_key(GroupOwnerKey("billing"))
     produce(kafka, log_topic, key, version + encode_owner(owner())[2:])
     end = wait_until(lambda: committed_end(log_topic), what="the marker of the append is there")
@@ -187,24 +188,24 @@ def test_a_group_of_another_format_version_is_refused_before_anything_is_written
         taken(other, claim=claim)
     assert log_topic.offset(0, LATEST) == end
     assert taken(other, "shipping") == [], "other groups are served"
-    store.append({"billing": [b"b"]})  # nobody has fenced it
+    append(store, {"billing": [b"b"]})  # nobody has fenced it
 
 
 def test_an_owner_fenced_by_a_newer_version_names_that_version(kafka, log_topic, open_at):
     store = open_at()
     taken(store)
-    store.append({"billing": [b"a"]})
+    append(store, {"billing": [b"a"]})
     GroupWriter(log_topic, 0, "billing").fence()
     produce(kafka, log_topic, encode_key(GroupOwnerKey("billing")), NEWER + b"newer")
     with pytest.raises(StoreFenced) as fenced:
-        store.append({"billing": [b"b"]})
+        append(store, {"billing": [b"b"]})
     assert isinstance(fenced.value.error, GroupStateTooNew)
 
 
 def test_a_record_of_a_newer_format_version_stops_the_load_by_name(kafka, log_topic, open_at):
     store = open_at()
     taken(store)
-    store.append({"billing": [b"a"]})
+    append(store, {"billing": [b"a"]})
     produce(kafka, log_topic, encode_key(GroupRecordKey("billing", 1)), NEWER + b"newer")
     with pytest.raises(GroupStateTooNew, match=f"has format version {STATE_RECORDS + 1}"):
         taken(store)
@@ -229,8 +230,8 @@ def test_a_topic_of_another_format_version_is_refused_before_anything_is_written
 def test_deleted_records_at_the_beginning_of_the_log_stop_the_load(kafka, log_topic, open_at):
     store = open_at()
     taken(store)
-    store.append({"billing": [b"a"]})
-    store.append({"billing": [b"b"]})
+    append(store, {"billing": [b"a"]})
+    append(store, {"billing": [b"b"]})
     first = store._open["billing"].log.needed_offset
     kafka.delete_records(log_topic.name, first + 2)  # the owner record, and the first of its own
     with pytest.raises(StateRecordUnreadable, match="what came before record 1 is gone"):
@@ -255,14 +256,14 @@ def test_an_owner_leaves_the_group_to_a_newer_process_of_its_installation(open_a
     """The first was taken for dead: a second one was started on the same host."""
     first, second = open_at("one"), open_at("one")
     taken(first)
-    first.append({"billing": [b"a"]})
+    append(first, {"billing": [b"a"]})
     assert taken(second, claim=False) == [b"a"]
     with pytest.raises(StoreFenced) as fenced:
-        first.append({"billing": []})
+        append(first, {"billing": []})
     assert isinstance(fenced.value.error, NotCoordinator), "its client looks for the newer one"
     with pytest.raises(NotCoordinator):
         taken(first, claim=False)
-    second.append({"billing": [b"b"]})
+    append(second, {"billing": [b"b"]})
 
 
 @pytest.mark.parametrize("first", ["fleet", "on demand"])
@@ -272,14 +273,14 @@ def test_a_fleet_and_one_on_demand_take_no_group_in_turns(open_at, first):
     fleet._ownership = FleetMember(owner("fleet of coordinators"), mock.Mock(spec=Fleet))
     earlier, later = (fleet, on_demand) if first == "fleet" else (on_demand, fleet)
     taken(earlier)
-    earlier.append({"billing": [b"a"]})
+    append(earlier, {"billing": [b"a"]})
     assert taken(later) == [b"a"]
     with pytest.raises(StoreFenced):
-        earlier.append({"billing": [b"late"]})
+        append(earlier, {"billing": [b"late"]})
     for _ in range(2):
         with pytest.raises(GroupTakenOver):
             taken(earlier, claim=False)
-    later.append({"billing": [b"b"]})
+    append(later, {"billing": [b"b"]})
     assert taken(earlier) == [b"a", b"b"], "a new member asks for the group there"
     with pytest.raises(GroupTakenOver):
         taken(later, claim=False)
@@ -290,17 +291,17 @@ def test_another_coordinator_of_the_fleet_takes_a_group_without_a_claim(open_at)
     for store in (one, two):
         store._ownership = FleetMember(owner("fleet of coordinators"), mock.Mock(spec=Fleet))
     taken(one)
-    one.append({"billing": [b"a"]})
+    append(one, {"billing": [b"a"]})
     assert taken(two, claim=False) == [b"a"]
     with pytest.raises(StoreFenced, match="another coordinator of the fleet"):
-        one.append({"billing": [b"late"]})
+        append(one, {"billing": [b"late"]})
     assert taken(one, claim=False) == [b"a"]
 
 
 def test_a_claim_between_the_look_and_the_fence_of_another_is_respected(open_at, monkeypatch):
     first, second = open_at("one"), open_at("two")
     taken(first)
-    first.append({"billing": [b"a"]})
+    append(first, {"billing": [b"a"]})
     first.release("billing")
     fence = GroupWriter.fence
 
@@ -319,7 +320,7 @@ def test_a_load_that_is_overtaken_by_pruning_calls_nothing_damaged(kafka, log_to
     store, other = open_at("one"), open_at("one")
     taken(store)
     for data in (b"a", b"b", b"c"):
-        store.append({"billing": [data]})
+        append(store, {"billing": [data]})
     right = LogReader.read_to
 
     def pruned_meanwhile(reader, end):
@@ -335,6 +336,6 @@ def test_a_load_that_is_overtaken_by_pruning_calls_nothing_damaged(kafka, log_to
 def test_the_needed_offset_of_a_longer_log_is_forgotten(log_topic, open_at):
     store = open_at()
     taken(store)
-    store.append({"billing": [b"a"]})
+    append(store, {"billing": [b"a"]})
     store._needed["billing"] = 1_000_000
     assert taken(store, claim=False) == [b"a"]

@@ -38,6 +38,7 @@ from coordinator.state_log.record_values import (
 from tests.support.kafka_log import read_all
 from tests.support.state_records import TOPIC_ID
 from tests.support.state_topics import in_mid_write, state_topic, taken
+from tests.support.store_writes import append, snapshot
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -78,15 +79,15 @@ def loaded_as_members_do(store):
 def test_an_append_to_a_hung_broker_is_loaded_whole_or_never(open_at, hang):
     store = open_at()
     taken(store)
-    store.append({"billing": [b"a"]})
+    append(store, {"billing": [b"a"]})
     hang()
     with pytest.raises((StoreOutcomeUnknown, StoreRefused)) as raised:
-        store.append({"billing": [b"b", b"c"]})
+        append(store, {"billing": [b"b", b"c"]})
     hang.end()
     found = wait_until(lambda: loaded_as_members_do(store), what="the group is loaded")
     assert found in ([b"a"], [b"a", b"b", b"c"])
     assert isinstance(raised.value, StoreOutcomeUnknown) or found == [b"a"]
-    store.append({"billing": [b"d"]})
+    append(store, {"billing": [b"d"]})
     assert wait_until(lambda: loaded_as_members_do(open_at()), what="the next owner loads it") == [*found, b"d"]
 
 
@@ -129,12 +130,13 @@ from coordinator.service.stores.kafka.ownership import NewestClaimant
 from coordinator.state_log.group_log import MAX_STATE_RECORD_BYTES
 from coordinator.state_log.record_keys import GroupRecordKey, encode_key
 from tests.support.state_topics import in_mid_write, owner, state_topic, taken
+from tests.support.store_writes import append
 from types import SimpleNamespace
 
 topic = state_topic(SimpleNamespace(bootstrap=sys.argv[1]), sys.argv[2], write_timeout_ms=300_000)
 store = KafkaStore(topic, 0, NewestClaimant(owner("one")), updates_per_snapshot=500)
 taken(store)
-store.append({"billing": [b"a"]})
+append(store, {"billing": [b"a"]})
 writer = store._open["billing"].writer
 in_mid_write(writer, encode_key(GroupRecordKey("billing", 1)), b"lost")
 print("written", flush=True)
@@ -156,7 +158,7 @@ def test_an_owner_killed_in_mid_write_leaves_no_record_and_no_wait(kafka, log_to
     assert b"lost" in read_all(kafka.bootstrap, log_topic.name, isolation="read_uncommitted").values()
     store = open_at("two")
     assert taken(store) == [b"a"]
-    store.append({"billing": [b"b"]})
+    append(store, {"billing": [b"b"]})
     assert taken(open_at("three")) == [b"a", b"b"]
 
 
@@ -164,11 +166,11 @@ def test_an_owner_killed_in_mid_write_leaves_no_record_and_no_wait(kafka, log_to
 def test_a_load_waits_until_another_groups_open_transaction_ends(log_topic, open_at):
     store, late = open_at("one"), open_at("two")
     taken(store)
-    store.append({"billing": [b"a"]})
+    append(store, {"billing": [b"a"]})
     writer = GroupWriter(log_topic, 0, "shipping")  # Kafka ends its transactions after twice the write timeout
     writer.fence()
     in_mid_write(writer, encode_key(GroupRecordKey("shipping", 0)), b"x")
-    store.append({"billing": [b"b"]})
+    append(store, {"billing": [b"b"]})
     with ThreadPoolExecutor(1) as thread:
         loaded = thread.submit(taken, late)
         assert loaded.result(60) == [b"a", b"b"]
@@ -185,7 +187,7 @@ MOST = (MAX_STATE_RECORD_BYTES - MAX_BYTES_BESIDE_BATCHES) // STATE_BATCH_BYTES
 def test_a_snapshot_of_many_megabytes_loads_unchanged(open_at):
     store = open_at()
     taken(store)
-    store.append({"billing": [b"a"]})
+    append(store, {"billing": [b"a"]})
     batches = tuple(StateBatch(at, at, RecordState.ACKNOWLEDGED, 1) for at in range(2, 1_000_002, 2))
     head = ShareSnapshotValue(0, 0, 0, 0, 1, 1, batches[:MOST], 500_000)
     rest = ShareUpdateValue(0, 0, 0, batches[MOST:], 500_000)
@@ -195,5 +197,6 @@ def test_a_snapshot_of_many_megabytes_loads_unchanged(open_at):
     ]
     assert MAX_STATE_RECORD_BYTES - 2 * STATE_BATCH_BYTES < len(shown[0][1]) <= MAX_STATE_RECORD_BYTES
     own = [bytes([number]) * 1_000_000 for number in range(8)]
-    store.replace_with_snapshot("billing", own, shown)
+    store._open["billing"].log.snapshot_records = lambda *_: shown
+    snapshot(store, "billing", own)
     assert taken(open_at())[-8:] == own

@@ -25,6 +25,7 @@ from coordinator.state_log.retention import JUST_TAKEN
 from coordinator.state_log.value_version import versioned
 from tests.support.state_records import TOPIC_ID
 from tests.support.state_topics import in_mid_write, owner, taken
+from tests.support.store_writes import append, snapshot
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -77,34 +78,34 @@ def test_records_below_every_groups_snapshot_are_pruned_and_all_groups_load(open
     groups = ("billing", "shipping")
     for group_id in groups:
         taken(store, group_id)
-    store.append({group_id: [b"a", b"b"] for group_id in groups})
+    append(store, {group_id: [b"a", b"b"] for group_id in groups})
     assert prune(store) == min(needed(store, group_id) for group_id in groups), (
         "the owner records come again with these"
     )
-    store.replace_with_snapshot("billing", [b"s"])
-    store.append({"billing": [b"c"]})
+    snapshot(store, "billing", [b"s"])
+    append(store, {"billing": [b"c"]})
     assert prune(store) <= needed(store, "shipping"), "the other group still needs its records"
-    store.replace_with_snapshot("shipping", [b"t"])
-    store.append({"shipping": [b"d"]})
+    snapshot(store, "shipping", [b"t"])
+    append(store, {"shipping": [b"d"]})
     assert prune(store) == needed(store, "billing")
     after = open_at()
     assert as_loaded(after.peek("billing")) == [b"s", b"c"]
     assert as_loaded(after.peek("shipping")) == [b"t", b"d"]
     taken(after), taken(after, "shipping")
-    after.append({"billing": [b"e"], "shipping": [b"f"]})
+    append(after, {"billing": [b"e"], "shipping": [b"f"]})
     assert as_loaded(open_at().peek("billing")) == [b"s", b"c", b"e"]
 
 
 def test_records_that_another_processs_group_needs_are_kept(open_at, prune, log_topic):
     mine, theirs = open_at("one"), open_at("two")
     taken(theirs, "shipping")
-    theirs.append({"shipping": [b"x"]})
+    append(theirs, {"shipping": [b"x"]})
     taken(mine)
-    mine.append({"billing": [b"a"]})
-    mine.replace_with_snapshot("billing", [b"s"])
+    append(mine, {"billing": [b"a"]})
+    snapshot(mine, "billing", [b"s"])
     assert prune(mine) <= needed(theirs, "shipping")
     assert as_loaded(open_at().peek("shipping")) == [b"x"]
-    theirs.replace_with_snapshot("shipping", [b"y"])
+    snapshot(theirs, "shipping", [b"y"])
     assert prune(mine) == needed(mine, "billing"), "what the other process has written since counts"
     assert as_loaded(open_at().peek("shipping")) == [b"y"]
 
@@ -112,11 +113,11 @@ def test_records_that_another_processs_group_needs_are_kept(open_at, prune, log_
 def test_uncommitted_records_count_as_needed(open_at, prune, log_topic):
     store = open_at()
     taken(store)
-    store.append({"billing": [b"a"]})
+    append(store, {"billing": [b"a"]})
     writer = GroupWriter(log_topic, 0, "shipping")
     writer.fence()
     in_mid_write(writer, encode_key(GroupRecordKey("shipping", 0)), versioned(b"x"))
-    store.replace_with_snapshot("billing", [b"s"])
+    snapshot(store, "billing", [b"s"])
     prune(store, waits=False)
     writer._producer.commit_transaction(30)
     assert as_loaded(open_at().peek("shipping")) == [b"x"]
@@ -127,13 +128,13 @@ def test_uncommitted_records_count_as_needed(open_at, prune, log_topic):
 def test_a_fenced_owners_error_names_the_new_owner_after_pruning_too(open_at, prune):
     old, new = open_at("one"), open_at("two")
     taken(old)
-    old.append({"billing": [b"a"]})
+    append(old, {"billing": [b"a"]})
     taken(new)
-    new.append({"billing": [b"b"]})
-    new.replace_with_snapshot("billing", [b"s"])
+    append(new, {"billing": [b"b"]})
+    snapshot(new, "billing", [b"s"])
     assert prune(new) == needed(new, "billing")
     with pytest.raises(StoreFenced, match="the coordinator on two"):
-        old.append({"billing": [b"late"]})
+        append(old, {"billing": [b"late"]})
     with pytest.raises(GroupTakenOver, match="the coordinator on two"):
         taken(old, claim=False)
     assert taken(open_at("two"), claim=False)[-1] == b"s"
@@ -144,8 +145,8 @@ def test_a_group_that_was_never_created_holds_back_no_pruning(open_at, prune):
     taken(store, "refused")  # its first member's join was refused: all that is left is who took it
     store.release("refused")
     taken(store)
-    store.append({"billing": [b"%d" % number for number in range(FAR_BACK)]})
-    store.replace_with_snapshot("billing", [b"s"])
+    append(store, {"billing": [b"%d" % number for number in range(FAR_BACK)]})
+    snapshot(store, "billing", [b"s"])
     assert prune(store) == needed(store, "billing")
     assert as_loaded(open_at().peek("billing")) == [b"s"]
 
@@ -155,15 +156,15 @@ def test_a_group_taken_long_before_its_first_record_is_loaded_and_owned(open_at,
     store, other = open_at("one"), open_at("two")
     taken(store)
     if was_deleted:
-        store.append({"billing": [b"a"]})
-        store.replace_with_snapshot("billing", [])
+        append(store, {"billing": [b"a"]})
+        snapshot(store, "billing", [])
         taken(store)
     taken(other, "busy")
-    other.append({"busy": [b"%d" % number for number in range(JUST_TAKEN)]})
-    other.replace_with_snapshot("busy", [b"s"])
+    append(other, {"busy": [b"%d" % number for number in range(JUST_TAKEN)]})
+    snapshot(other, "busy", [b"s"])
     assert prune(other) == needed(other, "busy"), "billing's own records are gone"
-    store.append({"billing": [b"b"]})
-    store.append({"billing": [b"c"]})
+    append(store, {"billing": [b"b"]})
+    append(store, {"billing": [b"c"]})
     assert prune(other) == needed(other, "busy")
     with pytest.raises(GroupTakenOver, match="the coordinator on one"):
         taken(other, claim=False)
@@ -182,18 +183,18 @@ def test_a_group_whose_old_snapshot_blocks_pruning_gets_a_new_snapshot(open_at, 
 
     step(one(CreateGroup(incarnation="i", topic_ids=True)))
     taken(other, foreign)
-    other.append({foreign: [b"x"]})
+    append(other, {foreign: [b"x"]})
     before = needed(store, group_id)
     taken(other, "busy")
-    other.append({"busy": [b"%d" % number for number in range(FAR_BACK)]})
-    other.replace_with_snapshot("busy", [b"s"])
+    append(other, {"busy": [b"%d" % number for number in range(FAR_BACK)]})
+    snapshot(other, "busy", [b"s"])
     prune(store)
     assert store.holding_back == {group_id, foreign}
     runtime.step(1_000_001)
     assert store.holding_back == {foreign}, "it is served elsewhere, and is not this process's to write"
     assert needed(store, group_id) > before + FAR_BACK
     assert prune(store) <= needed(other, foreign)
-    other.replace_with_snapshot(foreign, [b"y"])
+    snapshot(other, foreign, [b"y"])
     assert prune(store) == needed(other, "busy")
     assert runtime.groups[group_id].exists
     assert as_loaded(open_at("one").peek(group_id))
@@ -202,10 +203,10 @@ def test_a_group_whose_old_snapshot_blocks_pruning_gets_a_new_snapshot(open_at, 
 def test_a_fleets_owner_loads_an_abandoned_group_for_pruning(open_at, prune):
     before, store = open_at(), open_at()
     taken(before, "abandoned")
-    before.append({"abandoned": encode_records([GroupCreated(incarnation="i", topic_ids=True)])})
+    append(before, {"abandoned": encode_records([GroupCreated(incarnation="i", topic_ids=True)])})
     taken(store, "busy")
-    store.append({"busy": [b"%d" % number for number in range(FAR_BACK)]})
-    store.replace_with_snapshot("busy", [b"s"])
+    append(store, {"busy": [b"%d" % number for number in range(FAR_BACK)]})
+    snapshot(store, "busy", [b"s"])
     runtime = CoordinatorRuntime(store)
 
     def load(group_id):
@@ -273,8 +274,8 @@ def test_dormant_groups_move_on_once_and_are_unloaded(kafka, open_at, prune, log
     dormant(kafka, log_topic, 30)
     store = open_at()
     taken(store, "busy")
-    store.append({"busy": [b"%d" % number for number in range(400)]})
-    store.replace_with_snapshot("busy", [b"s"])
+    append(store, {"busy": [b"%d" % number for number in range(400)]})
+    snapshot(store, "busy", [b"s"])
     coordinator = Coordinator(store)
     ends = []
     for _ in range(8):

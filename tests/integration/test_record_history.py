@@ -23,6 +23,7 @@ from sharegroup import Admin
 from sharegroup.__main__ import run
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.state_topics import Hosts, state_topic
+from tests.support.store_writes import append, snapshot
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -138,7 +139,7 @@ def test_log_parts_come_newest_first_and_contain_one_group(kafka, state, monkeyp
     monkeypatch.setattr("coordinator.service.stores.kafka.log_parts.FIRST_PART", 6)
     store = owned(hosts(), "billing", "bill")
     for number in range(8):
-        store.append({"billing": [b"%d" % number], "bill": [b"other"]})
+        append(store, {"billing": [b"%d" % number], "bill": [b"other"]})
     expected = [b"%d" % number for number in range(8)]
     wait_until(lambda: read(topic) == expected, what="the last transaction's marker is written")
     assert len(list(log_parts(topic, "billing"))) > 2
@@ -149,9 +150,9 @@ def test_log_parts_come_newest_first_and_contain_one_group(kafka, state, monkeyp
 def test_pruned_records_are_not_in_the_parts(kafka, state):
     topic, hosts = state
     store = owned(hosts(), "billing")
-    store.append({"billing": [b"before"]})
-    store.replace_with_snapshot("billing", [b"snapshot"])
-    store.append({"billing": [b"after"]})
+    append(store, {"billing": [b"before"]})
+    snapshot(store, "billing", [b"snapshot"])
+    append(store, {"billing": [b"after"]})
     whole = [b"before", b"snapshot", b"after"]
     wait_until(lambda: read(topic) == whole, what="the last transaction's marker is written")
     kafka.delete_records(topic.name, store._open["billing"].log.needed_offset)

@@ -5,6 +5,7 @@ import pytest
 from coordinator.core.group_snapshot import GroupCut
 from coordinator.core.record_codec import decode_record, encode_records
 from coordinator.core.share_group import ShareGroup
+from coordinator.service.stores.store import Append
 from coordinator.state_log import group_log
 from tests.kip932.consumers import ACCEPT, RELEASE, ShareConsumers, batch
 from tests.support.group_driver import durable_state
@@ -32,7 +33,7 @@ class Stored(ShareConsumers):
         super().append(records)
         if durable := [record for record in records if record.durable]:
             own = encode_records(durable)
-            self.store.append({"billing": own}, {"billing": self.store.state_records(self.group, durable, self.now_ms)})
+            self.store.append({"billing": Append(self.group, durable, own)}, self.now_ms)
             self.tail += own
 
     def check_recovery(self):

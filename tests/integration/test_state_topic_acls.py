@@ -14,6 +14,7 @@ from coordinator.service.stores.kafka.state_topic import STATE_TOPIC, StateTopic
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.guarded_broker import ALICE, grant, guarded_broker
 from tests.support.state_topics import owner, taken
+from tests.support.store_writes import append, snapshot
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -83,8 +84,8 @@ def test_each_missing_acl_is_named_and_all_acls_together_suffice(guarded, topic)
     wait_until(lambda: "read it" in said(store), what="it may write")
     grant(guarded, ResourceType.TOPIC, STATE_TOPIC, "READ")
     until_allowed(lambda: taken(store))
-    store.append({"billing": [b"a", b"b"]})
-    store.replace_with_snapshot("billing", [b"s"])
+    append(store, {"billing": [b"a", b"b"]})
+    snapshot(store, "billing", [b"s"])
     grant(guarded, ResourceType.TOPIC, STATE_TOPIC, "DELETE", "DESCRIBE_CONFIGS")
     pruning = Pruning(topic, lambda: [store], interval_ms=3_600_000)
     try:

@@ -17,6 +17,7 @@ from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_log import read_all
 from tests.support.standalone import two_coordinators
 from tests.support.state_topics import Hosts, state_topic, taken
+from tests.support.store_writes import append
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -120,13 +121,13 @@ def test_nothing_is_written_from_memory_into_a_recreated_topic(first):
     with contextlib.closing(Hosts(topic)) as hosts:
         store = hosts("one")
         taken(store)
-        store.append({"billing": [b"a"]})
+        append(store, {"billing": [b"a"]})
         first.delete_topic(topic.name)
         first.create_topic(topic.name, retention_ms=-1)
 
         def refused():
             try:
-                store.append({"billing": [b"b"]})
+                append(store, {"billing": [b"b"]})
             except StoreOutcomeUnknown:
                 return True
 

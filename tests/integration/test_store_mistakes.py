@@ -21,6 +21,7 @@ from coordinator.service.stores.store import StoreFenced, StoreOutcomeUnknown
 from tests.mistakes.store import MISTAKES
 from tests.support.fake_cluster import FakeCluster
 from tests.support.state_topics import Hosts, in_mid_write, taken
+from tests.support.store_writes import append
 
 pytestmark = pytest.mark.broker
 
@@ -34,13 +35,13 @@ def the_newest_claimant_wins(hosts: Hosts) -> None:
     """docs/learn/concepts.md, Where a group lives: a fenced owner raises an error by name, and takes nothing back."""
     old, new = hosts("one"), hosts("two")
     taken(old)
-    old.append({"billing": [b"a"]})
+    append(old, {"billing": [b"a"]})
     assert taken(new) == [b"a"]
     with pytest.raises(StoreFenced):
-        old.append({"billing": [b"late"]})
+        append(old, {"billing": [b"late"]})
     with pytest.raises(GroupTakenOver):
         taken(old, claim=False)
-    new.append({"billing": [b"b"]})
+    append(new, {"billing": [b"b"]})
     assert taken(new) == [b"a", b"b"]
 
 
@@ -67,12 +68,12 @@ def no_answer_comes_from_memory(hosts: Hosts) -> None:
     either."""
     old, new = hosts("one"), hosts("two")
     taken(old)
-    old.append({"billing": [b"a"]})
+    append(old, {"billing": [b"a"]})
     taken(new)
     old._open["billing"].confirmed_s -= 60.0
     assert old.must_prove("billing")
     with pytest.raises(StoreFenced):
-        old.append({"billing": []})
+        append(old, {"billing": []})
 
 
 def what_is_in_doubt_is_settled_by_the_load(hosts: Hosts) -> None:
@@ -80,11 +81,11 @@ def what_is_in_doubt_is_settled_by_the_load(hosts: Hosts) -> None:
     fence."""
     store = hosts("one")
     taken(store)
-    store.append({"billing": [b"a"]})
+    append(store, {"billing": [b"a"]})
     writer = store._open["billing"].writer
     in_mid_write(writer, *store._open["billing"].log.keyed([b"in doubt"], 1)[0])
     assert taken(store) == [b"a"]
-    store.append({"billing": [b"b"]})
+    append(store, {"billing": [b"b"]})
     assert taken(store) == [b"a", b"b"]
 
 
@@ -92,11 +93,11 @@ def a_load_reads_committed_records_only(hosts: Hosts) -> None:
     """Issue 5: load read_committed."""
     store = hosts("one")
     taken(store)
-    store.append({"billing": [b"a"]})
+    append(store, {"billing": [b"a"]})
     writer = store._open["billing"].writer
     in_mid_write(writer, *store._open["billing"].log.keyed([b"aborted"], 1)[0])
     writer._producer.abort_transaction(30)
-    store.append({"billing": [b"b"]})
+    append(store, {"billing": [b"b"]})
     assert taken(store) == [b"a", b"b"]
 
 

@@ -43,9 +43,9 @@ def believe_memory(patch: Patch) -> None:
 def prove_nothing(patch: Patch) -> None:
     right = KafkaStore._append
 
-    def append(self, group_id, records, shown):
-        if records:
-            right(self, group_id, records, shown)
+    def append(self, group_id, append, now_ms):
+        if append.data:
+            right(self, group_id, append, now_ms)
 
     patch.setattr(KafkaStore, "_append", append)
 

@@ -7,7 +7,7 @@ snapshot would make of it. The same request at the same memory comes to the same
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from coordinator.config.resolved import GroupConfig
@@ -27,7 +27,7 @@ from coordinator.protocol.messages import DescribeGroup
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import Transaction
-from coordinator.service.stores.store import NOTHING, Shown, SoleOwner, StoredRecord, StoreOutcomeUnknown, StoreRefused
+from coordinator.service.stores.store import Append, SoleOwner, StoredRecord, StoreOutcomeUnknown, StoreRefused
 from tests.protocol.happened import Happened, runs_by_record, what_happened
 from tests.protocol.memory import later, of_process, ordered
 from tests.protocol.requests import GROUP, TOPIC_IDS, Request, number_of_log, transaction_of, transaction_of_a_new_group
@@ -62,17 +62,18 @@ class OneLog(SoleOwner):
             raise StoreRefused("another process has taken the group")
         return [StoredRecord(i, data) for i, data in enumerate([*self.records, *self.appended])]
 
-    def append(self, appends: Mapping[str, Sequence[bytes]], shown: Shown = NOTHING) -> None:
+    def append(self, appends: Mapping[str, Append], now_ms: int) -> None:
         if self.fenced:
             raise StoreRefused("another process has taken the group")
-        if not any(appends.values()):
+        appended = [data for each in appends.values() for data in each.data]
+        if not appended:
             return
         fault, self.fault = self.fault, ""
         if fault == "die before the append":
             raise Died
         if fault == "refuse":
             raise StoreRefused("append was refused")
-        self.appended += [data for records in appends.values() for data in records]
+        self.appended += appended
         if fault == "doubt, written":
             raise StoreOutcomeUnknown("append is in doubt")
         if fault == "die after the append":

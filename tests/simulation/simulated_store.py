@@ -9,17 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import GroupTakenOver, NotCoordinator, ShareGroupError
 from coordinator.service.stores.store import (
-    NOTHING,
-    Shown,
+    Append,
     SoleOwner,
     StoredRecord,
     StoreFenced,
     StoreOutcomeUnknown,
     StoreRefused,
 )
-from coordinator.state_log.partition_log import KeyValue
 from tests.simulation.simulated_world import Process, World
 
 Appends = Mapping[str, Sequence[bytes]]
@@ -151,7 +150,8 @@ class OwnedStore(SoleOwner):
             self.log.pardoned_ms = self.world.now_ms
         return list(self.log.logs.get(group_id, []))
 
-    def append(self, appends: Appends, shown: Shown = NOTHING) -> None:
+    def append(self, decided: Mapping[str, Append], now_ms: int) -> None:
+        appends = {group_id: each.data for group_id, each in decided.items()}
         if not any(appends.values()):
             self._reach(BROKER_TIMEOUT_MS)
             for group_id in appends:
@@ -174,14 +174,15 @@ class OwnedStore(SoleOwner):
             self._known[group_id] = self.log.next_sequence(group_id)
         self._end(fault if self._reaches_the_brokers(WRITE_TIMEOUT_MS) else fault or "doubt, written")
 
-    def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
+    def replace_with_snapshot(self, group: ShareGroup, data: Sequence[bytes], now_ms: int) -> None:
+        group_id = group.group_id
         fault = self._fault("refuse", "doubt", "doubt, written", "die before", "die after", "slow")
         self._begin(fault)
         is_late = not self._reaches_the_brokers(WRITE_TIMEOUT_MS)
         self._check_owner(group_id)
         if fault == "doubt" or is_late:
             raise StoreOutcomeUnknown(fault or "the brokers do not answer")
-        self.log.replace(group_id, records)
+        self.log.replace(group_id, data)
         self._known[group_id] = self.log.next_sequence(group_id)
         self._end(fault)
 

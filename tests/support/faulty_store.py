@@ -3,19 +3,16 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
-from coordinator.core.records import Record
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import GroupTakenOver
 from coordinator.service.stores.store import (
-    NOTHING,
-    Shown,
+    Append,
     Store,
     StoredRecord,
     StoreFenced,
     StoreOutcomeUnknown,
     StoreRefused,
 )
-from coordinator.state_log.partition_log import KeyValue
 
 Fault = Literal[
     "refuse", "fence", "doubt, not written", "doubt, written", "die before the append", "die after the append"
@@ -65,15 +62,12 @@ class FaultyStore:
     def release(self, group_id: str) -> None:
         self.inner.release(group_id)
 
-    def state_records(self, group: ShareGroup, records: Sequence[Record] | None, now_ms: int) -> Sequence[KeyValue]:
-        return self.inner.state_records(group, records, now_ms)
-
     def must_prove(self, group_id: str) -> bool:
         return self.inner.must_prove(group_id)
 
-    def append(self, appends: Mapping[str, Sequence[bytes]], shown: Shown = NOTHING) -> None:
-        if not any(appends.values()):
-            self.inner.append(appends, shown)
+    def append(self, appends: Mapping[str, Append], now_ms: int) -> None:
+        if not any(each.data for each in appends.values()):
+            self.inner.append(appends, now_ms)
             return
         self.appends += 1
         fault, self.fault = self.fault, None
@@ -85,23 +79,23 @@ class FaultyStore:
             raise StoreOutcomeUnknown("append is in doubt")
         if fault == "die before the append":
             raise Died
-        self.inner.append(appends, shown)
+        self.inner.append(appends, now_ms)
         if fault == "doubt, written":
             raise StoreOutcomeUnknown("append is in doubt")
         if fault == "die after the append":
             raise Died
 
-    def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
+    def replace_with_snapshot(self, group: ShareGroup, data: Sequence[bytes], now_ms: int) -> None:
         self.snapshots += 1
         if self.snapshot_fault is not None:
             raise self.snapshot_fault
-        self.inner.replace_with_snapshot(group_id, records, shown)
+        self.inner.replace_with_snapshot(group, data, now_ms)
 
     def snapshot_in_steps(
-        self, group: ShareGroup, records: Iterator[Sequence[bytes]], tail: list[bytes], now_ms: int
+        self, group: ShareGroup, data: Iterator[Sequence[bytes]], tail: list[bytes], now_ms: int
     ) -> Iterator[None]:
         self.snapshots += 1
-        for _ in self.inner.snapshot_in_steps(group, records, tail, now_ms):
+        for _ in self.inner.snapshot_in_steps(group, data, tail, now_ms):
             if self.snapshot_fault is not None:
                 raise self.snapshot_fault
             yield

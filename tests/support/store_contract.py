@@ -6,6 +6,7 @@ from typing import Literal
 import pytest
 
 from coordinator.service.stores.store import Store, StoreOutcomeUnknown, StorePartlyFailed, StoreRefused
+from tests.support.store_writes import append, snapshot
 
 Reopen = Callable[[], Store]
 Fault = Literal["refused", "doubtful, not written", "doubtful, written"]
@@ -51,35 +52,35 @@ class StoreContract:
 
     def test_appended_records_are_loaded_in_order_by_the_next_owner(self, reopen):
         store = self.own(reopen())
-        store.append({"billing": [b"a", b"b"]})
-        store.append({"billing": [b"c"]})
+        append(store, {"billing": [b"a", b"b"]})
+        append(store, {"billing": [b"c"]})
         assert self.records(store) == [b"a", b"b", b"c"]
         assert self.records(reopen()) == [b"a", b"b", b"c"]
 
     def test_groups_are_separate_and_one_append_may_write_several(self, reopen):
-        self.own(reopen(), "billing", "shipping").append({"billing": [b"a"], "shipping": [b"b", b"c"]})
+        append(self.own(reopen(), "billing", "shipping"), {"billing": [b"a"], "shipping": [b"b", b"c"]})
         store = reopen()
         assert self.records(store, "billing") == [b"a"]
         assert self.records(store, "shipping") == [b"b", b"c"]
 
     def test_records_are_stored_as_unchanged_bytes(self, reopen):
         data = [b"", bytes(range(256)), b"x" * 2_000_000]
-        self.own(reopen()).append({"billing": data})
+        append(self.own(reopen()), {"billing": data})
         assert self.records(reopen()) == data
 
     def test_group_ids_are_any_text(self, reopen):
         names = ["a b", "ä/ö", "'; DROP TABLE record; --", "a" * 249]
-        self.own(reopen(), *names).append({name: [name.encode()] for name in names})
+        append(self.own(reopen(), *names), {name: [name.encode()] for name in names})
         store = reopen()
         assert [self.records(store, name) for name in names] == [[name.encode()] for name in names]
 
     def test_sequence_numbers_rise_also_over_a_snapshot_and_a_new_owner(self, reopen):
         store = self.own(reopen())
-        store.append({"billing": [b"a", b"b"]})
+        append(store, {"billing": [b"a", b"b"]})
         before = [sequence for sequence, _ in store.load("billing")]
-        store.replace_with_snapshot("billing", [b"s"])
+        snapshot(store, "billing", [b"s"])
         store = self.own(reopen())
-        store.append({"billing": [b"c"]})
+        append(store, {"billing": [b"c"]})
         after = [sequence for sequence, _ in store.load("billing") if sequence not in before]
         assert before == sorted(set(before))
         assert after == sorted(set(after))
@@ -87,44 +88,44 @@ class StoreContract:
 
     def test_a_snapshot_replaces_the_groups_log_and_no_others(self, reopen):
         store = self.own(reopen(), "billing", "shipping")
-        store.append({"billing": [b"a", b"b"], "shipping": [b"x"]})
-        store.replace_with_snapshot("billing", [b"s", b"t"])
-        store.append({"billing": [b"c"]})
+        append(store, {"billing": [b"a", b"b"], "shipping": [b"x"]})
+        snapshot(store, "billing", [b"s", b"t"])
+        append(store, {"billing": [b"c"]})
         store = reopen()
         assert self.records(store, "billing") == [b"s", b"t", b"c"]
         assert self.records(store, "shipping") == [b"x"]
 
     def test_loading_twice_returns_the_same_records(self, reopen):
         store = self.own(reopen())
-        store.append({"billing": [b"a"]})
+        append(store, {"billing": [b"a"]})
         assert self.records(store) == self.records(store)
 
     def test_an_unfinished_load_changes_nothing(self, reopen):
         store = self.own(reopen())
-        store.append({"billing": [b"a", b"b"]})
+        append(store, {"billing": [b"a", b"b"]})
         next(iter(store.load("billing")))
-        self.own(store).append({"billing": [b"c"]})
+        append(self.own(store), {"billing": [b"c"]})
         assert self.records(store) == [b"a", b"b", b"c"]
 
     def test_an_empty_append_proves_ownership_and_leaves_no_record(self, reopen):
         store = self.own(reopen())
-        store.append({"billing": [b"a"]})
-        store.append({"billing": []})
+        append(store, {"billing": [b"a"]})
+        append(store, {"billing": []})
         assert self.records(store) == [b"a"]
 
     def test_a_group_can_be_let_go_of_and_taken_again(self, reopen):
         store = self.own(reopen())
-        store.append({"billing": [b"a"]})
+        append(store, {"billing": [b"a"]})
         store.release("billing")
-        self.own(store).append({"billing": [b"b"]})
+        append(self.own(store), {"billing": [b"b"]})
         assert self.records(store) == [b"a", b"b"]
 
     def test_a_look_without_ownership_changes_nothing(self, reopen):
         store = self.own(reopen())
-        store.append({"billing": [b"a", b"b"]})
+        append(store, {"billing": [b"a", b"b"]})
         if (seen := store.peek("billing")) is not None:
             assert [data for _, data in seen] == [b"a", b"b"]
-        store.append({"billing": [b"c"]})
+        append(store, {"billing": [b"c"]})
         assert self.records(store) == [b"a", b"b", b"c"]
 
     # --- writes that fail
@@ -133,37 +134,37 @@ class StoreContract:
     @pytest.mark.parametrize("by", ["the same owner", "the next owner"])
     def test_a_failed_append_is_loaded_whole_or_not_at_all(self, reopen, break_next, how, by):
         store = self.own(reopen())
-        store.append({"billing": [b"a"]})
+        append(store, {"billing": [b"a"]})
         break_next(store, how)
         with pytest.raises(failure(how)):
-            store.append({"billing": [b"b", b"c"]})
+            append(store, {"billing": [b"b", b"c"]})
         store = self.own(store if by == "the same owner" else reopen())
         found = self.records(store)
         assert found == ([b"a", b"b", b"c"] if how == "doubtful, written" else [b"a"])
-        store.append({"billing": [b"d"]})
+        append(store, {"billing": [b"d"]})
         assert self.records(reopen()) == [*found, b"d"]
 
     @faults
     def test_a_failed_snapshot_leaves_the_old_log_or_the_new(self, reopen, break_next, how):
         store = self.own(reopen())
-        store.append({"billing": [b"a", b"b"]})
+        append(store, {"billing": [b"a", b"b"]})
         break_next(store, how)
         with pytest.raises(self.REFUSED_SNAPSHOT if how == "refused" else failure(how)):
-            store.replace_with_snapshot("billing", [b"s", b"t"])
+            snapshot(store, "billing", [b"s", b"t"])
         self.own(store)
         found = self.records(store)
         assert found == ([b"s", b"t"] if how == "doubtful, written" else [b"a", b"b"])
-        store.append({"billing": [b"c"]})
-        store.replace_with_snapshot("billing", [b"u"])
+        append(store, {"billing": [b"c"]})
+        snapshot(store, "billing", [b"u"])
         assert self.records(reopen()) == [b"u"]
 
     @faults
     def test_a_failed_append_is_whole_or_absent_in_each_group(self, reopen, break_next, how):
         store = self.own(reopen(), "billing", "shipping")
-        store.append({"billing": [b"a"], "shipping": [b"x"]})
+        append(store, {"billing": [b"a"], "shipping": [b"x"]})
         break_next(store, how)
         with pytest.raises((StoreRefused, StoreOutcomeUnknown, StorePartlyFailed)) as raised:
-            store.append({"billing": [b"b", b"c"], "shipping": [b"y", b"z"]})
+            append(store, {"billing": [b"b", b"c"], "shipping": [b"y", b"z"]})
         partly = isinstance(raised.value, StorePartlyFailed)
         failed = raised.value.failed if partly else dict.fromkeys(("billing", "shipping"), raised.value)
         assert all(isinstance(error, failure(how)) for error in failed.values())
@@ -175,10 +176,10 @@ class StoreContract:
     @faults
     def test_a_proof_that_failed_leaves_nothing(self, reopen, break_next, how):
         store = self.own(reopen())
-        store.append({"billing": [b"a"]})
+        append(store, {"billing": [b"a"]})
         break_next(store, how)
         with pytest.raises(failure(how)):
-            store.append({"billing": []})
+            append(store, {"billing": []})
         assert self.records(self.own(store)) == [b"a"]
 
 

@@ -97,9 +97,9 @@ def test_a_forced_reset_that_is_sent_twice_delivers_records_again_once():
 def dying(append, appended):
     """As ``append``; the coordinator dies after it, before it knows."""
 
-    def dies(appends, shown=()):
-        append(appends, shown)
-        if any(appends.values()):
+    def dies(appends, now_ms):
+        append(appends, now_ms)
+        if any(each.data for each in appends.values()):
             appended.append(appends)
             raise StoreOutcomeUnknown("the coordinator died before it knew")
 

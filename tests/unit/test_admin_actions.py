@@ -162,11 +162,11 @@ def test_an_unknown_group_has_nothing_to_reset(running):
 def test_a_crash_in_a_reset_applies_the_whole_reset_or_nothing(empty, failure):
     append = empty.store.append
 
-    def fails(appends, shown=()):
-        if not any(appends.values()):
-            return append(appends, shown)
+    def fails(appends, now_ms):
+        if not any(each.data for each in appends.values()):
+            return append(appends, now_ms)
         if failure == "after":
-            append(appends, shown)
+            append(appends, now_ms)
             raise StoreOutcomeUnknown("the coordinator died before it knew")
         raise StoreRefused("the coordinator died before the append")
 
@@ -356,7 +356,7 @@ def test_an_action_of_unknown_outcome_is_not_audited_as_refused(server, empty, c
     caplog.set_level(logging.INFO, AUDIT)
     errors = [StoreOutcomeUnknown("no answer of the broker"), StoreRefused("no room")]
 
-    def fails(appends, shown=()):
+    def fails(appends, now_ms):
         raise errors.pop(0)
 
     empty.store.append, append = fails, empty.store.append

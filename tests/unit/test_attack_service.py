@@ -46,6 +46,7 @@ from coordinator.service.stores.sqlite_store import SqliteStore
 from coordinator.service.stores.store import StoreRefused
 from tests.support.fake_cluster import FakeCluster
 from tests.support.running_service import held
+from tests.support.store_writes import append, snapshot
 from tests.support.waiting import wait_until
 
 NOW_MS = 1_000_000
@@ -175,21 +176,21 @@ def two_owners(tmp_path):
     first.close()
 
 
-@pytest.mark.parametrize("snapshot", [False, True])
-def test_an_append_is_refused_until_another_owners_records_are_loaded(two_owners, snapshot):
+@pytest.mark.parametrize("replaces", [False, True])
+def test_an_append_is_refused_until_another_owners_records_are_loaded(two_owners, replaces):
     first, second = two_owners
-    first.append({"billing": [b"a"]})
+    append(first, {"billing": [b"a"]})
     for store in two_owners:
         assert [data for _, data in store.load("billing")] == [b"a"]
-    second.append({"billing": [b"b"]})
-    if snapshot:
-        second.replace_with_snapshot("billing", [b"ab"])
+    append(second, {"billing": [b"b"]})
+    if replaces:
+        snapshot(second, "billing", [b"ab"])
     with pytest.raises(StoreRefused, match="another process"):
-        first.append({"shipping": [b"x"], "billing": [b"c"]})
+        append(first, {"shipping": [b"x"], "billing": [b"c"]})
     with pytest.raises(StoreRefused, match="another process"):
-        first.replace_with_snapshot("billing", [b"ac"])
-    assert [data for _, data in first.load("billing")] == ([b"ab"] if snapshot else [b"a", b"b"])
-    first.append({"billing": [b"c"]})
+        snapshot(first, "billing", [b"ac"])
+    assert [data for _, data in first.load("billing")] == ([b"ab"] if replaces else [b"a", b"b"])
+    append(first, {"billing": [b"c"]})
     assert list(first.load("shipping")) == []
 
 
@@ -206,7 +207,7 @@ def test_a_group_that_cannot_be_loaded_again_stops_no_other(tmp_path, monkeypatc
         return load(group_id)
 
     monkeypatch.setattr(runtime.store, "load", fails)
-    monkeypatch.setattr(runtime.store, "append", lambda appends: load(1 / 0))
+    monkeypatch.setattr(runtime.store, "append", lambda *_: load(1 / 0))
     runtime.submit("billing", one(AlterConfigs(configs={"share.delivery.count.limit": "7"})))
     runtime.step(NOW_MS)
     monkeypatch.undo()

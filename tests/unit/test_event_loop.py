@@ -39,10 +39,10 @@ class SlowStore(SqliteStore):
 
     clock, append_ms = None, 0
 
-    def append(self, appends, shown=()):
+    def append(self, appends, now_ms):
         self.clock.later_ms += self.append_ms
         self.append_ms = 0
-        super().append(appends)
+        super().append(appends, now_ms)
 
 
 @pytest.fixture

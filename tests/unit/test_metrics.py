@@ -32,7 +32,7 @@ from coordinator.protocol.messages import (
     PartitionAcks,
 )
 from coordinator.protocol.values import AcknowledgeType, OffsetRange
-from coordinator.service.metrics import measured_store
+from coordinator.service.metrics import counters
 from coordinator.service.metrics.endpoint import Metrics
 from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.imports import ROOT
@@ -68,8 +68,7 @@ class Measured:
 
     def __init__(self, path, ends):
         self.metrics = Metrics("127.0.0.1", 0)
-        self.service = Service(path, on_count=self.metrics.counters.add, keeps_measures=True)
-        self.service.runtime.store = self.metrics.measured(self.service.runtime.store)
+        self.service = Service(path, measures=self.metrics.counters, keeps_measures=True)
         self.metrics.measure(Groups(self.service), lambda partitions, committed: ends)
         self.service.create()
 
@@ -129,7 +128,7 @@ def told(tmp_path, monkeypatch):
         writes.append(records)
 
     monkeypatch.setattr(SqliteStore, "append", counted)
-    monkeypatch.setattr(measured_store, "time", Ticking())
+    monkeypatch.setattr(counters, "time", Ticking())
     made = Measured(tmp_path / "state.db", {("orders", 0): 500})
     made.writes = writes
     yield made

@@ -18,6 +18,7 @@ from coordinator.protocol.errors import (
 from coordinator.protocol.messages import Heartbeat
 from coordinator.service.runtime.transaction import Access, one
 from tests.support.runtime_service import RECORDS, Service, acquire, complete, join, start_plan
+from tests.support.store_writes import append
 
 FAULTS = ["refuse", "doubt, not written", "doubt, written", "die before the append", "die after the append"]
 
@@ -145,7 +146,7 @@ def test_under_any_faults_each_record_is_completed_in_exactly_one_plan(tmp_path,
 
 
 def test_an_unreadable_record_is_named_and_other_groups_are_served(service):
-    service.store.inner.append({"broken": [b"\xc1 not a record"]})
+    append(service.store.inner, {"broken": [b"\xc1 not a record"]})
     with pytest.raises(StateRecordUnreadable, match=r"Record 0 of share group broken in state store .*state\.db"):
         service.ask(join(group_id="broken"), "broken")
     assert service.ask(acquire()).plan.plan_id == "i.1"
@@ -153,7 +154,7 @@ def test_an_unreadable_record_is_named_and_other_groups_are_served(service):
 
 def test_the_reading_of_an_unreadable_log_ends(service):
     """SQLite shows a reader the file as it was when the reading began, and keeps what was written since beside it."""
-    service.store.inner.append({"broken": [b"\xc1 not a record", b"another"]})
+    append(service.store.inner, {"broken": [b"\xc1 not a record", b"another"]})
     with pytest.raises(StateRecordUnreadable) as raised:
         service.ask(join(group_id="broken"), "broken")
     with contextlib.closing(sqlite3.connect(service.store.inner.path, timeout=0)) as other:

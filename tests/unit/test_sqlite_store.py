@@ -22,6 +22,7 @@ from coordinator.service.stores.sqlite_store import SqliteStore
 from coordinator.service.stores.store import StoreFenced, StoreOutcomeUnknown, StoreRefused
 from tests.support.runtime_service import Service, acquire, start_plan
 from tests.support.store_contract import StoreContract
+from tests.support.store_writes import append, snapshot
 
 
 @pytest.fixture
@@ -99,12 +100,12 @@ def test_a_file_that_is_deleted_or_replaced_under_its_owner_is_noticed(path, tmp
         lambda path: os.unlink(f"{path}-wal"),
     ):
         store = SqliteStore(path)
-        store.append({"billing": [b"a"]})
+        append(store, {"billing": [b"a"]})
         change_it(path)
         with pytest.raises(StoreFenced, match=r"deleted or replaced while its\s+coordinator ran"):
-            store.append({"billing": []})  # as for each answer
+            append(store, {"billing": []})  # as for each answer
         with pytest.raises(StoreFenced):
-            store.replace_with_snapshot("billing", [b"a"])
+            snapshot(store, "billing", [b"a"])
         for look in (lambda store=store: list(store.load("billing")), store.group_ids):
             with pytest.raises(StateFileGone):
                 look()
@@ -118,7 +119,7 @@ def test_an_append_into_a_file_that_goes_meanwhile_is_not_answered(path, monkeyp
     commit = store._commit
     monkeypatch.setattr(store, "_commit", lambda: (path.unlink(), commit()))
     with pytest.raises(StoreFenced):
-        store.append({"billing": [b"a"]})
+        append(store, {"billing": [b"a"]})
     store.close()
 
 
@@ -141,7 +142,8 @@ def test_of_two_owners_one_answers_after_the_state_folder_was_deleted(path):
 def test_an_owner_that_was_killed_leaves_no_lock_and_loses_nothing(path, reopen):
     program = (
         "import os, sys, signal, pathlib; from coordinator.service.stores.sqlite_store import SqliteStore;"
-        "store = SqliteStore(pathlib.Path(sys.argv[1])); store.append({'billing': [b'a', b'b']});"
+        "from tests.support.store_writes import append;"
+        "append(SqliteStore(pathlib.Path(sys.argv[1])), {'billing': [b'a', b'b']});"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", program, str(path)], check=False).returncode < 0
@@ -160,7 +162,7 @@ def test_a_file_of_a_newer_version_is_refused_and_left_unchanged(path, reopen):
 
 
 def test_a_state_file_stores_its_schema_version(path, reopen):
-    reopen().append({"billing": [b"a"]})
+    append(reopen(), {"billing": [b"a"]})
     reopen().close()
     with contextlib.closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (SQLITE_SCHEMA,)
@@ -169,7 +171,7 @@ def test_a_state_file_stores_its_schema_version(path, reopen):
 
 @pytest.mark.parametrize(("version", "shown"), [(2, "is 2"), (0, "is of no version")])
 def test_a_file_of_an_older_version_is_refused_and_left_unchanged(path, reopen, version, shown):
-    reopen().append({"billing": [b"a"]})
+    append(reopen(), {"billing": [b"a"]})
     reopen().close()
     change(path, f"PRAGMA user_version = {version}")
     before = path.read_bytes()
@@ -179,7 +181,7 @@ def test_a_file_of_an_older_version_is_refused_and_left_unchanged(path, reopen, 
 
 
 def test_a_file_of_the_version_before_gets_the_new_version(path, reopen):
-    reopen().append({"billing": [b"a"]})
+    append(reopen(), {"billing": [b"a"]})
     reopen().close()
     change(path, f"PRAGMA user_version = {SQLITE_SCHEMA - 1}")
     store = reopen()
@@ -215,12 +217,12 @@ def test_an_interrupted_creation_is_completed_at_the_next_open(path):
     connection.execute("PRAGMA journal_mode = WAL")  # as far as the killed process came
     connection.close()
     store = SqliteStore(path)
-    store.append({"billing": [b"a"]})
+    append(store, {"billing": [b"a"]})
     store.close()
 
 
 def test_a_damaged_record_names_file_group_and_sequence_number(path, reopen):
-    reopen().append({"billing": [b"a", b"b", b"c"], "shipping": [b"x"]})
+    append(reopen(), {"billing": [b"a", b"b", b"c"], "shipping": [b"x"]})
     reopen().close()
     change(path, "UPDATE record SET data = ? WHERE group_id = 'billing' AND sequence = 1", b"B")
     store = reopen()
@@ -236,12 +238,12 @@ def test_only_the_user_can_read_the_file(reopen, path):
 
 def test_an_append_that_fails_before_its_commit_is_refused_and_leaves_nothing(reopen, path):
     store = reopen()
-    store.append({"billing": [b"a"]})
+    append(store, {"billing": [b"a"]})
     change(path, "CREATE TRIGGER full BEFORE INSERT ON record BEGIN SELECT RAISE(FAIL, 'disk is full'); END")
     with pytest.raises(StoreRefused, match="disk is full"):
-        store.append({"shipping": [b"x"], "billing": [b"b"]})
+        append(store, {"shipping": [b"x"], "billing": [b"b"]})
     change(path, "DROP TRIGGER full")
-    store.append({"billing": [b"c"]})
+    append(store, {"billing": [b"c"]})
     assert [data for _, data in store.load("billing")] == [b"a", b"c"]
     assert list(store.load("shipping")) == []
 
@@ -249,7 +251,7 @@ def test_an_append_that_fails_before_its_commit_is_refused_and_leaves_nothing(re
 @pytest.mark.parametrize("written", [False, True])
 def test_a_failed_commit_is_in_doubt_until_the_next_load(reopen, monkeypatch, written):
     store = reopen()
-    store.append({"billing": [b"a"]})
+    append(store, {"billing": [b"a"]})
     commit = store._commit
 
     def failing_commit():
@@ -259,11 +261,11 @@ def test_a_failed_commit_is_in_doubt_until_the_next_load(reopen, monkeypatch, wr
 
     monkeypatch.setattr(store, "_commit", failing_commit)
     with pytest.raises(StoreOutcomeUnknown, match="disk I/O error"):
-        store.append({"billing": [b"b"]})
+        append(store, {"billing": [b"b"]})
     monkeypatch.undo()
     before = [data for _, data in store.load("billing")]
     assert before == ([b"a", b"b"] if written else [b"a"])
-    store.append({"billing": [b"c"]})
+    append(store, {"billing": [b"c"]})
     assert [data for _, data in reopen().load("billing")] == [*before, b"c"]
 
 
@@ -278,6 +280,7 @@ import resource, sys
 from pathlib import Path
 from coordinator.service.stores.sqlite_store import SqliteStore
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
+from tests.support.store_writes import append
 
 store, answered, refused = SqliteStore(Path(sys.argv[1])), [], 0
 list(store.load("billing"))
@@ -288,7 +291,7 @@ for number in range(100):
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     record = number.to_bytes(2, "big") * 5_000
     try:
-        store.append({"billing": [record]})
+        append(store, {"billing": [record]})
         answered.append(record)
     except (StoreOutcomeUnknown, StoreRefused):
         refused += 1

@@ -3,12 +3,16 @@ where Kafka has such a one (docs/run/metrics.md has the table)."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
 from collections import OrderedDict
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from coordinator.core.group_counts import Count
+from coordinator.service.stores.store import StoreFenced, StoreOutcomeUnknown, StorePartlyFailed
 
 LATENCIES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 """Bounds in seconds of the histograms' buckets."""
@@ -127,20 +131,36 @@ class Counters:
                 self._busy_until_ms.popitem(last=False)
         self._busy.labels(group_id).inc(max(0, now_ms - max(acquired_ms, before_ms)) / 1000)
 
-    def wrote(self, seconds: float) -> None:
-        """Count a write that the store confirmed."""
-        self._writes.observe(seconds)
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """A context that measures a write to the store, and counts its failure, once for each group that failed."""
+        begun_s = time.perf_counter()
+        try:
+            yield
+        except StorePartlyFailed as partly:
+            for error in partly.failed.values():
+                self._failures.labels(_reason(error)).inc()
+            raise
+        except Exception as error:
+            self._failures.labels(_reason(error)).inc()
+            raise
+        self._writes.observe(time.perf_counter() - begun_s)
 
-    def write_failed(self, reason: str) -> None:
-        """Count a write that the store did not confirm."""
-        self._failures.labels(reason).inc()
-
-    def loaded(self, seconds: float) -> None:
-        """Count the load of a group."""
-        self._loads.observe(seconds)
+    @contextlib.contextmanager
+    def loading(self) -> Iterator[None]:
+        """A context that measures the load of a group. A load that fails is not counted."""
+        begun_s = time.perf_counter()
+        yield
+        self._loads.observe(time.perf_counter() - begun_s)
 
     def handled(self, request: str, error: str = "") -> None:
         """Count a request, and its error if it was refused."""
         self._requests.labels(request).inc()
         if error:
             self._refused.labels(request, error).inc()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, StoreFenced):
+        return "fenced"
+    return "outcome unknown" if isinstance(error, StoreOutcomeUnknown) else "refused"

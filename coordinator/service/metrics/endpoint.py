@@ -14,9 +14,7 @@ from coordinator.protocol.errors import MetricsNotAvailable, ShareGroupError
 from coordinator.protocol.messages import Message, Request
 from coordinator.service.metrics.counters import Counters
 from coordinator.service.metrics.group_gauges import EndsOf, GroupGauges
-from coordinator.service.metrics.measured_store import MeasuredStore
 from coordinator.service.runtime.event_loop import RuntimeApi
-from coordinator.service.stores.store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -46,10 +44,6 @@ class Metrics:
     def measure(self, event_loop: RuntimeApi, ends_of: EndsOf) -> None:
         """Show the groups of this event loop, too."""
         self._registry.register(GroupGauges(event_loop, ends_of))
-
-    def measured(self, store: Store) -> Store:
-        """The store, with its writes and loads counted."""
-        return MeasuredStore(store, self.counters)
 
     def counted(self, handle: Callable[[Request[Any]], Message]) -> Callable[[Request[Any]], Message]:
         """The handler of requests, with each request and each error counted."""

@@ -10,11 +10,13 @@ This module has no thread and no clock: any thread may ``submit``, one thread at
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar
 
 from coordinator.config.resolved import GroupBounds
 from coordinator.core import left_out
@@ -40,6 +42,7 @@ from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.runtime.snapshots import REST_AFTER_MS, Log, Pause, SnapshotInSteps, is_large
 from coordinator.service.runtime.transaction import Access, Round, Submission, Transaction, error_of, one
 from coordinator.service.stores.store import (
+    Append,
     Store,
     StoredRecord,
     StoreFenced,
@@ -76,9 +79,22 @@ _ELSEWHERE = (GroupTakenOver, NotCoordinator)
 _log = logging.getLogger(__name__)
 
 
+class Measures(Protocol):
+    """Where a runtime's measures go: its counts, and the times of its writes and loads."""
+
+    def add(self, group_id: str, count: Count) -> None:
+        """Adds a count of what became durable."""
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Measures an append to the store; an exception means that it failed."""
+
+    def loading(self) -> AbstractContextManager[None]:
+        """Measures the load of a group; an exception means that it failed."""
+
+
 class CoordinatorRuntime:
-    """The groups of one store. ``on_change`` is called after each commit with the groups that changed or were loaded,
-    ``on_count`` with each count of what became durable, and its group; None: nothing is counted."""
+    """The groups of one store. ``on_change`` is called after each commit with the groups that changed or were
+    loaded."""
 
     def __init__(
         self,
@@ -87,14 +103,15 @@ class CoordinatorRuntime:
         snapshot_after: int = SNAPSHOT_AFTER,
         cold_after_ms: int = COLD_AFTER_MS,
         on_change: Callable[[set[str]], None] = lambda groups: None,
-        on_count: Callable[[str, Count], None] | None = None,
+        measures: Measures | None = None,
         clock: Callable[[], int] | None = None,
         bounds: GroupBounds | None = None,
         keeps_measures: bool = False,
     ) -> None:
-        """``clock`` returns the time that ``step`` is called with. It is read again after a load, which may take long;
-        None: a load takes no time. ``bounds``: those of the groups' stored configs. ``keeps_measures``: ``rested`` has
-        the measures of the groups that were unloaded at rest; only where no other process can take them unnoticed."""
+        """``measures`` None: nothing is measured. ``clock`` returns the time that ``step`` is called with. It is read
+        again after a load, which may take long; None: a load takes no time. ``bounds``: those of the groups' stored
+        configs. ``keeps_measures``: ``rested`` has the measures of the groups that were unloaded at rest; only where no
+        other process can take them unnoticed."""
         self.store = store
         self._bounds, self._keeps_measures = bounds, keeps_measures
         self.rested: dict[str, GroupMeasures] = {}
@@ -106,7 +123,9 @@ class CoordinatorRuntime:
         self.snapshot_after = snapshot_after
         self.cold_after_ms = cold_after_ms
         self.on_change = on_change
-        self._on_count = on_count
+        self._measures = measures
+        self._writing = contextlib.nullcontext if measures is None else measures.writing
+        self._loading = contextlib.nullcontext if measures is None else measures.loading
         self.groups: dict[str, ShareGroup] = {}
         self._waiting: deque[Submission] = deque()
         self._logs: dict[str, Log] = {}
@@ -281,7 +300,7 @@ class CoordinatorRuntime:
         round_.given_up += [(group.group_id, each) for each in given_up(group, durable)]
         if gone := removed(group, durable):
             round_.removed.append((group.group_id, gone))
-        if self._on_count is not None:
+        if self._measures is not None:
             round_.counts += [(group.group_id, c) for c in counts_of(group, command, decision, round_.now_ms)]
         try:
             for record in decision.records:
@@ -316,12 +335,10 @@ class CoordinatorRuntime:
         if not group_ids:
             return {}
         try:
-            appends = {g: encode_records(round_.records.get(g, ())) for g in group_ids}
-            shown = {
-                g: self.store.state_records(self.groups[g], records, round_.now_ms)
-                for g, records in round_.records.items()
-            }
-            self.store.append(appends, shown)
+            decided = {g: round_.records.get(g, ()) for g in group_ids}
+            appends = {g: Append(self.groups[g], each, encode_records(each)) for g, each in decided.items()}
+            with self._writing():
+                self.store.append(appends, round_.now_ms)
             failed: dict[str, Exception] = {}
         except StorePartlyFailed as partly:
             _log.warning("append failed: %s", partly)
@@ -331,9 +348,9 @@ class CoordinatorRuntime:
             return dict.fromkeys(group_ids, error)
         for group_id in round_.records.keys() - failed.keys():
             if group_id in self._under_way:
-                self._under_way[group_id].appended(appends[group_id])
+                self._under_way[group_id].appended(appends[group_id].data)
             log = self._logs[group_id]
-            log.updates, log.size_bytes = log.updates + 1, log.size_bytes + sum(map(len, appends[group_id]))
+            log.updates, log.size_bytes = log.updates + 1, log.size_bytes + sum(map(len, appends[group_id].data))
             self._moved.add(group_id)
         return failed
 
@@ -377,10 +394,10 @@ class CoordinatorRuntime:
             if group_id not in failed:
                 _log.warning("given up: group=%s count=%d %s %s", group_id, each.count, each.disposition, each.sample)
                 round_.counts.append((group_id, Count("given_up", (each.disposition,), each.count)))
-        if self._on_count is not None:
+        if self._measures is not None:
             for group_id, count in round_.counts:
                 if group_id not in failed:
-                    self._on_count(group_id, count)
+                    self._measures.add(group_id, count)
 
     # --- groups and the store
 
@@ -393,7 +410,8 @@ class CoordinatorRuntime:
             with round_.asking_brokers():
                 if claims:
                     self.store.claim(group_id)
-                group, count = self._replayed(group_id, self.store.load(group_id))
+                with self._loading():
+                    group, count = self._replayed(group_id, self.store.load(group_id))
             round_.now_ms = self._now(round_.now_ms)  # the time of all members begins after the load
             group.loaded(round_.now_ms)
             self._reload_ms.pop(group_id, None)
@@ -501,8 +519,7 @@ class CoordinatorRuntime:
             self._write_snapshot(group_id, now_ms, lambda: self._write_at_once(group, now_ms))
 
     def _write_at_once(self, group: ShareGroup, now_ms: int) -> bool:
-        snapshot = encode_records(group.snapshot())
-        self.store.replace_with_snapshot(group.group_id, snapshot, self.store.state_records(group, None, now_ms))
+        self.store.replace_with_snapshot(group, encode_records(group.snapshot()), now_ms)
         return True
 
     def _write_snapshot(self, group_id: str, now_ms: int, write: Callable[[], bool]) -> None:

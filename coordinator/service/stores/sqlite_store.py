@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 from coordinator.core.record_codec import encode_record
 from coordinator.core.record_history import Logged
 from coordinator.core.records import GroupDeleted
+from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import (
     StateFileGone,
     StateRecordUnreadable,
@@ -32,15 +33,13 @@ from coordinator.protocol.errors import (
 )
 from coordinator.protocol.format_versions import SQLITE_SCHEMA, SQLITE_SCHEMAS_READ
 from coordinator.service.stores.store import (
-    NOTHING,
-    Shown,
+    Append,
     SoleOwner,
     StoredRecord,
     StoreFenced,
     StoreOutcomeUnknown,
     StoreRefused,
 )
-from coordinator.state_log.partition_log import KeyValue
 
 APPLICATION_ID = 0x73686772  # "shgr": tells our files from other SQLite files
 
@@ -209,16 +208,16 @@ class SqliteStore(SoleOwner):
             raise StoreRefused(str(error)) from error
         self._next_sequence[group_id] = following
 
-    def append(self, appends: Mapping[str, Sequence[bytes]], shown: Shown = NOTHING) -> None:
+    def append(self, appends: Mapping[str, Append], now_ms: int) -> None:
         with self._transaction(appends):
-            for group_id, records in appends.items():
-                self._insert(group_id, self._next_after(group_id), records)
+            for group_id, each in appends.items():
+                self._insert(group_id, self._next_after(group_id), each.data)
 
-    def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
-        with self._transaction([group_id]):
-            first = self._next_after(group_id)  # read before the rows are deleted: sequence numbers never repeat
-            self._connection.execute("DELETE FROM record WHERE group_id = ?", (group_id,))
-            self._insert(group_id, first, records)
+    def replace_with_snapshot(self, group: ShareGroup, data: Sequence[bytes], now_ms: int) -> None:
+        with self._transaction([group.group_id]):
+            first = self._next_after(group.group_id)  # before the rows are deleted: sequence numbers never repeat
+            self._connection.execute("DELETE FROM record WHERE group_id = ?", (group.group_id,))
+            self._insert(group.group_id, first, data)
 
     def close(self) -> None:
         self._connection.close()
@@ -323,11 +322,11 @@ class SqliteReader(SoleOwner):
 
     load = peek
 
-    def append(self, appends: Mapping[str, Sequence[bytes]], shown: Shown = NOTHING) -> None:
+    def append(self, appends: Mapping[str, Append], now_ms: int) -> None:
         """Refuses: nothing is written here."""
         raise StoreRefused(f"{self.path} is only read here")
 
-    def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
+    def replace_with_snapshot(self, group: ShareGroup, data: Sequence[bytes], now_ms: int) -> None:
         """Refuses: nothing is written here."""
         raise StoreRefused(f"{self.path} is only read here")
 

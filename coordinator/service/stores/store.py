@@ -1,24 +1,18 @@
 """The state store: makes groups' records durable. Every store keeps the promises of this module.
 
-``tests/support/store_contract.py`` runs them against each store. A store neither reads nor makes records: records are
-bytes to it.
+``tests/support/store_contract.py`` runs them against each store. A store is given what was decided, and gives back the
+bytes that it was given. Formats of its own, such as Kafka's, it makes itself from what was decided.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 from coordinator.core.records import Record
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import ShareGroupError
-from coordinator.state_log.partition_log import KeyValue
-
-Shown: TypeAlias = Mapping[str, Sequence[KeyValue]]
-"""By group, the records of share state in Kafka's own format, which Kafka's tools read."""
-NOTHING: Shown = MappingProxyType({})
 
 
 class StoreRefused(Exception):
@@ -44,6 +38,15 @@ class StorePartlyFailed(Exception):
     def __init__(self, failed: Mapping[str, Exception]) -> None:
         super().__init__("; ".join(f"{group_id}: {error}" for group_id, error in failed.items()))
         self.failed = dict(failed)
+
+
+class Append(NamedTuple):
+    """The part of one group in an append: ``records``, which ``group`` has replayed, and ``data``, the same records as
+    the bytes that a load gives back."""
+
+    group: ShareGroup
+    records: Sequence[Record]
+    data: Sequence[bytes]
 
 
 class StoredRecord(NamedTuple):
@@ -100,14 +103,9 @@ class Store(Protocol):
     def release(self, group_id: str) -> None:
         """Closes the group: this process does not serve it any more."""
 
-    def state_records(self, group: ShareGroup, records: Sequence[Record] | None, now_ms: int) -> Sequence[KeyValue]:
-        """The records in Kafka's format for ``records``, which the group has replayed; with None, for the whole group.
-        Empty in a store that Kafka's tools don't read."""
-
-    def append(self, appends: Mapping[str, Sequence[bytes]], shown: Shown = NOTHING) -> None:
-        """Appends records of several groups, with ``shown``, their records in Kafka's format. They are durable when
-        this returns: for each group all of them or none. An append of no records proves that this process still owns
-        the group.
+    def append(self, appends: Mapping[str, Append], now_ms: int) -> None:
+        """Appends records of several groups, by group id. They are durable when this returns: for each group all of
+        them or none. An append of no records proves that this process still owns the group.
 
         Raises:
             StoreRefused, StoreOutcomeUnknown: for all groups.
@@ -117,9 +115,9 @@ class Store(Protocol):
     def must_prove(self, group_id: str) -> bool:
         """Whether an answer about the group needs an append first, since another process may own the group by now."""
 
-    def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
-        """Replaces the group's log by these records, and its records in Kafka's format by ``shown``. After a failure
-        the log is the old one or the new one, never a mixture.
+    def replace_with_snapshot(self, group: ShareGroup, data: Sequence[bytes], now_ms: int) -> None:
+        """Replaces the group's log by ``data``, the records that rebuild the group as it is now. After a failure the
+        log is the old one or the new one, never a mixture.
 
         Raises:
             StoreRefused: the log is the old one.
@@ -127,12 +125,12 @@ class Store(Protocol):
         """
 
     def snapshot_in_steps(
-        self, group: ShareGroup, records: Iterator[Sequence[bytes]], tail: list[bytes], now_ms: int
+        self, group: ShareGroup, data: Iterator[Sequence[bytes]], tail: list[bytes], now_ms: int
     ) -> Iterator[None]:
         """Replaces the group's log as ``replace_with_snapshot`` does, in steps between which the group goes on.
-        ``records``: those of the group as it was before the first step, some for each step. ``tail``: the records that
-        were appended since, which the caller adds, and which the last step writes at the snapshot's end. Until then the
-        log is the old one with these records; a snapshot that is not finished changes nothing.
+        ``data``: the records of the group as it was before the first step, some for each step. ``tail``: the records
+        that were appended since, which the caller adds, and which the last step writes at the snapshot's end. Until
+        then the log is the old one with these records; a snapshot that is not finished changes nothing.
 
         Raises:
             StoreRefused, StoreOutcomeUnknown: as of ``replace_with_snapshot``, at any step.
@@ -145,13 +143,13 @@ class Store(Protocol):
 class Replaces(Protocol):
     """A store that replaces a group's log in one step."""
 
-    def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
+    def replace_with_snapshot(self, group: ShareGroup, data: Sequence[bytes], now_ms: int) -> None:
         """Replaces the log: see :meth:`Store.replace_with_snapshot`."""
 
 
 class SoleOwner:
-    """The part of a store that has one owner for all its groups, and that Kafka's tools don't read. Each answer needs
-    an append first, which is cheap here."""
+    """The part of a store that has one owner for all its groups. Each answer needs an append first, which is cheap
+    here."""
 
     holding_back: Collection[str] = ()
     is_current = True
@@ -165,18 +163,15 @@ class SoleOwner:
     def release(self, group_id: str) -> None:
         """Does nothing: no group has anything open."""
 
-    def state_records(self, group: ShareGroup, records: Sequence[Record] | None, now_ms: int) -> tuple[KeyValue, ...]:
-        return ()
-
     def must_prove(self, group_id: str) -> bool:
         return True
 
     def snapshot_in_steps(
-        self: Replaces, group: ShareGroup, records: Iterator[Sequence[bytes]], tail: list[bytes], now_ms: int
+        self: Replaces, group: ShareGroup, data: Iterator[Sequence[bytes]], tail: list[bytes], now_ms: int
     ) -> Iterator[None]:
         """Makes some records in each step, and writes all of them in the last one."""
         made: list[bytes] = []
-        for each in records:
+        for each in data:
             made += each
             yield
-        self.replace_with_snapshot(group.group_id, [*made, *tail])
+        self.replace_with_snapshot(group, [*made, *tail], now_ms)

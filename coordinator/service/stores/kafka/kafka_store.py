@@ -15,7 +15,6 @@ from typing import NamedTuple, cast
 from tenacity import retry_if_result, wait_fixed
 
 from coordinator.core.record_codec import UnreadableRecord
-from coordinator.core.records import Record
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import (
     GroupStateTooNew,
@@ -35,8 +34,7 @@ from coordinator.service.stores.kafka.log_reader import LogReader, ReadBlocked
 from coordinator.service.stores.kafka.ownership import Ownership
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.service.stores.store import (
-    NOTHING,
-    Shown,
+    Append,
     StoredRecord,
     StoreFenced,
     StoreOutcomeUnknown,
@@ -210,24 +208,17 @@ class KafkaStore:
 
     # --- writing
 
-    def state_records(self, group: ShareGroup, records: Sequence[Record] | None, now_ms: int) -> Sequence[KeyValue]:
-        open_ = self._open.get(group.group_id)
-        if open_ is None:
-            return ()
-        if records is None:
-            return open_.log.snapshot_records(group, now_ms)
-        return open_.log.state_records(group, records, now_ms)
-
-    def append(self, appends: Mapping[str, Sequence[bytes]], shown: Shown = NOTHING) -> None:
-        todo = [(group_id, records, shown.get(group_id, ())) for group_id, records in appends.items()]
-        if len(todo) == 1:
-            self._append(*todo[0])
+    def append(self, appends: Mapping[str, Append], now_ms: int) -> None:
+        if len(appends) == 1:
+            ((group_id, append),) = appends.items()
+            self._append(group_id, append, now_ms)
             return
         if self._append_threads is None:
             self._append_threads = ThreadPoolExecutor(
                 PARALLEL_APPENDS, thread_name_prefix=f"share-append-{self.partition}"
             )
-        begun = {each[0]: self._append_threads.submit(self._append, *each) for each in todo}
+        submit = self._append_threads.submit
+        begun = {group_id: submit(self._append, group_id, each, now_ms) for group_id, each in appends.items()}
         failed = {group_id: error for group_id, done in begun.items() if (error := done.exception()) is not None}
         if failed:
             raise StorePartlyFailed(
@@ -240,34 +231,35 @@ class KafkaStore:
             return True
         return now_s() - open_.confirmed_s > MEMORY_ANSWER_S or not self._ownership.is_current
 
-    def replace_with_snapshot(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue] = ()) -> None:
-        open_ = self._opened(group_id)
+    def replace_with_snapshot(self, group: ShareGroup, data: Sequence[bytes], now_ms: int) -> None:
+        group_id, open_ = group.group_id, self._opened(group.group_id)
         log, first = open_.log, open_.log.next_sequence or 0
+        shown = log.snapshot_records(group, now_ms)
         begun_s = now_s()
         # The owner record goes into the snapshot: the one before the mark is pruned.
         owner = self._owner_record(group_id)
-        transactions = list(transactions_of([*log.snapshot_parts(records, first), *shown]))
+        transactions = list(transactions_of([*log.snapshot_parts(data, first), *shown]))
         if len(transactions) == 1:
             offset = self._write_snapshot(
-                group_id, open_, [log.snapshot_mark(first), owner, *log.keyed(records, first), *shown]
+                group_id, open_, [log.snapshot_mark(first), owner, *log.keyed(data, first), *shown]
             )
-            log.next_sequence = first + len(records)
+            log.next_sequence = first + len(data)
         else:
             offsets = [self._write_snapshot(group_id, open_, each) for each in transactions]
             begun_s = now_s()
-            self._write_snapshot(group_id, open_, [log.snapshot_mark(first, len(records)), owner])
+            self._write_snapshot(group_id, open_, [log.snapshot_mark(first, len(data)), owner])
             log.next_sequence, offset = first, offsets[0]
-        log.needed_offset, log.is_empty = offset, not records
+        log.needed_offset, log.is_empty = offset, not data
         self._needed[group_id] = offset
         log.written(shown)
         open_.confirmed_s = begun_s
 
     def snapshot_in_steps(
-        self, group: ShareGroup, records: Iterator[Sequence[bytes]], tail: list[bytes], now_ms: int
+        self, group: ShareGroup, data: Iterator[Sequence[bytes]], tail: list[bytes], now_ms: int
     ) -> Iterator[None]:
         group_id, offset = group.group_id, None
         open_ = self._opened(group_id)
-        for entries in open_.log.snapshot_in_steps(group, records, tail, self._owner_record(group_id), now_ms):
+        for entries in open_.log.snapshot_in_steps(group, data, tail, self._owner_record(group_id), now_ms):
             if not entries:
                 yield
                 continue
@@ -428,14 +420,15 @@ class KafkaStore:
             raise StoreRefused(f"{group_id} is not loaded from {self.name}")
         return open_
 
-    def _append(self, group_id: str, records: Sequence[bytes], shown: Sequence[KeyValue]) -> None:
+    def _append(self, group_id: str, append: Append, now_ms: int) -> None:
         """Appends the records, or an owner record where there are none. The first ones of a group come with its owner
         record again, and those of a deleted group with an empty snapshot: what was before may be pruned by now."""
         open_ = self._opened(group_id)
-        log, begun_s = open_.log, now_s()
-        first = log.next_sequence or 0
-        entries = [*log.keyed(records, first), *shown]
-        is_first = log.is_empty and bool(records)
+        log, first = open_.log, open_.log.next_sequence or 0
+        shown = log.state_records(append.group, append.records, now_ms)
+        begun_s = now_s()
+        entries = [*log.keyed(append.data, first), *shown]
+        is_first = log.is_empty and bool(append.data)
         if is_first or not entries:
             entries.insert(0, self._owner_record(group_id))
         if is_first and first:
@@ -444,7 +437,7 @@ class KafkaStore:
         if is_first:
             log.needed_offset = self._needed[group_id] = offset
             log.is_empty = False
-        log.next_sequence = first + len(records)
+        log.next_sequence = first + len(append.data)
         log.written(shown)
         open_.confirmed_s = begun_s
 
