@@ -142,7 +142,7 @@ def _call_rows(broker: KafkaBroker, partitions: int, batches: int) -> list[Row]:
     topic = _filled(broker, partitions, (batches + 20) * A_BATCH)
     client = CoordinatorClient.connect(broker.bootstrap)
     session = _session(client, f"calls-{uuid.uuid4().hex[:8]}", topic)
-    pid = client.endpoint_pid
+    pid = client.endpoint_of("").pid
     query = _Query(session)
     for _ in range(20):
         query.batch(SPARK_S)
@@ -225,7 +225,7 @@ def _load_rows(broker: KafkaBroker, seconds: int) -> list[Row]:
     """``LOAD_GROUPS`` groups of ``LOAD_QUERIES`` queries, as fast as they can, without Spark's pauses."""
     topics = [_filled(broker, PARTITIONS[-1], 60 * seconds * A_BATCH) for _ in range(LOAD_GROUPS)]
     client = CoordinatorClient.connect(broker.bootstrap)
-    pid = client.endpoint_pid
+    pid = client.endpoint_of("").pid
     spawn = multiprocessing.get_context("spawn")
     ready = spawn.Barrier(PROCESSES + 1)
     with ProcessPoolExecutor(PROCESSES, spawn, initializer=_get_ready, initargs=(ready,)) as processes:

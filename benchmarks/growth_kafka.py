@@ -24,7 +24,7 @@ def kafka_group_rows(broker: KafkaBroker, sizes: Sequence[int]) -> list[Row]:
     """Return what so many groups of one coordinator on demand keep in its process. Each has a producer of its own."""
     topic = broker.create_topic(f"groups-{uuid.uuid4().hex[:8]}", 1)
     client = CoordinatorClient.connect(broker.bootstrap)
-    process = psutil.Process(client.endpoint_pid)
+    process = psutil.Process(client.endpoint_of("").pid)
     rest = _kept(process)
     measured, run = [], uuid.uuid4().hex[:8]
     joined = 0

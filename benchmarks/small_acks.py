@@ -67,7 +67,7 @@ def small_ack_rows(broker: KafkaBroker, *, one_by_one: int, seconds: int) -> lis
 def _paced_rows(bootstrap: str, topic: str, seconds: int) -> list[Row]:
     group_id = f"acks-{uuid.uuid4().hex[:8]}"
     client = CoordinatorClient.connect(bootstrap)
-    coordinator = psutil.Process(client.endpoint_pid)
+    coordinator = psutil.Process(client.endpoint_of("").pid)
     client.close()
     before_s = sum(coordinator.cpu_times()[:2])
     found = paced(bootstrap, topic, group_id, seconds)

@@ -155,11 +155,6 @@ class CoordinatorClient:
     def __repr__(self) -> str:
         return f"<CoordinatorClient {self._directory.where}>"
 
-    @property
-    def endpoint_pid(self) -> int:
-        """The id of the coordinator process that answers; in a fleet, of one of them."""
-        return self._connected().endpoint.pid
-
     def endpoint_of(self, group_id: str) -> Endpoint:
         """The endpoint of the coordinator that serves the group; it raises as :meth:`ask`."""
         return self._retried(self._retry_timeout_s, _may_pass, group_id, self._connected, group_id).endpoint
@@ -185,7 +180,8 @@ class CoordinatorClient:
         is_first = isinstance(request, JoinGroup) and request.member_epoch is None
         timeout_s = min(self._retry_timeout_s, FIRST_CALL_TIMEOUT_S) if is_first else self._retry_timeout_s
         may_pass = _may_pass_soon if is_first else _may_pass
-        return self._retried(timeout_s, may_pass, request.group_id, self._once, request, None, answer_timeout_s)
+        group_id = request.group_id
+        return self._retried(timeout_s, may_pass, group_id, self._ask_once, request, group_id, None, answer_timeout_s)
 
     def ask(
         self,
@@ -220,7 +216,8 @@ class CoordinatorClient:
 
     def call_with_rows(self, request: GroupRequest[Reply], rows: pa.Table) -> Reply:
         """As ``call``, for a request whose records come as Arrow rows beside it."""
-        return self._retried(self._retry_timeout_s, _may_pass, request.group_id, self._once, request, rows)
+        group_id = request.group_id
+        return self._retried(self._retry_timeout_s, _may_pass, group_id, self._ask_once, request, group_id, rows)
 
     def close(self) -> None:
         """Closes the connections; a coordinator on demand leaves by itself. A call that is under way in another thread
@@ -257,11 +254,6 @@ class CoordinatorClient:
             raise self._directory.gave_up(group_id, int(timeout_s * 1000), error) from error
         except (InternalError, StateStoreInUse) as error:
             raise self._directory.naming_log(error) from error
-
-    def _once(
-        self, request: GroupRequest[Reply], rows: pa.Table | None = None, timeout_s: float = CALL_TIMEOUT_S
-    ) -> Reply:
-        return self._ask_once(request, request.group_id, rows, timeout_s)
 
     def _ask_once(
         self, request: Request[Reply], group_id: str, rows: pa.Table | None = None, timeout_s: float = CALL_TIMEOUT_S

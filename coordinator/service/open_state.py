@@ -238,7 +238,6 @@ class KafkaState:
             advertised=advertised,
             session_timeout_ms=self._config.share_coordinator_session_timeout_ms,
             on_lost=self._lost,
-            on_gained=lambda partitions: None,
         )
 
     def _lost(self, partitions: frozenset[int]) -> None:

@@ -202,11 +202,6 @@ class LooksOnly:
     def __repr__(self) -> str:
         return f"<LooksOnly {self._stored.name}>"
 
-    @property
-    def group_ids(self) -> list[str]:
-        """Nothing, as of served_groups."""
-        return []
-
     def served_groups(self) -> dict[str, bool]:
         """Nothing: no group is served here."""
         return {}

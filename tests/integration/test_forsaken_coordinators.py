@@ -61,7 +61,7 @@ def test_a_coordinator_with_a_batch_in_flight_leaves_without_calls(first, runtim
             client, unique("group"), "m1", topics=(orders,), starting_offsets="earliest", configs=SESSION
         )
         assert query.call(lambda who: NextPlan(**who)).plan.plan_id
-        process = psutil.Process(client.endpoint_pid)
+        process = psutil.Process(client.endpoint_of("").pid)
         query.close()
         wait_until(lambda: not query._thread.is_alive(), what="its heartbeats have stopped")
         client.close()

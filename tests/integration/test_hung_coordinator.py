@@ -38,8 +38,8 @@ def test_a_call_to_a_stopped_process_on_this_host_ends_soon(embedded, runtime, t
     ping."""
     store = f"sqlite:{tmp_path / 'state.db'}"
     client = CoordinatorClient.connect(embedded.bootstrap_servers, {}, store)
-    runtime.add(client.endpoint_pid)
-    stop_process(client.endpoint_pid)
+    runtime.add(client.endpoint_of("").pid)
+    stop_process(client.endpoint_of("").pid)
     direct = client._connections[""]
     with ThreadPoolExecutor(len(CALLS)) as threads:
         calls = [threads.submit(direct.call, request, 3600.0) for request in CALLS]
@@ -60,7 +60,7 @@ def test_the_takeover_of_a_hung_coordinator_ends_no_session(kafka, topic, unique
     with contextlib.ExitStack() as stack:
         clients = [CoordinatorClient.connect(kafka.bootstrap)]
         stack.callback(clients[0].close)
-        hung = clients[0].endpoint_pid
+        hung = clients[0].endpoint_of("").pid
         runtime.add(hung)
         first = stack.enter_context(contextlib.closing(MemberSession(clients[0], group, "m1", **options)))
         plan = first.call(lambda who: NextPlan(**who, start="")).plan
@@ -68,8 +68,8 @@ def test_the_takeover_of_a_hung_coordinator_ends_no_session(kafka, topic, unique
         stop_process(hung)
         clients.append(CoordinatorClient.connect(kafka.bootstrap))
         stack.callback(clients[1].close)
-        runtime.add(clients[1].endpoint_pid)
-        assert clients[1].endpoint_pid != hung
+        runtime.add(clients[1].endpoint_of("").pid)
+        assert clients[1].endpoint_of("").pid != hung
         second = stack.enter_context(contextlib.closing(MemberSession(clients[1], group, "m2", **options)))
         for _ in range(2):  # two sessions long
             assert second.call(lambda who: NextPlan(**who, start="", wait_ms=session_ms)).plan.plan_id == ""

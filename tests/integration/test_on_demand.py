@@ -103,20 +103,20 @@ def endpoint_file(runtime):
 
 def test_clients_that_start_at_once_get_one_coordinator(connect, runtime):
     with ThreadPoolExecutor(6) as threads:
-        pids = {client.endpoint_pid for client in threads.map(lambda _: connect(), range(6))}
+        pids = {client.endpoint_of("").pid for client in threads.map(lambda _: connect(), range(6))}
     assert len(pids) == 1
-    assert connect().endpoint_pid in pids
+    assert connect().endpoint_of("").pid in pids
 
 
 def test_processes_that_start_at_once_get_one_coordinator(connect, embedded, runtime, tmp_path):
     program = (
         "import sys; from coordinator.client.client import CoordinatorClient as C;"
-        "print(C.connect(sys.argv[1], {}, sys.argv[2]).endpoint_pid)"
+        "print(C.connect(sys.argv[1], {}, sys.argv[2]).endpoint_of('').pid)"
     )
     arguments = [sys.executable, "-c", program, embedded.bootstrap_servers, f"sqlite:{tmp_path / 'state.db'}"]
     children = [subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     pids = {child.communicate(timeout=180)[0].strip() for child in children}
-    assert pids == {str(connect().endpoint_pid)}
+    assert pids == {str(connect().endpoint_of("").pid)}
 
 
 def test_a_process_with_two_thousand_open_files_starts_a_coordinator(connect):
@@ -124,7 +124,7 @@ def test_a_process_with_two_thousand_open_files_starts_a_coordinator(connect):
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     files = [os.open(os.devnull, os.O_RDONLY) for _ in range(2_000)]
     try:
-        assert connect().endpoint_pid > 0
+        assert connect().endpoint_of("").pid > 0
     finally:
         for number in files:
             os.close(number)
@@ -145,7 +145,7 @@ def test_clients_that_come_and_go_leave_no_files_open(connect, embedded):
 
 
 def test_two_stores_of_one_cluster_have_two_coordinators(connect, tmp_path):
-    assert connect().endpoint_pid != connect(state_store=f"sqlite:{tmp_path / 'other.db'}").endpoint_pid
+    assert connect().endpoint_of("").pid != connect(state_store=f"sqlite:{tmp_path / 'other.db'}").endpoint_of("").pid
 
 
 def test_an_unnamed_state_file_is_the_clusters_own_in_the_state_directory(connect, monkeypatch, tmp_path):
@@ -156,7 +156,7 @@ def test_an_unnamed_state_file_is_the_clusters_own_in_the_state_directory(connec
 
 
 def test_the_coordinator_outlives_its_starting_process_and_terminal(connect):
-    process = psutil.Process(connect().endpoint_pid)
+    process = psutil.Process(connect().endpoint_of("").pid)
     assert os.getsid(process.pid) == process.pid != os.getsid(0)
 
 
@@ -167,10 +167,10 @@ def test_after_a_kill_the_next_call_finds_the_state_kept(connect, join):
     client = connect()
     session = join(client)
     plan = session.call(lambda who: NextPlan(**who, max_records=100)).plan
-    killed = client.endpoint_pid
+    killed = client.endpoint_of("").pid
     kill(killed)
     assert session.call(lambda who: NextPlan(**who, max_records=100)).plan == plan
-    assert client.endpoint_pid != killed
+    assert client.endpoint_of("").pid != killed
     assert session.member_epoch == 1
 
 
@@ -187,7 +187,7 @@ def test_a_call_that_waits_while_the_coordinator_is_killed_is_answered(connect, 
     thread = threading.Thread(target=wait_for_records)
     thread.start()
     wait_until(lambda: client.call(DescribeGroup(group_id="billing")).partitions[0].acquired == 0, what="it waits")
-    kill(client.endpoint_pid)
+    kill(client.endpoint_of("").pid)
     producer = Producer({"bootstrap.servers": embedded.bootstrap_servers, "log_level": 0})
     producer.produce(orders, b"new", partition=0)
     assert producer.flush(30) == 0
@@ -214,7 +214,7 @@ def test_with_coordinators_killed_each_record_is_completed_in_exactly_one_plan(c
         for _ in range(5):
             if finished.wait(chance.uniform(0.05, 0.4)):
                 return
-            kill(client.endpoint_pid)
+            kill(client.endpoint_of("").pid)
 
     killer = threading.Thread(target=kill_now_and_then)
     killer.start()
@@ -233,7 +233,7 @@ def test_with_coordinators_killed_each_record_is_completed_in_exactly_one_plan(c
 @pytest.mark.slow
 @pytest.mark.parametrize("left", ["dead process", "another program's port", "garbage", "nothing"])
 def test_a_stale_endpoint_file_is_replaced(connect, runtime, left):
-    killed = connect().endpoint_pid
+    killed = connect().endpoint_of("").pid
     path = endpoint_file(runtime)
     kill(killed)
     with socket.socket() as other:
@@ -244,7 +244,7 @@ def test_a_stale_endpoint_file_is_replaced(connect, runtime, left):
             path.write_bytes(b"\x00{")
         elif left == "nothing":
             path.unlink()
-        assert connect().endpoint_pid != killed
+        assert connect().endpoint_of("").pid != killed
 
 
 # --- stopped
@@ -257,7 +257,7 @@ def test_a_coordinator_stopped_for_longer_than_a_session_ends_no_session(connect
     first, second = join(connect(), configs=configs), join(connect(), "m2", configs=configs)
     plan = first.call(lambda who: NextPlan(**who)).plan
     first.call(lambda who: StartPlan(**who, plan_id=plan.plan_id))
-    coordinator = psutil.Process(connect().endpoint_pid)
+    coordinator = psutil.Process(connect().endpoint_of("").pid)
     stop_process(coordinator.pid)
     with ThreadPoolExecutor(1) as thread:
         asked = thread.submit(second.call, lambda who: NextPlan(**who, wait_ms=1_000))
@@ -268,7 +268,7 @@ def test_a_coordinator_stopped_for_longer_than_a_session_ends_no_session(connect
     assert second.call(lambda who: NextPlan(**who)).plan.plan_id == ""
     assert first.call(lambda who: NextPlan(**who, start=plan.plan_id)).plan.plan_id == ""
     assert connect().call(DescribeGroup(group_id="billing")).partitions[0].start_offset == RECORDS // 4
-    assert connect().endpoint_pid == coordinator.pid
+    assert connect().endpoint_of("").pid == coordinator.pid
 
 
 # --- leaving
@@ -278,7 +278,7 @@ def test_a_coordinator_stopped_for_longer_than_a_session_ends_no_session(connect
 def test_an_idle_coordinator_leaves_and_is_started_again(connect, join, runtime):
     client = connect(configs={"share.coordinator.idle.timeout.ms": "1000"})
     session = join(client)
-    first = psutil.Process(client.endpoint_pid)
+    first = psutil.Process(client.endpoint_of("").pid)
     session.call(lambda who: LatestOffsets(**who))
     session.close(leave=True)
     wait_until(lambda: not list(runtime.glob("endpoint-*.json")), what="its endpoint file is gone")
@@ -290,7 +290,9 @@ def test_an_idle_coordinator_leaves_and_is_started_again(connect, join, runtime)
 def test_the_coordinator_stays_as_long_as_there_is_a_member(connect, join):
     client = connect(configs={"share.coordinator.idle.timeout.ms": "1000"})
     session = join(client, configs={"share.heartbeat.interval.ms": "60000", "share.session.timeout.ms": "3000000"})
-    pid = client.endpoint_pid  # of the coordinator with the member: one without may leave before the member joins
+    pid = client.endpoint_of(
+        ""
+    ).pid  # of the coordinator with the member: one without may leave before the member joins
     watcher = join(client, "m2")
     plan = session.call(lambda who: NextPlan(**who))
     watcher.close()
@@ -299,11 +301,11 @@ def test_the_coordinator_stays_as_long_as_there_is_a_member(connect, join):
     with pytest.raises(psutil.TimeoutExpired):
         psutil.Process(pid).wait(2.5)
     assert session.call(lambda who: NextPlan(**who)) == plan
-    assert client.endpoint_pid == pid
+    assert client.endpoint_of("").pid == pid
 
 
 def test_sigterm_removes_the_endpoint_file_and_releases_the_store(connect, runtime, tmp_path):
-    kill(connect().endpoint_pid, signal.SIGTERM)
+    kill(connect().endpoint_of("").pid, signal.SIGTERM)
     assert not list(runtime.glob("endpoint-*.json"))
     SqliteStore(tmp_path / "state.db").close()
 
@@ -314,7 +316,7 @@ def test_sigterm_removes_the_endpoint_file_and_releases_the_store(connect, runti
 def test_secrets_are_nowhere_that_others_can_read(connect, runtime, join):
     client = connect()
     join(client).call(lambda who: NextPlan(**who))
-    process = psutil.Process(client.endpoint_pid)
+    process = psutil.Process(client.endpoint_of("").pid)
     path = endpoint_file(runtime)
     token = json.loads(path.read_text())["token"]
     (log,) = runtime.glob("coordinator-*.log")
@@ -328,7 +330,7 @@ def test_secrets_are_nowhere_that_others_can_read(connect, runtime, join):
 
 
 def test_the_coordinator_listens_on_loopback_only(connect):
-    listening = [c for c in psutil.Process(connect().endpoint_pid).net_connections() if c.status == "LISTEN"]
+    listening = [c for c in psutil.Process(connect().endpoint_of("").pid).net_connections() if c.status == "LISTEN"]
     assert {c.laddr.ip for c in listening} <= {"127.0.0.1", "::ffff:127.0.0.1"}
 
 

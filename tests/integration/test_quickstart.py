@@ -93,7 +93,7 @@ def test_a_query_with_the_default_store_is_served_and_shown(quickstart):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_the_quickstart_and_leaves_nothing_behind(quickstart, tmp_path, number):
     client = CoordinatorClient.connect(quickstart.bootstrap)
-    coordinator = psutil.Process(client.endpoint_pid)
+    coordinator = psutil.Process(client.endpoint_of("").pid)
     client.close()
     status, told = quickstart.end(number)
     assert status == 0

@@ -79,13 +79,13 @@ def held(plan):
 def test_after_a_rotation_a_query_with_the_new_password_keeps_its_batch(alice, query, runtime, tmp_path, store):
     where = store if store == "kafka" else f"sqlite:{tmp_path / 'state.db'}"
     old = query(alice.now, where)
-    old_coordinator = psutil.Process(old._client.endpoint_pid)
+    old_coordinator = psutil.Process(old._client.endpoint_of("").pid)
     plan = old.call(lambda who: NextPlan(**who, max_records=10)).plan
     old.call(lambda who: StartPlan(**who, plan_id=plan.plan_id))
     new = query(alice.rotate(), where)
     assert held(new.call(lambda who: StartPlan(**who, plan_id=plan.plan_id)).plan) == [(0, 9)]
     assert held(new.call(lambda who: NextPlan(**who, start=plan.plan_id, max_records=100)).plan) == [(10, 19)]
-    assert new._client.endpoint_pid != old_coordinator.pid
+    assert new._client.endpoint_of("").pid != old_coordinator.pid
     wait_until(lambda: has_ended(old_coordinator), what="the old coordinator has left")
     (log,) = (path.read_text() for path in runtime.glob("coordinator-*.log"))
     assert "asked to leave: the brokers refuse its credentials" in log
@@ -114,7 +114,7 @@ def test_a_coordinator_without_calls_leaves_when_its_credentials_are_refused(ali
     client = CoordinatorClient.connect(alice.broker.proxied_bootstrap, alice.now, configs=hasty)
     query = MemberSession(client, unique("group"), "m1", topics=(topic,), starting_offsets="earliest", configs=session)
     assert held(query.call(lambda who: NextPlan(**who)).plan) == [(0, 19)]
-    coordinator = psutil.Process(client.endpoint_pid)
+    coordinator = psutil.Process(client.endpoint_of("").pid)
     query.close()
     client.close()
     alice.rotate()

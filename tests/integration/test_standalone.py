@@ -197,13 +197,13 @@ def test_a_member_joins_and_gets_records_over_tls(connect, coordinator, kafka, t
     session = MemberSession(client, "billing", "m1", topics=(orders,), starting_offsets="earliest")
     (held,) = session.call(lambda who: NextPlan(**who, wait_ms=10_000)).plan.partitions
     assert [(r.first, r.last) for r in held.ranges] == [(0, 9)]
-    assert client.endpoint_pid == coordinator.process.pid
+    assert client.endpoint_of("").pid == coordinator.process.pid
     session.close(leave=True)
 
 
 def test_the_token_may_be_in_the_environment(connect, monkeypatch):
     monkeypatch.setenv("SHAREGROUP_COORDINATOR_TOKEN", TOKEN)
-    assert connect(**{TOKEN_FILE: ""}).endpoint_pid
+    assert connect(**{TOKEN_FILE: ""}).endpoint_of("").pid
 
 
 def test_one_endpoint_that_answers_of_several_is_enough(connect, coordinator):

@@ -103,9 +103,11 @@ def check(client, broker, unique, mishap):
 @pytest.mark.slow
 @pytest.mark.parametrize("mishap", [delete, pytest.param(delete_and_make_anew, marks=pytest.mark.soak)])
 def test_a_coordinator_on_demand_uses_a_new_topic_and_refuses_old_checkpoints(client, first, unique, mishap):
-    pid = client.endpoint_pid
+    pid = client.endpoint_of("").pid
     check(client, first, unique, mishap)
-    if client.endpoint_pid != pid:  # right where it stood still for seconds alone: clients start another one then
+    if (
+        client.endpoint_of("").pid != pid
+    ):  # right where it stood still for seconds alone: clients start another one then
         log = client._directory.log_path
         wait_until(lambda: "has taken this coordinator's place" in log.read_text(), what="it says who replaced it")
 

@@ -71,12 +71,11 @@ _log = logging.getLogger(__name__)
 class Fleet:
     """This process as a member of the fleet. Thread-safe.
 
-    ``advertised`` is the host:port that other processes send clients to. One thread calls ``on_gained`` and
-    ``on_lost``, after the partitions were added to ``owned`` and after they were removed from it. Kafka waits for
-    ``on_lost``, which must return within the rebalance timeout (30 s, or the session timeout if that is longer).
-    ``kafka_config`` is librdkafka's (security, addresses); the properties of the group are set here. The state topic
-    must exist. While ``on_lost`` runs no membership check is made: ``verify`` waits, and the lease of the kept
-    partitions runs on.
+    ``advertised`` is the host:port that other processes send clients to. One thread calls ``on_lost``, after the
+    partitions were removed from ``owned``. Kafka waits for it; it must return within the rebalance timeout (30 s, or
+    the session timeout if that is longer). While it runs no membership check is made: ``verify`` waits, and the lease
+    of the kept partitions runs on. ``kafka_config`` is librdkafka's (security, addresses); the properties of the group
+    are set here. The state topic must exist.
 
     Raises:
         InvalidKafkaConfig: librdkafka refuses the configuration.
@@ -89,7 +88,6 @@ class Fleet:
         *,
         advertised: str,
         on_lost: Callable[[Partitions], None],
-        on_gained: Callable[[Partitions], None] = lambda _: None,
         state_topic: str = "share-group-state",
         group_id: str = "sharegroup-coordinators",
         session_timeout_ms: int = 10_000,
@@ -97,7 +95,6 @@ class Fleet:
         self.advertised = advertised
         self._topic = state_topic
         self._group_id = group_id
-        self._on_gained = on_gained
         self._on_lost = on_lost
         self._owned: Partitions = frozenset()
         self._error = ""
@@ -221,7 +218,6 @@ class Fleet:
         self._owned |= gained
         self._lease.keep(True)
         _log.info("fleet: gained state partitions %s", ranges_of(gained))
-        self._notify(self._on_gained, gained)
 
     def _revoked(self, consumer: Consumer, revoked: list[TopicPartition]) -> None:
         if consumer is not self._consumer:
@@ -246,13 +242,10 @@ class Fleet:
         if not self._owned:
             self._lease.keep(False)
         _log.info("fleet: state partitions %s are %s", ranges_of(given_up), why)
-        self._notify(self._on_lost, given_up)
-
-    def _notify(self, callback: Callable[[Partitions], None], partitions: Partitions) -> None:
         try:
-            callback(partitions)
+            self._on_lost(given_up)
         except Exception:  # noqa: BLE001 - an error in the callback must not end the membership
-            _log.exception("fleet: %s failed for state partitions %s", callback, ranges_of(partitions))
+            _log.exception("fleet: %s failed for state partitions %s", self._on_lost, ranges_of(given_up))
 
     def _log_error(self, error: KafkaError) -> None:
         """Logs an error of the group once; librdkafka retries by itself."""
