@@ -30,7 +30,7 @@ SEED ?= 1
 MINUTES ?= 3
 # Pytest's workers. Half of the tests wait, so that three keep two cores busy.
 WORKERS ?= 3
-# docs/adr/0028: a test whose wait did not end in time runs once more, and the report names it. RERUNS=0 says no.
+# A test whose wait did not end in time runs once more, and the report names it. RERUNS=0 says no.
 RERUNS ?= 1
 LATE := --reruns $(RERUNS) --max-suite-reruns 5 --rerun-show-tracebacks --only-rerun 'AssertionError: not within ' --only-rerun '^TimeoutExpired: ' \
 	--only-rerun '^KafkaException: .*(_TIMED_OUT|_TRANSPORT|_DESTROY_BROKER|_ALL_BROKERS_DOWN)' \

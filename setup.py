@@ -138,7 +138,7 @@ setup(
             "pytest>=8.2",
             "pytest-timeout>=2.3",  # a test that hangs fails by itself, with every thread's stack
             "pytest-xdist>=3.6,<4",  # most tests wait for brokers and Spark: several workers halve the time; its scheduler is extended
-            "pytest-rerunfailures>=16.3",  # a wait that is not over in time is tried once more, and named: docs/adr/0028
+            "pytest-rerunfailures>=16.3",  # a wait that is not over in time is tried once more, and named
             "hypothesis>=6.100",  # the properties of the runs
             "psutil>=5.9",  # finds, kills and measures the processes that a test started
             "trustme>=1.1",  # certificates for the TLS tests, made anew in each run

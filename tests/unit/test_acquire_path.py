@@ -1,4 +1,4 @@
-"""An acquire (docs/adr/0027) costs two rounds of the group's event loop, and one append."""
+"""An acquire costs two rounds of the group's event loop, and one append."""
 
 from collections import Counter
 
