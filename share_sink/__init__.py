@@ -25,8 +25,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    """Load the module of a name when the name is asked for: a process of Spark that only reads imports this package
-    too."""
+    """Load the module of a name on demand: a Spark process that only reads imports this package too."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

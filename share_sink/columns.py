@@ -71,8 +71,8 @@ class Columns:
 
     @classmethod
     def of(cls, schema: StructType) -> Columns:
-        """The sink's columns in this schema. Names match as in Spark: in any case, unless two columns differ only in
-        case. Other columns are ignored.
+        """Returns the sink's columns in this schema. Names match as in Spark: in any case, unless two columns differ
+        only in case. Other columns are ignored.
 
         Raises:
             MissingColumn: a required column is missing.

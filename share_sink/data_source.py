@@ -1,8 +1,8 @@
 """The sink's half of the data source ``sharegroup``: the object behind ``df.writeStream.format("sharegroup")``.
 
 Rule: the options are parsed when Spark asks for a writer, and not before, since the format has a source too, with
-options of its own. The writers' modules are imported then, too: each of Spark's processes imports this one, also where
-it only reads, and what the writers import takes a third of a second.
+options of its own. The writers' modules are imported then as well: each of Spark's processes imports this one, even to
+read only, and the writers' imports take a third of a second.
 """
 
 from __future__ import annotations

@@ -40,8 +40,7 @@ def acknowledge(df: DataFrame, batch_id: int, options: Mapping[str, object] | No
 
 
 def sink_options(conf: Mapping[str, str], options: Mapping[str, object]) -> dict[str, str]:
-    """The sink's options by lower-case name: ``options``, and for options that are not given the session's
-    configuration.
+    """Returns the sink's options by lower-case name: ``options``, else the session's configuration.
 
     Raises:
         NoSinkOptions: a required option is missing.
@@ -76,7 +75,7 @@ _writes = _Writes()
 
 
 def _run_of(session: SparkSession) -> str:
-    """The run id of the query whose foreachBatch calls; empty where the session does not tell it (Spark Connect)."""
+    """Returns the run id of the query whose foreachBatch calls; empty where the session has none (Spark Connect)."""
     from pyspark.errors import PySparkException
 
     try:

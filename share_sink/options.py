@@ -37,7 +37,7 @@ class SinkOptions(GroupOptions):
 
     @classmethod
     def parse(cls, options: Mapping[str, str | None]) -> SinkOptions:
-        """The options that Spark hands over, whose names may be in any case.
+        """Returns the options that Spark passes, whose names may be in any case.
 
         Raises:
             UnknownOption, RefusedOption, MissingOption, InvalidOption: see coordinator.client.option_errors.

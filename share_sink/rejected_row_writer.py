@@ -52,7 +52,8 @@ class RejectedRowWriter:
         return [result.status is WriteStatus.WRITTEN for result in results]
 
     def give_up(self, count: int, reason: str) -> list[bool]:
-        """Leave the dead letters of these rows, and of all later ones, to the coordinator."""
+        """Leave the dead letters of these rows, and of all later ones, to the coordinator. Returns False for each
+        row."""
         self._gave_up = True
         self.log_left(count, reason)
         return [False] * count
@@ -80,9 +81,9 @@ class RejectedRowWriter:
 
 
 def completed(rows: pa.Table, sink: Sink) -> pa.Table:
-    """The rejected rows with key, value and headers: from the rows where they have the column, else from the source
-    records; null where the log does not have the record any more, or the topic was deleted. If source records are read,
-    the rows get their timestamps too.
+    """Returns the rejected rows with key, value and headers: from the rows where they have the column, else from the
+    source records; null where the log no longer has the record, or the topic was deleted. Rows whose source records are
+    read get their timestamps as well.
 
     Raises:
         ShareGroupError: see SourceRecordReader.read.
@@ -98,8 +99,8 @@ def completed(rows: pa.Table, sink: Sink) -> pa.Table:
 
 
 def replacements(rows: pa.Table, sink: Sink) -> int:
-    """How many of the rejected rows have a key, value or headers that differ from their source record's. If the source
-    records can't be read, every row counts that has such a column."""
+    """How many rejected rows have a key, value or headers that differ from their source record's. If the source records
+    can't be read, every row with such a column counts."""
     own = [name for name in RECORD if name in sink.columns]
     if not own:
         return 0

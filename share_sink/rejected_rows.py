@@ -21,12 +21,12 @@ from share_sink.rows import TOPIC_ID
 from share_sink.sink import Sink
 
 SLICE_ROWS = 10_000
-"""Rows of a slice, at most."""
+"""Rejected rows are written after this many rows."""
 SLICE_BYTES = 16 << 20
-"""Bytes of a slice: rows are written when they reach this size."""
+"""Rejected rows are written once they reach this many bytes."""
 REASON_CHARACTERS = 500
-"""Characters of a reason that the coordinator is to write into a dead letter; it keeps no more. If all dead letters of
-a batch are left to the coordinator, the request with the reasons must not become too large."""
+"""A reason that the coordinator is to write into a dead letter is cut to this many characters, as the coordinator keeps
+no more: if all of a batch's dead letters are left to it, the request with the reasons must not become too large."""
 
 
 class RejectedRows:
@@ -63,7 +63,7 @@ class RejectedRows:
 
     @property
     def are_kept(self) -> bool:
-        """Whether rejected rows are written anywhere; if not, a reject is an outcome like any other."""
+        """Whether rejected rows are written anywhere. If not, a reject is an outcome like any other."""
         return self._dead_letters is not None or self._archive is not None
 
     def add(self, rows: pa.Table) -> None:
@@ -100,8 +100,8 @@ class RejectedRows:
         self._runs.append(self._as_runs(rows, written))
 
     def _with_dead_letters(self, rows: pa.Table) -> tuple[pa.Table, list[bool]]:
-        """Write the dead letters. Returns the rows with the columns that the archive takes, and whether each row has
-        its dead letter."""
+        """Write the dead letters. Returns the rows with the archive's columns, and whether each row has its dead
+        letter."""
         copied = self._dead_letters is not None and self._sink.opened.copy_record
         try:
             full = completed(rows, self._sink) if copied or self._archive is not None else rows
@@ -133,7 +133,7 @@ class RejectedRows:
         )
 
     def _reasons(self, rows: pa.Table, dead_letter: Any) -> Any:
-        """The reasons of the rows whose dead letter the coordinator is to write; null for other rows."""
+        """Returns the reasons of the rows whose dead letter the coordinator is to write; null for other rows."""
         if self._dead_letters is None or REASON not in rows.column_names:
             return pa.nulls(rows.num_rows, pa.string())
         reasons = pc.utf8_slice_codeunits(rows[REASON], 0, REASON_CHARACTERS)

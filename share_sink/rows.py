@@ -43,7 +43,7 @@ from share_sink.errors import (
 from share_sink.sink import Sink
 
 LARGEST_DELAY_MS = 2**31 - 1
-"""Milliseconds: the largest releaseDelayMs, some 24 days."""
+"""The largest releaseDelayMs, in milliseconds: some 24 days."""
 _WORDS = ("accept", "release", "reject")
 """The words of the column acknowledgement, in the order of their AcknowledgeTypes, 1 to 3."""
 TOPIC_ID = "topic_id"
@@ -69,8 +69,8 @@ def is_rejected(outcomes: pa.Table) -> Any:
 
 
 def outcome_rows(batch: pa.RecordBatch, sink: Sink) -> pa.Table:
-    """A run for each row, in their order; a table of coordinator.protocol.outcome_rows.SCHEMA. No run has a dead letter
-    or a reason yet; only runs of released rows have a delay.
+    """Returns a run for each row, in their order: a table of coordinator.protocol.outcome_rows.SCHEMA. No run has a
+    dead letter or a reason yet; only runs of released rows have a delay.
 
     Raises:
         IncompleteReceipt: topic, partition, offset, deliveryCount or receipt of a row is null.
@@ -102,8 +102,8 @@ def outcome_rows(batch: pa.RecordBatch, sink: Sink) -> pa.Table:
 
 
 def check_delivered(outcomes: pa.Table, sink: Sink) -> None:
-    """Check, before anything is written for the rows, that the group can have delivered them, as far as that was known
-    when the sink was opened.
+    """Check, before anything is written for the rows, that the group can have delivered them, by what was known when
+    the sink was opened.
 
     Raises:
         NeverDelivered: no delivery of the group can have had a row.
@@ -163,7 +163,7 @@ def _check_receipts(receipt: dict[str, Any]) -> None:
 
 
 def _topic_ids(receipt: dict[str, Any], sink: Sink) -> Any:
-    """The topic's id of each row, which its digest names.
+    """Returns each row's topic id, which its digest names.
 
     Raises:
         RowsOfAnotherGroup: a row is of no topic that the group knows.

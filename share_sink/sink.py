@@ -28,8 +28,8 @@ from share_sink.options import SinkOptions
 @dataclass(frozen=True, kw_only=True)
 class Sink:
     """An open sink; picklable. ``opened`` names the group's incarnation and the topics that it knows. ``archive``: the
-    location to which executors write rejected rows; empty for none. ``name`` takes the place of the query's id where no
-    query writes."""
+    location to which executors write rejected rows, or empty. ``name`` takes the place of the query's id where no query
+    writes."""
 
     options: SinkOptions
     columns: Columns
@@ -45,9 +45,9 @@ class Sink:
 
 
 def open_sink(options: Mapping[str, str | None], schema: StructType, *, overwrite: bool) -> Sink:
-    """Check the sink, and open it at the coordinator; on the driver. Spark makes the writer of a stream for each batch,
+    """Check the sink, and open it at the coordinator, on the driver. Spark makes a stream's writer for each batch,
     after the source has acquired the batch's plan, and never before the first batch (seen). So a stream's sink can fail
-    here at the earliest; and if the group does not exist now, it is not the source's group.
+    here at the earliest; and a group that does not exist now is not the source's group.
 
     Raises:
         GroupIdNotFound: the group does not exist.
@@ -70,7 +70,7 @@ def open_sink(options: Mapping[str, str | None], schema: StructType, *, overwrit
 
 
 def coordinator_of(options: SinkOptions) -> CoordinatorClient:
-    """The coordinator's client. A process has one client for equal options, since finding the coordinator costs more
+    """Returns the coordinator's client. A process has one for equal options, since finding the coordinator costs more
     than a request."""
     return _client(
         options.bootstrap_servers,
@@ -87,4 +87,4 @@ def _client(
 
 
 _checked_archive = lru_cache(maxsize=64)(check_archive)
-"""check_archive, once in a process for a location: Spark makes a writer for each batch."""
+"""check_archive, once per process and location: Spark makes a writer for each batch."""

@@ -1,7 +1,7 @@
 """The base class of a stream's writer that is given Arrow batches.
 
-Spark 4.1 brought DataSourceStreamArrowWriter. Spark 4.0 hands Arrow batches to each DataSourceArrowWriter, also to one
-that a stream has (docs/trust/facts.md, S27).
+Spark 4.1 brought DataSourceStreamArrowWriter. Spark 4.0 passes Arrow batches to every DataSourceArrowWriter, a stream's
+included (docs/trust/facts.md, S27).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The signals of a query's tasks: how far their work on a batch is, for people who look at the group.
 
-Rule: a signal never fails, delays or blocks a task. A thread of the process sends the newest one, at most one a second
-for a task; what can't be sent is dropped, and the log says why, once for each reason.
+Rule: a signal never fails, delays or blocks a task. A thread of the process sends the newest one, up to one a second
+for a task; what can't be sent is dropped, and each reason is logged once.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from coordinator.protocol.task_messages import ReportProgress
 from coordinator.protocol.values import MOST_HINT_BYTES
 
 EVERY_S = 1.0
-"""Seconds between two signals of one task."""
+"""Two signals of one task are at least this many seconds apart."""
 ANSWER_TIMEOUT_S = 5.0
-"""Seconds that a signal waits for its answer."""
+"""A signal waits this many seconds for its answer."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ _NO_PLAN = (
 
 
 class _Signal(NamedTuple):
-    """The newest signal of a task, which is not sent yet."""
+    """The newest unsent signal of a task."""
 
     query_id: str
     batch_id: str
@@ -75,7 +75,7 @@ def progress(hint: str | None = None) -> None:
 
 
 def _cut(hint: str | None) -> str | None:
-    """The hint in at most MOST_HINT_BYTES of UTF-8, without half a character at its end."""
+    """Returns the hint in up to MOST_HINT_BYTES of UTF-8, without half a character at its end."""
     if hint is None:
         return None
     return str(hint).encode("utf-8", "replace")[:MOST_HINT_BYTES].decode("utf-8", "ignore")
@@ -91,7 +91,7 @@ class _Sender:
         threading.Thread(target=self._run, name="share-task-progress", daemon=True).start()
 
     def take(self, signal: _Signal) -> None:
-        """Send this signal instead of the one that waits; a hint that waits stays where this signal has none."""
+        """Send this signal instead of the waiting one, whose hint stays where this one has none."""
         with self._news:
             waiting = self._newest
             if signal.hint is None and waiting is not None and waiting.task == signal.task:
@@ -150,7 +150,7 @@ _senders: list[_Sender] = []
 
 
 def _sender() -> _Sender:
-    """The sender of this process; a fork has no thread of its parent."""
+    """Returns the sender of this process; a fork has no thread of its parent."""
     with _making:
         if not _senders or _senders[0].pid != os.getpid():
             _senders[:] = [_Sender()]
@@ -159,6 +159,6 @@ def _sender() -> _Sender:
 
 @lru_cache(maxsize=64)
 def _say(reason: str) -> None:
-    """Log, once in a process, why signals have no effect."""
+    """Log why signals have no effect, once per process."""
     log_for_query()
     _log.warning("share_sink.progress() has no effect: %s", reason)

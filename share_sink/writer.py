@@ -143,8 +143,8 @@ def write_task(sink: Sink, batches: Iterator[pa.RecordBatch]) -> TaskOutcomes:
 def commit_batch(
     sink: Sink, messages: Sequence[WriterCommitMessage | None], batch_id: int | None = None
 ) -> OutcomesStaged:
-    """Stage the outcomes of all tasks, on the driver; also if there are none, so that the coordinator knows that the
-    batch has a sink.
+    """Stage the outcomes of all tasks, on the driver. Staged even if there are none, so that the coordinator knows that
+    the batch has a sink.
 
     Raises:
         ArchiveNotWritable, ArchiveRowsMissing: see share_sink.archive.batches.
@@ -230,7 +230,7 @@ def _log_stale(group_id: str, batch: Batch, staged: OutcomesStaged) -> None:
 
 
 def _log_contradicting(group_id: str, batch: Batch, contradicting: dict[str, int]) -> None:
-    """Log how many records have rows that contradict each other, one line a batch."""
+    """Log how many records have rows that contradict each other, one line per batch."""
     if contradicting:
         _log.warning(
             "share group %s, %s: %d record(s) have rows with different outcomes (%s). They were released, and are "

@@ -35,7 +35,7 @@ DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 
 def check_at_load(options: SourceOptions) -> str:
     """All checks of load() but those of the options' texts, which SourceOptions.parse makes. Returns the cluster's id,
-    or its addresses where it has no id.
+    or its addresses if it has none.
 
     Raises:
         UnknownKafkaOption, InvalidKafkaOption: see GroupOptions.check_kafka_config.
@@ -47,8 +47,8 @@ def check_at_load(options: SourceOptions) -> str:
 
 
 def check_clients(options: SourceOptions) -> None:
-    """Check that the clients of the query can be made: the standalone coordinators' token and certificates, and the
-    tasks' consumers, whose properties must also go together.
+    """Check that the query's clients can be made: the token and certificates for standalone coordinators, and the
+    properties of the tasks' consumers, also together.
 
     Raises:
         TokenMissing, InvalidToken, UnsafeFile, UnusableFile: the token, or the file of certificates, is unusable.
@@ -62,9 +62,9 @@ def check_clients(options: SourceOptions) -> None:
 
 
 def check_cluster(options: SourceOptions) -> str:
-    """Check on the cluster: the subscription, startingOffsets, the dead letter topic. A pattern may match no topic yet.
-    A standalone coordinator has credentials of its own, and checks the dead letter topic itself when the query joins.
-    Returns as check_at_load.
+    """Check the subscription, startingOffsets and the dead letter topic on the cluster. A pattern may match no topic
+    yet. A standalone coordinator has credentials of its own, and checks the dead letter topic itself when the query
+    joins. Returns the same as check_at_load.
 
     Raises:
         BrokerNotReachable: no broker answers.
@@ -94,7 +94,7 @@ def check_cluster(options: SourceOptions) -> str:
 
 
 def check_dead_letter_topic(options: GroupOptions, topics: Mapping[str, Any]) -> None:
-    """Check that the topic for dead letters exists, or may be created. ``topics``: those of the cluster.
+    """Check that the dead letter topic exists, or may be created. ``topics``: those of the cluster.
 
     Raises:
         DeadLetterTopicMissing, DeadLetterTopicNotAuthorized: it does not exist, or may not be seen.
@@ -110,7 +110,7 @@ def check_dead_letter_topic(options: GroupOptions, topics: Mapping[str, Any]) ->
 
 
 def exists(topics: Mapping[str, Any], topic: str) -> bool:
-    """Whether the topic is among the cluster's, with partitions."""
+    """Whether the cluster has the topic, with partitions."""
     metadata = topics.get(topic)
     return metadata is not None and metadata.error is None and bool(metadata.partitions)
 

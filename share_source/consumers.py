@@ -33,15 +33,15 @@ Config = tuple[tuple[str, Any], ...]
 """librdkafka's properties and callbacks, as pairs of name and value: hashable and comparable."""
 
 READ_THROUGH_RECORDS = 20_000
-"""Offsets. A gap between two ranges is read through if it is no wider than this: moving a consumer costs as much time
-as reading some 20,000 records, and drops the records that it has prefetched."""
+"""A gap of up to this many offsets between two ranges is read through: moving a consumer costs as much time, and drops
+what it has prefetched."""
 PARK_AFTER_S = 2.0
-"""Seconds. An idle consumer then frees its memory and stops fetching. A query with a short trigger takes it again
-sooner, with the records that it has prefetched."""
+"""A consumer idle for this many seconds stops fetching and frees its memory. A query with a short trigger takes it
+again sooner, with its prefetched records."""
 CLOSE_AFTER_S = 300.0
-"""Seconds. An idle consumer then gives up its connections as well."""
+"""A consumer idle for this many seconds closes its connections."""
 MAX_IDLE = 16
-"""Idle consumers that a process keeps at most: a bound on its memory and connections."""
+"""A process keeps up to this many idle consumers, which bounds memory and connections."""
 
 _log = logging.getLogger(__name__)
 
@@ -70,13 +70,13 @@ def client_config(kafka_config: Mapping[str, Any], isolation_level: str) -> Conf
 
 
 MISSING_TOPIC = UNKNOWN_TOPIC | {KafkaError.UNKNOWN_TOPIC_ID, KafkaError.INCONSISTENT_TOPIC_ID}
-"""Error codes by which a broker says that it has no such topic."""
+"""Errors by which a broker reports that it has no such topic."""
 
 
 @contextmanager
 def no_collector() -> Iterator[None]:
-    """Pause Python's garbage collector: a task, or one call that fetches, makes very many objects, none of them in a
-    cycle, and the collector would scan them for nothing, again and again."""
+    """Pause Python's garbage collector. A task, or one call that fetches, makes millions of objects without a cycle,
+    which the collector would scan again and again."""
     if not gc.isenabled():
         yield
         return
@@ -118,11 +118,11 @@ class ConsumerPosition:
     def __init__(self, position: FetchPosition) -> None:
         offset, self.topic_id = position
         self.start = offset
-        """The first offset that was not yet handed to a task."""
+        """The first offset that no task was given yet."""
         self.seen = offset
-        """The end of what was fetched: every record below was handed to a task, or is in ``held``."""
+        """The end of what was fetched: records below it went to a task, or are in ``held``."""
         self.held: list[Message] = []
-        """Records that were fetched beyond the end of the last task's ranges."""
+        """Records fetched beyond the end of the last task's ranges."""
 
     def serves(self, wanted: FetchPosition) -> bool:
         """Whether reading on from here reaches the wanted position within READ_THROUGH_RECORDS."""
@@ -148,8 +148,8 @@ class KeptConsumer:
         return f"<KeptConsumer {sorted(self.positions)}>"
 
     def _on_error(self, error: KafkaError) -> None:
-        """Note an error of the client as a whole. Some errors of a topic come here too, without the topic's name."""
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # it says less than the errors before it
+        """Record an error of the whole client. Some errors of a topic come here, without the topic's name."""
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # the errors before it say more
             self.last_error = error.str()
         if is_refused(error):
             self.refused = error.str()
@@ -158,11 +158,11 @@ class KeptConsumer:
             error_cb(error)
 
     def serves(self, wanted: Mapping[Key, FetchPosition]) -> int:
-        """How many of the wanted partitions have a position from which reading on serves."""
+        """Returns how many of the wanted partitions have a position from which reading on reaches the wanted one."""
         return sum(key in self.positions and self.positions[key].serves(target) for key, target in wanted.items())
 
     def position(self, wanted: Mapping[Key, FetchPosition]) -> None:
-        """Assign these partitions and no others, each at the wanted position or a little before it."""
+        """Assign exactly these partitions, each at the wanted position or a little before it."""
         stale = [key for key, at in self.positions.items() if key not in wanted or not at.serves(wanted[key])]
         for key in stale:
             del self.positions[key]
@@ -178,7 +178,7 @@ class KeptConsumer:
         self.positions.update((key, ConsumerPosition(target)) for key, target in missing.items())
 
     def move(self, key: Key, target: FetchPosition) -> None:
-        """Continue at another position of a partition; held records are dropped."""
+        """Seek a partition to another position; held records are dropped."""
         self.leave(key)
         self.before_assign([key])
         self._consumer.incremental_assign(_partitions({key: target}))
@@ -197,8 +197,8 @@ class KeptConsumer:
         """Called when these partitions were unassigned, or the next call assigns others in their place."""
 
     def fetch(self, most: int, timeout_s: float, *, timestamps: bool = True) -> Fetched:
-        """At most ``most`` records that are prefetched; if there are none, the first record that comes within
-        ``timeout_s``, or nothing. Without ``timestamps`` the answer has none."""
+        """Returns up to ``most`` prefetched records; if there are none, the first one that comes within ``timeout_s``,
+        or nothing. ``timestamps``: whether to return them."""
         with no_collector():
             messages = self._consumer.consume(most, 0)
         messages = messages or self._consumer.consume(1, timeout_s)
@@ -244,7 +244,7 @@ class KeptConsumer:
         raise KafkaException(topic.error)
 
     def another_broker_answers(self, keys: Iterable[Key], timeout_s: float) -> bool:
-        """Whether a broker answers that leads none of these partitions, as far as the brokers asked tell."""
+        """Whether a broker answers that leads none of these partitions, as far as the brokers know."""
         wanted = set(keys)
         leaders: set[int] = set()
         answered: set[int] = set()
@@ -272,9 +272,9 @@ class KeptConsumer:
 
 
 def _weakly(method: Callable[[KafkaError], None]) -> Callable[[KafkaError], None]:
-    """A function that calls the method while its object lives. With the method itself, consumer and object would refer
-    to each other, and a closed consumer would keep one of the process's 1,024 keys of thread local storage until
-    Python collects garbage, which a worker rarely does."""
+    """Returns a function that calls the method while its object lives. The method itself would tie consumer and object
+    in a cycle: a closed consumer would keep one of the process's 1,024 thread-local keys until Python's next garbage
+    collection, which is rare in a worker."""
     reference = weakref.WeakMethod(method)
 
     def call(error: KafkaError) -> None:
@@ -324,8 +324,8 @@ class ConsumerCache:
     def take(
         self, config: Config, wanted: Mapping[Key, FetchPosition], make: Callable[[Config], KeptConsumer] | None = None
     ) -> KeptConsumer:
-        """A consumer at the wanted positions: the idle consumer that fits best, or a new one, which ``make`` makes. Two
-        kinds of consumers have different configurations."""
+        """Returns the idle consumer that fits the wanted positions best, or a new one from ``make``. The two kinds of
+        consumers have different configurations."""
         with self._wake:
             alike = [consumer for consumer in self._idle if consumer.config == config]
             best = max(alike, key=lambda consumer: _fitness(consumer, wanted), default=None)
@@ -342,7 +342,7 @@ class ConsumerCache:
         return taken
 
     def give_back(self, consumer: KeptConsumer) -> None:
-        """Keep the consumer for the next task; close the longest idle one if there are more than MAX_IDLE."""
+        """Keep the consumer for the next task. Beyond MAX_IDLE the longest idle one is closed."""
         consumer.idle_since_s = time.monotonic()
         with self._wake:
             self._idle.append(consumer)
@@ -363,8 +363,8 @@ class ConsumerCache:
             consumer.close()
 
     def _park_and_close(self) -> None:
-        """Park and close idle consumers when they are due. The thread ends when no consumer is idle; ``give_back``
-        starts it again."""
+        """Park and close idle consumers when they are due. The thread ends when none is idle; ``give_back`` starts it
+        again."""
         while True:
             with self._wake:
                 if not self._idle:
@@ -380,8 +380,8 @@ class ConsumerCache:
 
 
 def _is_parked_now(consumer: KeptConsumer) -> bool:
-    """Park the consumer if it has positions, and close it otherwise; whether it was parked. A consumer that can't be
-    parked is dropped: what raises here must not end the thread, which no task would see."""
+    """Park the consumer if it has positions, else close it. Returns whether it was parked. A consumer that can't be
+    parked is dropped: an exception here would end the thread unseen."""
     is_fetching = bool(consumer.positions)
     try:
         consumer.park() if is_fetching else consumer.close()
@@ -392,13 +392,13 @@ def _is_parked_now(consumer: KeptConsumer) -> bool:
 
 
 def _due_s(consumer: KeptConsumer) -> float:
-    """When the consumer is to be parked, or, if it is parked already, to be closed; monotonic seconds."""
+    """When the consumer is to be parked or, if parked, closed, in monotonic seconds."""
     return consumer.idle_since_s + (PARK_AFTER_S if consumer.positions else CLOSE_AFTER_S)
 
 
 def _fitness(consumer: KeptConsumer, wanted: Mapping[Key, FetchPosition]) -> tuple[int, int, int]:
-    """A rank, the larger the better: consumers with matching positions come first, then consumers with other positions
-    on the same partitions, then parked ones."""
+    """Returns a rank; the largest fits best: consumers with matching positions, then those with other positions on the
+    same partitions, then parked ones."""
     positions = consumer.positions
     return consumer.serves(wanted), sum(key in positions for key in wanted), not positions
 
@@ -413,8 +413,8 @@ def cache() -> ConsumerCache:
 
 
 def _in_forked_child() -> None:
-    """Begin with an empty cache. A fork does not copy a client's threads, so the child neither uses nor destroys the
-    consumers of its parent."""
+    """Begin with an empty cache: a fork does not copy a client's threads, so the child neither uses nor destroys its
+    parent's consumers."""
     global _cache
     _caches_of_parents.append(_cache)
     _cache = ConsumerCache()

@@ -1,4 +1,4 @@
-"""A replayed plan without the records that can't be read: found and rejected by the driver, before tasks read the plan.
+"""A replayed plan without the records that can't be read: the driver finds and rejects them before tasks read the plan.
 
 An executor that finds a damaged batch fails its task, as Spark's Kafka source does, and can't tell the coordinator,
 which it may not reach. So the process that replays the batch reads it first, and has exactly those records rejected
@@ -28,19 +28,19 @@ Damaged = dict[Key, list[Damage]]
 
 MOST_OFFSETS = 100_000
 MOST_BYTES = 256 << 20
-"""Offsets of a replayed plan that the driver looks through at most, and the bytes after which it stops: some seconds. A
-larger plan that fails again is acquired in slices, which are smaller."""
+"""The driver scans replayed plans of up to this many offsets, and stops after this many bytes: some seconds. A larger
+plan that fails again is acquired in slices, which are smaller."""
 MOST_S = 60.0
-"""Seconds after which the driver stops looking. What was found by then is rejected; the tasks say what is wrong with
-the rest, and the next replay looks again. To find the end of one damaged batch takes some 20 questions to a broker, of
-milliseconds each, or of 10 s where it does not answer."""
+"""The driver stops scanning after this many seconds. It rejects what it found; the tasks report the rest, and the next
+replay scans again. Finding the end of one damaged batch takes some 20 requests, of milliseconds each, or of 10 s where
+a broker does not answer."""
 _TIMEOUT_MS = 10_000
-"""Milliseconds without a record after which the driver stops reading: the tasks then say what is wrong."""
+"""The driver stops reading after this many milliseconds without a record. The tasks then report the error."""
 
 
 def damaged_offsets(task: ReadTask) -> Damaged:
-    """The offsets of the task that can't be read, as far as MOST_BYTES and MOST_S go. None where the task is not a
-    replay, or holds more than MOST_OFFSETS offsets, or where the driver can't read: the tasks will say why."""
+    """Returns the task's offsets that can't be read, up to MOST_BYTES and MOST_S. None if the task is no replay, has
+    more than MOST_OFFSETS offsets, or the driver can't read: the tasks then report why."""
     counts = [held.delivery_count for part in task.partitions for held in part.ranges]
     if max(counts, default=0) < 2 or sum(part.records for part in task.partitions) > MOST_OFFSETS:
         return {}
@@ -49,12 +49,12 @@ def damaged_offsets(task: ReadTask) -> Damaged:
         task = replace(task, fail_on_data_loss=False, fail_on_damage=False, poll_timeout_ms=timeout_ms)
         return pass_through(task, MOST_BYTES, MOST_S)
     except ShareGroupError as error:
-        logger.warning("the replayed batch was not looked through for damaged records: %s", error)
+        logger.warning("the replayed batch was not scanned for damaged records: %s", error)
         return {}
 
 
 def reject_damaged(session: MemberSession, partitions: Iterable[PartitionPlan], damaged: Damaged) -> None:
-    """Have the coordinator reject these offsets when the plan completes, each with the reason, and log them.
+    """Log these offsets, and have the coordinator reject them, each with its reason, when the plan completes.
 
     Raises:
         ShareGroupError: the coordinator refuses, by name.
@@ -67,7 +67,7 @@ def reject_damaged(session: MemberSession, partitions: Iterable[PartitionPlan], 
             outcome = int(AcknowledgeType.REJECT)
             rows.append((part.topic_id, part.partition, damage.first, damage.last, count, outcome, None, False, reason))
             logger.warning(
-                "share group %s: the record(s) of %s-%d with the offsets %d to %d can't be read, and are given up as "
+                "share group %s: the record(s) of %s-%d with the offsets %d to %d can't be read, and are "
                 "rejected: %s",
                 *(session.group_id, part.topic, part.partition, damage.first, damage.last, damage.reason),
             )

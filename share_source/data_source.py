@@ -75,7 +75,7 @@ class ShareGroupDataSource(DataSource):
         if _OF_A_TABLE in self.options:
             raise TableRefused()
         if VIEW in self.options:
-            from share_source.views.reader import ViewOptions  # only views need what it imports
+            from share_source.views.reader import ViewOptions  # only views need its imports
 
             return ViewOptions.parse(self.options).spark_schema()
         options = SourceOptions.parse(self.options)

@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 
 
 def complete_run(query: StreamingQuery, options: Mapping[str, str]) -> list[str]:
-    """Complete the last committed batch of a query that has ended. Returns the ids of the plans that are completed: one
-    for each source of the group in the query; none if this run has committed no batch, or if the query stopped in the
-    batch after it, for which the one before was completed. Again, or on a newer Spark, it changes nothing.
-    ``options``: those of the query's source.
+    """Complete the last committed batch of a query that has ended. Returns the ids of the completed plans, one for each
+    source of the group in the query. None is completed if this run committed no batch, or stopped in the batch after
+    it. A second call, or a call on a newer Spark, changes nothing. ``options``: those of the query's source.
 
     Raises:
         QueryStillRuns: the query has not ended: its own reader will complete the batch.
@@ -40,7 +39,7 @@ def complete_run(query: StreamingQuery, options: Mapping[str, str]) -> list[str]
 
 
 def _complete(options: SourceOptions, end: PlanOffset) -> bool:
-    """Whether the plan is completed, and no later one of the query has begun."""
+    """Returns whether the plan is completed and the query began no later one."""
     session = plan_reader.open_session(options, end.member_id)
     completed = False
     try:

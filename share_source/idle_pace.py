@@ -1,4 +1,4 @@
-"""How long a request for records waits at the coordinator: longer and longer while the query does nothing but ask.
+"""How long a request for records waits at the coordinator: longer each time while the query is idle.
 
 Rule: Spark asks a query's sources one after the other, so the wait is short again as soon as there was a batch, of
 whatever source: Spark calls ``commit`` or ``partitions`` then, or comes back late.
@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable
 
 SHORTEST_MS = 100
-"""Milliseconds of the first wait. Spark asks again at once: without a wait it would do nothing else."""
+"""The first request of an idle query waits this many milliseconds. Spark asks again at once, so without a wait it would
+do nothing else."""
 LONGEST_MS = 500
-"""Milliseconds of the longest wait: so long may the query's other sources, and its end, wait for ours."""
+"""No request waits longer, in milliseconds: the query's other sources, and its end, wait for it."""
 SOON_S = 0.1
-"""Seconds within which Spark asks again if there was nothing to do for it; it pauses for 10 ms. A batch takes longer,
-for its two log files alone."""
+"""A request that comes within this many seconds of the last answer shows that Spark had nothing to do: it pauses for 10
+ms then. A batch takes longer, for its two log files alone."""
 
 
 class IdlePace:
@@ -35,15 +36,15 @@ class IdlePace:
         return self._next_ms > SHORTEST_MS
 
     def wait_ms(self) -> int:
-        """The milliseconds that a request waits which is sent now."""
+        """How long a request sent now waits, in milliseconds."""
         if self._now_s() - self._answered_s > SOON_S:
             self.busy()
         return self._next_ms
 
     def nothing(self) -> None:
-        """Note that the request's answer has no records."""
+        """Record that the answer had no records."""
         self._answered_s, self._next_ms = self._now_s(), min(2 * self._next_ms, LONGEST_MS)
 
     def busy(self) -> None:
-        """Note that there is a batch: the next wait is short."""
+        """Record that there is a batch: the next wait is short."""
         self._next_ms = SHORTEST_MS

@@ -22,9 +22,9 @@ Offset = Mapping[str, Any]
 
 
 class LoggedEnd(NamedTuple):
-    """``end``: the end of the last batch in Spark's log, as far as the process was told. ``initial``: the initial
-    offset from which the process answered before it was told an end. ``offered``: its last answer was new, and no task
-    was asked for since."""
+    """``end``: the end of the last batch in Spark's log, as Spark named it. ``initial``: the initial offset that the
+    process returned before Spark named an end. ``offered``: its last answer was new, and Spark has asked for no tasks
+    since."""
 
     end: Offset | None = None
     initial: Offset | None = None

@@ -33,8 +33,8 @@ def parse_assign(text: str) -> dict[str, tuple[int, ...]]:
 def parse_starting_offsets(
     text: str | None, topics: tuple[str, ...], assign: Mapping[str, tuple[int, ...]] | None
 ) -> str | None:
-    """Parse startingOffsets: ``earliest``, ``latest``, JSON with sorted keys, or None (then the group's
-    share.auto.offset.reset holds). It also holds for a partition that the JSON does not name.
+    """Parse startingOffsets: ``earliest``, ``latest``, JSON with sorted keys, or None. Where it is None, or does not
+    name a partition, the group's share.auto.offset.reset holds.
 
     Raises:
         InvalidOption: the text is none of these, or names a topic or partition that the query does not read.

@@ -24,7 +24,7 @@ SMALL_BATCH_RECORDS = 20_000
 """A batch of fewer records is one task, unless minPartitions or maxRecordsPerPartition ask for more tasks."""
 
 _UNEVEN = 0.15
-"""How far a cut may move to fall between two partitions, as a fraction of an even share."""
+"""A cut moves by up to this fraction of an even share, to fall between two partitions."""
 
 
 class PartitionRanges(NamedTuple):
@@ -34,8 +34,8 @@ class PartitionRanges(NamedTuple):
     partition: int
     ranges: tuple[AcquiredRange, ...]
     topic_id: str = ""
-    """The topic's id in the plan, empty if it is not known. A consumer that prefetched from a deleted topic of the same
-    name is not used."""
+    """The topic's id in the plan, empty if unknown: a consumer that prefetched from a deleted topic of the same name is
+    not used."""
     digest: int = 0
     """The digest in the rows' receipts (coordinator.protocol.receipts)."""
 
@@ -55,7 +55,7 @@ def plan_tasks(
     max_records_per_partition: int | None = None,
     parallelism: int = 1,
 ) -> list[Task]:
-    """The tasks of a batch, in the order of their ranges; no task for an empty plan.
+    """Returns the tasks of a batch, in the order of their ranges; none for an empty plan.
 
     No task has more than ``max_records_per_partition`` records. There are at least ``min_partitions`` tasks, unless
     there are fewer records.
@@ -96,14 +96,14 @@ def _sizes(counts: list[int], tasks: int, most: int) -> list[int]:
 
 
 def _nearest(edges: list[int], offset: int, distance: float) -> int:
-    """The edge that is nearest to ``offset``, if it is within ``distance``; else ``offset``."""
+    """Returns the edge nearest to ``offset`` if it is within ``distance``, else ``offset``."""
     index = bisect_left(edges, offset)
     near = min(edges[max(index - 1, 0) : index + 1], key=lambda edge: abs(edge - offset), default=offset)
     return near if abs(near - offset) <= distance else offset
 
 
 def _cut(partitions: list[PartitionRanges], sizes: list[int]) -> list[Task]:
-    """Tasks of these sizes; a task has each partition's ranges together."""
+    """Returns tasks of these sizes; a task has each partition's ranges together."""
     tasks = []
     for _, of_task in groupby(_pieces(partitions, sizes), key=itemgetter(0)):
         by_partition = groupby(of_task, key=itemgetter(1))
@@ -114,7 +114,7 @@ def _cut(partitions: list[PartitionRanges], sizes: list[int]) -> list[Task]:
 def _pieces(
     partitions: list[PartitionRanges], sizes: list[int]
 ) -> Iterator[tuple[int, PartitionRanges, AcquiredRange]]:
-    """The ranges, cut where a task is full: (number of the task, partition, range)."""
+    """Yields the ranges, cut where a task is full: (number of the task, partition, range)."""
     task, room = 0, sizes[0]
     for part in partitions:
         for first, last, delivery_count in part.ranges:

@@ -23,7 +23,7 @@ from share_source.option_table import TABLE
 _STRATEGIES = ("subscribe", "subscribePattern", "assign")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 LEAST_POLL_TIMEOUT_MS = 120_000
-"""The shortest default of kafkaConsumer.pollTimeoutMs: the default of Spark's Kafka source."""
+"""The default of kafkaConsumer.pollTimeoutMs is no shorter, in milliseconds: Spark's Kafka source has this one."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -48,7 +48,7 @@ class SourceOptions(GroupOptions):
 
     @classmethod
     def parse(cls, options: Mapping[str, str | None]) -> SourceOptions:
-        """The options that Spark hands over, whose names may be in any case.
+        """Returns the options that Spark passes, whose names may be in any case.
 
         Raises:
             UnknownOption, RefusedOption, MissingOption, InvalidOption: see coordinator.client.option_errors.

@@ -13,7 +13,7 @@ from coordinator.protocol.messages import GivenUp, LeftOut, ReleaseBreaker
 from coordinator.protocol.values import AlteredStart
 
 NAMED = 20
-"""Ranges that one line names at most."""
+"""One line names up to this many ranges."""
 
 _REASONS = {
     "delivery_limit": "they were released, or failed, as often as share.delivery.count.limit allows",
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 def warn_left_out(group_id: str, plan: str, left_out: Sequence[LeftOut]) -> None:
-    """Log the records that a replayed plan does not hold any more: a line for each reason of
+    """Log the records that a replayed plan no longer holds: a line for each reason of
     :class:`~coordinator.protocol.messages.LeftOut`."""
     for reason in dict.fromkeys(entry.reason for entry in left_out):
         of_reason = [entry for entry in left_out if entry.reason == reason]
@@ -41,8 +41,7 @@ def warn_left_out(group_id: str, plan: str, left_out: Sequence[LeftOut]) -> None
 
 
 def tell_breaker(breaker: ReleaseBreaker | None, *, was_open: bool) -> bool:
-    """Log once that the query's breaker on releases has opened, and once that it is closed again; whether it is
-    open."""
+    """Log once that the query's release breaker has opened, and once that it has closed. Returns whether it is open."""
     if breaker is not None and not was_open:
         _log.warning(
             "the query gets fewer records, and later: sinks released %d of the last %d records, so the service behind "
@@ -59,7 +58,7 @@ def tell_breaker(breaker: ReleaseBreaker | None, *, was_open: bool) -> bool:
 
 
 def warn_altered(group_id: str, plan: str, altered: Sequence[AlteredStart], total: int) -> None:
-    """Log that an administrator altered start offsets since the plan was acquired: which, by whom, and to where."""
+    """Log which start offsets an administrator altered since the plan was acquired, by whom, and to where."""
     who = ", ".join(dict.fromkeys(each.by or "named in the coordinator's audit log" for each in altered))
     where = [
         f"{topic}-{partition} {'is deleted' if start is None else f'now begins at {start}'}"

@@ -77,12 +77,12 @@ class PlanOffset:
 
 
 def initial_offset(group_id: str, member_id: str) -> dict[str, Any]:
-    """The offset of a query that has acquired nothing yet."""
+    """Returns the offset of a query that has acquired nothing yet."""
     return {"version": SPARK_OFFSET, "group": group_id, "member": member_id}
 
 
 def plan_offset(group_id: str, member_id: str, plan: Plan) -> dict[str, Any]:
-    """The offset that ends the batch of this plan."""
+    """Returns the offset that ends the batch of this plan."""
     topics: dict[str, dict[str, str]] = {}
     for part in plan.partitions:
         entry = topics.setdefault(part.topic, {"id": part.topic_id})

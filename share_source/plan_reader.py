@@ -105,13 +105,13 @@ class PlanReader(DataSourceStreamReader):
         self._held_back = HeldBack(logger, "the query", options.group_id)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """The offset of a new query, with a new member id; the same offset if called again. The reader does not join
-        yet, since the query may be a replay, whose log names another member."""
+        """Returns the offset of a new query, with a new member id; the same one if called again. The reader does not
+        join yet: the query may be a replay, whose log names another member."""
         self._new_member_id = self._new_member_id or uuid.uuid4().hex
         return initial_offset(self._options.group_id, self._new_member_id)
 
     def _next_offset(self, start: dict[str, Any], most: int | None) -> dict[str, Any]:
-        """Complete ``start``, whose batch is committed, then acquire the next plan of at most so many records; returns
+        """Complete ``start``, whose batch is committed, then acquire the next plan of up to ``most`` records. Returns
         ``start`` if there is nothing to acquire.
 
         Raises:
@@ -141,8 +141,8 @@ class PlanReader(DataSourceStreamReader):
             warn_altered(self._options.group_id, plan_id, reply.altered, reply.altered_total)
 
     def _next_plan(self, session: MemberSession, start: str, most: int | None) -> PlanReply:
-        """The coordinator's answer once ``start`` is completed. The coordinator may have to read much of the log before
-        it can complete the plan: then the reader asks again."""
+        """Returns the coordinator's answer once ``start`` is completed. While the coordinator still reads the log to
+        complete the plan, the reader asks again."""
         while True:
             reply = self._ask_next(session, start, most)
             if not reply.undecided_left:
@@ -165,7 +165,7 @@ class PlanReader(DataSourceStreamReader):
 
     @named_errors_first
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of the plan in ``end``. The member and the plan come from ``end`` alone, since Spark replays batch
+        """Returns the tasks of the plan in ``end``. Member and plan come from ``end`` alone, since Spark replays batch
         0 with a new ``start``.
 
         Raises:
@@ -222,8 +222,8 @@ class PlanReader(DataSourceStreamReader):
         )
 
     def _without_damage(self, session: MemberSession, reply: PlanReply) -> tuple[PartitionPlan, ...]:
-        """The plan's partitions without the offsets that can't be read, which are rejected before any task reads: a
-        task of the attempt before may have failed for them, and no executor can tell the coordinator.
+        """Returns the plan's partitions without the offsets that can't be read. These are rejected before any task
+        reads: a task of the attempt before may have failed for them, and no executor reaches the coordinator.
 
         Raises:
             ShareGroupError: the coordinator refuses the outcomes, by name.
@@ -274,7 +274,7 @@ class PlanReader(DataSourceStreamReader):
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a task, on an executor. It uses the task only, and no state of the reader.
+        """Read a task on an executor. It uses the task only, no state of the reader.
 
         Raises:
             ShareGroupError: see share_source.range_reader.read_task.
@@ -285,9 +285,9 @@ class PlanReader(DataSourceStreamReader):
         return named_errors_first_in(read_task(partition.task))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Completes nothing: Spark calls this method too late, or never; the next ``latestOffset(start=end)`` says that
-        the batch is committed. But the call shows that the query had a batch, perhaps of another source: so the next
-        wait is short."""
+        """Completes nothing: Spark calls this too late, or never; the next ``latestOffset(start=end)`` says that the
+        batch is committed. The call shows that the query had a batch, perhaps of another source, so the next wait is
+        short."""
         self._pace.busy()
 
     def stop(self) -> None:
@@ -321,7 +321,7 @@ class PlanReader(DataSourceStreamReader):
 
 
 def _leave_note(plan: TaskPlan) -> None:
-    """Tell the workers on this host which plan the batch is, for the signals of its tasks; no task fails for that."""
+    """Write which plan the batch is, for the signals of this host's tasks. A failure is logged, and fails no task."""
     context = TaskContext.get()
     query_id = context.getLocalProperty(QUERY_ID) if context else None
     batch_id = context.getLocalProperty(BATCH_ID) if context else None
@@ -335,5 +335,5 @@ def _leave_note(plan: TaskPlan) -> None:
 
 @lru_cache(maxsize=1)
 def _log_without_note(reason: str) -> None:
-    """Log, once in a process, that signals of tasks can't be sent from this host."""
+    """Log, once per process, that tasks on this host can't send signals."""
     logger.warning("share_sink.progress() has no effect on this host: %s", reason)

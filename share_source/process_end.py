@@ -22,17 +22,17 @@ from coordinator.client.spark_log import log_to
 
 SOURCE_PROCESS = "pyspark.sql.streaming.python_streaming_source_runner"
 LONGEST_S = 5.0
-"""Seconds that the function may take: Spark does not wait for the process."""
+"""The function is cut off after this many seconds: Spark does not wait for the process."""
 _BY_SIGTERM = 128 + signal.SIGTERM
 
 _speaks_last = threading.Lock()
 _driver: list[int] = []
-"""The process id of our parent, which is the driver, if this is Spark's process for a source."""
+"""The process id of our parent, the driver, if this is Spark's process for a source."""
 
 
 def before_sigterm_ends(function: Callable[[], None]) -> None:
-    """Have the function called when SIGTERM comes, before it ends this process. Does nothing outside of Spark's process
-    for a source, whose signals are not ours, and where somebody handles SIGTERM already."""
+    """Have the function called when SIGTERM comes, before the process ends. Does nothing outside of Spark's process for
+    a source, whose signals are not ours, and where a handler is set already."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     if spec is None or spec.name != SOURCE_PROCESS or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         return
@@ -69,8 +69,8 @@ def _wait(reading: int, function: Callable[[], None]) -> None:
 
 
 def takes_lines(driver: int) -> bool:
-    """Whether a line may be written to the standard error of this process, our parent. A file takes it only if the
-    parent appends to it: otherwise the parent's next line would overwrite ours."""
+    """Whether a line may be written to the standard error of our parent. A file must be open for appending: otherwise
+    the parent's next line would overwrite ours."""
     try:
         if os.getppid() != driver:
             return False

@@ -24,16 +24,16 @@ from share_source.options import SourceOptions
 from share_source.reader_choice import reader_choice
 
 NAMED = 20
-"""Partitions that the line ``reads`` names at most."""
+"""The line ``reads`` names up to this many partitions."""
 LONGEST = 200
-"""Characters of an option's value that a line shows at most."""
+"""A line shows up to this many characters of an option's value."""
 
 _log = logging.getLogger(__name__)
 
 
 def log_started(options: SourceOptions, session: MemberSession) -> None:
-    """Log ``started``, ``reads`` and the configs, and a line for each option that has no effect, or none as it is
-    written."""
+    """Log ``started``, ``reads``, the configs, and a line for each option that has no effect, or not the written
+    one."""
     joined = session.joined
     group: GroupDescription | None = None
     try:
@@ -64,8 +64,8 @@ def log_started(options: SourceOptions, session: MemberSession) -> None:
 
 
 def _reader() -> str:
-    """The read path of this host, as ``sharegroup --version`` names it. An executor logs its own, or refuses its first
-    task."""
+    """Returns the read path of this host, as ``sharegroup --version`` names it. An executor logs its own, or refuses
+    its first task."""
     try:
         return str(reader_choice())
     except ShareGroupError as error:
@@ -73,7 +73,7 @@ def _reader() -> str:
 
 
 def _where(partitions: Iterable[PartitionDescription]) -> str:
-    """The lag, and of each partition the first offset that is not done, and its lag."""
+    """Returns the lag, and the first undone offset and the lag of each partition."""
     found = sorted(partitions, key=lambda p: (p.topic, p.partition))
     lag = sum(p.lag or 0 for p in found)
     unknown = any(p.lag is None for p in found)
@@ -93,7 +93,7 @@ def _subscription(options: SourceOptions) -> str:
 
 
 def _log_starting_offsets(options: SourceOptions, joined: Joined, group: GroupDescription | None) -> None:
-    """Log that startingOffsets have no effect, or begin elsewhere than they say."""
+    """Log that startingOffsets have no effect, or begin elsewhere than they name."""
     name, text = "startingOffsets", options.starting_offsets
     if text is None:
         name, text = "share.auto.offset.reset", options.group_configs.get("share.auto.offset.reset", "")
@@ -118,7 +118,7 @@ def _log_starting_offsets(options: SourceOptions, joined: Joined, group: GroupDe
 def _beyond(
     starting_offsets: str | None, partitions: Iterable[PartitionDescription]
 ) -> list[tuple[PartitionDescription, int]]:
-    """The partitions that begin at another offset than the JSON of startingOffsets names, with the named offset."""
+    """Returns the partitions that begin at another offset than startingOffsets names, with the named offset."""
     if not (starting_offsets or "").startswith("{"):
         return []
     named: Mapping[str, Mapping[str, int]] = json.loads(starting_offsets or "")

@@ -55,8 +55,7 @@ class RangeCursor:
 
     @property
     def wanted(self) -> int:
-        """The lowest offset that is still to be read: ``position``, or the first offset after a hole at
-        ``position``."""
+        """The lowest offset still to be read: ``position``, or the first offset after a hole there."""
         return self.position if self.done else max(self.position, self._ranges[self._index].first)
 
     @property
@@ -70,15 +69,14 @@ class RangeCursor:
         return array("q", [number for held in self._ranges for number in held]).tobytes()
 
     def reached(self, end: int) -> None:
-        """Note that everything below ``end`` has been seen."""
+        """Record that everything below ``end`` has been seen."""
         if end > self.position:
             self.position = end
             while self._index < len(self._ranges) and self._ranges[self._index].last < end:
                 self._index += 1
 
     def lose(self, end: int) -> list[tuple[int, int]]:
-        """Pass over everything below ``end``, which the log lost. Returns the lost parts of the ranges as
-        (first, last)."""
+        """Skip everything below ``end``, which the log lost. Returns the lost parts of the ranges as (first, last)."""
         lost = [
             (max(first, self.position), min(last, end - 1))
             for first, last, _ in self._ranges[self._index :]
@@ -88,9 +86,9 @@ class RangeCursor:
         return lost
 
     def take(self, messages: list[M]) -> tuple[list[M], list[Run], list[M]]:
-        """Sort the next records of the partition, at least one, in offset order. Returns the records in the ranges,
-        their runs, and the records beyond the last range. Records below ``position`` are dropped: they come again when
-        a consumer was moved back."""
+        """Sort the partition's next records, at least one, in offset order. Returns the records in the ranges, their
+        runs, and the records beyond the last range. Drops records below ``position``: they come again when a consumer
+        was moved back."""
         if self.done:
             return [], [], messages
         if messages[0].offset() < self.position:

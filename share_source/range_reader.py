@@ -49,24 +49,23 @@ from share_source.record_batches import Rows, timestamps_of
 logger = logging.getLogger(__name__)
 
 SEPARATE_CONSUMERS = 4
-"""Partitions. A task with no more than this has a consumer for each partition, which can stop at the very last record
-of a range."""
+"""A task of up to this many partitions has a consumer for each, which can stop at the very last record of a range."""
 HELD_RECORDS = 10_000
-"""Records that a consumer holds of a partition whose ranges are read, while it still reads other partitions. With more
-it leaves the partition."""
+"""A consumer leaves a partition that is read to its end once it holds this many of its records, while it still reads
+others."""
 
 MISSING_TOPIC_PAUSES_S = (0.0, 0.3, 0.7)
-"""Seconds before each question whether a partition exists: a broker may not know a new topic yet."""
+"""Pauses, in seconds, before each request for a missing partition: a broker may not know a new topic yet."""
 _SLICE_S = 0.5
-"""Seconds of one wait in librdkafka: signals do not interrupt it."""
+"""One wait in librdkafka lasts this many seconds, since signals do not interrupt it."""
 
 SILENT_S = 5.0
-"""Seconds without a record after which a task logs that it waits."""
+"""A task logs that it waits after this many seconds without a record."""
 RENEW_S = 20.0
-"""Seconds without a record after which a task reads on with a new client. A client that has lost its brokers for a
-while does not always fetch again (docs/trust/facts.md)."""
+"""A task makes a new client after this many seconds without a record: one that lost its brokers for a while does not
+always fetch again (docs/trust/facts.md)."""
 REFUSED_S = 15.0
-"""Seconds for which a client tries again that the brokers refuse: the refusing broker may be just shutting down."""
+"""A client that the brokers refuse tries for this many seconds: the refusing broker may be shutting down."""
 _outage = Outage(logger, "sharegroup, a task's records", ", reading again for as long as its timeout says")
 
 _RESTART = (
@@ -115,8 +114,8 @@ class ReadTask:
 
 
 def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
-    """The task's records, as Arrow batches. If the task fails, or the generator is closed early, its consumers are
-    closed, so that the cache holds no consumer with a wrong position.
+    """Yields the task's records as Arrow batches. If the task fails, or the generator is closed early, its consumers
+    are closed, so that the cache holds none with a wrong position.
 
     Raises:
         RecordsGone: records were lost before they were read, and ``fail_on_data_loss`` is set.
@@ -137,21 +136,21 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
 
 
 def pass_through(task: ReadTask, most_bytes: int, most_s: float) -> dict[Key, list[Damage]]:
-    """Read the task, or what comes of it until so many bytes are read or so many seconds have passed, and keep no
-    record. Returns the offsets that can't be read, by partition; it raises as :func:`read_task`."""
+    """Read the task without keeping records, until ``most_bytes`` are read or ``most_s`` seconds have passed. Returns
+    the offsets that can't be read, by partition. Raises as :func:`read_task`."""
     native, left, until_s = is_native(), most_bytes, time.monotonic() + most_s
     with no_collector(), open_readers(task, native) as readers:
         rows = _rows(task, native)
         for reader in readers:
             left = reader.pass_through(rows, left, until_s)
         if time.monotonic() >= until_s and any(reader.given_up for reader in readers):
-            logger.warning("the batch was looked through for %.0f s, and not to its end", most_s)
+            logger.warning("stopped scanning the batch after %.0f s, before its end", most_s)
         return {key: damaged for reader in readers for key, damaged in reader.damaged.items()}
 
 
 @contextmanager
 def open_readers(task: ReadTask, native: bool) -> Iterator[list[Reader]]:
-    """The task's readers. Their consumers go back to the cache, or are closed if the task fails."""
+    """Yields the task's readers. Their consumers go back to the cache, or are closed if the task fails."""
     cursors = [RangeCursor(part) for part in task.partitions if part.ranges]
     readers = _take_consumers(task, cursors, native)
     try:
@@ -169,7 +168,7 @@ def open_readers(task: ReadTask, native: bool) -> Iterator[list[Reader]]:
 
 
 def _close_stuck(consumer: KeptConsumer) -> None:
-    """Close a client that may be stuck, and so may not come to its end."""
+    """Close a client in a thread of its own: it may be stuck and never end."""
     threading.Thread(target=consumer.close, name="sharegroup-stuck-client", daemon=True).start()
 
 
@@ -223,17 +222,17 @@ class Reader:
         self._cursors = {cursor.key: cursor for cursor in cursors}
         self._open = dict(self._cursors)
         self._ended: set[Key] = set()
-        """Partitions whose broker has said, after their last record, that nothing follows."""
+        """Partitions whose broker has reported the end of the log."""
         self.lost: dict[Key, list[tuple[int, int]]] = {}
-        """Offsets that the log lost before they were read, where that does not fail the task."""
+        """Offsets that the log lost before they were read, where that fails no task."""
         self.given_up: dict[Key, list[tuple[int, int]]] = {}
         """Offsets that the brokers did not send in time."""
         self.damaged: dict[Key, list[Damage]] = {}
-        """Offsets of batches that can't be read, where that does not fail the task."""
+        """Offsets of batches that can't be read, where that fails no task."""
         self._readings: dict[tuple[Key, int], int] = {}
         self._came = False
         self._until_s = inf
-        """When the monotonic clock says that no more is asked about damaged batches."""
+        """Damaged batches are no longer examined after this time of the monotonic clock."""
         self._silence = Silence()
         self._of_this_client = Silence()
 
@@ -247,8 +246,8 @@ class Reader:
             self._read_more(rows)
 
     def pass_through(self, rows: Any, most_bytes: int, until_s: float) -> int:
-        """Read on, and keep no record, until the ranges end, so many bytes are read, or the monotonic clock has reached
-        ``until_s``: the rest is ``given_up``. Returns the bytes that are left to read."""
+        """Read on without keeping records until the ranges end, ``most_bytes`` are read, or the monotonic clock reaches
+        ``until_s``; the rest is ``given_up``. Returns the bytes left to read."""
         self._until_s = until_s
         self.begin(rows)
         while self._open and most_bytes > 0 and time.monotonic() < until_s:
@@ -261,7 +260,7 @@ class Reader:
         return most_bytes
 
     def begin(self, rows: Any) -> None:
-        """Take what the consumer has prefetched."""
+        """Take the records that the consumer has prefetched."""
         self._silence.ends()
         self._of_this_client.ends()
         self.consumer.refused = ""  # the reason may be that of an earlier task
@@ -269,7 +268,7 @@ class Reader:
 
     @property
     def done(self) -> bool:
-        """Whether all ranges are read to their end, or given up."""
+        """Whether all ranges are read to their end or given up."""
         return not self._open
 
     @property
@@ -279,12 +278,12 @@ class Reader:
 
     @property
     def others_answer(self) -> bool:
-        """Whether a broker answers other than those whose records are still to be read."""
+        """Whether a broker answers other than the leaders of what is still to be read."""
         return self.consumer.another_broker_answers(self._open, _SLICE_S)
 
     @property
     def left(self) -> dict[Key, int]:
-        """The first offset that is still to be read, of each partition whose ranges are not read to their end."""
+        """Returns the first unread offset of each partition whose ranges are not read to their end."""
         return {key: cursor.position for key, cursor in self._open.items()}
 
     def read_on(self, rows: Batches[Any], until_s: float = inf) -> bool:
@@ -300,14 +299,14 @@ class Reader:
         return came
 
     def give_up(self) -> None:
-        """Read no more: what is left of the ranges is ``given_up``."""
+        """Stop reading: the rest of the ranges is ``given_up``."""
         self.stop_waiting()
         for key, cursor in self._open.items():
             self.given_up[key] = cursor.lose(cursor.last + 1)
         self._open.clear()
 
     def stop_waiting(self) -> None:
-        """Note for the log that nobody waits any more for what is still to be read."""
+        """Record for the log that nobody waits any more for the rest."""
         for cursor in self._open.values():
             _outage.forget(_label(cursor))
 
@@ -318,13 +317,13 @@ class Reader:
 
     @property
     def is_answered(self) -> bool:
-        """Whether the brokers answer the client, with no record or with a refusal: another client would get no more."""
+        """Whether the brokers answer the client, with no record or a refusal: another client would get no more."""
         return bool(self.consumer.refused) or self._ended.issuperset(self._open)
 
     def _renew(self, why: str = f"No record came for {RENEW_S:.0f} s") -> None:
-        """Read on with a new client, from where the ranges are read to."""
+        """Continue with a new client, from where the ranges are read to."""
         stuck = self.consumer
-        logger.info("%s: reading goes on with a new client instead of %r", why, stuck)
+        logger.info("%s: reading on with a new client instead of %r", why, stuck)
         self.consumer = type(stuck)(stuck.config)
         self.consumer.last_error = stuck.last_error
         self.consumer.position(_positions(list(self._open.values())))
@@ -369,7 +368,7 @@ class Reader:
             position.held += beyond
 
     def _seen(self, cursor: RangeCursor, end: int) -> None:
-        """Note that every record below ``end`` was fetched."""
+        """Record that everything below ``end`` was fetched."""
         position = self.consumer.positions.get(cursor.key)
         if position is None:
             return  # the consumer left the partition, since it held enough of it
@@ -414,8 +413,8 @@ class Reader:
             self.consumer.last_error = error.str()
 
     def _check_topics(self) -> None:
-        """librdkafka reported a missing topic, without its name: count the ranges of those topics as lost that the
-        cluster does not have."""
+        """Count the ranges of topics that the cluster no longer has as lost: librdkafka reported a missing topic
+        without its name."""
         self.consumer.misses_topic = False
         for cursor in list(self._cursors.values()):
             try:
@@ -428,7 +427,7 @@ class Reader:
             self.consumer.leave(cursor.key)
 
     def _exists(self, cursor: RangeCursor) -> bool:
-        """Whether the partition exists. Asks several times before records count as lost, since a broker may not know a
+        """Whether the partition exists. Asks several times before records count as lost: a broker may not know a new
         topic yet."""
         for pause_s in MISSING_TOPIC_PAUSES_S:
             time.sleep(pause_s)
@@ -437,8 +436,8 @@ class Reader:
         return False
 
     def _check_log_bounds(self, cursor: RangeCursor, reason: str) -> None:
-        """The log does not have the wanted offset: it starts later, or ends earlier. Count the missing offsets as lost,
-        and position the consumer anew, since it has stopped."""
+        """Count offsets outside of the log, which starts later or ends earlier, as lost. Position the consumer anew,
+        since it has stopped."""
         if cursor.key not in self._open:
             self.consumer.leave(cursor.key)
             return
@@ -455,7 +454,7 @@ class Reader:
             self.consumer.move(cursor.key, cursor.fetch_position)
 
     def _check_damage(self, cursor: RangeCursor, event: Event) -> None:
-        """A batch can't be read. Read it again with a new client, at the last time find its end, and go on behind it.
+        """Read a batch that failed again, with a new client; at the last attempt find its end, and go on behind it.
 
         Raises:
             RecordsDamaged: with ``fail_on_damage``.
@@ -494,7 +493,7 @@ class Reader:
         )
 
     def _pass_damaged(self, cursor: RangeCursor, damage: Damage) -> None:
-        """Pass over a damaged batch.
+        """Skip a damaged batch.
 
         Raises:
             RecordsDamaged: with ``fail_on_damage``.
@@ -523,7 +522,7 @@ class Reader:
             self.consumer.move(cursor.key, cursor.fetch_position)
 
     def _pass(self, cursor: RangeCursor) -> None:
-        """All of a partition's ranges is read, and its consumer stands before a damaged batch."""
+        """Skip the rest of the partition: its ranges are read, and its consumer stands before a damaged batch."""
         del self._open[cursor.key]
         _outage.forget(_label(cursor))
         self.consumer.leave(cursor.key)
@@ -554,7 +553,7 @@ class Reader:
         logger.warning("%s", gone)
 
     def _wait_s(self) -> float:
-        """How long the next wait for a record may take, in seconds.
+        """Returns how long the next wait for a record may take, in seconds.
 
         Raises:
             ReadTimeout: no record came within ``poll_timeout_ms``.
@@ -586,8 +585,8 @@ class Reader:
         return min(remaining_s, _SLICE_S)
 
     def _lose_beyond_log_ends(self) -> bool:
-        """Give up the records that brokers do not have though they answer: an unclean leader election shortens a log.
-        False if no log ends below its cursor.
+        """Count records beyond the logs' ends as lost: an unclean leader election shortens a log. Returns False if no
+        log ends below its cursor.
 
         A new leader's high watermark may lie below the old leader's for a while, without any loss: that leader answers
         fetches with no record, as at a log's end, and the question for the end with OFFSET_NOT_AVAILABLE (KIP-207),
@@ -612,7 +611,7 @@ class Reader:
 
 
 def _without_damage(events: list[Event]) -> tuple[dict[Key, Event], list[Event]]:
-    """The first damaged batch of each partition, and the other events but for those that come after one: they say
+    """Returns the first damaged batch of each partition, and the other events but those that follow one, which mean
     nothing."""
     damaged: dict[Key, Event] = {}
     others = []
@@ -632,7 +631,7 @@ def _is_behind(message: Message, damaged: dict[Key, Event]) -> bool:
 
 
 def widest_hole() -> int:
-    """Offsets between two ranges that are read through, at most; a consumer is moved over more."""
+    """Gaps of up to this many offsets between two ranges are read through; a wider one moves the consumer."""
     return READ_THROUGH_RECORDS
 
 

@@ -15,12 +15,11 @@ from share_source.options import SourceOptions
 from share_source.plan_reader import PlanReader
 
 NO_LIMIT = ReadMaxRows(2**63 - 1)
-"""The read limit of a query without maxOffsetsPerTrigger. It is no ReadAllAvailable, so that only Trigger.Once sends
-that."""
+"""The read limit of a query without maxOffsetsPerTrigger. Not ReadAllAvailable: only Trigger.Once sends that."""
 REPORT_EVERY_S = 1.0
-"""Seconds for which the end offsets in the query's progress are reused: Spark asks for them at each trigger."""
+"""The end offsets in the query's progress are reused for this many seconds: Spark asks for them at each trigger."""
 REPORT_IDLE_EVERY_S = 5.0
-"""The same while the query is idle: Spark tells its progress every ten seconds then."""
+"""The same while the query is idle, when Spark reports its progress every ten seconds."""
 
 
 class ShareGroupStreamReader(PlanReader, SupportsTriggerAvailableNow):
@@ -39,7 +38,7 @@ class ShareGroupStreamReader(PlanReader, SupportsTriggerAvailableNow):
 
     @named_errors_first
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Complete ``start``, whose batch is committed, then acquire the next plan; returns ``start`` if there is
+        """Complete ``start``, whose batch is committed, then acquire the next plan. Returns ``start`` if there is
         nothing to acquire.
 
         Raises:
@@ -54,8 +53,8 @@ class ShareGroupStreamReader(PlanReader, SupportsTriggerAvailableNow):
 
     @named_errors_first
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """The end offsets of the subscribed partitions, for the query's progress; at most a second old, and
-        five seconds while the query is idle."""
+        """Returns the end offsets of the subscribed partitions for the query's progress: up to a second old, or five
+        while the query is idle."""
         if self._session is None:
             return None
         now_s, every_s = time.monotonic(), REPORT_IDLE_EVERY_S if self._pace.is_idle else REPORT_EVERY_S

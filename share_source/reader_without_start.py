@@ -28,7 +28,7 @@ class StreamReaderWithoutStart(PlanReader):
 
     @named_errors_first
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802 - Spark 4.0's signature
-        """Complete the last batch in Spark's log, which is committed by now, then acquire the next plan; returns the
+        """Complete the last batch in Spark's log, which is committed by now, then acquire the next plan. Returns the
         batch's end again if there is nothing to acquire.
 
         Raises:
@@ -47,8 +47,8 @@ class StreamReaderWithoutStart(PlanReader):
 
     @named_errors_first
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of the plan in ``end``; none where ``start`` is the same, by which Spark tells a process where its
-        log ends.
+        """Returns the tasks of the plan in ``end``; none where ``start`` equals it, by which Spark names the end of its
+        log.
 
         Raises:
             LogNotTold: which batch is committed can't be known.
@@ -62,6 +62,6 @@ class StreamReaderWithoutStart(PlanReader):
         return super().partitions(start, end)
 
     def _leave(self) -> None:
-        """End the session at once: Spark will not use what this process acquired, so others get it now."""
+        """End the session at once, so that others get what this process acquired and Spark will not use."""
         if self._session is not None:
             self._session.close(leave=True)

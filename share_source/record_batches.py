@@ -22,24 +22,24 @@ from share_source.arrow_schema import arrow_schema
 from share_source.range_cursor import Key, Run
 
 BATCH_RECORDS = 10_000
-"""Records in an Arrow batch, at most; the same as the default of spark.sql.execution.arrow.maxRecordsPerBatch."""
+"""An Arrow batch has up to this many records, the default of spark.sql.execution.arrow.maxRecordsPerBatch."""
 BATCH_BYTES = 8 << 20
-"""Bytes that an Arrow batch should have, at most: large records make batches of fewer records."""
+"""An Arrow batch aims for this many bytes: large records make batches of fewer records."""
 HEADER_BYTES = 16
-"""Bytes that a header takes in a batch beside its name and its value, and that the compiled reader counts, too."""
+"""A header counts this many bytes beside its name and value. The compiled reader counts the same."""
 MANY_RUNS = 100
-"""Runs of one delivery count. With more, columns are built record by record: an Arrow array for each run costs more."""
+"""With more runs of one delivery count, columns are built record by record: an Arrow array for each run costs more."""
 
 _TO_JAVA = -1  # librdkafka's ids of timestamp types are Java's plus one
 _US_IN_MS = 1000
 _MOST_MS = (2**63 - 1) // _US_IN_MS
-"""The latest time that the column can have, and with a minus the earliest; a record of another time has null there."""
+"""The column's latest time, and negated its earliest; a record of another time has null there."""
 
 
 @lru_cache(maxsize=1)
 def _counting() -> pa.Array:
-    """0, 1, 2 and so on. Made at the first use: pyarrow imports pandas for its first array, 0.3 s that a process which
-    only plans does without."""
+    """Returns 0, 1, 2 and so on. Made at first use: pyarrow imports pandas for its first array, which costs 0.3 s that
+    a process which only plans saves."""
     return pa.array(range(BATCH_RECORDS), pa.int64())
 
 
@@ -63,9 +63,9 @@ class Rows:
         self._runs: list[tuple[str, int, int, int]] = []
         self._headers: list[Any] = []
         self._ends: list[int] = []
-        """For each record the bytes of the headers up to it, itself included."""
+        """For each record, the bytes of all headers up to its own."""
         self.limit = 1000
-        """How many records a batch should have. It follows the size of the records after the first batch."""
+        """How many records a batch should have, from the size of the records after the first batch."""
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -92,8 +92,8 @@ class Rows:
         self._ends += list(accumulate(map(_header_bytes, of_record), initial=end))[1:]
 
     def build(self) -> pa.RecordBatch:
-        """The first of the collected records as one Arrow batch: all of them, unless their headers are larger than a
-        batch. The collection has the rest afterwards."""
+        """Returns the first collected records as one Arrow batch: all of them, unless their headers are larger than a
+        batch. The rest stays collected."""
         count = max(bisect_right(self._ends, BATCH_BYTES), 1) if self._include_headers else len(self._messages)
         messages, self._messages = self._messages[:count], self._messages[count:]
         timestamps, self._timestamps = self._timestamps[: 2 * count], self._timestamps[2 * count :]
@@ -120,7 +120,7 @@ class Rows:
 
 
 def _times(times_ms: list[int]) -> pa.Array:
-    from pyarrow import compute  # 40 ms that a process which only plans, or reads with compiled code, does without
+    from pyarrow import compute  # 40 ms: a process that only plans, or reads with compiled code, does not import it
 
     try:
         times_us = compute.multiply_checked(pa.array(times_ms, pa.int64()), _US_IN_MS)
@@ -180,7 +180,7 @@ def _header_bytes(headers: Any) -> int:
 def _parted(
     runs: list[tuple[str, int, int, int]], count: int
 ) -> tuple[list[tuple[str, int, int, int]], list[tuple[str, int, int, int]]]:
-    """The runs of the first ``count`` records, and those of the others."""
+    """Returns the runs of the first ``count`` records, and the runs of the others."""
     for at, (topic, partition, delivery_count, records) in enumerate(runs):
         if count < records:
             first = [(topic, partition, delivery_count, count)] if count else []

@@ -1,4 +1,4 @@
-"""Which protocol this Spark speaks with a Python source: found by what pyspark has, not by its version's number."""
+"""Which protocol this Spark speaks with a Python source, by what pyspark has rather than by its version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines that the log of a query or ShareConsumer has once, until what they tell changes."""
+"""Lines that a query's or ShareConsumer's log has once, until what they report changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class ToldOnce(Generic[T]):
-    """Remembers what was told last, which is ``nothing`` at first."""
+    """Remembers the last reported value, ``nothing`` at first."""
 
     def __init__(self, nothing: T) -> None:
         self._last = nothing
@@ -18,14 +18,14 @@ class ToldOnce(Generic[T]):
         return f"<ToldOnce {self._last!r}>"
 
     def changes(self, now: T) -> bool:
-        """Whether it is another than the last one; from now on it is the last one."""
+        """Whether the value differs from the last one. Remembers it."""
         is_new, self._last = now != self._last, now
         return is_new
 
 
 class HeldBack:
-    """Logs once that a member gets no records since too many wait for their dead letters, and once that it does again.
-    ``member``: what it is, as "the query"."""
+    """Logs once that a member gets no records because too many wait for their dead letters, and once that it gets some
+    again. ``member``: what it is, as "the query"."""
 
     def __init__(self, log: logging.Logger, member: str, group_id: str) -> None:
         self._log, self._member, self._group_id = log, member, group_id
@@ -35,8 +35,8 @@ class HeldBack:
         return f"<HeldBack {self._member} {self._told!r}>"
 
     def look(self, waiting: int, *, acquired: bool) -> None:
-        """Look at an answer: how many records wait for their dead letters, where that holds the member back, else 0;
-        and whether records were acquired. An answer without either says nothing."""
+        """Apply an answer: how many records wait for their dead letters, where that holds the member back, else 0; and
+        whether records were acquired. An answer without either changes nothing."""
         if not waiting and not acquired:
             return
         if not self._told.changes(bool(waiting)):

@@ -39,7 +39,7 @@ from share_sink.errors import ArchiveFormatUnknown, ArchiveNotWritable, ArchiveR
 _log = logging.getLogger(__name__)
 
 MERGE_BYTES = 64 << 20
-"""Bytes, compressed. The files of a batch's tasks are merged up to this size, for each topic."""
+"""The files of a batch's tasks are merged up to this many compressed bytes, topic by topic."""
 
 _PARTITIONING = ds.partitioning(pa.schema([("date", pa.date32()), ("topic", pa.string())]), flavor="hive")
 
@@ -71,13 +71,13 @@ class _Batch(NamedTuple):
 
     @property
     def journal(self) -> str:
-        """The journal file, which lists the visible files of this query's last batch."""
+        """The journal file. It lists the visible files of this query's last batch."""
         return f"_journal/{self.key}.json"
 
 
 def check_archive(path: str) -> str:
-    """Check that rows can be written to the archive: make the folder, write a small file and delete it. The driver
-    calls it when a query starts. Returns the location as executors need it (a relative path is made absolute).
+    """Check that the archive takes rows: make the folder, write a small file and delete it. The driver calls it when a
+    query starts. Returns the location as executors need it (a relative path is made absolute).
 
     Raises:
         ArchiveNotWritable: the file system refuses.
@@ -205,8 +205,8 @@ def finish_batch(
 
 
 def discard_batch(path: str, *, group_id: str, query_id: str, batch_id: int, run_id: str = "", write: int = 0) -> None:
-    """Delete the files that the tasks of a failed batch wrote, on the driver. It raises nothing: readers do not see
-    files that remain."""
+    """Delete the files that the tasks of a failed batch wrote, on the driver. Raises nothing: readers do not see files
+    that remain."""
     try:
         archive = archive_location(path)
     except ArchiveNotWritable as error:
@@ -232,8 +232,8 @@ def archive_dataset(path: str) -> ds.Dataset:
 def _plan(
     archive: ArchiveLocation, batch: _Batch, files: Sequence[str], *, attempt: int, begin: int
 ) -> dict[str, list[str]]:
-    """Path of a new file -> the tasks' files to merge into it, in the order of the tasks. New files are numbered from
-    ``begin`` on."""
+    """Returns path of a new file -> the tasks' files to merge into it, in the order of the tasks. New files are
+    numbered from ``begin`` on."""
     sizes = _sizes(archive, files)
     today = datetime.now(timezone.utc).date().isoformat()
     return {
@@ -260,7 +260,7 @@ def _by_topic(files: Sequence[str]) -> dict[str, list[str]]:
 
 
 def bins(files: Sequence[str], sizes: Mapping[str, int], limit_bytes: int) -> Iterator[list[str]]:
-    """The files in their order, in groups of at most ``limit_bytes``; a larger file is a group of its own."""
+    """Yields the files in their order, in groups of up to ``limit_bytes``; a larger file is a group of its own."""
     group: list[str] = []
     group_bytes = 0
     for file in files:
@@ -284,7 +284,7 @@ def _put(archive: ArchiveLocation, batch: _Batch, target: str, sources: Sequence
 
 
 class _Journal(NamedTuple):
-    """The files of a batch that were made visible, or were about to be, and the run and the attempt that did it."""
+    """The files of a batch that were made visible, or were about to be, and the run and attempt that did it."""
 
     batch: int = -1
     run: str = ""
@@ -293,7 +293,7 @@ class _Journal(NamedTuple):
 
 
 def _journal_of(archive: ArchiveLocation, batch: _Batch) -> _Journal:
-    """The journal of this batch; an empty journal if the query's last batch was another one, or there was none."""
+    """Returns this batch's journal; an empty one if the query's last batch was another, or there was none."""
     if archive.files.get_file_info(archive.at(batch.journal)).type == FileType.NotFound:
         return _Journal()
     noted = _Journal(**read_json(archive, batch.journal))
@@ -301,7 +301,7 @@ def _journal_of(archive: ArchiveLocation, batch: _Batch) -> _Journal:
 
 
 def read_json(archive: ArchiveLocation, path: str) -> dict[str, Any]:
-    """The content that ``write_whole`` wrote.
+    """Returns the content that ``write_whole`` wrote.
 
     Raises:
         ArchiveFormatUnknown: another version of sharegroup wrote the file.
@@ -334,8 +334,8 @@ def delete_file(archive: ArchiveLocation, file: str) -> None:
 
 
 def _clear(archive: ArchiveLocation, folder: str) -> None:
-    """Delete a staging folder, as far as possible: a task attempt that Spark gave up on may still write there. Readers
-    do not see files that remain."""
+    """Delete a staging folder as far as possible: a task attempt that Spark gave up may still write there. Readers do
+    not see files that remain."""
     try:
         archive.files.delete_dir(archive.at(folder))
     except FileNotFoundError:

@@ -3,9 +3,9 @@
 A query makes one file for each batch and topic: 86,400 a day with a batch a second. Rules: compaction merges only days
 that are over, and no file that a replay may still replace; readers never see a row twice, whenever the process is
 killed. It works in ``_compacting/``: it writes the whole new file there, then a note of the files that the new one
-replaces. Only then it deletes the old files, and moves the new one to its final path after that. If it is killed in
-between, readers miss rows until the next call, which finishes the noted work before anything else. At most one call may
-run for an archive at a time.
+replaces, then deletes the old files, then moves the new one to its final path. If it is killed in between, readers miss
+rows until the next call, which finishes the noted work before anything else. Only one call may run for an archive at a
+time.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from share_sink.archive.location import ArchiveLocation, archive_location, check
 from share_sink.archive.parquet import merge_files
 
 TARGET_BYTES = 128 << 20
-"""Bytes, compressed: the largest size of a merged file. Files of half this size are not merged again."""
+"""A merged file has up to this many compressed bytes. Files of half this size are not merged again."""
 
 _FOLDER = "_compacting"
 _LATE = timedelta(hours=1)
-"""How long after midnight (UTC) the day before still counts as running: a batch that began yesterday may become visible
+"""The day before counts as running for this long after midnight (UTC): a batch that began yesterday may become visible
 a little later, and clocks differ."""
 _OURS = re.compile(r"date=(\d{4}-\d\d-\d\d)/topic=[^/]+/[0-9a-f]{16,32}(?:-\d+-\d+-\d+)?\.parquet")
 
@@ -102,5 +102,5 @@ def _notes(archive: ArchiveLocation) -> list[str]:
 
 
 def _files(archive: ArchiveLocation, folder: str, suffix: str) -> list[str]:
-    """Files whose names end in the suffix; a file that is just being written has another ending."""
+    """Returns the files whose names end in the suffix; a file under construction has another ending."""
     return [file for file in archive.files_in(folder) if file.endswith(suffix)]

@@ -25,7 +25,7 @@ _NAMES_BEFORE_AT = frozenset({"hdfs", "viewfs", "abfs", "abfss"})
 _OF_A_SINK = ("date=", "_staging", "_journal", "_compacting", "_probe-")
 # The beginnings of the names in an archive's folder.
 _REASON_LENGTH = 300
-"""Characters of a file system's message that an error has."""
+"""An error has up to this many characters of a file system's message."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class ArchiveLocation:
 
 
 def archive_location(path: str) -> ArchiveLocation:
-    """The location that ``archive.path`` names; nothing is created there.
+    """Returns the location that ``archive.path`` names; creates nothing.
 
     Raises:
         ArchiveNotWritable: pyarrow knows no such file system, or refuses the URI.

@@ -12,7 +12,7 @@ from coordinator.protocol.arrow_types import HEADERS, TIMESTAMP
 from share_sink.archive.location import ArchiveLocation
 
 ROW_GROUP_BYTES = 16 << 20
-"""Bytes, uncompressed. A row group is held in memory up to this size before it is written."""
+"""A row group is held in memory up to this many uncompressed bytes before it is written."""
 
 SCHEMA = pa.schema(
     [

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from share_sink.redrive.dlq_reader import DeadLetter
 
 RecordFilter = Union["Callable[[DeadLetter], bool]", Mapping[str, object], str, Iterable[str]]
-"""A function of a dead letter; texts as of the command line; or names with their values, all of which must hold."""
+"""A function of a dead letter; texts as on the command line; or names with their values, all of which must hold."""
 
 ORIGIN = ("topic", "partition", "offset", "group", "delivery.count", "message", "disposition")
 """The last parts of the names of a dead letter's own headers."""
@@ -27,7 +27,7 @@ _CONDITION = re.compile(r"(?P<name>.+?)(?P<sign>~?=)(?P<text>.*)", re.DOTALL)
 
 @dataclass
 class Condition:
-    """A condition; ``is_known``: whether a dead letter that it was asked about had its header at all."""
+    """A condition. ``is_known``: whether a dead letter that it was checked against had its header."""
 
     name: str
     holds: Callable[[str], bool]
@@ -59,7 +59,7 @@ def condition(text: str) -> Condition:
 
 
 def all_hold(conditions: Iterable[Condition], dead_letter: DeadLetter) -> bool:
-    """Whether all conditions hold; each is asked, so that each knows whether its name is known."""
+    """Whether all conditions hold. Each is checked, so that each learns whether its name is known."""
     held = [condition(dead_letter) for condition in conditions]
     return all(held)
 

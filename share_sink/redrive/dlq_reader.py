@@ -1,8 +1,8 @@
 """Reads a dead letter topic from its start to its end, and parses the dead letters.
 
-Rules: reading writes nothing and joins no group. A record batch that can't be read is passed over, and its offsets are
-logged: it keeps no other dead letter from being read. Dead letters of Kafka's own dead letter queue are read alike:
-they have no disposition, and no headers of the record.
+Rules: reading writes nothing and joins no group. A record batch that can't be read is skipped and its offsets are
+logged: the other dead letters are read. Dead letters of Kafka's own dead letter queue are read alike: they have no
+disposition, and no headers of the record.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ REDRIVES = "__dlq.redrive.count"
 """The header with the number of the record's redrives. It is a header of the record, so that the record's next dead
 letter has it too."""
 _MOST_DIGITS = 9
-"""Digits of that number: redrive writes no longer one, and Python reads none of thousands of digits."""
+"""A redrive count has up to this many digits: redrive writes no longer one, and Python refuses thousands of digits."""
 
 NO_PROGRESS_S = 60.0
-"""Seconds without a record after which reading fails."""
+"""Reading fails after this many seconds without a record."""
 _POLL_S = 0.5
 _BATCH = 1_000
 
 _ONE_RECORD = {"queued.min.messages": "1", "fetch.queue.backoff.ms": "10"}
-"""Little is read ahead. A full queue is looked at again after 10 ms, not after librdkafka's second, for which a reader
-of one record would wait."""
+"""Reads little ahead. A full queue is checked again after 10 ms rather than librdkafka's second, for which a reader of
+one record would wait."""
 _DEFAULTS = {**READING, "client.id": "sharegroup-redrive"}
 _FIXED = {
     **WITHOUT_A_GROUP,
@@ -73,8 +73,7 @@ class DeadLetter:
 
     @classmethod
     def of(cls, message: Message) -> DeadLetter | None:
-        """The dead letter of a Kafka record; None for a record that is none, since the headers that name its origin are
-        missing or wrong."""
+        """Returns the dead letter in a Kafka record; None if the headers that name its origin are missing or wrong."""
         # The stubs allow None for partition and offset, which every record of a log has.
         raw: Any = message
         headers = tuple(headers_of(message) or ())
@@ -99,8 +98,8 @@ class DeadLetter:
         )
 
     def named(self) -> dict[str, Any]:
-        """Returns where the dead letter lies and what it says of its record, by the names that commands print and that
-        views spell as columns."""
+        """Returns the dead letter's place and content, by the names that commands print and that views have as
+        columns."""
         return {
             "partition": self.partition,
             "offset": self.offset,
@@ -116,8 +115,8 @@ class DeadLetter:
 
     @property
     def has_record(self) -> bool:
-        """Whether the dead letter has its record. It has only headers with errors.deadletterqueue.copy.record.enable=
-        false, or if the record could not be read or copied: then there is nothing to send again."""
+        """Whether the dead letter has its record. With errors.deadletterqueue.copy.record.enable=false, or if the
+        record could not be read or copied, it has headers only, and there is nothing to send again."""
         return self.key is not None or self.value is not None or bool(self.record_headers)
 
     @property
@@ -127,7 +126,7 @@ class DeadLetter:
 
     @property
     def redrives(self) -> int:
-        """How often the record was redriven before; 0, too, if the header is no number of at most _MOST_DIGITS."""
+        """How often the record was redriven before; 0 if the header is no number of up to _MOST_DIGITS digits."""
         counts = [value for name, value in self.headers if name == REDRIVES]
         count = (counts[-1] if counts else None) or b""
         return int(count) if count.isdigit() and len(count) <= _MOST_DIGITS else 0
@@ -138,8 +137,8 @@ class DeadLetter:
 
 
 def dead_letters(topic: str, kafka_config: Mapping[str, str], *, newest: int | None = None) -> Iterator[DeadLetter]:
-    """The dead letters of a topic that are there now; records that are none are left out. ``newest``: at most the
-    newest so many records of each partition. It raises as :func:`read_topic`, and
+    """Yields the dead letters that are in the topic now, and skips other records. ``newest``: only the newest of each
+    partition, up to this many. Raises as :func:`read_topic`, and
 
     Raises:
         UnknownTopic: the cluster has no such topic.
@@ -149,13 +148,14 @@ def dead_letters(topic: str, kafka_config: Mapping[str, str], *, newest: int | N
 
 
 def dead_letter_at(topic: str, partition: int, offset: int, kafka_config: Mapping[str, str]) -> DeadLetter | None:
-    """The dead letter at this offset; None: there is none. It raises as :func:`dead_letters`."""
+    """Returns the dead letter at this offset; None if there is none. Raises as :func:`dead_letters`."""
     message = record_at(topic, partition, offset, kafka_config)
     return None if message is None else DeadLetter.of(message)
 
 
 def record_at(topic: str, partition: int, offset: int, kafka_config: Mapping[str, str]) -> Message | None:
-    """The record at this offset of any topic; None: the log has none there. It raises as :func:`dead_letters`."""
+    """Returns the record at this offset of any topic; None if the log has none there. Raises as
+    :func:`dead_letters`."""
     if not 0 <= partition < _partitions_of(topic, kafka_config):
         return None
     consumer = new_client(Consumer, {**_DEFAULTS, **kafka_config, **_FIXED, **_ONE_RECORD})
@@ -185,9 +185,9 @@ def read_topic(
     newest: int | None = None,
     upto: Mapping[int, int] | None = None,
 ) -> Iterator[Message]:
-    """The records of an existing topic, from its start to its end at the time of the call; those of a partition in
-    order. ``kafka_config``: librdkafka's, with bootstrap.servers. ``newest``: only so many offsets before each end.
-    ``upto``: exclusive ends of the partitions, before those of now.
+    """Yields the records of an existing topic, from its start to its end at the time of the call, in order within a
+    partition. ``kafka_config``: librdkafka's, with bootstrap.servers. ``newest``: only this many offsets before each
+    end. ``upto``: exclusive ends of the partitions, before those of now.
 
     Raises:
         DeadLettersNotRead: the brokers refuse, or no record came for NO_PROGRESS_S.
@@ -212,7 +212,7 @@ def _asking(kafka_config: Mapping[str, str]) -> Callable[[], Consumer]:
 
 
 def ends_of(topic: str, partitions: int, kafka_config: Mapping[str, str]) -> dict[int, int]:
-    """The exclusive ends, now, of the topic's partitions that have records; it raises as :func:`read_topic`."""
+    """Returns the exclusive ends, now, of the topic's partitions that have records. Raises as :func:`read_topic`."""
     consumer = new_client(Consumer, {**_DEFAULTS, **kafka_config, **_FIXED, **_ONE_RECORD})
     try:
         return {number: high for number, (_, high) in _ends(consumer, topic, partitions).items()}
@@ -223,14 +223,14 @@ def ends_of(topic: str, partitions: int, kafka_config: Mapping[str, str]) -> dic
 
 
 def _ends(consumer: Any, topic: str, partitions: int) -> dict[int, tuple[int, int]]:
-    """The first offset and the exclusive end of each partition that has records."""
+    """Returns the first offset and the exclusive end of each partition that has records."""
     bounds = {n: consumer.get_watermark_offsets(TopicPartition(topic, n), NO_PROGRESS_S) for n in range(partitions)}
     return {n: (low, high) for n, (low, high) in bounds.items() if low < high}
 
 
 def _next_of(consumer: Any, most: int) -> list[Any]:
-    """Up to ``most`` messages and errors that are there, or the next one, if it comes within _POLL_S. (Asked for many,
-    librdkafka waits until so many have come, or the time is over.)"""
+    """Returns up to ``most`` messages and errors that have come, or the next one if it comes within _POLL_S. (Asked for
+    many, librdkafka waits until all have come, or the time is over.)"""
     first = consumer.consume(1, _POLL_S)
     return [*first, *consumer.consume(most - 1, 0)] if first and most > 1 else list(first)
 
@@ -245,8 +245,8 @@ class _Damage:
         self._readings: Counter[tuple[int, int]] = Counter()
 
     def goes_on(self, message: Any) -> bool:
-        """Read the message's batch again, or, after READINGS times, go on behind it. Returns False if nothing of the
-        partition is left to be read.
+        """Read the message's batch again or, after READINGS times, continue behind it. Returns False if nothing of the
+        partition is left to read.
 
         Raises:
             DeadLettersNotRead: the batch's end is not known.
@@ -260,13 +260,13 @@ class _Damage:
         return at < high
 
     def _passed(self, message: Any, end: int) -> int:
-        """The offset after the batch, whose offsets are logged."""
+        """Log the batch's offsets. Returns the offset after it."""
         number, first, reason = message.partition(), message.offset(), message.error().str()
         after = end_of_batch(self._make, (self._topic, number), first, first, end) if 0 <= first < end else None
         if after is None:
             raise DeadLettersNotRead(topic=self._topic, reason=reason)
         logger.warning(
-            "the records of %s-%d with the offsets %d to %d can't be read, and are passed over: %s",
+            "the records of %s-%d with the offsets %d to %d can't be read, and are skipped: %s",
             *(self._topic, number, first, after - 1, reason),
         )
         return after

@@ -30,18 +30,19 @@ from share_sink.redrive.dlq_reader import REDRIVES, DeadLetter, ends_of, read_to
 from share_sink.redrive.report import EXAMPLES, RedriveReport, record_label
 
 MAX_REDRIVES = 3
-"""Default of ``max_redrives``: a record that became a dead letter after so many redrives is not sent again."""
+"""A record that became a dead letter again after this many redrives is not sent any more; the default of
+``max_redrives``."""
 Origins: TypeAlias = Callable[[str], Mapping[tuple[str, int], int]]
 """By a group's id: the first offset that the group was never given, by topic and partition of all that it reads or has
-read; empty where the group does not exist, or has another dead letter topic."""
+read. Empty if the group does not exist, or has another dead letter topic."""
 _CLOSE_S = 5.0
-"""Seconds that closing the producer may take."""
+"""Closing the producer may take this many seconds."""
 _DEFAULTS = {"client.id": "sharegroup-redrive", "log_level": "0", "linger.ms": "5", "message.timeout.ms": "60000"}
 _FIXED = {
     "enable.idempotence": "true",
     "acks": "all",
     "partitioner": "murmur2_random",  # Java's: the same key, the same partition
-    "message.max.bytes": "1000000000",  # the topic says how large a record may be
+    "message.max.bytes": "1000000000",  # the topic decides how large a record may be
     "queue.buffering.max.messages": "10000",
 }
 
@@ -130,7 +131,7 @@ def _shown(
     ends: Mapping[int, int], dead_letters: Iterable[tuple[DeadLetter, str]], report: RedriveReport | None = None
 ) -> str:
     """Returns the text that stands for these dead letters with their targets: the ends up to which they were read, and
-    a digest. They are counted in the report, if one is given."""
+    a digest. ``report``, if given, counts them."""
     digest = hashlib.sha256()
     for each, target in dead_letters:
         digest.update(repr((each.partition, each.offset, target, each.key, each.value, each.headers)).encode())
@@ -140,7 +141,7 @@ def _shown(
 
 
 def _shown_ends(as_shown: str, topic: str) -> dict[int, int]:
-    """The ends that stand in the text.
+    """Returns the ends in the text.
 
     Raises:
         RedriveChanged: the text is no ``shown`` of a report.
@@ -179,7 +180,7 @@ class _Selection:
         self._seen: dict[tuple[str, int], set[int]] = {}
 
     def of(self, messages: Iterable[Message]) -> Iterator[tuple[DeadLetter, str]]:
-        """The dead letters to send, with their target topics. The others are counted in the report.
+        """Yields the dead letters to send, with their target topics. The report counts the others.
 
         Raises:
             RedriveTargetMissing: a topic to send to does not exist.
@@ -198,7 +199,7 @@ class _Selection:
             yield dead_letter, target
 
     def _skip_reason(self, dead_letter: DeadLetter | None) -> str:
-        """The report's count for a dead letter that is not sent; empty if it is sent."""
+        """Returns the report's count for a dead letter that is not sent; empty if it is sent."""
         if dead_letter is None:
             return "not_dead_letters"
         if not self._selects(dead_letter):
@@ -216,8 +217,8 @@ class _Selection:
         return ""
 
     def _refused(self, dead_letter: DeadLetter) -> str:
-        """The report's count for a dead letter whose headers somebody else may have written; empty if they fit what
-        its group was given."""
+        """Returns the report's count for a dead letter whose headers somebody else may have written; empty if they fit
+        what its group was given."""
         topic, index = dead_letter.origin_topic, dead_letter.origin_partition
         if self._to is None and is_reserved(topic):
             return "other_topics"
@@ -264,7 +265,7 @@ def _send_all(
 
 
 def _stopped(report: RedriveReport, reason: str) -> RedriveStopped:
-    """The error of a redrive that stopped, with its report."""
+    """Returns the error of a redrive that stopped, with its report."""
     first = ", ".join(report.unsent[:EXAMPLES]) + (", …" if len(report.unsent) > EXAMPLES else "")
     error = RedriveStopped(
         topic=report.dlq_topic, sent=report.sent, unsent=len(report.unsent), first=first or "-", reason=reason
@@ -282,7 +283,7 @@ class _Sender:
         self._report = report
 
     def send(self, dead_letter: DeadLetter, target: str, partition: int) -> None:
-        """Hand a record to the producer. It waits for room in the producer's queue, not for the brokers' answer."""
+        """Hand a record to the producer. Waits for room in the producer's queue, not for the brokers' answer."""
         check_written(target)
         on_delivery = partial(self._on_delivery, dead_letter, target)
         kept = [header for header in dead_letter.record_headers if header[0] != REDRIVES]
@@ -307,7 +308,7 @@ class _Sender:
         self.close()
 
     def close(self) -> None:
-        """Drop the records that are not sent yet."""
+        """Drop the records not sent yet."""
         self._producer.purge()
         self._producer.flush(_CLOSE_S)
 

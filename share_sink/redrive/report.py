@@ -10,9 +10,9 @@ from confluent_kafka import Message
 from share_sink.redrive.dlq_reader import DeadLetter
 
 EXAMPLES = 10
-"""Skipped dead letters that the report names, of each kind."""
+"""The report names up to this many skipped dead letters of each kind."""
 REASONS = 1_000
-"""Reasons that the report counts separately; the others are counted together."""
+"""The report counts up to this many reasons separately, and the others together."""
 OTHER_REASONS = "(other reasons)"
 
 
@@ -48,7 +48,7 @@ class RedriveReport:
     not_delivered: int = 0
     """Dead letters of records that their group was never given: the group's producers did not write them."""
     came_after: int = 0
-    """Records of the dead letter topic that came after what was shown, and were not looked at."""
+    """Records of the dead letter topic that came after what was shown, and were not read."""
     shown: str = ""
     """Of a dry run: what it showed, for ``as_shown``."""
     not_dead_letters: int = 0

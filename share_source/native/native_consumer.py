@@ -1,7 +1,7 @@
 """A consumer of the cache whose partitions have queues of their own, which compiled code reads.
 
-Rule: a partition's queue is separated from the client's main queue before the partition is assigned, and for as long
-as it is assigned: a record on the main queue would be read by nobody.
+Rule: a partition's queue is separated from the client's main queue before the partition is assigned, and for as long as
+it is assigned: nobody would read a record on the main queue.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from share_source.range_cursor import Key, RangeCursor
 
 PLUGINS = "plugin.library.paths"
 _MAIN_MESSAGES = 100
-"""Messages that are taken from the main queue at a time: errors without a partition of their own."""
+"""Up to this many messages are taken from the main queue at a time: errors without a partition of their own."""
 _SHARED_KBYTES = 4 * 32_768
-"""Kilobytes that the queues of a consumer of many partitions hold together: as much as those of four consumers of one
+"""The queues of a consumer of many partitions together hold up to this many kilobytes, as much as four consumers of one
 partition each."""
 _LEAST_KBYTES = 1024
 
 
 def native_config(kafka_config: Mapping[str, Any], isolation_level: str, partitions: int) -> Config:
-    """librdkafka's configuration of a consumer of so many partitions. Each partition has a queue of its own here, with
-    a bound of its own, which is lower the more partitions there are; in powers of two, so that tasks of slightly
-    different sizes share consumers."""
+    """Returns librdkafka's configuration of a consumer of ``partitions`` partitions. Each has a queue of its own here,
+    with a bound that falls as their number grows; in powers of two, so that tasks of slightly different sizes share
+    consumers."""
     config = dict(client_config(kafka_config, isolation_level))
     config[PLUGINS] = ";".join(filter(None, (_drain.__file__, kafka_config.get(PLUGINS, ""))))
     queued = "queued.max.messages.kbytes"
@@ -56,8 +56,8 @@ class NativeConsumer(KeptConsumer):
                 queue.close()
 
     def take(self, cursor: RangeCursor, rows: NativeRows, hole: int) -> tuple[int, list[Event]]:
-        """Move prefetched records of a partition to the rows. Returns the offset after the last record that was seen,
-        and the event that came next, if one did."""
+        """Move a partition's prefetched records to the rows. Returns the offset after the last record seen, and the
+        event that followed, if any."""
         seen = self.positions[cursor.key].seen
         end, event = self._queues[cursor.key].take(
             rows.builder, cursor.packed, cursor.digest, seen, rows.most_records, rows.most_bytes, hole
@@ -68,7 +68,7 @@ class NativeConsumer(KeptConsumer):
         return end, [Event(KafkaError(code, text), *cursor.key, offset)]
 
     def main_events(self) -> list[Event]:
-        """The events without a partition of their own; the client's callbacks run meanwhile.
+        """Returns the events without a partition of their own. The client's callbacks run meanwhile.
 
         Raises:
             RuntimeError: a record is among them, which nobody would read.
@@ -82,7 +82,7 @@ class NativeConsumer(KeptConsumer):
         return events
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until a queue has got something since the last wait."""
+        """Wait until a queue has received something since the last wait."""
         self._client.wait(max(int(timeout_s * 1000), 0))
 
     def close(self) -> None:

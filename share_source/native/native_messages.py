@@ -11,7 +11,8 @@ from share_source.share_consumer.record_runs import Collector
 
 
 class NativeCollector(Collector):
-    """Collects records in compiled code's columns, and makes messages of them when those are full, and at the end."""
+    """Collects records in compiled code's columns, and makes messages of them when the columns are full, and at the
+    end."""
 
     most_records = BATCH_RECORDS
     most_bytes = BATCH_BYTES
@@ -25,7 +26,7 @@ class NativeCollector(Collector):
 
     @property
     def room(self) -> int:
-        """How many more records the columns take; 0 when messages are to be made of them."""
+        """How many more records the columns take; 0 when messages must be made of them."""
         return max(self.most_records - len(self.builder), 0) if self.builder.nbytes < self.most_bytes else 0
 
     def build(self) -> None:

@@ -30,7 +30,7 @@ class NativeRows:
         return max(self.most_records - len(self.builder), 0) if self.builder.nbytes < self.most_bytes else 0
 
     def build(self) -> pa.RecordBatch:
-        """The collected records as one Arrow batch, without a copy; the collection is empty afterwards."""
+        """Returns the collected records as one Arrow batch, without a copy. The collection is empty afterwards."""
         return pa.record_batch(_Batch(self._schema, self.builder))
 
 

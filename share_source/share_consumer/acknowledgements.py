@@ -1,5 +1,5 @@
-"""Acknowledgements and signals on their way to the coordinator, and what the program is told of them: the result of a
-commit, the calls of its callback, and the signals that were refused.
+"""Acknowledgements and signals on their way to the coordinator, and what the program gets of the answers: the result of
+a commit, the callback's calls, the refused signals.
 
 Rule: the callback is called in the program's own thread, from within a method of the consumer, once for each partition.
 """
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 AcknowledgementCallback = Callable[[dict[TopicPartition, set[int]], KafkaException | None], object]
 Errors = Mapping[Key, str]
 LINGER_S = 0.05
-"""Seconds for which outcomes wait, so that the next request for records takes them along. They wait only where that
+"""Outcomes wait up to this many seconds for the next request for records, and go with it. They wait only where that
 request comes without a poll (:attr:`Supply.asks_ahead`); else they are sent at once."""
 Committed = dict[TopicPartition, KafkaException | None]
 
@@ -41,8 +41,8 @@ class RefusedSignals(NamedTuple):
 
 
 class Acknowledgements:
-    """Sends the acknowledgements and signals of one consumer, in order. Its worker is another one than that which asks
-    for records: a commit waits for no poll."""
+    """Sends the acknowledgements and signals of one consumer, in order. Its worker is not the one that asks for
+    records, so a commit waits for no poll."""
 
     def __init__(self, membership: Membership) -> None:
         self.callback: AcknowledgementCallback | None = None
@@ -59,13 +59,13 @@ class Acknowledgements:
         return f"<Acknowledgements {len(self._sent)} on their way>"
 
     def send(self, sending: Sending) -> Future[dict[Key, str]]:
-        """Begin to send; the future has the errors by partition."""
+        """Begin to send. The future has the errors by partition."""
         future = self._worker.submit(lambda: acknowledged(self._membership, sending))
         self._sent.append((sending, future))
         return future
 
     def send_soon(self, take: Callable[[], Sending]) -> None:
-        """Send what ``take`` gives in LINGER_S, unless it went with another request before."""
+        """Send what ``take`` returns after LINGER_S, unless it went with another request before."""
         if not self.lingers:
             self.lingers = True
             self._worker.submit(lambda: self._send_rest(take))
@@ -83,7 +83,7 @@ class Acknowledgements:
         return self._worker.submit(function)
 
     def ride(self, sending: Sending, answer: Future[dict[Key, str]]) -> None:
-        """Note acknowledgements that go with another request; ``answer`` will have the errors by partition."""
+        """Track acknowledgements that go with another request; ``answer`` will have the errors by partition."""
         self._sent.append((sending, answer))
 
     def signal(self, partitions: tuple[PartitionProgress, ...]) -> None:
@@ -91,14 +91,14 @@ class Acknowledgements:
         self._signals.append(self._worker.submit(lambda: _refused_signals(self._membership, partitions)))
 
     def refused_signals(self) -> list[RefusedSignals]:
-        """The signals that were refused, as far as the answers have come since the last call."""
+        """Returns the refused signals whose answers have come since the last call."""
         refused = []
         while self._signals and self._signals[0].done():
             refused += self._signals.popleft().result()
         return refused
 
     def settled(self) -> list[tuple[Sending, Errors]]:
-        """The answers that have come since the last call, in order; the callback has not been called for them."""
+        """Returns the answers that have come since the last call, in order; their callback is still to be called."""
         while self._sent and self._sent[0][1].done():
             sending, future = self._sent.popleft()
             self._answered.append((sending, future.result()))
@@ -107,12 +107,12 @@ class Acknowledgements:
         return settled
 
     def call_back(self, settled: Iterable[tuple[Sending, Errors]]) -> None:
-        """Call the callback for these answers; what it raises is raised here, after all of its calls."""
+        """Call the callback for these answers. Raises what it raised, after all of its calls."""
         raised: BaseException | None = None
         for sending, errors in settled:
             for key, offsets in sending.offsets.items() if self.callback is not None else ():
                 if self.callback is None:
-                    break  # it took itself away
+                    break  # the callback removed itself
                 try:
                     self.callback({_named(key): set(offsets)}, _exception(errors.get(key)))
                 except BaseException as error:  # noqa: BLE001 - an answer that is not told now is never told
@@ -129,11 +129,11 @@ class Acknowledgements:
 
 
 def acknowledged(membership: Membership, sending: Sending) -> dict[Key, str]:
-    """Send the acknowledgements, and wait; the errors by partition."""
+    """Send the acknowledgements and wait. Returns the errors by partition."""
     try:
         partitions = sending.partitions
         reply = membership.call(lambda who: Acknowledge(**who, partitions=partitions))
-    except UnknownMemberId:  # it has left, without a subscription, when the locks of its records had ended
+    except UnknownMemberId:  # without a subscription, it left when its records' locks ended
         return sending.all_failed("INVALID_RECORD_STATE")
     except Exception as error:  # noqa: BLE001 - an outcome without an answer would never be told
         return all_failed(sending, error)
@@ -146,7 +146,8 @@ def acknowledged(membership: Membership, sending: Sending) -> dict[Key, str]:
 
 
 def _refused_signals(membership: Membership, partitions: tuple[PartitionProgress, ...]) -> list[RefusedSignals]:
-    """Send the signals, and wait. Those of a partition are refused together, so each range of it is then sent alone."""
+    """Send the signals and wait. The coordinator refuses a partition's signals together, so each range of a refused
+    partition is then sent alone."""
     try:
         if not (errors := _errors_of_signals(membership, partitions)):
             return []
@@ -170,7 +171,7 @@ def _errors_of_signals(
 
 
 def all_failed(sending: Sending, error: BaseException) -> dict[Key, str]:
-    """The errors by partition, where one error concerns all."""
+    """Returns the errors by partition where one error concerns all."""
     return sending.all_failed(error.kafka_error if isinstance(error, ShareGroupError) else "UNKNOWN")
 
 

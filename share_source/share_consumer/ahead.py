@@ -1,8 +1,8 @@
-"""The records that a ShareConsumer has acquired and that no poll has returned yet.
+"""The records that a ShareConsumer has acquired and no poll has returned yet.
 
 Rule: a record is handed out under a lock that is known to be its consumer's: one that ended, or whose renewal was
-refused, is left to the group, and after a lapse of the session a lock is renewed before a poll returns its record.
-Thread-safe: one thread reads, one renews, and the program's takes.
+refused, is given up, and after a lapse of the session a lock is renewed before a poll returns its record. Thread-safe:
+one thread reads, one renews, and the program's takes.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from share_source.share_consumer.record_runs import RecordRun, Unread, acks_of, 
 from share_source.share_consumer.renewal import Renewal
 
 LEFT_OF_THE_LOCK = 0.9
-"""The part of its lock that a record has left when a poll returns it, or else its lock is renewed first."""
+"""A record's lock is renewed before a poll returns it if less than this part of the lock is left."""
 
 
 class Acquired:
-    """The records of one acquisition, or of a part of it, that no poll has returned. ``partitions``: what was acquired;
-    ``until_s``: when their locks end unless they are renewed, in monotonic seconds; ``joins``: the session in which
-    they were known to be the member's."""
+    """The unreturned records of one acquisition, or of a part of it. ``partitions``: what was acquired; ``until_s``:
+    when the locks end unless they are renewed, in monotonic seconds; ``joins``: the session in which they were last
+    known to be the member's."""
 
     def __init__(
         self, partitions: tuple[PartitionPlan, ...], began_s: float, answered_s: float, lock_s: float, joins: Joins
@@ -51,19 +51,19 @@ class Acquired:
         return [] if self._lost else unread
 
     def split(self, read: tuple[PartitionPlan, ...], left: tuple[PartitionPlan, ...]) -> Acquired:
-        """Leave what is not read yet to another one, which is returned: it has the same locks."""
+        """Move what is not read yet into another acquisition with the same locks. Returns it."""
         rest = Acquired(left, self.until_s - self.lock_s, self.answered_s, self.lock_s, self.joins)
         rest._lost = list(self._lost)
         self.partitions = read
         return rest
 
     def acks(self, kind: AcknowledgeType) -> tuple[PartitionAcks, ...]:
-        """One outcome for all of it."""
+        """Returns one outcome for all of it."""
         return acks_of_runs(self.runs, kind) if self._is_taken_in else acks_of(self.partitions, kind)
 
     def renewed(self, renewal: Renewal, lost: list[PartitionAcks]) -> None:
-        """Note the answer to a renewal: the locks last until ``renewal.until_s``. The records of the ranges ``lost``,
-        which were refused, are dropped."""
+        """Apply the answer to a renewal: the locks last until ``renewal.until_s``. The records of the refused ranges,
+        ``lost``, are dropped."""
         if self.answered_s > renewal.began_s:
             return  # the renewal may not have named it
         self._lost += lost
@@ -75,8 +75,8 @@ class Acquired:
         self.drop(self._lost)
 
     def drop(self, gone: Iterable[PartitionAcks]) -> None:
-        """Drop the records of these ranges. Where a range covers records of a run, and not its first one, all of the
-        run is dropped: a run can be shortened at its front only."""
+        """Drop the records of these ranges. A run can be shortened at its front only: where a range covers records of a
+        run but not its first one, the whole run is dropped."""
         for acks in gone:
             for lost in acks.batches:
                 for run in self.runs:
@@ -112,18 +112,18 @@ class Ahead:
 
     @property
     def has_rest(self) -> bool:
-        """Whether an acquisition was read in part: its rest is to be read before anything else is acquired."""
+        """Whether an acquisition was read in part: the rest is read before anything else is acquired."""
         return self._rest is not None
 
     def split(self, acquired: Acquired, read: tuple[PartitionPlan, ...], left: tuple[PartitionPlan, ...]) -> None:
-        """Note that only a part of the acquisition was read: its rest is to be read next, and its locks are renewed,
-        unless all of it was given back meanwhile."""
+        """Record that only a part was read: the rest is read next and its locks are renewed, unless all of it was given
+        back meanwhile."""
         with self._changing:
             if self._reading is acquired:
                 self._rest = acquired.split(read, left)
 
     def begin_rest(self, now_s: float, joins: Joins) -> Acquired | None:
-        """Returns the rest that is to be read now; None if there is none that is known to be the consumer's."""
+        """Returns the rest to read now; None if none is known to be the consumer's."""
         with self._changing:
             rest, self._rest = self._rest, None
             if rest is not None and now_s < rest.until_s and rest.joins == joins:
@@ -138,14 +138,14 @@ class Ahead:
             self._reading = None
             unread = acquired.take_in()
             if acquired not in self._waiting:
-                for each in self._waiting:  # a later delivery of a record: its lock of before is over
+                for each in self._waiting:  # a later delivery of a record: its earlier lock is over
                     each.drop(acquired.acks(AcknowledgeType.RENEW))
                 self._waiting.append(acquired)
             return unread if now_s < acquired.until_s else []
 
     def needs_renewal(self, now_s: float, joins: Joins, lives_until_s: float) -> bool:
-        """Whether the next records may be handed out only after another renewal: too much of their lock is over, or
-        the session may have lapsed."""
+        """Whether the locks of the next records must be renewed before a poll returns them: too much of their time is
+        over, or the session may have lapsed."""
         with self._changing:
             return any(
                 each.joins != joins or now_s >= min(lives_until_s, each.until_s - LEFT_OF_THE_LOCK * each.lock_s)
@@ -154,14 +154,14 @@ class Ahead:
             )
 
     def look(self, most: int, now_s: float, joins: Joins) -> list[RecordRun]:
-        """The next records, at most so many, as parts of runs; :meth:`remove` takes them away. What is no longer known
-        to be the consumer's is dropped."""
+        """Returns the next records, up to ``most``, as parts of runs; :meth:`remove` takes them away. Drops what is no
+        longer known to be the consumer's."""
         with self._changing:
             self._waiting = deque(e for e in self._waiting if e.runs and now_s < e.until_s and e.joins == joins)
             return list(_parts((run for each in self._waiting for run in each.runs), most))
 
     def remove(self, parts: Iterable[RecordRun]) -> None:
-        """Remove these parts of runs, which a poll returns. A second call with the same parts changes nothing."""
+        """Remove these parts of runs, which a poll returns. A second call changes nothing."""
         with self._changing:
             for part in parts:
                 if part.source is not None:
@@ -180,25 +180,25 @@ class Ahead:
             return tuple(acks for each in self._all() for acks in each.acks(AcknowledgeType.RENEW))
 
     def renewed(self, renewal: Renewal, lost: list[PartitionAcks]) -> None:
-        """Note the answer to a renewal, as :meth:`Acquired.renewed`."""
+        """Apply the answer to a renewal, as :meth:`Acquired.renewed`."""
         with self._changing:
             for each in self._all():
                 each.renewed(renewal, lost)
 
     def forget(self, acquired: Acquired) -> tuple[PartitionAcks, ...]:
-        """Forget what could not be read. Returns its release."""
+        """Drop an acquisition that could not be read. Returns the acknowledgements that release it."""
         with self._changing:
             self._reading = None
             return acquired.acks(AcknowledgeType.RELEASE)
 
     def clear_waiting(self) -> tuple[PartitionAcks, ...]:
-        """Forget those that wait for a poll, so that none returns them from now on. Returns their release."""
+        """Drop the acquisitions that wait for a poll. Returns the acknowledgements that release them."""
         with self._changing:
             waiting, self._waiting = self._waiting, deque()
             return tuple(acks for each in waiting for acks in each.acks(AcknowledgeType.RELEASE))
 
     def clear(self) -> tuple[PartitionAcks, ...]:
-        """Forget all of them. Returns their release."""
+        """Drop all acquisitions. Returns the acknowledgements that release them."""
         with self._changing:
             released = tuple(acks for each in self._all() for acks in each.acks(AcknowledgeType.RELEASE))
             self._reading = self._rest = None

@@ -1,7 +1,7 @@
 """The AsyncShareConsumer: a ShareConsumer for asyncio, with the same names. Its methods do not block the event loop.
 
-Rule: a poll that is cancelled, and a loop that is left, lose no record: what the program was not given yet, the next
-poll returns, and nothing of it is accepted before.
+Rule: a poll that is cancelled, and a loop that is left, lose no record: the next poll returns what the program did not
+get, and nothing of it is accepted before.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class AsyncShareConsumer:
         return message
 
     async def poll(self, timeout: float = -1) -> Messages:
-        """The same as :meth:`ShareConsumer.poll`. After a loop that was left, the records that it did not return."""
+        """The same as :meth:`ShareConsumer.poll`. After a loop that was left, returns the records that it did not hand
+        out."""
         self._check_open()
         if self._unread:
             messages = Messages._from_list(list(self._unread))
@@ -83,7 +84,7 @@ class AsyncShareConsumer:
             raise
 
     def _poll(self, timeout: float) -> Messages:
-        """A poll, in the worker: a commit that comes after it must not accept what the program was not given."""
+        """Poll in the worker: a commit that follows must not accept what the program did not get."""
         messages = self._consumer.poll(timeout)
         self._consumer.hold_back()
         return messages
@@ -91,7 +92,7 @@ class AsyncShareConsumer:
     async def _answer(self, polling: Future[Messages]) -> Messages:
         self._cancelled = polling
         answer = asyncio.wrap_future(polling)
-        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # a later poll asks for it
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # a later poll fetches it
         try:
             messages = await asyncio.shield(answer)
         except asyncio.CancelledError:
@@ -118,7 +119,7 @@ class AsyncShareConsumer:
         return messages
 
     def _forget_wakeup(self) -> None:
-        """Take back the wakeup of a cancellation, and none of the program's."""
+        """Clear the wakeup of a cancellation, and none of the program's."""
         self._consumer.forget_wakeup()
         if self._woken:
             self._consumer.wakeup()

@@ -10,7 +10,7 @@ ERRONEOUS, INVALID = "Local: Erroneous state", "Local: Invalid argument or confi
 
 
 def check_type(number: int, argument: object, kind: type, name: str) -> None:
-    """Check the kind of the argument of this number.
+    """Check the type of the n-th positional argument.
 
     Raises:
         TypeError: it is of another kind.
@@ -21,7 +21,7 @@ def check_type(number: int, argument: object, kind: type, name: str) -> None:
 
 
 def c_int(argument: object, bits: int = 32) -> int:
-    """The argument as an integer of so many bits, as C code takes it.
+    """Returns the argument as an integer of ``bits`` bits, as C code takes it.
 
     Raises:
         TypeError: it is no integer.
@@ -36,7 +36,7 @@ def c_int(argument: object, bits: int = 32) -> int:
 
 
 def check_hint(hint: object) -> None:
-    """Check the second argument: None, or what a program says of a record in progress.
+    """Check the second argument: None, or a program's hint about a record in progress.
 
     Raises:
         TypeError, ValueError: it is no text, or too long.

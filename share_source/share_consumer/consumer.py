@@ -133,14 +133,14 @@ class ShareConsumer:
     # --- records
 
     def poll(self, timeout: float = -1) -> Messages:
-        """The next records; empty if none come within ``timeout`` seconds (-1: it waits for ever). In implicit mode the
+        """Returns the next records; empty if none come within ``timeout`` seconds (-1: no limit). In implicit mode the
         records of the poll before are accepted.
 
         Raises:
             IllegalStateException: nothing is subscribed to, or, in explicit mode, records of the poll before have no
                 outcome and are not in progress.
             KafkaException: the coordinator, or the brokers, refuse; or the coordinator has refused signals. One
-                exception tells all of them, and it comes once.
+                exception names all of them, once.
             WakeupException: another thread called :meth:`wakeup`.
         """
         before = None
@@ -172,7 +172,8 @@ class ShareConsumer:
             raise IllegalStateException(f"{count} records from previous poll have not been acknowledged")
 
     def _poll(self, deadline_s: float | None) -> None:
-        """Wait for records until then. The callbacks of answers are called before records are taken: they may raise."""
+        """Wait for records until ``deadline_s``. Callbacks of answers are called before records are taken, since they
+        may raise."""
         while not self._hand_over.waits:
             self._waiting.begin()  # before the outcomes leave: a close() that follows sends them
             if self._supply.has_come:
@@ -193,7 +194,7 @@ class ShareConsumer:
         self._settle()
 
     def _take(self) -> None:
-        """Take the records out of the supply. It is done again if it was interrupted."""
+        """Take the records out of the supply. An interrupted call can be made again."""
         self._supply.returned(self._taking)
         with self._changing:
             self._in_flight.add(self._taking)
@@ -201,7 +202,7 @@ class ShareConsumer:
         self._taking = []
 
     def _go_on(self) -> None:
-        """A poll returns records: ask for the next ones, if that is due, and send what is to be sent."""
+        """Ask for the next records, if that is due, and send what is to be sent: a poll returns records."""
         riding: Future[dict[Key, str]] = Future()
         sending = self._supply.ask_ahead(self._topics, self._outgoing, riding.set_result)
         if sending is None:
@@ -210,7 +211,7 @@ class ShareConsumer:
             self._ride(sending, riding)
 
     def _send_on(self) -> None:
-        """Send outcomes that go with no question now: they wait for the next one where that comes at once."""
+        """Send outcomes that go with no request now. They wait for the next one if it comes at once."""
         with self._changing:
             has_outcomes = self._in_flight.has_outcomes
         if has_outcomes and self._supply.asks_ahead:
@@ -227,7 +228,7 @@ class ShareConsumer:
         self._acknowledgements.ride(sending, riding)
 
     def _ask(self, deadline_s: float | None) -> Future[Fetched]:
-        """The question for records that is on its way, or a new one. Outcomes go with a new one."""
+        """Returns the request for records under way, or a new one, which takes outcomes along."""
         if (answer := self._supply.on_its_way()) is not None:
             self._send_on()
             return answer
@@ -240,7 +241,7 @@ class ShareConsumer:
         return answer
 
     def _take_in(self) -> None:
-        """Take in an answer: a poll may return its records now."""
+        """Apply an answer: polls may return its records now."""
         fetched, unread = self._supply.take_in()
         with self._changing:
             self._in_flight.add_unread(unread)
@@ -254,8 +255,8 @@ class ShareConsumer:
     # --- outcomes
 
     def acknowledge(self, message: AnyMessage, ack_type: int = AcknowledgeType.ACCEPT) -> None:
-        """Note the outcome of a record, in explicit mode; the next poll or commit sends it. The newest outcome counts.
-        RENEW: the record stays with this consumer, for another lock's time, and has to be acknowledged again.
+        """Set the outcome of a record, in explicit mode; the next poll or commit sends it. The newest outcome counts.
+        RENEW: the record stays with this consumer for another lock's time, and has to be acknowledged again.
 
         Raises:
             TypeError, ValueError, OverflowError: an argument has another type, or a value that is not allowed.
@@ -284,15 +285,15 @@ class ShareConsumer:
                 raise IllegalStateException(f"Failed to acknowledge {what}: {ERRONEOUS}")
 
     def mark_in_progress(self, message: AnyMessage, hint: str | None = None) -> None:
-        """Say that the work on a record goes on, in explicit mode (KAFKA-20458): its lock lasts for the group's
-        group.share.in.progress.staleness.threshold.ms from then on, and a poll needs no outcome of it. The next poll or
-        commit sends the signal, or this method when max.in-flight.progress.batches are pending. ``hint``: for people,
-        of at most 256 bytes in UTF-8; without one the hint before stays.
+        """Signal that the work on a record goes on, in explicit mode (KAFKA-20458): its lock lasts for the group's
+        group.share.in.progress.staleness.threshold.ms from then on, and a poll needs no outcome for it. The next poll
+        or commit sends the signal, or this method when max.in-flight.progress.batches are pending. ``hint``: for
+        people, up to 256 bytes in UTF-8; without one the hint before stays.
 
         Raises:
             TypeError, ValueError: ``message`` is no Message, or ``hint`` is no text or too long.
             SignalInImplicitMode, RecordNotInFlight, RecordHasOutcome: IllegalStateExceptions.
-            KafkaException: the coordinator has refused earlier signals; one exception tells all of them.
+            KafkaException: the coordinator has refused earlier signals; one exception names all of them.
         """
         with self._inside.enter():
             check_type(1, message, confluent_kafka.Message, "confluent_kafka.cimpl.Message")
@@ -315,7 +316,7 @@ class ShareConsumer:
             self._acknowledgements.signal(signals)
 
     def _check_signals(self) -> None:
-        """Raise why the coordinator refused signals, of all whose record is still in flight."""
+        """Raise why the coordinator refused signals, for records that are still in flight."""
         if self._explicit is None:
             return
         refused = self._acknowledgements.refused_signals()
@@ -325,8 +326,8 @@ class ShareConsumer:
             raise one_of(told)
 
     def commit_sync(self, timeout: float = 60) -> Committed:
-        """Send the outcomes, and wait for the answer. By partition None, or the exception why they are refused; empty
-        if there were none. In implicit mode the records of the last poll are accepted."""
+        """Send the outcomes and wait. Returns by partition None, or the exception that says why they were refused;
+        empty if there were no outcomes. In implicit mode the records of the last poll are accepted."""
         with self._inside.enter():
             seconds = timeout_seconds(timeout)
             self._send_signals()
@@ -352,7 +353,7 @@ class ShareConsumer:
             self._settle()
 
     def _accept_returned(self) -> None:
-        """Accept, in implicit mode, what the program has; in explicit mode what can't be read gets its automatic
+        """Accept what the program has, in implicit mode. In explicit mode what can't be read gets its automatic
         outcome."""
         if self._explicit is not None:
             with self._changing:
@@ -370,8 +371,7 @@ class ShareConsumer:
             return self._in_flight.take()
 
     def _renewed_came(self, deadline_s: float | None) -> bool:
-        """Whether this poll is for the records whose renewal the program asked for: new records come when these are
-        done."""
+        """Whether this poll is for records that the program renewed: new records come when these are done."""
         if self._explicit is None:
             return False
         with self._changing:
@@ -389,8 +389,8 @@ class ShareConsumer:
         return self._hand_over.waits
 
     def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
-        """Have ``callback(offsets, exception)`` called, in this thread, with the answer to each partition's outcomes;
-        None: no more.
+        """Have ``callback(offsets, exception)`` called, in this thread, with the answer to each partition's outcomes.
+        None removes it.
 
         Raises:
             TypeError: it can't be called.
@@ -411,27 +411,27 @@ class ShareConsumer:
     # --- locks
 
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """How long the locks of the last poll's records lasted when they were acquired, in milliseconds; None: no
-        record was acquired yet."""
+        """How long the locks of the last poll's records lasted at their acquisition, in milliseconds; None if no record
+        was acquired yet."""
         with self._inside.enter():
             return self._lock_timeout_ms
 
     def _held(self) -> tuple[PartitionAcks, ...]:
-        """The renewals that are due, in the renewer's thread."""
+        """Returns the renewals that are due, in the renewer's thread."""
         with self._changing:
             delivered = self._in_flight.renewals() if self._options.renews_in_background else ()
         is_due = self._waiting.polls_within(self._options.max_poll_interval_ms / 1000)
         return (*delivered, *(self._supply.ahead.renewals() if is_due else ()))
 
     def _renewed(self, renewal: Renewal, lost: list[PartitionAcks]) -> None:
-        """Note the answer to renewals, in the thread that renews."""
+        """Apply the answer to renewals, in the renewer's thread."""
         with self._changing:
             for acks in lost:
                 self._in_flight.forget_lock(acks)
         self._supply.ahead.renewed(renewal, lost)
 
     def _renewed_now(self) -> Future[object]:
-        """Renew the locks of records that waited for long, before a poll returns them."""
+        """Renew the locks of records that waited long, before a poll returns them."""
         renewed = self._acknowledgements.call(self._renewer.try_to_renew)
         renewed.add_done_callback(self._waiting.tell)
         return renewed
@@ -443,17 +443,17 @@ class ShareConsumer:
         self._inside.check_process()
 
     def hold_back(self) -> None:
-        """Accept none of the last poll's records, until each is handed out: the program was not given them yet."""
+        """Accept none of the last poll's records until each is handed out: the program does not have them yet."""
         self._hand_over.returned = []
 
     def hand_out(self, count: int = 1) -> None:
-        """The program has so many records more, in the order of their polls."""
+        """The program got the next ``count`` records, in the order of their polls."""
         if self._implicit is not None:
             with self._changing:
                 self._implicit.hand_out(count)
 
     def forget_wakeup(self) -> None:
-        """Take back a wakeup that no poll has noticed."""
+        """Clear a wakeup that no poll has noticed."""
         self._waiting.forget_wakeup()
 
     def wakeup(self) -> None:
@@ -471,8 +471,8 @@ class ShareConsumer:
         self._options.kafka_config.update({"sasl.username": username, "sasl.password": password})
 
     def close(self) -> None:
-        """Send the outcomes, leave the group and release the other records. It waits for the answer, for
-        socket.timeout.ms at most."""
+        """Send the outcomes, leave the group and release the other records. Waits for the answer up to
+        socket.timeout.ms."""
         self.check_process()
         if self._inside.closed:
             return

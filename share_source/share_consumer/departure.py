@@ -32,7 +32,8 @@ class Departure:
         return f"<Departure of {self._membership!r}>"
 
     def holds_records(self) -> bool:
-        """Send what needs no commit of the program; return whether the program holds records. In its own thread."""
+        """Send what needs no commit of the program. Returns whether the program holds records. Runs in its own
+        thread."""
         with self._changing:
             is_due = isinstance(self._in_flight, ImplicitInFlight) or self._acknowledgements.lingers
             sending = self._in_flight.take() if is_due else self._in_flight.take_unread()

@@ -19,7 +19,7 @@ def dropped(
     acknowledgements: Acknowledgements,
     membership: Membership,
 ) -> None:
-    """End the threads and the membership of a consumer that the program dropped without close(); its records are
+    """End the threads and the membership of a consumer that the program dropped without close(). Its records are
     released; those that no poll has returned count no try. A fork has none of them."""
     if os.getpid() != pid:
         return

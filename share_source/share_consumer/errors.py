@@ -60,8 +60,8 @@ def of_code(name: str) -> KafkaException:
 
 
 def one_of(errors: Sequence[Exception]) -> Exception:
-    """One exception that tells all of these, at least one: the first one, or, where others say something else, a
-    KafkaException with the first one's code and all texts."""
+    """Returns one exception for all of these, at least one: the first one, or, where others differ, a KafkaException
+    with the first one's code and all texts."""
     kafka = [error.args[0] for error in errors if isinstance(error, KafkaException)]
     texts = list(dict.fromkeys(e.args[0].str() if isinstance(e, KafkaException) else repr(e) for e in errors))
     if len(texts) == 1:

@@ -46,24 +46,24 @@ logger = logging.getLogger(__name__)
 Answered = Callable[[dict[Key, str]], object]
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
-"""Seconds before the acquisition after a failed read. They double with each failure: credentials that have expired
-rarely come back within seconds."""
+"""The first acquisition after a failed read waits this many seconds, twice as long after each further failure: expired
+credentials rarely come back within seconds."""
 
 PART_S = 0.25
-"""Seconds of reading after which the next poll gets what has come, and the rest of an acquisition is read for the one
-after it: shorter than a poll of a second, and longer than nearly every read."""
+"""After this many seconds of reading the next poll gets what has come, and the poll after it the rest: shorter than a
+poll of a second, longer than nearly every read."""
 
 WHAT_WAITS = "; other records are delivered; these are released without counting a try, and are asked for again later"
 LAST_ANSWER_S = 2.0
-"""Seconds for which a consumer that leaves waits for the answer to its last question, which waits for records for 1 s
-at most: else the leaving would count a try of records that no program has seen."""
+"""A consumer that leaves waits up to this many seconds for the answer to its last request, which waits for records for
+up to 1 s: else leaving would count a try of records that no program has seen."""
 
 
 @dataclass(slots=True)
 class Fetched:
-    """The answer to one question for records. ``acquired``: None if there are none. ``error``: why there are none.
-    ``records``: how many were acquired, and read; ``took_s``: the seconds that it took to acquire and to read them;
-    ``read_s``: to read them. ``is_part``: it is not the whole of an acquisition."""
+    """The answer to one request for records. ``acquired``: None if there are none. ``error``: why there are none.
+    ``records``: how many were acquired and read; ``took_s``: seconds to acquire and read them; ``read_s``: to read
+    them. ``is_part``: it is not the whole of an acquisition."""
 
     acquired: Acquired | None = None
     error: BaseException | None = None
@@ -76,8 +76,8 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A question for records: of which topics, how many at most, and how long it waits for them. ``ahead``: no poll
-    waits for them yet."""
+    """A request for records: of which topics, up to how many, and how long it waits for them. ``ahead``: no poll waits
+    for them yet."""
 
     topics: tuple[str, ...]
     records: int
@@ -86,12 +86,12 @@ class Wanted:
 
 
 class Fetcher:
-    """Asks for the records of one consumer, one question at a time."""
+    """Requests the records of one consumer, one request at a time."""
 
     def __init__(
         self, options: ConsumerOptions, membership: Membership, ahead: Ahead, acquired: Callable[[int], None]
     ) -> None:
-        """``ahead`` gets the records; ``acquired`` is told how long their locks last, in milliseconds."""
+        """``ahead`` gets the records; ``acquired`` is called with the length of their locks, in milliseconds."""
         self._options = options
         self._outage_timeout_ms = options.outage_timeout_ms
         self._ahead, self._acquired = ahead, acquired
@@ -106,8 +106,8 @@ class Fetcher:
         self._acquiring = threading.Lock()
 
     def fetch(self, wanted: Wanted, sending: Sending, answered: Answered) -> Fetched:
-        """Send the acknowledgements; acquire and read the records that are wanted. ``answered`` is told the errors of
-        the acknowledgements, by partition, before the records are read."""
+        """Send the acknowledgements, then acquire and read the wanted records. ``answered`` is called with the errors
+        of the acknowledgements, by partition, before the records are read."""
         fetched = Fetched()
         answer = _Answer(sending, answered)
         try:
@@ -120,12 +120,12 @@ class Fetcher:
         return fetched
 
     def close(self) -> None:
-        """End the pause after a failed read; no question is asked from now on."""
+        """End the pause after a failed read; no request is sent from now on."""
         self._closed.set()
 
     def wait_for_answer(self, seconds: float) -> None:
-        """Wait for so many seconds at most until the question that is on its way is answered. The records that it
-        acquires are known to ``ahead`` then; they are not read yet."""
+        """Wait up to ``seconds`` for the answer to the request under way. Its records are in ``ahead`` then, but not
+        read yet."""
         if self._acquiring.acquire(timeout=seconds):
             self._acquiring.release()
 
@@ -157,7 +157,7 @@ class Fetcher:
             fetched.took_s = time.monotonic() - began_s
 
     def _read_rest(self, fetched: Fetched) -> bool:
-        """Read what is left of the last acquisition. Returns whether there was something."""
+        """Read the rest of the last acquisition. Returns whether there was one."""
         if self._closed.is_set():
             return False
         rest = self._ahead.begin_rest(time.monotonic(), self._membership.joins)
@@ -178,7 +178,7 @@ class Fetcher:
         self._pause_s = 0.0
 
     def _acquire(self, session: MemberSession, wanted: Wanted, answer: _Answer, fetched: Fetched) -> AcquiredReply:
-        """Send the question, and note in ``fetched`` and ``ahead`` what it acquires."""
+        """Send the request, and record in ``fetched`` and ``ahead`` what it acquires."""
         joins, began_s = self._membership.joins, time.monotonic()
         reply = self._reply(session, wanted, answer.unreported)
         answer.tell(answer.sending.errors(reply.errors))
@@ -213,8 +213,8 @@ class Fetcher:
             return self._membership.session(wanted.topics).call(question)
 
     def _read(self, acquired: Acquired) -> int:
-        """Read what was acquired, or what comes of it within PART_S; the number of offsets, without those that were
-        given up."""
+        """Read what was acquired, or what comes of it within PART_S. Returns the number of offsets, without those given
+        up."""
         native = is_native()
         plans = acquired.partitions
         collector = collector_of(plans, native)
@@ -247,23 +247,24 @@ class Fetcher:
         self.release((*waited, *self._ahead.clear()))
 
     def leave(self) -> None:
-        """Release what no poll has returned, without counting a try, and what the last question acquires. After
+        """Release what no poll has returned, and what the last request acquires, without counting a try. Call it after
         ``close``."""
         self.wait_for_answer(LAST_ANSWER_S)
         self.give_back()
 
     def release(self, partitions: tuple[PartitionAcks, ...]) -> None:
-        """Release records that no poll has returned, without counting a try; perhaps another member can read them."""
+        """Release records that no poll has returned, without counting a try: another member may be able to read
+        them."""
         if not partitions:
             return
         try:
             self._membership.call(lambda who: Acknowledge(**who, partitions=partitions, unread=True))
         except Exception as error:  # noqa: BLE001 - their locks end
-            logger.warning("records that no poll has returned are not released: %s", error)
+            logger.warning("could not release prefetched records; their locks will expire: %s", error)
 
 
 def collector_of(partitions: Iterable[PartitionPlan], native: bool) -> Collector:
-    """The collection of what one of the two readers reads."""
+    """Returns the collection for what one of the two readers reads."""
     if not native:
         return Collector(partitions)
     from share_source.native.native_messages import NativeCollector
@@ -272,14 +273,14 @@ def collector_of(partitions: Iterable[PartitionPlan], native: bool) -> Collector
 
 
 class _Answer:
-    """The answer to the acknowledgements of one question, which is told once."""
+    """Passes on the answer to the acknowledgements of one request, once."""
 
     def __init__(self, sending: Sending, answered: Answered) -> None:
         self.sending, self._answered = sending, answered
         self.unreported = sending
 
     def tell(self, errors: dict[Key, str]) -> None:
-        """Tell the errors by partition, unless an answer was told before."""
+        """Pass on the errors by partition, unless an answer was passed on before."""
         answered, self._answered = self._answered, _ignored
         self.unreported = Sending()
         answered(errors)

@@ -1,7 +1,7 @@
 """The records that a poll has taken, until the program has them.
 
-Rule: whatever ends a poll before it has returned leaves its records to the next poll, a signal handler that raises
-(Ctrl+C) too. So a poll's records count as returned only when the program calls the consumer again.
+Rule: whatever ends a poll before it has returned, a signal handler that raises (Ctrl+C) included, leaves its records to
+the next poll. So a poll's records count as returned only when the program calls the consumer again.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class HandOver:
         self._waiting = messages
 
     def messages(self) -> Messages:
-        """The records, for a poll to return; it raises what a deserializer raises."""
+        """Returns the records for a poll. Raises what a deserializer raises."""
         deserialize(self._raws, *self._deserializers)
         self.returned = messages = self._waiting
         self._waiting, self._raws = [], []
         return Messages._from_list(messages) if messages else Messages()  # type: ignore[arg-type]  # as confluent's
 
     def take_back(self, before: list[Message]) -> None:
-        """A poll ends with an exception: keep its records for the next one. ``before``: what had been returned when
-        the poll began."""
+        """Keep the records for the next poll: this one ends with an exception. ``before``: what had been returned when
+        it began."""
         if self.returned is not before and self.returned:
             self._waiting, self.returned = self.returned, []

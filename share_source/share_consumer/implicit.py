@@ -1,9 +1,7 @@
 """The records that a ShareConsumer in implicit mode holds: the next poll or commit accepts those that the program has,
-and rejects or releases those that can't be read.
-Pure: no clock, thread or I/O.
+and rejects or releases those that can't be read. Pure: no clock, thread or I/O.
 
-Rule: no record has an outcome of its own, so that all of them are kept as runs; a poll's records are counted, and
-looked at no more.
+Rule: no record has an outcome of its own, so all of them are kept as runs; a poll's records are counted, not scanned.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ class ImplicitInFlight:
         return bool(self._runs or self._accepted)
 
     def take_unread(self) -> Sending:
-        """The gaps, to be sent."""
+        """Take the gaps to send."""
         sending = Sending()
         unread, self._unread = self._unread, []
         sending.add_unread(unread)
@@ -73,7 +71,7 @@ class ImplicitInFlight:
         return bool(self._accepted or self._unread)
 
     def take(self) -> Sending:
-        """The accepted records and the gaps, to be sent; they are no longer in flight."""
+        """Take the accepted records and the gaps to send; they are no longer in flight."""
         sending = self.take_unread()
         accepted, self._accepted = self._accepted, []
         for run, last in _joined(accepted):
@@ -81,19 +79,19 @@ class ImplicitInFlight:
         return sending
 
     def renewals(self) -> tuple[PartitionAcks, ...]:
-        """A renewal of every record whose outcome is not being sent."""
+        """Returns a renewal of every record whose outcome is not being sent."""
         return acks_of_runs((run for run in self._runs if not run.unlocked), AcknowledgeType.RENEW)
 
     def forget_lock(self, refused: PartitionAcks) -> None:
-        """Renew no longer what the coordinator refused to renew, where the consumer still holds all of a range: else
-        an outcome that was sent meanwhile was the reason."""
+        """Stop renewing the ranges that the coordinator refused, where the consumer still holds all of one: else an
+        outcome sent meanwhile was the reason."""
         ranges = {(each.first, each.last, each.delivery_count) for each in refused.batches}
         for run in self._runs:
             if (run.topic_id, run.key[1]) == (refused.topic_id, refused.partition):
                 run.unlocked |= (run.first, run.last, run.delivery_count) in ranges
 
     def clear(self) -> None:
-        """Forget all records: the consumer is closed."""
+        """Drop all records: the consumer is closed."""
         self._handed_out = 0
         for each in (self._runs, self._accepted, self._unread):
             each.clear()
@@ -104,7 +102,7 @@ def _alike(run: RecordRun) -> tuple[object, ...]:
 
 
 def _joined(runs: list[RecordRun]) -> list[tuple[RecordRun, int]]:
-    """The first run of neighbours with one delivery count, and the last offset of them."""
+    """Joins neighbours with one delivery count. Returns the first run of each, and the last offset."""
     found: list[tuple[RecordRun, int]] = []
     for run in runs:
         if found:

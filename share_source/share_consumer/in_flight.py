@@ -65,8 +65,8 @@ class InFlight:
 
     @property
     def undecided(self) -> int:
-        """The number of records without an outcome. Not counted are records in progress, those with an automatic
-        outcome, and renewed ones that no poll has returned yet."""
+        """The number of records without an outcome; without those in progress, with an automatic outcome, or renewed
+        and not returned again."""
         return sum(
             len(records.counts.keys() - records.outcomes.keys() - records.in_progress - records.automatic.keys())
             for records in self._partitions.values()
@@ -74,13 +74,13 @@ class InFlight:
 
     @property
     def has_renewed(self) -> bool:
-        """Whether records are renewed, or are to be, for the next poll."""
+        """Whether records are renewed for the next poll, or their renewal is under way."""
         return any(self._renewed.values()) or any(
             RENEW in records.outcomes.values() for records in self._partitions.values()
         )
 
     def add(self, runs: Iterable[RecordRun]) -> None:
-        """Records that a poll returns."""
+        """Add records that a poll returns."""
         for run in runs:
             records = self._of(run.key, run.topic_id)
             offsets = range(run.first, run.last + 1)
@@ -95,7 +95,7 @@ class InFlight:
             records.counts.update(dict.fromkeys(offsets, run.delivery_count))
 
     def add_unread(self, unread: Iterable[Unread]) -> None:
-        """Offsets that were acquired and not read: the next request says so."""
+        """Add offsets that were acquired and not read; the next request acknowledges them."""
         self._unread += unread
 
     def decide_unreadable(self) -> None:
@@ -106,7 +106,8 @@ class InFlight:
                 records.outcomes.setdefault(offset, automatic[offset])
 
     def decide(self, key: Key, offset: int, outcome: AcknowledgeType) -> bool:
-        """Note the outcome of a record; False if it is not in flight, or is to be renewed though it is in progress."""
+        """Set the outcome of a record. Returns False if it is not in flight, or is to be renewed though it is in
+        progress."""
         records = self._partitions.get(key)
         if records is not None and offset in records.counts:
             if outcome == RENEW and offset in records.in_progress:
@@ -119,8 +120,8 @@ class InFlight:
         return True
 
     def _take_back(self, key: Key, offset: int) -> bool:
-        """Have the program hold a renewed record, so that the next poll does not return it; False if the record is not
-        one."""
+        """Let the program hold a renewed record, so that the next poll does not return it. Returns False if the record
+        is none."""
         renewed = self._renewed.get(key, {})
         if offset not in renewed:
             return False
@@ -129,7 +130,7 @@ class InFlight:
         return True
 
     def mark_in_progress(self, message: AnyMessage, hint: str | None) -> None:
-        """Note that the program works on a record. A renewed record is the program's again: the next poll does not
+        """Record that the program works on a record. A renewed record is the program's again: the next poll does not
         return it.
 
         Raises:
@@ -151,7 +152,7 @@ class InFlight:
         return sum(len(records.signals) for records in self._partitions.values())
 
     def take_signals(self) -> tuple[PartitionProgress, ...]:
-        """The signals that are to be sent; a record that has got an outcome since needs none."""
+        """Take the signals to send; a record with an outcome needs none."""
         partitions = []
         for key, records in self._partitions.items():
             signals, records.signals = records.signals, {}
@@ -177,11 +178,11 @@ class InFlight:
 
     @property
     def holds_records(self) -> bool:
-        """Whether the program holds records whose outcome is not being sent, renewed ones too."""
+        """Whether the program holds records whose outcome is not being sent, renewed ones included."""
         return any(records.counts for records in self._partitions.values()) or any(self._renewed.values())
 
     def take_unread(self) -> Sending:
-        """The gaps, to be sent."""
+        """Take the gaps to send."""
         sending = Sending()
         unread, self._unread = self._unread, []
         sending.add_unread(unread)
@@ -193,7 +194,7 @@ class InFlight:
         return bool(self._unread) or any(records.outcomes for records in self._partitions.values())
 
     def take(self) -> Sending:
-        """The outcomes and gaps that are to be sent; they are no longer in flight."""
+        """Take the outcomes and gaps to send; they are no longer in flight."""
         sending = self.take_unread()
         for key, records in self._partitions.items():
             outcomes, records.outcomes = records.outcomes, {}
@@ -210,13 +211,14 @@ class InFlight:
         return sending
 
     def renew(self, sent: Sending, failed: Iterable[Key]) -> None:
-        """The coordinator has answered: renewed records are in flight again, but for those of ``failed`` partitions."""
+        """Apply the coordinator's answer: renewed records are in flight again, except those of ``failed``
+        partitions."""
         for key, renewed in sent.renewed.items():
             if key not in set(failed):
                 self._renewed.setdefault(key, {}).update(renewed)
 
     def take_renewed(self) -> list[Message]:
-        """The renewed records, which a poll returns now."""
+        """Take the renewed records, which a poll returns now."""
         messages = []
         for key, renewed in self._renewed.items():
             records = self._partitions[key]
@@ -227,8 +229,8 @@ class InFlight:
         return messages
 
     def renewals(self) -> tuple[PartitionAcks, ...]:
-        """A renewal of every record whose outcome is not being sent, and of those renewed before; none of those for
-        which a signal was sent."""
+        """Returns a renewal of every record whose outcome is not being sent, renewed ones included, but none for which
+        a signal was sent."""
         partitions = []
         for key, records in self._partitions.items():
             held = {
@@ -240,8 +242,8 @@ class InFlight:
         return tuple(partitions)
 
     def forget_lock(self, refused: PartitionAcks) -> None:
-        """Renew no longer what the coordinator refused to renew, where the consumer still holds all of a range: else
-        an outcome that was sent meanwhile was the reason."""
+        """Stop renewing the ranges that the coordinator refused, where the consumer still holds all of one: else an
+        outcome sent meanwhile was the reason."""
         for key, records in self._partitions.items():
             if (records.topic_id, key[1]) != (refused.topic_id, refused.partition):
                 continue
@@ -256,7 +258,7 @@ class InFlight:
         return {**self._partitions[key].counts, **{at: count for at, (_, count) in self._renewed.get(key, {}).items()}}
 
     def clear(self) -> None:
-        """Forget all records: the consumer is closed."""
+        """Drop all records: the consumer is closed."""
         self._partitions.clear()
         self._unread.clear()
         self._renewed.clear()

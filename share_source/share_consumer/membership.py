@@ -21,9 +21,9 @@ from coordinator.protocol.messages import Reply
 from share_source.share_consumer.options import ConsumerOptions
 
 Joins = tuple[int, int] | None
-"""Which join of a member it is: its epoch, and how often it came back after a lapse; None: it has not joined."""
+"""Which join of a member it is: its epoch, and how often it came back after a lapse; None before the first join."""
 PATTERN = "^"
-"""A subscription of one name that begins so is a regular expression, as for librdkafka's consumers."""
+"""A subscription of one name that begins so is a regular expression, as in librdkafka's consumers."""
 
 
 class Membership:
@@ -59,7 +59,7 @@ class Membership:
         return 0.0 if self._session is None else self._session.lives_until_s
 
     def session(self, topics: tuple[str, ...]) -> MemberSession:
-        """The session of this subscription, which begins here if need be.
+        """Returns the session of this subscription; joins if need be.
 
         Raises:
             ShareGroupError: the coordinator can't be reached or started, or refuses the join.
@@ -68,8 +68,8 @@ class Membership:
             return self._current(topics)
 
     def call(self, request_of: RequestOf[Reply]) -> Reply:
-        """The answer to a request of a member that has joined; it raises as :meth:`MemberSession.call`. A request that
-        a later join overtakes is made and sent again under the later epoch."""
+        """Returns the answer to a member's request. Raises as :meth:`MemberSession.call`. A request that a later join
+        overtakes is made and sent again under the later epoch."""
         if (session := self._session) is None:
             raise UnknownMemberId(member_id=self.member_id, group_id=self._options.group_id)
         try:

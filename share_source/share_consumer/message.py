@@ -35,7 +35,7 @@ class Message(msgspec.Struct, gc=False, eq=False):
         return f"<Message {at} delivery_count={self._delivery_count}>"
 
     def __copy__(self) -> Message:
-        """Another message: what is set in it is not set in this one."""
+        """Returns another message: what is set in it is not set in this one."""
         return Message(copy.copy(self._read), self._delivery_count)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -38,7 +38,7 @@ PROGRESS_BATCHES = ConfigKey(
     default=100,
     low=1,
     high=100_000,
-    doc="Records whose signal (mark_in_progress) waits for the next poll or commit; at so many they are sent at once.",
+    doc="Records whose signal (mark_in_progress) waits for the next poll or commit; this many are sent at once.",
 )
 
 OPTIONS = (
@@ -107,12 +107,13 @@ REFUSED: dict[str, str] = {
 """Properties that confluent_kafka.ShareConsumer refuses by ValueError -> its text."""
 
 _CALLBACKS = {"error_cb": TypeError, "stats_cb": TypeError, "throttle_cb": ValueError, "oauth_cb": TypeError}
-"""Callbacks, and what confluent_kafka.ShareConsumer raises if one is given that can't be called, None too."""
+"""Callbacks, and the exception that confluent_kafka.ShareConsumer raises for one that is not callable, None
+included."""
 _TOPIC_CONFIG = "default.topic.config"
 _TOKEN_SOURCES = ("sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.metadata.authentication.type")
 _CLIENT_ONLY = frozenset({"group.id", "max.poll.records", "max.poll.interval.ms", "bootstrap.servers"})
 _INTEGER = re.compile(r"\s*[+-]?(0[xX][0-9a-fA-F]+|[0-9]+)")
-"""The part of a text that librdkafka, as C's strtol, reads as a number: 1 of 1.5."""
+"""The part of a text that librdkafka, like C's strtol, reads as a number: 1 of 1.5."""
 _END_OF_CHECK = "sharegroup.end.of.check"
 
 
@@ -150,7 +151,7 @@ class ConsumerOptions(GroupOptions):
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> ConsumerOptions:
-        """The options from the constructor's configuration.
+        """Returns the options of the constructor's configuration.
 
         Raises:
             KafkaException: a property, or its value, is refused (_INVALID_ARG).
@@ -179,7 +180,7 @@ class ConsumerOptions(GroupOptions):
 
 
 def _beside(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that are no texts."""
+    """Returns the settings that are no texts."""
     beside = {key: given[key] for key in (*_CALLBACKS, "logger") if key in given}
     for key, refusal in _CALLBACKS.items():
         if key in beside and not callable(beside[key]):
@@ -198,7 +199,7 @@ def _beside(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def beside_fields(beside: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the settings that are no texts."""
+    """Returns the fields of the settings that are no texts."""
     return {
         "key_deserializer": beside.get("key.deserializer"),
         "value_deserializer": beside.get("value.deserializer"),
@@ -214,8 +215,8 @@ def _text(value: Any) -> str:
 
 
 def _check_properties(given: Mapping[str, Any], own: Mapping[str, str]) -> dict[str, Any]:
-    """Have librdkafka check its properties, in one question: an unknown property at the end makes it stop before it
-    starts a thread or a connection. Returns the properties that it has checked."""
+    """Have librdkafka check its properties at once: an unknown property at the end makes it stop before it starts a
+    thread or a connection. Returns the checked properties."""
     checked = {key: value for key, value in given.items() if key != "plugin.library.paths"}
     if ACKNOWLEDGEMENT_MODE in own:
         checked[ACKNOWLEDGEMENT_MODE] = own[ACKNOWLEDGEMENT_MODE]
@@ -228,9 +229,9 @@ def _check_properties(given: Mapping[str, Any], own: Mapping[str, str]) -> dict[
 
 
 def _check_together(texts: Mapping[str, str], checked: Mapping[str, Any]) -> None:
-    """Have librdkafka make a client of the properties, and end the client: some are refused only together, as a SASL
-    mechanism without a user, or a file with certificates that is missing. The client has no brokers, so it connects
-    nowhere. None is made where it would ask for a token at once."""
+    """Have librdkafka make a client of the properties, and end it: some are refused only together, as a SASL mechanism
+    without a user, or a missing certificate file. The client has no brokers, so it connects nowhere. None is made where
+    it would fetch a token at once."""
     for key in texts:
         if key in REFUSED:
             raise ValueError(f"Failed to create share consumer: {REFUSED[key].format(key)}")
@@ -265,7 +266,7 @@ def _parsed(texts: Mapping[str, str], own: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _number(texts: Mapping[str, str], key: str, default: int) -> int:
-    """The number that librdkafka, which has checked it, reads there. A leading 0 means octal digits."""
+    """Returns the number that librdkafka, which has checked it, reads there. A leading 0 means octal digits."""
     found = _INTEGER.match(texts.get(key, ""))
     if found is None:
         return default

@@ -6,7 +6,7 @@ reads few records sees the delivery counts that confluent_kafka.ShareConsumer sh
 records than the program works through in AHEAD_S (or in ANSWERS times what the last answer took), or for one poll's
 records, and is sent so long before the program needs them; for no more than are read in MOST_READ_S; and for no more
 than GROWTH times what the full answers have brought. A program that works for longer than LONGEST_POLL_S on one poll's
-records gets none ahead: it would save one answer's time in so many seconds.
+records gets none ahead: the saving would be one answer's time in all of these seconds.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from __future__ import annotations
 from typing import NamedTuple
 
 AHEAD_S, MOST_AHEAD_S = 0.25, 2.0
-"""Seconds of work: some ten times what an acquisition takes, so that a late answer stops no program; and at most, where
-answers take long."""
+"""A request asks for the records of this many seconds of work: some ten times what an acquisition takes, so that a late
+answer stops no program; the second number is the limit where answers take long."""
 MOST_READ_S = 2.0
-"""Seconds of reading that a question asks for, at most, at the speed of the last answer: where each record is a
-batch of its own, records are read some ten times slower than else."""
+"""A request asks for no more records than are read in this many seconds, at the last answer's speed: where each record
+is a batch of its own, reading is some ten times slower."""
 ANSWERS = 3
 PART_OF_THE_LOCK = 20
-"""Records wait for a 20th of their lock at most, if the program goes on as it did."""
+"""Records wait for up to a 20th of their lock, if the program keeps its speed."""
 AHEAD_RECORDS = 200_000
-"""Records, for a program that does next to nothing: with 20,000 it waited for acquisitions half of its time."""
+"""A request asks for up to this many records, for a program that does next to nothing: with 20,000 it waited for
+acquisitions half of its time."""
 AHEAD_BYTES = 48 << 20
 FULL_ANSWERS = 3
 BACKLOG_RECORDS = 2_000
-"""Records in full answers, at least: four polls of the default max.poll.records. A test program rarely reads so many,
-so it sees the delivery counts of confluent_kafka.ShareConsumer."""
+"""Nothing is acquired ahead before full answers brought this many records: four polls of the default max.poll.records.
+A test program rarely reads them, so it sees the delivery counts of confluent_kafka.ShareConsumer."""
 GROWTH = 32
-"""Factor: a question asks for at most so many times the records of the last full answers, which may have been all that
-there was."""
+"""A request asks for up to this many times the records of the last full answers, which may have been all there was."""
 LONGEST_POLL_S = 5.0
 
 
@@ -43,7 +43,7 @@ class Question(NamedTuple):
 
 
 class Pace:
-    """The speed of a program, as its polls tell it."""
+    """The speed of a program, from its polls."""
 
     def __init__(self, max_poll_records: int) -> None:
         self._max_poll_records = max_poll_records
@@ -65,7 +65,7 @@ class Pace:
         return self._full_answers >= FULL_ANSWERS and self._backlog >= BACKLOG_RECORDS
 
     def polled(self, now_s: float) -> None:
-        """Note that the program polls: it has worked through the records of the poll before."""
+        """Record a poll: the program has worked through the records of the one before."""
         if self._returned:
             each_s = (now_s - self._returned_s) / self._returned
             self._each_s = each_s if self._each_s is None else (self._each_s + each_s) / 2
@@ -74,9 +74,9 @@ class Pace:
     def answered(
         self, asked: int, came: int, bytes_each: float, lock_s: float, took_s: float, read_s: float = 0.0
     ) -> None:
-        """Note the answer to a question for ``asked`` records. ``came``: how many it brought; ``bytes_each``: the bytes
-        of each; ``lock_s``: the seconds of their locks; ``took_s``: the seconds from the question to the answer, and
-        ``read_s`` those of them that it took to read the records."""
+        """Record the answer to a request for ``asked`` records. ``came``: how many it brought; ``bytes_each``: the
+        bytes of each; ``lock_s``: the seconds of their locks; ``took_s``: seconds from the request to the answer, of
+        which ``read_s`` to read the records."""
         is_full = came >= asked
         self._full_answers = self._full_answers + 1 if is_full else 0
         self._backlog = self._backlog + came if is_full else 0
@@ -86,11 +86,11 @@ class Pace:
             self._ahead_s = min(max(AHEAD_S, ANSWERS * took_s), MOST_AHEAD_S, lock_s / PART_OF_THE_LOCK)
 
     def returned(self, records: int, now_s: float) -> None:
-        """Note that a poll returns so many records."""
+        """Record that a poll returns this many records."""
         self._returned, self._returned_s = records, now_s
 
     def next_question(self, left: int, now_s: float) -> Question | None:
-        """Returns the question to ask ahead of the program while ``left`` records wait for a poll; None if none is due
+        """Returns the request to send ahead of the program while ``left`` records wait for a poll; None if none is due
         then."""
         if not self.is_ahead or self._each_s is None or not self._returned:
             return None

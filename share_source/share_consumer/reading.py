@@ -26,9 +26,8 @@ Offsets = dict[Key, list[tuple[int, int]]]
 
 
 class NotRead(NamedTuple):
-    """The offsets without a record: those that the log lost before they were read, those that were given up, and those
-    of batches that can't be read; and the first offset that is still to be read, of each partition that was not read to
-    its end."""
+    """The offsets without a record: lost by the log before they were read, given up, or of batches that can't be read.
+    And the first offset still to be read, of each partition not read to its end."""
 
     lost: Offsets
     given_up: Offsets
@@ -45,9 +44,9 @@ def read_records(
     task: ReadTask, into: Collector[Any], *, native: bool, patience_s: float, part_s: float = inf
 ) -> NotRead:
     """Read the task's records into a collection. ``native``: compiled code reads them, and ``into`` is a
-    NativeCollector. ``patience_s``: the seconds without a record after which the rest is given up, unless all brokers
-    may be away; it raises as ``read_task``. ``part_s``: the seconds after which it returns with what has come, if
-    something has."""
+    NativeCollector. ``patience_s``: after this many seconds without a record the rest is given up, unless all brokers
+    may be away; then it raises as ``read_task``. ``part_s``: after this many seconds it returns what has come, if
+    anything has."""
     with open_readers(task, native) as readers:
         _read_what_comes(readers, into, patience_s, time.monotonic() + part_s)
         into.build()
@@ -79,7 +78,7 @@ def _read_what_comes(readers: list[Reader], into: Collector[Any], patience_s: fl
 
 
 def _read_on(reader: Reader, readers: list[Reader], into: Collector[Any], until_s: float) -> bool:
-    """Whether the reader has read something. After the timeout of a task it gives up, or raises ReadTimeout."""
+    """Returns whether the reader has read something. After a task's timeout it gives up, or raises ReadTimeout."""
     try:
         return reader.read_on(into, until_s)
     except ReadTimeout:

@@ -23,7 +23,7 @@ from share_source.share_consumer.message import Message
 
 
 class HeldRange(NamedTuple):
-    """Offsets ``first`` to ``last`` of one delivery count that no record was read of."""
+    """Offsets ``first`` to ``last``, of one delivery count, without a record."""
 
     first: int
     last: int
@@ -40,7 +40,7 @@ class Unread(NamedTuple):
 
 
 class RecordRun:
-    """Neighbouring records of one partition, with one delivery count. ``outcome``: theirs, unless the program decides
+    """Neighbouring records of one partition with one delivery count. ``outcome``: theirs, unless the program decides
     another one; not ACCEPT where they can't be read, and their messages are errors. ``unlocked``: their locks are over.
     ``source``: the run of which this is the first part."""
 
@@ -82,7 +82,7 @@ class RecordRun:
         self.last += len(messages)
 
     def part(self, most: int) -> RecordRun:
-        """The first records of the run, at most so many, as a run of their own. The messages are not copied."""
+        """Returns the first records of the run, up to ``most``, as a run of their own. The messages are not copied."""
         part = RecordRun(
             self.key, self.topic_id, self.first, self.delivery_count, self._messages, self._at, self.outcome
         )
@@ -91,7 +91,7 @@ class RecordRun:
         return part
 
     def skip_to(self, offset: int) -> None:
-        """The run begins at this offset, if it began before it."""
+        """Let the run begin at this offset, if it began before it."""
         if offset > self.first:
             self._at += offset - self.first
             self.first = offset
@@ -114,7 +114,7 @@ def split(
 
 
 def _within(plan: PartitionPlan, begin: float, end: float) -> PartitionPlan:
-    """The part of the plan's ranges from ``begin`` to before ``end``."""
+    """Returns the part of the plan's ranges from ``begin`` to before ``end``."""
     if not begin and end == inf:
         return plan
     cut = (
@@ -163,7 +163,7 @@ class Collector:
         return 1 << 30
 
     def add(self, key: Key, messages: list[confluent_kafka.Message], runs: list[Run], timestamps: list[int]) -> None:
-        """Records of one partition, in order, and their runs of delivery counts."""
+        """Add records of one partition, in order, with their runs of delivery counts."""
         at = 0
         for delivery_count, count in runs:
             read = messages if count == len(messages) else messages[at : at + count]
@@ -172,7 +172,7 @@ class Collector:
                 self.add_run(key, first, delivery_count, list(map(Message, neighbours, repeat(delivery_count))))
 
     def add_run(self, key: Key, first: int, delivery_count: int, messages: list[Message]) -> None:
-        """Neighbouring records of one partition, the first one at that offset, after those that are there."""
+        """Add neighbouring records of one partition behind those already there, the first one at offset ``first``."""
         runs = self._runs[key]
         if runs and (runs[-1].last, runs[-1].delivery_count) == (first - 1, delivery_count):
             runs[-1].add(messages)
@@ -199,7 +199,7 @@ class Collector:
         return [run for runs in self._runs.values() for run in runs]
 
     def unread(self, read: Iterable[PartitionPlan], lost: dict[Key, list[tuple[int, int]]]) -> list[Unread]:
-        """The offsets, of those that were ``read``, without a record: those that are ``lost``, and gaps."""
+        """Returns the offsets of ``read`` without a record: those that are ``lost``, and gaps."""
         found = []
         for plan in read:
             key = (plan.topic, plan.partition)
@@ -214,7 +214,8 @@ _OF_BAD_COMPRESSION = AcknowledgeType.RELEASE
 
 
 def _error_message(key: Key, offset: int, delivery_count: int, code: int, reason: str) -> Message:
-    """A message as confluent's class makes it of a record that can't be read: its value is the error in words."""
+    """Returns a message as confluent's class makes it for a record that can't be read: its value is the error's
+    text."""
     error = KafkaError(code, reason)
     return Message(confluent_kafka.Message(*key, offset, None, reason.encode(), None, error), delivery_count)
 
@@ -232,7 +233,7 @@ def _neighbours(messages: list[confluent_kafka.Message]) -> Iterator[tuple[int, 
 
 
 def _missing(ranges: Iterable[tuple[int, int, int]], runs: list[RecordRun]) -> Iterator[HeldRange]:
-    """The parts of the ranges that no run covers; both ascend."""
+    """Yields the parts of the ranges that no run covers; both ascend."""
     at = 0
     for first, last, count in ranges:
         begin = first
@@ -248,7 +249,7 @@ def _missing(ranges: Iterable[tuple[int, int, int]], runs: list[RecordRun]) -> I
 
 
 def _split(missing: HeldRange, lost: list[tuple[int, int]]) -> Iterator[tuple[HeldRange, bool]]:
-    """The range in parts, and whether each is lost."""
+    """Yields the range in parts, and whether each is lost."""
     begin, last, count = missing
     for low, high in sorted(lost):
         low, high = max(low, begin), min(high, last)

@@ -2,7 +2,7 @@
 no poll has returned yet, and those of the records that the program holds, if share.background.renew.enable says so.
 
 Rule: a lock is asked for again RENEWALS_PER_LOCK times before it ends. The group's share.max.lock.extension.ms bounds
-all renewals, and the coordinator tells which locks it cut. A partition's renewals are refused together, so what is
+all renewals, and the coordinator names the locks that it cut. A partition's renewals are refused together, so what is
 still held of a refused one is asked for again, each range by itself. A record whose renewal is refused is lost to the
 consumer, as at the end of its lock.
 """
@@ -27,14 +27,14 @@ logger = logging.getLogger(__name__)
 
 RENEWALS_PER_LOCK = 3
 SHORTEST_PAUSE_S = 0.2
-"""Seconds between two renewals, at least."""
+"""Two renewals are at least this many seconds apart."""
 
 Held = Callable[[], tuple[PartitionAcks, ...]]
 
 
 class Renewal(NamedTuple):
     """When a renewal began, until when its locks last (in monotonic seconds), and in which session it began.
-    ``capped``: the locks that last less."""
+    ``capped``: the locks that end sooner."""
 
     began_s: float
     until_s: float
@@ -61,9 +61,9 @@ Renewed = Callable[[Renewal, list[PartitionAcks]], None]
 
 
 class Renewer:
-    """A daemon thread that renews what ``held`` names, from ``start`` to ``close``. ``renewed`` is told of each
-    renewal, and for which records it was refused, each range by itself. Both are methods, and the thread keeps their
-    object alive no longer than the program does."""
+    """A daemon thread that renews what ``held`` names, from ``start`` to ``close``. It calls ``renewed`` after each
+    renewal, with the refused records, each range by itself. Both are methods, and the thread keeps their object alive
+    no longer than the program does."""
 
     def __init__(self, membership: Membership, held: Held, renewed: Renewed) -> None:
         self._membership = membership
@@ -88,7 +88,7 @@ class Renewer:
             self._thread = thread
 
     def close(self) -> None:
-        """Ends the thread soon."""
+        """End the thread soon."""
         self._closed = True
         self._changed.set()
 
@@ -104,12 +104,12 @@ class Renewer:
         try:
             self.renew()
         except ShareGroupError as error:
-            logger.warning("locks are not renewed: %s", error)
+            logger.warning("could not renew locks: %s", error)
         except Exception:  # the thread must outlive any mistake: without it each long record would lose its lock
-            logger.exception("locks are not renewed")
+            logger.exception("could not renew locks")
 
     def renew(self) -> None:
-        """Renew all locks once, now; it raises as :meth:`Membership.call`."""
+        """Renew all locks once, now. Raises as :meth:`Membership.call`."""
         with self._renewing:
             self._renew()
 
@@ -125,7 +125,7 @@ class Renewer:
                     alone = self._ask((acks,))
                     lost += [acks] if alone.errors else done((acks,), alone.done_below)
                     capped += alone.capped
-            logger.info("locks are not renewed: %s, and of these %d ranges are lost", refused, len(lost))
+            logger.info("could not renew locks: %s; %d of these ranges are lost", refused, len(lost))
         if (renewed := self._renewed()) is not None:
             renewed(Renewal(began_s, began_s + self._lock_s, joins, capped), lost)
 
@@ -141,8 +141,8 @@ class Renewer:
 
 
 def done(renewed: Iterable[PartitionAcks], done_below: Mapping[str, int]) -> Iterator[PartitionAcks]:
-    """Returns the parts of the ``renewed`` ranges below the start offsets ``done_below`` (by topic id and partition).
-    Other members have done these records; the coordinator does not refuse a renewal there, so it names the offset."""
+    """Yields the parts of the ``renewed`` ranges below the start offsets ``done_below`` (by topic id and partition).
+    Other members have done these records; the coordinator does not refuse a renewal there, but names the offset."""
     for acks in renewed:
         end = done_below.get(f"{acks.topic_id}:{acks.partition}", 0)
         below = [msgspec.structs.replace(of, last=min(of.last, end - 1)) for of in acks.batches if of.first < end]

@@ -60,7 +60,7 @@ class Sending:
         return {self._keys[name]: code for name, code in by_name.items() if name in self._keys}
 
     def all_failed(self, code: str) -> dict[Key, str]:
-        """One error of all partitions."""
+        """Returns the same error for all partitions."""
         return dict.fromkeys(self._keys.values(), code)
 
     def _batches_of(self, key: Key, topic_id: str) -> list[AckBatch]:

@@ -1,12 +1,11 @@
-"""The supply of records for a ShareConsumer's polls: the questions for them, one at a time, and what has come.
+"""The supply of records for a ShareConsumer's polls: the requests for them, one at a time, and their answers.
 
-A question is one AcquireRecords request (Kafka: ShareFetch); its answer has the acquired records, read from the
-brokers.
+A request is one AcquireRecords (Kafka: ShareFetch); its answer has the acquired records, read from the brokers.
 
-Rules: each question begins in a poll, for that poll or ahead of the next ones
-(:mod:`share_source.share_consumer.pace`), so that a program that does not poll gets no more than one answer. A question
-after an answer with a part of an acquisition is for the rest of it. Nothing is acquired ahead while the program has
-records that were delivered before: if one of them ends its process, that must cost no other record a delivery.
+Rules: each request begins in a poll, for that poll or ahead of the next ones (:mod:`share_source.share_consumer.pace`),
+so that a program that does not poll gets no more than one answer. A request after an answer with a part of an
+acquisition is for the rest of it. Nothing is acquired ahead while the program has records that were delivered before:
+if one of them ends its process, that must cost no other record a delivery.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from share_source.share_consumer.worker import Worker
 logger = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 1.0
-"""Seconds of one question for records, at most: so long may a poll that was given up hold back the next one."""
+"""One request for records waits up to this many seconds: a poll that was given up holds back the next one no longer."""
 SAMPLE = 16
-"""Records of an answer whose size is looked at."""
+"""The mean record size is estimated from this many records of an answer."""
 
 
 class _Asked:
-    """A question that is on its way, or that waits for its time. ``now`` ends that waiting."""
+    """A request that is under way, or waits for its time; ``now`` ends that waiting."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
@@ -71,13 +70,13 @@ class Supply:
 
     @property
     def threads(self) -> tuple[Fetcher, Worker]:
-        """The parts with a thread, which a supply that is dropped ends."""
+        """Returns the parts with a thread, which a dropped supply ends."""
         return self._fetcher, self._worker
 
     # --- what has come
 
     def polled(self) -> None:
-        """Note that the program polls."""
+        """Record that the program polls."""
         self._pace.polled(time.monotonic())
 
     def look(self) -> list[RecordRun]:
@@ -85,7 +84,7 @@ class Supply:
         return self.ahead.look(self._max_poll_records, time.monotonic(), self._membership.joins)
 
     def returned(self, parts: list[RecordRun]) -> None:
-        """Note that a poll returns these records. A second call with the same records changes nothing."""
+        """Record that a poll returns these records. A second call changes nothing."""
         self.ahead.remove(parts)
         self._again = any(part.delivery_count > 1 for part in parts)
         self._pace.returned(sum(map(len, parts)), time.monotonic())
@@ -97,12 +96,12 @@ class Supply:
 
     @property
     def has_come(self) -> bool:
-        """Whether there is an answer, and no error, to take in."""
+        """Whether an answer without an error waits for :meth:`take_in`."""
         return self._asked is not None and self._asked.answer.done() and self._asked.answer.result().error is None
 
     def take_in(self) -> tuple[Fetched, list[Unread]]:
         """Returns the answer that has come, and its gaps. Offsets whose records the log lost are released, and count no
-        try. The answer may be taken in again until :meth:`taken_in`."""
+        try. It may be called again until :meth:`taken_in`."""
         assert self._asked is not None
         fetched = self._asked.answer.result()
         if fetched.acquired is None:
@@ -115,36 +114,37 @@ class Supply:
         return fetched, [of for of in unread if of.kind != AcknowledgeType.RELEASE]
 
     def taken_in(self, fetched: Fetched) -> None:
-        """Note that the answer was taken in."""
+        """Record that the answer was applied."""
         asked, self._asked = self._asked, None
         if asked is not None:
             lock_s = fetched.lock_timeout_ms / 1000
-            wanted = fetched.records if fetched.is_part else asked.wanted.records  # a part is what was to be had
+            wanted = fetched.records if fetched.is_part else asked.wanted.records  # a part is all there was
             self._pace.answered(wanted, fetched.records, _bytes_each(fetched), lock_s, fetched.took_s, fetched.read_s)
 
-    # --- questions
+    # --- requests
 
     @property
     def asks_ahead(self) -> bool:
-        """Whether the next question for records comes without a poll that waits for it."""
+        """Whether the next request for records is sent without a poll that waits for it."""
         if self._asked is not None and not self._asked.wanted.ahead:
             return False
         return self.ahead.has_rest or (self._pace.is_ahead and not self._again)
 
     def on_its_way(self) -> Future[Fetched] | None:
-        """The answer to the question that was asked before, if there is one. It waits for its time no longer."""
+        """Returns the answer to the request that was sent before, if there is one. The request waits for its time no
+        longer."""
         if self._asked is None:
             return None
         self._asked.now.set()
         return self._asked.answer
 
     def ask(self, topics: tuple[str, ...], wait_ms: int, sending: Sending, answered: Answered) -> Future[Fetched]:
-        """Ask for the records of a poll that waits for them. The acknowledgements go with the question."""
+        """Request the records for a poll that waits for them. The acknowledgements go with the request."""
         return self._ask(Wanted(topics, self._max_poll_records, wait_ms), sending, answered, 0.0)
 
     def ask_ahead(self, topics: tuple[str, ...], take: Callable[[], Sending], answered: Answered) -> Sending | None:
-        """Ask for records ahead of the next polls, if that is due. Returns the acknowledgements that go with the
-        question; None if none does."""
+        """Request records ahead of the next polls, if that is due. Returns the acknowledgements that go with the
+        request; None if none does."""
         if self._asked is not None:
             return None
         if self.ahead.has_rest:  # acquired already: it is only to be read
@@ -173,7 +173,7 @@ class Supply:
         try:
             self._asked = asked
             return self._worker.submit(fetch, asked.answer)
-        except BaseException:  # Ctrl+C: the question may not be queued, and then its answer would never come
+        except BaseException:  # Ctrl+C: the request may not be queued, and then its answer would never come
             if asked.answer.cancel():
                 self._asked = None
             raise
@@ -181,8 +181,8 @@ class Supply:
     # --- the end
 
     def subscribe(self, topics: tuple[str, ...]) -> None:
-        """Give back what no poll has returned, after the question that is on its way; then tell the group the topics,
-        if the consumer has joined it. Without topics it leaves the group, as :meth:`outcomes_left` does."""
+        """Give back what no poll has returned, after the request under way; then send the group the topics, if the
+        consumer has joined it. Without topics it leaves the group, as :meth:`outcomes_left` does."""
         if self._asked is not None:
             self._asked.is_cancelled = True
             self._asked.now.set()
@@ -196,13 +196,13 @@ class Supply:
             self._leave_unless_held()
 
     def outcomes_left(self, topics: tuple[str, ...]) -> None:
-        """Outcomes are on their way. A consumer without topics leaves the group if they were the last."""
+        """Outcomes were sent: a consumer without topics leaves the group if they were the last."""
         if not topics and self._membership.joined is not None:
             self._leave_unless_held()
 
     def _leave_unless_held(self) -> None:
-        """Leave the group, after the question that is on its way, unless the program holds records: leaving would
-        release them. Then the member gives up its partitions, and leaves when the locks have ended at the latest."""
+        """Leave the group after the request under way, unless the program holds records: leaving would release them.
+        Then the member gives up its partitions, and leaves when the locks have ended at the latest."""
         holds = self._departure.holds_records()  # now: what the program sends later is none of this
         self._worker.submit(lambda: self._join_for(()) if holds else self._departure.leave())
 
@@ -212,15 +212,15 @@ class Supply:
             return
         try:
             self._membership.session(topics)
-        except Exception as error:  # noqa: BLE001 - the next poll tells it; without one the session ends in time
-            logger.warning("the group is not told of another subscription yet: %s", error)
+        except Exception as error:  # noqa: BLE001 - the next poll reports it; without one the session ends in time
+            logger.warning("could not change the subscription yet: %s", error)
 
     def leave(self) -> None:
         """Give back what no poll has returned, as :meth:`Fetcher.leave`."""
         self._fetcher.leave()
 
     def close(self) -> None:
-        """End the questions: none is asked from now on."""
+        """End the requests: none is sent from now on."""
         if self._asked is not None:
             self._asked.is_cancelled = True
             self._asked.now.set()
@@ -229,7 +229,7 @@ class Supply:
 
 
 def _bytes_each(fetched: Fetched) -> float:
-    """The bytes of a record, about, as a sample of them tells."""
+    """Mean record size in bytes, estimated from a sample."""
     if fetched.acquired is None or not fetched.acquired.runs:
         return 0.0
     messages = fetched.acquired.runs[0].messages

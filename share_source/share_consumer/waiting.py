@@ -23,11 +23,11 @@ class Waiting:
         return f"<Waiting {'in a poll' if self._waits else 'for a poll'}>"
 
     def polls_within(self, seconds: float) -> bool:
-        """Whether the program is in a poll, or was so few seconds ago."""
+        """Whether the program is in a poll, or was within the last ``seconds``."""
         return self._waits or time.monotonic() - self.polled_s < seconds
 
     def begin(self) -> None:
-        """A poll asks, or goes on.
+        """A poll begins, or goes on.
 
         Raises:
             WakeupException: another thread called :meth:`wakeup`.
@@ -39,7 +39,7 @@ class Waiting:
                 raise WakeupException()
 
     def wait(self, future: Future[Any], deadline_s: float | None) -> bool:
-        """Whether the future is done by then; it raises as :meth:`begin`."""
+        """Returns whether the future is done by then. Raises as :meth:`begin`."""
         self._waits = True
         try:
             with self._news:
@@ -52,7 +52,7 @@ class Waiting:
         return future.done()
 
     def tell(self, _: object = None) -> None:
-        """A future is done that a poll may wait for."""
+        """Wake the poll: a future that it may wait for is done."""
         with self._news:
             self._news.notify_all()
 
@@ -63,6 +63,6 @@ class Waiting:
             self._news.notify_all()
 
     def forget_wakeup(self) -> None:
-        """Take back a wakeup that no poll has noticed."""
+        """Clear a wakeup that no poll has noticed."""
         with self._news:
             self._woken = False

@@ -28,8 +28,8 @@ class Worker:
         return f"<Worker {self._name}>"
 
     def submit(self, function: Callable[[], Answer], answer: Future[Answer] | None = None) -> Future[Answer]:
-        """The future of the function's result (``answer``, or a new one); calls run one after the other. A future that
-        is cancelled before its call began has none; after ``close`` it has IllegalStateException."""
+        """Returns the future of the function's result (``answer``, or a new one); calls run one after the other. A
+        future that is cancelled before its call began has none; after ``close`` it has IllegalStateException."""
         future: Future[Answer] = Future() if answer is None else answer
         with self._entering:
             if self._closed:
@@ -43,7 +43,7 @@ class Worker:
         return future
 
     def close(self) -> None:
-        """Ends the thread after the calls that were submitted before."""
+        """End the thread after the calls that were submitted before."""
         with self._entering:
             self._closed = True
             self._calls.put(None)

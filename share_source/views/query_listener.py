@@ -1,8 +1,8 @@
 """A listener that logs a line for each batch of the session's sharegroup queries: what the batch acquired, and where
 its share group stands; and a warning if a watermark dropped rows of it.
 
-Rule: no query fails or waits for it: Spark calls it beside the queries, and a coordinator that does not answer is said
-in the line.
+Rule: no query fails or waits for it. Spark calls it beside the queries, and the line says where a coordinator does not
+answer.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from coordinator.protocol.messages import GroupDescription
 from share_source.plan_offset import PlanOffset
 
 TIMEOUT_MS = 3_000
-"""Milliseconds to wait for the brokers, and then for a coordinator: Spark's other listeners wait meanwhile."""
+"""Waits this many milliseconds for the brokers, and again for a coordinator: Spark's other listeners wait meanwhile."""
 
 WARN_EVERY_S = 60.0
-"""Seconds between two warnings about the rows of one query that watermarks dropped: a query may drop some in each
-batch."""
+"""Two warnings about rows of one query that watermarks dropped are at least this many seconds apart: a query may drop
+some in each batch."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,8 @@ class ShareGroupListener(StreamingQueryListener):
         """Does nothing: the source logs a line when its query starts."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        """Logs a line for each of the batch's sources that is a share group, and one for rows that it dropped."""
+        """Logs a line for each of the batch's sources that is a share group, and one for rows that the watermark
+        dropped."""
         report = json.loads(event.progress.json)
         self._warn_dropped(report)
         for source in report["sources"]:
@@ -84,8 +85,8 @@ class ShareGroupListener(StreamingQueryListener):
         self._dropped.pop(str(event.id), None)
 
     def _warn_dropped(self, report: Mapping[str, Any]) -> None:
-        """Log that the batch's watermark dropped rows, at most once in WARN_EVERY_S for a query: the next line has the
-        rows of the batches between. Spark reports an idle query's last batch again (seen): a batch counts once."""
+        """Log that the watermark dropped rows, once per WARN_EVERY_S and query: the next line has the rows of the
+        batches between. Spark reports an idle query's last batch again (seen): a batch counts once."""
         query, batch = str(report["id"]), (report.get("runId"), report["batchId"])
         groups = sorted({offset.group_id for source in report["sources"] if (offset := _offset(source["endOffset"]))})
         rows = sum(operator.get("numRowsDroppedByWatermark", 0) for operator in report.get("stateOperators", ()))
@@ -119,14 +120,14 @@ class ShareGroupListener(StreamingQueryListener):
 
 
 def acquired_records(offset: PlanOffset) -> tuple[int, int]:
-    """The number of records in the plan, and how many of them had been acquired before."""
+    """Returns the number of records in the plan, and how many of them had been acquired before."""
     ranges = [each for partition in offset.partitions() for each in partition.ranges]
     counts = [(each.last - each.first + 1, each.delivery_count > 1) for each in ranges]
     return sum(count for count, _ in counts), sum(count for count, again in counts if again)
 
 
 def where(group: GroupDescription) -> str:
-    """The words of the line that are the group's: lag, in flight, archived, dead letters that wait."""
+    """Returns the group's part of the line: lag, in flight, archived, dead letters that wait."""
     lags = [p.lag for p in group.partitions]
     known = sum(lag for lag in lags if lag is not None)
     lag = str(known) if None not in lags else f"at least {known}"
@@ -136,7 +137,7 @@ def where(group: GroupDescription) -> str:
 
 
 def _offset(logged: str | Mapping[str, Any] | None) -> PlanOffset | None:
-    """The offset of this source; None: it is another source's, or there is none yet."""
+    """Returns this source's offset; None if it is another source's, or there is none yet."""
     try:
         found = json.loads(logged) if isinstance(logged, str) else logged
         return PlanOffset.parse(found, str(found["group"])) if found else None

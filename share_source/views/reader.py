@@ -1,7 +1,7 @@
 """The views as DataFrames: ``spark.read.format("sharegroup").option("view", "offsets")``.
 
-Rule: a look is taken on the driver, when Spark plans the read: a coordinator on demand can be reached from there alone.
-Dead letters are read by the task, since a topic may have more of them than a driver should hold.
+Rule: the driver reads the group when Spark plans the read: only from there can a coordinator on demand be reached. Dead
+letters are read by the task, since a topic may have more of them than a driver should hold.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ViewOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str | None]) -> ViewOptions:
-        """The options that Spark hands over, whose names may be in any case.
+        """Returns the options that Spark passes, whose names may be in any case.
 
         Raises:
             InvalidOption: there is no such view.
@@ -88,7 +88,7 @@ class Rows(InputPartition):
 
 
 class DeadLetters(InputPartition):
-    """All dead letters of the topic that is the value."""
+    """All dead letters of the topic ``value``."""
 
 
 class ViewReader(DataSourceReader):
@@ -102,7 +102,7 @@ class ViewReader(DataSourceReader):
 
     @named_errors_first
     def partitions(self) -> list[InputPartition]:
-        """Take the look, now, on the driver."""
+        """Read the group, now, on the driver."""
         options = self._options
         if options.view == "dead-letters":
             return [DeadLetters(tables.dead_letter_topic(options.conf, options.group_id, options.dead_letter_topic))]

@@ -21,7 +21,7 @@ from share_sink.redrive.dlq_reader import dead_letters as read_dead_letters
 
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 ROWS_AT_ONCE = 10_000
-"""Dead letters in one Arrow table, at most."""
+"""One Arrow table has up to this many dead letters."""
 _TEXT, _LONG, _INT = pa.string(), pa.int64(), pa.int32()
 _ASSIGNED = pa.struct({"topic": _TEXT, "partitions": pa.list_(pa.field("element", _INT))})
 _RECORD = {"topic": _TEXT, "topicId": _TEXT, "partition": _INT}
@@ -117,7 +117,7 @@ def groups(conf: Mapping[str, object]) -> pa.Table:
 
 
 def members(conf: Mapping[str, object], group_id: str | None = None) -> pa.Table:
-    """The members, also those without a session that the group remembers.
+    """The members, those without a session that the group remembers included.
 
     Raises:
         GroupIdNotFound: the group does not exist.
@@ -156,7 +156,7 @@ def in_flight(conf: Mapping[str, object], group_id: str | None = None) -> pa.Tab
 
 
 def dead_letters(conf: Mapping[str, object], group_id: str | None = None, *, topic: str | None = None) -> pa.Table:
-    """The dead letters of a topic; None: of the group's dead letter topic. With a group id only those of this group.
+    """The dead letters of a topic; None: the group's dead letter topic. With a group id only those of this group.
 
     Raises:
         MissingOption: neither a topic nor a group is named, or the group has no dead letter topic.
@@ -167,7 +167,7 @@ def dead_letters(conf: Mapping[str, object], group_id: str | None = None, *, top
 
 
 def dead_letter_topic(conf: Mapping[str, object], group_id: str | None, topic: str | None = None) -> str:
-    """The named topic, or the group's dead letter topic; it raises as ``dead_letters``."""
+    """Returns the named topic, or the group's dead letter topic. Raises as ``dead_letters``."""
     if topic is None and group_id is not None:
         with _admin(conf) as admin:
             topic = _described(admin, group_id).configs.get(DEAD_LETTER_TOPIC)
@@ -178,7 +178,7 @@ def dead_letter_topic(conf: Mapping[str, object], group_id: str | None, topic: s
 
 
 def dead_letter_tables(conf: Mapping[str, object], topic: str, group_id: str | None) -> Iterator[pa.Table]:
-    """Yields the dead letters in tables of ROWS_AT_ONCE rows at most, and one table without rows.
+    """Yields the dead letters in tables of up to ROWS_AT_ONCE rows, and one table without rows.
 
     Raises:
         UnknownTopic: the cluster has no such topic.
@@ -206,7 +206,7 @@ def _admin(conf: Mapping[str, object]) -> ShareAdmin:
 
 
 def _described(admin: ShareAdmin, group_id: str) -> GroupDescription:
-    """The description of a group that exists; else it raises GroupIdNotFound."""
+    """Returns the description of a group that exists. Raises GroupIdNotFound otherwise."""
     description = admin.describe_groups([group_id])[group_id]
     if description.state == "DEAD":
         raise GroupIdNotFound(group_id=group_id)
@@ -220,7 +220,7 @@ def _ids(admin: ShareAdmin, group_id: str | None) -> Iterable[str]:
 def _rows(
     admin: ShareAdmin, group_id: str | None, look: Callable[[str], Iterable[msgspec.Struct]]
 ) -> list[dict[str, Any]]:
-    """The rows of the named group, or of all groups but those that are deleted meanwhile."""
+    """Returns the rows of the named group, or of all groups except those deleted meanwhile."""
     rows: list[dict[str, Any]] = []
     for name in _ids(admin, group_id):
         try:

@@ -364,7 +364,7 @@ def replayed_with_damage(mode: str) -> DriverClient:
         end = source.latestOffset(start, LIMIT)
         client.damaged = {("orders", 0): [Damage(20, 29, -199, "changed on the disk")]}
         assert len(source.partitions(start, end)) == 1
-        assert not client.of(StageOutcomes), "the first delivery is not looked through"
+        assert not client.of(StageOutcomes), "the first delivery is not scanned"
     for replays in (1, 2):
         with reading(client) as source:
             (task,) = source.partitions(start, end)
