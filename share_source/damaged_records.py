@@ -67,8 +67,7 @@ def reject_damaged(session: MemberSession, partitions: Iterable[PartitionPlan], 
             outcome = int(AcknowledgeType.REJECT)
             rows.append((part.topic_id, part.partition, damage.first, damage.last, count, outcome, None, False, reason))
             logger.warning(
-                "share group %s: the record(s) of %s-%d with the offsets %d to %d can't be read, and are "
-                "rejected: %s",
+                "share group %s: the record(s) of %s-%d with the offsets %d to %d can't be read, and are rejected: %s",
                 *(session.group_id, part.topic, part.partition, damage.first, damage.last, damage.reason),
             )
     request = StageOutcomes(
