@@ -1,6 +1,6 @@
-"""The admin client of share groups: looks at groups, and actions on them.
+"""The admin client of share groups: reads groups, and carries out actions on them.
 
-Rule: a look starts no coordinator and takes no group. Where no coordinator runs, a look reads the state store if the
+Rule: a read starts no coordinator and takes no group. Where no coordinator runs, it reads the state store if the
 program can (``read_from`` of the answer says so); an action starts a coordinator on demand, as a query would.
 """
 
@@ -57,23 +57,23 @@ from coordinator.protocol.rights import Right
 from coordinator.protocol.wire import LaunchSettings, TokenHolder, WhoAmI
 
 RETRY_S = 15.0
-"""Seconds that a call is retried through an outage: a person waits for it."""
+"""A call is retried through an outage for this many seconds: a person waits for it."""
 
 LOOKS = 5
-"""How often an action looks at a group that changes before the action is carried out; then it is refused."""
+"""An action reads the group up to this many times while the group changes; then it is refused."""
 
 DOWN_S = 30.0
-"""Seconds after a call that no coordinator answered in which calls are tried once, and not retried for RETRY_S."""
+"""For this many seconds after a call that no coordinator answered, calls are tried once rather than for RETRY_S."""
 
 Answer = TypeVar("Answer", Altered, OffsetsAltered)
 ReadStore: TypeAlias = Callable[[LaunchSettings], Callable[[Request[Any]], Any]]
-"""Opens a state store for reading; the result answers looks."""
+"""Opens a state store for reading. The result answers read requests."""
 
 
 class ShareAdmin:
     """An admin client. ``conf``: ``bootstrap.servers`` and librdkafka's other properties, and ``share.coordinator.*``
     and ``share.state.store`` as a query of the groups sets them. With ``share.coordinator.endpoint`` the brokers may be
-    left out. Of a file with several tokens the one for actions is used, else the one for looks; ``token`` takes the
+    left out. Of a file with several tokens the one for actions is used, else the one for reads; ``token`` takes the
     place of the file's. ``timeout_ms``: how long the brokers, and then a coordinator, are waited for; None: 15 s.
     Thread-safe; :meth:`close`, or use as a context manager.
 
@@ -158,7 +158,7 @@ class ShareAdmin:
 
     def describe_groups(self, group_ids: Iterable[str], *, most_runs: int | None = None) -> dict[str, GroupDescription]:
         """The groups' descriptions by id. A group that does not exist is DEAD, as for Kafka's DescribeGroups.
-        ``most_runs``: at most so many runs in flight are described of each group; None: 10,000.
+        ``most_runs``: describe up to this many runs in flight of each group; None: 10,000.
 
         Raises:
             ShareGroupError: the coordinator, or the store, can't answer.
@@ -215,8 +215,8 @@ class ShareAdmin:
             yield from page.runs
 
     def windows_in_flight(self, group_id: str, windows: Iterable[Window]) -> tuple[InFlightPage, ...]:
-        """A page of the runs in flight of each window, in one request: at most 1,000 runs in all. A page's ``cursor``:
-        where the rest of its window begins.
+        """Returns a page of the runs in flight of each window, in one request of up to 1,000 runs in all. A page's
+        ``cursor``: where the rest of its window begins.
 
         Raises:
             GroupIdNotFound: the group does not exist.
@@ -233,10 +233,10 @@ class ShareAdmin:
 
     def history(self, group_id: str, topic: str, partition: int, offset: int, *, limit: int = 100) -> HistoryRead:
         """Returns who held the record at this offset, when, and how each delivery ended, as far back as the state log
-        goes: the newest ``limit`` entries (at most 1,000), the oldest of them first.
+        goes: the newest ``limit`` entries (up to 1,000), oldest first.
 
         Raises:
-            GroupIdNotFound, UnknownSharePartition: there is none.
+            GroupIdNotFound, UnknownSharePartition: it does not exist.
         """
         request = ReadHistory(group_id=group_id, topic=topic, partition=partition, offset=offset, limit=limit)
         return self._look(request)
@@ -269,15 +269,15 @@ class ShareAdmin:
     ) -> OffsetsAltered:
         """Set the group's start offsets: all that are named, or none. ``to``: ``earliest``, ``latest``, a datetime with
         a time zone, a timedelta before now, an offset, or offsets by topic and partition, as
-        ``sharegroup.offsets_from_file`` reads them from a CSV file; or ``shift_by``. ``topics``
-        may name partitions; no topic: all of the group's. Offsets beyond a log are moved to its start or end.
-        ``execute`` false: only say what would change. ``force``: also while the group has members, whose records in
-        flight are then delivered again, and also if a coordinator of another host has the group, which loses the group
-        if ``execute`` is set, too.
+        ``sharegroup.offsets_from_file`` reads them from a CSV file; or ``shift_by``. ``topics`` may name partitions; no
+        topic: all of the group's. Offsets beyond a log are moved to its start or end. ``execute`` false: only say what
+        would change. ``force``: also while the group has members, whose records in flight are then delivered again, and
+        also if a coordinator of another host has the group, which loses the group if ``execute`` is set, too.
 
         Raises:
             InvalidReset: ``to`` can't be used.
-            GroupNotEmpty, MembersNotKnown, GroupIdNotFound, UnknownTopic, UnknownPartition: as they say.
+            GroupNotEmpty, MembersNotKnown: the group has members, or may have. GroupIdNotFound, UnknownTopic,
+                UnknownPartition: it does not exist.
         """
         named = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, ())
         kind, value, offsets = reset_of(to, shift_by)
@@ -307,8 +307,8 @@ class ShareAdmin:
         """Forget what the group has of these topics. ``force``: also if dead letters are not written yet.
 
         Raises:
-            GroupSubscribedToTopic, DeadLettersNotWritten, MembersNotKnown: as they say.
-            GroupIdNotFound, UnknownSharePartition: as they say.
+            GroupSubscribedToTopic, DeadLettersNotWritten, MembersNotKnown: the topics are still in use, or may be.
+            GroupIdNotFound, UnknownSharePartition: it does not exist.
         """
         return self._act(
             DeleteOffsets(
@@ -322,7 +322,8 @@ class ShareAdmin:
         """Delete the group. ``force``: also if dead letters are not written yet.
 
         Raises:
-            GroupNotEmpty, DeadLettersNotWritten, MembersNotKnown, GroupIdNotFound: as they say.
+            GroupNotEmpty, DeadLettersNotWritten, MembersNotKnown: the group is still in use, or may be.
+            GroupIdNotFound: it does not exist.
         """
         return self._act(DeleteGroup(group_id=group_id, execute=execute, force=force, reason=reason, seen=seen))
 
@@ -341,9 +342,10 @@ class ShareAdmin:
         topic also while records wait for their dead letters, which they then do not get.
 
         Raises:
-            UnknownConfig, ConfigTypeMismatch, ConfigOutOfBounds, ConfigConflict, GroupIdNotFound: as they say.
+            UnknownConfig, ConfigTypeMismatch, ConfigOutOfBounds, ConfigConflict: a key or a value is bad.
+            GroupIdNotFound: the group does not exist.
             DeadLetterTopicMissing, DeadLetterTopicNotAuthorized, DeadLetterTopicSubscribed, DeadLetterTopicInUse,
-            TopicNotWritten: as they say.
+                TopicNotWritten: the new dead letter topic can't be used.
         """
         return self._act(
             AlterGroupConfigs(
@@ -363,7 +365,7 @@ class ShareAdmin:
         """End the member's session now: others may acquire what the member holds.
 
         Raises:
-            MemberNotFound, GroupIdNotFound: as they say.
+            MemberNotFound, GroupIdNotFound: it does not exist.
         """
         return self._act(
             ReleaseMember(group_id=group_id, member_id=member_id, execute=execute, reason=reason, seen=seen)
@@ -383,7 +385,10 @@ class ShareAdmin:
         """Give up records in flight that no member holds, with a reason, which their dead letters say too.
 
         Raises:
-            RecordsHeld, NotInFlight, InvalidRequest, GroupIdNotFound, UnknownSharePartition: as they say.
+            RecordsHeld: a member holds one of the records.
+            NotInFlight: there is no such record in flight.
+            InvalidRequest: there is no reason, or the offsets are no range.
+            GroupIdNotFound, UnknownSharePartition: it does not exist.
         """
         return self._decide("archive", group_id, topic, partition, offsets, execute, reason, seen)
 
@@ -402,7 +407,8 @@ class ShareAdmin:
         without the lock of a member that holds them.
 
         Raises:
-            NotInFlight, GroupIdNotFound, UnknownSharePartition: as they say.
+            NotInFlight: there is no such record in flight.
+            GroupIdNotFound, UnknownSharePartition: it does not exist.
         """
         return self._decide("release", group_id, topic, partition, offsets, execute, reason, seen)
 
@@ -436,8 +442,8 @@ class ShareAdmin:
         )
 
     def _act(self, request: Action[Answer], looks: int = LOOKS) -> Answer:
-        """The answer to an action. It is sent with an id, so that it is carried out once, and with the state that the
-        group has now, so that it is not carried out late, after another action or on another group of the name."""
+        """Send an action, and return its answer. It carries an id, so that it runs once, and the group's present state,
+        so that it does not run late, after another action or on another group of the name."""
         look = self._ask(msgspec.structs.replace(request, execute=False))
         if not request.execute:
             return look
@@ -465,7 +471,7 @@ class ShareAdmin:
         )
 
     def _look(self, request: Request[Reply]) -> Reply:
-        """The answer of a coordinator that runs; else of the state store, if it can be read here."""
+        """Returns the answer of a running coordinator, or else of the state store, if it can be read here."""
         if self._read_store is None or not self._bootstrap_servers:
             return self._ask(request)
         if self._on_demand is not None:
@@ -505,7 +511,7 @@ class ShareAdmin:
         return answer
 
     def _listed_by(self, listing: GroupListing, group_ids: list[str]) -> Iterator[GroupListing]:
-        """The listings of groups that another coordinator of the fleet serves, by that coordinator."""
+        """Yields the listings of groups that other coordinators of the fleet serve, from each of these."""
         answer = self._ask(ListGroups(group_ids=tuple(group_ids)), listing.group_id)
         yield from (msgspec.structs.replace(each, coordinator="") for each in answer.groups)
 

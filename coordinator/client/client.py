@@ -1,5 +1,5 @@
-"""The client of coordinators: one call for any request, with named errors; it finds or starts a coordinator again that
-died.
+"""The client of coordinators: one call for any request, with named errors. It finds or starts a coordinator again after
+one died.
 
 By protocol every request may be repeated: the second answer is the same, or nothing more changes. So the client retries
 through an outage of the brokers or of the coordinator, for the calling query's own share.broker.outage.timeout.ms,
@@ -42,10 +42,10 @@ Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
 
 CONNECT_TIMEOUT_S = 15.0
-"""Seconds for the first connection to an endpoint, so that a wrong endpoint is an error soon."""
+"""The first connection to an endpoint fails after this many seconds, so that a wrong endpoint is an error soon."""
 FIRST_CALL_TIMEOUT_S = 60.0
-"""Seconds for the call by which a member joins: it waits for a coordinator that moves, not for brokers that are
-away."""
+"""The call by which a member joins is retried for this many seconds: it waits for a coordinator that moves, not for
+brokers that are away."""
 ENDPOINT = "share.coordinator.endpoint"
 
 _log = logging.getLogger(__name__)
@@ -83,8 +83,8 @@ class Directory(Protocol):
         """The error for a coordinator that refused with retriable errors, ``error`` last, until the retry timeout."""
 
     def renew(self, connection: Connection, error: BrokerSecurityFailed) -> None:
-        """Handles that the brokers refuse the coordinator's credentials. It returns if a new coordinator, with this
-        client's credentials, can replace it.
+        """Handle brokers that refuse the coordinator's credentials. Returns if a new coordinator, with this client's
+        credentials, can replace it.
 
         Raises:
             BrokerSecurityFailed: it can't.
@@ -156,7 +156,7 @@ class CoordinatorClient:
         return f"<CoordinatorClient {self._directory.where}>"
 
     def endpoint_of(self, group_id: str) -> Endpoint:
-        """The endpoint of the coordinator that serves the group; it raises as :meth:`ask`."""
+        """The endpoint of the coordinator that serves the group. Raises as :meth:`ask`."""
         return self._retried(self._retry_timeout_s, _may_pass, group_id, self._connected, group_id).endpoint
 
     def coordinator_of(self, group_id: str) -> str:
@@ -192,16 +192,16 @@ class CoordinatorClient:
         answer_timeout_s: float = CALL_TIMEOUT_S,
     ) -> Reply:
         """The reply to a person's request, by the coordinator of the group; without a group, by any coordinator. A
-        coordinator that can't be reached is an error soon. It raises as ``call``. ``once``: it is not retried.
-        ``answer_timeout_s`` as of ``call``."""
+        coordinator that can't be reached is an error soon. ``once``: it is not retried. ``answer_timeout_s`` as in
+        ``call``. Raises as ``call``."""
         timeout_s = 0.0 if once else self._retry_timeout_s
         return self._retried(
             timeout_s, _may_pass_soon, group_id, self._ask_once, request, group_id, None, answer_timeout_s
         )
 
     def ask_connected(self, request: Request[Reply], answer_timeout_s: float = CALL_TIMEOUT_S) -> Reply | None:
-        """The reply of the coordinator that answered before, over the connection to it; None: there is no connection,
-        or no reply came over it. Nothing is started, and no other coordinator is looked for."""
+        """The reply over the connection to the coordinator that answered before. None if there is no connection, or no
+        reply came over it. Starts nothing, and searches for no other coordinator."""
         with self._connecting:
             connection = self._connections.get("")
         if connection is None:
@@ -220,8 +220,8 @@ class CoordinatorClient:
         return self._retried(self._retry_timeout_s, _may_pass, group_id, self._ask_once, request, group_id, rows)
 
     def close(self) -> None:
-        """Closes the connections; a coordinator on demand leaves by itself. A call that is under way in another thread
-        is not retried any more: it would connect again, and could start a coordinator."""
+        """Closes the connections; a coordinator on demand leaves by itself. A call under way in another thread is not
+        retried: it would connect again, and could start a coordinator."""
         with self._connecting:
             self._is_closed = True
             for connection in self._connections.values():
@@ -301,8 +301,8 @@ def _retry_through_outage(
     *arguments: Arguments.args,
     **options: Arguments.kwargs,
 ) -> Answer:
-    """The function's result; it is called again while its error may pass, for ``timeout_s``. Then its last error is
-    raised."""
+    """Returns the function's result. It is called again while its error may pass, for ``timeout_s``; then its last
+    error is raised."""
     began_s = time.monotonic()
     kind = type(arguments[0]).__name__ if arguments else ""
 
@@ -329,7 +329,7 @@ def _may_pass(error: BaseException) -> bool:
 
 
 def _may_pass_soon(error: BaseException) -> bool:
-    """Whether a retry may help before any call has worked: an unreachable broker may be a wrong address,
-    and so may a coordinator whose host is unknown or whose certificate is not trusted. A person is told at once how
-    long to wait for members."""
+    """Whether a retry may help before any call has worked. Not for an unreachable broker, which may be a wrong address,
+    nor for a coordinator whose host is unknown or whose certificate is not trusted. A person learns at once how long to
+    wait for members."""
     return _may_pass(error) and not isinstance(error, (BrokerNotReachable, MembersNotKnown, Refused))

@@ -30,25 +30,26 @@ from coordinator.protocol.librdkafka import Complaints, new_client
 
 BROKER_TIMEOUT_S = 15.0
 ATTEMPT_S = 1.0
-"""Seconds of one attempt. After each one librdkafka's own errors are checked: there is no reason to wait after a
-refusal."""
+"""One attempt takes this many seconds. librdkafka's own errors are checked after each: waiting on after a refusal is
+useless."""
 CLOSED_S = 3.0
-"""Seconds after which brokers that only close connections are an error: a broker that starts closes some, too."""
+"""Brokers that only close connections are an error after this many seconds: a starting broker closes some."""
 
 _SIZE = re.compile(r"Invalid response size (-?\d+)")
 _TLS_ALERT = 0x15
-"""First byte of what a TLS listener answers to plain text: a librdkafka that speaks plain text takes it for a size."""
+"""The first byte of a TLS listener's answer to plain text, which a librdkafka that speaks plain text reads as a
+size."""
 _FAILED = re.compile(r"^FAIL \[[^]]*\](?: \[[^]]*\])?: (.*)$", re.DOTALL)
 _CLOSED = re.compile(r"Disconnected|closed by peer|connecting to a \w+ ", re.IGNORECASE)
 _UNRESOLVED = re.compile(r"Failed to resolve '([^']+)'")
 _PASSING = re.compile(r"temporary failure|try again", re.IGNORECASE)
 _LOG_WARNINGS = "4"
 _KAFKA_PORT = 9092
-"""librdkafka's port of an address without one."""
+"""librdkafka's port for an address without one."""
 
 
 class FirstContact(Complaints):
-    """The complaints of a client that was never answered. ``log`` takes librdkafka's log lines: some causes, such as a
+    """The errors of a client that was never answered. ``log`` takes librdkafka's log lines: some causes, such as a
     listener that closes the connection, are only there."""
 
     def __init__(self) -> None:
@@ -91,8 +92,8 @@ class FirstContact(Complaints):
             self.reasons[kind] = " ".join(cause.split()).rstrip(".")
 
     def error(self, addresses: str, protocol: str, waited_s: float) -> ShareGroupError | None:
-        """The named error of a cause that is certain by now; None while waiting may help. Of several addresses another
-        one may still answer: a broker that is slow has not complained yet."""
+        """Returns the named error of a cause that is certain by now; None while waiting may help. Of several addresses
+        another may still answer: a slow broker has reported no error yet."""
         if self.refused:
             return BrokerSecurityFailed(addresses=addresses, reason=self.refused)
         named = _named(addresses)
@@ -158,8 +159,8 @@ def _metadata(
 
 
 def denied_topics(bootstrap_servers: str, kafka_config: Mapping[str, str], names: Iterable[str]) -> set[str]:
-    """The topics of these that the brokers do not let the principal see. A listing of all topics leaves them out, as if
-    they did not exist."""
+    """Returns those of the topics that the principal may not see. A listing of all topics leaves them out, as if they
+    did not exist."""
     denied = set()
     with _admin(bootstrap_servers, kafka_config, FirstContact()) as admin:
         for name, described in admin.describe_topics(TopicCollection([*names]), request_timeout=2 * ATTEMPT_S).items():
@@ -172,7 +173,7 @@ def denied_topics(bootstrap_servers: str, kafka_config: Mapping[str, str], names
 
 
 def cluster_id(bootstrap_servers: str, kafka_config: Mapping[str, str], *, timeout_s: float | None = None) -> str:
-    """The cluster's id, by which its coordinator is found; it raises as :func:`cluster_metadata`."""
+    """Returns the cluster's id, by which its coordinator is found. Raises as :func:`cluster_metadata`."""
     found = cluster_metadata(bootstrap_servers, kafka_config, timeout_s=timeout_s).cluster_id
     return str(found or bootstrap_servers)
 

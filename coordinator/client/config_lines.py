@@ -13,7 +13,7 @@ from coordinator.config.resolved import GROUP_KEYS
 from coordinator.protocol.messages import Joined
 
 LONGEST_LINE = 200
-"""Characters of a line of configs; a longer value has a line of its own."""
+"""A line of configs has up to this many characters; a longer value has a line of its own."""
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ def effective_configs(configs: Mapping[str, str], own: Mapping[str, str]) -> lis
 
 
 def _lines(configs: Iterable[str]) -> list[str]:
-    """The configs, as many in a line as it has room for."""
+    """Returns the configs, as many per line as fit."""
     lines: list[str] = []
     for config in configs:
         if lines and len(lines[-1]) + len(config) <= LONGEST_LINE:

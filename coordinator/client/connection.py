@@ -21,9 +21,9 @@ from coordinator.protocol.request_rows import body_with_rows
 from coordinator.protocol.wire import Endpoint, Health, Healthy, decode_answer, encode
 
 CALL_TIMEOUT_S = 45.0
-"""Seconds that a call waits for its answer: longer than a wait for records, and than the load of a large group."""
+"""A call waits this many seconds for its answer: longer than a wait for records, and than the load of a large group."""
 HEALTH_TIMEOUT_S = 5.0
-"""Seconds that a health check waits: it does no work, so a coordinator that does not answer it hangs."""
+"""A health check waits this many seconds: it does no work, so a coordinator that does not answer it hangs."""
 
 _WATCHED = (
     ("grpc.keepalive_time_ms", 2_000),
@@ -63,8 +63,8 @@ class Tls:
 
 
 class Connection:
-    """A connection to one coordinator process. Thread-safe. It notices within about five seconds that the host is down
-    or the process is stopped, also during a call."""
+    """A connection to one coordinator process. Thread-safe. It notices within about five seconds, also during a call,
+    that the host is down or the process stopped."""
 
     def __init__(self, endpoint: Endpoint, tls: Tls | None = None) -> None:
         self.endpoint = endpoint
@@ -93,7 +93,7 @@ class Connection:
         return cast("Reply", self._ask(request, encode(request), timeout_s))
 
     def call_with_rows(self, request: Request[Reply], rows: pa.Table, timeout_s: float = CALL_TIMEOUT_S) -> Reply:
-        """The reply to a request whose records are sent as rows after it; it raises as :meth:`call`."""
+        """The reply to a request whose records are sent as rows after it. Raises as :meth:`call`."""
         return cast("Reply", self._ask(request, body_with_rows(encode(request), rows), timeout_s))
 
     def _ask(self, request: Request[Any], body: Any, timeout_s: float) -> Message:

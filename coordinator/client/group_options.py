@@ -1,4 +1,4 @@
-"""The options that the source and the sink have alike: the brokers, the share group, and three kinds of configuration.
+"""The options that source and sink share: the brokers, the share group, and three kinds of configuration.
 
 Rule: making and printing the options does no I/O and does not call librdkafka, since Spark makes a data source on
 executors too, and more than once.
@@ -62,8 +62,8 @@ class GroupOptions:
 
 
 def shared_fields(given: Mapping[str, str], table: OptionTable, why_group_id: str) -> dict[str, Any]:
-    """The fields of GroupOptions, from options by lower-case name. ``why_group_id``: what kafka.group.id is for, for
-    the error if it is missing.
+    """Returns the fields of GroupOptions, from options by lower-case name. ``why_group_id``: what kafka.group.id is
+    for, for the error if it is missing.
 
     Raises:
         UnknownOption, RefusedOption, MissingOption: see coordinator.client.option_errors.
@@ -102,8 +102,8 @@ def connect(
 
 
 def start_ahead(options: GroupOptions, cluster_id: str) -> None:
-    """Start the coordinator on demand of these options, if none runs, and do not wait for it: a query will ask for it.
-    It raises nothing: the query starts a coordinator itself, and that start raises the named error."""
+    """Start the coordinator on demand of these options, if none runs, without waiting: a query will need it. Raises
+    nothing: if the start fails, the query starts one itself and gets the named error."""
     config = CoordinatorConfig.parse(options.coordinator_configs)
     if config.share_coordinator_endpoint:
         return

@@ -104,7 +104,7 @@ _HARMLESS = (
     "debug",
     "log_level",
 )
-"""Their values may be shown."""
+"""Keys whose values may be shown."""
 
 _SUGGESTIONS = (
     *_HARMLESS,
@@ -135,7 +135,7 @@ _SUGGESTIONS = (
     "client.dns.lookup",
     "statistics.interval.ms",
 )
-"""What a mistyped key is compared with: librdkafka can't list its own."""
+"""The keys that a mistyped one is compared with: librdkafka can't list its own."""
 
 HIDDEN = "*********(redacted)"
 """Spark's own text in place of a secret."""
@@ -208,7 +208,7 @@ _FILES = (
     "ssl.keystore.location",
     "ssl.crl.location",
 )
-"""Properties that name a file, or a folder of files; librdkafka's errors of a missing one say little."""
+"""Properties that name a file, or a folder of files. librdkafka's errors about a missing one say little."""
 _NO_FILE = "probe"
 """The value of ssl.ca.location that lets librdkafka look for the system's certificates."""
 
@@ -216,7 +216,7 @@ _NO_FILE = "probe"
 def check_kafka_config(kafka_config: Mapping[str, str]) -> None:
     """Lets librdkafka check names and values, without a thread or connection: an unknown property at the end makes it
     stop before it starts anything. ``plugin.library.paths`` is not checked, since that would load the library. Files
-    that properties name are looked for on this host.
+    that properties name must exist on this host.
 
     Raises:
         UnknownKafkaOption, InvalidKafkaOption: the first wrong property.
@@ -244,7 +244,7 @@ _OUT_OF_RANGE = "-7"
 
 
 def _half_read(key: str, value: str) -> str:
-    """Why librdkafka would misread a number; empty if it does not. It reads as many digits as there are, and 1e3 as
+    """Returns why librdkafka would misread a number; empty if it would not. It reads the leading digits, so 1e3 is
     1."""
     if not _BEGINS_AS_NUMBER.match(value) or _NUMBER.fullmatch(value):
         return ""
@@ -257,7 +257,7 @@ def _hint(key: str) -> str:
 
 
 def _complaint(key: str, value: str) -> str:
-    """The text of librdkafka's error about one property; empty if there is none."""
+    """Returns librdkafka's error about one property; empty if there is none."""
     from confluent_kafka import Consumer, KafkaException
 
     try:

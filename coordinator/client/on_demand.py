@@ -49,13 +49,14 @@ from coordinator.protocol.wire import Endpoint, LaunchSettings, StepDown, decode
 
 STATE_VARIABLE = "SHAREGROUP_STATE_DIR"
 START_TIMEOUT_S = 40.0
-"""Seconds until a coordinator serves: it starts Python, and may wait for brokers and for the store of another one."""
+"""A coordinator must serve within this many seconds: it starts Python, and may wait for brokers and for another one's
+store."""
 HEALTH_TRY_S = 0.3
-"""Seconds for one health check: it is repeated, since another coordinator may have replaced one that does not
+"""One health check takes this many seconds, and is repeated: another coordinator may have replaced one that does not
 answer."""
 
 FORBIDDEN = frozenset((errno.EPERM, errno.EACCES, errno.ENOSYS))
-"""Errors with which a sandbox refuses what it forbids; they do not pass."""
+"""Errors with which a sandbox refuses what it forbids. They do not pass."""
 
 _log = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ def state_dir() -> Path:
 
 
 def store_of(state_store: str, cluster_id: str) -> str:
-    """The resolved state store: ``kafka``, or ``sqlite:PATH`` with an absolute path, which is the configured one or the
+    """The resolved state store: ``kafka``, or ``sqlite:PATH`` with an absolute path: the configured one, or the
     cluster's own file in the state directory.
 
     Raises:
@@ -113,8 +114,8 @@ def _file_name(cluster_id: str) -> str:
 @dataclass(frozen=True, kw_only=True)
 class OnDemand:
     """A :class:`~coordinator.client.client.Directory` of one coordinator: that of ``cluster_id`` and ``state_store``
-    (as :func:`store_of` returns it). ``state_file``: where not empty, the SQLite file that keeps the state in place of
-    ``state_store``, by which clients find the coordinator all the same: for a cluster that can't keep state."""
+    (as :func:`store_of` returns it). ``state_file``: if not empty, the SQLite file that keeps the state instead of
+    ``state_store``, for a cluster that can't keep state; clients still find the coordinator by ``state_store``."""
 
     bootstrap_servers: str
     kafka_config: Mapping[str, str] = field(repr=False)
@@ -161,9 +162,9 @@ class OnDemand:
             raise self._not_started("another process is starting it, and does not finish") from None
 
     def start_ahead(self) -> bool:
-        """Starts the coordinator, unless an endpoint file names one or another process is starting it; returns whether
-        it does. It does not wait for the start. The coordinator's process holds the start lock until it serves, or
-        ends: whoever connects meanwhile waits for it, and starts none beside it.
+        """Start the coordinator without waiting, unless an endpoint file names one or another process is starting it.
+        Returns whether it starts one. Its process holds the start lock until it serves, or ends: clients that connect
+        meanwhile wait for it, and start none.
 
         Raises:
             OSError: the lock file can't be opened, or the process can't be started.
@@ -222,11 +223,11 @@ class OnDemand:
         )
 
     def renew(self, connection: Connection, error: BrokerSecurityFailed) -> None:
-        """Handles that the brokers refuse the coordinator's credentials, which are those of the query that started it.
-        If they accept this client's, the coordinator is asked to leave, and the next call starts a new one.
+        """Handle brokers that refuse the coordinator's credentials, which are those of the query that started it. If
+        they accept this client's, the coordinator is asked to leave, and the next call starts a new one.
 
         Raises:
-            BrokerSecurityFailed: the brokers refuse this client's credentials, too.
+            BrokerSecurityFailed: the brokers refuse this client's credentials as well.
         """
         cluster_id(self.bootstrap_servers, self.kafka_config)
         _log.warning(
@@ -241,8 +242,8 @@ class OnDemand:
     # --- inside
 
     def _compared(self, found: Connection) -> Connection:
-        """The connection to a coordinator that another query started. Configs of the coordinator that this query sets,
-        and that coordinator has otherwise, are logged: they have no effect."""
+        """Returns the connection to a coordinator that another query started. Logs this query's coordinator configs
+        with another value there: they have no effect."""
         mine = CoordinatorConfig.parse(self.configs)
         try:
             theirs = CoordinatorConfig.parse(found.endpoint.configs)
@@ -308,7 +309,7 @@ class OnDemand:
         return connection
 
     def _launch(self, start_lock: int = -1) -> subprocess.Popen[bytes]:
-        """Starts the process, and hands it its settings. ``start_lock``: the descriptor of the locked lock file, which
+        """Starts the process, and sends it its settings. ``start_lock``: the descriptor of the locked lock file, which
         it gets."""
         settings = LaunchSettings(
             bootstrap_servers=self.bootstrap_servers,
@@ -360,7 +361,7 @@ class OnDemand:
 
 @lru_cache(maxsize=256)
 def _log_without_effect(pid: int, key: str, mine: str, theirs: object) -> None:
-    """Log, once in a process, that a config has no effect on a coordinator that runs already."""
+    """Log, once per process, that a config has no effect on a running coordinator."""
     _log.warning(
         "%s=%s has no effect: the coordinator (process %d) was started by another query, with %s, and keeps that until "
         "it leaves",
@@ -372,7 +373,7 @@ def _log_without_effect(pid: int, key: str, mine: str, theirs: object) -> None:
 
 
 def _first_line(number: int, timeout_s: float) -> bytes:
-    """The first line of the process's output; empty if it ends, or writes nothing in time."""
+    """Returns the first line of the process's output; empty if it ends, or writes nothing in time."""
     deadline, line = time.monotonic() + timeout_s, b""
     with selectors.DefaultSelector() as selector:  # select.select() knows no descriptor above 1023
         selector.register(number, selectors.EVENT_READ)

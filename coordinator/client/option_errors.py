@@ -1,4 +1,4 @@
-"""Named errors of options that source and sink have alike; their form is that of coordinator.protocol.errors.
+"""Named errors of options that source and sink share; their form is that of coordinator.protocol.errors.
 
 All are found before the query's first batch.
 """

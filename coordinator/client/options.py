@@ -102,7 +102,7 @@ class OptionTable:
 
 
 def by_lower_name(options: Mapping[str, object]) -> dict[str, str]:
-    """``given`` from the options as a person or Spark wrote them; None stands for an option that is not set."""
+    """Returns ``given`` from the options as a person or Spark wrote them. None stands for an option that is not set."""
     return {name.lower(): as_text(value) for name, value in options.items() if value is not None}
 
 
@@ -124,8 +124,8 @@ def group_id(given: Mapping[str, str], why: str) -> str:
 
 
 def configs(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Group and coordinator configs, checked, as texts; it raises as :meth:`GroupConfig.parse`, and TopicNotWritten for
-    a reserved dead letter topic. An empty text unsets a config that the group has kept."""
+    """Group and coordinator configs, checked, as texts. An empty text unsets a config that the group has kept. Raises
+    as :meth:`GroupConfig.parse`, and TopicNotWritten for a reserved dead letter topic."""
     found = {name: value for name, value in given.items() if name.startswith(GROUP_PREFIXES)}
     known = {**GROUP_KEYS, **COORDINATOR_KEYS}
     for name in found:

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 MAX_ATTEMPT_S = 60.0
-"""Seconds of one attempt and its pause, at most. It takes longer only if this process, or its host, was stopped."""
+"""One attempt and its pause count up to this many seconds. They take longer only if this process, or its host, was
+stopped."""
 
 
 class StopAtDeadline:
-    """A stop condition for tenacity: stops after so many seconds of attempts. Of each attempt and the pause before it
-    at most MAX_ATTEMPT_S count, so a driver that was stopped for an hour does not give up at its first error."""
+    """A stop condition for tenacity: stops after ``timeout_s`` seconds of attempts. Each attempt with the pause before
+    it counts up to MAX_ATTEMPT_S, so a driver that was stopped for an hour does not give up at its first error."""
 
     def __init__(self, timeout_s: float, now_s: Callable[[], float] = time.monotonic) -> None:
         self._timeout_s, self._now_s = timeout_s, now_s

@@ -40,9 +40,9 @@ from coordinator.protocol.messages import (
 
 HEARTBEATS_PER_SESSION = 3
 LONGEST_HEARTBEAT_S = 10.0
-"""Seconds without an answer, at most, after which a heartbeat is sent again, perhaps to another coordinator."""
+"""A heartbeat is sent again, perhaps to another coordinator, after this many seconds without an answer, or sooner."""
 MAX_REJOINS = 5
-"""The most joins in one call: between the join and the request the group may be loaded again, which ends all
+"""One call joins up to this many times: between the join and the request the group may be loaded again, which ends all
 sessions."""
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 class Identity(TypedDict):
-    """The fields of a :class:`MemberRequest` that say which member asks, under which epoch."""
+    """The fields of a :class:`MemberRequest` that name the member and its epoch."""
 
     group_id: str
     member_id: str
@@ -60,14 +60,14 @@ class Identity(TypedDict):
 
 
 RequestOf: TypeAlias = Callable[[Identity], MemberRequest[Reply]]
-"""Returns the request of this member, as ``lambda who: NextPlan(**who, wait_ms=0)`` does. It is called for each attempt
-anew, since a later attempt may be under a later epoch."""
+"""Returns the request of this member, as ``lambda who: NextPlan(**who, wait_ms=0)`` does. Called anew for each attempt,
+since a later one may be under a later epoch."""
 
 
 class MemberSession:
     """The membership of one process in a group. Thread-safe. ``rejoins``: how often it has joined again after a lapse.
-    ``lives_until_s``: it has not lapsed before then, in monotonic seconds. ``lock_s``: for how many seconds after its
-    last request the locks of its records last, at most."""
+    ``lives_until_s``: it has not lapsed before then, in monotonic seconds. ``lock_s``: the locks of its records last up
+    to this many seconds after its last request."""
 
     def __init__(
         self,
@@ -86,10 +86,10 @@ class MemberSession:
         lock_s: float = 0.0,
         leaves_when_idle: bool = False,
     ) -> None:
-        """Joins the group at once. ``idle_after_s``: a member that asks for nothing for so many seconds, and for as
-        long as its records' locks last, sends no heartbeats until it asks again: its session ends, and others get the
-        partitions that were assigned to it. ``leaves_when_idle``: it leaves the group then. ``lock_s``: how many
-        seconds the locks last of records that the member acquired in the session before.
+        """Joins the group at once. ``idle_after_s``: a member that sends no request for this many seconds, and while
+        its records' locks last, sends no heartbeats until its next request: its session ends, and others get its
+        assigned partitions. ``leaves_when_idle``: it leaves the group then. ``lock_s``: seconds that the locks of
+        records acquired in an earlier session last.
 
         Raises:
             ShareGroupError: the join failed, as of :meth:`CoordinatorClient.call`.
@@ -156,10 +156,10 @@ class MemberSession:
 
     def call(self, request_of: RequestOf[Reply]) -> Reply:
         """Sends the request as this member. If the session has lapsed, the member joins again under its own epoch, and
-        the request is made again.
+        the request is sent again.
 
         Raises:
-            FencedMemberEpoch: a newer process has the member's epoch; every later call raises it, too.
+            FencedMemberEpoch: a newer process has the member's epoch; every later call raises it again.
             ShareGroupError: as of :meth:`CoordinatorClient.call`.
         """
         for _ in range(MAX_REJOINS):
@@ -174,11 +174,11 @@ class MemberSession:
         return self._client.call_with_rows(request, rows)
 
     def describe(self) -> GroupDescription:
-        """The state of the group, for the log; it raises as :meth:`CoordinatorClient.call`."""
+        """The state of the group, for the log. Raises as :meth:`CoordinatorClient.call`."""
         return self._client.call(DescribeGroup(group_id=self.group_id))
 
     def close(self, *, leave: bool = False) -> bool:
-        """Stops the heartbeats. The session ends at its timeout, or now with ``leave``. Returns false if it was closed
+        """Stops the heartbeats. The session ends at its timeout, or now with ``leave``. Returns False if it was closed
         before."""
         with self._closing:
             if self._closed.is_set():
@@ -219,7 +219,7 @@ class MemberSession:
 
     @property
     def _idle_s(self) -> float:
-        """Seconds since the last request, once they are as many as make the member idle; else 0."""
+        """Seconds since the last request once the member is idle; else 0."""
         idle_s = time.monotonic() - self._asked_s
         return idle_s if idle_s > max(self._idle_after_s, self.lock_s) else 0.0
 
@@ -270,14 +270,13 @@ class MemberSession:
                 _log.exception("share group %s: heartbeat of member %s", self.group_id, self.member_id)
 
     def _take(self, joined: Joined, began_s: float) -> None:
-        """Takes in a later answer of the coordinator, to a request of that time; configs that others changed are
-        logged."""
+        """Applies an answer of the coordinator to a request sent at ``began_s``. Logs configs that others changed."""
         before, self._joined = self._joined, joined
         self.lives_until_s = max(self.lives_until_s, began_s + joined.session_timeout_ms / 1000)
         log_changes(before, joined, self._request.configs)
 
 
 def heartbeat_timeout_s(joined: Joined) -> float:
-    """Seconds that a heartbeat, or the join of a lapsed session, waits for its answer: well below the session timeout,
-    so that the next one is in time."""
+    """A heartbeat, or the join of a lapsed session, waits this many seconds for its answer: well below the session
+    timeout, so that the next one is in time."""
     return min(joined.session_timeout_ms / 1000 / HEARTBEATS_PER_SESSION, LONGEST_HEARTBEAT_S)

@@ -17,13 +17,13 @@ from coordinator.protocol.log_lines import TextLines, name_in_lines
 
 LOGGERS = ("coordinator", "share_sink", "share_source")
 _COLLECTED = "PYSPARK_SPARK_SESSION_UUID"
-"""Spark's variable for a process whose lines it collects: the root logger's handler is then Spark's."""
+"""Spark's variable in a process whose lines it collects: the root logger's handler is then Spark's."""
 
 _handler: logging.StreamHandler[TextIO] | None = None
 
 
 def log_for_query(**names: str) -> None:
-    """Write the lines of sharegroup to standard error, from INFO on. Each line names what this process works for, as
+    """Write the lines of sharegroup to standard error, from INFO on. Each names what this process works for, as
     ``group``."""
     global _handler
     name_in_lines(**names)

@@ -1,4 +1,4 @@
-"""Tells the Python workers of a query on one host which plan its batch is.
+"""Passes on to the Python workers of a query on one host which plan its batch is.
 
 Spark runs the tasks that read and the functions that work on their records in different Python processes, and gives one
 process to tasks of several queries in turn (seen, docs/trust/facts.md). The local properties of all of them name the
@@ -29,7 +29,7 @@ from coordinator.protocol.secret_files import TOKEN_KEY
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 """Spark's local properties of each task of a query."""
 KEPT_S = 86_400.0
-"""Seconds after which the note of a query that writes none any more is deleted."""
+"""The note of a query is deleted this many seconds after its last change."""
 
 
 class TaskPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,15 +53,15 @@ _last: tuple[Path, _Note] | None = None
 
 
 def endpoint_configs(configs: Mapping[str, str]) -> dict[str, str]:
-    """Those of the coordinator's configs by which executors find it; none where it is started on demand, since only the
-    driver's host reaches it then."""
+    """The coordinator's configs by which executors find it; none if it is started on demand, where only the driver's
+    host reaches it."""
     if not CoordinatorConfig.parse(configs).share_coordinator_endpoint:
         return {}
     return {key: configs[key] for key in (ENDPOINT, TOKEN_KEY, CA_KEY) if key in configs}
 
 
 def note(query_id: str, batch_id: str, plan: TaskPlan) -> None:
-    """Leave a note that the query's batch is this plan, unless this process has left it before.
+    """Write a note that the query's batch is this plan, unless this process has done so.
 
     Raises:
         OSError, UnsafeDirectory: the note can't be written.
@@ -106,7 +106,7 @@ def _name(text: str) -> str:
 
 
 def _delete_old(directory: Path) -> None:
-    """Delete the notes of queries that ended long ago, and what a killed process left half written."""
+    """Delete the notes of queries that ended long ago, and the half-written ones of killed processes."""
     before_s = time.time() - KEPT_S
     for path in directory.iterdir():
         with contextlib.suppress(FileNotFoundError):

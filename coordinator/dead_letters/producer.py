@@ -1,4 +1,4 @@
-"""Writes dead letters to their topic, idempotent and with acks=all, and returns the result of each.
+"""Writes dead letters to their topic, idempotent and with acks=all. Returns the result of each.
 
 Rule: a dead letter counts as written only once the broker confirmed it. Without an answer it may be written or not: it
 is written again, and the origin headers identify the duplicate. A reason contains no secret.
@@ -58,7 +58,7 @@ _PERMANENT = _OF_THE_RECORD.union(
         KafkaError._INVALID_ARG,
     ),
 )
-"""Errors that a retry does not correct; a person may. All others are retriable."""
+"""Errors that only a person corrects, no retry. All others are retriable."""
 
 
 class WriteStatus(Enum):
@@ -85,7 +85,7 @@ class DeadLetterProducer:
     def __init__(
         self, bootstrap_servers: str, kafka_config: Mapping[str, str], *, timeout_s: float = TIMEOUT_S
     ) -> None:
-        """Connects nowhere yet. ``timeout_s``: seconds that a dead letter waits for the broker; one write takes at most
+        """Connects nowhere yet. ``timeout_s``: seconds that a dead letter waits for the broker; one write takes up to
         three times that."""
         self._addresses = bootstrap_servers
         self._timeout_s = timeout_s
@@ -97,7 +97,7 @@ class DeadLetterProducer:
         return f"<DeadLetterProducer {self._addresses}>"
 
     def write(self, topic: str, partitions: int, letters: Sequence[DeadLetterRecord]) -> list[WriteResult]:
-        """Writes the dead letters, and returns the result of each. The topic exists and has so many ``partitions``. A
+        """Writes the dead letters, and returns the result of each. The topic exists, with ``partitions`` partitions. A
         dead letter with a permanent failure is written again without its record (headers only).
 
         Raises:
@@ -129,7 +129,7 @@ class DeadLetterProducer:
     # --- inside
 
     def _each(self, topic: str, partitions: int, letters: Sequence[DeadLetterRecord]) -> list[WriteResult]:
-        """Writes in batches, and then the records of a refused batch once more, each alone."""
+        """Writes in batches; the records of a refused batch are then written once more, each alone."""
         found = self._written(topic, partitions, letters)
         if refused := [n for n, written in enumerate(found) if written.reason in OF_THE_RECORD]:
             again = self._written(topic, partitions, [letters[n] for n in refused], singly=True)

@@ -26,7 +26,8 @@ DISPOSITION = PREFIX + "disposition"
 REJECTED_MESSAGE = "Offset rejected by client."
 LIMIT_MESSAGE = "Offset delivery count exceeded the threshold."
 LONGEST_MESSAGE_BYTES = 8 * 1024
-"""A longer reason is cut: with one of any length no dead letter might fit, the one without its record neither."""
+"""A reason is cut to this many bytes: one of any length could leave no room even for a dead letter without its
+record."""
 
 
 class Origin(NamedTuple):
@@ -49,7 +50,7 @@ class DeadLetterRecord(NamedTuple):
     headers: tuple[Header, ...]
 
     def headers_only(self) -> DeadLetterRecord:
-        """Only where the record was and why it is here: what is left to write when the whole can't be."""
+        """Only where the record was and why it is here, for when the whole can't be written."""
         return DeadLetterRecord(self.origin, None, None, tuple(h for h in self.headers if h[0].startswith(PREFIX)))
 
     @property
@@ -86,8 +87,8 @@ def dead_letter(
 
 
 def dead_letter_partition(source_partition: int, partitions: int) -> int:
-    """The partition of a dead letter topic with so many (KIP-1191): the dead letters of one source
-    partition stay in one partition, in order."""
+    """Returns the partition in a dead letter topic with this many (KIP-1191): the dead letters of one source partition
+    stay in one partition, in order."""
     return source_partition % partitions
 
 
@@ -102,9 +103,9 @@ class ParsedHeaders(NamedTuple):
 
 
 def parse_headers(headers: Sequence[Header] | None) -> ParsedHeaders | None:
-    """The headers of a Kafka record as those of a dead letter; None if the record is no dead letter, since the headers
-    that name its origin are missing or wrong. Kafka leaves out the delivery count where it has none: then it is 0.
-    Where a name stands twice the last one counts."""
+    """Parses the headers of a Kafka record as a dead letter's. Returns None if the headers that name the origin are
+    missing or wrong. Kafka leaves out the delivery count where it has none: then it is 0. Of a name that stands twice
+    the last one counts."""
     texts = {name: value.decode(errors="replace") for name, value in headers or () if value is not None}
     try:
         origin = Origin(
@@ -141,5 +142,5 @@ def _text(value: object) -> bytes:
 
 
 def _cut(text: bytes) -> bytes:
-    """At a character's end."""
+    """Cuts at a character's end."""
     return text if len(text) <= LONGEST_MESSAGE_BYTES else text[:LONGEST_MESSAGE_BYTES].decode(errors="ignore").encode()

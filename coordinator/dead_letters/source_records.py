@@ -20,7 +20,7 @@ from coordinator.protocol.librdkafka import READING, UNKNOWN_TOPIC, WITHOUT_A_GR
 from coordinator.protocol.record_headers import headers_of
 
 STALL_S = 15.0
-"""Seconds without a record after which the log can't be read."""
+"""The log counts as unreadable after this many seconds without a record."""
 READ_THROUGH_RECORDS = 10_000
 """A gap of up to this many offsets is read through: a seek costs as much."""
 BATCH_RECORDS = 2_000
@@ -46,7 +46,7 @@ _SPARSE = {
 }
 
 GONE_OFFSETS = frozenset((KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION))
-"""Errors of a consumer without a reset policy for an offset that the log does not have."""
+"""Errors of a consumer without a reset policy for an offset that is not in the log."""
 _REFUSED = frozenset(
     (
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -145,7 +145,7 @@ class SourceRecordReader:
         return self._stall_s
 
     def asking_consumer(self) -> Consumer:
-        """A new client that asks for single offsets."""
+        """A new client for requests of single offsets."""
         asking: Consumer = new_client(Consumer, {**self._config, **_SPARSE, **ASKING})
         return asking
 
@@ -225,9 +225,9 @@ class _Reading:
             self._last_error = error.name()
 
     def _damaged(self, first: int, error: KafkaError) -> Iterator[Absent]:
-        """A batch can't be read. Read it again from the next wanted offset on: that offset is in the batch if it can't
-        be read after READINGS tries, or else it lies behind the batch. ``first``: the batch's first offset, which the
-        error names."""
+        """Read a batch that failed again, from the next wanted offset on. That offset is in the batch if it can't be
+        read after READINGS tries; else it lies behind it. ``first``: the batch's first offset, which the error
+        names."""
         self._last_error = error.name()
         was_asked = self._seen == self._offsets[self._next] - 1
         self._readings = self._readings + 1 if was_asked else 0
@@ -238,8 +238,8 @@ class _Reading:
             self._assign()
 
     def _end_of_batch(self, first: int) -> int:
-        """The end of the batch that has the next wanted offset, as far as offsets are wanted; that offset's own end if
-        no other is wanted, or if a broker does not answer."""
+        """Returns the end of the batch that has the next wanted offset, as far as offsets are wanted. That offset's own
+        end if no other is wanted, or a broker does not answer."""
         at, where = self._offsets[self._next], (self._topic, self._partition)
         end = None
         if self._next + 1 < len(self._offsets):
@@ -286,7 +286,7 @@ class _Reading:
     # --- position
 
     def _most(self) -> int:
-        """The most records that can come up to the next wanted one, or, where they lie densely, up to the last one."""
+        """The largest number of records up to the next wanted one or, where they lie densely, up to the last one."""
         upto = self._offsets[-1] if self._is_dense else self._offsets[self._next]
         return max(1, min(BATCH_RECORDS, upto - self._seen))
 
@@ -295,7 +295,7 @@ class _Reading:
         self._consumer.assign([TopicPartition(self._topic, self._partition, self._offsets[self._next])])
 
     def _moved(self, message: Message) -> bool:
-        """Whether it moved over a large gap, so that the records fetched before are not wanted."""
+        """Returns whether it moved over a large gap, so that the records fetched before are not wanted."""
         if message.error() is not None:
             return False
         wanted = self._offsets[self._next]

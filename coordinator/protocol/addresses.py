@@ -14,8 +14,9 @@ _BROKER = re.compile(
 
 
 def wrong_broker(text: str) -> str | None:
-    """The first address in a list of brokers that is not ``host:port``; None if all are. As librdkafka, it takes a host
-    without its port, which is then 9092, and a security protocol before the host. Empty entries are left out."""
+    """Returns the first address in a list of brokers that is not ``host:port``; None if all are. Like librdkafka it
+    takes a host without a port, which is then 9092, and a security protocol before the host. Empty entries are
+    skipped."""
     for address in filter(None, map(str.strip, text.split(","))):
         match = _BROKER.fullmatch(address)
         if match is None or not 0 < int(match.group(1) or 9092) <= 65_535:
@@ -24,7 +25,8 @@ def wrong_broker(text: str) -> str | None:
 
 
 def parse_endpoint(text: str) -> tuple[str, int] | None:
-    """``host:port`` or ``[ipv6]:port``, else None. Port 0 is any free one, which only a listener can have."""
+    """Parses ``host:port`` or ``[ipv6]:port``; None from other texts. Port 0 is any free one, which only a listener can
+    have."""
     match = _ENDPOINT.fullmatch(text.strip())
     if match is None or int(match.group(3)) > 65_535:
         return None
@@ -32,7 +34,7 @@ def parse_endpoint(text: str) -> tuple[str, int] | None:
 
 
 def parse_endpoints(text: str) -> tuple[tuple[str, int], ...] | None:
-    """Endpoints separated by commas, at least one and none with port 0, else None."""
+    """Parses endpoints separated by commas, at least one and none with port 0; None from other texts."""
     parsed = [parse_endpoint(part) for part in text.split(",")]
     valid = tuple(endpoint for endpoint in parsed if endpoint is not None and endpoint[1])
     return valid if len(valid) == len(parsed) else None

@@ -1,4 +1,4 @@
-"""Requests and replies of people who run a group: looks, which change nothing, and actions, which need the admin token.
+"""Requests and replies of people who run a group: reads, which change nothing, and actions, which need the admin token.
 
 Rule: an action's ``execute`` is false by default; its answer then says what the action would do, and nothing changes.
 Offsets are inclusive, times are milliseconds by the wall clock.
@@ -61,8 +61,8 @@ class ListOffsets(GroupRequest[OffsetsListed], frozen=True):
 class RunInFlight(Message, frozen=True, tag=False):
     """Records ``first`` to ``last`` in one state. ``plan_id`` and ``member_id``: the plan that holds them, or whose
     query may come back to them, and its member. ``since_ms``: when that plan was acquired; ``first_signal_ms``,
-    ``last_signal_ms`` and ``hint``: what its holder told of progress, a query's task of the whole batch (None:
-    nothing). ``stage``: the stage of isolation."""
+    ``last_signal_ms`` and ``hint``: the progress that its holder signalled, a query's task for the whole batch (None:
+    none). ``stage``: the stage of isolation."""
 
     topic: str
     topic_id: str
@@ -90,8 +90,8 @@ class RunInFlight(Message, frozen=True, tag=False):
 
 class InFlightPage(Message, frozen=True):
     """One page of the runs in flight, in the order of topic id, partition and offset, at ``now_ms`` of the
-    coordinator's clock. ``cursor``: where the next page begins; None: this was the last one. A page may hold fewer
-    runs than the limit, or none, and have a cursor all the same: one request looks at a bounded number of runs.
+    coordinator's clock. ``cursor``: where the next page begins; None: this was the last one. A page may hold fewer runs
+    than the limit, or none, and have a cursor all the same: one request scans a bounded number of runs.
     ``staleness_threshold_ms``: the group's group.share.in.progress.staleness.threshold.ms. ``read_from`` as in
     GroupsListed."""
 
@@ -105,7 +105,7 @@ class InFlightPage(Message, frozen=True):
 class ListInFlight(GroupRequest[InFlightPage], frozen=True):
     """A page of the runs in flight: those in one of ``states``; empty: all that are not terminal.
     ``held_longer_than_ms``: only held runs whose plan was acquired longer ago. ``progress_staleness_ms``: only held
-    runs whose holder has told of no progress for longer. ``member_id``: only runs of this member's plans."""
+    runs whose holder has signalled no progress for longer. ``member_id``: only runs of this member's plans."""
 
     states: tuple[str, ...] = ()
     held_longer_than_ms: Milliseconds | None = None
@@ -116,7 +116,7 @@ class ListInFlight(GroupRequest[InFlightPage], frozen=True):
 
 
 class Window(Message, frozen=True, tag=False):
-    """Offsets ``first`` to ``last`` of a share partition, of which the first ``limit`` runs are asked for."""
+    """Offsets ``first`` to ``last`` of a share partition, whose first ``limit`` runs are requested."""
 
     topic_id: str
     partition: PartitionIndex
@@ -133,8 +133,8 @@ class WindowsListed(Message, frozen=True):
 
 
 class ListWindows(GroupRequest[WindowsListed], frozen=True):
-    """The runs in flight of several windows, at one moment. One request shows and looks at a bounded number of runs: of
-    the last windows it may show none."""
+    """The runs in flight of several windows, at one moment. One request scans and shows a bounded number of runs: it
+    may show none of the last windows."""
 
     windows: tuple[Window, ...] = ()
 
@@ -142,13 +142,11 @@ class ListWindows(GroupRequest[WindowsListed], frozen=True):
 class PlanInFlight(Message, frozen=True, tag=False):
     """A query's newest plan. ``state``: a PlanState; ``records``: how many records its last delivery held; ``held``:
     how many records are in runs that still carry its id; ``attempt``: from 0, how often a later process reclaimed the
-    plan.
-    ``batch_id``: Spark's number of the batch, from the sink that staged last for the plan; None before, after the start
-    of a coordinator, and without a sink, as Spark does not tell it to a reader (docs/trust/facts.md, S23); ``stage``:
-    the furthest stage of isolation of its records. ``evidence``: the query has completed a batch which says that
-    processing works.
-    ``tasks``: what tasks say of their work on the batch while it is not completed, the newest signals first: some of
-    ``tasks_total``, which counts a hundred of them at most."""
+    plan. ``batch_id``: Spark's number of the batch, from the sink that staged last for the plan; None before, after the
+    start of a coordinator, and without a sink, as Spark does not tell it to a reader (docs/trust/facts.md, S23);
+    ``stage``: the furthest stage of isolation of its records. ``evidence``: the query has completed a batch which says
+    that processing works. ``tasks``: the tasks' signals about their work on the batch while it is not completed, newest
+    first: some of ``tasks_total``, which counts up to a hundred."""
 
     plan_id: str
     member_id: str
@@ -177,9 +175,9 @@ class ListPlans(GroupRequest[PlansListed], frozen=True):
 
 
 class HistoryEntry(Message, frozen=True, tag=False):
-    """Something that became of a record: ``event``, in words. ``at_ms``: when; None where the state store does not say:
-    an SQLite file knows the times of acquisitions alone. The counts are those after it. ``plan_id``: the plan that had
-    the record, of ``member_id``; ``query_id``: Spark's id of its query, known once a sink has decided; ``client_host``:
+    """A change of a record: ``event``, in words. ``at_ms``: when; None where the state store does not say: an SQLite
+    file knows the times of acquisitions alone. The counts are those after it. ``plan_id``: the plan that had the
+    record, of ``member_id``; ``query_id``: Spark's id of its query, known once a sink has decided; ``client_host``:
     where the member joined last. ``not_before_ms``: it was not to be acquired before this time."""
 
     event: str
@@ -286,13 +284,13 @@ class OffsetsAltered(Message, frozen=True):
 class AlterOffsets(Action[OffsetsAltered], frozen=True):
     """Set start offsets (AlterShareGroupOffsets): all of them, or none. ``to``: earliest, latest, timestamp (``value``
     in ms), offset (``value``), shift (by ``value``), or offsets, which ``offsets`` has by topic and partition.
-    ``topics``: topics and their partitions; no topic: all of the group's; no partition: all of the topic's.
-    ``force``: also while the group has members.
+    ``topics``: topics and their partitions; no topic: all of the group's; no partition: all of the topic's. ``force``:
+    also while the group has members.
 
     Raises:
         GroupNotEmpty: the group has members, and ``force`` is not set.
         MembersNotKnown: the coordinator has just loaded the group, and does not know yet which members live.
-        GroupIdNotFound, UnknownTopic, UnknownPartition, InvalidReset: as they say.
+        GroupIdNotFound, UnknownTopic, UnknownPartition: it does not exist. InvalidReset: the target can't be used.
     """
 
     to: str = "earliest"

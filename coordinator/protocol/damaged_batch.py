@@ -1,7 +1,7 @@
 """A record batch of a log that can't be read: which errors say so, and which offsets the batch has.
 
 librdkafka names the first offset of such a batch, not its last one, and never goes on behind it (docs/trust/facts.md,
-C15 to C17). Rule: what comes after its error is not looked at, since librdkafka may read on in the middle of the batch.
+C15 to C17). Rule: what comes after its error is ignored, since librdkafka may read on in the middle of the batch.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ ASKING = {"fetch.error.backoff.ms": "10", "queued.min.messages": "1"}
 """librdkafka's configuration of the clients of :func:`end_of_batch`. After each error of a batch a client waits, half a
 second by default."""
 READINGS = 3
-"""How often a batch is read before it counts as damaged: the network, or the memory of a client or a broker, may have
-done the damage."""
+"""A batch counts as damaged after this many readings: the network, or the memory of a client or a broker, may have done
+the damage."""
 _ANSWER_S = 10.0
-"""Seconds for the answer to one question whether an offset is in the batch."""
+"""One request whether an offset is in the batch waits this many seconds for its answer."""
 _SLICE_S = 0.5
 
 
@@ -42,12 +42,13 @@ class Damage(NamedTuple):
 def end_of_batch(
     make: Callable[[], Consumer], where: tuple[str, int], at: int, first: int, high: int, until_s: float = inf
 ) -> int | None:
-    """The offset after the damaged batch that has the offset ``at``, and whose error names ``first``; None if it is
-    not known, since a broker does not answer, or not by ``until_s`` of the monotonic clock. ``where``: topic and
-    partition; ``high``: the end of the log.
+    """Returns the offset after the damaged batch that has the offset ``at``, and whose error names ``first``; None if a
+    broker does not answer, or not by ``until_s`` of the monotonic clock. ``where``: topic and partition; ``high``: the
+    end of the log.
 
-    Each step asks whether one offset is in the batch, so that a batch of n offsets takes 2 log n steps. A second client
-    has to find the batch's last offset damaged, too: a healthy record must not be passed over."""
+    Each step asks for one offset, so a batch of n offsets takes 2 log n steps. A second client must find the batch's
+    last offset damaged as well: no healthy record may be skipped.
+    """
     with closing(make()) as client:
         inside, outside, width = at, high, 1
         while inside + 1 < outside:

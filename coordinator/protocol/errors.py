@@ -28,15 +28,15 @@ class ShareGroupError(Exception):
 
 
 MAX_SHOWN = 500
-"""Characters of one field in the sentence, at most: a value may be as long as a person, or a program, makes it."""
+"""A sentence shows up to this many characters of a field: a value may be as long as a person, or a program, makes
+it."""
 
 _END = 150
-"""Characters of the end that is shown of a longer field: a reason ends with the way out."""
+"""A longer field is cut in its middle, and keeps this many characters of its end: a reason ends with the way out."""
 
 
 def _shown(value: Any) -> Any:
-    """The field as it is in the sentence: cut, and in one line without control characters. ``fields`` keeps it
-    whole."""
+    """Returns the field for the sentence: cut, on one line, without control characters. ``fields`` keeps it whole."""
     text = str(value)
     if len(text) <= MAX_SHOWN and text.isprintable():
         return value

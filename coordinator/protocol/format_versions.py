@@ -10,39 +10,39 @@ the fields that each number describes.
 from __future__ import annotations
 
 PROTOCOL = 4
-"""Of requests and replies, of Health and of the endpoint file. Both sides check it: the client asks for Health, and
-each request carries the client's number in the header ``PROTOCOL_HEADER``."""
+"""Version of requests and replies, of Health and of the endpoint file. Both sides check it: the client asks for Health,
+and each request carries the client's number in the header ``PROTOCOL_HEADER``."""
 
 PROTOCOL_HEADER = "sharegroup-protocol"
 """The gRPC header of each request, with the client's protocol version as decimal text."""
 
 SQLITE_SCHEMA = 4
-"""Of an SQLite state file: its table, and the records in it. It is the file's ``user_version``."""
+"""Version of an SQLite state file, its table and its records: the file's ``user_version``."""
 
 SQLITE_SCHEMAS_READ = range(3, SQLITE_SCHEMA + 1)
 """Versions of SQLite state files that this version reads. A file of an older one gets SQLITE_SCHEMA when a coordinator
 opens it, before anything else is written."""
 
 STATE_RECORDS = 3
-"""Of our own records in the state topic: the first two bytes of each value, as in Kafka's records."""
+"""Version of our own records in the state topic: the first two bytes of each value, as in Kafka's records."""
 
 STATE_RECORDS_READ = range(2, STATE_RECORDS + 1)
-"""Versions of our own records that this version reads; it writes STATE_RECORDS alone."""
+"""Versions of our own records that this version reads. It writes STATE_RECORDS only."""
 
 SPARK_OFFSET = 1
-"""Of the offsets that the source gives to Spark: the field ``version``."""
+"""Version of the offsets that the source gives to Spark: the field ``version``."""
 
 ARCHIVE = 1
-"""Of the JSON files in an archive of rejected rows (journals, and notes of compactions): the field ``version``."""
+"""Version of the JSON files in an archive of rejected rows (journals, and notes of compactions): the field
+``version``."""
 
 HIGHEST = 1_000
-"""No format will have a number above this one: what seems to have one has no version, and was written by a version of
-sharegroup before there were any, or by another program."""
+"""A number above this one is no format version: the data is older than versions, or another program's."""
 
 
 class UnknownFormat(Exception):
     """Something has a format version that this version of sharegroup does not read. It never reaches a user: each
-    reader raises a named error of its own, which says what has that version and what to do."""
+    reader raises a named error instead, which names the data and says what to do."""
 
     def __init__(self, found: object, known: int) -> None:
         has_version = type(found) is int and 0 < found <= HIGHEST

@@ -8,8 +8,8 @@ from __future__ import annotations
 from coordinator.protocol.errors import InvalidGroupId
 
 MAX_CHARACTERS = 249
-"""The longest group id, as that of a topic's name. Kafka itself takes any text of up to 32,767 bytes; a group id is in
-each log line, error, header of a dead letter and state record of its group, and a megabyte of them helps nobody."""
+"""A group id has up to this many characters, as a topic's name. Kafka takes up to 32,767 bytes; but the id stands in
+each log line, error, dead letter header and state record of its group."""
 _SHOWN = 40
 
 

@@ -55,11 +55,11 @@ _CUT_OFF = re.compile(
     r"disconnect|connection re|timed out|transport failure|could ?n.t connect|could not (connect|resolve)",
     re.IGNORECASE,
 )
-"""Texts of librdkafka for a broker that dies during a handshake, and for an endpoint of OAuth tokens that is away: the
-error code is the same as for a refusal."""
+"""librdkafka's texts for a broker that dies during a handshake, and for an OAuth endpoint that is away: the error code
+is that of a refusal."""
 _TLS_ALERT = re.compile(r"alert (\w+ )?(certificate|unknown ca|access denied)")
-"""A TLS listener's answer to a certificate that it does not take, or to none. With TLS 1.3 it comes after the
-handshake, and librdkafka takes it for a broken connection."""
+"""A TLS listener's answer to a certificate that it refuses, or to none. With TLS 1.3 it comes after the handshake, and
+librdkafka reports a broken connection."""
 _TOGETHER = "(several that don't go together)"
 
 
@@ -71,8 +71,8 @@ def is_refused(error: KafkaError) -> bool:
 
 
 class Complaints:
-    """The ``error_cb`` of a client. librdkafka reports here the causes of errors that its calls show as a mere timeout.
-    It is called when the client is polled."""
+    """The ``error_cb`` of a client, called when the client is polled. librdkafka reports here the causes of errors that
+    its calls show as a mere timeout."""
 
     def __init__(self) -> None:
         self.last = ""
@@ -87,7 +87,7 @@ class Complaints:
             self.last = f"{error.name()}: {error.str()}"
 
     def forget(self) -> None:
-        """Clears both, since a call was answered."""
+        """Clear both: a call was answered."""
         self.last = self.refused = ""
 
 
@@ -127,8 +127,8 @@ def _reason(config: Mapping[str, Any], text: str) -> str:
 
 
 def _refused_key(config: Mapping[str, Any], text: str) -> str:
-    """The key that librdkafka refuses: the property that its text names, else the first key in its text, else the key
-    that it refuses alone."""
+    """Returns the key that librdkafka refuses: the property named in its text, else the first key in the text, else the
+    key that it refuses alone."""
     if named := re.search(r'configuration property:? "([\w.]+)"', text):
         return named.group(1)
     if _MECHANISM in text:
@@ -155,19 +155,19 @@ def _is_refused_alone(key: str, value: Any) -> bool:
 
 
 class Silence:
-    """Measures for how long the brokers have sent nothing while this process polled. Time during which the process was
-    stopped between two polls does not count."""
+    """Measures how long the brokers have sent nothing while this process polled. Time in which the process was stopped
+    between two polls does not count."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
         self.ends()
 
     def ends(self) -> None:
-        """Starts the measurement again, since a message came."""
+        """Start the measurement again: a message came."""
         self._last_s, self._silent_s = self._now_s(), 0.0
 
     def lasts_s(self) -> float:
-        """Seconds of silence. To be called after each poll, which waits for less than LONGEST_POLL_S."""
+        """Seconds of silence. Call it after each poll, which waits for less than LONGEST_POLL_S."""
         now_s = self._now_s()
         self._silent_s += min(now_s - self._last_s, LONGEST_POLL_S)
         self._last_s = now_s

@@ -24,13 +24,13 @@ class TextLines(logging.Formatter):
 
 
 def printable(text: str) -> str:
-    """The text in one line, with an escape in place of each character that is not printable: a name that a member
-    chose could else move a terminal's cursor, or look like a line of its own."""
+    """Returns the text on one line, with an escape for each unprintable character: a name that a member chose could
+    otherwise move a terminal's cursor, or look like a line of its own."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def name_in_lines(**names: str) -> None:
-    """Have each line from now on name what this process works for, as ``group``; empty names are left out."""
+    """Let each line from now on name what this process works for, as ``group``. Empty names are skipped."""
     named = " ".join(f"{kind}={name}" for kind, name in names.items() if name)
     _works_for["text"] = f"[{named}] " if named else ""
 

@@ -32,7 +32,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults
 
 
 class Request(Message, Generic[Reply], frozen=True):
-    """Base class of messages that are answered by a ``Reply``; a command of the core is one, too."""
+    """Base class of messages that are answered by a ``Reply``. A command of the core is one as well."""
 
 
 class GroupRequest(Request[Reply], Generic[Reply], frozen=True):
@@ -137,8 +137,8 @@ class PartitionAcks(Message, frozen=True, tag=False):
 
 
 class ProgressBatch(Message, frozen=True, tag=False):
-    """Offsets ``first..last``, delivered at ``delivery_count`` (the receipt), are being worked on. ``hint``: what the
-    program says of it, at most MOST_HINT_BYTES of UTF-8; None: the hint of the signal before stays."""
+    """Offsets ``first..last``, delivered at ``delivery_count`` (the receipt), are being worked on. ``hint``: the
+    program's words about it, up to MOST_HINT_BYTES of UTF-8; None: the hint of the signal before stays."""
 
     first: Offset
     last: Offset
@@ -235,12 +235,12 @@ class PlanReply(Message, frozen=True):
     deleted topics that the group had still to report. A repeated request of the same member epoch gets them again. A
     reader with failOnDataLoss fails for them once. ``isolation_level``: the group's level at a StartPlan, which may
     have changed since the member joined. ``given_up``: records that this request gave up at the delivery limit, which
-    the coordinator logs as well. ``outcomes``: how many records of the
-    completed plan were accepted, released and rejected, by these words. A repeated request gets neither again.
-    ``undecided_left``: the plan to complete is not completed yet, since so many of the offsets that no sink decided
-    must still be looked for in the log; the member asks again. ``altered``: the first of ``altered_total`` share
-    partitions whose start offsets an administrator altered since the named plan was acquired. ``held_back``: nothing
-    was acquired, since so many records wait for their dead letters. ``breaker``: the query's, while it is open.
+    the coordinator logs as well. ``outcomes``: how many records of the completed plan were accepted, released and
+    rejected, by these words. A repeated request gets neither again. ``undecided_left``: the plan to complete is not
+    completed yet, since this many of the offsets that no sink decided must still be checked in the log; the member asks
+    again. ``altered``: the first of ``altered_total`` share partitions whose start offsets an administrator altered
+    since the named plan was acquired. ``held_back``: nothing was acquired, since this number of records wait for their
+    dead letters. ``breaker``: the query's, while it is open.
     """
 
     plan: Plan = Plan()
@@ -258,7 +258,7 @@ class PlanReply(Message, frozen=True):
 
 class OffsetsReply(Message, frozen=True):
     """The end offsets by topic and partition; the partition is text, since JSON's keys are. ``now_ms``: the
-    coordinator's time when it looked."""
+    coordinator's time of the reading."""
 
     ends: dict[str, dict[str, int]]
     now_ms: int = 0
@@ -297,9 +297,8 @@ class PartitionDescription(Message, frozen=True, tag=False):
     """A share partition as kafka-share-groups.sh shows it; ``lag`` is None where the end of the log is unknown.
     ``archived``: the records of ``archived_total`` by disposition; ``none`` are offsets without a record. ``removed``,
     ``deleted``: those of ``archived_total`` that Kafka removed before they were done, by retention or delete-records,
-    or with their topic. ``without_dead_letter``: the records that were
-    given up while the group had no dead letter topic, by disposition. ``skipped``, ``repeated``: offsets that resets
-    passed over, or made available again.
+    or with their topic. ``without_dead_letter``: the records that were given up while the group had no dead letter
+    topic, by disposition. ``skipped``, ``repeated``: offsets that resets skipped, or made available again.
     ``archiving``: records whose dead letters are not written yet. ``runs``: the first of ``runs_total``."""
 
     topic: str
@@ -518,15 +517,15 @@ class OpenSink(GroupRequest[SinkOpened], frozen=True):
 
 
 class StageOutcomes(GroupRequest[OutcomesStaged], frozen=True):
-    """Stage what the rows of a batch said, durably, on the plans that carry them (docs/trust/protocol.md, "Outcomes of
+    """Stage the outcomes in a batch's rows, durably, on the plans that carry them (docs/trust/protocol.md, "Outcomes of
     a sink"); the rows are Arrow rows beside the request. It takes effect when the plan completes. Rows whose receipt
     matches no live plan are stale: they are counted, and with ``fail_on_stale`` the whole is refused. ``incarnation``:
     the group's, which the rows' receipts name; empty: not checked. ``query_id`` is Spark's, empty where no query
     writes. ``acknowledgement_mode``: the sink's own, which holds for this attempt at the batch; empty: as its delivery
-    began. ``replaces``: the query's output of a batch takes the place of what an earlier attempt
-    wrote. ``rows`` is how many the batch had. ``lost_replacements``: rejected rows whose own key, value or headers
-    could not be written, so that the coordinator writes the original. ``contradicting``: records whose rows named
-    different outcomes, and are released."""
+    began. ``replaces``: the query's output of a batch takes the place of what an earlier attempt wrote. ``rows`` is how
+    many the batch had. ``lost_replacements``: rejected rows whose own key, value or headers could not be written, so
+    that the coordinator writes the original. ``contradicting``: records whose rows named different outcomes, and are
+    released."""
 
     incarnation: str = ""
     query_id: str = ""

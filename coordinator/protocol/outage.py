@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 
 FIRST_LINE_AFTER_S = 3.0
-"""Seconds before which it is no outage: a coordinator that restarts, a partition that gets another leader."""
+"""An outage is logged after this many seconds: a restart of a coordinator, or another leader of a partition, takes
+less."""
 INTERVAL_S = 60.0
 
 
@@ -34,7 +35,7 @@ class Outage:
             return self._clock() - self._began_s if self._unanswered else 0.0
 
     def failed(self, kind: str, since_s: float, reason: object) -> None:
-        """Takes in that a request of this kind, first sent at ``since_s`` by the clock, failed."""
+        """Apply the failure of a request of this kind, first sent at ``since_s`` by the clock."""
         with self._lock:
             if not self._unanswered:
                 self._began_s, self._logged_s = since_s, None
@@ -47,8 +48,7 @@ class Outage:
         self._log.warning("%s: no answer for %.0f s%s: %s", self._what, lasts_s, self._hint, reason)
 
     def answered(self, kind: str) -> None:
-        """Takes in that a request of this kind was answered. The outage ends when every kind that failed was
-        answered."""
+        """Apply the answer to a request of this kind. The outage ends once every kind that failed was answered."""
         if kind not in self._unanswered:
             return
         with self._lock:
@@ -60,7 +60,7 @@ class Outage:
         self._log.warning("%s: answers again after %.0f s", self._what, lasts_s)
 
     def forget(self, kind: str) -> None:
-        """Takes in that nobody waits for an answer of this kind any more. An outage in which nobody waits is over, and
-        has no last line."""
+        """Nobody waits for an answer of this kind any more. An outage in which nobody waits is over, without a last
+        line."""
         with self._lock:
             self._unanswered.discard(kind)

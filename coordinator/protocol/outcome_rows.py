@@ -39,11 +39,11 @@ _NUMBERS = ("partition", "first", "last", "delivery_count", "outcome")
 _NONE = -1
 _LARGEST = 2**63 - 1
 MOST_PIECES = 2_000_000
-"""Outcomes that overlap each other in more pieces than their number and this one are refused: runs are cut at all their
-edges, so a thousand of them can make a million pieces, of some 100 bytes each."""
+"""A table is refused if its overlapping runs make this many pieces more than it has runs: runs are cut at all their
+edges, so a thousand can make a million pieces of some 100 bytes each."""
 _SAID = np.array([0, 1, 2, 4, 3, 5, 6, 7], np.int8)
-"""Outcome -> the set of outcomes that rows named: 1 ACCEPT, 2 RELEASE, 4 REJECT. Above REJECT are the numbers of
-records whose rows contradict each other; they are released."""
+"""Outcome -> the set of outcomes that rows named: 1 ACCEPT, 2 RELEASE, 4 REJECT. Numbers above REJECT stand for records
+whose rows contradict each other, which are released."""
 _OF_SAID = np.argsort(_SAID).astype(np.int8)
 _WORDS = ("accept", "release", "reject")
 _OUTCOMES: list[Any] = [None, AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT]
@@ -73,7 +73,7 @@ class _Runs:
 
     @property
     def same_partition(self) -> npt.NDArray[np.bool_]:
-        """Whether a run, from the second on, is of the same topic and partition as the one before."""
+        """Whether a run, from the second on, has the topic and partition of the one before."""
         return _unchanged(self.topic_id) & _unchanged(self.partition)
 
 
@@ -82,8 +82,8 @@ def coalesce(table: pa.Table) -> pa.Table:
     neighbours joined.
 
     Of several rows of one record, those of its newest delivery count decide. If these disagree on the outcome, it is a
-    number above REJECT, which ``settled`` makes a release of. If they agree, the longest delay holds, one
-    dead letter is enough, and one of the reasons is kept.
+    number above REJECT, which ``settled`` turns into a release. If they agree, the longest delay holds, one dead letter
+    is enough, and one of the reasons is kept.
     """
     if not table.num_rows:
         return SCHEMA.empty_table()
@@ -95,7 +95,7 @@ def coalesce(table: pa.Table) -> pa.Table:
 
 
 def settled(table: pa.Table) -> tuple[pa.Table, dict[str, int]]:
-    """The same outcomes (a table of coalesce), where records whose rows contradict each other are released: they are
+    """Returns the outcomes of a table of coalesce, with records whose rows contradict each other released: they are
     delivered again, and no outcome is lost. And the number of these records, by what their rows say (``accept,
     release``)."""
     outcome, counts = table["outcome"].to_numpy(), pc.add(pc.subtract(table["last"], table["first"]), 1).to_numpy()
@@ -193,7 +193,7 @@ def _table(runs: _Runs, topics: Any, reasons: Any) -> pa.Table:
 
 
 def _sorted(runs: _Runs) -> _Runs:
-    """The runs by topic, partition and first offset. Most tables are sorted already, and a check is cheaper than a
+    """Sort the runs by topic, partition and first offset. Most tables are sorted already, and a check is cheaper than a
     sort."""
     topic, partition, first = (np.diff(column) for column in (runs.topic_id, runs.partition, runs.first))
     ascending = (topic > 0) | ((topic == 0) & ((partition > 0) | ((partition == 0) & (first >= 0))))
@@ -233,8 +233,8 @@ def _disjoint(runs: _Runs) -> _Runs:
 
 
 def _edges(place: Ints, first: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
-    """The distinct offsets at which a run begins or ends, ascending by partition; and for each run the indices of its
-    first offset and of its end among them."""
+    """Returns the distinct offsets at which a run begins or ends, ascending by partition; and for each run the indices
+    of its first offset and its end among them."""
     places, points = np.concatenate((place, place)), np.concatenate((first, end))
     order = np.lexsort((points, places))
     places, points = places[order], points[order]
@@ -245,7 +245,7 @@ def _edges(place: Ints, first: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _newest(delivery_count: Ints, piece: Ints) -> npt.NDArray[np.bool_]:
-    """Whether each entry has its piece's highest delivery count; a piece's entries are sorted by it, descending."""
+    """Whether each entry has its piece's highest delivery count. A piece's entries are sorted by it, descending."""
     starts = np.concatenate(([True], piece[1:] != piece[:-1]))
     highest = delivery_count[np.flatnonzero(starts)][np.cumsum(starts) - 1]
     return np.asarray(delivery_count == highest)

@@ -1,7 +1,7 @@
 """The headers of a record that confluent_kafka has read, whatever their names are.
 
 Rule: a name that is not UTF-8 is shown as U+FFFD, and the record is read. confluent_kafka 2.16 raises SystemError at
-the first look at such headers, and from the second on returns pairs whose first place is empty: a look at that place
+the first access to such headers, and from the second on returns pairs whose first place is empty: reading that place
 ends the process (docs/trust/facts.md, C13). The name's bytes are nowhere to be had.
 
 Rule: confluent_kafka's method is called by a methodcaller alone. It returns a list and leaves an exception, which
@@ -18,7 +18,7 @@ from typing import Any
 from confluent_kafka import Message
 
 COPY = "__dlq."
-"""How a header begins that each dead letter, and each record of a redrive, has, and no other record of ours."""
+"""The first header of each dead letter and of each redriven record begins so, and that of no other record of ours."""
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _FAILURES = (SystemError, UnicodeDecodeError)
 _EMPTY = "(<NULL>,"
@@ -40,7 +40,7 @@ def is_copy(message: Message) -> bool:
 
 
 def mended_headers(message: Message) -> Any:
-    """As ``headers_of``, of a message whose headers may have been looked at, and may have failed, before."""
+    """The same as ``headers_of``, for a message whose headers may have been read, and may have failed, before."""
     with suppress(*_FAILURES):
         _checked_headers(message)
     headers: Any = _checked_headers(message)

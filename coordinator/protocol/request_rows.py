@@ -1,9 +1,9 @@
 """Arrow rows in a request's body: how a client writes them, and how a coordinator reads what anybody may have sent.
 
 The body is the length of the JSON (4 bytes, little endian), the JSON, and an Arrow IPC stream of one schema and its
-record batches. Rule: nothing is decoded before it was checked. The schema is compared first; a batch whose buffers are
-compressed is refused before they are looked at, and so is every message that is no record batch; a batch is validated
-in full before a value of it is read. So reading takes no more memory than the body has.
+record batches. Rule: nothing is decoded before it was checked. The schema is compared first; a batch with compressed
+buffers is refused before they are read, and so is every message that is no record batch; a batch is validated in full
+before a value of it is read. So reading takes no more memory than the body has.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The rights of tokens: which token may ask what of a coordinator.
+"""The rights of tokens: which token may send what to a coordinator.
 
 A token file of one word is one token with all rights. Else each line is ``RIGHTS:TOKEN`` or ``RIGHTS NAME:TOKEN``, as
 ``admin alice:...``; RIGHTS are read, member and admin, several separated by commas; a line that begins with ``#`` is a
@@ -132,8 +132,8 @@ class Tokens:
         return found
 
     def open_keys(self, allowed: AllowedTopics) -> tuple[str, ...]:
-        """The keys of a coordinator with these tokens whose lists, ``allowed``, allow every topic, and so do those of a
-        token for members. With one token alone there is nobody to keep a topic from: no key."""
+        """The coordinator's allow-list keys that, with ``allowed``, allow every topic, where a member's token does as
+        well. None with one token alone, as there is nobody to keep a topic from."""
         if len(self.holders) < 2:
             return ()
         members = [caller.topics for _, caller in self.holders if Right.MEMBER in caller.rights]

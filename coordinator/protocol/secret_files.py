@@ -21,7 +21,7 @@ TOKEN_VARIABLE = "SHAREGROUP_COORDINATOR_TOKEN"  # noqa: S105 - names, no secret
 TOKEN_KEY = "share.coordinator.token.file"  # noqa: S105
 RUNTIME_VARIABLE = "SHAREGROUP_RUNTIME_DIR"
 TOKEN_BYTES = 32
-"""Random bytes of a token that make_token makes."""
+"""make_token makes tokens of this many random bytes."""
 
 
 def read_token(path: str, environ: Mapping[str, str] = os.environ, rights: tuple[Right, ...] = (Right.MEMBER,)) -> str:
@@ -42,7 +42,7 @@ def read_token(path: str, environ: Mapping[str, str] = os.environ, rights: tuple
 
 
 def read_tokens(path: str, environ: Mapping[str, str] = os.environ) -> Tokens:
-    """All tokens of the file, or, without a path, of the environment; it raises as :func:`read_token`."""
+    """All tokens of the file, or, without a path, of the environment. Raises as :func:`read_token`."""
     if path:
         text, source = read_secret(TOKEN_KEY, path).decode("utf-8", "replace").strip(), path
     else:

@@ -1,4 +1,4 @@
-"""The request of a Spark task that says how far its work is, and the form in which people see it."""
+"""A Spark task's signal of how far its work is, and the form in which people see it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class TaskProgress(Message, frozen=True, tag=False):
 
 class ReportProgress(MemberRequest[Done], frozen=True):
     """A task of the member's query works on the plan. ``task``: Spark's id of the task (the same in no other task of
-    the application), on ``host``. ``hint``: what it says of its work, at most MOST_HINT_BYTES of UTF-8; None: the hint
-    of its signal before stays. Nothing depends on it, and it is not in the log. A signal of another plan than the
-    query's newest has no effect."""
+    the application), on ``host``. ``hint``: its words about the work, up to MOST_HINT_BYTES of UTF-8; None: the hint of
+    its signal before stays. Nothing depends on it, and it is not in the log. A signal of another plan than the query's
+    newest has no effect."""
 
     plan_id: str
     task: Offset

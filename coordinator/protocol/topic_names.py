@@ -18,7 +18,7 @@ EVERYTHING = ".*"
 """The pattern of an allow list that allows every name."""
 MAX_PATTERN_CHARACTERS = 10_000
 MAX_COMPILED_BYTES = 1 << 20
-"""Bytes of a compiled pattern, at most: a few characters with counted repetitions may compile to many."""
+"""A compiled pattern has up to this many bytes: a few characters with counted repetitions may compile to many."""
 
 KEPT = {
     "share-group-state": "sharegroup",
@@ -89,9 +89,9 @@ def is_reserved(topic: str) -> bool:
 
 
 def check_written(topic: str) -> None:
-    """Checks that dead letters and redriven records may be written to the topic. Each producer that writes to a topic
-    which data or a configuration names asks this first: a principal that may write to a reserved topic must not do it
-    for somebody who may not.
+    """Checks that dead letters and redriven records may be written to the topic. Each producer calls this for a topic
+    that data or a configuration names: a principal that may write to a reserved topic must not do it for somebody who
+    may not.
 
     Raises:
         TopicNotWritten: it is reserved.

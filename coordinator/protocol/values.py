@@ -11,11 +11,11 @@ from typing import Annotated, NamedTuple
 from msgspec import Meta
 
 MOST_HINT_BYTES = 256
-"""Bytes of UTF-8 that the hint of a record in progress has at most (KAFKA-20458)."""
+"""The hint of a record in progress has up to this many bytes of UTF-8 (KAFKA-20458)."""
 
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-"""A number of a request that may be negative. Other numbers are refused where a request is decoded."""
+"""A number of a request that may be negative. Requests with other negative numbers are refused when decoded."""
 Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 PartitionIndex = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -58,8 +58,8 @@ class OffsetRange(NamedTuple):
 
 
 class CappedLock(NamedTuple):
-    """Offsets ``first..last`` were renewed up to share.max.lock.extension.ms after their acquisition, and no further:
-    their lock ends ``left_ms`` milliseconds from now, which is less than a lock lasts."""
+    """The lock of offsets ``first..last`` was renewed only up to share.max.lock.extension.ms after their acquisition:
+    it ends ``left_ms`` milliseconds from now, sooner than a full lock."""
 
     topic_id: str
     partition: int

@@ -36,7 +36,7 @@ class Health(Request[Healthy], frozen=True):
 
 
 class StepDown(Request[Done], frozen=True):
-    """Asks a coordinator on demand to leave, for a reason: another one takes its place. Its answer is Done."""
+    """Asks a coordinator on demand to leave, for a reason: another one takes its place. The answer is Done."""
 
     reason: str
 
@@ -54,9 +54,9 @@ class FindCoordinator(Request[CoordinatorFound], frozen=True):
 
 
 class TokenHolder(Message, frozen=True):
-    """``name`` is empty if the token has none; ``rights`` are named as in a token file. ``open_keys``: the keys of the
-    coordinator that allow every topic, where it has several tokens, and one for members whose own lists do not limit
-    these topics either."""
+    """``name`` is empty if the token has none; ``rights`` are named as in a token file. ``open_keys``: the
+    coordinator's keys that allow every topic, where it has several tokens, one of them for members whose own lists do
+    not limit these topics either."""
 
     name: str
     rights: tuple[str, ...]
@@ -64,7 +64,7 @@ class TokenHolder(Message, frozen=True):
 
 
 class WhoAmI(Request[TokenHolder], frozen=True):
-    """Asks whose token the call has. A coordinator of an earlier version refuses it by name."""
+    """Asks whose token the call has. An earlier coordinator refuses it by name."""
 
 
 class Failed(Message, frozen=True):
@@ -96,7 +96,7 @@ class LaunchSettings(Message, frozen=True, tag=False):
     """The settings that a coordinator on demand reads from its standard input; they are never on its command line or in
     its environment, since ``kafka_config`` holds secrets. ``start_lock``: the descriptor of the start lock, which the
     process closes once it serves; -1: the process that started it holds the lock. A standalone coordinator makes them
-    of its properties file, and has no endpoint file and no log file."""
+    from its properties file, and has no endpoint file and no log file."""
 
     bootstrap_servers: str
     kafka_config: dict[str, str]
@@ -138,7 +138,7 @@ _answers: msgspec.json.Decoder[_Answer] = msgspec.json.Decoder(_Answer)
 
 
 def request_name(name: str) -> str:
-    """The name of a request as answers and log lines show it: what can't be a name is not repeated."""
+    """Returns the name of a request for answers and log lines. A text that can't be a name is not repeated."""
     return name if _NAME.fullmatch(name) else "of an unknown name"
 
 

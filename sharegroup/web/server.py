@@ -175,7 +175,8 @@ class Server:
         """Listen at the address.
 
         Raises:
-            WebTlsRequired, WebNotAvailable: as they say.
+            WebTlsRequired: the address is not loopback, and TLS is off.
+            WebNotAvailable: the address can't be used.
         """
         address.check()
         self._socket = _listening(address)

@@ -185,7 +185,8 @@ def _check(visit: Visit, right: str) -> None:
     """Check who asks, and that the form is one of this session.
 
     Raises:
-        NotSignedIn, NotAllowed, Forged: as they say.
+        NotSignedIn, NotAllowed: the session is missing, or lacks the right.
+        Forged: the form is of no such session.
     """
     if not right:
         return
