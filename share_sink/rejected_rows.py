@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.outcome_rows import SCHEMA, coalesce
-from coordinator.protocol.values import AcknowledgeType
+from coordinator.protocol.values import LONGEST_REASON, AcknowledgeType
 from share_sink.archive.batches import ArchiveWriter
 from share_sink.columns import DELIVERY_COUNT, OFFSET, PARTITION, REASON
 from share_sink.rejected_row_writer import RejectedRowWriter, completed, replacements
@@ -24,9 +24,6 @@ SLICE_ROWS = 10_000
 """Rejected rows are written after this many rows."""
 SLICE_BYTES = 16 << 20
 """Rejected rows are written once they reach this many bytes."""
-REASON_CHARACTERS = 500
-"""A reason that the coordinator is to write into a dead letter is cut to this many characters, as the coordinator keeps
-no more: if all of a batch's dead letters are left to it, the request with the reasons must not become too large."""
 
 
 class RejectedRows:
@@ -136,5 +133,5 @@ class RejectedRows:
         """Returns the reasons of the rows whose dead letter the coordinator is to write; null for other rows."""
         if self._dead_letters is None or REASON not in rows.column_names:
             return pa.nulls(rows.num_rows, pa.string())
-        reasons = pc.utf8_slice_codeunits(rows[REASON], 0, REASON_CHARACTERS)
+        reasons = pc.utf8_slice_codeunits(rows[REASON], 0, LONGEST_REASON)
         return pc.if_else(dead_letter, pa.scalar(None, pa.string()), reasons)

@@ -111,6 +111,12 @@ class Disposition(IntEnum):
     UNDECIDED = 4
 
 
+LONGEST_REASON = 500
+"""The sink cuts a row's reason at this number of characters where the coordinator is to write the dead letter, and the
+coordinator keeps no more: the request with the reasons of a whole batch must not become too large. A dead letter that
+the sink itself writes has the reason up to LONGEST_MESSAGE_BYTES (``coordinator.dead_letters.record_format``)."""
+
+
 class OutcomeRun(NamedTuple):
     """A sink's outcome for offsets ``first`` to ``last``, all delivered at ``delivery_count`` (their receipt).
 

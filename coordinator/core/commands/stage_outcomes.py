@@ -35,11 +35,9 @@ from coordinator.protocol.errors import (
     TooManyRejects,
 )
 from coordinator.protocol.messages import Done, OutcomesStaged, PartitionOutcomes
-from coordinator.protocol.values import AcknowledgeType, OutcomeRun, SharePartitionKey
+from coordinator.protocol.values import LONGEST_REASON, AcknowledgeType, OutcomeRun, SharePartitionKey
 
 SAMPLE = 5
-LONGEST_REASON = 500
-"""Characters of a row's reason that are kept until the coordinator writes the dead letter."""
 _OUTCOMES = frozenset({AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT})
 REJECT_WINDOW = 10_000
 """Decided records, about the last ones, whose part of rejects is compared with the limit."""
