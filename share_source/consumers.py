@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from coordinator.protocol.librdkafka import READING, UNKNOWN_TOPIC, WITHOUT_A_GROUP, is_refused
+from coordinator.protocol.librdkafka import BY_OFFSET, IN_BULK, READING, UNKNOWN_TOPIC, is_refused
 from share_source.range_cursor import Key
 from share_source.record_batches import timestamps_of
 
@@ -48,25 +48,17 @@ _log = logging.getLogger(__name__)
 # The user's own settings override these.
 _DEFAULTS = {
     **READING,
+    **IN_BULK,
     "client.id": "sharegroup",
-    "queued.min.messages": "20000",  # 100,000 touch more memory: +20% CPU a record
     "queued.max.messages.kbytes": "32768",
-    "fetch.message.max.bytes": str(1 << 20),
     "topic.metadata.propagation.max.ms": "10000",
-}
-# The reader's promises depend on these: nobody overrides them.
-_FIXED = {
-    **WITHOUT_A_GROUP,
-    "enable.partition.eof": "true",
-    "auto.offset.reset": "error",
-    "allow.auto.create.topics": "false",
 }
 
 
 def client_config(kafka_config: Mapping[str, Any], isolation_level: str) -> Config:
     """librdkafka's configuration of a task's consumers. The cache hands a consumer only to a task of the same
     configuration."""
-    return tuple({**_DEFAULTS, **kafka_config, **_FIXED, "isolation.level": isolation_level}.items())
+    return tuple({**_DEFAULTS, **kafka_config, **BY_OFFSET, "isolation.level": isolation_level}.items())
 
 
 MISSING_TOPIC = UNKNOWN_TOPIC | {KafkaError.UNKNOWN_TOPIC_ID, KafkaError.INCONSISTENT_TOPIC_ID}

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from coordinator.dead_letters.record_format import Header
 from coordinator.protocol.damaged_batch import ASKING, DAMAGED, READINGS, end_of_batch
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
-from coordinator.protocol.librdkafka import READING, UNKNOWN_TOPIC, WITHOUT_A_GROUP, Silence, new_client
+from coordinator.protocol.librdkafka import BY_OFFSET, IN_BULK, READING, UNKNOWN_TOPIC, Silence, new_client
 from coordinator.protocol.record_headers import headers_of
 
 STALL_S = 15.0
@@ -27,17 +27,7 @@ BATCH_RECORDS = 2_000
 _POLL_S = 0.1  # a poll waits this long for all records that it wants, even if some have come
 
 _DEFAULTS = {**READING, "client.id": "sharegroup", "fetch.error.backoff.ms": "10"}
-_FIXED = {
-    **WITHOUT_A_GROUP,
-    "enable.partition.eof": "true",
-    "auto.offset.reset": "error",  # an offset below the log's start is an error, and not taken for a gap
-    "allow.auto.create.topics": "false",
-}
-_DENSE = {
-    "fetch.message.max.bytes": str(1 << 20),
-    "queued.min.messages": "20000",
-    "queued.max.messages.kbytes": "16384",
-}
+_DENSE = {**IN_BULK, "queued.max.messages.kbytes": "16384"}
 # For scattered records, anything fetched beyond them is useless.
 _SPARSE = {
     "fetch.message.max.bytes": str(1 << 16),
@@ -97,7 +87,7 @@ class SourceRecordReader:
         """Connects nowhere yet. ``read_committed``: the isolation level of the group that got the records."""
         self._addresses = bootstrap_servers
         level = "read_committed" if read_committed else "read_uncommitted"
-        self._config = {**_DEFAULTS, **kafka_config, **_FIXED, "isolation.level": level}
+        self._config = {**_DEFAULTS, **kafka_config, **BY_OFFSET, "isolation.level": level}
         self._config["bootstrap.servers"] = bootstrap_servers
         self._stall_s = stall_s
         self._consumers: dict[bool, Consumer] = {}

@@ -31,6 +31,24 @@ WITHOUT_A_GROUP: Mapping[str, str] = MappingProxyType(
 )
 """librdkafka's configuration of a consumer that reads partitions which it is assigned by hand. librdkafka assigns none
 without a group id; the consumer never joins that group and commits nothing to it."""
+BY_OFFSET: Mapping[str, str] = MappingProxyType(
+    {
+        **WITHOUT_A_GROUP,
+        "enable.partition.eof": "true",
+        "auto.offset.reset": "error",  # an offset that the log lacks must not become the next one that it has
+        "allow.auto.create.topics": "false",
+    }
+)
+"""librdkafka's configuration of such a consumer that reads given offsets. Its promises depend on these settings: the
+user's do not override them."""
+IN_BULK: Mapping[str, str] = MappingProxyType(
+    {
+        "fetch.message.max.bytes": str(1 << 20),
+        "queued.min.messages": "20000",  # 100,000 touch more memory: +20% CPU a record
+    }
+)
+"""librdkafka's fetch sizes of a consumer that reads neighbouring records. ``queued.max.messages.kbytes`` is each
+reader's own, since it bounds the memory of a process."""
 READING: Mapping[str, str] = MappingProxyType(
     {
         "check.crcs": "true",  # false by default: a record that the disk or the network changed would be delivered

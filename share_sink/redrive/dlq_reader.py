@@ -19,7 +19,7 @@ from coordinator.client.cluster_metadata import cluster_metadata
 from coordinator.dead_letters.record_format import Header, parse_headers, record_headers
 from coordinator.protocol.damaged_batch import ASKING, DAMAGED, READINGS, end_of_batch
 from coordinator.protocol.errors import UnknownTopic
-from coordinator.protocol.librdkafka import READING, UNKNOWN_TOPIC, WITHOUT_A_GROUP, Silence, new_client
+from coordinator.protocol.librdkafka import BY_OFFSET, READING, UNKNOWN_TOPIC, Silence, new_client
 from coordinator.protocol.record_headers import headers_of
 from share_sink.errors import DeadLettersNotRead
 
@@ -41,11 +41,9 @@ _ONE_RECORD = {"queued.min.messages": "1", "fetch.queue.backoff.ms": "10"}
 one record would wait."""
 _DEFAULTS = {**READING, "client.id": "sharegroup-redrive"}
 _FIXED = {
-    **WITHOUT_A_GROUP,
-    "enable.partition.eof": "true",
+    **BY_OFFSET,
     "auto.offset.reset": "earliest",  # retention may move the log's start meanwhile
     "isolation.level": "read_committed",
-    "allow.auto.create.topics": "false",
 }
 
 

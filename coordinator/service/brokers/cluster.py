@@ -25,7 +25,7 @@ from tenacity import RetryCallState, retry_if_exception, wait_exponential, wait_
 from coordinator.dead_letters.source_records import GONE_OFFSETS, AbsenceReason, Absent, SourceRecordReader
 from coordinator.protocol.allowed_topics import ALL_TOPICS, AllowedTopics
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, BrokerSecurityFailed, ShareGroupError
-from coordinator.protocol.librdkafka import NO_ANSWER, UNKNOWN_TOPIC, WITHOUT_A_GROUP, Complaints, new_client
+from coordinator.protocol.librdkafka import BY_OFFSET, NO_ANSWER, UNKNOWN_TOPIC, Complaints, new_client
 from coordinator.protocol.outage import Outage
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.brokers.leaders import FOR_ALL_S, ask_leaders, by_leader, isolation_level
@@ -266,9 +266,7 @@ class KafkaCluster:
         reader = Consumer(
             {
                 **self._config,
-                **WITHOUT_A_GROUP,
-                "enable.partition.eof": "true",
-                "auto.offset.reset": "error",  # an offset that the log lacks must not become the next one that it has
+                **BY_OFFSET,
                 "isolation.level": "read_committed" if read_committed else "read_uncommitted",
                 "fetch.message.max.bytes": READ_BYTES,
                 "queued.max.messages.kbytes": READ_BYTES // 1024,
