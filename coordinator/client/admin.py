@@ -272,7 +272,7 @@ class ShareAdmin:
         ``sharegroup.offsets_from_file`` reads them from a CSV file; or ``shift_by``. ``topics`` may name partitions; no
         topic: all of the group's. Offsets beyond a log are moved to its start or end. ``execute`` false: only say what
         would change. ``force``: also while the group has members, whose records in flight are then delivered again, and
-        also if a coordinator of another host has the group, which loses the group if ``execute`` is set, too.
+        also if a coordinator of another host has the group, which loses the group if ``execute`` is set as well.
 
         Raises:
             InvalidReset: ``to`` can't be used.

@@ -210,7 +210,7 @@ _FILES = (
 )
 """Properties that name a file, or a folder of files. librdkafka's errors about a missing one say little."""
 _NO_FILE = "probe"
-"""The value of ssl.ca.location that lets librdkafka look for the system's certificates."""
+"""The value of ssl.ca.location with which librdkafka searches for the system's certificates."""
 
 
 def check_kafka_config(kafka_config: Mapping[str, str]) -> None:

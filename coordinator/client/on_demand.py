@@ -173,7 +173,7 @@ class OnDemand:
         number = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             with contextlib.suppress(BlockingIOError):
-                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not unlocked here: the process has it, too
+                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not unlocked here: the process holds it as well
                 if not self.endpoint_path.exists():
                     self._launch(start_lock=number)
                     return True

@@ -25,11 +25,11 @@ class GroupExistence:
 
     @property
     def groups(self) -> dict[str, Owner | None]:
-        """The groups that exist, each with its last owner; None: not known."""
+        """The groups that exist, each with its last owner; None if it is unknown."""
         return {group_id: self._owners.get(group_id) for group_id in sorted(self._exists)}
 
     def add(self, key: bytes | None, value: bytes | None) -> None:
-        """Takes in the next record of the partition. Records of other format versions count, and are not read."""
+        """Apply the next record of the partition. Records of other format versions count, but are not read."""
         group_id = group_of(key)
         if key is None or value is None or group_id is None:
             return

@@ -48,17 +48,17 @@ from coordinator.state_log.record_values import StateBatch
 from coordinator.state_log.value_version import group_content_of, versioned
 
 MAX_STATE_RECORD_BYTES = 8 * 1024 * 1024
-"""Bytes of one of Kafka's records; a longer snapshot continues in updates. Below the state topic's
-max.message.bytes."""
+"""One of Kafka's records has up to this many bytes, less than the state topic's max.message.bytes; a longer snapshot
+continues in updates."""
 
 
 TRANSACTION_BYTES = 1024 * 1024
-"""Bytes of a snapshot in one transaction, about. All of a large snapshot in one would take longer than
-share.coordinator.write.timeout.ms where a quota, or a slow network, limits the rate."""
+"""A snapshot is cut into transactions of about this many bytes. A large one in a single transaction would take longer
+than share.coordinator.write.timeout.ms where a quota, or a slow network, limits the rate."""
 NUMBERS_LEFT_OUT = 2**32
-"""Numbers of a group's records that a snapshot in steps leaves out: more than are appended while it is written."""
+"""A snapshot in steps skips this many numbers of a group's records: more than are appended while it is written."""
 MOST_RUNS_AT_ONCE = 5_000
-"""Runs of a share partition that one record in Kafka's format shows, of a large group: some milliseconds."""
+"""One record in Kafka's format shows up to this many runs of a share partition, which takes some milliseconds."""
 MAX_OFFSET = 2**63 - 1
 
 
@@ -93,7 +93,7 @@ class GroupLog:
         self._record_head = key_head(GROUP_RECORD, group_id)
         self._owner_key = encode_key(GroupOwnerKey(group_id))
         self._state_keys: dict[bytes, ShareSnapshotKey | ShareUpdateKey] = {}
-        """A cache of decoded keys: each share partition has two, and they recur."""
+        """A cache of decoded keys: the two of each share partition recur."""
 
     def __repr__(self) -> str:
         return f"<GroupLog {self.group_id} next={self.next_sequence} needed={self.needed_offset} owner={self.owner}>"
@@ -101,7 +101,7 @@ class GroupLog:
     # --- reading
 
     def read(self, key: bytes | None, value: bytes | None, offset: int) -> Entry | None:
-        """Takes in the next record of the state partition, and returns it if it is one of the group's own.
+        """Apply the next record of the state partition. Returns it if it is one of the group's own.
 
         Raises:
             UnreadableRecord: the record is damaged, or one of the group's records before it is missing.
@@ -130,7 +130,7 @@ class GroupLog:
         return None
 
     def read_owner(self, key: bytes | None, value: bytes | None) -> bool:
-        """Whether the record belongs to this group. Of its content only the owner is read.
+        """Whether the record belongs to this group. Reads only the owner in it.
 
         Raises:
             UnreadableRecord: the owner record is damaged.
@@ -280,8 +280,8 @@ class GroupLog:
         self.next_sequence = following
 
     def _shown_in_steps(self, group: ShareGroup, now_ms: int) -> Iterator[list[KeyValue]]:
-        """Snapshots in Kafka's format of all share partitions, each list for a transaction of its own, between which
-        the group goes on: a snapshot with the first runs of a partition as they are then, and updates with the others
+        """Yields snapshots in Kafka's format of all share partitions, each list for a transaction of its own, between
+        which the group goes on: a snapshot with a partition's first runs as they are then, and updates with the others
         as they are later. The last record of an offset counts."""
         for key in list(group.partitions):
             partition, offset = group.partitions.get(key), 0
@@ -301,12 +301,12 @@ class GroupLog:
                 offset = runs[-1].last + 1
 
     def written(self, shown: Iterable[KeyValue]) -> None:
-        """Takes in that these records, in Kafka's format, are durable."""
+        """Apply these records, in Kafka's format, which are durable now."""
         for key, value in shown:
             self._replay_shown(key, _state_key(key), value)
 
     def _replay_shown(self, key: bytes, decoded: ShareSnapshotKey | ShareUpdateKey, value: bytes | None) -> None:
-        """Take in a record in Kafka's format; after a tombstone nothing of the share partition is kept."""
+        """Apply a record in Kafka's format. After a tombstone nothing of the share partition is kept."""
         where = SharePartitionKey(decoded.topic_id, decoded.partition)
         self._partition(where).replay(decoded, value)
         if value is None and isinstance(decoded, ShareSnapshotKey):
@@ -349,7 +349,7 @@ class GroupLog:
 
 
 def transactions_of(entries: Sequence[KeyValue]) -> Iterator[list[KeyValue]]:
-    """The entries in order, in parts of about TRANSACTION_BYTES, each for one transaction."""
+    """Yields the entries in order, in parts of about TRANSACTION_BYTES, one for each transaction."""
     part: list[KeyValue] = []
     size_bytes = 0
     for entry in entries:
@@ -362,9 +362,9 @@ def transactions_of(entries: Sequence[KeyValue]) -> Iterator[list[KeyValue]]:
 
 
 def _with(batches: list[StateBatch], added: tuple[StateBatch, ...]) -> list[StateBatch]:
-    """Both lists, combined. The combiner reads each batch; where the added ones lie after the others it is not needed.
-    That is the common case: the ranges that a plan completes and that the next one acquires are apart, and a sink may
-    have made very many batches of the first."""
+    """Both lists, combined. The combiner reads every batch, and is skipped where the added ones lie after the others.
+    That is the common case: the ranges that a plan completes and the next one acquires are apart, and a sink may have
+    made very many batches of the first."""
     if not added or not batches or batches[-1].last_offset < added[0].first_offset - 1:
         return batches + list(added)
     return list(combine(batches, added, None))

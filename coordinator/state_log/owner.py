@@ -1,5 +1,5 @@
-"""The owner of a group: the process that serves it. Each new owner writes itself into the group's log, so that people,
-and the owner that it fenced, can see who it is."""
+"""The owner of a group: the process that serves it. Each new owner writes itself into the group's log, where people,
+and the owner that it fenced, can read who it is."""
 
 from __future__ import annotations
 

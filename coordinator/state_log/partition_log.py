@@ -131,8 +131,8 @@ class PartitionLog:
     # --- the numbers
 
     def replay(self, key: ShareSnapshotKey | ShareUpdateKey, value: bytes | None) -> None:
-        """Takes in one of its records, which was appended or loaded. The record's batches are not read. An update
-        before any snapshot is of a log whose beginning was pruned; the snapshot after it sets the numbers.
+        """Apply one of its records, appended or loaded. The record's batches are not read. An update before any
+        snapshot is of a log whose beginning was pruned; the snapshot after it sets the numbers.
 
         Raises:
             UnreadableRecord: the value is damaged before its batches, or of another version.
@@ -205,9 +205,9 @@ class PartitionLog:
 
 
 def pieces(record: KeyValue, max_bytes: int) -> list[KeyValue]:
-    """A share partition's record, or, where its value is longer than ``max_bytes``, several records with the same
-    effect, for one transaction: a snapshot with the first batches, and updates with the others. Each has at least one
-    batch, so ``max_bytes`` does not hold below about 100."""
+    """Returns a share partition's record or, where its value is longer than ``max_bytes``, several records with the
+    same effect, for one transaction: a snapshot with the first batches, and updates with the others. Each has at least
+    one batch, so ``max_bytes`` does not hold below about 100."""
     key, data = record
     if data is None or len(data) <= max_bytes:
         return [record]

@@ -1,7 +1,7 @@
 """Places share groups in partitions of the state topic, and the record that holds the number of these partitions.
 
 The rule is Kafka's own for group ids (``GroupCoordinatorService.partitionFor``), so that a group lies where Kafka would
-look for it. All of a group lies in one partition: its own records and its share partitions' records.
+read it. All of a group lies in one partition: its own records and its share partitions' records.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SIGN = 0x80000000
 
 
 def state_partition_of(group_id: str, partitions: int) -> int:
-    """The group's partition, of so many ``partitions``: ``Utils.abs(groupId.hashCode()) % partitions``.
+    """The group's partition of ``partitions``: ``Utils.abs(groupId.hashCode()) % partitions``.
 
     ``Utils.abs`` is the absolute value, and 0 for the smallest int; it is not Kafka's ``toPositive``, which masks the
     sign away and is used for message keys.
@@ -50,7 +50,7 @@ def encode_placement(partitions: int) -> bytes:
 
 
 def decode_placement(key: bytes | None, value: bytes | None) -> int | None:
-    """Among how many partitions groups are placed; None from any other record, and from a damaged one.
+    """Returns among how many partitions groups are placed; None for any other record, and for a damaged one.
 
     Raises:
         UnknownFormat: another version of sharegroup wrote the placement record.

@@ -15,7 +15,7 @@ from coordinator.core.record_codec import UnreadableRecord
 
 INT16, INT32, INT64 = (struct.Struct(f">{code}") for code in "hiq")
 _VARINT_BYTES = 5
-"""The most bytes of an unsigned varint: 32 bits, seven in each byte."""
+"""An unsigned varint has up to this many bytes: 32 bits, seven in each byte."""
 
 
 class Reader:
@@ -131,7 +131,7 @@ def optional(value: int | None) -> int:
 
 
 def string(text: str) -> bytes:
-    """UTF-8 after a length of two bytes: at most 32,767 bytes."""
+    """UTF-8 after a length of two bytes: up to 32,767 bytes."""
     data = text.encode("utf-8")
     return number(INT16, len(data)) + data
 
@@ -152,7 +152,7 @@ def uuid(text: str) -> bytes:
 
 
 def unsigned_varint(value: int) -> bytes:
-    """An unsigned varint: seven bits a byte, the lowest first; 32 bits at most."""
+    """An unsigned varint of up to 32 bits: seven bits a byte, the lowest first."""
     if not 0 <= value < 1 << 32:
         raise ValueError(f"{value} can't be written as an unsigned varint")
     encoded = bytearray()

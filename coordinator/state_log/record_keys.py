@@ -23,7 +23,7 @@ GROUP_SNAPSHOT_PART = 104
 PLACEMENT = 110
 """A record of the state topic itself and of no group: see :mod:`coordinator.state_log.placement`."""
 _TYPES_END = 1_000
-"""Types from this one on belong neither to Kafka nor to sharegroup, in any version."""
+"""Types from this one on belong to neither Kafka nor sharegroup, in any version."""
 
 
 class ShareSnapshotKey(NamedTuple):

@@ -36,9 +36,10 @@ _SNAPSHOT_HEAD = struct.Struct(">hiiiqqq")
 _UPDATE_HEAD = struct.Struct(">hii")
 
 STATE_BATCH_BYTES = _STATE_BATCH.size + 1
-"""Bytes of one batch, its empty tagged fields included."""
+"""Size of one batch in bytes, its empty tagged fields included."""
 MAX_BYTES_BESIDE_BATCHES = INT16.size + _SNAPSHOT.size + 5 + 7
-"""Bytes of a value without its batches: the fixed fields, the number of batches, and the delivery complete count."""
+"""Size in bytes of a value without its batches: the fixed fields, the number of batches, and the delivery complete
+count."""
 
 
 class StateBatch(NamedTuple):
@@ -121,7 +122,7 @@ def decode_snapshot(data: bytes, group_id: str = "?") -> ShareSnapshotValue:
 
 
 def decode_update(data: bytes, group_id: str = "?") -> ShareUpdateValue:
-    """The value that :func:`encode_update` wrote; it raises as :func:`decode_snapshot`."""
+    """The value that :func:`encode_update` wrote. Raises as :func:`decode_snapshot`."""
     reader = _opened(data, group_id)
     snapshot_epoch = reader.number(INT32)
     leader_epoch, start_offset = reader.optional(INT32), reader.optional(INT64)
@@ -129,7 +130,7 @@ def decode_update(data: bytes, group_id: str = "?") -> ShareUpdateValue:
 
 
 def snapshot_head(data: bytes, group_id: str = "?") -> tuple[int, int, int | None, int, int]:
-    """Of a snapshot: its epoch, state epoch, leader epoch, create and write timestamps. Nothing after these is read.
+    """A snapshot's epoch, state epoch, leader epoch, create and write timestamps. Nothing after these is read.
 
     Raises:
         UnreadableRecord: these fields can't be read, or are of another version.
@@ -141,7 +142,7 @@ def snapshot_head(data: bytes, group_id: str = "?") -> tuple[int, int, int | Non
 
 
 def update_leader_epoch(data: bytes, group_id: str = "?") -> int | None:
-    """The leader epoch of an update; it raises as :func:`snapshot_head`."""
+    """The leader epoch of an update. Raises as :func:`snapshot_head`."""
     reader = Reader(data, group_id)
     version, _, leader_epoch = reader.fields(_UPDATE_HEAD)
     _check_version(reader, version)

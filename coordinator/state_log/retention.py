@@ -16,15 +16,15 @@ from coordinator.state_log.record_keys import (
 from coordinator.state_log.value_version import has_content, is_ours
 
 JUST_TAKEN = 1_000
-"""Records. A group that has only an owner record, or an empty snapshot, keeps these from being pruned until this many
-records follow. Then its first join was refused, or the group was deleted; a later append brings both again."""
+"""A group with only an owner record, or an empty snapshot, keeps it from being pruned until this many records follow.
+Then its first join was refused, or the group was deleted; a later append brings both again."""
 
 _SNAPSHOT = key_head(GROUP_SNAPSHOT, "")[:2]
 _PART = key_head(GROUP_SNAPSHOT_PART, "")[:2]
 _INDEX_0 = bytes(4)
 _OWNER = key_head(GROUP_OWNER, "")[:2]
 _KAFKA_S = (key_head(SHARE_SNAPSHOT, "")[:2], key_head(SHARE_UPDATE, "")[:2])
-"""Groups are not loaded from Kafka's records: these come with records of ours, or another program wrote them."""
+"""No group is loaded from Kafka's records: they come with records of ours, or another program wrote them."""
 
 
 class Retention:
@@ -39,7 +39,8 @@ class Retention:
         self._owner_only: dict[str, int] = {}
         self._parts_from: dict[str, int] = {}
         self._counts: dict[str, int] = {}
-        """How many records each group needs; ``_part_counts``: has written since the first part of a snapshot."""
+        """How many records each group needs. ``_part_counts``: how many it has written since the first part of a
+        snapshot."""
         self._part_counts: dict[str, int] = {}
         self._empty: dict[str, int] = {}
         """By group with an empty snapshot: the offset of the snapshot's mark, or of the newest owner record after it.
@@ -49,7 +50,7 @@ class Retention:
         return f"<Retention read_to={self.read_to} groups={len(self._first)}>"
 
     def add(self, key: bytes | None, value: bytes | None, offset: int) -> None:
-        """Takes in the next record. A record of no group, and a tombstone, are not needed. A record of another format
+        """Apply the next record. A record of no group, and a tombstone, are not needed. A record of another format
         version ends no need: only its writer knows which records it still needs."""
         self.read_to = offset + 1
         group_id = group_of(key)
@@ -61,7 +62,7 @@ class Retention:
             self._add(group_id, key, value, offset)
 
     def _add(self, group_id: str, key: bytes, value: bytes, offset: int) -> None:
-        """Takes in a record of a group."""
+        """Apply a record of a group."""
         self._counts[group_id] = self._counts.get(group_id, 0) + 1
         if group_id in self._part_counts:
             self._part_counts[group_id] += 1
@@ -95,8 +96,7 @@ class Retention:
         return min([*self._needed().values(), *owner_only], default=self.read_to)
 
     def not_needed(self) -> int:
-        """How many records lie from the lowest needed offset on that no group needs. Markers of transactions are among
-        them."""
+        """How many records from the lowest needed offset on no group needs, markers of transactions included."""
         return self.read_to - self.lowest() - self.needed_count()
 
     def needed_count(self) -> int:

@@ -1,4 +1,4 @@
-"""How many records a transaction of a group has: the first one says so in a header.
+"""How many records a transaction of a group has. A header of the first one names the number.
 
 A partition that has lost its end (an unclean leader election) may have a part of a transaction, and no marker. Such a
 part must never count.
@@ -15,7 +15,7 @@ Headers: TypeAlias = list[tuple[str, "str | bytes | None"]]
 
 
 def header_of(records: int) -> Headers:
-    """The headers of the first record of a transaction of so many records."""
+    """Returns the headers of the first record of a transaction of ``records`` records."""
     return [(HEADER, b"%d" % records)]
 
 
@@ -34,7 +34,7 @@ class LastTransaction:
         return self._missing > 0
 
     def add(self, headers: Headers | None) -> None:
-        """Takes in the group's next record by its headers."""
+        """Apply the group's next record by its headers."""
         for name, value in headers or ():
             if name == HEADER and value and value.isdigit():
                 self._missing = int(value)

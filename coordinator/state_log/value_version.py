@@ -1,7 +1,7 @@
 """The format version in front of the values of our own records: two bytes, as in Kafka's records (types 0 and 1).
 
 Rule: the version covers the value and the key of a record, and everything that replay makes of it. The owner record
-(type 102) carries it too, so that one look at a group's newest owner says whether this version may touch the group.
+(type 102) carries it as well, so that a group's newest owner tells whether this version may touch the group.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def is_ours(value: bytes) -> bool:
 
 def has_content(value: bytes, content: bytes) -> bool:
     """Whether the value holds this content, in a format that this version of sharegroup reads. A value of an older
-    version differs in its first bytes alone."""
+    version differs only in its first bytes."""
     return is_ours(value) and value[INT16.size :] == content
 
 

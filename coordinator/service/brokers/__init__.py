@@ -1,1 +1,1 @@
-"""The questions to the brokers: topics, offsets, deleted topics, and which offsets a log holds."""
+"""The requests to the brokers: topics, offsets, deleted topics, and which offsets a log holds."""

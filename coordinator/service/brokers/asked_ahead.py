@@ -1,8 +1,8 @@
-"""The brokers' answers that the start of a plan needs, asked for when the plan is acquired: Spark writes its log
-meanwhile, and the batch does not wait for the brokers.
+"""The brokers' answers that the start of a plan needs. They are requested when the plan is acquired: Spark writes its
+log meanwhile, and the batch does not wait for the brokers.
 
-Rule: an answer serves the process that acquired the plan, once, and for ANSWERS_MS after it was asked for. A replay, a
-later start, and a plan that holds other partitions ask again; so does a start whose question found a topic deleted.
+Rule: an answer serves the process that acquired the plan, once, and for ANSWERS_MS after its request. A replay, a later
+start, and a plan that holds other partitions ask again; so does a start whose request found a topic deleted.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from coordinator.protocol.messages import Plan
 from coordinator.protocol.values import TopicAndPartition
 
 ANSWERS_MS = 1_000
-"""Milliseconds after its question for which an answer serves. A task reads its records about as long after the start
-of its plan, where Spark is busy: whatever happens to a log meanwhile, the task finds out."""
+"""An answer serves for this many milliseconds after its request. A task reads its records about as long after the start
+of its plan where Spark is busy: the task finds whatever happens to a log meanwhile."""
 MOST_KEPT = 1_000
-"""Plans whose answers are kept."""
+"""The answers of up to this many plans are kept."""
 AFTER_REPLY_S = 0.003
-"""Seconds before a question: the plan's reply goes out first, and does not share the interpreter with it."""
+"""A request waits this many seconds: the plan's reply goes out first, and does not share the interpreter with it."""
 
 
 class StartFacts(NamedTuple):
-    """The log starts of a plan's partitions, and the ids, of the plan's topics, that no topic has any more."""
+    """The log starts of a plan's partitions, and those ids of the plan's topics that no topic has any more."""
 
     log_starts: dict[TopicAndPartition, int]
     gone: frozenset[str]
@@ -50,7 +50,7 @@ class _Asked(NamedTuple):
 
 
 class AskedAhead:
-    """The questions that were asked, by group and plan. Thread-safe."""
+    """The requests sent ahead, by group and plan. Thread-safe."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -61,7 +61,7 @@ class AskedAhead:
         return len(self._asked)
 
     def ask(self, group_id: str, plan: Plan, threads: Executor, question: Callable[[], StartFacts]) -> None:
-        """Ask the question in one of the threads, for the start of this plan."""
+        """Send the request in one of the threads, for the start of this plan."""
         partitions = frozenset((part.topic, part.topic_id, part.partition) for part in plan.partitions)
         asked = _Asked(self._now_ms(), partitions, threads.submit(question))
         with self._lock:
@@ -71,8 +71,8 @@ class AskedAhead:
             unused.answer.cancel()
 
     def take(self, group_id: str, plan_id: str, partitions: frozenset[tuple[str, str, int]]) -> StartFacts | None:
-        """The answer, once, for a plan of these partitions (topic, topic id, partition); None: the brokers are to be
-        asked. It waits for a question that is being asked.
+        """Returns the answer, once, for a plan of these partitions (topic, topic id, partition); None if the brokers
+        must be asked. Waits for a request under way.
 
         Raises:
             ShareGroupError: the brokers did not answer the question.

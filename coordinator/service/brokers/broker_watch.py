@@ -1,7 +1,7 @@
 """A cache of the cluster's topics, log starts and end offsets, and a thread that refreshes ends while members wait.
 
-The thread asks for the ends of all partitions that members wait for in one call, every 20 to 100 ms: more often after
-an end moved; and every 250 ms when none has moved for some seconds. It asks for nothing while no member waits.
+The thread fetches the ends of all partitions that members wait for in one call, every 20 to 100 ms: more often after an
+end moved; and every 250 ms when none has moved for some seconds. It fetches nothing while no member waits.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ from coordinator.service.brokers.topic_doubts import DOUBT_REFRESHES, TopicDoubt
 from coordinator.service.brokers.topic_looks import Ids, TopicLooks
 
 SLOWEST_S = 0.1
-"""Seconds between two questions, at most, while ends move: a new record waits no longer than this to be seen."""
+"""Ends that move are fetched at least this often, in seconds: a new record is seen no later."""
 QUIET_S = 0.25
-"""Seconds between two questions when no end has moved for QUIET_AFTER_S: each costs the coordinator 0.8 ms of CPU time,
-and a record that comes after so long a time waits a little longer."""
+"""Ends that have not moved for QUIET_AFTER_S are fetched this often, in seconds: each fetch costs the coordinator 0.8
+ms of CPU time, and a record after such a silence may wait a little longer."""
 QUIET_AFTER_S = 5.0
-"""Seconds without a moved end after which the pause grows to QUIET_S."""
+"""The pause grows to QUIET_S after this many seconds without a moved end."""
 AFTER_ERROR_S = 1.0
-"""Seconds until the next question after one that failed, so that brokers that are away are not asked all the time."""
+"""After a failed request the next one waits this many seconds, so that brokers that are away are not asked all the
+time."""
 AWAY_PAUSE_S = 1.0
-"""Seconds between two questions to leaders that are away."""
+"""Leaders that are away are asked this often, in seconds."""
 MOST_KEPT = 1000
-"""Subscriptions, and topics made anew, whose answers are kept, so that memory does not grow with time."""
+"""The answers for up to this many subscriptions, and for this many topics made anew, are kept, so that memory does not
+grow with time."""
 
 Key = tuple[TopicAndPartition, bool]
 """A partition, and whether its end is the last stable offset (True) or the high watermark."""
@@ -85,8 +87,8 @@ class BrokerWatch:
     # --- topics
 
     def topics(self, subscription: Subscription, *, fresh: bool = False) -> dict[str, TopicInfo]:
-        """The subscription's topics, as they were at most a refresh interval ago; ``fresh``: as they are now. A refresh
-        asks for the log starts, too."""
+        """The subscription's topics, up to a refresh interval old; ``fresh``: as they are now. A refresh fetches the
+        log starts as well."""
         with self._changed:
             known_at, known = self._topics.get(subscription, (float("-inf"), {}))
         now = time.monotonic()
@@ -104,7 +106,7 @@ class BrokerWatch:
         return found
 
     def look(self, names: Iterable[str]) -> Future[Ids]:
-        """Ask for the ids of these topics now. Where one has another id than before, the cached topics are dropped."""
+        """Fetch the ids of these topics now. Where one has another id than before, the cached topics are dropped."""
         answer = self.looks.ask(names)
         answer.add_done_callback(self._take_look)
         return answer
@@ -123,8 +125,8 @@ class BrokerWatch:
         return self._names.get(topic_id)
 
     def last_ends(self, topic: str, topic_id: str, *, read_committed: bool) -> dict[int, int]:
-        """The last ends, by partition, that this process saw of a deleted topic. A partition that was not asked for at
-        this isolation level has the end of the other level."""
+        """The last ends, by partition, that this process saw of a deleted topic. A partition never fetched at this
+        isolation level has the end of the other level."""
         with self._changed:
             seen = self._last_ends.get(topic_id, {})
             if self._topic_ids.get(topic) == topic_id:
@@ -133,8 +135,8 @@ class BrokerWatch:
         return {partition: end for (partition, _), end in asked}
 
     def _forget_remade(self, known: dict[str, TopicInfo], found: dict[str, TopicInfo]) -> None:
-        """Forget the ends of topics that were deleted or created anew, for all subscriptions. Answers to questions that
-        were asked before are not kept either."""
+        """Drop the ends of topics that were deleted or created anew, for all subscriptions. Answers to requests sent
+        before are not kept either."""
         gone = {name for name in known if name not in found}
         gone |= {name for name, topic in found.items() if self._topic_ids.get(name, topic.topic_id) != topic.topic_id}
         for name in gone:
@@ -171,14 +173,14 @@ class BrokerWatch:
     # --- offsets
 
     def ask_log_starts(self, topic_partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
-        """Ask the brokers for the log starts."""
+        """Fetch the log starts from the brokers."""
         remade = self._remade
         found = self.cluster.offsets(topic_partitions, EARLIEST)
         self._keep_log_starts(found, remade)
         return found
 
     def _refresh_log_starts(self, topic_partitions: list[TopicAndPartition]) -> None:
-        """Ask the brokers that answer for the log starts. Of the others the last ones stay."""
+        """Fetch the log starts from the brokers that answer. For the others the last ones stay."""
         asked, remade, began_s = self.answering(topic_partitions), self._remade, time.monotonic()
         found, away = self.cluster.answered_offsets(asked, EARLIEST)
         self._keep_log_starts(found, remade)
@@ -190,7 +192,7 @@ class BrokerWatch:
                 self._log_starts.update(found)
 
     def doubt(self, topic_partitions: Iterable[TopicAndPartition]) -> None:
-        """Take in that a member can't read these partitions: their leaders are asked whether they answer."""
+        """Apply that a member can't read these partitions: their leaders are asked whether they answer."""
         self._away.add(set(topic_partitions), time.monotonic())
 
     def answering(self, topic_partitions: list[TopicAndPartition]) -> list[TopicAndPartition]:
@@ -200,7 +202,7 @@ class BrokerWatch:
         return [where for where in topic_partitions if where not in away] or topic_partitions
 
     def log_starts(self, topic_partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
-        """The log starts of the last refresh; the brokers are asked for those that are not cached."""
+        """The log starts of the last refresh. Those not cached are fetched from the brokers."""
         wanted = list(topic_partitions)
         missing = [topic_partition for topic_partition in wanted if topic_partition not in self._log_starts]
         if missing:
@@ -214,7 +216,7 @@ class BrokerWatch:
     def ask_ends(
         self, topic_partitions: Iterable[TopicAndPartition], *, read_committed: bool
     ) -> dict[TopicAndPartition, int]:
-        """Ask the brokers for the ends."""
+        """Fetch the ends from the brokers."""
         asked_at, remade, wanted = time.monotonic(), self._remade, list(topic_partitions)
         found = self.cluster.offsets(wanted, LATEST, read_committed=read_committed)
         return self._keep_ends(wanted, found, asked_at, remade, read_committed)
@@ -222,7 +224,7 @@ class BrokerWatch:
     def ask_answering_ends(
         self, topic_partitions: list[TopicAndPartition], *, read_committed: bool
     ) -> dict[TopicAndPartition, int]:
-        """As ``ask_ends``, without the partitions whose leader does not answer while another's does."""
+        """As ``ask_ends``, without partitions whose leader does not answer while another's does."""
         asked_at, remade, wanted = time.monotonic(), self._remade, self.answering(topic_partitions)
         found, away = self.cluster.answered_offsets(wanted, LATEST, read_committed=read_committed)
         self._away.add(away, asked_at)
@@ -252,8 +254,8 @@ class BrokerWatch:
         return found
 
     def _reach(self, keys: Iterable[Key]) -> None:
-        """Note the highest ends. A log that ends earlier than before, or does not exist, may belong to a new topic of
-        the same name: its ends no longer count for the topic before, and the cached topics are dropped."""
+        """Record the highest ends. A log that ends earlier than before, or does not exist, may belong to a new topic of
+        the same name: its ends no longer count for the earlier topic, and the cached topics are dropped."""
         fell = set()
         for key in keys:
             end = self._ends.get(key)
@@ -274,7 +276,7 @@ class BrokerWatch:
     def ends(
         self, topic_partitions: Iterable[TopicAndPartition], *, read_committed: bool
     ) -> dict[TopicAndPartition, int]:
-        """The ends that are cached, by partition."""
+        """The cached ends, by partition."""
         with self._changed:
             known = {
                 topic_partition: self._ends.get((topic_partition, read_committed))
@@ -333,7 +335,7 @@ class BrokerWatch:
                 self._ask(keys)
             except ShareGroupError as error:  # the next member that asks gets the error by name
                 if not isinstance(error, BrokerNotReachable):  # the cluster has logged that itself
-                    _log.warning("asking for end offsets failed: %s", error)
+                    _log.warning("could not fetch end offsets: %s", error)
                 next_at = time.monotonic() + AFTER_ERROR_S
                 continue
             now_s = time.monotonic()
@@ -344,11 +346,11 @@ class BrokerWatch:
             next_at = now_s + self._pause_s
 
     def _slowest(self, quiet_s: float) -> float:
-        """The longest pause when no end has moved for so many seconds."""
+        """The longest pause when no end has moved for ``quiet_s`` seconds."""
         return self._slowest_s if quiet_s < QUIET_AFTER_S else max(QUIET_S, self._slowest_s)
 
     def _wanted(self, next_at: float) -> list[Key] | None:
-        """Block until ``next_at``, then return the partitions that members wait for; None once the cache is closed."""
+        """Block until ``next_at``. Returns the partitions that members wait for; None once the cache is closed."""
         with self._changed:
             while not self._closed:
                 left_s = next_at - time.monotonic()
@@ -390,7 +392,7 @@ class AwayPartitions:
             return self._away.intersection(partitions) if self._away else set()
 
     def add(self, partitions: set[TopicAndPartition], since_s: float) -> None:
-        """Note that the leaders of these have not answered a question that was sent at ``since_s``."""
+        """Record that the leaders of these partitions have not answered a request sent at ``since_s``."""
         if not partitions:
             return
         for partition in partitions:

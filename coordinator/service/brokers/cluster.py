@@ -36,28 +36,29 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 EARLIEST = -2
-"""The log's first offset, as Kafka's ListOffsets names it; it stands in the place of a timestamp."""
+"""The log's first offset, as Kafka's ListOffsets names it, in place of a timestamp."""
 LATEST = -1
 """The log's end, as Kafka's ListOffsets names it: the high watermark, or the last stable offset."""
 SILENT_MS = 6_000
-"""Milliseconds without an answer after which librdkafka gives a connection up: well below its own 60 s, so that a
+"""librdkafka gives up a connection after this many milliseconds without an answer: well below its own 60 s, so that a
 request reaches another broker while its caller still waits."""
 AFTER_ALL = -1
-"""The broker's answer for a timestamp that is later than every record's."""
+"""The broker's answer for a timestamp later than every record's."""
 
 FIRST_ATTEMPT_S = 3.0
-"""Seconds of the first attempt; each next attempt waits twice as long."""
+"""The first attempt waits this many seconds, and each next one twice as long."""
 MAX_RETRY_PAUSE_S = 0.5
-"""Seconds, at most, between two attempts: a broker that is back is found at once, and is not flooded."""
+"""Two attempts are up to this many seconds apart: a broker that is back is found at once, and is not flooded."""
 _PAUSE = wait_exponential(multiplier=0.02, max=MAX_RETRY_PAUSE_S)
 READ_BYTES = 1 << 16
-"""Bytes of one fetch where records are read only to see whether they exist."""
+"""One fetch of records that are read only to see whether they exist has up to this many bytes."""
 READ_TIMEOUT_S = 3.0
-"""Seconds of such a read; then it fails by name, since a request may wait for it."""
+"""Such a read fails by name after this many seconds, since a request may wait for it."""
 NO_CONTROLLER = -1
-"""The controller id that a cluster answers while it elects a controller."""
+"""The controller id in a cluster's answer while it elects a controller."""
 LEAST_LOOKS = 3
-"""Looks at the metadata before a cluster counts as one without topic ids: one broker's answer may be old."""
+"""The metadata is read this many times before a cluster counts as one without topic ids: one broker's answer may be
+old."""
 
 _END = frozenset({KafkaError._PARTITION_EOF})
 _ABSENT = UNKNOWN_TOPIC | {KafkaError._NOENT}  # which librdkafka answers by itself, from its last listing
@@ -69,7 +70,7 @@ _OLD_LEADER = frozenset(
         KafkaError.LEADER_NOT_AVAILABLE,
     }
 )
-"""Errors of an old leader: librdkafka uses its cached leaders, and refreshes them only at a time of its own."""
+"""Errors that mean the cached leader is stale: librdkafka refreshes its cache on its own schedule, so retry."""
 _PASSING = (
     _OLD_LEADER
     | NO_ANSWER
@@ -96,8 +97,8 @@ class TopicInfo(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """The ``offsets`` from ``first`` to before ``end`` at which a log has records: all of them, or as many as were
-    asked for. Offsets below ``first`` were removed; of offsets from ``end`` on nothing is known."""
+    """The ``offsets`` from ``first`` to before ``end`` at which a log has records: all of them, or the first ones.
+    Offsets below ``first`` were removed; offsets from ``end`` on are unknown."""
 
     offsets: list[int]
     first: int
@@ -190,7 +191,7 @@ class KafkaCluster:
 
     @property
     def away_s(self) -> float:
-        """Seconds since when the brokers have not answered, or have refused the client; 0 while they answer."""
+        """Seconds since the brokers stopped answering, or refused the client; 0 while they answer."""
         return self._outage.lasts_s
 
     def cluster_id(self) -> str:
@@ -240,7 +241,7 @@ class KafkaCluster:
         read_committed: bool = False,
         timeout_s: float = inf,
     ) -> dict[TopicAndPartition, int]:
-        """As of Cluster. ``timeout_s``: it is tried for so long at most."""
+        """As in Cluster. ``timeout_s``: retry for up to this many seconds."""
         if not (wanted := list(partitions)):
             return {}
         ask = partial(self._listed, wanted, at, isolation_level(read_committed))
@@ -400,11 +401,11 @@ class KafkaCluster:
         return found
 
     def _retried(self, what: str, attempt: Callable[[float], T], timeout_s: float = inf) -> T:
-        """The result of ``attempt``, which is retried after passing errors until the broker timeout is over, or
-        ``timeout_s``.
+        """Returns the result of ``attempt``, which is retried after passing errors until the broker timeout, or
+        ``timeout_s``, is over.
 
         Raises:
-            BrokerRefused: an error that a retry does not mend.
+            BrokerRefused: an error that a retry does not correct.
             BrokerNotReachable, BrokerSecurityFailed: no answer came in time, or the brokers refuse the client.
         """
         began_s, timeout_s = time.monotonic(), min(timeout_s, self._timeout_ms / 1000)
@@ -445,7 +446,7 @@ class KafkaCluster:
             raise
 
     def _may_pass(self, raised: BaseException) -> bool:
-        """Whether a retry may mend the error; False where the brokers refuse the client."""
+        """Whether a retry may help; False where the brokers refuse the client."""
         return (
             isinstance(raised, KafkaException)
             and raised.args[0].code() in _PASSING
@@ -461,8 +462,8 @@ class KafkaCluster:
 
 
 def _may_elect(state: RetryCallState) -> bool:
-    """Whether the cluster, whose metadata an attempt has returned, may have a controller at the next look: while it
-    elects one, and at the first looks at any cluster."""
+    """Whether the cluster of this metadata may have a controller at the next request: while it elects one, and at the
+    first requests to any cluster."""
     if state.outcome is None or state.outcome.failed:
         return False
     found = state.outcome.result()
@@ -483,8 +484,8 @@ def _kafka_s(topic_id: Any) -> str:
 
 
 def _answered(offset: int, at: int) -> int:
-    """The offset that a broker answered. For a broker that does not answer in time librdkafka reports offset -1001 and
-    no error; that raises a timeout here."""
+    """Returns the offset in a broker's answer. For a broker that does not answer in time librdkafka reports offset
+    -1001 and no error; that raises a timeout here."""
     if offset < 0 and not (offset == AFTER_ALL and at >= 0):
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
     return offset

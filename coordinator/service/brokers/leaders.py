@@ -1,4 +1,4 @@
-"""Asks each leader of some partitions by itself, so that one that is away holds up no other's answer."""
+"""Asks each leader of some partitions separately, so that one that is away delays no other's answer."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from confluent_kafka import IsolationLevel, KafkaException
 from coordinator.protocol.values import TopicAndPartition
 
 FOR_ALL_S = 2.0
-"""Seconds for which all partitions are asked for at once, before each leader is asked alone: no outage yet."""
+"""All partitions are requested at once for this many seconds, before each leader is asked alone: that is no outage
+yet."""
 NO_LEADER = -1
-"""The leader's id of a partition that has none."""
+"""The leader id of a partition without one."""
 
 
 def isolation_level(read_committed: bool) -> IsolationLevel:
-    """Returns the level at which a log's end is asked for."""
+    """Returns the level for requests of a log's end."""
     return IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
 
 

@@ -24,14 +24,14 @@ from coordinator.protocol.values import OffsetRange, SharePartitionKey
 from coordinator.service.brokers.cluster import Cluster, Seen
 
 MOST_RANGES = 100
-"""Ranges that one question reads."""
+"""One request reads up to this many ranges."""
 KNOWN = 10_000
-"""Ranges that are remembered before the first look for old ones, and failed partitions, at most."""
+"""Beyond this many remembered ranges old ones are dropped; up to this many failed partitions are remembered."""
 KEPT_S = 600.0
-"""Seconds for which a range that nobody asks for is remembered. One that is asked for is never forgotten for another:
+"""A range that no request needs is remembered for this many seconds. One still in use is never forgotten for another:
 with more quarantined records than the memory holds each request would read all of them again."""
 AFTER_ERROR_S = 10.0
-"""Seconds for which a log that could not be read is left unread."""
+"""A log that could not be read is not read again for this many seconds."""
 
 Key = TypeVar("Key")
 
@@ -51,7 +51,7 @@ class LogGaps:
 
     def holds_any(self, ranges: Iterable[LogRange], *, read_committed: bool) -> bool:
         """Whether one of the first MOST_RANGES ranges holds a record, as far as the logs can be read. False means only
-        that no record was seen: a caller must not remember it."""
+        that none was seen: a caller must not remember it."""
         first = list(islice(ranges, MOST_RANGES))
         return any(seen.offsets for _, seen in self._looked_at(first, read_committed=read_committed, most=1))
 
@@ -81,7 +81,7 @@ class LogGaps:
         return tuple(found)
 
     def _remember(self, log_range: LogRange) -> None:
-        """Remember a range that was read whole, and forget those that nobody has asked for within KEPT_S."""
+        """Remember a range that was read whole. Drops those not used within KEPT_S."""
         now_s = time.monotonic()
         if len(self._known) >= self._sweep_at:
             self._known = {of: at_s for of, at_s in list(self._known.items()) if now_s - at_s <= KEPT_S}
@@ -91,8 +91,9 @@ class LogGaps:
     def _looked_at(
         self, ranges: Iterable[LogRange], *, read_committed: bool, most: int | None = None
     ) -> Iterator[tuple[LogRange, Seen]]:
-        """Each range with what its log showed. Members wait for the answer, so ranges of logs that could not be read
-        come last, and one of these is read every AFTER_ERROR_S. The first log that can't be read ends the reading."""
+        """Yields each range with what its log showed. Members wait for the answer, so ranges of logs that could not be
+        read come last, and one of these is read every AFTER_ERROR_S. The first log that can't be read ends the
+        reading."""
         for log_range in sorted(ranges, key=lambda log_range: self._failed.get(log_range.offsets.key, 0.0)):
             if log_range.offsets.key in self._failed and time.monotonic() < self._not_before_s:
                 return
@@ -101,7 +102,7 @@ class LogGaps:
             except (BrokerNotReachable, BrokerRefused) as error:
                 self._left_alone(log_range)
                 where = f"{log_range.topic}-{log_range.offsets.partition}"
-                _log.warning("%s can't be read to see which of its records exist: %s", where, error)
+                _log.warning("could not read which records of %s exist: %s", where, error)
                 return
             if _is_whole(log_range, seen) or (most and len(seen.offsets) == most):
                 self._failed.pop(log_range.offsets.key, None)
@@ -110,7 +111,7 @@ class LogGaps:
             yield log_range, seen
 
     def _left_alone(self, log_range: LogRange) -> None:
-        """Leave the range's log unread for AFTER_ERROR_S."""
+        """Do not read the range's log for AFTER_ERROR_S."""
         if len(self._failed) >= KNOWN:
             self._failed = {}
         self._failed[log_range.offsets.key] = now_s = time.monotonic()

@@ -1,7 +1,7 @@
 """The start offsets of new share partitions (docs/learn/concepts.md): by the policy of the member that brings them to
 the group, or at their earliest record if they were added after a subscription that has them.
 
-Rule: the answer goes by topic id and by partition. An assignment of one partition says nothing of the others, and a
+Rule: each partition is decided alone, by topic id. An assignment of one partition says nothing of the others, and a
 partition whose state an administrator deleted is brought anew by the next member.
 
 Pure: the offsets of both rules are looked up before; the transaction of the join decides which rule holds.

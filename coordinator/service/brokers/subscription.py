@@ -31,7 +31,7 @@ from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster, Topic
 from coordinator.service.brokers.retries import retry_after
 
 PAUSES_S = (0.1, 0.3, 0.6)
-"""Seconds before the second, the third and the last question."""
+"""Pauses, in seconds, before the second, the third and the last request."""
 
 
 class TopicIdPartition(NamedTuple):
@@ -153,10 +153,10 @@ class NotShown(NamedTuple):
 def topic_ids_not_shown(
     cluster: Cluster, topics: Mapping[str, str], group_id: str, *, topic_ids: bool, past: frozenset[str] = frozenset()
 ) -> NotShown:
-    """The ids, of ``topics`` (names by id), that no topic of that name has now: whether those that are missing are
-    deleted :mod:`coordinator.service.brokers.topic_doubts` says. ``topic_ids``: whether the group uses
-    the cluster's ids. ``past``: ids of topics that were deleted before; a broker that answers one of these does not
-    know the newer topic yet."""
+    """Returns the ids, of ``topics`` (names by id), that no topic of that name has now. Whether missing ones are
+    deleted, :mod:`coordinator.service.brokers.topic_doubts` decides. ``topic_ids``: whether the group uses the
+    cluster's ids. ``past``: ids of topics deleted before; a broker that answers one of these does not know the newer
+    topic yet."""
 
     def look() -> NotShown:
         found = cluster.topics(set(topics.values()))
@@ -172,8 +172,8 @@ def topic_ids_not_shown(
 def starting_offsets(
     cluster: Cluster, text: str, partitions: Iterable[TopicAndPartition], now_ms: int, *, read_committed: bool
 ) -> dict[TopicAndPartition, int]:
-    """The starting offsets that ``text`` describes: ``earliest``, ``latest``, ``by_duration:PT1H`` or Spark's JSON of
-    offsets by partition.
+    """Returns the starting offsets that ``text`` describes: ``earliest``, ``latest``, ``by_duration:PT1H`` or Spark's
+    JSON of offsets by partition.
 
     Raises:
         InvalidStartingOffsets: the JSON is invalid, or lacks a partition.

@@ -1,9 +1,9 @@
 """How long topics have been missing from the brokers' metadata.
 
 Rule: a topic that no broker shows may be deleted, or the broker that answers may lag behind, or have just come up. Its
-records count as lost only when it was missing at every look for DOUBT_REFRESHES metadata refreshes: a minute, by
-default. The doubt ends when the topic is shown again. A topic that is shown under another id needs no doubt.
-Whoever asks whether a topic is deleted asks here.
+records count as lost only after it was missing in every answer for DOUBT_REFRESHES metadata refreshes: a minute, by
+default. The doubt ends when the topic is shown again. A topic that is shown under another id needs no doubt. Every
+check whether a topic is deleted goes through here.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.brokers.subscription import topic_ids_not_shown
 
 DOUBT_REFRESHES = 6
-"""Metadata refreshes (share.coordinator.metadata.refresh.ms, 10 s by default): Kafka's brokers learn of a change within
-a second, and a broker that is cut off from its controller is fenced after 9 s."""
+"""A missing topic counts as deleted after this many metadata refreshes (share.coordinator.metadata.refresh.ms, 10 s by
+default): Kafka's brokers learn of a change within a second, and a broker that is cut off from its controller is fenced
+after 9 s."""
 DOUBT_S = 60.0
-"""Seconds of a doubt by default: DOUBT_REFRESHES of 10 s."""
+"""A doubt lasts this many seconds by default: DOUBT_REFRESHES of 10 s."""
 MOST_DOUBTS = 10_000
-"""Topics in doubt before those are forgotten that nobody has asked for within FORGOTTEN_S."""
+"""Beyond this many topics in doubt, those that no request named within FORGOTTEN_S are forgotten."""
 FORGOTTEN_S = 3_600.0
 
 
 class LookedAt(NamedTuple):
-    """Topic ids that no topic of their name has now: those ``remade``, whose name another topic has, those ``missing``
-    for so long that they count as deleted, and those ``in_doubt``, which may come back."""
+    """Topic ids that no topic of their name has now: those ``remade``, whose name another topic has; those ``missing``
+    long enough to count as deleted; and those ``in_doubt``, which may come back."""
 
     remade: frozenset[str] = frozenset()
     missing: frozenset[str] = frozenset()
@@ -63,21 +64,22 @@ class TopicDoubts:
         topic_ids: bool,
         past: frozenset[str] = frozenset(),
     ) -> LookedAt:
-        """Ask the brokers for these topics (names by id); ``topic_ids`` and ``past`` as of ``topic_ids_not_shown``."""
+        """Ask the brokers for these topics (names by id). ``topic_ids`` and ``past`` are those of
+        ``topic_ids_not_shown``."""
         found = topic_ids_not_shown(cluster, topics, group_id, topic_ids=topic_ids, past=past)
         self.shown(topics.keys() - found.missing)
         missing = self.missing(found.missing)
         return LookedAt(found.remade, missing, found.missing - missing)
 
     def shown(self, topic_ids: Iterable[str]) -> None:
-        """Note that the brokers show these topics: a doubt about one of them ends."""
+        """Record that the brokers show these topics: a doubt about one of them ends."""
         with self._lock:
             if self._since_s:
                 for topic_id in topic_ids:
                     self._since_s.pop(topic_id, None)
 
     def missing(self, topic_ids: Iterable[str]) -> frozenset[str]:
-        """Note that the brokers do not show these topics. Returns those of them that count as deleted now."""
+        """Record that the brokers do not show these topics. Returns those that count as deleted now."""
         now_s = time.monotonic()
         with self._lock:
             for topic_id in topic_ids:

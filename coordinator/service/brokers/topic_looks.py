@@ -1,8 +1,8 @@
-"""Fresh looks at the ids of topics, shared by those who ask at about the same time.
+"""Fresh requests of topic ids, shared by callers at about the same time.
 
-Rule: a look begins after the call that asks for it, or at most FRESH_S before, so that its answer is newer than
-whatever the caller has done before: a topic that still has its id then had it when the caller's records were read. One
-look runs at a time.
+Rule: a request begins after the call that needs it, or up to FRESH_S before, so that its answer is newer than whatever
+the caller did before: a topic that still has its id then had it when the caller's records were read. One request runs
+at a time.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from coordinator.protocol.errors import ShareGroupError
 from coordinator.service.brokers.cluster import Cluster
 
 FRESH_S = 0.02
-"""Seconds after its beginning for which a look's answer serves others, too: it takes longer to create a topic and to
-write, read and acknowledge its records. So small acknowledgements, which come every few milliseconds, share looks, each
-of which costs the coordinator 0.4 ms of CPU time, and mostly wait for none."""
+"""An answer serves other callers for this many seconds after its request began: it takes longer to create a topic and
+to write, read and acknowledge its records. So small acknowledgements, which come every few milliseconds, share
+requests, each of which costs the coordinator 0.4 ms of CPU time, and mostly wait for none."""
 PAUSE_S = 0.005
-"""Seconds between the beginnings of two looks, at least."""
+"""Two requests begin at least this many seconds apart."""
 
 Ids = Mapping[str, str]
 """Topic ids by name, of the topics that exist."""
 
 
 class TopicLooks:
-    """Looks at topics. Thread-safe."""
+    """Requests the ids of topics. Thread-safe."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -43,7 +43,7 @@ class TopicLooks:
         return f"<TopicLooks {sorted(self._names)}>"
 
     def ask(self, names: Iterable[str]) -> Future[Ids]:
-        """Returns the answer of a look that is fresh. It may name more topics."""
+        """Returns the answer of a fresh request. It may name more topics."""
         wanted = set(names)
         with self._changing:
             if wanted <= self._last_names and time.monotonic() <= self._began_s + FRESH_S:
@@ -60,7 +60,7 @@ class TopicLooks:
         return answer
 
     def close(self) -> None:
-        """End the thread when its look is over."""
+        """End the thread after its request."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _look(self, answer: Future[Ids]) -> None:

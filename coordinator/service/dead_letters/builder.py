@@ -23,8 +23,8 @@ from coordinator.service.process.rate_limited_log import RateLimitedLog
 
 STALL_S = 5.0
 PAST_END_S = 60.0
-"""Seconds after which a log that ends below a record has lost the record. Before that, a new leader may just not show
-all of its log yet."""
+"""A log that has ended below a record for this many seconds has lost the record. Before that, a new leader may just not
+show all of its log yet."""
 
 
 _NO_ORIGINAL = frozenset({AbsenceReason.GONE, AbsenceReason.DAMAGED})
@@ -61,7 +61,7 @@ class DeadLetterBuilder:
                 yield entry
 
     def source_topics(self, backlog: Backlog) -> LookedAt:
-        """The backlog's topics, as far as the brokers do not show them. Calls ``wait_for`` if some are in doubt."""
+        """The backlog's topics that the brokers do not show. Calls ``wait_for`` if some are in doubt."""
         names = {due.offsets.topic_id: due.topic for due in backlog.due}
         looked = self._doubts.look(self._cluster, names, self._group_id, topic_ids=backlog.topic_ids)
         if looked.in_doubt:

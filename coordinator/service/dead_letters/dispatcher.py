@@ -1,7 +1,6 @@
-"""The dead letter dispatcher: has the dead letters written that no sink wrote (delivery limit, expiry, a sink's
-failures).
+"""The dead letter dispatcher: writes the dead letters that no sink wrote (delivery limit, expiry, a sink's failures).
 
-The runtime tells it which groups changed. It has one worker for each group with records that wait for their dead
+The runtime notifies it of changed groups. It has one worker for each group with records that wait for their dead
 letters, and a small thread pool runs the workers. Rules: no request waits for it; a group whose dead letter topic is
 away is retried after 1 s, later every 30 s, and blocks no other group; the waiting records survive the coordinator,
 since they are the groups' state.
@@ -22,15 +21,16 @@ from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.runtime.event_loop import RuntimeApi
 
 FIRST_BACKOFF_S = 1.0
-"""Seconds until the next pass of a group whose pass failed; they double with each failure."""
+"""A group whose pass failed runs again after this many seconds, twice as long after each further failure."""
 LONGEST_BACKOFF_S = 30.0
-"""Seconds, at most, until that pass: a dead letter topic that can be written again is noticed within half a minute."""
+"""The backoff grows to this many seconds: a dead letter topic that can be written again is noticed within half a
+minute."""
 JITTER = 0.2
-"""Part of the backoff by which it is longer or shorter at random, so that groups do not try all at the same time."""
+"""The backoff varies at random by this fraction, so that groups do not all try at the same time."""
 PARALLEL_GROUPS = 4
-"""The most groups whose dead letters are written at the same time: the number of threads."""
+"""The dead letters of up to this many groups are written at the same time: the number of threads."""
 CLOSE_S = 3.0
-"""Seconds that closing waits for the threads."""
+"""Closing waits this many seconds for the threads."""
 
 _log = logging.getLogger(__name__)
 
@@ -67,14 +67,14 @@ class DeadLetterDispatcher:
         return f"<DeadLetterDispatcher groups={len(self._slots)}>"
 
     def open(self, event_loop: RuntimeApi) -> None:
-        """Starts the work, with the event loop that the groups are asked through."""
+        """Starts the work. ``event_loop``: the way to the groups."""
         with self._changed:
             self._event_loop = event_loop
         self.tell(self._early)
 
     def tell(self, groups: Iterable[str]) -> None:
-        """Takes in that these groups changed, or were loaded. The event loop's thread calls it, so it does not
-        block."""
+        """Applies the notice that these groups changed, or were loaded. The event loop's thread calls it, so it does
+        not block."""
         with self._changed:
             if self._event_loop is None:
                 self._early.update(groups)
@@ -86,7 +86,7 @@ class DeadLetterDispatcher:
                 self._changed.notify_all()
 
     def may_rest(self) -> bool:
-        """Whether no dead letter waits that can still be written: those of a blocked group need a person."""
+        """Whether no dead letter waits that can still be written; those of a blocked group need a person."""
         with self._changed:
             return all(slot.is_blocked for slot in self._slots.values())
 
@@ -134,7 +134,7 @@ class DeadLetterDispatcher:
             self._reschedule(slot, result)
 
     def _next(self) -> _Slot | None:
-        """Waits for the next slot that is due, and returns it; None when the dispatcher is closed."""
+        """Waits for the next slot that is due. Returns None when the dispatcher is closed."""
         with self._changed:
             while not self._closed:
                 free = [slot for slot in self._slots.values() if not slot.is_running]
@@ -160,6 +160,6 @@ class DeadLetterDispatcher:
 
 
 def backoff_s(attempts: int) -> float:
-    """Seconds to wait after so many failed attempts in a row, with jitter."""
+    """Seconds to wait after ``attempts`` failed attempts in a row, with jitter."""
     grown = min(FIRST_BACKOFF_S * 2.0 ** min(attempts - 1, 30), LONGEST_BACKOFF_S)
     return grown * random.uniform(1 - JITTER, 1 + JITTER)

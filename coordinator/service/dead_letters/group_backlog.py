@@ -21,9 +21,9 @@ from coordinator.service.brokers.log_gaps import ranges_of
 from coordinator.service.runtime.transaction import Transaction, TransactionSteps, ask
 
 MOST_RUNS = 10_000
-"""Runs that one look returns: looks take the event loop's time, and other groups wait meanwhile."""
+"""One read returns up to this many runs: reads take the event loop's time, and other groups wait meanwhile."""
 MOST_RECORDS = 20_000
-"""Records that one look returns, for the same reason, and since each is one dead letter in memory."""
+"""One read returns up to this many records, for the same reason, and since each is one dead letter in memory."""
 
 BacklogCursor = tuple[SharePartitionKey, int]
 """The position in a backlog: a share partition, and an offset in it."""
@@ -54,7 +54,7 @@ class Backlog:
 
 
 def look(begin: BacklogCursor, wanted: Callable[[int], bool]) -> Transaction[Backlog | None]:
-    """A transaction that reads the backlog from ``begin`` on, of the partitions whose index is ``wanted``; its result
+    """A transaction that reads the backlog from ``begin`` on, of the partitions whose index is ``wanted``. Its result
     is None if the group does not exist."""
 
     def transaction(group: ShareGroup) -> TransactionSteps[Backlog | None]:
@@ -117,7 +117,7 @@ def _of(topic: str, partition: SharePartition, offset: int) -> Iterator[Due]:
 
 
 def _part(waiting: Iterator[Due]) -> tuple[tuple[Due, ...], BacklogCursor | None]:
-    """The first records, as many as one read returns, and the position of the next read."""
+    """Returns the first records, as many as one read takes, and the position of the next read."""
     taken: list[Due] = []
     left = MOST_RECORDS
     for due in waiting:

@@ -2,8 +2,8 @@
 
 Rules: a record is marked only once its dead letter is written, or is not wanted any more, or the log has no such
 record. A crash between the two writes the dead letter twice; its origin headers identify the duplicate. A dead letter
-that can't be written now does not block others: a partition of the dead letter topic that fails is left out for the
-rest of the pass.
+that can't be written now does not block others: a partition of the dead letter topic that fails is skipped for the rest
+of the pass.
 """
 
 from __future__ import annotations
@@ -33,18 +33,19 @@ from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.runtime.event_loop import RuntimeApi
 
 DEAD_LETTERS_IN_A_CHUNK = 10_000
-"""Dead letters that are written before their records are archived by one append: a crash writes at most these again."""
+"""Up to this many dead letters are written before one append archives their records: a crash writes no more than these
+again."""
 CHUNK_BYTES = 16 << 20
-"""Size of such a chunk at most, so that source records of 1 MB need no more memory than this."""
+"""Such a chunk has up to this many bytes, so that source records of 1 MB need no more memory than this."""
 DEAD_LETTERS_IN_A_PROBE = 100
-"""Dead letters in the first write of a pass after a failure: few, since reading many that can't be written is
+"""The first write of a pass after a failure has this many dead letters: reading many that can't be written is
 useless."""
 ARCHIVE_AFTER_ATTEMPTS = 5
-"""Attempts after which a record is archived without its dead letter where errors.deadletterqueue.on.failure=archive, as
-Kafka does."""
+"""A record is archived without its dead letter after this many attempts where
+errors.deadletterqueue.on.failure=archive, as in Kafka."""
 
 WRITTEN, HEADERS_ONLY = "written", "headers_only"
-"""How a record is settled, as words for the log, where its dead letter was written."""
+"""The log's words for a record whose dead letter was written."""
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ class GroupWorker:
     ) -> None:
         self.group_id = group_id
         self.attempts = 0
-        """Passes in a row after which dead letters were left to write."""
+        """Passes in a row that left dead letters to write."""
         self._event_loop, self._cluster, self._kafka_config = event_loop, cluster, kafka_config
         self._log, self._is_stopped = log, is_stopped
         self._builder = DeadLetterBuilder(
@@ -91,7 +92,7 @@ class GroupWorker:
         return f"<GroupWorker {self.group_id} attempts={self.attempts}>"
 
     def work(self) -> PassResult:
-        """Makes one pass over the backlog, and returns its result."""
+        """Makes one pass over the backlog. Returns its result."""
         self._pass = _Pass()
         try:
             result = self._work()
@@ -253,7 +254,7 @@ class GroupWorker:
     # --- dead letters that can't be written
 
     def _archives_without(self, backlog: Backlog) -> bool:
-        """Whether a record is archived without its dead letter after so many attempts."""
+        """Whether this group archives a record without its dead letter after its attempts so far."""
         does_archive = backlog.config.errors_deadletterqueue_on_failure == "archive"
         return does_archive and self.attempts + 1 >= ARCHIVE_AFTER_ATTEMPTS
 

@@ -20,7 +20,7 @@ from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.brokers.retries import retry_until
 
 CREATED_WITHIN_S = 10.0
-"""Seconds to wait until a topic that was created is listed."""
+"""A created topic must be listed within this many seconds."""
 _PAUSE = wait_fixed(0.1)
 _DENIED = frozenset(("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"))
 
@@ -28,8 +28,9 @@ _log = logging.getLogger(__name__)
 
 
 def check_dead_letter_topic(cluster: Cluster, config: GroupConfig, *, is_read: bool) -> int:
-    """The number of partitions of the dead letter topic (errors.deadletterqueue.topic.name). The topic is created if
-    errors.deadletterqueue.auto.create.topics.enable is set. ``is_read``: whether the group reads the topic now.
+    """Returns the number of partitions of the dead letter topic (errors.deadletterqueue.topic.name). The topic is
+    created if errors.deadletterqueue.auto.create.topics.enable is set. ``is_read``: whether the group reads the topic
+    now.
 
     Raises:
         TopicNotWritten: the topic is reserved.
@@ -55,9 +56,9 @@ def check_dead_letter_topic(cluster: Cluster, config: GroupConfig, *, is_read: b
 
 
 def is_stored_and_refused(cluster: Cluster, name: str, named: Mapping[str, str]) -> bool:
-    """Whether the group's dead letter topic is stored and is not written, and the configs ``named`` by a request do not
-    name it: an earlier version, or other keys of the coordinator, let it be stored. Nobody loses the group by it: the
-    group is served, and its dead letters are held."""
+    """Whether the stored dead letter topic may not be written, and the configs ``named`` by a request do not name it:
+    an earlier version, or other keys of the coordinator, let it be stored. The group is served all the same, and its
+    dead letters are held."""
     is_refused = is_reserved(name) or not cluster.allowed.allows_dead_letters(name)
     return is_refused and name != named.get(DEAD_LETTER_TOPIC, "").strip()
 

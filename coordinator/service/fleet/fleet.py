@@ -25,32 +25,32 @@ from coordinator.service.fleet.partition_owners import Owners, client_id_of
 Partitions = frozenset[int]
 
 CHECK_TIMEOUT_S = 5.0
-"""Seconds to wait for Kafka's answer to a check of this process's membership."""
+"""A check of this process's membership waits this many seconds for Kafka's answer."""
 HEARTBEATS_PER_SESSION = 10
-"""Heartbeats in a session's time, so that some that are lost or late end no session."""
+"""This many heartbeats are sent in a session's time, so that some lost or late ones end no session."""
 CHECKS_PER_SESSION = 5
-"""Checks of the membership in a session's time, so that one check that fails ends no lease."""
+"""The membership is checked this often within a session's time, so that one failed check ends no lease."""
 MAX_HEARTBEAT_INTERVAL_MS = 1_000
-"""Milliseconds between two heartbeats at most: a member learns of a rebalance with its next heartbeat."""
+"""Heartbeats are up to this many milliseconds apart: a member learns of a rebalance with its next one."""
 MIN_REBALANCE_TIMEOUT_MS = 30_000
-"""Milliseconds that ``on_lost`` may take before Kafka's group goes on without this process."""
+"""``on_lost`` may take this many milliseconds before Kafka's group goes on without this process."""
 LEAVE_TIMEOUT_S = 5.0
-"""Seconds that closing waits for the consumer to leave Kafka's group: else its session timeout ends the membership."""
+"""Closing waits this many seconds for the consumer to leave Kafka's group; else the session timeout ends the
+membership."""
 TOPIC_REFRESH_MS = 5_000
-"""Milliseconds until a state topic that was deleted and created again is found: with librdkafka's default nobody would
-own its partitions for minutes."""
+"""A state topic that was deleted and created again is found within this many milliseconds: with librdkafka's default
+nobody would own its partitions for minutes."""
 POLL_S = 0.02
-"""Seconds of one poll: a membership check starts at most this much late."""
+"""One poll takes this many seconds: a membership check starts no later."""
 POLL_AGAIN_S = 1.0
-"""Seconds until the next poll after one that failed, so that a failure that lasts does not fill the log."""
+"""After a failed poll the next one waits this many seconds, so that a lasting failure does not fill the log."""
 RELEASE_TIMEOUT_S = 60.0
-"""Seconds that closing waits for ``on_lost``."""
+"""Closing waits this many seconds for ``on_lost``."""
 RENEW_S = 60.0
-"""Seconds without an assignment, two rebalances' time, after which this process joins with a new client. A client that
-has lost its brokers for a while does not always join again (docs/trust/facts.md)."""
+"""After this many seconds without an assignment, two rebalances' time, this process joins with a new client: one that
+lost its brokers for a while does not always join again (docs/trust/facts.md)."""
 QUERY_INTERVAL_MS = 10_000
-"""Milliseconds until librdkafka looks again for the broker that coordinates the group; it does every 10 minutes by
-default."""
+"""librdkafka searches for the group's coordinating broker this often, in milliseconds; by default every 10 minutes."""
 
 # The group does not know the member: it was taken for dead. ILLEGAL_GENERATION is not among these codes: a live member
 # gets it too, between the group's new generation and the answer that tells the member.
@@ -126,7 +126,7 @@ class Fleet:
         return self._lease.is_current()
 
     def verify(self, partition: int) -> None:
-        """Returns if this process owns the partition and Kafka's group confirms *now* that it is a member: by a check
+        """Returns if this process owns the partition and Kafka's group confirms *now* that it is a member, by a check
         that begins after this call.
 
         Raises:
@@ -142,11 +142,7 @@ class Fleet:
             raise self._not_coordinator(partition)
 
     def find(self, partition: int) -> str:
-        """The advertised endpoint of the partition's owner, at most a second old.
-
-        Raises:
-            CoordinatorNotAvailable: no process owns the partition now (the group rebalances), or Kafka gave no answer.
-        """
+        """The advertised endpoint of the partition's owner, up to a second old."""
         if partition in self._owned and self.is_current():
             return self.advertised
         return self._owners.find(partition)
@@ -159,7 +155,7 @@ class Fleet:
         self._released.wait(RELEASE_TIMEOUT_S)
         self._thread.join(LEAVE_TIMEOUT_S)
         if self._thread.is_alive():
-            _log.warning("fleet: leaving Kafka's group takes too long; it ends with the session timeout")
+            _log.warning("fleet: could not leave Kafka's group in time; the membership ends with the session timeout")
 
     # --- the thread that polls
 

@@ -19,11 +19,11 @@ from typing import NamedTuple
 from coordinator.service.process.clock import now_s
 
 AFTER_UNKNOWN_S = 0.05
-"""Seconds between checks without an outcome, while a caller waits."""
+"""Checks without an outcome are this many seconds apart while a caller waits."""
 AFTER_FAILURE_S = 0.5
-"""Seconds between checks that failed, while no caller waits."""
+"""Failed checks are this many seconds apart while no caller waits."""
 ABANDONED_S = 5.0
-"""A check without an answer for so many seconds is abandoned, and the next one may begin."""
+"""A check without an answer is abandoned after this many seconds, and the next one may begin."""
 
 _NEVER = -math.inf
 
@@ -112,7 +112,7 @@ class MembershipLease:
             return self._begun
 
     def finish(self, number: int, check: LeaseCheck) -> None:
-        """Takes in the outcome of a check. One that comes after the check was abandoned has no effect."""
+        """Applies the outcome of a check. It has no effect once the check was abandoned."""
         with self._changed:
             if number != self._begun or number == self._done:
                 return

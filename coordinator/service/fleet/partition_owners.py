@@ -16,9 +16,9 @@ from coordinator.protocol.librdkafka import LACKING, new_client
 
 CLIENT_ID_PREFIX = "sharegroup-coordinator@"
 OWNER_CACHE_S = 1.0
-"""Seconds for which an owner is cached. A client that is sent to the wrong process is refused there, and asks again."""
+"""An owner is cached for this many seconds. A process that is not the owner refuses the client, which asks again."""
 NO_OWNER_CACHE_S = 0.2
-"""Seconds for which it is cached that nobody owns a partition."""
+"""A partition without an owner is cached for this many seconds."""
 
 
 def client_id_of(endpoint: str) -> str:
@@ -67,7 +67,7 @@ class Owners:
             return self._ask()
 
     def _ask(self) -> bool:
-        """Asks Kafka for the owners; whether it answered."""
+        """Fetches the owners from Kafka. Returns whether it answered."""
         # Not describe_consumer_groups: in librdkafka a connection that breaks during one of the newer calls to a
         # group's coordinator ends the process (its issue 4605).
         try:

@@ -1,5 +1,5 @@
-"""Counters of a coordinator: what its groups did since the process started. They are named after Kafka's broker metrics
-where Kafka has such a one (docs/run/metrics.md has the table)."""
+"""Counters of what a coordinator's groups did since the process started. They are named after Kafka's broker metrics
+where there is one (docs/run/metrics.md has the table)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from coordinator.core.group_counts import Count
 from coordinator.service.stores.store import StoreFenced, StoreOutcomeUnknown, StorePartlyFailed
 
 LATENCIES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-"""Bounds in seconds of the histograms' buckets."""
+"""Bounds of the histograms' buckets, in seconds."""
 MOST_MEMBERS = 10_000
-"""Members whose last acknowledgement is remembered."""
+"""The last acknowledgement of up to this many members is remembered."""
 
 _COUNTERS = {
     "acquired": ("share_group_acquired_records", "Records that members acquired.", ("member_type",)),
@@ -122,7 +122,7 @@ class Counters:
             self._counters[count.name].labels(group_id, *count.labels).inc(count.number)
 
     def _add_busy(self, group_id: str, count: Count) -> None:
-        """Add the time since the later of the acquisition and the member's acknowledgement before."""
+        """Add the time since the acquisition, or since the member's earlier acknowledgement if that is later."""
         acquired_ms, now_ms = map(int, count.labels[1:])
         with self._changing:
             before_ms = self._busy_until_ms.pop((group_id, count.labels[0]), 0)

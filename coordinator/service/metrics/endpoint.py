@@ -42,7 +42,7 @@ class Metrics:
         return f"<Metrics port={self.port}>"
 
     def measure(self, event_loop: RuntimeApi, ends_of: EndsOf) -> None:
-        """Show the groups of this event loop, too."""
+        """Show the groups of this event loop as well."""
         self._registry.register(GroupGauges(event_loop, ends_of))
 
     def counted(self, handle: Callable[[Request[Any]], Message]) -> Callable[[Request[Any]], Message]:

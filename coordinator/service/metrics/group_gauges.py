@@ -19,7 +19,7 @@ from coordinator.service.runtime.transaction import one
 
 Ends: TypeAlias = Mapping[TopicAndPartition, int]
 EndsOf: TypeAlias = Callable[[list[TopicAndPartition], bool], Ends]
-"""Returns the ends of these logs as far as they are known; the second argument: the last stable offsets are meant."""
+"""Returns the known ends of these logs. The second argument: whether the last stable offsets are meant."""
 
 _OF_GROUP = {
     "share_group_members": ("Members with a session.", ("member_type",)),
@@ -41,8 +41,8 @@ _OF_PARTITION = {
 
 
 class GroupGauges(Collector):
-    """Measures each group by a look that changes nothing. A group that does not answer is left out of the scrape; one
-    that was unloaded at rest is shown as it was then, beside the ends of its logs now."""
+    """Measures each group without changing it. A group that does not answer is left out of the scrape; one that was
+    unloaded at rest is shown as it was then, beside the present ends of its logs."""
 
     def __init__(self, event_loop: RuntimeApi, ends_of: EndsOf) -> None:
         self._event_loop, self._ends_of = event_loop, ends_of
@@ -51,7 +51,7 @@ class GroupGauges(Collector):
         return f"<GroupGauges {self._event_loop!r}>"
 
     def describe(self) -> Iterable[Metric]:
-        """Returns nothing: the registry asks for the names without measuring any group."""
+        """Returns nothing: the registry wants the names without a measurement."""
         return ()
 
     def collect(self) -> Iterator[Metric]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 
 LISTENS_AGAIN_MS = 250
-"""Milliseconds between two checks whether the process was stalled, also while nothing is due: an idle time must not
-count as a stall, after which no group is claimed for a while."""
+"""Checks whether the process was stalled are this many milliseconds apart, also while nothing is due: an idle time must
+not count as a stall, after which no group is claimed for a while."""
 STALLED_MS = 500
-"""Milliseconds: a pause of at most so long between two checks is no stall."""
+"""A pause of up to this many milliseconds between two checks is no stall."""
 
 # This clock runs while the process is stopped and, where the system has such a clock, while the machine is suspended.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -41,8 +41,8 @@ class StallDetector:
         self._looked_ms: int | None = None
 
     def look(self, now_ms: int) -> int:
-        """Note that the thread handles requests now. Returns the stalled milliseconds since the last check: the pause
-        less ``STALLED_MS``, so that sessions of members that are away end also where every round is slow."""
+        """Record that the thread handles requests now. Returns the stalled milliseconds since the last check: the pause
+        less ``STALLED_MS``, so that sessions of members that are away end even where every round is slow."""
         before_ms = now_ms if self._looked_ms is None else self._looked_ms
         self._looked_ms = now_ms
         return max(0, now_ms - before_ms - STALLED_MS)

@@ -38,7 +38,7 @@ class JsonLines(logging.Formatter):
 
 
 class PrivateRotatingFile(RotatingFileHandler):
-    """A log file that only the user can read; it is rotated at ``most_bytes``, and ``kept`` older ones are kept."""
+    """A log file that only the user can read, rotated at ``most_bytes``. ``kept``: how many older ones are kept."""
 
     def __init__(self, path: str, most_bytes: int, kept: int, form: logging.Formatter) -> None:
         super().__init__(path, maxBytes=most_bytes, backupCount=kept, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A log with a rate limit: each kind of event at most once a minute, with the count of those that were left out."""
+"""A log with a rate limit: each kind of event has one line a minute, with the count of those that were skipped."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 
 INTERVAL_S = 60.0
-"""Seconds between two lines of one kind."""
+"""Two lines of one kind are at least this many seconds apart."""
 MOST_KINDS = 1_000
-"""The most kinds that are remembered: kinds name groups and clients, and there may be any number of these."""
+"""Up to this many kinds are remembered: kinds name groups and clients, and there may be any number of these."""
 
 
 class RateLimitedLog:

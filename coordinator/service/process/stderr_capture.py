@@ -18,7 +18,8 @@ _GRPC = re.compile(r"[IWEF]\d{4} [\d:.]+ +\d+ (?P<where>[\w.]+:\d+)\] (?P<text>.
 _PREAMBLE = "WARNING: All log messages before absl::InitializeLog()"
 
 LAST_LINES_S = 10.0
-"""Seconds for the last lines, on a busy machine too; a child process that has the descriptor could write for ever."""
+"""The last lines are read for this many seconds, for a busy machine; a child process that has the descriptor could
+write for ever."""
 
 _log = logging.getLogger(__name__)
 

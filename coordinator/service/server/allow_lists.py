@@ -1,7 +1,7 @@
 """The allow lists of a call's token: which groups it may use, and which topics it may name for them.
 
 They bind what a request names. A dead letter topic that a group has stored was named by a token that was allowed to, or
-before that token's line had its lists; the coordinator's keys bind that, too.
+before that token's line had its lists; the coordinator's keys bind it as well.
 """
 
 from __future__ import annotations

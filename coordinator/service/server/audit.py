@@ -1,8 +1,8 @@
 """The audit log: one line for each action that an administrator carried out, or was refused, or whose outcome is not
 known, with the logger ``sharegroup.audit``; in a file of its own where one is named.
 
-Rule: a line is written after the action is durable and before its answer is sent. It shows no token. Who lacks the
-right can't fill the log, and push older lines out of it: the refusals of one kind have a line a minute.
+Rule: a line is written after the action is durable and before its answer is sent. It shows no token. A caller without
+the right can't fill the log, and push older lines out: the refusals of one kind have a line a minute.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from coordinator.service.process.rate_limited_log import RateLimitedLog
 
 AUDIT = "sharegroup.audit"
 MOST_BYTES, FILES_KEPT = 10_000_000, 10
-"""Bytes of the file before it is rotated, and how many earlier files are kept."""
+"""The file is rotated at this many bytes, and this many earlier files are kept."""
 MOST_NAMED = 200
-"""Changes that one line names."""
+"""One line names up to this many changes."""
 
 _audit = logging.getLogger(AUDIT)
 
 
 def audit_to(path: str) -> Callable[[], None]:
-    """Write the audit log to this file alone, an object of JSON a line, which only its user may read. Returns what ends
-    that; without a path the lines stay in the process's log.
+    """Write the audit log to this file alone, an object of JSON a line, readable by its user only. Returns a function
+    that ends this; without a path the lines stay in the process's log.
 
     Raises:
         UnusableFile: the file can't be written.
@@ -69,8 +69,8 @@ def audit(caller: Caller, peer: str, request: Action[Message], answer: Message |
 
 
 class Refusals:
-    """The refusals of requests whose caller lacks the right, or whose token's allow lists lack the group or topic: one
-    line a minute for each holder and name of a request, with the number of those that were left out."""
+    """Logs the refusals of requests whose caller lacks the right, or whose token's allow lists lack the group or topic:
+    one line a minute for each holder and request name, with the number of skipped ones."""
 
     def __init__(self) -> None:
         self._limited = RateLimitedLog(_audit)
@@ -79,7 +79,7 @@ class Refusals:
         return "<Refusals>"
 
     def tell(self, caller: Caller, peer: str, name: str, error: ShareGroupError) -> None:
-        """Write the line of a refused request of this name, if the name is one of an administrator's."""
+        """Log a refused request of this name, if the name is one of an administrator's."""
         if RIGHT_OF.get(name) is Right.ADMIN:
             line = f"refused: who={caller} from={peer} request={name} {_in_words(error)}"
             self._limited.say(f"{caller} {name}", line)

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 
 LOOK_S = 1.0
-"""Seconds between two scans."""
+"""Two scans are this many seconds apart."""
 DESCRIPTORS = "/dev/fd"
 _MAPPED = "::ffff:"
 
@@ -59,7 +59,7 @@ class UnauthenticatedConnections:
         self._thread.start()
 
     def look(self) -> None:
-        """Close connections that have shown no token for too long, and the oldest of them while there are too many."""
+        """Close connections that have shown no token for too long, and the oldest ones while there are too many."""
         greeted = set(self._greeted)
         known, now = {_of_grpc(peer) for peer in greeted}, self._clock()
         self._forgive(now)
@@ -91,7 +91,7 @@ class UnauthenticatedConnections:
                 self.look()
 
     def _forgive(self, now: float) -> None:
-        """Extend every connection's time by as long as this process stood still, since no token could be shown then."""
+        """Extend every connection's time by as long as this process stood still, when no token could be shown."""
         late_s, self._looked = now - self._looked - self._look_s, now
         if late_s > self._look_s:
             self._first_seen = {peer: seen + late_s for peer, seen in self._first_seen.items()}
@@ -147,7 +147,7 @@ def _of_grpc(peer: str) -> Peer:
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the limit of open descriptors to the most that this process may have."""
+    """Raise the limit of open descriptors as far as this process may."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # some systems don't take "unlimited"
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

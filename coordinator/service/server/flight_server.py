@@ -1,9 +1,9 @@
 """Arrow Flight in front of the service: one action a request, its token checked before anything else.
 
-Rule: no body, however malformed, and no error ends the service; every error crosses by its name.
-Acknowledgements and sinks' outcomes come with Arrow rows in the action's body: a stream of Flight would be decoded, and
-decompressed, before this code could look at it. What is asked of a call is checked in this order: its token, its
-protocol version, its right, the size of its body, its JSON, its rows, the allow lists of its token.
+Rule: no body, however malformed, and no error ends the service; every error crosses by its name. Acknowledgements and
+sinks' outcomes come with Arrow rows in the action's body: a stream of Flight would be decoded, and decompressed, before
+this code could look at it. A call is checked in this order: its token, its protocol version, its right, the size of its
+body, its JSON, its rows, the allow lists of its token.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ __all__ = ["LOOPBACK", "FlightServer"]
 ON_LOOPBACK = Listener()
 _TOKEN = "token"  # noqa: S105 - the name of the middleware that knows the caller
 _PROTOCOL = "protocol"
-"""The name of the middleware that knows the client's protocol version."""
+"""The name of the middleware for the client's protocol version."""
 
 _log = logging.getLogger(__name__)
 
@@ -169,7 +169,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
 
     @property
     def idle_s(self) -> float:
-        """Seconds since the last request; 0 while one runs. Health is none."""
+        """Seconds since the last request; 0 while one runs. Health does not count."""
         with self._counting:
             return 0.0 if self._running else time.monotonic() - self.last_request_s
 
@@ -199,7 +199,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             return encode_error(InternalError(what=shown, reason=type(error).__name__))
 
     def _check_protocol(self, protocol: str, name: str) -> None:
-        """A client of another version may ask for Health alone, whose answer says which version this is.
+        """Check the client's version. Another version may send Health alone, whose answer names this one.
 
         Raises:
             CoordinatorVersionMismatch: the client speaks another version of the protocol, or names none.
@@ -229,7 +229,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
 
     @contextlib.contextmanager
     def _telling(self, context: Any, name: str) -> Iterator[None]:
-        """A context that writes to the audit log and the log what the caller's token is refused."""
+        """A context that logs what the caller's token is refused, in the audit log and the log."""
         try:
             yield
         except (NotAllowed, GroupNotAllowed, TopicNotAllowed) as error:
@@ -300,7 +300,7 @@ def _protocol_of(context: Any) -> str:
 
 
 def _request_of(name: str, body: pa.Buffer) -> Request[Any]:
-    """The request in the body, with its rows as the values that they say.
+    """Returns the request in the body, with its rows as values.
 
     Raises:
         InvalidRequest: the name is unknown, or the body can't be decoded.
