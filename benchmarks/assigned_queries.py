@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from coordinator.core.assignor import assign
 from coordinator.core.commands import AcquirePlan
+from coordinator.core.replay import replay
 from tests.support.group_driver import TOPIC_ID, GroupDriver
 
 BATCH = 1_000
@@ -43,7 +44,7 @@ class Group(GroupDriver):
 
     def append(self, records: Iterable[Any]) -> None:
         for record in records:
-            self.group.replay(record)
+            replay(self.group, record)
 
 
 def drained(scene: Scene, *, assigned: bool) -> tuple[float, int, int, int]:

@@ -24,6 +24,7 @@ from coordinator.core.commands import (
 )
 from coordinator.core.decide import decide
 from coordinator.core.record_codec import encode_record
+from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import AckBatch, Acknowledge, JoinGroup, PartitionAcks, PartitionBounds
 from coordinator.service.server.acknowledged_rows import SCHEMA, partition_acks
@@ -57,7 +58,7 @@ class Core:
             if record.durable:  # type: ignore[attr-defined]
                 self.encoded_bytes += len(encode_record(record))  # type: ignore[arg-type]
         for record in decision.records:
-            self.group.replay(record)  # type: ignore[arg-type]
+            replay(self.group, record)  # type: ignore[arg-type]
         return decision.reply
 
 

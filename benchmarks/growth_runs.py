@@ -18,6 +18,7 @@ from benchmarks.report import Row
 from coordinator.core.commands import AcquireForConsumer, AlterConfigs, Expire
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
+from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.protocol.messages import AckBatch, Acknowledge, PartitionAcks
 
@@ -54,7 +55,7 @@ def _at(runs: int) -> dict[tuple[str, str], float]:
     cores = [Core(query=False, records=runs) for _ in range(copies)]
     for core in cores:
         for change in _alternating(runs):
-            core.group.replay(change)
+            replay(core.group, change)
     gc.collect()
     memory_bytes = (psutil.Process().memory_info().rss - before) / copies
     spent = [_spent(core, runs) for core in cores]

@@ -22,6 +22,7 @@ from coordinator.core.commands import (
 from coordinator.core.decide import decide
 from coordinator.core.record_codec import encode_records
 from coordinator.core.records import Record
+from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import (
     AckBatch,
@@ -100,7 +101,7 @@ def _write(topic: StateTopic, updates: int) -> int:
         decision = decide(group, command, NOW_MS)
         durable: list[Record] = [record for record in decision.records if record.durable]  # type: ignore[attr-defined,misc]
         for record in decision.records:
-            group.replay(record)  # type: ignore[arg-type]
+            replay(group, record)  # type: ignore[arg-type]
         own.extend(encode_records(durable))
         shown.extend(log.state_records(group, durable, NOW_MS))
         return decision.reply

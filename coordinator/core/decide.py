@@ -19,7 +19,6 @@ from coordinator.core.commands import (
     CompletePlan,
     CreateGroup,
     Decision,
-    DescribeWithLag,
     Expire,
     ExtendDeadlines,
     InitializePartitions,
@@ -42,7 +41,6 @@ from coordinator.core.commands.administer import (
 from coordinator.core.commands.assign_partitions import assign_partitions
 from coordinator.core.commands.complete_plan import complete_plan
 from coordinator.core.commands.mark_in_progress import mark_in_progress
-from coordinator.core.commands.measure_group import MeasureGroup, measure_group
 from coordinator.core.commands.membership import (
     alter_configs,
     create_group,
@@ -61,23 +59,14 @@ from coordinator.core.commands.partitions import (
 from coordinator.core.commands.reclaim_plan import start_or_reclaim_plan
 from coordinator.core.commands.report_progress import report_progress
 from coordinator.core.commands.stage_outcomes import mark_dead_letters_written, stage_outcomes
-from coordinator.core.commands.view_group import ViewGroup, view_group
-from coordinator.core.describe import describe_group
-from coordinator.core.in_flight import OffsetsWithBounds, list_in_flight, list_offsets, list_plans, list_windows
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import (
     DecideRecords,
     DeleteGroup,
-    ListInFlight,
-    ListOffsets,
-    ListPlans,
-    ListWindows,
     ReleaseMember,
 )
 from coordinator.protocol.messages import (
     Acknowledge,
-    DescribeGroup,
-    GroupDescription,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
@@ -86,15 +75,6 @@ from coordinator.protocol.messages import (
     Request,
 )
 from coordinator.protocol.task_messages import ReportProgress
-
-
-def _describe(group: ShareGroup, command: DescribeGroup, now_ms: int) -> Decision[GroupDescription]:
-    return Decision((), describe_group(group, most_runs=command.most_runs))
-
-
-def _describe_with_lag(group: ShareGroup, command: DescribeWithLag, now_ms: int) -> Decision[GroupDescription]:
-    return Decision((), describe_group(group, command.bounds, command.most_runs))
-
 
 _DECIDERS: dict[type[Request[Any]], Callable[[ShareGroup, Any, int], Decision[Any]]] = {
     CreateGroup: create_group,
@@ -118,15 +98,6 @@ _DECIDERS: dict[type[Request[Any]], Callable[[ShareGroup, Any, int], Decision[An
     ReportProgress: report_progress,
     Expire: expire,
     ExtendDeadlines: extend_deadlines,
-    ViewGroup: view_group,
-    MeasureGroup: measure_group,
-    DescribeGroup: _describe,
-    DescribeWithLag: _describe_with_lag,
-    ListOffsets: list_offsets,
-    OffsetsWithBounds: list_offsets,
-    ListInFlight: list_in_flight,
-    ListWindows: list_windows,
-    ListPlans: list_plans,
     AlterStartOffsets: alter_start_offsets,
     DeleteGroup: delete_group,
     ReleaseMember: release_member,

@@ -17,13 +17,6 @@ acquisition has no such life: its records are acknowledged one by one.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
-
-from coordinator.protocol.errors import StalePlan
-
-if TYPE_CHECKING:
-    from coordinator.core.members import Member
-    from coordinator.core.share_group import ShareGroup
 
 
 class PlanState(Enum):
@@ -100,28 +93,3 @@ TRANSITIONS: dict[tuple[PlanState, PlanEvent], PlanState] = {
 def after(state: PlanState, event: PlanEvent) -> PlanState | None:
     """The state after ``event``; None if a plan in ``state`` does not allow it, and the command must refuse it."""
     return TRANSITIONS.get((state, event))
-
-
-def checked_state(group: ShareGroup, member: Member, plan_id: int | None, event: PlanEvent) -> PlanState:
-    """The state of the member's plan, which allows ``event``.
-
-    Raises:
-        StalePlan: the plan's state does not allow the event.
-    """
-    state = member.plan_state(plan_id)
-    if after(state, event) is None:
-        newest = member.newest
-        if newest is not None and newest.plan_id == plan_id:
-            raise stale(group, member, plan_id, f"it is {state.value}")
-        newest_id = "none" if newest is None else group.plan_id_text(newest.plan_id)
-        raise stale(group, member, plan_id, f"it is not this query's newest plan (that is {newest_id})")
-    return state
-
-
-def stale(group: ShareGroup, member: Member, plan_id: int | None, reason: str) -> StalePlan:
-    """The error that refuses this plan or start, by name."""
-    if member.newest is None:
-        reason += (
-            ", since the group does not know this query (share.member.retention.ms: it may have been away for longer)"
-        )
-    return StalePlan(plan_id=group.plan_id_text(plan_id) or "(initial)", member_id=member.member_id, reason=reason)

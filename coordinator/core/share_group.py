@@ -1,8 +1,7 @@
-"""A share group: its members, plans and share partitions, and the one place where they change.
+"""The state of a share group: its members, plans and share partitions.
 
-:meth:`ShareGroup.replay` changes the group, live and on recovery alike; commands read the group and return log records
-(:mod:`coordinator.core.decide`). Replay copies what a command decided. Where replay derives a value instead, the method
-says why. A snapshot is a list of the same records.
+:func:`coordinator.core.replay.replay` changes the group, live and on recovery alike; commands read it and return log
+records (:func:`coordinator.core.decide.decide`); looks show it (:func:`coordinator.core.look.look`).
 
 Sessions, the deadlines of locks and sessions, ``deadlines_extended_until_ms`` and the time of the next sweep are *soft
 state*: their records are not durable, and a new owner begins without them. :meth:`ShareGroup.loaded` sets them after a
@@ -11,60 +10,27 @@ load, outside of the log: every holder has one session timeout to come back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
-
-import msgspec
 
 from coordinator.config.resolved import GroupBounds, GroupConfig
 from coordinator.core.consumer_locks import lock_deadline_ms
 from coordinator.core.due_times import DueTimes, LockIndex
-from coordinator.core.group_snapshot import snapshot_of
 from coordinator.core.left_out import LeftOutRange
 from coordinator.core.members import AcquiredPlan, Member
-from coordinator.core.plan_state import PlanState
+from coordinator.core.plan_state import PlanEvent, PlanState, after
 from coordinator.core.record_counts import RecordTotals
 from coordinator.core.record_state import HELD
-from coordinator.core.records import (
-    ActionDone,
-    ConfigsAltered,
-    DeadlinesExtended,
-    DeadlinesPassed,
-    GroupCreated,
-    GroupDeleted,
-    GroupProgressKept,
-    LocksRenewed,
-    LogStartMoved,
-    OffsetsAltered,
-    PartitionDeleted,
-    PartitionInitialized,
-    PartitionsForgotten,
-    Record,
-    RunsChanged,
-    StartsAlteredBy,
-    Swept,
-    TopicDeleted,
-    TopicForgotten,
-    TopicRegistered,
-)
-from coordinator.core.replay_members import REPLAY_MEMBERS
-from coordinator.core.replay_plans import REPLAY_PLANS
+from coordinator.core.records import PartitionDeleted, TopicForgotten
 from coordinator.core.runs import Progress, Run, Segment
 from coordinator.core.share_partition import SharePartition
 from coordinator.core.stored_times import ahead
-from coordinator.protocol.errors import FencedMemberEpoch, ForeignPlan, UnknownMemberId
+from coordinator.protocol.errors import FencedMemberEpoch, ForeignPlan, StalePlan, UnknownMemberId
 from coordinator.protocol.values import SharePartitionKey
 
 MEMBERS_KEPT = 1_000
 """Members without a session that are kept for ever, so that a small group's queries may rest as long as they like."""
-ACTIONS_KEPT = 100
-"""Actions of administrators whose ids and answers a group remembers: far more than are under way at once, and little
-beside the rest of its state."""
-ENDS_KEPT = 10_000
-"""Share partitions of forgotten topics whose ends a group keeps, of the topics that were forgotten last: a redrive of
-their dead letters needs them. A month of topics by the hour with 12 partitions each; some 100 kB."""
 
 
 class ShareGroup:
@@ -75,7 +41,7 @@ class ShareGroup:
         self.group_id = group_id
         self.incarnation = ""
         self.topic_ids = True
-        self._bounds = bounds
+        self.bounds = bounds
         self.config = GroupConfig.parse(None, bounds)
         self.configs: dict[str, str] = {}
         self.topics: dict[str, str] = {}
@@ -91,7 +57,7 @@ class ShareGroup:
         self.last_altered_after = 0
         """The highest ``altered_after`` of a share partition: plans above it were acquired after all alterations."""
         self.actions: dict[str, bytes] = {}
-        """The ids of the last ACTIONS_KEPT actions, the oldest first, with their answers."""
+        """The ids of the last actions, the oldest first, with their answers."""
         self.members: dict[str, Member] = {}
         self.plans: dict[int, AcquiredPlan] = {}
         self.last_plan_id = 0
@@ -123,10 +89,13 @@ class ShareGroup:
         self.dropped = RecordTotals()
         """The counts of share partitions that the group has no more: no count of the group ever falls."""
         self.forgotten_topics: dict[str, TopicForgotten] = {}
-        """The last topics that were forgotten, by id, with at most ENDS_KEPT share partitions together."""
-        self._ends_kept = 0
-        self._swept_until_ms = 0
-        self._holders: dict[int, set[SharePartitionKey]] = {}
+        """The last topics that were forgotten, by id, with a bounded number of share partitions together."""
+        self.ends_kept = 0
+        """The share partitions of ``forgotten_topics`` together."""
+        self.swept_until_ms = 0
+        """Soft state: the sweep for members and topics to forget is due after this time."""
+        self.holders: dict[int, set[SharePartitionKey]] = {}
+        """The share partitions with a run that carries a plan's id, by plan id."""
         self.times_are_ahead = False
         """Soft state: since the load, runs have times that are ahead of the clock, which Expire bounds."""
         self.locks = LockIndex()
@@ -138,7 +107,11 @@ class ShareGroup:
             f"last_plan_id={self.last_plan_id}>"
         )
 
-    # --- looked at by commands and by the service
+    def clear(self) -> None:
+        """Forget everything: a group that was deleted is as one that never was."""
+        self.__init__(self.group_id, self.bounds)  # type: ignore[misc]
+
+    # --- read by commands, looks and the service
 
     @property
     def exists(self) -> bool:
@@ -172,6 +145,30 @@ class ShareGroup:
                 current_epoch=member.member_epoch,
                 member_epoch=member_epoch,
             )
+
+    def checked_state(self, member: Member, plan_id: int | None, event: PlanEvent) -> PlanState:
+        """The state of the member's plan, which allows ``event``.
+
+        Raises:
+            StalePlan: the plan's state does not allow the event.
+        """
+        state = member.plan_state(plan_id)
+        if after(state, event) is None:
+            newest = member.newest
+            if newest is not None and newest.plan_id == plan_id:
+                raise self.stale(member, plan_id, f"it is {state.value}")
+            newest_id = "none" if newest is None else self.plan_id_text(newest.plan_id)
+            raise self.stale(member, plan_id, f"it is not this query's newest plan (that is {newest_id})")
+        return state
+
+    def stale(self, member: Member, plan_id: int | None, reason: str) -> StalePlan:
+        """The error that refuses this plan or start, by name."""
+        if member.newest is None:
+            reason += (
+                ", since the group does not know this query"
+                " (share.member.retention.ms: it may have been away for longer)"
+            )
+        return StalePlan(plan_id=self.plan_id_text(plan_id) or "(initial)", member_id=member.member_id, reason=reason)
 
     def plan_id(self, text: str) -> int | None:
         """The plan id of a plan named on the wire; None for an empty text.
@@ -224,6 +221,14 @@ class ShareGroup:
         """How many records are given up, and have no dead letter yet."""
         return sum(partition.archiving_count for partition in self.partitions.values())
 
+    def existing_partitions(self) -> dict[str, list[int]]:
+        """The share partitions of topics that exist, by topic id."""
+        found: dict[str, list[int]] = {}
+        for key in self.partitions:
+            if self.is_current(key.topic_id):
+                found.setdefault(key.topic_id, []).append(key.partition)
+        return found
+
     def initialized(self, topic_id: str, partition: int) -> bool:
         return SharePartitionKey(topic_id, partition) in self.partitions
 
@@ -253,7 +258,7 @@ class ShareGroup:
         """When Expire has something to do next; None: never. A deadline is over when it lies before now."""
         earliest = [ends_ms] if (ends_ms := self._session_ends.earliest_ms()) is not None else []
         earliest += [due_ms] if (due_ms := self.locks.next_ms()) is not None else []
-        earliest += [self._swept_until_ms] if self.has_forgettable else []
+        earliest += [self.swept_until_ms] if self.has_forgettable else []
         earliest += [0] if self.times_are_ahead else []
         return min(earliest) + 1 if earliest else None
 
@@ -264,7 +269,7 @@ class ShareGroup:
 
     def sweep_is_due(self, now_ms: int) -> bool:
         """Whether the sweep for members and topics to forget is due."""
-        return self.has_forgettable and self._swept_until_ms < now_ms
+        return self.has_forgettable and self.swept_until_ms < now_ms
 
     def may_rest(self, now_ms: int) -> bool:
         """Whether nothing is acquired or delayed and no session lives: an on-demand coordinator may leave."""
@@ -273,10 +278,6 @@ class ShareGroup:
         return not any(partition.acquired_count or partition.waits(now_ms) for partition in self.partitions.values())
 
     # --- changed by replay
-
-    def replay(self, record: Record) -> None:
-        """Apply a log record."""
-        _REPLAY[type(record)](self, record)
 
     def keep_session(self, member: Member, deadline_ms: int) -> None:
         """Let the member's session live until then, or begin."""
@@ -329,222 +330,10 @@ class ShareGroup:
                 ends_ms = max(deadline_ms, logged_ms - max(0, given_ms - now_ms))
                 runs.append((first, last, run._replace(deadline_ms=ends_ms)))
             partition.apply(runs)
-            self._watch(runs)
+            self.watch_locks(runs)
 
-    def snapshot(self) -> Iterator[Record]:
-        """Log records that rebuild this group from an empty one."""
-        return snapshot_of(self)
-
-    # --- one method a record; those of members and plans are in modules of their own
-
-    def _group_created(self, record: GroupCreated) -> None:
-        self.incarnation, self.topic_ids = record.incarnation, record.topic_ids
-
-    def _configs_altered(self, record: ConfigsAltered) -> None:
-        self.configs = dict(record.configs)
-        self.config = GroupConfig.parse(self.configs, self._bounds)
-
-    def _topic_registered(self, record: TopicRegistered) -> None:
-        self.assignment_is_old = True
-        before = self.topics.get(record.topic, record.topic_id)
-        if before != record.topic_id:
-            self.old_topics.add(before)
-        self.old_topics.discard(record.topic_id)
-        self.topics[record.topic] = record.topic_id
-        self.topic_names[record.topic_id] = record.topic
-        self.gone.pop(record.topic_id, None)
-
-    def _topic_deleted(self, record: TopicDeleted) -> None:
-        self.assignment_is_old = True
-        self.gone[record.topic_id] = record.deleted_ms
-
-    def _partition_initialized(self, record: PartitionInitialized) -> None:
-        key = SharePartitionKey(record.topic_id, record.partition)
-        partition = SharePartition(key, record.start_offset)
-        partition.log_start = record.log_start
-        if record.end_offset is not None:
-            partition.end_offset = record.end_offset
-            before = RecordTotals(archived=list(record.archived))
-            before.reached = partition.end_offset - record.start_offset + sum(before.archived)
-            partition.restore_counts(before if record.totals is None else record.totals)
-        partition.highest_count, partition.altered_after = record.highest_count, record.altered_after
-        self.last_altered_after = max(self.last_altered_after, record.altered_after)
-        self.partitions[key] = partition
-        self.assignment_is_old = True
-        self._drop_end(key)
-        if (deleted := self.deleted_partitions.pop(key, None)) is not None:
-            partition.highest_count, partition.altered_after = deleted.highest_count, deleted.altered_after
-            partition.redeliver(deleted.end_offset)
-
-    def _offsets_altered(self, record: OffsetsAltered) -> None:
-        """Replay makes the runs: a plan's ranges and a window's runs may be very many, and none of them is kept."""
-        self.assignment_is_old = True
-        self.last_altered_after = max(self.last_altered_after, record.altered_after)
-        for index, start_offset in record.starts:
-            key = SharePartitionKey(record.topic_id, index)
-            before = self.partitions.pop(key)
-            if start_offset is None:
-                self._drop(before)
-                self.deleted_partitions[key] = PartitionDeleted(
-                    topic_id=key.topic_id,
-                    partition=index,
-                    end_offset=before.end_offset,
-                    highest_count=before.highest_count,
-                    altered_after=record.altered_after,
-                )
-            else:
-                self.partitions[key] = before.altered(start_offset, record.altered_after)
-            for plan_id in before.runs.carried:
-                self._drop_holder(plan_id, key)
-            for plan in self.plans.values():
-                plan.staged.pop(key, None)
-
-    def _starts_altered_by(self, record: StartsAlteredBy) -> None:
-        self.altered_by |= {SharePartitionKey(record.topic_id, index): record.by for index in record.partitions}
-
-    def _partition_deleted(self, record: PartitionDeleted) -> None:
-        self.deleted_partitions[SharePartitionKey(record.topic_id, record.partition)] = record
-        self.last_altered_after = max(self.last_altered_after, record.altered_after)
-
-    def _action_done(self, record: ActionDone) -> None:
-        self.actions[record.action_id] = record.answer
-        while len(self.actions) > ACTIONS_KEPT:
-            del self.actions[next(iter(self.actions))]
-
-    def _group_deleted(self, record: GroupDeleted) -> None:
-        self.__init__(self.group_id, self._bounds)  # type: ignore[misc]  # as a group that never was
-
-    def _drop(self, partition: SharePartition) -> None:
-        """Add the counts of a share partition that the group has no more to the group's; what was still there counts as
-        skipped. Replay adds them up: a record of very many share partitions would repeat what each of them has."""
-        skipped = RecordTotals(skipped=partition.still_there)
-        self.dropped = self.dropped.plus(partition.totals()).plus(skipped)
-
-    def _partitions_forgotten(self, record: PartitionsForgotten) -> None:
-        self.assignment_is_old = True
-        ends: dict[int, tuple[int, int]] = {}
-        for index in record.partitions:
-            partition = self.partitions.pop(SharePartitionKey(record.topic_id, index))
-            self._drop(partition)
-            self.altered_by.pop(partition.key, None)
-            ends[index] = partition.end_offset, partition.highest_count
-        self._keep_ends(record.topic_id, ends)
-        if record.whole_topic or not any(key.topic_id == record.topic_id for key in self.partitions):
-            self._forget_topic(record.topic_id)
-
-    def _forget_topic(self, topic_id: str) -> None:
-        self.old_topics.discard(topic_id)
-        self.gone.pop(topic_id, None)
-        for key in [key for key in self.deleted_partitions if key.topic_id == topic_id]:
-            del self.deleted_partitions[key]
-            self.altered_by.pop(key, None)
-        name = self.topic_names.pop(topic_id)
-        if self.topics.get(name) == topic_id:
-            del self.topics[name]
-
-    def _topic_forgotten(self, record: TopicForgotten) -> None:
-        self.forgotten_topics[record.topic_id] = record
-        self._ends_kept += len(record.ends)
-
-    def _keep_ends(self, topic_id: str, ends: Mapping[int, tuple[int, int]]) -> None:
-        """Keep the ends of forgotten share partitions of the topic, and drop those of the topics that were forgotten
-        first. Replay does so, since the share partitions still have them."""
-        before = self.forgotten_topics.pop(topic_id, None)
-        if before is not None:
-            self._ends_kept -= len(before.ends)
-            ends = {index: (end, highest_count) for index, end, highest_count in before.ends} | dict(ends)
-        if ends:
-            known = tuple((index, *end) for index, end in sorted(ends.items()))
-            self._topic_forgotten(TopicForgotten(topic_id=topic_id, topic=self.topic_names[topic_id], ends=known))
-        while self._ends_kept > ENDS_KEPT and len(self.forgotten_topics) > 1:
-            oldest = next(iter(self.forgotten_topics))
-            self._ends_kept -= len(self.forgotten_topics.pop(oldest).ends)
-
-    def _drop_end(self, key: SharePartitionKey) -> None:
-        """Drop the end of a share partition that the group has again."""
-        before = self.forgotten_topics.get(key.topic_id)
-        if before is None:
-            return
-        left = tuple(end for end in before.ends if end[0] != key.partition)
-        self._ends_kept -= len(before.ends) - len(left)
-        if left:
-            self.forgotten_topics[key.topic_id] = msgspec.structs.replace(before, ends=left)
-        else:
-            del self.forgotten_topics[key.topic_id]
-
-    def _swept(self, record: Swept) -> None:
-        self._swept_until_ms = record.next_ms
-
-    def _runs_changed(self, record: RunsChanged | LocksRenewed) -> None:
-        partition = self.partitions[SharePartitionKey(record.topic_id, record.partition)]
-        runs = self.locks.kept(record.runs)
-        has_topic = bool(self.config.errors_deadletterqueue_topic_name)
-        partition.apply(runs, dead_letters=has_topic, is_deleted=record.topic_id in self.gone)
-        self._watch(runs)
-        self._drop_plans_nobody_carries(partition)
-
-    def _watch(self, runs: Iterable[tuple[int, int, Run]]) -> None:
+    def watch_locks(self, runs: Iterable[tuple[int, int, Run]]) -> None:
         ends = {(run.plan_id, run.deadline_ms) for _, _, run in runs if run.deadline_ms is not None}
         for plan_id, kept_ms in ends:
             if plan_id is not None and kept_ms is not None:
                 self.locks.watch(plan_id, kept_ms, self.plans)
-
-    def _deadlines_passed(self, record: DeadlinesPassed) -> None:
-        self.times_are_ahead = False
-        self.locks.passed(record.now_ms, None if record.plan_ids is None else frozenset(record.plan_ids))
-
-    def _deadlines_extended(self, record: DeadlinesExtended) -> None:
-        self.deadlines_extended_until_ms = record.until_ms
-        self.locks.extend(record.stalled_ms, record.until_ms if record.is_full else None)
-
-    def _drop_plans_nobody_carries(self, partition: SharePartition) -> None:
-        for plan_id in partition.runs.changed_plan_ids:
-            if plan_id in partition.runs.carried:
-                self._holders.setdefault(plan_id, set()).add(partition.key)
-            else:
-                self._drop_holder(plan_id, partition.key)
-        partition.runs.changed_plan_ids.clear()
-
-    def _drop_holder(self, plan_id: int, key: SharePartitionKey) -> None:
-        holders = self._holders.get(plan_id, set())
-        holders.discard(key)
-        if not holders:
-            self._holders.pop(plan_id, None)
-            self.plans.pop(plan_id, None)
-
-    def _log_start_moved(self, record: LogStartMoved) -> None:
-        partition = self.partitions[SharePartitionKey(record.topic_id, record.partition)]
-        partition.move_log_start(record.log_start, record.archived, is_deleted=record.topic_id in self.gone)
-        self._drop_plans_nobody_carries(partition)
-
-    def _group_progress_kept(self, record: GroupProgressKept) -> None:
-        self.assignment_epoch = record.assignment_epoch
-        self.last_plan_id, self.forgotten_epoch = record.last_plan_id, record.forgotten_epoch
-        self.decided, self.rejected = record.decided, record.rejected
-        if record.dropped is not None:
-            self.dropped = record.dropped
-
-
-_REPLAY: dict[type[Any], Callable[[ShareGroup, Any], None]] = {
-    **REPLAY_MEMBERS,
-    **REPLAY_PLANS,
-    GroupCreated: ShareGroup._group_created,
-    ConfigsAltered: ShareGroup._configs_altered,
-    TopicRegistered: ShareGroup._topic_registered,
-    TopicDeleted: ShareGroup._topic_deleted,
-    PartitionInitialized: ShareGroup._partition_initialized,
-    OffsetsAltered: ShareGroup._offsets_altered,
-    StartsAlteredBy: ShareGroup._starts_altered_by,
-    PartitionDeleted: ShareGroup._partition_deleted,
-    GroupDeleted: ShareGroup._group_deleted,
-    ActionDone: ShareGroup._action_done,
-    PartitionsForgotten: ShareGroup._partitions_forgotten,
-    TopicForgotten: ShareGroup._topic_forgotten,
-    Swept: ShareGroup._swept,
-    RunsChanged: ShareGroup._runs_changed,
-    LocksRenewed: ShareGroup._runs_changed,
-    DeadlinesPassed: ShareGroup._deadlines_passed,
-    DeadlinesExtended: ShareGroup._deadlines_extended,
-    LogStartMoved: ShareGroup._log_start_moved,
-    GroupProgressKept: ShareGroup._group_progress_kept,
-}

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from coordinator.core.in_flight import OffsetsWithBounds
+from coordinator.core.looks.runs import OffsetsWithBounds
 from coordinator.protocol.admin_messages import (
     Action,
     Altered,

@@ -19,7 +19,7 @@ from coordinator.core.commands import AlterConfigs
 from coordinator.core.commands.actions import Answer, RememberAction, answer_of, check_seen, state_of
 from coordinator.core.commands.administer import NO_DEAD_LETTER, AlterStartOffsets
 from coordinator.core.commands.membership import check_dead_letter_topic_kept
-from coordinator.core.commands.view_group import past_ids, reads_topic
+from coordinator.core.looks.view import past_ids, reads_topic
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import (
     Action,

@@ -17,9 +17,10 @@ from typing import Any
 import msgspec
 
 from coordinator.config.resolved import ServerConfig
-from coordinator.core.commands import DescribeWithLag, StageRuns
+from coordinator.core.commands import StageRuns
 from coordinator.core.commands.acquisition import MOST_ARCHIVING
-from coordinator.core.commands.view_group import GroupView, ViewGroup
+from coordinator.core.looks.group import DescribeWithLag
+from coordinator.core.looks.view import GroupView, ViewGroup
 from coordinator.protocol.allowed_topics import SOURCE_KEY
 from coordinator.protocol.errors import (
     BrokerNotReachable,

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from coordinator.core.record_history import Logged, RecordHistory
+from coordinator.core.looks.history import Logged, RecordHistory
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import HistoryRead, ReadHistory
 from coordinator.protocol.errors import CoordinatorNotAvailable, GroupIdNotFound, InvalidRequest, UnknownSharePartition

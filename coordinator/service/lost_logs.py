@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 
 from coordinator.core.commands import ArchiveDeletedTopics, PartitionStart
-from coordinator.core.commands.view_group import GroupView
 from coordinator.core.left_out import count, in_reply
+from coordinator.core.looks.view import GroupView
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, TopicIdsMissing
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.brokers.broker_watch import BrokerWatch

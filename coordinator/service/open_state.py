@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from coordinator.config.resolved import CoordinatorConfig, GroupBounds
-from coordinator.core.record_history import Logged
+from coordinator.core.looks.history import Logged
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import GroupListing
 from coordinator.protocol.errors import BrokerNotReachable, ShareGroupError, StateTopicMissing

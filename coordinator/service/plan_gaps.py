@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import takewhile
 
-from coordinator.core.commands.view_group import GroupView, LogRange
+from coordinator.core.looks.view import GroupView, LogRange
 from coordinator.protocol.messages import NextPlan
 from coordinator.protocol.values import OffsetRange
 from coordinator.service.brokers.broker_watch import BrokerWatch

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from coordinator.config.resolved import CoordinatorConfig
-from coordinator.core.commands.measure_group import GroupMeasures
-from coordinator.core.record_history import Logged
+from coordinator.core.looks.history import Logged
+from coordinator.core.looks.measures import GroupMeasures
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import (
     GroupListing,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 
-from coordinator.core.commands.view_group import GroupView
+from coordinator.core.looks.view import GroupView
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import PartitionAcks
 from coordinator.service.brokers.broker_watch import BrokerWatch

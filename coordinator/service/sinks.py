@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from coordinator.config.resolved import GroupConfig, changed_configs, replaced_configs
 from coordinator.core.commands import AlterConfigs
-from coordinator.core.commands.view_group import reads_topic
+from coordinator.core.looks.view import reads_topic
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import GroupIdNotFound
 from coordinator.protocol.messages import OpenSink, SinkOpened

@@ -6,8 +6,10 @@ import pytest
 from confluent_kafka import Producer
 
 from coordinator.core.commands import CreateGroup
+from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import encode_records
 from coordinator.core.records import GroupCreated, MemberJoined, PartitionInitialized, TopicRegistered
+from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import GroupTakenOver
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
@@ -226,12 +228,12 @@ def test_a_fleets_owner_loads_an_abandoned_group_for_pruning(open_at, prune):
 def dormant(kafka, log_topic, count):
     """Groups whose coordinator left after a snapshot: each one's mark, owner and records, as one writes them."""
     made = ShareGroup("")
-    made.replay(GroupCreated(incarnation="i", topic_ids=True))
-    made.replay(TopicRegistered(topic="orders", topic_id=TOPIC_ID))
-    made.replay(PartitionInitialized(topic_id=TOPIC_ID, partition=0, start_offset=0))
+    replay(made, GroupCreated(incarnation="i", topic_ids=True))
+    replay(made, TopicRegistered(topic="orders", topic_id=TOPIC_ID))
+    replay(made, PartitionInitialized(topic_id=TOPIC_ID, partition=0, start_offset=0))
     for member in ("m1", "m2"):
-        made.replay(MemberJoined(member_id=member, member_epoch=1, process_id="p"))
-    records = encode_records(made.snapshot())
+        replay(made, MemberJoined(member_id=member, member_epoch=1, process_id="p"))
+    records = encode_records(snapshot_of(made))
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     for number in range(count):
         log = GroupLog(f"dormant-{number}", updates_per_snapshot=500)

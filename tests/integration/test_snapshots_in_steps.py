@@ -2,8 +2,9 @@
 
 import pytest
 
-from coordinator.core.group_snapshot import GroupCut
+from coordinator.core.looks.snapshot import GroupCut
 from coordinator.core.record_codec import decode_record, encode_records
+from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
 from coordinator.service.stores.store import Append
 from coordinator.state_log import group_log
@@ -50,7 +51,7 @@ def loaded(store):
     for record in taken(store):
         group = group if record is not None else ShareGroup("billing")
         if record is not None:
-            group.replay(decode_record(record))
+            replay(group, decode_record(record))
     return group
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
-from coordinator.core.commands.view_group import LogRange
+from coordinator.core.looks.view import LogRange
 from coordinator.protocol.messages import NextPlan, StageOutcomes, StartPlan
 from coordinator.protocol.outcome_rows import SCHEMA
 from coordinator.protocol.values import OffsetRange

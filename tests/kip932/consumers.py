@@ -5,11 +5,11 @@ from __future__ import annotations
 from coordinator.core.commands import (
     AcquireForConsumer,
     AlterConfigs,
-    DescribeWithLag,
     InitializePartitions,
     PartitionStart,
     TopicWithId,
 )
+from coordinator.core.looks.group import DescribeWithLag
 from coordinator.core.record_state import HELD
 from coordinator.core.runs import Run
 from coordinator.protocol.messages import (

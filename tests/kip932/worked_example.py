@@ -19,6 +19,7 @@ from pathlib import Path
 from coordinator.core.record_codec import decode_record
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import PartitionInitialized, RunsChanged
+from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.values import AcknowledgeType, SharePartitionKey
@@ -51,10 +52,10 @@ class Written:
     def loaded(self) -> str:
         """As the core loads it. A record that nothing is known of was not delivered: AVAILABLE 0."""
         group = ShareGroup("billing")
-        group.replay(PartitionInitialized(topic_id=TOPIC_ID, partition=0, start_offset=self.start_offset))
+        replay(group, PartitionInitialized(topic_id=TOPIC_ID, partition=0, start_offset=self.start_offset))
         known = sorted((offset, said) for offset, said in self.states.items() if offset >= self.start_offset)
         runs = tuple((offset, offset, Run(state, count)) for offset, (state, count) in known)
-        group.replay(RunsChanged(topic_id=TOPIC_ID, partition=0, runs=runs))
+        replay(group, RunsChanged(topic_id=TOPIC_ID, partition=0, runs=runs))
         partition = group.partitions[SharePartitionKey(TOPIC_ID, 0)]
         delivered = (run for run in partition.runs if run.run != Run(RecordState.AVAILABLE))
         return f"{partition.start_offset}: {_joined(delivered)}".rstrip(": ")

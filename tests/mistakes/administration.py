@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
-from coordinator.core import decide, group_snapshot, share_group
+from coordinator.core import decide, replay
 from coordinator.core.commands import AlterConfigs, actions, administer, reclaim_plan
+from coordinator.core.looks import snapshot
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import GroupDeleted, OffsetsAltered
 from coordinator.core.runs import Run
@@ -66,13 +67,13 @@ def keep_plan_ids_in_a_reset(patch: Patch) -> None:
 
     def alter(self: ShareGroup, record: OffsetsAltered) -> None:
         kept = dict(self.plans)
-        held = {plan_id: set(keys) for plan_id, keys in self._holders.items()}
+        held = {plan_id: set(keys) for plan_id, keys in self.holders.items()}
         right_alter(self, record)
-        self.plans, self._holders = kept, held
+        self.plans, self.holders = kept, held
 
-    right_alter = share_group._REPLAY[OffsetsAltered]
+    right_alter = replay._REPLAY[OffsetsAltered]
     patch.setattr(SharePartition, "altered", altered)
-    patch.setitem(share_group._REPLAY, OffsetsAltered, alter)
+    patch.setitem(replay._REPLAY, OffsetsAltered, alter)
 
 
 @mistake(
@@ -172,8 +173,8 @@ def forget_what_was_handed_out_of_deleted_offsets(patch: Patch) -> None:
         right(self, record)
         self.deleted_partitions.clear()
 
-    right = share_group._REPLAY[OffsetsAltered]
-    patch.setitem(share_group._REPLAY, OffsetsAltered, alter)
+    right = replay._REPLAY[OffsetsAltered]
+    patch.setitem(replay._REPLAY, OffsetsAltered, alter)
 
 
 @mistake(
@@ -186,8 +187,8 @@ def leave_the_members_of_a_deleted_group(patch: Patch) -> None:
         right(self, record)
         self.members = members
 
-    right = share_group._REPLAY[GroupDeleted]
-    patch.setitem(share_group._REPLAY, GroupDeleted, delete)
+    right = replay._REPLAY[GroupDeleted]
+    patch.setitem(replay._REPLAY, GroupDeleted, delete)
 
 
 @mistake(
@@ -244,14 +245,14 @@ def remember_an_action_in_an_append_of_its_own(patch: Patch) -> None:
 
 @mistake({rules.ACTION_IS_CARRIED_OUT_ONCE: (ONCE + "a_group_remembers_its_last_actions_in_snapshots_too",)})
 def leave_the_actions_out_of_a_snapshot(patch: Patch) -> None:
-    right = group_snapshot.GroupCut.__init__
+    right = snapshot.GroupCut.__init__
 
-    def cut(self: group_snapshot.GroupCut, group: ShareGroup) -> None:
+    def cut(self: snapshot.GroupCut, group: ShareGroup) -> None:
         remembered, group.actions = group.actions, {}
         right(self, group)
         group.actions = remembered
 
-    patch.setattr(group_snapshot.GroupCut, "__init__", cut)
+    patch.setattr(snapshot.GroupCut, "__init__", cut)
 
 
 @mistake(

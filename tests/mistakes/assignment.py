@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.core import share_group
+from coordinator.core import replay
 from coordinator.core.commands import acknowledge
 from coordinator.core.commands.acquire_records import may_acquire
 from coordinator.core.records import AssignmentMade, SessionEnded
@@ -36,14 +36,14 @@ def begin_the_assignment_epochs_anew(patch: Patch) -> None:
     model=True,
 )
 def keep_the_partitions_of_a_lost_member(patch: Patch) -> None:
-    right = share_group._REPLAY[SessionEnded]
+    right = replay._REPLAY[SessionEnded]
 
     def session_ended(group: ShareGroup, record: SessionEnded) -> None:
         was_old = group.assignment_is_old
         right(group, record)
         group.assignment_is_old = was_old
 
-    patch.setitem(share_group._REPLAY, SessionEnded, session_ended)
+    patch.setitem(replay._REPLAY, SessionEnded, session_ended)
 
 
 @mistake(

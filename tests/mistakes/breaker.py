@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordinator.core import release_breaker, share_group
+from coordinator.core import release_breaker, replay
 from coordinator.core.commands import acquire_plan, complete_plan
 from coordinator.core.records import MemberProgressKept
 from tests.mistakes import rules
@@ -49,13 +49,13 @@ def pause_until_the_clock_of_the_owner_before(patch: Patch) -> None:
     model=True,
 )
 def forget_the_breaker_in_a_snapshot(patch: Patch) -> None:
-    right = share_group._REPLAY[MemberProgressKept]
+    right = replay._REPLAY[MemberProgressKept]
 
     def kept(group: Any, record: MemberProgressKept) -> None:
         right(group, record)
         group.members[record.member_id].breaker = None
 
-    patch.setitem(share_group._REPLAY, MemberProgressKept, kept)
+    patch.setitem(replay._REPLAY, MemberProgressKept, kept)
 
 
 @mistake(

@@ -17,8 +17,8 @@ from coordinator.core.commands import (
     acquire_records,
     complete_plan,
     membership,
-    view_group,
 )
+from coordinator.core.looks import view
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
@@ -178,4 +178,4 @@ def unset_a_dead_letter_topic_in_use(patch: Patch) -> None:
     },
 )
 def take_every_known_topic_for_read(patch: Patch) -> None:
-    patch.setattr(view_group, "reads_topic", lambda group, topic: topic in group.topics)
+    patch.setattr(view, "reads_topic", lambda group, topic: topic in group.topics)

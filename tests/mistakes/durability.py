@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from coordinator.core import group_snapshot, runs, share_group
+from coordinator.core import replay, runs
+from coordinator.core.looks import snapshot
 from coordinator.core.records import (
     GroupProgressKept,
     PartitionInitialized,
@@ -18,6 +19,7 @@ from coordinator.core.records import (
     Record,
     TopicRegistered,
 )
+from coordinator.core.replays import partitions
 from coordinator.core.runs import Run, RunMap
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
@@ -97,7 +99,7 @@ def start_without_appending(patch: Patch) -> None:
     simulator=(Seeds(),),
 )
 def leave_live_plans_out_of_snapshots(patch: Patch) -> None:
-    patch.setattr(group_snapshot, "_kept_plans", lambda self: [])
+    patch.setattr(snapshot, "_kept_plans", lambda self: [])
 
 
 @mistake(
@@ -106,7 +108,7 @@ def leave_live_plans_out_of_snapshots(patch: Patch) -> None:
     },
 )
 def leave_plan_ids_out_of_snapshots(patch: Patch) -> None:
-    patch.setitem(share_group._REPLAY, GroupProgressKept, lambda self, record: None)
+    patch.setitem(replay._REPLAY, GroupProgressKept, lambda self, record: None)
 
 
 @mistake(
@@ -128,15 +130,15 @@ def leave_appends_out_of_the_snapshot_that_is_under_way(patch: Patch) -> None:
     explorer=(SmallWorld(ONE_RECORD, Budget(1, expiries=1, pauses=1)),),
 )
 def forget_newest_plans_without_runs(patch: Patch) -> None:
-    right = ShareGroup._drop_plans_nobody_carries
+    right = partitions._drop_plans_nobody_carries
 
-    def drop(self: ShareGroup, partition: SharePartition) -> None:
-        right(self, partition)
-        for member in self.members.values():
-            if member.newest is not None and member.newest.plan_id < min(self.plans, default=0):
+    def drop(group: ShareGroup, partition: SharePartition) -> None:
+        right(group, partition)
+        for member in group.members.values():
+            if member.newest is not None and member.newest.plan_id < min(group.plans, default=0):
                 member.newest = None
 
-    patch.setattr(ShareGroup, "_drop_plans_nobody_carries", drop)
+    patch.setattr(partitions, "_drop_plans_nobody_carries", drop)
 
 
 @mistake(
@@ -176,7 +178,7 @@ def no_time_to_come_back_after_a_load(patch: Patch) -> None:
     model=True,
 )
 def leave_staged_outcomes_out_of_snapshots(patch: Patch) -> None:
-    patch.setattr(group_snapshot, "_staged_records", lambda self: iter(()))
+    patch.setattr(snapshot, "_staged_records", lambda self: iter(()))
 
 
 @mistake(
@@ -187,7 +189,7 @@ def leave_staged_outcomes_out_of_snapshots(patch: Patch) -> None:
     model=True,
 )
 def forget_disagreements_in_snapshots(patch: Patch) -> None:
-    right = group_snapshot._staged_records
+    right = snapshot._staged_records
 
     def records(self: ShareGroup) -> Iterator[PlanStaged]:
         for record in right(self):
@@ -197,7 +199,7 @@ def forget_disagreements_in_snapshots(patch: Patch) -> None:
             )
             yield msgspec.structs.replace(record, partitions=partitions)
 
-    patch.setattr(group_snapshot, "_staged_records", records)
+    patch.setattr(snapshot, "_staged_records", records)
 
 
 @mistake(
@@ -209,14 +211,14 @@ def forget_disagreements_in_snapshots(patch: Patch) -> None:
     model=True,
 )
 def forget_the_names_of_deleted_topics_in_snapshots(patch: Patch) -> None:
-    right = ShareGroup.snapshot
+    right = snapshot._before_partitions
 
-    def snapshot(self: ShareGroup) -> Iterator[Record]:
-        for record in right(self):
-            if not isinstance(record, TopicRegistered) or self.topics[record.topic] == record.topic_id:
+    def before(group: ShareGroup) -> Iterator[Record]:
+        for record in right(group):
+            if not isinstance(record, TopicRegistered) or group.topics[record.topic] == record.topic_id:
                 yield record
 
-    patch.setattr(ShareGroup, "snapshot", snapshot)
+    patch.setattr(snapshot, "_before_partitions", before)
 
 
 @mistake(

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from coordinator.core import decide, share_group
+from coordinator.core import decide, replay
 from coordinator.core.commands import Decision, forget, membership
 from coordinator.core.members import Member
 from coordinator.core.plan_state import PlanState
 from coordinator.core.records import MemberSeen, MembersForgotten
+from coordinator.core.replays import partitions
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import Joined, JoinGroup
 from coordinator.service.runtime.runtime import CoordinatorRuntime
@@ -79,12 +80,12 @@ def log_a_member_that_is_back_at_its_first_heartbeat_only(patch: Patch) -> None:
     model=True,
 )
 def give_epochs_of_forgotten_members_again(patch: Patch) -> None:
-    right = share_group._REPLAY[MembersForgotten]
+    right = replay._REPLAY[MembersForgotten]
 
     def forgotten(self: ShareGroup, record: MembersForgotten) -> None:
         right(self, msgspec.structs.replace(record, forgotten_epoch=0))
 
-    patch.setitem(share_group._REPLAY, MembersForgotten, forgotten)
+    patch.setitem(replay._REPLAY, MembersForgotten, forgotten)
 
 
 @mistake(
@@ -122,7 +123,7 @@ def keep_all_processes_of_a_member(patch: Patch) -> None:
 
 @mistake({rules.NOTHING_GROWS_WITH_AGE: ()}, year=True)
 def keep_plans_that_no_run_carries(patch: Patch) -> None:
-    patch.setattr(ShareGroup, "_drop_plans_nobody_carries", lambda *a: None)
+    patch.setattr(partitions, "_drop_plans_nobody_carries", lambda *a: None)
 
 
 @mistake(
@@ -147,7 +148,7 @@ def never_forget_a_topic(patch: Patch) -> None:
     model=True,
 )
 def drop_the_counts_of_forgotten_partitions(patch: Patch) -> None:
-    patch.setattr(ShareGroup, "_drop", lambda self, partition: None)
+    patch.setattr(partitions, "_drop", lambda group, partition: None)
 
 
 @mistake(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator.config.resolved import GroupConfig
-from coordinator.core import failed_deliveries, isolation, release_backoff, replay_plans, share_group
+from coordinator.core import failed_deliveries, isolation, release_backoff, replay, share_group
 from coordinator.core.commands import (
     acknowledge,
     acquire_plan,
@@ -21,6 +21,7 @@ from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import EvidenceUsed, MemberProgressKept, PlanCompleted
 from coordinator.core.release_backoff import NO_DELAY, Delay
+from coordinator.core.replays import plans
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.values import Disposition
@@ -74,7 +75,7 @@ def forget_to_cut_what_is_acquired(patch: Patch) -> None:
     },
 )
 def report_every_loss_again(patch: Patch) -> None:
-    patch.setattr(replay_plans, "_still_held", lambda group, plan: plan.ranges)
+    patch.setattr(plans, "_still_held", lambda group, plan: plan.ranges)
 
 
 @mistake(
@@ -284,13 +285,13 @@ def forget_that_failures_make_evidence_old(patch: Patch) -> None:
     },
 )
 def any_completion_is_evidence(patch: Patch) -> None:
-    right = share_group._REPLAY[PlanCompleted]
+    right = replay._REPLAY[PlanCompleted]
 
     def completed(self: ShareGroup, record: Any) -> None:
         right(self, record)
         self.members[record.member_id].evidence = True
 
-    patch.setitem(share_group._REPLAY, PlanCompleted, completed)
+    patch.setitem(replay._REPLAY, PlanCompleted, completed)
 
 
 @mistake(
@@ -310,7 +311,7 @@ def always_on_trial(patch: Patch) -> None:
     },
 )
 def a_trial_uses_up_nothing(patch: Patch) -> None:
-    patch.setitem(share_group._REPLAY, EvidenceUsed, lambda self, record: None)
+    patch.setitem(replay._REPLAY, EvidenceUsed, lambda self, record: None)
 
 
 @mistake(
@@ -377,13 +378,13 @@ def take_turns_by_the_groups_plans(patch: Patch) -> None:
     },
 )
 def forget_the_turns_in_a_snapshot(patch: Patch) -> None:
-    right = share_group._REPLAY[MemberProgressKept]
+    right = replay._REPLAY[MemberProgressKept]
 
     def kept(self: ShareGroup, record: Any) -> None:
         right(self, record)
         self.members[record.member_id].acquisitions = 0
 
-    patch.setitem(share_group._REPLAY, MemberProgressKept, kept)
+    patch.setitem(replay._REPLAY, MemberProgressKept, kept)
 
 
 @mistake(

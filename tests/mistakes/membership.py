@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordinator.core import decide, due_times, share_group
+from coordinator.core import decide, due_times, replay
 from coordinator.core.commands import Decision, Expire, ExtendDeadlines, acknowledge, acquisition, membership
 from coordinator.core.due_times import LockIndex
 from coordinator.core.members import Member
@@ -62,7 +62,7 @@ def lapsed_readers_ignore_newer_epochs(patch: Patch) -> None:
     },
 )
 def a_lock_duration_for_queries_too(patch: Patch) -> None:
-    acquired, planned = acquisition.acquired, share_group._REPLAY[PlanAcquired]
+    acquired, planned = acquisition.acquired, replay._REPLAY[PlanAcquired]
 
     def locked(before: Run, number: int, now_ms: int, deadline_ms: int | None) -> Run:
         return acquired(before, number, now_ms, now_ms + 30_000)
@@ -72,7 +72,7 @@ def a_lock_duration_for_queries_too(patch: Patch) -> None:
         self.plans[record.plan_id].query = False
 
     patch.setattr(acquisition, "acquired", locked)
-    patch.setitem(share_group._REPLAY, PlanAcquired, plan_acquired)
+    patch.setitem(replay._REPLAY, PlanAcquired, plan_acquired)
 
 
 @mistake(

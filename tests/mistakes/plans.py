@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from coordinator.core import decide, failed_deliveries, group_snapshot, plan_state, share_group
+from coordinator.core import decide, failed_deliveries, plan_state, replay
 from coordinator.core.commands import (
     StartOrReclaimPlan,
     acknowledge,
@@ -18,6 +18,7 @@ from coordinator.core.commands import (
     reclaim_plan,
 )
 from coordinator.core.commands.reclaim_plan import Reclaim
+from coordinator.core.looks import snapshot
 from coordinator.core.members import Member
 from coordinator.core.plan_state import PlanEvent, PlanState
 from coordinator.core.record_state import RecordState
@@ -104,11 +105,15 @@ def keep_the_plan_id_in_quarantine(patch: Patch) -> None:
     },
 )
 def start_any_plan(patch: Patch) -> None:
-    patch.setattr(
-        reclaim_plan,
-        "checked_state",
-        lambda group, member, plan_id, event: PlanState.STARTED if member.newest.started else PlanState.ACQUIRED,
-    )
+    right = ShareGroup.checked_state
+
+    def checked(self: ShareGroup, member: Member, plan_id: int | None, event: PlanEvent) -> PlanState:
+        if event is not PlanEvent.START:
+            return right(self, member, plan_id, event)
+        assert member.newest is not None
+        return PlanState.STARTED if member.newest.started else PlanState.ACQUIRED
+
+    patch.setattr(ShareGroup, "checked_state", checked)
 
 
 @mistake(
@@ -214,9 +219,9 @@ def keep_what_superseded_the_plan(patch: Patch) -> None:
 )
 def forget_superseded_plans_in_snapshots(patch: Patch) -> None:
     """With the coordinator: a snapshot does not say it."""
-    right = group_snapshot._plan_record
+    right = snapshot._plan_record
     patch.setattr(
-        group_snapshot,
+        snapshot,
         "_plan_record",
         lambda self, plan: msgspec.structs.replace(right(self, plan), superseded_plans=()),
     )
@@ -290,7 +295,7 @@ def report_losses_without_archiving(patch: Patch) -> None:
     },
 )
 def start_a_plan_that_fails_for_a_loss(patch: Patch) -> None:
-    right = share_group._REPLAY[PlanStarted]
+    right = replay._REPLAY[PlanStarted]
 
     def started_plan(self: ShareGroup, record: PlanStarted) -> None:
         right(self, record)
@@ -298,7 +303,7 @@ def start_a_plan_that_fails_for_a_loss(patch: Patch) -> None:
         assert newest is not None
         newest.started = True
 
-    patch.setitem(share_group._REPLAY, PlanStarted, started_plan)
+    patch.setitem(replay._REPLAY, PlanStarted, started_plan)
 
 
 @mistake(

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from coordinator.core.record_codec import decode_record, encode_record
+from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import OpenSink
 from coordinator.service.runtime.runtime import CoordinatorRuntime
@@ -146,7 +147,7 @@ def take_an_unknown_outcome_for_not_written(patch: Patch) -> None:
     def drop(self: CoordinatorRuntime, group_id: str, reload_ms: int) -> None:
         group = ShareGroup(group_id)
         for each in sure[id(self), group_id]:
-            group.replay(decode_record(each))
+            replay(group, decode_record(each))
         group.loaded(reload_ms)
         self.serve(group, reload_ms)
 

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from coordinator.core import decide, group_snapshot, staging
+from coordinator.core import decide, staging
 from coordinator.core.changes import moved
 from coordinator.core.commands import Decision, StageRuns, complete_plan, reclaim_plan, stage_outcomes
+from coordinator.core.looks import snapshot
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import Event
 from coordinator.core.records import MemberProgressKept, PlanStaged, Record, RunsChanged
@@ -203,9 +204,9 @@ def forget_that_an_attempt_passed_the_record_over(patch: Patch) -> None:
     model=True,
 )
 def forget_explicit_attempts_in_snapshots(patch: Patch) -> None:
-    right = group_snapshot._plan_record
+    right = snapshot._plan_record
     patch.setattr(
-        group_snapshot,
+        snapshot,
         "_plan_record",
         lambda self, plan: msgspec.structs.replace(right(self, plan), explicit_attempts=()),
     )
@@ -275,13 +276,13 @@ def a_commit_without_rows_counts_for_every_query(patch: Patch) -> None:
     model=True,
 )
 def forget_query_ids_in_snapshots(patch: Patch) -> None:
-    right = ShareGroup.snapshot
+    right = snapshot._before_partitions
 
-    def snapshot(self: ShareGroup) -> Iterator[Record]:
-        for record in right(self):
+    def before(group: ShareGroup) -> Iterator[Record]:
+        for record in right(group):
             yield msgspec.structs.replace(record, query_id="") if isinstance(record, MemberProgressKept) else record
 
-    patch.setattr(ShareGroup, "snapshot", snapshot)
+    patch.setattr(snapshot, "_before_partitions", before)
 
 
 @mistake(
@@ -351,10 +352,8 @@ def let_a_driver_commit_what_its_successor_reclaimed(patch: Patch) -> None:
     model=True,
 )
 def forget_reclaims_in_snapshots(patch: Patch) -> None:
-    right = group_snapshot._plan_record
-    patch.setattr(
-        group_snapshot, "_plan_record", lambda self, plan: msgspec.structs.replace(right(self, plan), reclaims=0)
-    )
+    right = snapshot._plan_record
+    patch.setattr(snapshot, "_plan_record", lambda self, plan: msgspec.structs.replace(right(self, plan), reclaims=0))
 
 
 def _without(command: StageRuns, **fields: Any) -> StageRuns:

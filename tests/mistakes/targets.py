@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from coordinator.config.resolved import GroupConfig
-from coordinator.core import decide, group_snapshot, share_group, staging
+from coordinator.core import decide, replay, staging
 from coordinator.core.commands import CompletePlan, Decision, StageRuns, complete_plan, stage_outcomes
+from coordinator.core.looks import snapshot
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import PlanStarted, RunsChanged
 from coordinator.core.runs import Run
@@ -84,7 +85,7 @@ def one_sink_of_an_attempt_that_replaces_is_enough(patch: Patch) -> None:
     model=True,
 )
 def keep_an_earlier_attempts_word_on_its_target(patch: Patch) -> None:
-    right = share_group._REPLAY[PlanStarted]
+    right = replay._REPLAY[PlanStarted]
 
     def started(self: ShareGroup, record: PlanStarted) -> None:
         plan = self.members[record.member_id].newest
@@ -92,7 +93,7 @@ def keep_an_earlier_attempts_word_on_its_target(patch: Patch) -> None:
         right(self, record)
         self.members[record.member_id].newest.replaces = before  # type: ignore[union-attr]
 
-    patch.setitem(share_group._REPLAY, PlanStarted, started)
+    patch.setitem(replay._REPLAY, PlanStarted, started)
 
 
 @mistake(
@@ -118,9 +119,9 @@ def take_sinks_of_one_attempt_for_attempts(patch: Patch) -> None:
     model=True,
 )
 def forget_what_the_target_does_in_snapshots(patch: Patch) -> None:
-    right = group_snapshot._plan_record
+    right = snapshot._plan_record
     patch.setattr(
-        group_snapshot, "_plan_record", lambda self, plan: msgspec.structs.replace(right(self, plan), replaces=None)
+        snapshot, "_plan_record", lambda self, plan: msgspec.structs.replace(right(self, plan), replaces=None)
     )
 
 
@@ -168,9 +169,9 @@ def complete_by_the_groups_mode_at_completion(patch: Patch) -> None:
     model=True,
 )
 def forget_the_mode_in_snapshots(patch: Patch) -> None:
-    right = group_snapshot._plan_record
+    right = snapshot._plan_record
     patch.setattr(
-        group_snapshot, "_plan_record", lambda self, plan: msgspec.structs.replace(right(self, plan), explicit=False)
+        snapshot, "_plan_record", lambda self, plan: msgspec.structs.replace(right(self, plan), explicit=False)
     )
 
 

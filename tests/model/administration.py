@@ -12,6 +12,7 @@ from typing import Any
 
 from coordinator.core.commands import CompletePlan, CreateGroup, InitializePartitions, PartitionStart, TopicWithId
 from coordinator.core.commands.administer import AlterStartOffsets
+from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.protocol.admin_messages import DecideRecords, DeleteGroup, DeleteOffsets
 from coordinator.protocol.errors import ForeignPlan
 from coordinator.service.admin_actions import delete_offsets as deletion_of_offsets
@@ -85,7 +86,7 @@ def delete_group(steps: Steps, *, force: bool, crash: Callable[[], None]) -> boo
         return False
     steps.forget_group()
     crash()
-    assert not steps.core.group.exists and not list(steps.core.group.snapshot()), "a deleted group leaves nothing"
+    assert not steps.core.group.exists and not list(snapshot_of(steps.core.group)), "a deleted group leaves nothing"
     steps.core.run(CreateGroup(incarnation=f"i{len(steps.trace)}", topic_ids=True))
     steps.model.partitions = {index: Partition() for index in steps.core.logs()}
     _begin(steps, {index: steps.core.log_starts[index] for index in steps.core.logs()})

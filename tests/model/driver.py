@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from coordinator.core.commands import MoveLogStarts, PartitionStart
+from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import encode_record
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.messages import PartitionBounds
@@ -68,4 +69,4 @@ class GroupModelDriver(GroupDriver):
     def snapshot(self) -> None:
         """The log is shortened to a snapshot."""
         self.has_snapshotted = True
-        self.log = [encode_record(record) for record in self.group.snapshot()]
+        self.log = [encode_record(record) for record in snapshot_of(self.group)]

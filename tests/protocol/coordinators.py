@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from coordinator.config.resolved import GroupConfig
+from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import decode_record, encode_record
 from coordinator.core.record_state import HELD
 from coordinator.core.records import (
@@ -21,6 +22,7 @@ from coordinator.core.records import (
     Record,
     SessionRenewed,
 )
+from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import DescribeGroup
@@ -248,7 +250,7 @@ class Coordinators:
         if group is None:
             group = ShareGroup(GROUP)
             for record in self._records[number]:
-                group.replay(record)
+                replay(group, record)
         return group
 
     def _log_of(self, log: int, store: OneLog) -> int:
@@ -256,8 +258,8 @@ class Coordinators:
             return log
         group = self._group(log)
         for data in store.appended:
-            group.replay(decode_record(data))
-        after = self._intern(group.snapshot())
+            replay(group, decode_record(data))
+        after = self._intern(snapshot_of(group))
         self._groups[after] = group
         return after
 

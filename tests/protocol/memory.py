@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import encode_record
 from coordinator.core.records import (
     ConfigsAltered,
@@ -71,7 +72,7 @@ def of_process(group: ShareGroup) -> list[Record]:
         for member in group.members.values()
         if member.session_deadline_ms is not None
     ]
-    return [*group.snapshot(), *sessions]
+    return [*snapshot_of(group), *sessions]
 
 
 def later(records: Iterable[Record], ms: int, silent: frozenset[str] = frozenset()) -> list[Record]:

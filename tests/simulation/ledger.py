@@ -31,6 +31,7 @@ from coordinator.core.records import (
     PlanStarted,
     RunsChanged,
 )
+from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.staging import Verdict
@@ -136,7 +137,7 @@ class Ledger:
         group = ShareGroup(group_id)
         try:
             for each in data:
-                group.replay(decode_record(each))
+                replay(group, decode_record(each))
         except (LookupError, ValueError, AssertionError, AttributeError) as error:
             self.world.fail(f"the log can't be replayed: {error!r}")
         return durable_state(group)

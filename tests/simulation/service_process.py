@@ -17,7 +17,7 @@ from unittest import mock
 import msgspec
 import tenacity.nap
 
-from coordinator.core.record_history import Logged
+from coordinator.core.looks.history import Logged
 from coordinator.protocol.admin_messages import GroupListing
 from coordinator.protocol.allowed_topics import ALL_TOPICS
 from coordinator.protocol.errors import BrokerNotReachable

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from coordinator.core.commands import DeletedTopicsArchived
-from coordinator.core.commands.view_group import GroupView, ViewGroup
+from coordinator.core.looks.view import GroupView, ViewGroup
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import AcquireRecords, JoinGroup, LatestOffsets, NextPlan, OffsetsReply, StartPlan

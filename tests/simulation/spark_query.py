@@ -13,9 +13,11 @@ from typing import Any
 
 from coordinator.core.commands import AcquirePlan, CompletePlan, Expire, StartOrReclaimPlan
 from coordinator.core.decide import decide
+from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import encode_record
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
+from coordinator.core.replay import replay
 from coordinator.protocol.errors import UnknownMemberId
 from coordinator.protocol.messages import Heartbeat, JoinGroup, PartitionBounds, PlanReply
 from tests.support.group_driver import GroupDriver
@@ -34,13 +36,13 @@ class SimulatedCoordinator(GroupDriver):
 
     def check_recovery(self) -> None:
         if len(self.log) > SNAPSHOT_AFTER:
-            self.log = [encode_record(record) for record in self.group.snapshot()]
+            self.log = [encode_record(record) for record in snapshot_of(self.group)]
 
     def run(self, command: Any) -> Any:
         decision = decide(self.group, command, self.now_ms)
         self.log += [encode_record(r) for r in decision.records if r.durable]  # type: ignore[attr-defined]
         for record in decision.records:
-            self.group.replay(record)  # type: ignore[arg-type]
+            replay(self.group, record)  # type: ignore[arg-type]
             if isinstance(record, RunsChanged):
                 self._remember(record)
         self.check_recovery()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from coordinator.core import share_group
+from coordinator.core.replays import partitions
 from tests.mistakes.catalogue import MISTAKES
 from tests.mistakes.long_searches import name_of, search
 from tests.mistakes.mistake import Make, Patch
@@ -36,7 +37,7 @@ FOUND_HERE = [search("year", name_of(mistake), mistake.make) for mistake in MIST
 @pytest.fixture(autouse=True)
 def few_ends_are_kept(monkeypatch: Patch) -> None:
     """So that the ends of forgotten topics are some from the first hours on."""
-    monkeypatch.setattr(share_group, "ENDS_KEPT", 20)
+    monkeypatch.setattr(partitions, "ENDS_KEPT", 20)
     monkeypatch.setattr(logging.root.manager, "disable", logging.WARNING)  # pytest keeps each line
 
 

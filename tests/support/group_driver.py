@@ -27,7 +27,10 @@ from coordinator.core.commands import (
     TopicWithId,
 )
 from coordinator.core.decide import decide
+from coordinator.core.look import is_look, look
+from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import decode_record, encode_record, encode_records
+from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.messages import (
@@ -55,7 +58,7 @@ UNSET = dict.fromkeys(AT_ONCE, "")
 def durable_state(group: ShareGroup) -> list[bytes]:
     """The records of the group's snapshot, without the soft state in them (lock deadlines)."""
     records = []
-    for record in group.snapshot():
+    for record in snapshot_of(group):
         if type(record).__name__ == "RunsChanged":
             runs = tuple((f, last, run._replace(deadline_ms=None)) for f, last, run in record.runs)  # type: ignore
             merged: list[Any] = []
@@ -96,6 +99,8 @@ class GroupDriver:
     # --- the shell
 
     def run(self, command: Request[Reply]) -> Reply:
+        if is_look(command):
+            return look(self.group, command, self.now_ms)
         decision = decide(self.group, command, self.now_ms)
         assert decision.reply is not None, "every command is answered"
         self.append(decision.records)
@@ -106,15 +111,15 @@ class GroupDriver:
         records = tuple(records)
         self.log += [encode_record(r) for r in records if r.durable]
         for record in records:
-            self.group.replay(record)
+            replay(self.group, record)
         self.check_recovery()
 
     def check_recovery(self) -> None:
         live = durable_state(self.group)
         assert durable_state(self.recovered()) == live
         again = ShareGroup("billing")
-        for record in self.group.snapshot():
-            again.replay(decode_record(encode_record(record)))
+        for record in snapshot_of(self.group):
+            replay(again, decode_record(encode_record(record)))
         assert durable_state(again) == live
 
     @contextlib.contextmanager
@@ -130,7 +135,7 @@ class GroupDriver:
     def recovered(self) -> ShareGroup:
         group = ShareGroup("billing")
         for data in self.log:
-            group.replay(decode_record(data))
+            replay(group, decode_record(data))
         return group
 
     def crash(self) -> None:
@@ -252,7 +257,7 @@ def started_plan(records: int = 100, **configs: str) -> tuple[GroupDriver, str]:
 
 def from_snapshot(group: GroupDriver) -> None:
     """The log becomes a snapshot, and another process loads it."""
-    group.log = encode_records(group.group.snapshot())
+    group.log = encode_records(snapshot_of(group.group))
     group.crash()
 
 

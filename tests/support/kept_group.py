@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.group_snapshot import GroupCut
+from coordinator.core.looks.snapshot import GroupCut, snapshot_of
 from coordinator.core.record_codec import UnreadableRecord, decode_record, encode_records
+from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.values import SharePartitionKey
 from coordinator.state_log.group_log import GroupLog
@@ -87,7 +88,7 @@ class Kept(ShareConsumers):
         self.check_log()
 
     def snapshot(self) -> None:
-        own = encode_records(self.group.snapshot())
+        own = encode_records(snapshot_of(self.group))
         shown = self.live.snapshot_records(self.group, self.now_ms)
         first = self.live.next_sequence or 0
         self.live.needed_offset = self.write([self.live.snapshot_mark(first), *self.live.keyed(own, first), *shown])
@@ -127,7 +128,7 @@ class Kept(ShareConsumers):
 
     def parts_of_a_snapshot(self) -> list[KeyValue]:
         """The parts of a snapshot, which are written before its mark."""
-        return self.live.snapshot_parts(encode_records(self.group.snapshot()), self.live.next_sequence or 0)
+        return self.live.snapshot_parts(encode_records(snapshot_of(self.group)), self.live.next_sequence or 0)
 
     def snapshot_in_parts(self) -> None:
         """Each part is a transaction of its own, and the mark is the last one."""
@@ -153,9 +154,9 @@ class Kept(ShareConsumers):
             if entry is not None and entry.data is None:
                 group = ShareGroup(GROUP)
                 for part in log.parts:
-                    group.replay(decode_record(part, GROUP))
+                    replay(group, decode_record(part, GROUP))
             elif entry is not None:
-                group.replay(decode_record(entry.data or b"", GROUP))
+                replay(group, decode_record(entry.data or b"", GROUP))
         log.end()
         return group, log
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from coordinator.core.looks import snapshot
+from coordinator.core.looks.history import RecordHistory
 from coordinator.core.record_codec import encode_record
-from coordinator.core.record_history import RecordHistory
 from coordinator.protocol.admin_messages import HistoryEntry
 from coordinator.protocol.values import SharePartitionKey
 from tests.support.group_driver import TOPIC_ID, GroupDriver
@@ -29,7 +30,7 @@ def untimed(log: list[bytes], offset: int) -> list[HistoryEntry]:
 
 
 def snapshot_of(group: GroupDriver) -> list[bytes]:
-    return [encode_record(record) for record in group.group.snapshot()]
+    return [encode_record(record) for record in snapshot.snapshot_of(group.group)]
 
 
 def told(group: GroupDriver, offset: int) -> list[tuple[str, int, str]]:

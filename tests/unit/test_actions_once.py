@@ -13,7 +13,7 @@ from coordinator.client.admin import ShareAdmin
 from coordinator.client.connection import NoAnswer, Unreachable
 from coordinator.client.endpoints import Endpoints
 from coordinator.core.commands import actions
-from coordinator.core.share_group import ACTIONS_KEPT
+from coordinator.core.replays.group import ACTIONS_KEPT
 from coordinator.protocol.admin_messages import (
     AlterGroupConfigs,
     AlterOffsets,

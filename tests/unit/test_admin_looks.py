@@ -3,10 +3,11 @@ coordinator serves."""
 
 import pytest
 
-from coordinator.core import decide
-from coordinator.core.in_flight import MOST_LOOKED_AT, MOST_ON_A_PAGE, MOST_WINDOWS, list_in_flight, list_windows
+from coordinator.core.looks import group as group_look
+from coordinator.core.looks.runs import MOST_LOOKED_AT, MOST_ON_A_PAGE, MOST_WINDOWS, list_in_flight, list_windows
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import GroupCreated, PartitionInitialized, RunsChanged, TopicRegistered
+from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import (
@@ -135,13 +136,13 @@ def test_a_look_at_an_unknown_group_is_refused(running):
 
 def test_a_description_is_made_once_with_as_many_runs_as_asked_for(held, monkeypatch):
     made = []
-    describe_group = decide.describe_group
+    describe_group = group_look.describe_group
 
     def counted(group, *given, **more):
         made.append(describe_group(group, *given, **more))
         return made[-1]
 
-    monkeypatch.setattr(decide, "describe_group", counted)
+    monkeypatch.setattr(group_look, "describe_group", counted)
     for most_runs, shown in ((None, 1), (5, 1), (0, 0), (-1, 0)):
         made.clear()
         description = held.service.handle(DescribeGroup(**LOOK, most_runs=most_runs))
@@ -210,14 +211,14 @@ def test_an_empty_state_file_has_no_groups(tmp_path):
 def group_of(runs, partitions=1):
     """A group whose share partitions each have this many runs, of one record each, every second one acknowledged."""
     group = ShareGroup("billing")
-    group.replay(GroupCreated(incarnation="i", topic_ids=True))
-    group.replay(TopicRegistered(topic="orders", topic_id="id-1"))
+    replay(group, GroupCreated(incarnation="i", topic_ids=True))
+    replay(group, TopicRegistered(topic="orders", topic_id="id-1"))
     pieces = tuple(
         (n, n, Run(RecordState.AVAILABLE if n % 2 == 0 else RecordState.ACKNOWLEDGED, 1)) for n in range(runs)
     )
     for partition in range(partitions):
-        group.replay(PartitionInitialized(topic_id="id-1", partition=partition, start_offset=0))
-        group.replay(RunsChanged(topic_id="id-1", partition=partition, runs=pieces))
+        replay(group, PartitionInitialized(topic_id="id-1", partition=partition, start_offset=0))
+        replay(group, RunsChanged(topic_id="id-1", partition=partition, runs=pieces))
     return group
 
 
@@ -285,7 +286,7 @@ def test_windows_together_show_and_look_at_a_bounded_number_of_runs():
     assert [rest for _, rest in many] == [2 * MOST_ON_A_PAGE - 1, 0, 0]
     terminal = group_of(1)
     done = tuple((n, n, Run(RecordState.ACKNOWLEDGED, 1 + n % 2)) for n in range(1, 2 * MOST_LOOKED_AT))
-    terminal.replay(RunsChanged(topic_id="id-1", partition=0, runs=done))
+    replay(terminal, RunsChanged(topic_id="id-1", partition=0, runs=done))
     assert windows(terminal, (0, 1, 10**9, 5), wide) == [([], MOST_LOOKED_AT + 1), ([], 0)]
     assert windows(group_of(10), (0, 0, 9, 0), (0, 0, 9, -1)) == [([], 0), ([], 0)]
     with pytest.raises(InvalidRequest, match="1,001 windows are more than 1,000"):

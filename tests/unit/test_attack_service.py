@@ -21,6 +21,7 @@ from coordinator.core.decide import decide
 from coordinator.core.record_codec import UnreadableRecord, decode_record, encode_record
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
+from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, StateStoreInUse, UnknownMemberId
@@ -353,7 +354,7 @@ def test_a_clock_that_went_back_does_not_prolong_a_records_delay():
     def ask(command, now_ms=NOW_MS):
         decision = decide(group, command, now_ms)
         for record in decision.records:
-            group.replay(record)
+            replay(group, record)
         return decision.reply
 
     ask(CreateGroup(incarnation="i", topic_ids=True))
@@ -369,7 +370,7 @@ def test_a_clock_that_went_back_does_not_prolong_a_records_delay():
         last_tried_ms=NOW_MS,
         not_before_ms=NOW_MS + 86_400_000,
     )
-    group.replay(RunsChanged(topic_id="T", partition=0, runs=((0, 0, aside),)))
+    replay(group, RunsChanged(topic_id="T", partition=0, runs=((0, 0, aside),)))
     group.loaded(NOW_MS)
     ask(Expire())
     bounds = (PartitionBounds(topic_id="T", partition=0, log_start=0, end=1),)

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from coordinator.core.record_codec import decode_record
+from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import (
     BrokerNotReachable,
@@ -114,7 +115,7 @@ def test_the_start_offset_is_durable_before_the_first_acquire(running):
     running.join(starting_offsets="earliest")
     loaded = ShareGroup("billing")
     for _, data in running.store.load("billing"):
-        loaded.replay(decode_record(data))
+        replay(loaded, decode_record(data))
     assert {p.start_offset for p in loaded.partitions.values()} == {10}
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from coordinator.core.commands import AcquirePlan, CreateGroup, InitializePartitions, PartitionStart, TopicWithId
-from coordinator.core.commands.measure_group import MeasureGroup
+from coordinator.core.looks.measures import MeasureGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, GroupIdNotFound
 from coordinator.protocol.messages import JoinGroup, PartitionBounds
 from coordinator.service.process.clock import LISTENS_AGAIN_MS, STALLED_MS, Clock, StallDetector

@@ -8,6 +8,7 @@ import pytest
 
 from coordinator.config.resolved import GroupConfig, ServerConfig
 from coordinator.core.records import ConfigsAltered, GroupCreated
+from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import AlterGroupConfigs
 from coordinator.protocol.errors import ConfigConflict, ConfigOutOfBounds
@@ -45,8 +46,8 @@ def test_a_stored_value_out_of_newer_bounds_counts_as_the_nearest() -> None:
     loaded = {}
     for name, bounds in (("wide", {}), ("narrow", BOUNDS)):
         group = ShareGroup("billing", ServerConfig.parse(bounds).group_bounds)
-        group.replay(GroupCreated(incarnation="i", topic_ids=True))
-        group.replay(ConfigsAltered(configs=SHORT))
+        replay(group, GroupCreated(incarnation="i", topic_ids=True))
+        replay(group, ConfigsAltered(configs=SHORT))
         loaded[name] = (group.config.share_session_timeout_ms, group.configs["share.session.timeout.ms"])
     assert loaded == {"wide": (44_999, "44999"), "narrow": (45_000, "44999")}
 

@@ -17,9 +17,11 @@ from coordinator.core.commands import (
 )
 from coordinator.core.commands.forget import SWEEP_MS
 from coordinator.core.decide import decide
+from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import MOST_BYTES, decode_record, encode_records
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
+from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import GroupStateTooNew, GroupStateTooOld, ShareGroupError
@@ -329,7 +331,7 @@ def test_the_changes_of_one_round_to_a_partition_are_one_update() -> None:
     for kind, at in ((RELEASE, 0), (ACCEPT, 3), (REJECT, 5)):
         decision = decide(twin, acknowledgement(group, kind, at), group.now_ms)
         for record in decision.records:
-            twin.replay(record)
+            replay(twin, record)
         records += decision.records
     before = len(group.written)
     group.append(records)
@@ -390,15 +392,15 @@ def many_runs(count: int) -> tuple[tuple[int, int, Run], ...]:
 def test_a_record_of_very_many_runs_becomes_several_that_load_the_same() -> None:
     changed = RunsChanged(topic_id=TOPIC_ID, partition=0, runs=many_runs(50_000))
     live, loaded = begun(), begun()
-    live.replay(changed)
+    replay(live, changed)
     log = GroupLog(GROUP, updates_per_snapshot=500)
     written = log.keyed(encode_records([changed]), 0)
     assert len(written) > 1 and all(len(data) < MOST_BYTES + 1_000 for _, data in written)
     for offset, (key, data) in enumerate(written):
         entry = log.read(key, data, offset)
         assert entry is not None and entry.data is not None
-        loaded.replay(decode_record(entry.data))
-    assert list(loaded.snapshot()) == list(live.snapshot())
+        replay(loaded, decode_record(entry.data))
+    assert list(snapshot_of(loaded)) == list(snapshot_of(live))
     assert [type(decode_key(key)) for key, _ in log.state_records(live, [changed], 0)] == [ShareSnapshotKey]
 
 
@@ -423,5 +425,5 @@ def begun() -> ShareGroup:
     starts = (PartitionStart(topic_id=TOPIC_ID, partition=0, start_offset=0),)
     for command in (CreateGroup(incarnation="i", topic_ids=True), InitializePartitions(topics=topics, starts=starts)):
         for record in decide(group, command, 0).records:
-            group.replay(record)
+            replay(group, record)
     return group

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from coordinator.core.commands import ArchiveGaps
-from coordinator.core.commands.view_group import LogRange
+from coordinator.core.looks.view import LogRange
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.values import OffsetRange
 from coordinator.service.brokers import log_gaps

@@ -10,6 +10,7 @@ import pytest
 
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged, SessionEnded
+from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters.dispatcher import DeadLetterDispatcher
@@ -71,7 +72,7 @@ def test_a_coordinator_leaves_when_idle_but_not_while_a_member_is_there() -> Non
 
 def test_a_coordinator_stays_while_a_record_is_acquired() -> None:
     group, _ = started_plan()
-    group.group.replay(SessionEnded(member_id="m1"))
+    replay(group.group, SessionEnded(member_id="m1"))
     assert group.dump() == ["[0..99] ACQUIRED 1 0 1"]
     assert why_it_left(group) == "told to"
 
@@ -115,7 +116,7 @@ def test_a_coordinator_leaves_when_dead_letters_need_a_person() -> None:
 def test_a_coordinator_stays_while_a_record_is_delayed() -> None:
     group = GroupDriver(records=10)
     later = Run(RecordState.AVAILABLE, 1, releases=1, not_before_ms=group.now_ms + 60_000)
-    group.group.replay(RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((0, 4, later),)))
+    replay(group.group, RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((0, 4, later),)))
     assert why_it_left(group) == "told to"
     group.pass_time(60_000)
     assert why_it_left(group) == "idle"

@@ -6,7 +6,6 @@ import sqlite3
 
 import pytest
 
-from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import (
     BrokerNotReachable,
     CoordinatorNotAvailable,
@@ -16,6 +15,7 @@ from coordinator.protocol.errors import (
     UnknownMemberId,
 )
 from coordinator.protocol.messages import Heartbeat
+from coordinator.service.runtime import runtime
 from coordinator.service.runtime.transaction import Access, one
 from tests.support.runtime_service import RECORDS, Service, acquire, complete, join, start_plan
 from tests.support.store_writes import append
@@ -177,7 +177,7 @@ def test_a_mistake_in_one_request_reaches_only_its_caller(service):
 def test_a_replay_that_fails_appends_nothing_and_the_groups_are_loaded_again(service, monkeypatch):
     appends = service.store.appends
     with monkeypatch.context() as patch:
-        patch.setattr(ShareGroup, "replay", lambda group, record: 1 / 0)
+        patch.setattr(runtime, "replay", lambda group, record: 1 / 0)
         with pytest.raises(InternalError):
             service.ask(acquire())
     assert service.store.appends == appends

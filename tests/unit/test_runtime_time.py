@@ -8,6 +8,7 @@ from coordinator.core.commands import (
     CreateGroup,
     StageRuns,
 )
+from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import decode_record
 from coordinator.core.records import RunsChanged
 from coordinator.protocol.admin_messages import DeleteGroup
@@ -189,10 +190,10 @@ def test_a_long_log_becomes_a_snapshot_that_loads_as_the_same_group(tmp_path):
         service.ask(start_plan(number))
         service.ask(complete(number))
     assert len(list(service.store.load("billing"))) < 30
-    before = list(service.group.snapshot())
+    before = list(snapshot_of(service.group))
     service.die()
     service.ask(join(epoch=1))
-    assert list(service.group.snapshot()) == before
+    assert list(snapshot_of(service.group)) == before
     service.store.close()
 
 

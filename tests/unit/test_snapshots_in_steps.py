@@ -3,7 +3,7 @@
 import pytest
 
 from coordinator.core.commands import AcquireForConsumer, ExtendDeadlines
-from coordinator.core.group_snapshot import GroupCut
+from coordinator.core.looks.snapshot import GroupCut, snapshot_of
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.admin_messages import DeleteGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable
@@ -115,11 +115,11 @@ def test_a_cut_keeps_the_group_as_of_its_time(large):
         large.acknowledge(at, REJECT)
     large.runtime.step(large.now_ms + 1_000, stalled_ms=1_000)
     group = large.group
-    before, cut = list(group.snapshot()), GroupCut(group)
+    before, cut = list(snapshot_of(group)), GroupCut(group)
     large.acknowledge(7, REJECT)
     large.ask(JoinGroup(group_id="billing", member_id="m9", process_id="p", query=True))
     large.runtime.step(large.now_ms + SESSION_MS, stalled_ms=SESSION_MS)
-    assert list(group.snapshot()) != before
+    assert list(snapshot_of(group)) != before
     assert [record for records in cut.steps() for record in records] == before
     assert group.partitions["T", 0].runs.counts[RecordState.ARCHIVED] == 4
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from coordinator.client.session import Identity, RequestOf
-from coordinator.core.commands.view_group import LogRange
+from coordinator.core.looks.view import LogRange
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.messages import Heartbeat, NextPlan, PlanReply
 from coordinator.protocol.values import AcknowledgeType, OffsetRange

@@ -14,6 +14,7 @@ import pytest
 
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
+from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.protocol.errors import CoordinatorUnreachable
 from coordinator.protocol.messages import GroupDescription, JoinGroup, LeaveGroup, NextPlan
@@ -401,7 +402,7 @@ def test_a_partition_of_many_runs_costs_few_calls_and_a_small_page(held):
     held.cluster.move("orders", 40_010)
 
     def transaction(group):
-        group.replay(RunsChanged(topic_id=key.topic_id, partition=0, runs=pieces))
+        replay(group, RunsChanged(topic_id=key.topic_id, partition=0, runs=pieces))
         yield from ()
 
     held.running.event_loop.call("billing", transaction)
@@ -422,7 +423,7 @@ def test_the_doctor_asks_for_one_page_of_many_runs(held):
     key = next(p for p in held.admin.list_offsets("billing").partitions if p.partition == 0)
 
     def transaction(group):
-        group.replay(RunsChanged(topic_id=key.topic_id, partition=0, runs=runs))
+        replay(group, RunsChanged(topic_id=key.topic_id, partition=0, runs=runs))
         yield from ()
 
     held.running.event_loop.call("billing", transaction)
@@ -440,7 +441,7 @@ def test_a_look_at_many_runs_describes_few_and_marks_counts_as_partial(held, mon
     failed = tuple((n, n, Run(RecordState.ACQUIRED, 2 + n % 2, failures=1, plan_id=plan)) for n in range(50))
 
     def transaction(group):
-        group.replay(RunsChanged(topic_id=key.topic_id, partition=0, runs=failed))
+        replay(group, RunsChanged(topic_id=key.topic_id, partition=0, runs=failed))
         yield from ()
 
     held.running.event_loop.call("billing", transaction)

@@ -10,6 +10,7 @@ import pytest
 
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
+from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.protocol.admin_messages import AlterGroupConfigs
 from coordinator.protocol.messages import AcquireRecords, JoinGroup
@@ -72,7 +73,7 @@ def worked(page, group_id):
 
     def transaction(group):
         for key in list(group.partitions):
-            group.replay(RunsChanged(topic_id=key.topic_id, partition=key.partition, runs=runs))
+            replay(group, RunsChanged(topic_id=key.topic_id, partition=key.partition, runs=runs))
         return None
         yield
 
@@ -194,7 +195,7 @@ def test_a_group_of_many_partitions_with_many_runs_fits_a_page(tmp_path, monkeyp
 
         def transaction(group):
             for key in list(group.partitions):
-                group.replay(RunsChanged(topic_id=key.topic_id, partition=key.partition, runs=runs))
+                replay(group, RunsChanged(topic_id=key.topic_id, partition=key.partition, runs=runs))
             return None
             yield
 

@@ -14,7 +14,6 @@ from coordinator.core.left_out import LeftOutRange
 from coordinator.core.records import Record
 from coordinator.protocol.messages import (
     AcquireRecords,
-    DescribeGroup,
     Done,
     GivenUp,
     Message,
@@ -138,12 +137,6 @@ class StageRuns(StageOutcomes, frozen=True):
 
 class AcquireForConsumer(AcquireRecords, frozen=True):
     """AcquireRecords with what the logs of the subscribed partitions hold now."""
-
-    bounds: tuple[PartitionBounds, ...] = ()
-
-
-class DescribeWithLag(DescribeGroup, frozen=True):
-    """DescribeGroup with what the logs hold now: ``lag`` is None where no bounds name a partition."""
 
     bounds: tuple[PartitionBounds, ...] = ()
 

@@ -31,7 +31,7 @@ from coordinator.core.commands.reclaim_plan import Reclaim
 from coordinator.core.isolation import IsolationEvent, isolation_class, slice_size, stage_of
 from coordinator.core.left_out import LeftOutRange, bounded
 from coordinator.core.members import AcquiredPlan, Member
-from coordinator.core.plan_state import PlanEvent, after, stale
+from coordinator.core.plan_state import PlanEvent, after
 from coordinator.core.records import DataLost, PlanAcquired, PlanStarted, Record
 from coordinator.core.release_breaker import PROBE_RECORDS, is_open, most_returned, pause_ms
 from coordinator.core.runs import FRESH, Run, Segment
@@ -66,9 +66,7 @@ def acquire_plan(group: ShareGroup, command: AcquirePlan, now_ms: int) -> Decisi
     if pending is not None:
         _check_pending(group, member, pending, start)
     if after(member.plan_state(start), PlanEvent.ACQUIRE_NEXT) is None:
-        raise stale(
-            group, member, start, f"the last completed plan is {group.plan_id_text(member.completed) or 'none'}"
-        )
+        raise group.stale(member, start, f"the last completed plan is {group.plan_id_text(member.completed) or 'none'}")
     if pending is not None and (again := _pending_again(group, member, now_ms)) is not None:
         return again
     settled, losses = ([], ()) if pending is None else _settle(group, member, pending, now_ms)
@@ -85,7 +83,7 @@ def _check_pending(group: ShareGroup, member: Member, pending: AcquiredPlan, sta
         StalePlan: the plan was delivered and not completed, or is the start.
     """
     if start == pending.plan_id or after(member.plan_state(pending.plan_id), PlanEvent.RETURN) is None:
-        raise stale(group, member, start, f"plan {group.plan_id_text(pending.plan_id)} was delivered and not completed")
+        raise group.stale(member, start, f"plan {group.plan_id_text(pending.plan_id)} was delivered and not completed")
 
 
 def _settle(

@@ -21,7 +21,7 @@ def assign_partitions(group: ShareGroup, command: AssignPartitions, now_ms: int)
     members = [group.members[member_id] for member_id in group.sessions if group.members[member_id].is_assigned]
     if not members:
         return Decision((), Done())
-    assignable = existing_partitions(group)
+    assignable = group.existing_partitions()
     subscriptions = {
         member.subscription: frozenset(t for t in assignable if member.subscribes(group.topic_names[t]))
         for member in {member.subscription: member for member in members}.values()
@@ -35,12 +35,3 @@ def assign_partitions(group: ShareGroup, command: AssignPartitions, now_ms: int)
     assigned = tuple((*of_member, tuple(partitions)) for of_member, partitions in by_topic.items())
     made = AssignmentMade(assignment_epoch=group.assignment_epoch + 1)
     return Decision((made, PartitionsAssigned(now_ms=now_ms, assigned=assigned)), Done())
-
-
-def existing_partitions(group: ShareGroup) -> dict[str, list[int]]:
-    """The share partitions of topics that exist, by topic id."""
-    found: dict[str, list[int]] = {}
-    for key in group.partitions:
-        if group.is_current(key.topic_id):
-            found.setdefault(key.topic_id, []).append(key.partition)
-    return found

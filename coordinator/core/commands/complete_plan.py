@@ -20,7 +20,7 @@ from coordinator.core.changes import Changes, archived, count_records, dead_lett
 from coordinator.core.commands import CompletePlan, Decision, PlanDone
 from coordinator.core.failed_deliveries import data_lost, given_up, query_released
 from coordinator.core.members import AcquiredPlan, Member
-from coordinator.core.plan_state import PlanEvent, PlanState, checked_state
+from coordinator.core.plan_state import PlanEvent, PlanState
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import PlanCompleted, Record
 from coordinator.core.release_backoff import NO_DELAY, Delay, backoff, first_delay_ms
@@ -52,7 +52,7 @@ def complete_plan(group: ShareGroup, command: CompletePlan, now_ms: int) -> Deci
     """
     member = group.member(command.member_id, command.member_epoch)
     plan_id = group.plan_id(command.plan_id)
-    if checked_state(group, member, plan_id, PlanEvent.COMPLETE) is PlanState.COMPLETED:
+    if group.checked_state(member, plan_id, PlanEvent.COMPLETE) is PlanState.COMPLETED:
         return Decision((), PlanDone())
     plan = member.newest
     assert plan is not None

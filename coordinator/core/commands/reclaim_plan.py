@@ -17,7 +17,7 @@ from coordinator.core.failed_deliveries import clears_evidence, left_out_entry, 
 from coordinator.core.isolation import isolation_class, slice_size
 from coordinator.core.left_out import LeftOutRange, bounded, in_reply
 from coordinator.core.members import AcquiredPlan, Member
-from coordinator.core.plan_state import PlanEvent, PlanState, after, checked_state
+from coordinator.core.plan_state import PlanEvent, PlanState, after
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import EvidenceCleared, EvidenceUsed, PlanStarted, Record
 from coordinator.core.runs import Run, Segment
@@ -39,7 +39,7 @@ def start_or_reclaim_plan(group: ShareGroup, command: StartOrReclaimPlan, now_ms
     """
     member = group.member(command.member_id, command.member_epoch)
     plan_id = group.plan_id(command.plan_id)
-    state = checked_state(group, member, plan_id, PlanEvent.START)
+    state = group.checked_state(member, plan_id, PlanEvent.START)
     plan = member.newest
     assert plan is not None and plan_id is not None
     if state is PlanState.SUPERSEDED:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice, pairwise
 from typing import TypeVar
 
-from coordinator.core.commands.view_group import LogRange
+from coordinator.core.looks.view import LogRange
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
 from coordinator.protocol.values import OffsetRange, SharePartitionKey
 from coordinator.service.brokers.cluster import Cluster, Seen

@@ -14,7 +14,7 @@ import msgspec
 from tenacity import retry_if_result
 
 from coordinator.config.resolved import offset_reset
-from coordinator.core.commands.view_group import Subscribed
+from coordinator.core.looks.view import Subscribed
 from coordinator.core.members import Member
 from coordinator.protocol.errors import (
     InvalidRequest,

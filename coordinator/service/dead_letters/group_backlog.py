@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from coordinator.config.resolved import GroupConfig
 from coordinator.core.commands import DeadLettersWritten, MarkDeadLettersWritten
-from coordinator.core.commands.view_group import reads_topic
+from coordinator.core.looks.view import reads_topic
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.values import Disposition, OffsetRange, SharePartitionKey

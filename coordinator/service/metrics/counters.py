@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from coordinator.core.group_counts import Count
+from coordinator.core.looks.counts import Count
 from coordinator.service.stores.store import StoreFenced, StoreOutcomeUnknown, StorePartlyFailed
 
 LATENCIES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)

@@ -10,8 +10,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from coordinator.core.commands.measure_group import GroupMeasures, MeasureGroup
-from coordinator.core.group_counts import QUERY, SHARE_CONSUMER
+from coordinator.core.looks.counts import QUERY, SHARE_CONSUMER
+from coordinator.core.looks.measures import GroupMeasures, MeasureGroup
 from coordinator.protocol.messages import RecordCounts
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.runtime.event_loop import RuntimeApi

@@ -15,7 +15,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from itertools import islice
 from typing import Protocol, TypeVar
 
-from coordinator.core.commands.measure_group import GroupMeasures
+from coordinator.core.looks.measures import GroupMeasures
 from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.service.process.clock import LISTENS_AGAIN_MS, Clock, StallDetector
 from coordinator.service.process.stall_watch import StallWatch

@@ -21,12 +21,15 @@ from typing import Any, Protocol, TypeVar
 from coordinator.config.resolved import GroupBounds
 from coordinator.core import left_out
 from coordinator.core.commands import Expire, ExtendDeadlines
-from coordinator.core.commands.measure_group import GroupMeasures, MeasureGroup
 from coordinator.core.decide import decide
 from coordinator.core.due_times import DueTimes
 from coordinator.core.failed_deliveries import given_up, removed
-from coordinator.core.group_counts import Count, counts_of
+from coordinator.core.look import is_look, look
+from coordinator.core.looks.counts import Count, counts_of
+from coordinator.core.looks.measures import GroupMeasures, MeasureGroup
+from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import UnreadableRecord, decode_record, encode_records
+from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import (
     BrokerNotReachable,
@@ -290,6 +293,8 @@ class CoordinatorRuntime:
             return answer
 
     def _decide(self, round_: Round, group: ShareGroup, command: Request[Reply]) -> Reply:
+        if is_look(command):
+            return look(group, command, round_.now_ms)
         # A load in this round may have taken long; that time counts against no member.
         decision = decide(group, command, round_.begun_ms if isinstance(command, Expire) else round_.now_ms)
         if durable := [record for record in decision.records if record.durable]:
@@ -304,7 +309,7 @@ class CoordinatorRuntime:
             round_.counts += [(group.group_id, c) for c in counts_of(group, command, decision, round_.now_ms)]
         try:
             for record in decision.records:
-                group.replay(record)
+                replay(group, record)
         except BaseException:
             # The memory is half changed: nothing of this round is appended, and its groups are loaded again.
             round_.broken = f"a record of {type(command).__name__} could not be replayed"
@@ -440,7 +445,7 @@ class CoordinatorRuntime:
                     group, count = ShareGroup(group_id, self._bounds), 0
                     continue
                 try:
-                    group.replay(decode_record(data, group_id))
+                    replay(group, decode_record(data, group_id))
                 except (UnreadableRecord, LookupError, ValueError, TypeError, AttributeError, AssertionError) as error:
                     reason = error.fields.get("reason") if isinstance(error, ShareGroupError) else _in_words(error)
                     raise StateRecordUnreadable(
@@ -506,7 +511,7 @@ class CoordinatorRuntime:
         elif is_due and is_whole and now_ms >= log.asked_ms + REST_AFTER_MS and group.may_rest(now_ms):
             self._forget(group_id)
             if self._keeps_measures and group.exists:
-                self.rested[group_id] = decide(group, MeasureGroup(group_id=group_id), now_ms).reply
+                self.rested[group_id] = look(group, MeasureGroup(group_id=group_id), now_ms)
         elif is_due:
             log.snapshot_ms = log.busy_ms = now_ms  # unchanged: check again when the next snapshot would be due
 
@@ -519,7 +524,7 @@ class CoordinatorRuntime:
             self._write_snapshot(group_id, now_ms, lambda: self._write_at_once(group, now_ms))
 
     def _write_at_once(self, group: ShareGroup, now_ms: int) -> bool:
-        self.store.replace_with_snapshot(group, encode_records(group.snapshot()), now_ms)
+        self.store.replace_with_snapshot(group, encode_records(snapshot_of(group)), now_ms)
         return True
 
     def _write_snapshot(self, group_id: str, now_ms: int, write: Callable[[], bool]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from coordinator.core.group_snapshot import GroupCut
+from coordinator.core.looks.snapshot import GroupCut
 from coordinator.core.record_codec import encode_records
 from coordinator.core.share_group import ShareGroup
 from coordinator.service.stores.store import Store

@@ -29,8 +29,8 @@ from coordinator.core.commands import (
     TopicWithId,
 )
 from coordinator.core.commands.membership import check_dead_letter_topic_kept
-from coordinator.core.commands.view_group import GroupView, altered_since, fetch_from, past_ids, reads_topic
-from coordinator.core.describe import open_breaker
+from coordinator.core.looks.group import open_breaker
+from coordinator.core.looks.view import GroupView, altered_since, fetch_from, past_ids, reads_topic
 from coordinator.core.members import Member
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, GroupIdNotFound, NothingDecided

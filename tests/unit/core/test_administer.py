@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.core.commands import CreateGroup, ExtendDeadlines, InitializePartitions, PartitionStart
 from coordinator.core.commands.administer import AlterStartOffsets
-from coordinator.core.commands.view_group import MOST_NAMED, altered_since
+from coordinator.core.looks.view import MOST_NAMED, altered_since
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.admin_messages import DecideRecords, DeleteGroup, ReleaseMember
 from coordinator.protocol.errors import (

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 import pytest
 
-from coordinator.core import describe
 from coordinator.core.commands import (
     ArchiveDeletedTopics,
     AssignPartitions,
@@ -16,6 +15,7 @@ from coordinator.core.commands import (
     TopicWithId,
 )
 from coordinator.core.commands.administer import AlterStartOffsets
+from coordinator.core.looks import group as group_look
 from coordinator.protocol.admin_messages import DeleteGroup
 from coordinator.protocol.messages import DescribeGroup, GroupDescription, JoinGroup, LeaveGroup
 from tests.support.group_driver import TOPIC_ID, GroupDriver, acknowledged, fetched, from_snapshot
@@ -301,7 +301,7 @@ def test_a_description_has_the_pattern_of_a_subscription() -> None:
 
 
 def test_a_description_lists_a_bounded_number_of_assigned_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(describe, "MOST_ASSIGNED", 6)
+    monkeypatch.setattr(group_look, "MOST_ASSIGNED", 6)
     group = group_of()
     for member in ("m1", "m2", "m3"):
         group.run(JoinGroup(group_id="billing", member_id=member, process_id="p", topics=("orders",)))

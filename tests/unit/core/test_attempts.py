@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 
+from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import decode_record
 from coordinator.core.records import PlanStaged
 from coordinator.protocol.errors import BatchReclaimed
@@ -185,9 +186,9 @@ def test_a_repeated_request_changes_nothing_but_delays() -> None:
     group, plan = batch()
     runs = said(0, 3, ACCEPT), said(4, 5, RELEASE, delay_ms=10_000), said(6, 9, REJECT, reason="bad")
     group.stage(*runs)
-    once = [record for record in group.group.snapshot() if isinstance(record, PlanStaged)]
+    once = [record for record in snapshot_of(group.group) if isinstance(record, PlanStaged)]
     assert group.stage(*runs) == OutcomesStaged(staged=10, attempt=0)
-    assert [record for record in group.group.snapshot() if isinstance(record, PlanStaged)] == once
+    assert [record for record in snapshot_of(group.group) if isinstance(record, PlanStaged)] == once
     group.pass_time(5_000)
     group.stage(*runs)
     group.complete(plan)
@@ -198,7 +199,7 @@ def test_a_repeated_request_changes_nothing_but_delays() -> None:
 def test_only_released_records_are_delayed() -> None:
     group, _ = batch(3)
     group.stage(*(said(n, n, outcome, delay_ms=5) for n, outcome in enumerate((ACCEPT, RELEASE, REJECT))))
-    staged = next(record for record in group.group.snapshot() if isinstance(record, PlanStaged))
+    staged = next(record for record in snapshot_of(group.group) if isinstance(record, PlanStaged))
     (_, _, runs), *_ = staged.partitions
     assert [verdict.not_before_ms for _, _, verdict in runs] == [None, group.now_ms + 5, None]
 

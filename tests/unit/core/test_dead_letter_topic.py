@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.config.resolved import GroupConfig
-from coordinator.core.commands import view_group
+from coordinator.core.looks import view
 from coordinator.protocol.errors import (
     ConfigOutOfBounds,
     DeadLetterTopicInUse,
@@ -107,8 +107,8 @@ def test_a_topic_that_was_read_once_is_not_read_now() -> None:
     """Ours: it may become the dead letter topic of the group."""
     group = ShareConsumers(end=2)
     group.fetch("c1")
-    assert view_group.reads_topic(group.group, "orders")
+    assert view.reads_topic(group.group, "orders")
     group.acknowledge(ACCEPT, 0, 1)
     group.leave("c1")
     assert "orders" in group.group.topics
-    assert not view_group.reads_topic(group.group, "orders")
+    assert not view.reads_topic(group.group, "orders")

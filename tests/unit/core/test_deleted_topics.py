@@ -13,7 +13,7 @@ from coordinator.core.commands import (
     PartitionStart,
     TopicWithId,
 )
-from coordinator.core.commands.view_group import ViewGroup, past_ids
+from coordinator.core.looks.view import ViewGroup, past_ids
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.messages import LeftOut, PlanReply
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun

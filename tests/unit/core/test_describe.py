@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core import describe
-from coordinator.core.commands import (
-    DescribeWithLag,
-)
+from coordinator.core.looks import group as group_look
+from coordinator.core.looks.group import DescribeWithLag
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
@@ -128,7 +126,7 @@ def test_a_description_lists_members_with_a_session_first_and_counts_all(monkeyp
         group.join(member, query=False)
     group.run(LeaveGroup(group_id="billing", member_id="c1", member_epoch=1))
     assert [member.member_id for member in described(group).members] == ["c2", "c3", "c1"]
-    monkeypatch.setattr(describe, "MOST_MEMBERS", 2)
+    monkeypatch.setattr(group_look, "MOST_MEMBERS", 2)
     said = described(group)
     assert ([member.member_id for member in said.members], said.members_total) == (["c2", "c3"], 3)
 

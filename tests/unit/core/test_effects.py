@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.core.commands import InitializePartitions, PartitionStart, TopicWithId, administer
 from coordinator.core.commands.administer import AlterStartOffsets
-from coordinator.core.commands.view_group import altered_since
+from coordinator.core.looks.view import altered_since
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run

@@ -17,7 +17,9 @@ from coordinator.core.commands import (
 )
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.commands.forget import SWEEP_MS
+from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import decode_record, encode_records
+from coordinator.core.replay import replay
 from coordinator.protocol.admin_messages import DeleteGroup
 from coordinator.protocol.errors import MemberForgotten, MembersNotKnown, StalePlan
 from coordinator.protocol.messages import Heartbeat, JoinGroup, LeaveGroup
@@ -389,8 +391,8 @@ def test_a_snapshot_keeps_the_names_of_deleted_topics() -> None:
     group = GroupDriver(records=100)
     made_anew(group, "new")
     again = share_group.ShareGroup("billing")
-    for data in encode_records(group.group.snapshot()):
-        again.replay(decode_record(data))
+    for data in encode_records(snapshot_of(group.group)):
+        replay(again, decode_record(data))
     assert again.topics == {"orders": "new"}
     assert again.topic_names == group.group.topic_names
     assert again.old_topics == {TOPIC_ID}

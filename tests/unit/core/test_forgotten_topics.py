@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core import share_group
 from coordinator.core.commands import (
     ArchiveDeletedTopics,
     AssignPartitions,
@@ -17,10 +16,11 @@ from coordinator.core.commands import (
 from coordinator.core.commands import forget as forgetting
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.commands.forget import SWEEP_MS
-from coordinator.core.describe import describe_group
+from coordinator.core.looks.group import describe_group
 from coordinator.core.record_codec import decode_record, encode_record
 from coordinator.core.record_counts import RecordTotals
 from coordinator.core.records import PartitionsForgotten, TopicDeleted
+from coordinator.core.replays import partitions
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import GroupDescription, Heartbeat
 from coordinator.protocol.values import SharePartitionKey
@@ -179,7 +179,7 @@ def test_offsets_that_an_administrator_deletes_stay_counted() -> None:
 
 
 def test_ends_of_forgotten_topics_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(share_group, "ENDS_KEPT", 3)
+    monkeypatch.setattr(partitions, "ENDS_KEPT", 3)
     group = GroupDriver(records=DELETED)
     for day in range(6):
         made(group, f"events-{day}")

@@ -8,9 +8,11 @@ from coordinator.config.group_bounds import GroupBounds
 from coordinator.config.resolved import GROUP_KEYS, GroupConfig
 from coordinator.core.commands import AlterConfigs, CreateGroup, InitializePartitions, PartitionStart, TopicWithId
 from coordinator.core.decide import decide
-from coordinator.core.describe import describe_group
+from coordinator.core.looks.group import describe_group
+from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import decode_record
 from coordinator.core.records import PartitionInitialized, PlanAcquired
+from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol import errors
 from coordinator.protocol.admin_messages import DeleteGroup
@@ -45,7 +47,7 @@ def test_a_group_made_anew_keeps_to_the_coordinators_bounds() -> None:
     made, again = (CreateGroup(incarnation=incarnation, topic_ids=True) for incarnation in "ij")
     for command in (made, DeleteGroup(group_id="billing", execute=True), again):
         for record in decide(group, command, 0).records:
-            group.replay(record)
+            replay(group, record)
     assert (group.incarnation, group.config.share_session_timeout_ms) == ("j", 50_000)
 
 
@@ -70,7 +72,7 @@ def test_a_missing_group_is_dead_and_has_an_empty_snapshot() -> None:
     group = ShareGroup("billing")
     dead = describe_group(group)
     assert (dead.state, dead.incarnation) == ("DEAD", "")
-    assert list(group.snapshot()) == []
+    assert list(snapshot_of(group)) == []
     assert group.next_deadline_ms() is None
 
 

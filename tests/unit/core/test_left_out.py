@@ -9,6 +9,7 @@ import pytest
 
 from coordinator.core import left_out
 from coordinator.core.left_out import FEW, MOST, LeftOutRange, bounded, count, in_reply
+from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import MOST_BYTES, encode_records
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
@@ -124,7 +125,7 @@ def test_scattered_losses_are_small_log_records_and_one_report() -> None:
     assert len(told.data_loss) == FEW + 1 > NAMED
     assert all(len(data) < 10_000 for data in group.log[-4:]), "whatever tells of the loss"
     assert len(encode(PlanReply(plan=told.plan, data_loss=told.data_loss))) < 10_000
-    assert all(len(data) <= MOST_BYTES for data in encode_records(group.group.snapshot()))
+    assert all(len(data) <= MOST_BYTES for data in encode_records(snapshot_of(group.group)))
 
 
 def test_a_replay_takes_a_summed_up_range_for_lost() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from coordinator.core.commands import Expire, ExtendDeadlines
 from coordinator.core.due_times import LockIndex
+from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import DeadlinesExtended, RunsChanged, SessionRenewed
 from coordinator.core.runs import Run, RunMap
@@ -110,7 +111,7 @@ def test_the_log_has_deadlines_of_the_clock() -> None:
     group.fetch("c1", 2)
     (logged,) = group.recovered().partitions.values()
     assert deadlines(logged.runs) == {group.now_ms + LOCK_MS, group.now_ms - SESSION_MS + LOCK_MS}, "as each was given"
-    (kept,) = [record for record in group.group.snapshot() if isinstance(record, RunsChanged)]
+    (kept,) = [record for record in snapshot_of(group.group) if isinstance(record, RunsChanged)]
     assert deadlines(kept.runs) == {group.now_ms + SESSION_MS, group.now_ms + LOCK_MS}
 
 

@@ -270,4 +270,4 @@ def test_a_plan_that_holds_nothing_any_more_takes_no_memory() -> None:
     assert group.group.plans
     acknowledged(group, 0, 9, 1, ACCEPT)
     assert not group.group.plans
-    assert not group.group._holders
+    assert not group.group.holders

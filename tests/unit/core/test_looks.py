@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core import in_flight
-from coordinator.core.commands import measure_group
 from coordinator.core.commands.administer import HELD_UNTIL, AlterStartOffsets
-from coordinator.core.commands.measure_group import GroupMeasures, MeasureGroup, PartitionMeasures
-from coordinator.core.in_flight import MOST_WINDOWS
 from coordinator.core.isolation import Stage
+from coordinator.core.looks import measures
+from coordinator.core.looks import runs as runs_look
+from coordinator.core.looks.measures import GroupMeasures, MeasureGroup, PartitionMeasures
+from coordinator.core.looks.runs import MOST_WINDOWS
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import PlanAcquired, RunsChanged
 from coordinator.core.runs import Run
@@ -128,7 +128,7 @@ def test_a_plan_is_listed_without_partitions_that_it_lost():
 
 @pytest.mark.parametrize(("sliced", "stage"), [(1, "sliced"), (2, "normal")])
 def test_a_plans_stage_is_that_of_its_first_runs(sliced, stage, monkeypatch):
-    monkeypatch.setattr(in_flight, "LOOKED_AT_OF_A_PLAN", 2)
+    monkeypatch.setattr(runs_look, "LOOKED_AT_OF_A_PLAN", 2)
     group, _ = started_plan(3)
     runs = ((n, n, Run(RecordState.ACQUIRED, 3, 3 if n == sliced else 0, releases=n, plan_id=1)) for n in range(3))
     group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=tuple(runs))])
@@ -174,7 +174,7 @@ def test_records_are_held_in_one_partition_after_another_was_deleted():
 @pytest.mark.parametrize(("runs", "is_held"), [(2, False), (3, True)])
 def test_a_plan_with_very_many_runs_counts_as_held(runs, is_held, monkeypatch):
     """To look at all of them would take too long. The lock of each has ended."""
-    monkeypatch.setattr(measure_group, "MOST_LOOKED_AT", 3)
+    monkeypatch.setattr(measures, "MOST_LOOKED_AT", 3)
     group = ShareConsumers(end=runs)
     group.fetch("c1")
     lost = tuple((n, n, Run(RecordState.AVAILABLE, 1, failures=n, plan_id=1)) for n in range(runs))
@@ -195,8 +195,8 @@ def test_a_measure_counts_isolated_records_among_the_first_runs(monkeypatch):
     runs = tuple((n, n + 1, (tried_twice, aside)[n // 6]._replace(releases=n // 2)) for n in range(0, 12, 2))
     group.append(RunsChanged(topic_id=TOPIC_ID, partition=p, runs=runs) for p in range(2))
     assert isolated(group) == {Stage.SLICED: 2 * 3 * 2, Stage.QUARANTINED: 2 * 3 * 2}
-    monkeypatch.setattr(measure_group, "MOST_SLICED", 1)
-    monkeypatch.setattr(measure_group, "MOST_ISOLATED", 2)
+    monkeypatch.setattr(measures, "MOST_SLICED", 1)
+    monkeypatch.setattr(measures, "MOST_ISOLATED", 2)
     assert isolated(group) == {Stage.SLICED: 2 * 1 * 2, Stage.QUARANTINED: 2 * 2 * 2}
 
 

@@ -11,6 +11,7 @@ from coordinator.core.commands import (
     PartitionStart,
     TopicWithId,
 )
+from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import decode_record
 from coordinator.core.records import DataLost
 from coordinator.protocol.messages import Done, LeftOut, PartitionBounds, PlanReply
@@ -287,7 +288,7 @@ def test_a_loss_that_no_member_held_is_appended_without_a_plan() -> None:
     group = GroupDriver(records=100)
     group.join()
     group.move_log_start(10)
-    for records in (map(decode_record, group.log), group.group.snapshot()):
+    for records in (map(decode_record, group.log), snapshot_of(group.group)):
         assert [(lost.plan_id, lost.member_id) for lost in records if isinstance(lost, DataLost)] == [(None, None)]
 
 

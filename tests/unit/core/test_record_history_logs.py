@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core import record_codec, record_history
+from coordinator.core import record_codec
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.left_out import LeftOutRange
+from coordinator.core.looks import history
+from coordinator.core.looks.history import RecordHistory
 from coordinator.core.record_codec import decode_record, encode_record, encode_records
-from coordinator.core.record_history import RecordHistory
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import (
     DataLost,
@@ -199,7 +200,7 @@ def test_large_records_have_the_facts_that_small_ones_have():
     group.start(second)
     group.stage(*(OutcomeRun(at, at, 2, ACCEPT) for at in range(0, 2_000, 2)), query_id="q-7")
     group.complete(second)
-    large = [type(decode_record(data)) for data in group.log if len(data) > record_history.SMALL_BYTES]
+    large = [type(decode_record(data)) for data in group.log if len(data) > history.SMALL_BYTES]
     assert large == [PlanStaged, RunsChanged, PlanAcquired, RunsChanged, PlanStaged, RunsChanged]
     ends = [("acquired", 1, "m1"), ("released", 1, "m1"), ("acquired", 2, "m1"), ("accepted", 2, "m1")]
     assert told(group, 4) == ends
@@ -243,9 +244,9 @@ def test_a_record_of_at_most_4096_bytes_is_always_decoded(host):
     group.fetch("c1", 10)
     before = MemberJoined(member_id="c1", member_epoch=1, process_id="", client_host="there")
     joined = MemberJoined(member_id="c1", member_epoch=2, process_id="", client_host=host)
-    padding = "x" * (record_history.SMALL_BYTES - len(encode_record(joined)) - 2)
+    padding = "x" * (history.SMALL_BYTES - len(encode_record(joined)) - 2)
     joined = MemberJoined(member_id="c1", member_epoch=2, process_id=padding, client_host=host)
-    assert len(encode_record(joined)) == record_history.SMALL_BYTES == 4_096
+    assert len(encode_record(joined)) == history.SMALL_BYTES == 4_096
     log = [*group.log, encode_record(before), encode_record(joined)]
     assert history_of(log, 3).entries()[0].client_host == host
 
@@ -254,10 +255,8 @@ def test_large_records_with_runs_of_other_partitions_are_not_decoded(monkeypatch
     """No other thread of the coordinator runs while a record is decoded. Of others the head alone is decoded."""
     decoded = {"decode_record": [], "decode_head": []}
     for name, seen in decoded.items():
-        decode = getattr(record_history, name)
-        monkeypatch.setattr(
-            record_history, name, lambda data, decode=decode, seen=seen: seen.append(data) or decode(data)
-        )
+        decode = getattr(history, name)
+        monkeypatch.setattr(history, name, lambda data, decode=decode, seen=seen: seen.append(data) or decode(data))
     acquired = Run(state=RecordState.ACQUIRED, delivery_count=1, plan_id=1)
     runs = tuple((at, at, acquired) for at in range(0, 1_000, 2))
     keys = [(TOPIC_ID, 0), (TOPIC_ID, 1), ("B" * 22, 0)]
@@ -268,7 +267,7 @@ def test_large_records_with_runs_of_other_partitions_are_not_decoded(monkeypatch
     log.append(encode_record(PlanStaged(plan_id=1, member_id="c1", partitions=outcomes)))
     log.append(encode_record(PlanAcquired(plan_id=2, member_id="c1", member_epoch=1, acquired_ms=5, ranges=ranges)))
     log.append(encode_record(LARGE_START))
-    assert min(map(len, log)) > record_history.SMALL_BYTES
+    assert min(map(len, log)) > history.SMALL_BYTES
     assert history_of(log, 4).entries() == [HistoryEntry(event="acquired", at_ms=0, delivery_count=1, plan_id="1")]
     assert {name: set(seen) for name, seen in decoded.items()} == {
         "decode_record": {log[0]},
@@ -281,7 +280,7 @@ def test_large_records_with_runs_of_other_partitions_are_not_decoded(monkeypatch
 def test_a_large_join_has_its_own_host(host):
     group = ShareConsumers()
     group.fetch("c1", 10)
-    padding = "x" * record_history.SMALL_BYTES
+    padding = "x" * history.SMALL_BYTES
     joins = [
         MemberJoined(member_id="c1", member_epoch=1, process_id="", client_host="there"),
         MemberJoined(member_id="c1", member_epoch=2, process_id=padding, client_host=host),
@@ -296,7 +295,7 @@ def test_a_query_that_loses_many_offsets_rejects_its_record():
     group.stage(*[OutcomeRun(at, at, 1, RELEASE) for at in range(0, 200, 2)], OutcomeRun(900, 900, 1, REJECT))
     group.move_log_start(300)
     group.complete(plan)
-    assert [type(decode_record(d)) for d in group.log if len(d) > record_history.SMALL_BYTES][-1] is DataLost
+    assert [type(decode_record(d)) for d in group.log if len(d) > history.SMALL_BYTES][-1] is DataLost
     assert told(group, 900)[1:] == [("released by an administrator", 1, "m1"), ("rejected", 1, "m1")]
 
 
@@ -313,7 +312,7 @@ def test_a_large_change_rejects_no_record_archived_by_hand_before():
     group.run(DecideRecords(**HERE, decision="archive", first=0, last=0, reason="a bad order"))
     group.join(process="m1-process-1")
     group.complete(plan)
-    assert [type(decode_record(d)) for d in group.log if len(d) > record_history.SMALL_BYTES][-1] is RunsChanged
+    assert [type(decode_record(d)) for d in group.log if len(d) > history.SMALL_BYTES][-1] is RunsChanged
     assert told(group, 0)[-1] == ("archived by an administrator", 2, "m1")
 
 
@@ -326,5 +325,5 @@ def test_a_large_record_of_another_kind_rejects_no_archived_record(large):
     group.wait(LOCK_MS + 1)
     group.run(DecideRecords(**HERE, decision="archive", first=0, last=1, reason="a bad order"))
     group.log.append(encode_record(large))
-    assert len(group.log[-1]) > record_history.SMALL_BYTES
+    assert len(group.log[-1]) > history.SMALL_BYTES
     assert [told(group, at)[-1][0] for at in (0, 1)] == ["archived by an administrator"] * 2

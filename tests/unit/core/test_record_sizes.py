@@ -17,10 +17,12 @@ from coordinator.core.commands import (
     acquisition,
 )
 from coordinator.core.commands.acquire_plan import MAX_RANGES
-from coordinator.core.describe import MOST_MEMBERS, MOST_RUNS
+from coordinator.core.looks.group import MOST_MEMBERS, MOST_RUNS
+from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import MOST_BYTES, decode_record, encode_record, encode_records
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
+from coordinator.core.replay import replay
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
@@ -46,15 +48,15 @@ class Unchecked(GroupDriver):
         records = tuple(records)
         self.log += encode_records(records)
         for record in records:
-            self.group.replay(record)
+            replay(self.group, record)
 
     def check_sizes(self) -> None:
-        snapshot = encode_records(self.group.snapshot())
+        snapshot = encode_records(snapshot_of(self.group))
         assert max(map(len, [*self.log, *snapshot])) <= MOST_BYTES
         for stored in (self.log, snapshot):
             again = ShareGroup("billing")
             for data in stored:
-                again.replay(decode_record(data))
+                replay(again, decode_record(data))
             assert durable_state(again) == durable_state(self.group)
 
 
@@ -76,7 +78,7 @@ def test_a_plan_of_ten_thousand_ranges_is_stored_in_small_records() -> None:
         OutcomeRun(n, n, 2, AcknowledgeType.REJECT, reason=f"row {n} " + LONG) for n in range(0, 2 * MAX_RANGES, 2)
     ]
     group.stage(*reject, topic_id=group.topic_id)
-    assert max(map(len, encode_records(group.group.snapshot()))) <= MOST_BYTES
+    assert max(map(len, encode_records(snapshot_of(group.group)))) <= MOST_BYTES
     group.complete(plan.plan.plan_id)
     assert group.partition().archiving_count == MAX_RANGES
     group.check_sizes()

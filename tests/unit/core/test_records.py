@@ -10,10 +10,12 @@ import pytest
 
 from coordinator.core import record_codec, records
 from coordinator.core.left_out import LeftOutRange
+from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.members import PlanRanges
 from coordinator.core.record_codec import RunsFilter, UnreadableRecord, decode_head, decode_record, encode_record
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import GroupCreated, MemberJoined, PlanAcquired, PlanCompleted, PlanKept, Record
+from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.staging import Verdict
@@ -123,12 +125,12 @@ def test_a_plan_of_very_many_ranges_is_loaded_whole_from_parts(monkeypatch: pyte
     number = group.acquire(limit=None).plan.plan_id
     plan = group.group.plans[group.group.plan_id(number)]
     group.append([])
-    for said in (group.log, record_codec.encode_records(group.group.snapshot())):
+    for said in (group.log, record_codec.encode_records(snapshot_of(group.group))):
         again = ShareGroup("billing")
         parts = [part for data in said for part in record_codec.encode_records([record_codec.decode_record(data)])]
         assert any(isinstance(record_codec.decode_record(data), records.RangesAdded) for data in parts)
         for data in parts:
-            again.replay(record_codec.decode_record(data))
+            replay(again, record_codec.decode_record(data))
         assert again.plans[plan.plan_id].ranges == plan.ranges
         assert durable_state(again) == durable_state(group.group)
 
@@ -152,11 +154,11 @@ def test_a_plans_ranges_are_whole_wherever_its_record_was_cut(
     for most in range(60, 180, 5):
         monkeypatch.setattr(record_codec, "MOST_BYTES", most)
         group = ShareGroup("billing")
-        group.replay(GroupCreated(incarnation="i", topic_ids=True))
-        group.replay(MemberJoined(member_id="m1", member_epoch=1, process_id="p", query=is_query))
+        replay(group, GroupCreated(incarnation="i", topic_ids=True))
+        replay(group, MemberJoined(member_id="m1", member_epoch=1, process_id="p", query=is_query))
         parts = record_codec.encode_records([record(ranges)])
         for part in parts:
-            group.replay(decode_record(part))
+            replay(group, decode_record(part))
         plan = group.members["m1"].newest if is_query else group.plans[2]
         assert plan is not None and plan.ranges == ranges
         numbers.add(len(parts))

@@ -9,6 +9,7 @@ import pytest
 from coordinator.core.commands import InitializePartitions, PartitionStart, StageRuns, TopicWithId
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.decide import decide
+from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import MOST_BYTES, encode_records
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import PlanStaged
@@ -411,7 +412,7 @@ def test_a_staging_in_many_parts_has_the_same_effect() -> None:
     group.start(plan)
     runs = [said(n, n, REJECT if n % 2 else ACCEPT, reason="" if n % 3 else f"row {n}" * 5) for n in range(30_000)]
     group.stage(*runs)
-    record = next(record for record in group.group.snapshot() if isinstance(record, PlanStaged))
+    record = next(record for record in snapshot_of(group.group) if isinstance(record, PlanStaged))
     parts = encode_records([record])
     assert len(parts) > 1 and max(map(len, parts)) <= MOST_BYTES
     from_snapshot(group)
@@ -423,7 +424,7 @@ def test_a_completed_plan_leaves_no_staged_outcomes() -> None:
     group, plan = batch()
     group.stage(said(0, 9, ACCEPT))
     group.complete(plan)
-    assert not any(isinstance(record, PlanStaged) for record in group.group.snapshot())
+    assert not any(isinstance(record, PlanStaged) for record in snapshot_of(group.group))
     assert all(not kept.staged for kept in group.group.plans.values())
 
 
@@ -435,7 +436,7 @@ def test_a_reset_partition_keeps_no_staged_outcomes() -> None:
     for partition in (0, 1):
         group.stage(said(0, 9, ACCEPT), partition=partition)
     group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, 0),), execute=True, force=True))
-    (kept,) = [record for record in group.group.snapshot() if isinstance(record, PlanStaged)]
+    (kept,) = [record for record in snapshot_of(group.group) if isinstance(record, PlanStaged)]
     assert [index for _, index, _ in kept.partitions] == [1]
 
 
@@ -468,7 +469,7 @@ def test_a_driver_whose_batch_was_reclaimed_since_is_refused() -> None:
         for older in range(1, count + 1):
             with pytest.raises(BatchReclaimed, match=rf"orders-0@0 \({older}\)"):
                 group.stage(said(0, 0, REJECT, older), said(1, 1, RELEASE, older), said(2, 2, ACCEPT, older))
-        group.log = encode_records(group.group.snapshot())
+        group.log = encode_records(snapshot_of(group.group))
         group.crash()
     group.stage(said(0, 0, REJECT, 3), said(1, 1, RELEASE, 3), said(2, 2, ACCEPT, 3))
     group.complete(plan)

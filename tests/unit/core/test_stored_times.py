@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.core.commands import AlterConfigs, Expire, membership
+from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import encode_records
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
@@ -234,7 +235,7 @@ def test_no_lock_ends_earlier_by_clocks_that_are_behind(behind_ms: int, lock: st
     left_ms = lock_of(group)
     for behind in (behind_ms, min(behind_ms, 60_000)):
         if has_snapshot:
-            group.log = encode_records(group.group.snapshot())
+            group.log = encode_records(snapshot_of(group.group))
         group.now_ms += 1_000
         left_ms -= 1_000
         forgotten_ms = worked_ms if lock == "renewed" and not has_snapshot else 0

@@ -13,7 +13,7 @@ from coordinator.core.commands import (
     PartitionStart,
     TopicWithId,
 )
-from coordinator.core.commands.view_group import (
+from coordinator.core.looks.view import (
     QUARANTINED_AT_ONCE,
     GroupView,
     LogRange,

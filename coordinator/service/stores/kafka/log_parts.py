@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coordinator.core.record_history import Logged
+from coordinator.core.looks.history import Logged
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
 from coordinator.service.stores.kafka.log_reader import LogReader
 from coordinator.service.stores.kafka.state_topic import StateTopic

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
 
-from coordinator.core.commands import Decision
-from coordinator.core.describe import describe_counts, open_breaker, state_of
 from coordinator.core.isolation import Stage, stage_of
+from coordinator.core.looks.group import describe_counts, open_breaker, state_of
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import HELD
 from coordinator.core.share_group import ShareGroup
@@ -66,11 +65,11 @@ class MeasureGroup(GroupRequest[GroupMeasures], frozen=True):
     """The numbers of the group now."""
 
 
-def measure_group(group: ShareGroup, command: MeasureGroup, now_ms: int) -> Decision[GroupMeasures]:
-    """The group's numbers; no log records."""
+def measure_group(group: ShareGroup, command: MeasureGroup, now_ms: int) -> GroupMeasures:
+    """The numbers of the group as it is now."""
     active = [member.query for member in group.members.values() if member.active]
     current = set(group.topics.values())
-    measures = GroupMeasures(
+    return GroupMeasures(
         state=state_of(group),
         read_committed=group.config.share_isolation_level == "read_committed",
         members=(sum(active), len(active) - sum(active)),
@@ -80,7 +79,6 @@ def measure_group(group: ShareGroup, command: MeasureGroup, now_ms: int) -> Deci
         records=describe_counts(group),
         partitions=tuple(_of(group, p) for key, p in sorted(group.partitions.items()) if key.topic_id in current),
     )
-    return Decision((), measures)
 
 
 def _of(group: ShareGroup, partition: SharePartition) -> PartitionMeasures:

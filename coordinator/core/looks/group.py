@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any, TypeAlias
 
-from coordinator.core.commands.assign_partitions import existing_partitions
 from coordinator.core.members import Member
 from coordinator.core.release_breaker import is_open, keeps_tries
 from coordinator.core.runs import Progress, Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.messages import (
+    DescribeGroup,
     GroupDescription,
     MemberDescription,
     PartitionBounds,
@@ -31,6 +31,18 @@ MOST_MEMBERS = 1_000
 """Members that one description shows, those with a session first."""
 MOST_ASSIGNED = 10_000
 """Assigned partitions that one description shows, of all members together."""
+
+
+class DescribeWithLag(DescribeGroup, frozen=True):
+    """DescribeGroup with what the logs hold now: ``lag`` is None where no bounds name a partition."""
+
+    bounds: tuple[PartitionBounds, ...] = ()
+
+
+def describe(group: ShareGroup, request: DescribeGroup, now_ms: int) -> GroupDescription:
+    """The group's state, for a request."""
+    bounds = request.bounds if isinstance(request, DescribeWithLag) else ()
+    return describe_group(group, bounds, request.most_runs)
 
 
 def describe_group(
@@ -154,7 +166,7 @@ def _assigned(
         names = group.topic_names
         of_queries[subscribed] = [
             SharePartitionKey(topic_id, index)
-            for topic_id, partitions in sorted(existing_partitions(group).items())
+            for topic_id, partitions in sorted(group.existing_partitions().items())
             for index in sorted(partitions)
             if index in named.get(names[topic_id], ()) or member.subscribes(names[topic_id])
         ]

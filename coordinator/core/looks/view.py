@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from coordinator.core.commands import Decision
 from coordinator.core.commands.complete_plan import nobody_decides
 from coordinator.core.members import Member
 from coordinator.core.record_state import HELD
@@ -83,7 +82,7 @@ class ViewGroup(MemberRequest[GroupView], frozen=True):
     plan_id: str = ""
 
 
-def view_group(group: ShareGroup, command: ViewGroup, now_ms: int) -> Decision[GroupView]:
+def view_group(group: ShareGroup, command: ViewGroup, now_ms: int) -> GroupView:
     """The view of a member with a live session.
 
     Raises:
@@ -94,7 +93,7 @@ def view_group(group: ShareGroup, command: ViewGroup, now_ms: int) -> Decision[G
     member = group.member(command.member_id, command.member_epoch)
     held = group.plan_partitions(member, command.plan_id)
     quarantined = _quarantined(group)
-    view = GroupView(
+    return GroupView(
         group_id=group.group_id,
         topic_ids=group.topic_ids,
         read_committed=group.config.share_isolation_level == "read_committed",
@@ -110,7 +109,6 @@ def view_group(group: ShareGroup, command: ViewGroup, now_ms: int) -> Decision[G
         decides=not nobody_decides(member),
         assigned=_assigned(group, member),
     )
-    return Decision((), view)
 
 
 def _assigned(group: ShareGroup, member: Member) -> frozenset[SharePartitionKey] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from coordinator.core.members import Member, TaskSignal
 from coordinator.core.records import (
@@ -19,10 +19,8 @@ from coordinator.core.records import (
     TaskSignalled,
 )
 from coordinator.core.runs import Progress
+from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.values import SharePartitionKey
-
-if TYPE_CHECKING:
-    from coordinator.core.share_group import ShareGroup
 
 
 def _member_joined(group: ShareGroup, record: MemberJoined) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,11 +27,9 @@ from coordinator.core.records import (
     TopicDeleted,
     TopicRegistered,
 )
+from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.values import Disposition, SharePartitionKey
-
-if TYPE_CHECKING:
-    from coordinator.core.share_group import ShareGroup
 
 
 class GroupCut:

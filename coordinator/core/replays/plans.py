@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from coordinator.core.left_out import bounded
 from coordinator.core.members import AcquiredPlan, PlanRanges, plan_from, with_ranges
@@ -20,11 +20,9 @@ from coordinator.core.records import (
     PlanStarted,
     RangesAdded,
 )
+from coordinator.core.share_group import ShareGroup
 from coordinator.core.staging import staged_with
 from coordinator.protocol.values import SharePartitionKey
-
-if TYPE_CHECKING:
-    from coordinator.core.share_group import ShareGroup
 
 
 def _plan_acquired(group: ShareGroup, record: PlanAcquired) -> None:

@@ -11,9 +11,8 @@ from itertools import islice
 
 import msgspec
 
-from coordinator.core.commands import Decision
-from coordinator.core.describe import describe_partition
 from coordinator.core.isolation import Stage, stage_of
+from coordinator.core.looks.group import describe_partition
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.record_state import HELD, TERMINAL, RecordState
 from coordinator.core.runs import Run, Segment
@@ -57,7 +56,7 @@ class OffsetsWithBounds(ListOffsets, frozen=True):
     bounds: tuple[PartitionBounds, ...] = ()
 
 
-def list_offsets(group: ShareGroup, command: ListOffsets, now_ms: int) -> Decision[OffsetsListed]:
+def list_offsets(group: ShareGroup, command: ListOffsets, now_ms: int) -> OffsetsListed:
     """The share partitions of the group's current topics, without their runs."""
     bounds = command.bounds if isinstance(command, OffsetsWithBounds) else ()
     ends = {SharePartitionKey(b.topic_id, b.partition): b.end for b in bounds}
@@ -69,10 +68,10 @@ def list_offsets(group: ShareGroup, command: ListOffsets, now_ms: int) -> Decisi
         if (not command.topics or topic in command.topics)
         and (not command.partitions or key.partition in command.partitions)
     )
-    return Decision((), OffsetsListed(partitions=listed))
+    return OffsetsListed(partitions=listed)
 
 
-def list_in_flight(group: ShareGroup, command: ListInFlight, now_ms: int) -> Decision[InFlightPage]:
+def list_in_flight(group: ShareGroup, command: ListInFlight, now_ms: int) -> InFlightPage:
     """A page of the runs in flight.
 
     Raises:
@@ -87,7 +86,7 @@ def list_in_flight(group: ShareGroup, command: ListInFlight, now_ms: int) -> Dec
     for looked_at, (partition, segment) in enumerate(_from(group, command.cursor)):
         if len(shown) == limit or looked_at == MOST_LOOKED_AT:
             cursor = (*partition.key, segment.first)
-            return Decision((), msgspec.structs.replace(page, runs=tuple(shown), cursor=cursor))
+            return msgspec.structs.replace(page, runs=tuple(shown), cursor=cursor)
         run = segment.run
         if run.state not in states or (is_held and run.state not in HELD):
             continue
@@ -97,10 +96,10 @@ def list_in_flight(group: ShareGroup, command: ListInFlight, now_ms: int) -> Dec
         if is_held and not _is_old(plan, run, command, now_ms):
             continue
         shown.append(_run(group, partition, segment, plan))
-    return Decision((), msgspec.structs.replace(page, runs=tuple(shown)))
+    return msgspec.structs.replace(page, runs=tuple(shown))
 
 
-def list_windows(group: ShareGroup, command: ListWindows, now_ms: int) -> Decision[WindowsListed]:
+def list_windows(group: ShareGroup, command: ListWindows, now_ms: int) -> WindowsListed:
     """The first runs in flight of each window: MOST_ON_A_PAGE at most, of MOST_LOOKED_AT, of all windows together.
 
     Raises:
@@ -127,7 +126,7 @@ def list_windows(group: ShareGroup, command: ListWindows, now_ms: int) -> Decisi
                 runs.append(_run(group, partition, segment, group.plan_of(segment.run)))
         left -= len(runs)
         pages.append(InFlightPage(runs=tuple(runs), cursor=cursor, now_ms=now_ms, staleness_threshold_ms=threshold_ms))
-    return Decision((), WindowsListed(pages=tuple(pages)))
+    return WindowsListed(pages=tuple(pages))
 
 
 def _states(names: tuple[str, ...]) -> frozenset[RecordState]:
@@ -190,10 +189,10 @@ def _run(group: ShareGroup, partition: SharePartition, segment: Segment, plan: A
     )
 
 
-def list_plans(group: ShareGroup, command: ListPlans, now_ms: int) -> Decision[PlansListed]:
+def list_plans(group: ShareGroup, command: ListPlans, now_ms: int) -> PlansListed:
     """The newest plan of each query, by member id."""
     plans = (_plan(group, member) for _, member in sorted(group.members.items()) if member.query)
-    return Decision((), PlansListed(plans=tuple(plan for plan in plans if plan is not None)))
+    return PlansListed(plans=tuple(plan for plan in plans if plan is not None))
 
 
 def _plan(group: ShareGroup, member: Member) -> PlanInFlight | None:

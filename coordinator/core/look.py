@@ -1,0 +1,44 @@
+"""Look: answer a request that changes nothing, from the group as it is in memory.
+
+Pure, and no log record comes of it. The runtime sends the answer once what the group showed is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from coordinator.core.looks.group import DescribeWithLag, describe
+from coordinator.core.looks.measures import MeasureGroup, measure_group
+from coordinator.core.looks.runs import OffsetsWithBounds, list_in_flight, list_offsets, list_plans, list_windows
+from coordinator.core.looks.view import ViewGroup, view_group
+from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.admin_messages import ListInFlight, ListOffsets, ListPlans, ListWindows
+from coordinator.protocol.messages import DescribeGroup, Reply, Request
+
+_LOOKS: dict[type[Request[Any]], Callable[[ShareGroup, Any, int], Any]] = {
+    ViewGroup: view_group,
+    MeasureGroup: measure_group,
+    DescribeGroup: describe,
+    DescribeWithLag: describe,
+    ListOffsets: list_offsets,
+    OffsetsWithBounds: list_offsets,
+    ListInFlight: list_in_flight,
+    ListWindows: list_windows,
+    ListPlans: list_plans,
+}
+
+
+def is_look(request: Request[Any]) -> bool:
+    """Whether :func:`look` answers the request; if not, :func:`coordinator.core.decide.decide` does."""
+    return type(request) in _LOOKS
+
+
+def look(group: ShareGroup, request: Request[Reply], now_ms: int) -> Reply:
+    """The answer to ``request``, at this time of the coordinator's clock.
+
+    Raises:
+        ShareGroupError: the request is refused; the subclass says why.
+    """
+    answer: Reply = _LOOKS[type(request)](group, request, now_ms)
+    return answer
