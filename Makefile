@@ -34,7 +34,7 @@ WORKERS ?= 3
 RERUNS ?= 1
 LATE := --reruns $(RERUNS) --max-suite-reruns 5 --rerun-show-tracebacks --only-rerun 'AssertionError: not within ' --only-rerun '^TimeoutExpired: ' \
 	--only-rerun '^KafkaException: .*(_TIMED_OUT|_TRANSPORT|_DESTROY_BROKER|_ALL_BROKERS_DOWN)' \
-	--only-rerun 'Python worker failed to connect back'
+	--only-rerun 'BrokerNotReachable: ' --only-rerun 'Python worker failed to connect back'
 
 # The broker of test-broker.
 KAFKA ?= $(shell sed -n 's/^OLDER_KAFKA = "\([^"]*\)".*/\1/p' tools/bootstrap.py)

@@ -1,5 +1,7 @@
 """Waiting for a condition, never for a time."""
 
+import inspect
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -12,8 +14,9 @@ LONGER, LONGEST_PAUSE_S = 1.2, 0.15
 
 
 def wait_until(condition: Callable[[], T], *, timeout_s: float = 120, interval_s: float = 0.05, what: str = "") -> T:
-    """Return the condition's first true answer; AssertionError when there is none in time. The time is for a
-    loaded machine, and costs nothing where the condition comes true."""
+    """Return the condition's first true answer; AssertionError when there is none in time, which names ``what``, or
+    else the condition's code, and the machine's load. The time is for a loaded machine, and costs nothing where the
+    condition comes true."""
     deadline = time.monotonic() + timeout_s
     pause, pause_s = threading.Event(), interval_s
     while True:
@@ -21,6 +24,14 @@ def wait_until(condition: Callable[[], T], *, timeout_s: float = 120, interval_s
         if answer:
             return answer
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout_s} s: {what or condition}")
+            load = f"at a load of {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores"
+            raise AssertionError(f"not within {timeout_s:g} s, {load}: {what or _code(condition)}")
         pause.wait(pause_s)
         pause_s = max(interval_s, min(pause_s * LONGER, LONGEST_PAUSE_S))
+
+
+def _code(condition: Callable[[], object]) -> str:
+    try:
+        return " ".join(inspect.getsource(condition).split())
+    except (OSError, TypeError):
+        return repr(condition)
