@@ -16,7 +16,7 @@ from tests.protocol.worlds import ONE_RECORD
         ),
     },
     explorer=(SmallWorld(ONE_RECORD, Budget(1, retention=1)),),
-    model=True,
+    model=0,
 )
 def count_nothing_that_kafka_removed(patch: Patch) -> None:
     right = SharePartition.move_log_start
@@ -33,7 +33,7 @@ def count_nothing_that_kafka_removed(patch: Patch) -> None:
     {
         rules.OFFSETS_ARE_ACCOUNTED_FOR: ("core/test_accounts::test_a_reset_counts_what_it_skips_and_repeats",),
     },
-    model=True,
+    model=0,
 )
 def count_nothing_that_a_reset_skips(patch: Patch) -> None:
     right = SharePartition._count_reset
@@ -51,7 +51,7 @@ def count_nothing_that_a_reset_skips(patch: Patch) -> None:
             "core/test_accounts::test_records_that_go_with_their_topic_are_counted_apart",
         ),
     },
-    model=True,
+    model=0,
 )
 def count_a_deleted_topics_records_as_removed(patch: Patch) -> None:
     right = SharePartition._count_removed

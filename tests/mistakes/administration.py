@@ -42,7 +42,7 @@ BY_PARTITION = "test_offsets_by_partition::test_"
         )
     },
     simulator=(Seeds("administration"),),
-    model=True,
+    model=0,
 )
 def count_deliveries_from_0_after_a_reset(patch: Patch) -> None:
     def redeliver(self: SharePartition, end_offset: int) -> None:
@@ -54,7 +54,7 @@ def count_deliveries_from_0_after_a_reset(patch: Patch) -> None:
 @mistake(
     {rules.RESET_TAKES_FROM_PLANS: (TESTS + "a_committed_batch_of_before_a_reset_acknowledges_nothing",)},
     simulator=(Seeds("administration"),),
-    model=True,
+    model=0,
 )
 def keep_plan_ids_in_a_reset(patch: Patch) -> None:
     right = SharePartition.altered
@@ -78,7 +78,7 @@ def keep_plan_ids_in_a_reset(patch: Patch) -> None:
 
 @mistake(
     {rules.DEAD_LETTER_FIRST: (TESTS + "dead_letters_that_wait_below_a_new_start_are_still_written",)},
-    model=True,
+    model=2,
 )
 def drop_waiting_dead_letters_in_a_reset(patch: Patch) -> None:
     right = SharePartition.altered
@@ -96,7 +96,7 @@ def drop_waiting_dead_letters_in_a_reset(patch: Patch) -> None:
         rules.RESET_TAKES_FROM_PLANS: (TESTS + "a_reset_of_a_group_with_members_is_refused_unless_forced",),
         rules.DELETED_GROUP_LEAVES_NOTHING: (TESTS + "a_group_with_members_is_not_deleted",),
     },
-    model=True,
+    model=0,
 )
 def reset_a_group_with_members(patch: Patch) -> None:
     patch.setattr(administer, "_check_empty", lambda *_, **__: None)
@@ -104,7 +104,7 @@ def reset_a_group_with_members(patch: Patch) -> None:
 
 @mistake(
     {rules.SESSION_HAS_ITS_TIME: (TESTS + "after_a_load_administration_waits_a_session_for_members_without_records",)},
-    model=True,
+    model=8,
 )
 def take_a_group_for_empty_right_after_a_load(patch: Patch) -> None:
     patch.setattr(administer, "_check_heard", lambda *_: None)
@@ -126,7 +126,7 @@ def forget_that_a_plans_offsets_were_deleted(patch: Patch) -> None:
 @mistake(
     {rules.HELD_RECORDS_ARE_THEIR_HOLDERS: (TESTS + "a_record_that_a_member_holds_is_not_archived_by_hand",)},
     simulator=(Seeds("administration"),),
-    model=True,
+    model=0,
 )
 def archive_by_hand_what_a_member_holds(patch: Patch) -> None:
     patch.setattr(administer, "_check_not_held", lambda group, command, segment: None)
@@ -136,7 +136,7 @@ def archive_by_hand_what_a_member_holds(patch: Patch) -> None:
     {
         rules.TRIES_BEGIN_ANEW_BY_HAND: (TESTS + "a_trial_that_comes_back_judges_no_record_released_by_hand",),
     },
-    model=True,
+    model=1,
 )
 def leave_a_record_released_by_hand_with_its_trial(patch: Patch) -> None:
     right = administer._by_hand
@@ -150,7 +150,7 @@ def leave_a_record_released_by_hand_with_its_trial(patch: Patch) -> None:
 
 @mistake(
     {rules.TRIES_BEGIN_ANEW_BY_HAND: (TESTS + "a_release_by_hand_resets_the_records_failures_to_zero",)},
-    model=True,
+    model=0,
 )
 def keep_the_tries_of_a_record_released_by_hand(patch: Patch) -> None:
     right = administer._by_hand
@@ -166,7 +166,7 @@ def keep_the_tries_of_a_record_released_by_hand(patch: Patch) -> None:
 
 @mistake(
     {rules.RESET_KEEPS_COUNTS: (TESTS + "delivery_counts_keep_rising_after_offsets_are_deleted",)},
-    model=True,
+    model=0,
 )
 def forget_what_was_handed_out_of_deleted_offsets(patch: Patch) -> None:
     def alter(self: ShareGroup, record: OffsetsAltered) -> None:
@@ -179,7 +179,7 @@ def forget_what_was_handed_out_of_deleted_offsets(patch: Patch) -> None:
 
 @mistake(
     {rules.DELETED_GROUP_LEAVES_NOTHING: (TESTS + "a_recreated_group_has_no_members_and_refuses_the_old_plans",)},
-    model=True,
+    model=4,
 )
 def leave_the_members_of_a_deleted_group(patch: Patch) -> None:
     def delete(self: ShareGroup, record: GroupDeleted) -> None:
@@ -193,7 +193,7 @@ def leave_the_members_of_a_deleted_group(patch: Patch) -> None:
 
 @mistake(
     {rules.DEAD_LETTER_FIRST: (TESTS + "offsets_with_unwritten_dead_letters_are_deleted_by_force_only",)},
-    model=True,
+    model=1,
 )
 def delete_offsets_whose_dead_letters_wait(patch: Patch) -> None:
     patch.setattr(administer, "_check_dead_letters", lambda *_: None)

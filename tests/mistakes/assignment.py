@@ -19,7 +19,7 @@ OF_ASSIGNMENTS = "core/test_assignment::"
     {
         rules.ASSIGNMENT_EPOCH_NEVER_FALLS: (f"{OF_ASSIGNMENTS}test_epochs_never_go_back_over_a_takeover",),
     },
-    model=True,
+    model=0,
 )
 def begin_the_assignment_epochs_anew(patch: Patch) -> None:
     """A later owner counts from the last snapshot on."""
@@ -33,7 +33,7 @@ def begin_the_assignment_epochs_anew(patch: Patch) -> None:
         ),
     },
     simulator=(Seeds(),),
-    model=True,
+    model=15,
 )
 def keep_the_partitions_of_a_lost_member(patch: Patch) -> None:
     right = replay._REPLAY[SessionEnded]
@@ -52,7 +52,7 @@ def keep_the_partitions_of_a_lost_member(patch: Patch) -> None:
             f"{OF_ASSIGNMENTS}test_a_member_acknowledges_held_records_of_a_revoked_partition",
         ),
     },
-    model=True,
+    model=0,
 )
 def refuse_what_a_revoked_member_acknowledges(patch: Patch) -> None:
     right = acknowledge.check_held

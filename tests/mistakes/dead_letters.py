@@ -37,7 +37,7 @@ from tests.simulation.simulated_world import Task
         ),
     },
     simulator=(Seeds("sinks", WITH_SINKS),),
-    model=True,
+    model=1,
 )
 def archive_before_the_dead_letter(patch: Patch) -> None:
     right = changes.archived
@@ -56,7 +56,7 @@ def archive_before_the_dead_letter(patch: Patch) -> None:
         ),
     },
     simulator=(Seeds("sinks", WITH_SINKS),),
-    model=True,
+    model=0,
 )
 def move_the_window_past_archiving_records(patch: Patch) -> None:
     patch.setattr(runs, "TERMINAL", runs.TERMINAL | {RecordState.ARCHIVING})
@@ -69,7 +69,7 @@ def move_the_window_past_archiving_records(patch: Patch) -> None:
         ),
     },
     simulator=(Seeds("sinks", WITH_SINKS),),
-    model=True,
+    model=2,
 )
 def let_retention_archive_archiving_records(patch: Patch) -> None:
     patch.setattr(share_partition, "_STAYS", frozenset({RecordState.ACQUIRED}))
@@ -79,7 +79,7 @@ def let_retention_archive_archiving_records(patch: Patch) -> None:
     {
         rules.DEAD_LETTER_FIRST: (),
     },
-    simulator=(Seeds("sinks", 29),),
+    simulator=(Seeds("sinks", 30),),
 )
 def forget_archiving_records_at_a_restart(patch: Patch) -> None:
     """Only what was given up under the dispatcher's eyes gets its dead letter."""

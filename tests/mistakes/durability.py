@@ -175,7 +175,7 @@ def no_time_to_come_back_after_a_load(patch: Patch) -> None:
     },
     explorer=(SmallWorld(REJECTS, Budget(1, restarts=1)),),
     simulator=(Seeds("sinks", WITH_SINKS),),
-    model=True,
+    model=0,
 )
 def leave_staged_outcomes_out_of_snapshots(patch: Patch) -> None:
     patch.setattr(snapshot, "_staged_records", lambda self: iter(()))
@@ -186,7 +186,7 @@ def leave_staged_outcomes_out_of_snapshots(patch: Patch) -> None:
         rules.SNAPSHOT_IS_WHOLE: ("core/test_staging::test_staged_outcomes_of_all_attempts_outlive_a_snapshot",),
     },
     simulator=(Seeds("sinks", 105),),
-    model=True,
+    model=4,
 )
 def forget_disagreements_in_snapshots(patch: Patch) -> None:
     right = snapshot._staged_records
@@ -208,7 +208,7 @@ def forget_disagreements_in_snapshots(patch: Patch) -> None:
     },
     explorer=(SmallWorld(ONE_RECORD, Budget(2, restarts=1, topics=1)),),
     simulator=(Seeds("topics", 29),),
-    model=True,
+    model=0,
 )
 def forget_the_names_of_deleted_topics_in_snapshots(patch: Patch) -> None:
     right = snapshot._before_partitions

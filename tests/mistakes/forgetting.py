@@ -26,7 +26,7 @@ Members = Callable[[ShareGroup, int], tuple[tuple[str, ...], int]]
         rules.HOLDERS_ARE_NOT_FORGOTTEN: (),
     },
     simulator=(Seeds("members"),),
-    model=True,
+    model=0,
 )
 def forget_members_that_hold_records(patch: Patch) -> None:
     right: Members = forget._members
@@ -46,7 +46,7 @@ def forget_members_that_hold_records(patch: Patch) -> None:
         rules.HOLDERS_ARE_NOT_FORGOTTEN: (),
     },
     simulator=(Seeds("members"),),
-    model=True,
+    model=12,
 )
 def forget_members_half_an_hour_early(patch: Patch) -> None:
     right: Members = forget._members
@@ -58,7 +58,7 @@ def forget_members_half_an_hour_early(patch: Patch) -> None:
         rules.HOLDERS_ARE_NOT_FORGOTTEN: (),
     },
     simulator=(Seeds("members", 158),),
-    model=True,
+    model=0,
 )
 def log_a_member_that_is_back_at_its_first_heartbeat_only(patch: Patch) -> None:
     """A coordinator that dies before knows of no session, and forgets the member as if it were still away."""
@@ -77,7 +77,7 @@ def log_a_member_that_is_back_at_its_first_heartbeat_only(patch: Patch) -> None:
         rules.FORGOTTEN_STAYS_FORGOTTEN: (),
     },
     simulator=(Seeds("members"),),
-    model=True,
+    model=0,
 )
 def give_epochs_of_forgotten_members_again(patch: Patch) -> None:
     right = replay._REPLAY[MembersForgotten]
@@ -93,7 +93,7 @@ def give_epochs_of_forgotten_members_again(patch: Patch) -> None:
         rules.FORGOTTEN_STAYS_FORGOTTEN: (),
     },
     simulator=(Seeds("members"),),
-    model=True,
+    model=26,
 )
 def begin_anew_for_a_query_that_was_forgotten(patch: Patch) -> None:
     """The plan in the checkpoint of a forgotten query counts as completed; the checkpoint may be an old copy."""
@@ -145,7 +145,7 @@ def never_forget_a_topic(patch: Patch) -> None:
             "core/test_forgotten_topics::test_offsets_that_an_administrator_deletes_stay_counted",
         ),
     },
-    model=True,
+    model=0,
 )
 def drop_the_counts_of_forgotten_partitions(patch: Patch) -> None:
     patch.setattr(partitions, "_drop", lambda group, partition: None)
@@ -157,7 +157,7 @@ def drop_the_counts_of_forgotten_partitions(patch: Patch) -> None:
             "core/test_forgotten_topics::test_a_topic_is_kept_until_its_dead_letters_are_written",
         ),
     },
-    model=True,
+    model=39,
 )
 def forget_topics_whose_records_are_not_done(patch: Patch) -> None:
     patch.setattr(forget, "_is_over", lambda partition: True)

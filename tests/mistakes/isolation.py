@@ -173,7 +173,7 @@ def consumers_never_reach_the_limit(patch: Patch) -> None:
         ),
     },
     simulator=(Seeds(),),
-    model=True,
+    model=0,
 )
 def count_a_querys_failures_against_a_share_consumer(patch: Patch) -> None:
     patch.setattr(Run, "consumer_tries", Run.tries)
@@ -239,7 +239,7 @@ def give_a_share_consumers_releases_the_queries_default(patch: Patch) -> None:
             "core/test_stored_times::test_bounded_times_are_in_the_log_and_a_crash_before_loses_nothing",
         ),
     },
-    model=True,
+    model=0,
 )
 def wait_until_the_clock_of_the_owner_before(patch: Patch) -> None:
     patch.setattr(share_group, "ahead", lambda runs, now_ms: [])
@@ -249,7 +249,7 @@ def wait_until_the_clock_of_the_owner_before(patch: Patch) -> None:
     {
         rules.STORED_TIMES_ARE_BOUNDED: ("core/test_stored_times::test_a_longer_lock_keeps_its_length_by_any_clock",),
     },
-    model=True,
+    model=0,
 )
 def end_locks_by_the_clock_of_the_owner_before(patch: Patch) -> None:
     right = ShareGroup._keep_locks
@@ -264,7 +264,7 @@ def end_locks_by_the_clock_of_the_owner_before(patch: Patch) -> None:
             "core/test_stored_times::test_signals_extend_no_lock_for_longer_by_a_clock_that_is_behind",
         ),
     },
-    model=True,
+    model=126,
 )
 def extend_locks_by_the_clock_of_the_owner_before(patch: Patch) -> None:
     patch.setattr(AcquiredPlan, "held_since_ms", property(lambda plan: plan.acquired_ms))

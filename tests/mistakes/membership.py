@@ -145,7 +145,7 @@ def forget_the_receipt(patch: Patch) -> None:
     },
     explorer=(SmallWorld(ONE_RECORD, Budget(1, stalls=1)),),
     simulator=(Seeds("stalls", 550),),
-    model=True,
+    model=0,
 )
 def count_a_stall_as_silence(patch: Patch) -> None:
     patch.setitem(decide._DECIDERS, ExtendDeadlines, lambda group, command, now_ms: Decision((), Done()))
@@ -157,7 +157,7 @@ def count_a_stall_as_silence(patch: Patch) -> None:
             "core/test_membership::test_a_vanished_member_loses_its_records_also_among_many_stalls",
         ),
     },
-    model=True,
+    model=0,
 )
 def give_a_full_session_after_each_stall(patch: Patch) -> None:
     """A full session's time after each time in which nobody was heard."""
@@ -174,7 +174,7 @@ def give_a_full_session_after_each_stall(patch: Patch) -> None:
     {
         rules.STALL_IS_NOBODYS_SILENCE: ("core/test_lock_index::test_after_a_stall_each_lock_has_a_sessions_time",),
     },
-    model=True,
+    model=4,
 )
 def give_no_lock_a_full_session_after_a_stall(patch: Patch) -> None:
     """Locks are extended by the time of the stall, and sessions alone to a full session's time."""
@@ -186,7 +186,7 @@ def give_no_lock_a_full_session_after_a_stall(patch: Patch) -> None:
     {
         rules.STALL_IS_NOBODYS_SILENCE: ("core/test_lock_index::test_a_lock_given_after_a_stall_ends_in_its_own_time",),
     },
-    model=True,
+    model=8,
 )
 def extend_locks_that_are_given_after_the_stall(patch: Patch) -> None:
     right = due_times._parts

@@ -24,8 +24,7 @@ class SmallWorld(NamedTuple):
 
 
 class Seeds(NamedTuple):
-    """The scenario of the simulator that finds a mistake, and the first seed that is tried: at most a
-    few seeds before the one that finds it, where a seed takes long."""
+    """The scenario of the simulator that finds a mistake, and the seed that found it: a search begins there."""
 
     scenario: str = ""
     first: int = 0
@@ -33,13 +32,14 @@ class Seeds(NamedTuple):
 
 class Mistake(NamedTuple):
     """``breaks``: by rule the unit tests that find the mistake, ``core/test_plans::test_name`` below tests/unit.
-    ``model``: random walks of the model find it; ``year``: a job that is started each minute, for long, does."""
+    ``model``: the seed of the model's walk that found it, where a search begins; ``year``: a job that is started each
+    minute, for long, finds it."""
 
     make: Make
     breaks: Mapping[str, tuple[str, ...]]
     explorer: tuple[SmallWorld, ...]
     simulator: tuple[Seeds, ...]
-    model: bool
+    model: int | None
     year: bool
 
     @property
@@ -53,7 +53,7 @@ class Mistake(NamedTuple):
 
     @property
     def is_found_by_a_proof(self) -> bool:
-        return bool(self.unit_tests or self.explorer or self.simulator or self.model or self.year)
+        return bool(self.unit_tests or self.explorer or self.simulator or self.model is not None or self.year)
 
 
 REGISTERED: dict[str, Mistake] = {}
@@ -64,7 +64,7 @@ def mistake(
     *,
     explorer: tuple[SmallWorld, ...] = (),
     simulator: tuple[Seeds, ...] = (),
-    model: bool = False,
+    model: int | None = None,
     year: bool = False,
 ) -> Callable[[Make], Make]:
     """Registers a function as a mistake. ValueError for a name that is registered already."""

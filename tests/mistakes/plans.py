@@ -336,7 +336,7 @@ def begin_a_later_partition_by_the_policy_of_the_next_to_join(patch: Patch) -> N
         ),
     },
     explorer=(SmallWorld(ONE_RECORD, Budget(1, topics=1)),),
-    model=True,
+    model=0,
 )
 def lose_without_a_report(patch: Patch) -> None:
     """Records that the log lost while no member held them are in no plan's report."""

@@ -27,7 +27,7 @@ NOTHING = Budget(0)
     },
     explorer=(SmallWorld(WORK, Budget(2, expiries=2)),),
     simulator=(Seeds("signals"),),
-    model=True,
+    model=1,
 )
 def a_stale_signal_keeps_the_lock(patch: Patch) -> None:
     def deadline_ms(plan: AcquiredPlan, progress: Progress, config: GroupConfig) -> int:
@@ -42,7 +42,7 @@ def a_stale_signal_keeps_the_lock(patch: Patch) -> None:
     },
     explorer=(SmallWorld(WORK, Budget(2, expiries=2, pauses=2)),),
     simulator=(Seeds("signals"),),
-    model=True,
+    model=5,
 )
 def extend_a_lock_for_ever(patch: Patch) -> None:
     def deadline_ms(plan: AcquiredPlan, progress: Progress, config: GroupConfig) -> int:
@@ -90,7 +90,7 @@ def take_signals_for_an_older_delivery(patch: Patch) -> None:
     },
     explorer=(SmallWorld(WORK, NOTHING),),
     simulator=(Seeds("signals", 13),),
-    model=True,
+    model=16,
 )
 def take_signals_for_what_another_has_done(patch: Patch) -> None:
     patch.setattr(mark_in_progress, "_check_whole", lambda member_id, batch, parts: None)
@@ -104,7 +104,7 @@ def take_signals_for_what_another_has_done(patch: Patch) -> None:
     },
     explorer=(SmallWorld(WORK, NOTHING),),
     simulator=(Seeds("signals"),),
-    model=True,
+    model=1,
 )
 def leave_the_work_with_a_member_that_is_gone(patch: Patch) -> None:
     """The lock ends as if the member were still there."""
@@ -119,7 +119,7 @@ def leave_the_work_with_a_member_that_is_gone(patch: Patch) -> None:
     },
     explorer=(SmallWorld(WORK, NOTHING),),
     simulator=(Seeds("signals"),),
-    model=True,
+    model=1,
 )
 def take_fresh_work_from_a_member_at_once(patch: Patch) -> None:
     def orphaned(group: ShareGroup, plan: AcquiredPlan, run: Run, now_ms: int) -> Run:
@@ -135,7 +135,7 @@ def take_fresh_work_from_a_member_at_once(patch: Patch) -> None:
         ),
     },
     simulator=(Seeds("signals"),),
-    model=True,
+    model=5,
 )
 def count_no_failure_for_released_work(patch: Patch) -> None:
     right = acknowledge.released
@@ -153,7 +153,7 @@ def count_no_failure_for_released_work(patch: Patch) -> None:
         ),
     },
     simulator=(Seeds("signals"),),
-    model=True,
+    model=7,
 )
 def keep_the_signals_of_a_lost_lock(patch: Patch) -> None:
     right = changes.moved
@@ -170,7 +170,7 @@ def keep_the_signals_of_a_lost_lock(patch: Patch) -> None:
     },
     explorer=(SmallWorld(WORK, Budget(1, restarts=1)),),
     simulator=(Seeds("signals"),),
-    model=True,
+    model=0,
 )
 def give_each_lock_a_session_after_a_load(patch: Patch) -> None:
     right = ShareGroup._keep_locks
@@ -188,7 +188,7 @@ def give_each_lock_a_session_after_a_load(patch: Patch) -> None:
         rules.LOCK_OUTLIVES_ITS_OWNER: ("core/test_progress::test_work_in_progress_survives_a_takeover_with_its_lock",),
     },
     simulator=(Seeds("signals"),),
-    model=True,
+    model=2,
 )
 def forget_work_in_progress_at_a_load(patch: Patch) -> None:
     patch.setattr(share_group, "HELD", HELD - {RecordState.IN_PROGRESS})

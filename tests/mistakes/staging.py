@@ -33,7 +33,7 @@ from tests.protocol.worlds import REJECTS, ROLLS, SILENT
         rules.OUTCOMES_WAIT_FOR_COMPLETION: ("core/test_outcomes::test_outcomes_take_effect_when_the_plan_completes",),
     },
     simulator=(Seeds("sinks", WITH_SINKS),),
-    model=True,
+    model=0,
 )
 def a_commit_takes_effect_at_once(patch: Patch) -> None:
     right = decide._DECIDERS[StageRuns]
@@ -65,7 +65,7 @@ def _accepted(group: ShareGroup, records: tuple[object, ...]) -> Iterator[Record
     },
     explorer=(SmallWorld(REJECTS, Budget(1, restarts=1)),),
     simulator=(Seeds("sinks", WITH_SINKS),),
-    model=True,
+    model=0,
 )
 def stage_without_appending(patch: Patch) -> None:
     patch.setattr(PlanStaged, "durable", False)
@@ -76,7 +76,7 @@ def stage_without_appending(patch: Patch) -> None:
         rules.REPLAY_RECLAIMS_ALL: ("core/test_staging::test_a_replay_reads_records_that_a_sink_has_decided",),
     },
     explorer=(SmallWorld(REJECTS, Budget(1, crashes=1)),),
-    model=True,
+    model=0,
 )
 def leave_decided_records_out_of_a_replay(patch: Patch) -> None:
     right = reclaim_plan.Reclaim._come_back
@@ -95,7 +95,7 @@ def leave_decided_records_out_of_a_replay(patch: Patch) -> None:
         rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_the_last_attempts_outcome_counts",),
     },
     simulator=(Seeds("sinks", WITH_SINKS),),
-    model=True,
+    model=0,
 )
 def the_first_attempt_counts(patch: Patch) -> None:
     right = staging.later
@@ -108,7 +108,7 @@ def the_first_attempt_counts(patch: Patch) -> None:
     },
     explorer=(SmallWorld(ROLLS, Budget(1, crashes=1)),),
     simulator=(Seeds("sinks", WITH_SINKS),),
-    model=True,
+    model=0,
 )
 def forget_that_attempts_disagree(patch: Patch) -> None:
     patch.setattr(staging, "later", lambda before, now: now)
@@ -119,7 +119,7 @@ def forget_that_attempts_disagree(patch: Patch) -> None:
         rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_silence_of_the_last_attempt_is_an_outcome",),
     },
     simulator=(Seeds("sinks", WITH_SINKS),),
-    model=True,
+    model=0,
 )
 def take_an_older_outcome_for_the_last_attempts(patch: Patch) -> None:
     """An older attempt's outcome counts where the last attempt names none."""
@@ -135,8 +135,8 @@ def take_an_older_outcome_for_the_last_attempts(patch: Patch) -> None:
     {
         rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_silence_of_the_last_attempt_is_an_outcome",),
     },
-    simulator=(Seeds("sinks", 88),),
-    model=True,
+    simulator=(Seeds("sinks", 123),),
+    model=3,
 )
 def an_older_attempt_has_no_veto(patch: Patch) -> None:
     right = complete_plan._Completion._outcome
@@ -154,8 +154,8 @@ def an_older_attempt_has_no_veto(patch: Patch) -> None:
             "core/test_attempts::test_an_older_attempt_that_agrees_with_silence_vetoes_nothing",
         ),
     },
-    simulator=(Seeds("sinks", 88),),
-    model=True,
+    simulator=(Seeds("sinks", 107),),
+    model=3,
 )
 def an_older_attempt_always_vetoes(patch: Patch) -> None:
     right = complete_plan._Completion._outcome
@@ -175,7 +175,7 @@ def an_older_attempt_always_vetoes(patch: Patch) -> None:
         ),
     },
     explorer=(SmallWorld(SILENT, Budget(1, crashes=1)),),
-    model=True,
+    model=5,
 )
 def ignore_the_silence_of_an_older_attempt(patch: Patch) -> None:
     patch.setattr(stage_outcomes, "against_silence", lambda before, now, attempt, explicit_attempts: now)
@@ -188,7 +188,7 @@ def ignore_the_silence_of_an_older_attempt(patch: Patch) -> None:
         ),
     },
     explorer=(SmallWorld(SILENT, Budget(2, crashes=2)),),
-    model=True,
+    model=26,
 )
 def forget_that_an_attempt_passed_the_record_over(patch: Patch) -> None:
     right = staging.later
@@ -201,7 +201,7 @@ def forget_that_an_attempt_passed_the_record_over(patch: Patch) -> None:
             "core/test_attempts::test_a_record_that_an_older_explicit_attempt_passed_over_is_released",
         ),
     },
-    model=True,
+    model=34,
 )
 def forget_explicit_attempts_in_snapshots(patch: Patch) -> None:
     right = snapshot._plan_record
@@ -219,7 +219,7 @@ def forget_explicit_attempts_in_snapshots(patch: Patch) -> None:
         ),
     },
     explorer=(SmallWorld(SILENT, Budget(1, crashes=1)),),
-    model=True,
+    model=0,
 )
 def ignore_a_commit_without_rows(patch: Patch) -> None:
     patch.setattr(stage_outcomes, "_silent", lambda *a: iter(()))
@@ -231,7 +231,7 @@ def ignore_a_commit_without_rows(patch: Patch) -> None:
             "core/test_explicit_mode::test_a_sink_without_rows_in_an_implicit_attempt_counts_as_a_sink",
         ),
     },
-    model=True,
+    model=0,
 )
 def a_commit_without_rows_counts_as_a_sink_in_explicit_mode_alone(patch: Patch) -> None:
     right = stage_outcomes._silent_about
@@ -248,7 +248,7 @@ def a_commit_without_rows_counts_as_a_sink_in_explicit_mode_alone(patch: Patch) 
     {
         rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_an_older_attempt_without_a_commit_vetoes_nothing",),
     },
-    model=True,
+    model=0,
 )
 def take_every_attempt_for_an_explicit_one(patch: Patch) -> None:
     patch.setattr(AcquiredPlan, "explicit_before", property(lambda self: self.reclaims - 1 if self.reclaims else None))
@@ -258,7 +258,7 @@ def take_every_attempt_for_an_explicit_one(patch: Patch) -> None:
     {
         rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_a_commit_without_rows_counts_for_the_sinks_own_query",),
     },
-    model=True,
+    model=4,
 )
 def a_commit_without_rows_counts_for_every_query(patch: Patch) -> None:
     right = stage_outcomes._silent
@@ -273,7 +273,7 @@ def a_commit_without_rows_counts_for_every_query(patch: Patch) -> None:
     {
         rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_a_commit_without_rows_counts_for_the_sinks_own_query",),
     },
-    model=True,
+    model=0,
 )
 def forget_query_ids_in_snapshots(patch: Patch) -> None:
     right = snapshot._before_partitions
@@ -290,7 +290,7 @@ def forget_query_ids_in_snapshots(patch: Patch) -> None:
         rules.STAGING_IS_FENCED: ("core/test_staging::test_rows_are_staged_on_the_plan_with_their_offset_and_count",),
     },
     simulator=(Seeds("sinks", 48),),
-    model=True,
+    model=1,
 )
 def match_rows_by_their_offsets(patch: Patch) -> None:
     right = stage_outcomes._Matching.match
@@ -312,7 +312,7 @@ def match_rows_by_their_offsets(patch: Patch) -> None:
         rules.STAGING_IS_FENCED: ("core/test_staging::test_a_sink_of_another_incarnation_is_outdated",),
     },
     simulator=(Seeds("sinks", WITH_SINKS),),
-    model=True,
+    model=0,
 )
 def take_rows_of_any_incarnation(patch: Patch) -> None:
     patch.setattr(stage_outcomes, "_check_incarnation", lambda group, command: None)
@@ -323,7 +323,7 @@ def take_rows_of_any_incarnation(patch: Patch) -> None:
         rules.STAGING_IS_FENCED: ("core/test_staging::test_rows_count_for_the_topic_that_their_receipts_name",),
         rules.TOPIC_IS_ITS_ID: ("core/test_staging::test_rows_count_for_the_topic_that_their_receipts_name",),
     },
-    model=True,
+    model=14,
 )
 def take_rows_of_any_topic_of_that_name(patch: Patch) -> None:
     right = stage_outcomes._Matching.match
@@ -339,7 +339,7 @@ def take_rows_of_any_topic_of_that_name(patch: Patch) -> None:
     {
         rules.STAGING_IS_FENCED: ("core/test_staging::test_a_driver_whose_batch_was_reclaimed_since_is_refused",),
     },
-    model=True,
+    model=4,
 )
 def let_a_driver_commit_what_its_successor_reclaimed(patch: Patch) -> None:
     patch.setattr(stage_outcomes._Matching, "_check_attempt", lambda *a: None)
@@ -349,7 +349,7 @@ def let_a_driver_commit_what_its_successor_reclaimed(patch: Patch) -> None:
     {
         rules.STAGING_IS_FENCED: ("core/test_staging::test_a_driver_whose_batch_was_reclaimed_since_is_refused",),
     },
-    model=True,
+    model=19,
 )
 def forget_reclaims_in_snapshots(patch: Patch) -> None:
     right = snapshot._plan_record

@@ -17,7 +17,7 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.core.staging import Verdict
 from coordinator.protocol.values import AcknowledgeType
 from tests.mistakes import rules
-from tests.mistakes.mistake import WITH_SINKS, Patch, Seeds, SmallWorld, mistake
+from tests.mistakes.mistake import Patch, Seeds, SmallWorld, mistake
 from tests.protocol.setting import Budget
 from tests.protocol.worlds import IMPLICIT, OWN_MODE, REPLACED, ROLLS, SILENT, SILENT_AND_REPLACED
 
@@ -32,7 +32,7 @@ from tests.protocol.worlds import IMPLICIT, OWN_MODE, REPLACED, ROLLS, SILENT, S
         SmallWorld(REPLACED, Budget(1, crashes=1)),
         SmallWorld(SILENT_AND_REPLACED, Budget(1, crashes=1)),
     ),
-    model=True,
+    model=0,
 )
 def let_an_older_attempt_veto_though_its_output_is_replaced(patch: Patch) -> None:
     _take_the_target_for_one_that(patch, replaces=False)
@@ -48,7 +48,7 @@ def let_an_older_attempt_veto_though_its_output_is_replaced(patch: Patch) -> Non
         SmallWorld(ROLLS, Budget(1, crashes=1)),
         SmallWorld(SILENT, Budget(1, crashes=1)),
     ),
-    model=True,
+    model=0,
 )
 def take_every_target_for_one_that_replaces(patch: Patch) -> None:
     _take_the_target_for_one_that(patch, replaces=True)
@@ -70,7 +70,7 @@ def _take_the_target_for_one_that(patch: Patch, *, replaces: bool) -> None:
             "core/test_targets::test_older_attempts_veto_unless_all_sinks_of_the_last_attempt_replace",
         ),
     },
-    model=True,
+    model=29,
 )
 def one_sink_of_an_attempt_that_replaces_is_enough(patch: Patch) -> None:
     patch.setattr(stage_outcomes, "_replaces", lambda plan, command: command.replaces or plan.replaces)
@@ -82,7 +82,7 @@ def one_sink_of_an_attempt_that_replaces_is_enough(patch: Patch) -> None:
             "core/test_targets::test_older_attempts_veto_unless_all_sinks_of_the_last_attempt_replace",
         ),
     },
-    model=True,
+    model=14,
 )
 def keep_an_earlier_attempts_word_on_its_target(patch: Patch) -> None:
     right = replay._REPLAY[PlanStarted]
@@ -102,7 +102,7 @@ def keep_an_earlier_attempts_word_on_its_target(patch: Patch) -> None:
             "core/test_targets::test_sinks_of_one_attempt_that_disagree_release_for_any_target",
         ),
     },
-    model=True,
+    model=1,
 )
 def take_sinks_of_one_attempt_for_attempts(patch: Patch) -> None:
     right = staging.later
@@ -116,7 +116,7 @@ def take_sinks_of_one_attempt_for_attempts(patch: Patch) -> None:
         ),
     },
     explorer=(SmallWorld(REPLACED, Budget(2, crashes=1, restarts=1)),),
-    model=True,
+    model=5,
 )
 def forget_what_the_target_does_in_snapshots(patch: Patch) -> None:
     right = snapshot._plan_record
@@ -131,7 +131,7 @@ def forget_what_the_target_does_in_snapshots(patch: Patch) -> None:
             "core/test_targets::test_a_commit_without_rows_names_the_target_of_its_query_alone",
         ),
     },
-    model=True,
+    model=18,
 )
 def a_commit_without_rows_speaks_for_any_target(patch: Patch) -> None:
     right = stage_outcomes._silent_about
@@ -146,7 +146,7 @@ def a_commit_without_rows_speaks_for_any_target(patch: Patch) -> None:
     },
     explorer=(SmallWorld(IMPLICIT, Budget(1, configs=1)),),
     simulator=(Seeds("configs"),),
-    model=True,
+    model=0,
 )
 def complete_by_the_groups_mode_at_completion(patch: Patch) -> None:
     right = decide._DECIDERS[CompletePlan]
@@ -166,7 +166,7 @@ def complete_by_the_groups_mode_at_completion(patch: Patch) -> None:
             "core/test_explicit_mode::test_an_attempt_keeps_the_acknowledgement_mode_of_its_start",
         ),
     },
-    model=True,
+    model=0,
 )
 def forget_the_mode_in_snapshots(patch: Patch) -> None:
     right = snapshot._plan_record
@@ -181,7 +181,7 @@ def forget_the_mode_in_snapshots(patch: Patch) -> None:
             "core/test_explicit_mode::test_a_query_keeps_its_own_mode_when_another_query_sets_the_groups",
         ),
     },
-    model=True,
+    model=0,
 )
 def ignore_a_querys_own_mode(patch: Patch) -> None:
     right = GroupConfig.is_explicit
@@ -194,7 +194,7 @@ def ignore_a_querys_own_mode(patch: Patch) -> None:
             "core/test_explicit_mode::test_a_mode_that_only_the_sink_sets_holds_for_its_first_batch",
         ),
     },
-    model=True,
+    model=30,
 )
 def ignore_a_sinks_own_mode(patch: Patch) -> None:
     right = decide._DECIDERS[StageRuns]
@@ -212,7 +212,7 @@ def ignore_a_sinks_own_mode(patch: Patch) -> None:
         ),
     },
     explorer=(SmallWorld(OWN_MODE, Budget(2, crashes=1, configs=1)),),
-    model=True,
+    model=26,
 )
 def accept_by_silence_what_an_earlier_attempt_passed_over(patch: Patch) -> None:
     """The last attempt is in implicit mode, one before it was not."""
@@ -228,8 +228,8 @@ def accept_by_silence_what_an_earlier_attempt_passed_over(patch: Patch) -> None:
     {
         rules.EXPLICIT_MODE_RELEASES: ("core/test_explicit_mode::test_explicit_mode_releases_undecided_records",),
     },
-    simulator=(Seeds("sinks", WITH_SINKS),),
-    model=True,
+    simulator=(Seeds("sinks", 19),),
+    model=0,
 )
 def accept_what_no_sink_decided(patch: Patch) -> None:
     right = complete_plan._Completion._outcome
@@ -246,7 +246,7 @@ def accept_what_no_sink_decided(patch: Patch) -> None:
             "core/test_explicit_mode::test_gaps_are_found_before_undecided_offsets_are_released",
         ),
     },
-    model=True,
+    model=3,
 )
 def release_gaps(patch: Patch) -> None:
     right = decide._DECIDERS[CompletePlan]
@@ -263,7 +263,7 @@ def release_gaps(patch: Patch) -> None:
             "core/test_explicit_mode::test_explicit_mode_without_a_sink_fails_by_name_and_counts_no_try",
         ),
     },
-    model=True,
+    model=4,
 )
 def release_without_asking_for_a_sink(patch: Patch) -> None:
     patch.setattr(complete_plan, "nobody_decides", lambda member: False)
@@ -275,7 +275,7 @@ def release_without_asking_for_a_sink(patch: Patch) -> None:
             "core/test_explicit_mode::test_explicit_mode_without_a_sink_fails_by_name_and_counts_no_try",
         ),
     },
-    model=True,
+    model=4,
 )
 def count_a_try_of_what_is_given_back(patch: Patch) -> None:
     right = complete_plan.moved
@@ -292,7 +292,7 @@ def count_a_try_of_what_is_given_back(patch: Patch) -> None:
             "core/test_explicit_mode::test_explicit_mode_without_a_sink_fails_by_name_and_counts_no_try",
         ),
     },
-    model=True,
+    model=4,
 )
 def complete_without_a_sink(patch: Patch) -> None:
     right = complete_plan._given_back
