@@ -123,7 +123,7 @@ def mark_dead_letters_before_they_are_written(patch: Patch) -> None:
     {
         rules.DEAD_LETTER_FIRST: (),
     },
-    simulator=(Seeds("sinks", WITH_SINKS),),
+    simulator=(Seeds("sinks", 108),),
 )
 def mark_dead_letters_of_any_delivery(patch: Patch) -> None:
     """Not of the delivery that it is about alone."""
