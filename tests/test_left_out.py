@@ -29,6 +29,7 @@ def run(*arguments: str, ci: str = "", chromium: str = "/nonexistent/chromium") 
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_without_a_browser_one_line_names_what_is_left_out(workers: str) -> None:
     done = run(QUICK, ONE, "-n", workers)
@@ -48,12 +49,14 @@ def test_a_short_run_names_what_it_leaves_out_in_one_line() -> None:
     assert line.endswith("`make test-all` runs them, too.")
 
 
+@pytest.mark.slow
 def test_in_ci_a_missing_browser_is_a_failure() -> None:
     done = run(ONE, ci="true")
     assert done.returncode == 1, done.stdout
     assert "Chromium is missing at /nonexistent/chromium" in done.stdout
 
 
+@pytest.mark.slow
 def test_with_a_browser_nothing_is_left_out() -> None:
     done = run(ONE, QUICK, "--collect-only", chromium=sys.executable)
     assert ONE in done.stdout

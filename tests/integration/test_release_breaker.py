@@ -23,6 +23,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.slow
 def test_an_outage_uses_up_no_tries_and_all_is_delivered_after_it(kafka, topic, unique, tmp_path):
     name, group, store = topic(), unique("group"), f"sqlite:{tmp_path / 'state.db'}"
     kafka.produce(name, [b"x"] * RECORDS)

@@ -93,10 +93,14 @@ def wrong(secured: SecuredBroker, case: str) -> dict[str, str]:
     ("case", "reason"),
     [
         ("another password", "Authentication failed during authentication due to invalid credentials"),
-        ("another user", "Authentication failed during authentication due to invalid credentials"),
+        pytest.param(
+            "another user",
+            "Authentication failed during authentication due to invalid credentials",
+            marks=pytest.mark.slow,
+        ),
         ("another authority", "certificate verify failed"),
-        ("no certificate", "certificate"),
-        ("a foreign certificate", "certificate"),
+        pytest.param("no certificate", "certificate", marks=pytest.mark.slow),
+        pytest.param("a foreign certificate", "certificate", marks=pytest.mark.slow),
     ],
 )
 def test_a_refusal_is_raised_by_name_with_its_reason(secured: SecuredBroker, case: str, reason: str) -> None:

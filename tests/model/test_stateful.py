@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -280,6 +281,7 @@ class EngineAndModel(RuleBasedStateMachine):
         GroupDriver.check_recovery(self.steps.core)
 
 
+@pytest.mark.slow  # the walks of test_model.py are its short form
 class EngineAndModelTest(EngineAndModel.TestCase):  # type: ignore[name-defined,misc]
     settings = settings(
         max_examples=80,

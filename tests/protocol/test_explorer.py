@@ -163,6 +163,11 @@ LONG_WALKS = {
 }
 """`make soak` walks these; `make test-all` walks their short form, in which one thing less goes wrong."""
 SLOW_WALKS = {
+    "the log moves",
+    "a driver is stopped",
+    "a driver is stopped and latestOffset has no start",
+    "the topic is made anew twice",
+    "the topic gets partitions while its log moves",
     "losses are passed over",
     "a consumer signals, and its requests come late",
     "a consumer signals, falls silent, and dies",

@@ -8,7 +8,7 @@ from tests.same_program.compare import Program, check
 from tests.same_program.errors import PROGRAMS
 from tests.support.kafka_broker import KafkaBroker
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.slow, pytest.mark.broker]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)

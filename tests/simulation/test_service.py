@@ -91,6 +91,7 @@ def test_snapshots_in_steps_lose_nothing_among_crashes(seeds: int, least: int, m
     assert met["steps"] > met["snapshots"] > least
 
 
+@pytest.mark.slow
 @few_or_many(10, 1, 40, 3)
 def test_a_stopped_drivers_late_plan_in_sparks_log_stops_no_query(seeds: int, least: int) -> None:
     logged_late = sum(play(ServiceScenario.of_stopped_drivers(seed)).ledger.logged_late for seed in range(seeds))
@@ -110,6 +111,7 @@ def test_the_runs_with_sinks_meet_vetoes_stale_rows_and_doubled_dead_letters() -
     assert letters > records > 10
 
 
+@pytest.mark.slow
 def test_topics_get_partitions_between_any_two_steps_and_each_is_read() -> None:
     added, begun, read = set(), set(), set()
     for seed in range(8):
@@ -137,6 +139,7 @@ def test_brokers_stand_still_between_any_two_steps_and_no_query_fails(seeds: int
     assert told["waits for records"] > least // 4
 
 
+@pytest.mark.slow
 def test_sinks_are_opened_between_any_two_steps_and_change_configs() -> None:
     """Of the queries in these runs some set a mode themselves, and some take the group's."""
     opened, modes = 0, set()

@@ -54,7 +54,16 @@ def check(job: Job, minutes: int, each: Callable[[Job], None], *, retention_ms: 
 
 @pytest.mark.parametrize("minutes", [DAY // 2, pytest.param(3 * DAY // 2, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("records", [pytest.param(0, id="idle", marks=pytest.mark.slow), pytest.param(3, id="busy")])
-@pytest.mark.parametrize("each", JOBS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "each",
+    [
+        pytest.param(a_new_checkpoint_each_time, marks=pytest.mark.slow),
+        pytest.param(the_same_checkpoint_each_time, marks=pytest.mark.slow),
+        all_kinds_in_turn,
+        dated_topics,
+    ],
+    ids=lambda each: each.__name__,
+)
 def test_the_state_of_a_job_started_each_minute_is_bounded(
     each: Callable[[Job], None], records: int, minutes: int, monkeypatch: Patch
 ) -> None:

@@ -173,6 +173,7 @@ def all_done(bootstrap, group) -> bool:
         return sum(each.lag or 0 for each in admin.list_offsets(group).partitions) == 0
 
 
+@pytest.mark.slow
 def test_a_run_killed_with_its_coordinator_writes_each_record_once(kafka, orders, group, schedule):
     """Killed after its last batch is written and before Spark's commit; then a good run."""
     kafka.produce(orders, numbers(RUN))

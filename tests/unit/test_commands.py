@@ -92,6 +92,7 @@ def test_the_table_of_least_arguments_has_each_command_on_a_cluster():
     assert {path for path in COMMANDS if not is_only_a_group(COMMANDS[path])} == with_broker | WITHOUT_BROKER
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", LEAST, ids=named)
 def test_an_unknown_host_prints_one_line_and_exits_with_1(path, capsys):
     said = mistake([*path, "--bootstrap-server", "nowhere.invalid:1", *LEAST[path]], capsys)

@@ -82,6 +82,7 @@ def test_an_interrupted_poll_loses_doubles_and_accepts_no_record(mode: str) -> N
     assert at > 50, "Ctrl+C came at many points"
 
 
+@pytest.mark.slow
 def test_a_later_poll_that_is_interrupted_returns_each_record_once() -> None:
     """Outcomes that it was sending may be lost, and their records come again after their locks; none is accepted that
     the program does not have, and all later ones are."""

@@ -146,6 +146,7 @@ def source_process(function):
     return process
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "said"), [('print("ended", flush=True)', "ended\n"), ("threading.Event().wait()", ""), ("1 / 0", "")]
 )

@@ -87,7 +87,9 @@ def test_topic_ids_are_missing_after_three_looks_without_a_controller(
     assert cluster.gives_topic_ids() is gives_ids
 
 
-@pytest.mark.parametrize("code", sorted(NO_ANSWER))
+@pytest.mark.parametrize(
+    "code", [pytest.param(code, marks=[pytest.mark.slow] if n else []) for n, code in enumerate(sorted(NO_ANSWER))]
+)
 def test_a_broker_that_does_not_answer_has_not_refused(code: int) -> None:
     answers: list[object] = [KafkaException(KafkaError(code)), "an answer"]
 

@@ -84,6 +84,7 @@ def test_a_plan_of_ten_thousand_ranges_is_stored_in_small_records() -> None:
     group.check_sizes()
 
 
+@pytest.mark.slow
 def test_a_plan_over_very_many_partitions_is_stored_in_small_records() -> None:
     count = 3_000
     group = Unchecked(records=10)
