@@ -226,7 +226,7 @@ def pages(group, **filters):
     """All pages, by the cursor of the page before."""
     cursor, found = None, []
     while not found or cursor is not None:
-        page = list_in_flight(group, ListInFlight(**LOOK, cursor=cursor, **filters), 0).reply
+        page = list_in_flight(group, ListInFlight(**LOOK, cursor=cursor, **filters), 0)
         found.append([(run.partition, run.first) for run in page.runs])
         cursor = page.cursor
     return found
@@ -246,8 +246,8 @@ def test_a_page_looks_at_a_bounded_number_of_runs():
 def test_the_page_after_a_removed_run_begins_with_the_next_run():
     group = group_of(4)
     cursor = ("id-1", 0, 1)
-    assert [run.first for run in list_in_flight(group, ListInFlight(**LOOK, cursor=cursor), 0).reply.runs] == [2]
-    assert list_in_flight(group, ListInFlight(**LOOK, cursor=("id-9", 0, 0)), 0).reply.runs == ()
+    assert [run.first for run in list_in_flight(group, ListInFlight(**LOOK, cursor=cursor), 0).runs] == [2]
+    assert list_in_flight(group, ListInFlight(**LOOK, cursor=("id-9", 0, 0)), 0).runs == ()
 
 
 # --- windows
@@ -258,7 +258,7 @@ def windows(group, *asked):
     given = [
         Window(topic_id="id-1", partition=p, first=first, last=last, limit=limit) for p, first, last, limit in asked
     ]
-    pages = list_windows(group, ListWindows(**LOOK, windows=tuple(given)), 7).reply.pages
+    pages = list_windows(group, ListWindows(**LOOK, windows=tuple(given)), 7).pages
     assert {page.now_ms for page in pages} <= {7}
     return [([run.first for run in page.runs], page.cursor and page.cursor[2]) for page in pages]
 
@@ -274,9 +274,9 @@ def test_windows_are_the_pages_of_their_partitions():
     group = group_of(50, partitions=3)
     for partition in range(3):
         cursor = ("id-1", partition, 7)
-        page = list_in_flight(group, ListInFlight(**LOOK, cursor=cursor, limit=4), 7).reply
+        page = list_in_flight(group, ListInFlight(**LOOK, cursor=cursor, limit=4), 7)
         asked = Window(topic_id="id-1", partition=partition, first=7, last=49, limit=4)
-        assert list_windows(group, ListWindows(**LOOK, windows=(asked,)), 7).reply.pages == (page,)
+        assert list_windows(group, ListWindows(**LOOK, windows=(asked,)), 7).pages == (page,)
 
 
 def test_windows_together_show_and_look_at_a_bounded_number_of_runs():
