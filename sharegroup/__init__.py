@@ -9,7 +9,7 @@ from typing import Any
 
 def __getattr__(name: str) -> Any:
     """The class ``sharegroup.Admin``, the function ``sharegroup.offsets_from_file``, or the value of
-    ``sharegroup.__version__``: looked up only when it is asked for, since the class imports Arrow."""
+    ``sharegroup.__version__``: loaded on demand, since the class imports Arrow."""
     if name == "Admin":
         from sharegroup.admin import Admin
 

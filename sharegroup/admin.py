@@ -9,7 +9,7 @@ from coordinator.client.admin import ReadStore, ShareAdmin
 
 
 class Admin(ShareAdmin):
-    """An admin client of share groups; ``conf`` and the others as of :class:`~coordinator.client.admin.ShareAdmin`."""
+    """An admin client of share groups; ``conf`` and the others as in :class:`~coordinator.client.admin.ShareAdmin`."""
 
     def __init__(
         self,

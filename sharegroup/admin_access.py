@@ -1,4 +1,4 @@
-"""Opens the admin client for a command, and prints what every look has alike."""
+"""Opens the admin client for a command, and prints what all commands that read share."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def opened(
 
 
 def _with_progress(read_store: ReadStore) -> ReadStore:
-    """Reads a state store as ``read_store`` does, and shows on a terminal that it does."""
+    """Returns a function that reads a state store as ``read_store`` does, and shows it on a terminal."""
 
     def opened_store(found: LaunchSettings) -> Callable[[Request[Any]], Any]:
         what = f"reading the state store {found.state_store.partition(':')[0]}"
@@ -54,7 +54,7 @@ def _with_progress(read_store: ReadStore) -> ReadStore:
 
 
 def described(admin: ShareAdmin, group_id: str, most_runs: int | None = None) -> GroupDescription:
-    """The description of a group; ``most_runs`` as of :meth:`ShareAdmin.describe_groups`.
+    """Returns the description of a group; ``most_runs`` as in :meth:`ShareAdmin.describe_groups`.
 
     Raises:
         GroupIdNotFound: there is no such group.
@@ -85,13 +85,13 @@ def origins_of(admin: ShareAdmin, group_id: str, dlq_topic: str) -> dict[tuple[s
 
 
 def tell_source(read_from: str) -> None:
-    """Say on standard error that no coordinator runs, and what was read instead."""
+    """Print on standard error that no coordinator runs, and what was read instead."""
     if read_from:
         click.echo(f"No coordinator runs: read from {read_from}.", err=True)
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print each of these lines on standard output; names in them may come from anybody."""
+    """Print these lines on standard output; names in them may come from anybody."""
     for line in lines:
         click.echo(printable(line))
 

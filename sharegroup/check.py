@@ -52,7 +52,7 @@ def check(context: click.Context, source_path: str | None, sink_path: str | None
 
 
 def _checks(sides: Mapping[str, Callable[[], Iterator[str]]]) -> Iterator[dict[str, str | None]]:
-    """Yields what each side's check finds; the first error of a side ends it."""
+    """Yields the findings of each side's check; the first error of a side ends it."""
     for side, findings in sides.items():
         try:
             for finding in findings():

@@ -87,7 +87,7 @@ def check_topic(config: Mapping[str, str], topic: str) -> None:
 
     Raises:
         BrokerNotReachable, BrokerSecurityFailed, InvalidKafkaConfig: as cluster_metadata.
-        UnknownTopic: they have no such topic, or do not let the user see it.
+        UnknownTopic: they have no such topic, or hide it from the user.
     """
     from coordinator.client.cluster_metadata import cluster_metadata
 
@@ -104,7 +104,7 @@ def kafka_config(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def as_named(error: Exception) -> Exception:
-    """The error that is told in one line for an exception of a ShareConsumer."""
+    """Returns the error to print in one line for an exception of a ShareConsumer."""
     if isinstance(error, ShareGroupError):
         return error
     if isinstance(error.__cause__, ShareGroupError):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 DEFAULT_GROUP = "console-share-consumer"
 POLL_S = 0.5
-"""Seconds of one poll: so soon is Ctrl-C noticed."""
+"""One poll takes this many seconds: Ctrl-C is noticed no later."""
 
 
 @click.command(short_help="Print the records of a topic, as a member of a share group.")
@@ -138,7 +138,7 @@ class _Printer:
             raise as_named(error) from None
 
     def tell_total(self) -> None:
-        """Say on standard error how many records were printed, in the words of Kafka's tool."""
+        """Print on standard error how many records were printed, in the words of Kafka's tool."""
         click.echo(f"Processed a total of {self.count} messages", err=True)
 
     def _print_all(self, consumer: object, most: int | None, timeout_ms: int | None) -> None:
@@ -159,7 +159,7 @@ class _Printer:
                 return
 
     def _print(self, message: object) -> bool:
-        """Whether the record was printed.
+        """Print the record. Returns whether it was printed.
 
         Raises:
             RecordUnreadable: it was not, and records that can't be printed are not rejected.

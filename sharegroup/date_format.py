@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 
 KAFKAS = "yyyy-MM-dd HH:mm:ss:SSS"
-"""The pattern that Kafka's tools have if none is named."""
+"""The default pattern of Kafka's tools."""
 _PART = re.compile(r"'((?:[^']|'')*)'|(([A-Za-z])\3*)|([^A-Za-z']+)")
 _NUMBERS: dict[str, Callable[[datetime], int]] = {
     "d": lambda time: time.day,
@@ -22,7 +22,7 @@ _NUMBERS: dict[str, Callable[[datetime], int]] = {
     "u": lambda time: time.isoweekday(),
 }
 _TEXTS = {"a": ("%p", "%p"), "E": ("%a", "%A"), "Z": ("%z", "%z"), "z": ("%Z", "%Z")}
-"""What stands for up to three of the sign, and for more."""
+"""The format for up to three of the sign, and for more."""
 
 
 def time_format(pattern: str) -> Callable[[float], str]:

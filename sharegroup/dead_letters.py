@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from share_sink.redrive.dlq_reader import DeadLetter
 
 MOST_SHOWN = 100
-"""Dead letters that a list has unless --limit says more."""
+"""A list has up to this many dead letters unless --limit says otherwise."""
 MOST_BYTES = 2_048
-"""Bytes of a key, a value or a header that are shown unless --max-bytes says more."""
+"""Up to this many bytes of a key, a value or a header are shown unless --max-bytes says otherwise."""
 
 
 class NoDeadLetter(click.ClickException):

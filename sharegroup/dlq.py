@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from share_sink.redrive.report import RedriveReport
 
 ROWS = 50
-"""Rows of the table, at most: pairs of target topic and reason."""
+"""The table has up to this many rows: pairs of target topic and reason."""
 
 _SKIPPED = {
     "doubles": "further dead letters of a record that is sent",

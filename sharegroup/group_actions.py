@@ -22,14 +22,14 @@ Told = TypeVar("Told", "Altered", "OffsetsAltered")
 SCENARIOS = (
     "to_earliest", "to_latest", "to_datetime", "by_duration", "to_offset", "shift_by", "from_file",
 )  # fmt: skip
-"""The options that say where a reset goes, of which one is named."""
+"""The options that name the target of a reset; exactly one is named."""
 DRY_RUN = "Dry run: nothing was changed. Use --execute to change it."
 DRY_RUN_BY_OPTION = "Dry run: nothing was changed. Leave out --dry-run to change it."
-"""Of commands that act at once."""
+"""The dry run's line of commands that act at once."""
 
 
 def reset_offsets(admin: Admin, group_id: str, options: Mapping[str, Any]) -> None:
-    """Reset the group's start offsets, or show what a reset would do; it raises as Admin.reset_offsets."""
+    """Reset the group's start offsets, or show what a reset would do. Raises as Admin.reset_offsets."""
     from sharegroup import kafka_tables
 
     target, shift_by = _target(options)
@@ -52,8 +52,8 @@ def reset_offsets(admin: Admin, group_id: str, options: Mapping[str, Any]) -> No
 
 
 def delete_groups(admin: Admin, group_ids: Iterable[str], options: Mapping[str, Any]) -> int:
-    """Delete the groups, one after another; with dry_run nothing. Returns the exit status: 1 if one of several groups
-    could not be deleted, which keeps none of the others.
+    """Delete the groups, one after another; with dry_run none. Returns the exit status: 1 if one of several groups
+    could not be deleted, which stops none of the others.
 
     Raises:
         ShareGroupError: as Admin.delete_group, of the only group.
@@ -81,7 +81,7 @@ def delete_groups(admin: Admin, group_ids: Iterable[str], options: Mapping[str, 
 
 
 def _tell_deletions(deleted: Mapping[str, Altered], failed: Mapping[str, Exception], *, dry_run: bool) -> None:
-    """Say in Kafka's words which groups were deleted; of a dry run, what it would do."""
+    """Print in Kafka's words which groups were deleted or, in a dry run, would be."""
     named = ", ".join(f"'{group_id}'" for group_id in deleted)
     if not deleted and not failed:
         click.echo("There are no share groups to delete.", err=True)
@@ -100,7 +100,7 @@ def _tell_deletions(deleted: Mapping[str, Altered], failed: Mapping[str, Excepti
 
 
 def delete_offsets(admin: Admin, group_id: str, options: Mapping[str, Any]) -> None:
-    """Delete the group's offsets of topics; with dry_run nothing. It raises as Admin.delete_offsets."""
+    """Delete the group's offsets of topics; with dry_run none. Raises as Admin.delete_offsets."""
     from sharegroup import kafka_tables
 
     delete = functools.partial(
@@ -121,8 +121,8 @@ def delete_offsets(admin: Admin, group_id: str, options: Mapping[str, Any]) -> N
 
 
 def act_by_hand(admin: Admin, group_id: str, action: str, options: Mapping[str, Any]) -> None:
-    """Release a member, or release or archive records: first what it does is told in numbers, then it is done if
-    --execute is set. It raises as the function of Admin with the name of the action."""
+    """Release a member, or release or archive records: prints the effect in numbers, then acts if --execute is set.
+    Raises as the function of Admin with the name of the action."""
     arguments: list[Any] = [group_id]
     if action == "release_member":
         arguments.append(options["member_id"])
@@ -137,7 +137,8 @@ def act_by_hand(admin: Admin, group_id: str, action: str, options: Mapping[str, 
 
 
 def _carried_out(options: Mapping[str, Any], action: Callable[..., Told], *, execute: bool) -> Told:
-    """The result of the action; with --wait it is waited for. What a forced action means is told before it is done."""
+    """Returns the result of the action; with --wait waits for it. The notes of a forced action are printed before it
+    acts."""
     if options["force"]:
         return _told_first(options, action, execute=execute)
     altered = asked(options, functools.partial(action, execute=execute))
@@ -146,8 +147,7 @@ def _carried_out(options: Mapping[str, Any], action: Callable[..., Told], *, exe
 
 
 def _told_first(options: Mapping[str, Any], action: Callable[..., Told], *, execute: bool) -> Told:
-    """Ask what the action would do and tell its notes, then do it if it is to be executed. What has become true
-    meanwhile is told, too."""
+    """Dry-runs the action and prints its notes; with --execute runs it and prints notes that are new."""
     altered = asked(options, functools.partial(action, execute=False))
     told = altered.notes
     _tell_notes(told)
@@ -172,12 +172,8 @@ def _print_effects(altered: Altered, dry_run: str) -> None:
 
 
 def topics_of(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Topics and their partitions, of texts such as orders and orders:0,1,2; no partition: all of the topic's, which a
-    text with partitions beside it does not change.
-
-    Raises:
-        UsageError: a partition is no number.
-    """
+    """Returns topics and their partitions, from texts such as orders and orders:0,1,2. No partition: all of the
+    topic's, and texts with partitions beside it change nothing."""
     found: dict[str, dict[int, None] | None] = {}
     for text in texts:
         topic, colon, partitions = text.partition(":")

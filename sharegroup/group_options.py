@@ -1,8 +1,8 @@
-"""Which options of ``sharegroup groups`` go together: each action names those that it takes, as
-kafka-share-groups.sh does for the options that it has.
+"""Which options of ``sharegroup groups`` go together: each action names those that it takes, as kafka-share-groups.sh
+does for the options that it has.
 
-Rule: options are checked before anything is asked of a cluster, and an option that an action does not take is refused
-by name: an action that leaves it out would do more than it was asked for.
+Rule: options are checked before any request to a cluster, and an option that an action does not take is refused by
+name: ignoring it would do more than the user wanted.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ Look = TypeVar("Look")
 @click.option("--to-datetime", metavar="YYYY-MM-DDThh:mm:ss.sss", help="Reset to the first records from this time on.")
 @click.option("--by-duration", metavar="PnDTnHnMnS", help="Reset to the first records from so long ago on.")
 @click.option("--to-offset", type=click.IntRange(min=0), help="Reset to this offset.")
-@click.option("--shift-by", type=int, help="Move the start offsets by so many, back if it is negative.")
+@click.option("--shift-by", type=int, help="Move the start offsets by this number, back if it is negative.")
 @click.option("--from-file", metavar="CSV", help="Reset to the offsets in a file: topic,partition,offset in each line.")
 @click.option(
     "--timeout",
@@ -163,8 +163,8 @@ def groups(
 
 
 def _named(admin: Admin, options: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
-    """The groups that the options name, each of them once; with --all-groups all that there are, and what was read to
-    find them, as in GroupsListed."""
+    """Returns the named groups, each once; with --all-groups all that exist. And what was read to find them, as in
+    GroupsListed."""
     if options["group_ids"]:
         return tuple(dict.fromkeys(options["group_ids"])), ""
     listed = admin.list_groups()
@@ -217,7 +217,8 @@ def _describe(admin: Admin, group_ids: tuple[str, ...], read_from: str, options:
 
 
 def _of_each(group_ids: Iterable[str], options: Mapping[str, Any], look: Callable[[str], Look]) -> list[Look]:
-    """A look at each group. With --all-groups, a group that was deleted since they were listed is left out.
+    """Returns the result of ``look`` for each group. With --all-groups, skips a group that was deleted since they were
+    listed.
 
     Raises:
         GroupIdNotFound: a group that --group names does not exist.
@@ -255,13 +256,12 @@ def _describe_in_flight(admin: Admin, group_ids: tuple[str, ...], read_from: str
 
 
 def _coordinator(admin: Admin, description: GroupDescription) -> str:
-    """The coordinator of the group as Admin.coordinator_of names it; empty where the state store was read, since none
-    runs."""
+    """The coordinator of the group as Admin.coordinator_of names it; empty where the state store was read."""
     return "" if description.read_from else admin.coordinator_of(description.group_id)
 
 
 def _lines(admin: Admin, description: GroupDescription, options: Mapping[str, Any]) -> list[str]:
-    """The lines of one group, in the way that the options ask for."""
+    """Returns the lines of one group, in the form of the options."""
     from sharegroup import kafka_tables
     from sharegroup.in_flight import time_of
     from sharegroup.top import given_up_without_dead_letter, slowed_queries

@@ -1,5 +1,6 @@
 """``sharegroup in-flight``: the runs of a group that are in flight: state, holder, since when, delivery count, and the
-stage of isolation; and the history of one record. ``sharegroup groups --describe --in-flight`` prints the runs too."""
+stage of isolation; and the history of one record. ``sharegroup groups --describe --in-flight`` prints the runs as
+well."""
 
 from __future__ import annotations
 
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
     from sharegroup.admin import Admin
 
 MOST_SHOWN = 100
-"""Runs that a table has unless --limit says more."""
+"""A table has up to this many runs unless --limit says otherwise."""
 STALE = "STALE"
 RECORD_STATES = ("AVAILABLE", "ACQUIRED", "ACKNOWLEDGED", "ARCHIVING", "ARCHIVED", "IN_PROGRESS")
-"""The names of coordinator.core.record_state.RecordState, which only the coordinator's process loads."""
+"""The names of coordinator.core.record_state.RecordState, which only the coordinator's process imports."""
 
 
 @click.command("in-flight", short_help="Show the records that are in flight: who holds them, and since when.")
@@ -111,8 +112,8 @@ def record_states(text: str | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """Runs in flight of a group. ``is_cut``: there are more; ``page`` has the time, the threshold of STALE, which all
-    of them are marked with if ``all_stale``, and what was read."""
+    """Runs in flight of a group. ``is_cut``: there are more. ``page`` has the time, the threshold of STALE, and what
+    was read; ``all_stale``: a filter chose the runs as STALE."""
 
     group_id: str
     runs: tuple[RunInFlight, ...]
@@ -127,7 +128,7 @@ class Found:
         return {"group_id": self.group_id, **page, "runs": runs, "more": self.is_cut}
 
     def print(self, more: str) -> None:
-        """Print the runs as a table; ``more``: what shows the runs that are left out, in words."""
+        """Print the runs as a table. ``more``: how to see the rest, in words."""
         from rich.console import Console
 
         console = Console(highlight=False)
@@ -137,7 +138,7 @@ class Found:
 
 
 def look(admin: Admin, group_id: str, filters: Mapping[str, Any], limit: int) -> Found:
-    """The group's runs that the filters choose, at most ``limit``.
+    """Returns the group's runs that match the filters, up to ``limit``.
 
     Raises:
         GroupIdNotFound: there is no such group.
@@ -149,7 +150,7 @@ def look(admin: Admin, group_id: str, filters: Mapping[str, Any], limit: int) ->
 
 
 def _place_of(topics: tuple[str, ...], offset: int | None) -> tuple[str, int, int] | None:
-    """Topic, partition and offset of the record whose history is asked for; None: none is.
+    """Returns topic, partition and offset of the record for --history; None without it.
 
     Raises:
         UsageError: --history comes without one partition, or the partition without --history.
@@ -165,10 +166,10 @@ def _place_of(topics: tuple[str, ...], offset: int | None) -> tuple[str, int, in
 def show_history(
     admin: Admin, group_id: str, topic: str, partition: int, offset: int, limit: int, *, as_json: bool
 ) -> None:
-    """Print what became of the record, the newest ``limit`` entries.
+    """Print the history of the record, the newest ``limit`` entries.
 
     Raises:
-        GroupIdNotFound, UnknownSharePartition: there is none.
+        GroupIdNotFound, UnknownSharePartition: it does not exist.
     """
     found = admin.history(group_id, topic, partition, offset, limit=limit)
     if as_json:
@@ -194,7 +195,7 @@ def begins(found: HistoryRead) -> str:
 
 
 def history_table(title: str, found: HistoryRead) -> RenderableType:
-    """The entries as a table of at most 80 columns."""
+    """The entries as a table of up to 80 columns."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -218,15 +219,16 @@ def time_of(at_ms: int | None) -> str:
 
 
 def is_stale(run: RunInFlight, page: InFlightPage) -> bool:
-    """Whether a record is in progress, and its holder has told of no progress for longer than the group's threshold."""
+    """Whether a record is in progress, and its holder has signalled no progress for longer than the group's
+    threshold."""
     signal_ms = run.last_signal_ms
     is_in_progress = run.state == "IN_PROGRESS" and signal_ms is not None
     return is_in_progress and page.now_ms - (signal_ms or 0) > page.staleness_threshold_ms
 
 
 def table(group_id: str, runs: Iterable[RunInFlight], page: InFlightPage, *, all_stale: bool = False) -> RenderableType:
-    """The runs as a table of at most 80 columns; ``page`` has the time and the threshold of STALE, which all runs are
-    marked with if a filter has chosen them for it."""
+    """The runs as a table of up to 80 columns. ``page`` has the time and the threshold of STALE; ``all_stale``: a
+    filter chose the runs as STALE."""
     from rich.table import Table
 
     shown = Table(title=f"In flight in {group_id}", title_justify="left", title_style="bold", box=None, pad_edge=False)

@@ -9,7 +9,7 @@ from coordinator.protocol.messages import GroupDescription, MemberDescription, P
 
 MISSING = "-"
 _NAME = 15
-"""Characters of a column of names, at least."""
+"""A column of names has at least this many characters."""
 
 
 def state_name(state: str) -> str:
@@ -24,7 +24,7 @@ def listing(groups: Iterable[GroupListing]) -> list[str]:
 
 
 def offsets(group_id: str, partitions: Iterable[PartitionDescription], *, verbose: bool) -> list[str]:
-    """The lines of --describe --offsets. The leader epoch is Kafka's own affair, and not known here."""
+    """The lines of --describe --offsets. The leader epoch is Kafka's own, and unknown here."""
     epoch = ((MISSING,), ("LEADER-EPOCH",), (-13,)) if verbose else ((), (), ())
     rows = [
         (group_id, p.topic, str(p.partition), *epoch[0], str(p.start_offset), _known(p.lag))
@@ -35,8 +35,8 @@ def offsets(group_id: str, partitions: Iterable[PartitionDescription], *, verbos
 
 
 def records(description: GroupDescription) -> list[str]:
-    """The lines of --describe --records, a table that Kafka does not have: what became of the records of each
-    partition, and in the last line of all that the group reads or has read, deleted topics among them."""
+    """The lines of --describe --records, a table that Kafka does not have: the fate of each partition's records, and in
+    the last line of all that the group reads or has read, deleted topics included."""
     counted: list[tuple[str, str, PartitionDescription | RecordCounts]] = [
         (p.topic, str(p.partition), p) for p in _sorted(description.partitions)
     ]

@@ -1,5 +1,5 @@
-"""``sharegroup groups --wait``: an action that is refused because the coordinator has just loaded the group is asked
-for again, until the group's members have had the time to be heard of."""
+"""``sharegroup groups --wait``: repeats an action that is refused because the coordinator has just loaded the group,
+until the group's members have had time to report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOOK_MS = 1_000
-"""Milliseconds between two requests, at most: a member may be heard of, or leave, before its time is over."""
+"""Two requests are up to this many milliseconds apart: a member may report, or leave, before its time is over."""
 ASKED_AGAIN = "Waiting for members of {group_id} that may be there: {seconds} s, twice as long at most (--wait)."
 
 
@@ -46,7 +46,7 @@ def asked(options: Mapping[str, Any], action: Callable[[], T]) -> T:
 
 
 class _Waiting:
-    """How long the refusals of one action say to wait."""
+    """How long the refusals of one action ask to wait."""
 
     def __init__(self) -> None:
         self._longest_ms = 0
@@ -59,7 +59,7 @@ class _Waiting:
         return min(_wait_ms(state), LOOK_MS) / 1000
 
     def tell(self, state: tenacity.RetryCallState) -> None:
-        """Say once, on standard error, how long the command may wait."""
+        """Print on standard error, once, how long the command may wait."""
         if state.attempt_number == 1:
             seconds = -(-_wait_ms(state) // 1000)
             click.echo(ASKED_AGAIN.format(seconds=seconds, group_id=_refusal(state).fields["group_id"]), err=True)

@@ -1,4 +1,4 @@
-"""The checks of ``sharegroup check``, each one with its line.
+"""The checks of ``sharegroup check``, each with its line.
 
 Rule: it starts no coordinator, joins no group and changes no configuration. It makes the folder of archive.path if
 that is missing, and a small file in it, as the sink does. No line has a secret.

@@ -26,7 +26,7 @@ HEADER = (
 )
 OUTCOMES = ("accept", "release", "reject")
 POLL_S = 0.1
-"""Seconds of one poll, as Kafka's tool has it."""
+"""One poll takes this many seconds, as in Kafka's tool."""
 _MB = 1024 * 1024
 _AS_KAFKA = time_format(KAFKAS)
 
@@ -53,7 +53,7 @@ def ack_pattern(context: click.Context, option: click.Parameter, text: str | Non
 
 
 def date_format(context: click.Context, option: click.Parameter, pattern: str) -> Callable[[float], str]:
-    """The function that makes a text of a time.
+    """Returns the function that formats a time.
 
     Raises:
         BadParameter: the pattern can't be used.
@@ -65,8 +65,8 @@ def date_format(context: click.Context, option: click.Parameter, pattern: str) -
 
 
 def outcomes(shares: Mapping[str, int]) -> Iterator[str]:
-    """The outcomes of one record after another, without end: after any number of them each outcome has come as often as
-    its share says, to within one record."""
+    """Yields the outcomes of one record after another, without end: at any time each outcome has come as often as its
+    share says, to within one record."""
     total, due = sum(shares.values()), dict.fromkeys(shares, 0)
     while True:
         for outcome, share in shares.items():
@@ -103,7 +103,7 @@ class Consumption:
 @click.option("--socket-buffer-size", type=int, default=2097152, show_default=True, help="Bytes that TCP may receive.")
 @click.option(
     "--timeout", "timeout_ms", type=click.IntRange(min=0), default=10000, show_default=True,
-    help="End if no record comes for so many milliseconds.",
+    help="End after this many milliseconds without a record.",
 )  # fmt: skip
 @click.option(
     "--date-format", callback=date_format, default=KAFKAS, show_default=True, metavar="PATTERN",
@@ -268,7 +268,7 @@ class Measurement:
 def columns(
     records: int, data: int, began_s: float, ended_s: float, show_time: Callable[[float], str] = _AS_KAFKA
 ) -> str:
-    """The values under HEADER for so many records and bytes, read in this time."""
+    """Returns the values under HEADER for this many records and bytes, read in this time."""
     seconds = ended_s - began_s
     times = f"{show_time(began_s)}, {show_time(ended_s)}"
     return _line(times, data / _MB, data / _MB / seconds, records / seconds, records, seconds)
@@ -277,7 +277,7 @@ def columns(
 def _interval(
     found: Consumption, reported: Consumption, began_s: float, ended_s: float, show_time: Callable[[float], str]
 ) -> str:
-    """As :func:`columns`: the totals, and the rates since the last line."""
+    """The same as :func:`columns`: the totals, and the rates since the last line."""
     seconds = ended_s - began_s
     rate, data_rate = (found.records - reported.records) / seconds, (found.data - reported.data) / _MB / seconds
     times = f"{show_time(began_s)}, {show_time(ended_s)}"

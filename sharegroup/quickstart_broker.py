@@ -1,7 +1,7 @@
 """The broker, the records and the coordinator of ``sharegroup quickstart``.
 
-Rule: the program is that of README.md, as it stands. So the broker is at the program's address, and a coordinator that
-keeps its state in a temporary file runs where the program looks for one, since the embedded broker can't keep state.
+Rule: the program is that of README.md, as it stands. So the broker has the program's address, and a coordinator with
+its state in a temporary file runs where the program finds it, since the embedded broker can't keep state.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _group_of(bootstrap_servers: str) -> Iterator[GroupWatch]:
         client = CoordinatorClient(directory, retry_timeout_s=_PATIENCE_S)
         watch = GroupWatch(client)
         try:
-            with undisturbed():  # after an interrupt here, the cleanup could miss the coordinator
+            with undisturbed():  # an interrupt here could hide the coordinator from the cleanup
                 watch.look()
             yield watch
         finally:

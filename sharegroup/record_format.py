@@ -52,7 +52,7 @@ DESERIALIZERS: dict[str, Decode] = {
 
 
 class _Named(NamedTuple):
-    """A deserializer, and the name that it was asked for by."""
+    """A deserializer, and the name that the user gave."""
 
     name: str
     decode: Decode
@@ -88,7 +88,7 @@ class RecordFormat:
         return self._separators["key.separator"].join(parts) + (self._separators["line.separator"] if parts else b"")
 
     def json(self, message: Any) -> str:
-        """All that is known of one record, as a JSON object. Keys, values and headers are texts."""
+        """Returns all that is known of one record, as a JSON object. Keys, values and headers are texts."""
         kind, time_ms = message.timestamp()
         return json.dumps(
             {

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 HELD = ("ACQUIRED", "IN_PROGRESS")
 RUNS_LOOKED_AT = 1_000
-"""Runs of a group that are looked at for the oldest one: those that its members hold, from the first on."""
+"""A group's oldest run is searched in up to this many: those that its members hold, from the first on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupLine:
     """A group at one moment. ``done`` and ``acquired_offsets``: the sums of start and end offsets, from which rates
-    come; rates are per second, None at the first look. ``without_dead_letter``: as
-    :func:`given_up_without_dead_letter` says it. ``slowed``: as :func:`slowed_queries` says it. ``oldest_ms``: how long
-    the record that is held for longest has been held."""
+    come; rates are per second, None in the first reading. ``without_dead_letter``: of
+    :func:`given_up_without_dead_letter`. ``slowed``: of :func:`slowed_queries`. ``oldest_ms``: how long the record that
+    is held for longest has been held."""
 
     group_id: str
     state: str
@@ -153,7 +153,8 @@ def top(
 
 
 def _check_exist(lines: Iterable[GroupLine], named: Container[str]) -> None:
-    """Check at the first look that the named groups exist. A group that is deleted later stays on the screen as Dead.
+    """Check in the first reading that the named groups exist. A group that is deleted later stays on the screen as
+    Dead.
 
     Raises:
         GroupIdNotFound: a named group does not exist.
@@ -175,7 +176,8 @@ def _draw(looks: Looks, interval_s: float) -> None:
 
 
 def next_screen(looks: Looks) -> RenderableType:
-    """The screen after another look. A look that fails leaves the lines as they are, with the error below them."""
+    """Returns the screen after another reading. A reading that fails leaves the lines as they are, with the error below
+    them."""
     from rich.console import Group
     from rich.text import Text
 
@@ -189,7 +191,7 @@ def next_screen(looks: Looks) -> RenderableType:
 
 
 class Looks:
-    """Looks at groups again and again. ``lines``: those of the last look; ``read_from``: as in GroupsListed."""
+    """Reads groups again and again. ``lines``: those of the last reading; ``read_from``: as in GroupsListed."""
 
     def __init__(self, admin: Admin, group_ids: tuple[str, ...] = ()) -> None:
         self._admin = admin
@@ -199,8 +201,8 @@ class Looks:
         self.read_from = ""
 
     def look(self) -> list[GroupLine]:
-        """The lines of the groups now. Groups that do not exist are Dead; nothing is in flight of one that is deleted
-        during the look.
+        """Returns the lines of the groups now. Groups that do not exist are Dead; one that is deleted meanwhile has
+        nothing in flight.
 
         Raises:
             ShareGroupError: a coordinator, or the store, can't answer; ``lines`` stay as they were.
@@ -229,7 +231,7 @@ class Looks:
 
 
 def screen(lines: Iterable[GroupLine], read_from: str = "") -> RenderableType:
-    """The lines as a table of at most 80 columns, those with the largest lag first."""
+    """The lines as a table of up to 80 columns, those with the largest lag first."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -251,7 +253,7 @@ _STYLES = {"Empty": "yellow", "Dead": "red", "Unknown": "yellow"}
 
 
 def short(number: float | None) -> str:
-    """The number in at most five characters: 9999, 12k, 3.4M; - for None."""
+    """The number in up to five characters: 9999, 12k, 3.4M; - for None."""
     if number is None:
         return "-"
     if number < 10_000:

@@ -174,7 +174,7 @@ class CoordinatorService:
         except (BrokerNotReachable, BrokerRefused, CoordinatorNotAvailable) as error:
             if new:
                 raise
-            # A session that lapsed must come back while the broker is away, too.
+            # A session that lapsed must come back even while the broker is away.
             _log.warning("member rejoined while the brokers did not answer: group=%s %s", request.group_id, error)
             starts = {}
         join = self._limits.within(request, transactions.join(request, topic_ids=topic_ids, starts=starts))

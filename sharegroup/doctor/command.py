@@ -121,8 +121,8 @@ class _Pasted:
 
 
 def shell_lines(command: str, width: int) -> list[str]:
-    """The command in lines of at most ``width`` characters that end with a backslash where it goes on; a longer word
-    has a line of its own."""
+    """Returns the command in lines of up to ``width`` characters, with a backslash where it goes on; a longer word has
+    a line of its own."""
     lines: list[str] = []
     line = ""
     for word in map(shlex.quote, shlex.split(command)):

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from coordinator.protocol.messages import GroupDescription
 
 WATCHED_S = 5.0
-"""Seconds without a dead letter after which the doctor says that they are not written."""
+"""If none is written for this many seconds, the doctor reports the waiting dead letters as not written."""
 _PAUSE_S = 0.5
 
 
 def watch_dead_letters(
     look: Callable[[], GroupDescription], pause: Callable[[float], None] = time.sleep
 ) -> tuple[GroupDescription, bool]:
-    """The newest description of the group, and whether records wait for their dead letters of which none was written
-    for WATCHED_S. It returns at once where none wait, and with the first one that is written."""
+    """Returns the newest description of the group, and whether records wait for their dead letters of which none was
+    written for WATCHED_S. Returns at once where none wait, and with the first one that is written."""
     description = first = look()
     for _ in range(round(WATCHED_S / _PAUSE_S)):
         if not any(partition.archiving for partition in description.partitions):

@@ -1,6 +1,6 @@
-"""Asks coordinators and brokers for the facts that the doctor's rules take.
+"""Asks coordinators and brokers for the facts of the doctor's rules.
 
-Rule: nothing is started or changed. What can't be asked is left out, and its rules find nothing.
+Rule: nothing is started or changed. Facts that can't be had are missing, and their rules find nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sharegroup.doctor.findings import ClusterFacts, GroupFacts
 from sharegroup.top import given_up_without_dead_letter
 
 MOST_RUNS = 20_000
-"""Runs in flight that are looked at: of a million, the first are those that hold back start offsets."""
+"""The doctor scans up to this many runs in flight: of a million, the first are those that hold back start offsets."""
 TIMEOUT_S = 15.0
 ENDPOINT = "share.coordinator.endpoint"
 
@@ -107,7 +107,7 @@ class Examination:
             return ()
 
     def _stores(self) -> Iterable[tuple[str, frozenset[str]]]:
-        """The groups of the store that is asked for, of the state topic, and of the cluster's file on this host."""
+        """Yields the groups of the configured store, of the state topic, and of the cluster's file on this host."""
         own = CoordinatorConfig.parse(configs({k: v for k, v in self._config.items() if k.startswith("share.")})[1])
         cluster_id = str(self._metadata.cluster_id or self._servers)
         for text in dict.fromkeys((own.share_state_store, "kafka", "sqlite")):

@@ -1,4 +1,4 @@
-"""The facts that the rules of the doctor take, and the findings that they return."""
+"""The facts for the doctor's rules, and the findings that they return."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from sharegroup.durations import duration
 from sharegroup.top import slowed_queries
 
 MOST_NAMED = 5
-"""Places that one finding names, at most."""
+"""One finding names up to this many places."""
 HELD = ("ACQUIRED", "IN_PROGRESS")
 _QUARANTINED = ("quarantined", "failed alone", "trial")
 _STAGES = {
@@ -156,7 +156,7 @@ def given_up_without_a_dead_letter(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def query_is_slowed(facts: GroupFacts) -> Iterator[Finding]:
-    """Queries whose breaker on releases is open. Nothing is found of a query without a session: it acquires nothing."""
+    """Queries whose release breaker is open. A query without a session acquires nothing, so it has no finding."""
     for member in slowed_queries(facts.description):
         assert member.breaker is not None
         released, records = member.breaker.released, member.breaker.records
@@ -243,8 +243,8 @@ def start_offset_is_below_the_log(facts: GroupFacts) -> Iterator[Finding]:
 
 def session_is_shorter_than_restarts(facts: GroupFacts) -> Iterator[Finding]:
     """Queries whose session ended while their batch waits for them: they are stopped, or their restart takes longer
-    than the session timeout. Nothing is found once no record carries the batch, and nothing where no coordinator runs:
-    sessions are not known then. How long a query is away says nothing of its restarts: it may be gone for good."""
+    than the session timeout. No finding once no record carries the batch, and none where no coordinator runs: sessions
+    are unknown then. How long a query is away says nothing about its restarts: it may be gone for good."""
     if facts.description.state == "UNKNOWN":
         return
     active = {member.member_id for member in facts.description.members if member.active}
@@ -305,7 +305,7 @@ def state_topic_is_below_min_insync(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def topics_are_wide_open(facts: ClusterFacts) -> Iterator[Finding]:
-    """A coordinator with several tokens that reads or writes any topic for whoever holds one for members."""
+    """A coordinator with several tokens that reads or writes any topic for every holder of a member's token."""
     what = {
         SOURCE_KEY: "copy the records of every topic that its principal can read",
         DEAD_LETTER_KEY: "write dead letters to every topic that its principal can write to",
@@ -368,7 +368,7 @@ def _is_behind(facts: GroupFacts, partition: PartitionDescription, run: RunInFli
 
 
 def _why_held(facts: GroupFacts, run: RunInFlight) -> tuple[str, str] | None:
-    """The reason why the first run is in flight still, and what to do; None: it is being worked on."""
+    """Returns why the first run is still in flight, and what to do; None if it is being worked on."""
     if run.state == "ARCHIVING":
         if not (facts.dead_letter_topic_is_missing or facts.dead_letters_stand_still):
             return None
@@ -390,8 +390,8 @@ def _why_held(facts: GroupFacts, run: RunInFlight) -> tuple[str, str] | None:
 
 
 def _about_poison(facts: GroupFacts, run: RunInFlight) -> tuple[str, str]:
-    """The advice about records that keep failing, and its command: only records that failed alone and that no member
-    holds are given up by hand, for the neighbours of a slice may be good."""
+    """Returns the advice about records that keep failing, and its command. Only records that failed alone and that no
+    member holds are given up by hand: the neighbours of a slice may be good."""
     look = "Look at the record, and at the log of the query that failed on it. "
     if run.stage != "failed alone" or run.state in HELD:
         return (
@@ -413,7 +413,7 @@ def _about_poison(facts: GroupFacts, run: RunInFlight) -> tuple[str, str]:
 
 
 def _first_of(runs: Iterable[RunInFlight]) -> list[RunInFlight]:
-    """The worst runs: those that failed most."""
+    """Returns the worst runs: those that failed most."""
     return sorted(runs, key=lambda run: -run.failures)[:MOST_NAMED]
 
 

@@ -1,5 +1,5 @@
-"""Carries out the actions of the page. Each is asked for with a form, tried without effect, shown in numbers, and done
-when a person confirms these numbers.
+"""Carries out the actions of the page. Each is requested with a form, run dry, shown in numbers, and done when a person
+confirms these numbers.
 
 Rule: what is confirmed is what was shown, of the group that was shown, and after no other action. A reset is confirmed
 with the offsets that were shown, since the ends of logs move; an action whose numbers have changed meanwhile in
@@ -25,9 +25,9 @@ from sharegroup.web.site import Handler, Visit
 _log = logging.getLogger(__name__)
 
 MOST_SHOWN = 200
-"""Changes that a page lists; the numbers above the list count all."""
+"""A page lists up to this many changes; the numbers above the list count all."""
 MOST_AT_ONCE = 10_000
-"""Neighbouring records that one action on the page releases or archives."""
+"""One action on the page releases or archives up to this many neighbouring records."""
 Answer = Altered | OffsetsAltered
 Values = dict[str, Any]
 
@@ -35,8 +35,8 @@ Values = dict[str, Any]
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """An action: its title, a function that reads its form, and the call that does it. ``is_steady``: its numbers do
-    not change by themselves while the group works, so that a change is shown before anything is done. ``fixed``: the
-    values that are confirmed, of those of the form and the answer that was shown."""
+    not change by themselves while the group works, so a change is shown before anything is done. ``fixed``: the
+    confirmed values, from the form and the answer that was shown."""
 
     title: str
     read: Callable[[Visit], Values]
@@ -55,7 +55,7 @@ class Change:
 
 
 def ask(visit: Visit) -> Response:
-    """Try the action that the form describes without effect, and show what it would do."""
+    """Dry-run the action of the form, and show its effect."""
     kind = visit.text("kind")
     if kind not in KINDS:
         raise BadRequest(what=f"There is no action {kind!r}.")
@@ -111,8 +111,8 @@ def _shown(visit: Visit, kind: str, values: Values, answer: Answer, *, notice: s
 
 
 def _call(visit: Visit, kind: str, values: Values, *, execute: bool, seen: str = "") -> Answer:
-    """The answer to the action. The coordinator's audit log has the reason, and who asked on the page where the
-    coordinator does not know the person by a token."""
+    """Returns the answer to the action. The coordinator's audit log has the reason, and the person who asked on the
+    page where the token does not name one."""
     assert visit.session is not None
     visitor, reason = visit.session.visitor, str(values["reason"])
     if not visitor.owns_admin:
@@ -122,8 +122,8 @@ def _call(visit: Visit, kind: str, values: Values, *, execute: bool, seen: str =
 
 
 def _alike(now: Answer, shown: Answer) -> bool:
-    """Whether the two change the same, and ``now`` says nothing that was not shown; the order of partitions does not
-    matter. What was said of deleted topics is not said of the offsets of the others."""
+    """Whether both change the same, and ``now`` has no note that was not shown. The order of partitions does not
+    matter. Notes about deleted topics are ignored for the offsets of the others."""
     if isinstance(now, OffsetsAltered) and isinstance(shown, OffsetsAltered):
         is_told = frozenset(now.notes) <= frozenset(shown.notes)
         return is_told and (frozenset(now.partitions), now.state) == (frozenset(shown.partitions), shown.state)
@@ -131,7 +131,7 @@ def _alike(now: Answer, shown: Answer) -> bool:
 
 
 def numbers(answer: Answer) -> list[str]:
-    """Sentences with numbers of what an action changes, or would change."""
+    """Returns sentences with numbers of what an action changes, or would change."""
     if isinstance(answer, Altered):
         return list(answer.notes) or [f"{len(answer.effects):,} change{'' if len(answer.effects) == 1 else 's'}."]
     moved = [p for p in answer.partitions if p.before != p.after]
@@ -225,4 +225,4 @@ KINDS: Mapping[str, Kind] = {
 }
 """The actions by the names that their forms give."""
 ACTIONS: dict[str, Handler] = {"/act": ask, "/act/confirm": confirm}
-"""The handlers by their addresses; all are for the right admin."""
+"""The handlers by their addresses; all need the right admin."""

@@ -1,7 +1,7 @@
-"""The page as a Starlette application: its addresses, signing in and out, static files, and the event stream that tells
-open pages to look again.
+"""The page as a Starlette application: its addresses, signing in and out, static files, and the event stream that
+notifies open pages.
 
-Rule: each address says which right it needs.
+Rule: each address names the right that it needs.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from sharegroup.web.site import HERE, Handler, Site, Visit, answers
 
 READ, ADMIN, ANYBODY = "read", "admin", ""
 KEEP_ALIVE_S = 15.0
-"""Seconds after which an event stream says that it is there."""
+"""An event stream sends a sign of life after this many seconds."""
 MOST_TOKEN = 4_096
 MOST_ATTEMPTS = 8
-"""Tokens that are checked at once: coordinators are asked for each."""
+"""Up to this many tokens are checked at once: coordinators are asked for each."""
 _LOOKS = (group_pages.LOOKS, record_page.LOOKS, dead_letter_pages.LOOKS)
 _ACTIONS = (actions.ACTIONS, dead_letter_pages.ACTIONS)
 
@@ -85,8 +85,8 @@ def sign_in(visit: Visit) -> Response:
 
 
 def _signs_in(site: Site) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoint that signs in: MOST_ATTEMPTS tokens are checked at once, and others wait for their turn; wrong ones
-    of an address are answered late if they are many. A right one never is: behind a tunnel all have one address."""
+    """The endpoint that signs in. MOST_ATTEMPTS tokens are checked at once, and others wait for their turn; many wrong
+    ones from an address are answered late. A right one never is: behind a tunnel all have one address."""
     tried = answers(site, sign_in, right=ANYBODY, limiter=anyio.CapacityLimiter(MOST_ATTEMPTS))
 
     async def endpoint(request: Request) -> Response:
@@ -115,7 +115,8 @@ def _nothing_here(visit: Visit) -> Response:
 
 
 class EventStream(StreamingResponse):
-    """An event ``look`` whenever all groups were looked at, until the session ends. It is counted while it is open."""
+    """Sends an event ``look`` after each round over all groups, until the session ends. It is counted while it is
+    open."""
 
     media_type = "text/event-stream"
 

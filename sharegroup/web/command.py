@@ -62,7 +62,7 @@ def web(
 ) -> None:
     """Show all groups in the browser: what is stuck, who holds it and since when, what died and why.
 
-    Sign in with a token: one with the right read looks, one with admin acts, too. Needs the extra sharegroup[web].
+    Sign in with a token: one with the right read may read, one with admin may also act. Needs the extra sharegroup[web].
 
     \b
     Examples:
@@ -85,7 +85,7 @@ def web(
         log_lines(sys.stderr, TEXT),
         site_of(config, tokens, interval, is_tls=bool(tls_certificate), repeated=repeated) as site,
     ):
-        site.admin.list_groups()  # a wrong address or token of the page's own ends the command, not each look
+        site.admin.list_groups()  # a wrong address or token of the page's own ends the command, not each scan
         server = Server(create_app(site), address)
         server.start()
         click.echo(f"The page is at {server.url}")
@@ -110,7 +110,7 @@ def check_installed() -> None:
 
 
 def _tokens(config: Mapping[str, str], path: str) -> tuple[Tokens | None, str]:
-    """The page's own tokens, None where coordinators know them; and what a person has to know of them."""
+    """Returns the page's own tokens, None where coordinators know them; and what a person must know about them."""
     from coordinator.protocol.errors import InvalidToken
     from coordinator.protocol.rights import Tokens
     from coordinator.protocol.secret_files import read_secret
@@ -183,5 +183,5 @@ def _examined(admin: object, config: Mapping[str, str], repeated: tuple[str, ...
 
 
 MOST_EXAMINED = 1_000
-"""Runs of a group that the doctor looks at for the page, a page of them: of more, the first, which hold back start
-offsets."""
+"""The doctor scans up to this many runs of a group for the page, one page of them: of more, the first, which hold back
+start offsets."""

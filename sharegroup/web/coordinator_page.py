@@ -15,7 +15,7 @@ from sharegroup.cluster_options import connect_options, kafka_config
 from sharegroup.web.command import ENDPOINT, INTERVAL_S, check_installed, site_of
 
 _OF_CLIENTS = (ENDPOINT, "share.coordinator.token.file", "share.coordinator.ssl.ca.location")
-"""The keys by which a command reaches the coordinator."""
+"""The keys with which a command reaches the coordinator."""
 _log = logging.getLogger(__name__)
 
 
@@ -46,12 +46,12 @@ def page_of(standalone: Standalone, address: str) -> Iterator[None]:
         contextlib.closing(Server(create_app(site), where)) as page,
     ):
         page.start()
-        _log.info("page: %s", page.url)
+        _log.info("serving the web page at %s", page.url)
         yield
 
 
 def _connects(config: Mapping[str, str]) -> tuple[str, ...]:
-    """The words that the doctor's commands need to reach this coordinator and its brokers: its own file is none of a
+    """Returns the words with which the doctor's commands reach this coordinator and its brokers: its own file is not a
     client's. Secrets are replaced."""
     kafka = {key: text for key, text in kafka_config(config).items() if key != "bootstrap.servers"}
     return connect_options(None, {**{key: config[key] for key in _OF_CLIENTS if config.get(key)}, **kafka})

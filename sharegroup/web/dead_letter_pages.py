@@ -41,7 +41,7 @@ _ALL = "all"
 
 
 def show_list(visit: Visit) -> Response:
-    """Those of a group of the newest dead letters of its topic, or those of them with one reason."""
+    """The group's dead letters among the newest of its topic, or those with one reason."""
     group_id, reason = visit.text("group"), visit.text("reason")
     topic = _topic_of(visit, group_id)
     found = [each for each in visit.site.kafka.dead_letters(topic) if each.group_id == group_id] if topic else []
@@ -66,7 +66,7 @@ def show_list(visit: Visit) -> Response:
 
 
 def show_one(visit: Visit) -> Response:
-    """One dead letter: what it says of its record, and the record's key, value and headers."""
+    """One dead letter: its facts about the record, and the record's key, value and headers."""
     group_id, (index, offset) = visit.text("group"), _place(visit.text("at"))
     form = visit.text("form")
     if form not in ("", *FORMS):
@@ -89,7 +89,7 @@ def show_one(visit: Visit) -> Response:
 
 
 def ask_redrive(visit: Visit) -> Response:
-    """Begin the dry run of a redrive: of the dead letters that are chosen, or of all with one reason."""
+    """Begin the dry run of a redrive: of the chosen dead letters, or of all with one reason."""
     group_id = visit.text("group")
     topic = _topic_of(visit, group_id)
     if not topic:
@@ -219,4 +219,4 @@ def _topic_of(visit: Visit, group_id: str) -> str:
 
 LOOKS: dict[str, Handler] = {"/deadletters": show_list, "/deadletter": show_one, "/redrive": show_job}
 ACTIONS: dict[str, Handler] = {"/redrive": ask_redrive, "/redrive/confirm": confirm_redrive}
-"""The handlers by their addresses; those of ACTIONS are for the right admin."""
+"""The handlers by their addresses; those of ACTIONS need the right admin."""

@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 from sharegroup.doctor.findings import Finding
 
 KEPT_S = 5.0
-"""Seconds for which findings are shown before the group is examined anew, at least."""
+"""Findings are shown for at least this many seconds before the group is examined again."""
 REST = 9.0
-"""Factor: findings are kept for 9 times as long as their examination took, and for KEPT_S at least. So the doctor takes
-a tenth of the time at most, also of a group with many runs that somebody looks at all day."""
+"""Findings are kept for this many times their examination's time, and at least KEPT_S. So the doctor takes up to a
+tenth of the time, even for a group with many runs that somebody watches all day."""
 PATIENCE_S = 0.1
-"""Seconds that a page waits for the first findings."""
+"""A page waits this many seconds for the first findings."""
 MOST_KEPT = 200
-"""Groups whose findings are kept."""
+"""The findings of up to this many groups are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,5 @@
-"""The pages of one group: the group with what the doctor says and a strip of each partition, and one partition as far
-as its single offsets.
+"""The pages of one group: the group with the doctor's findings and a strip of each partition, and one partition down to
+its single offsets.
 
 Rule: a page makes a bounded number of calls, however many partitions, members and runs the group has.
 """
@@ -30,27 +30,27 @@ from sharegroup.web.parallel_calls import in_parallel
 from sharegroup.web.site import Handler, Visit
 
 ON_A_PAGE = 10
-"""Partitions on a page of a group."""
+"""A page of a group has up to this many partitions."""
 RUNS_OF_A_STRIP, PIECES_OF_A_STRIP = 60, 60
-"""Runs of a partition that are drawn one by one on the page of its group, and pieces with shares of more: ten strips
-fit into a page of 100 kB."""
+"""On a group's page, up to RUNS_OF_A_STRIP runs of a partition are drawn one by one, more of them as shares in
+PIECES_OF_A_STRIP pieces: ten strips fit into a page of 100 kB."""
 SAMPLES_OF_A_STRIP, RUNS_OF_A_SAMPLE = 3, 8
-"""Places at which the rest of a partition is looked at that has more runs, and runs at each."""
+"""If a partition has more runs, the rest is sampled at SAMPLES_OF_A_STRIP offsets, RUNS_OF_A_SAMPLE runs each."""
 MOST_HELD = 250
-"""Runs that members hold, of a whole group, of which its page says who holds how much. Each run that is listed takes
-the coordinator some 8 µs, in which acknowledgements of other groups wait."""
+"""A group's page says who holds how much of up to this many held runs. Each listed run takes the coordinator some 8 µs,
+in which acknowledgements of other groups wait."""
 MOST_MEMBERS = 30
 MOST_TOPICS = 100
-"""Topics that the form of a reset proposes."""
+"""The form of a reset proposes up to this many topics."""
 MOST_RUNS = 60
-"""Runs that the page of a partition lists."""
+"""The page of a partition lists up to this many runs."""
 MOST_OFFSETS = 200
-"""Offsets of a window that is shown as single offsets."""
+"""A window of up to this many offsets is shown as single offsets."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """A partition with the strip of its window; None: the window is empty. ``counts``: what became of its records, as
+    """A partition with the strip of its window; None: the window is empty. ``counts``: the fate of its records, as
     words and numbers that are not 0."""
 
     partition: PartitionDescription
@@ -60,8 +60,8 @@ class Drawn:
 
 @dataclass(frozen=True, kw_only=True)
 class Holding:
-    """A member, its newest plan (a query's), and what it holds: records, and since when. ``colour``: in strips; empty:
-    none of the runs that were looked at are its."""
+    """A member, its newest plan (a query's), and what it holds: records, and since when. ``colour``: in strips; empty
+    if it holds none of the scanned runs."""
 
     member: MemberDescription
     plan: PlanInFlight | None
@@ -127,7 +127,7 @@ def show_group(visit: Visit) -> Response:
 def _looked(
     admin: ShareAdmin, group_id: str, partitions: Sequence[PartitionDescription]
 ) -> tuple[list[strip.Window], list[strip.Looked]]:
-    """The windows of the partitions that have one, and their runs."""
+    """Returns the windows of the partitions that have one, and their runs."""
     windows = [
         strip.Window(partition=p, first=p.start_offset, last=p.end_offset - 1)
         for p in partitions
@@ -159,7 +159,7 @@ def _counts(p: PartitionDescription) -> tuple[tuple[str, int], ...]:
 
 
 def _charts(visit: Visit, group_id: str) -> list[Chart]:
-    """The numbers of the group's last hour of which something is known."""
+    """Returns those numbers of the group's last hour that are known."""
     history, now_s = visit.site.watch.history(group_id), time.time()
     series = {name: history.series(name) for name in WORDS}
     return [
@@ -219,7 +219,7 @@ def partition_of(visit: Visit) -> PartitionDescription:
     """The share partition that the address names.
 
     Raises:
-        GroupIdNotFound, UnknownSharePartition: there is none.
+        GroupIdNotFound, UnknownSharePartition: it does not exist.
     """
     group_id, topic, index = visit.text("group"), visit.text("topic"), visit.number("partition")
     if not group_id:
@@ -262,7 +262,7 @@ def show_partition(visit: Visit) -> Response:
 
 
 def _windows(first: int, last: int, start: int, end: int) -> dict[str, tuple[int, int] | None]:
-    """The windows beside this one, by what leads there; None: there is none."""
+    """Returns the windows beside this one, by the link that leads there; None: there is none."""
     size = last - first + 1
     wider = size * 10
     at = max(start, first - (wider - size) // 2)

@@ -1,4 +1,4 @@
-"""The page of all groups: those first that need a person; a search; a bounded number of groups on a page."""
+"""The page of all groups: first those that need a person; a search; a bounded number of groups on a page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sharegroup.web.site import Visit
 from sharegroup.web.watch import Seen
 
 ON_A_PAGE = 25
-"""Groups on a page: with their sparklines, less than 100 kB."""
+"""A page has up to this many groups: with their sparklines, less than 100 kB."""
 WORDS = {"lag": "Lag", "in_flight": "In flight", "acquired_rate": "Acquired/s", "done_rate": "Done/s"}
 
 

@@ -1,5 +1,4 @@
-"""Checks every request before a page sees it: who may ask, how large and how long a request may be; and gives every
-answer its headers.
+"""Checks every request before a page sees it: who asks, how large and how long it is. Adds the headers to every answer.
 
 Rule: a request that is refused here reaches no coordinator.
 """
@@ -20,9 +19,10 @@ from sharegroup.web.errors import BadRequest, Forged
 _log = logging.getLogger(__name__)
 
 MOST_BODY = 65_536
-"""Bytes of a form."""
+"""A form has up to this many bytes."""
 BODY_S, REQUEST_S, STREAM_S = 10.0, 60.0, 600.0
-"""Seconds in which a form has to arrive, a request to be answered, and after which an event stream ends."""
+"""A form must arrive within BODY_S seconds, and a request be answered within REQUEST_S; an event stream ends after
+STREAM_S."""
 EVENTS = "/events"
 _STATIC = "/static/"
 
@@ -71,7 +71,7 @@ class Guard:
             await PlainTextResponse("The answer took too long.", 504)(scope, receive, send_with_headers)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        """The status and the reason with which the request is refused; None: it is not."""
+        """Returns the status and the reason with which the request is refused; None if it is not."""
         if scope["method"] not in ("GET", "HEAD", "POST"):
             return 405, "GET and POST only."
         if not self._is_tls and not is_loopback(host_of(header(scope, "host"))):
@@ -90,7 +90,7 @@ class Guard:
 
 
 def header(scope: Scope, name: str) -> str:
-    """The header of a request; empty if the request has it not, or more than once."""
+    """Returns the header of a request; empty if the request lacks it, or has it more than once."""
     found = [value.decode("latin-1") for key, value in scope["headers"] if key == name.encode()]
     return found[0] if len(found) == 1 else ""
 

@@ -1,6 +1,6 @@
 """An hour of each group's numbers, in memory, and the sparklines of them as SVG.
 
-Rule: a group's history has a fixed size, however long the page runs and however often it looks.
+Rule: a group's history has a fixed size, however long the page runs and however often it reads the group.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 LONGEST_S = 3_600.0
 LEAST_S = 300.0
-"""Seconds that a sparkline shows at least."""
+"""A sparkline shows at least this many seconds."""
 POINTS = 240
-"""Points of a group's hour: one for each 15 s. A later look in the same 15 s takes the place of an earlier one."""
+"""A group's hour has this many points, one for each 15 s. A later reading in the same 15 s replaces an earlier one."""
 NAMES = ("lag", "in_flight", "acquired_rate", "done_rate", "failed")
 """The numbers of a point."""
 DRAWN = 50
-"""Points of a sparkline, at most one more: of more the least and the largest of each piece of time are drawn."""
+"""A sparkline draws up to this many points and one more: of more, the smallest and the largest of each piece of
+time."""
 WIDTH, HEIGHT = 120, 28
 """Size of a sparkline in its own units."""
 
@@ -57,14 +58,14 @@ class History:
 
 @dataclass(frozen=True, kw_only=True)
 class Sparkline:
-    """A picture of a series: the polyline's ``points``, empty where nothing is known yet, and what it says in words."""
+    """A picture of a series: the polyline's ``points``, empty where nothing is known yet, and its text."""
 
     points: str
     label: str
 
 
 def sparkline(what: str, series: Sequence[tuple[float, float]], now_s: float) -> Sparkline:
-    """The sparkline of a series, from 0 to its largest number high; as wide as it is long, but LEAST_S at least."""
+    """The sparkline of a series, from 0 to its largest number high; as wide as it is long, and at least LEAST_S."""
     if not series:
         return Sparkline(points="", label=f"{what}: nothing is known yet")
     largest = max(number for _, number in series)

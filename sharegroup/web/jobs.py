@@ -1,4 +1,4 @@
-"""Runs redrives in a thread, one after another, since a dead letter topic may be long; pages ask how far they are.
+"""Runs redrives in a thread, one after another, since a dead letter topic may be long. Pages poll their progress.
 
 Rule: a redrive that began goes on when the page is closed, and what it did is kept.
 """
@@ -18,7 +18,7 @@ from sharegroup.web.errors import TooManyOpen
 from sharegroup.web.sessions import Session
 
 MOST_WAITING, MOST_KEPT = 10, 100
-"""Jobs that wait or run at once, and those that are kept."""
+"""Up to MOST_WAITING jobs wait or run at once; up to MOST_KEPT are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +31,9 @@ class End:
 
 @dataclass(kw_only=True)
 class Job:
-    """A redrive, or its dry run. ``owner``: the session that began it; ``values``: what was chosen; ``read``: how many
-    dead letters were read so far; ``end``: None while it waits or runs; ``pending``: the name by which a dry run is
-    confirmed. The job goes on while a page is drawn, so that a page reads ``end`` once."""
+    """A redrive, or its dry run. ``owner``: the session that began it; ``values``: the chosen dead letters; ``read``:
+    how many dead letters were read so far; ``end``: None while it waits or runs; ``pending``: the name by which a dry
+    run is confirmed. The job goes on while a page is drawn, so that a page reads ``end`` once."""
 
     owner: Session = field(repr=False)
     values: dict[str, Any]
@@ -52,7 +52,7 @@ class Jobs:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="web-redrive")
 
     def begin(self, job: Job, run: Callable[[Job], RedriveReport]) -> str:
-        """Begin the job; its name.
+        """Begin the job. Returns its name.
 
         Raises:
             TooManyOpen: too many jobs wait.

@@ -18,10 +18,10 @@ from sharegroup.web.sessions import Visitor
 
 
 class Logins(Protocol):
-    """Finds out who has a token."""
+    """Finds the holder of a token."""
 
     def visitor(self, token: str) -> Visitor | None:
-        """The person with this token; None: nobody has it, or it has no right to look.
+        """Returns the person with this token; None if nobody has it, or it has no right to read.
 
         Raises:
             ShareGroupError: no coordinator can be asked.
@@ -29,7 +29,7 @@ class Logins(Protocol):
 
 
 class OwnTokens:
-    """Tokens of the page's own. ``admin`` speaks for all."""
+    """Tokens of the page's own. ``admin`` speaks for all their holders."""
 
     def __init__(self, tokens: Tokens, admin: ShareAdmin) -> None:
         self._tokens, self._admin = tokens, admin
@@ -64,8 +64,9 @@ class CoordinatorTokens:
 
 
 def _rights(admin: ShareAdmin) -> tuple[str, bool] | None:
-    """The name of the token's holder and whether it may act; None: it may not even look. A coordinator of an earlier
-    version does not say; it checks rights first: a token that may act then hears of the missing group id."""
+    """Returns the name of the token's holder and whether it may act; None if it may not even read. An earlier
+    coordinator does not say; but it checks rights first, so a token that may act gets the error of the missing group
+    id."""
     try:
         holder = admin.who_am_i()
         is_admin = Right.ADMIN.value in holder.rights

@@ -16,7 +16,7 @@ _threads = ThreadPoolExecutor(CALL_THREADS, thread_name_prefix="web-calls")
 
 
 def in_parallel(calls: Iterable[Callable[[], T]]) -> list[T]:
-    """The answers of the calls, in their order. A call may not use this function itself.
+    """Returns the answers of the calls, in their order. A call may not use this function itself.
 
     Raises:
         ShareGroupError: that of the first call that failed, once all have ended.

@@ -1,5 +1,5 @@
-"""The page of one record: its state, its counts and its holder; and, when they are asked for, who had it before and how
-each delivery ended, and its key, value and headers."""
+"""The page of one record: its state, its counts and its holder; and, on demand, its history, and its key, value and
+headers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sharegroup.web.records import FORMS, MOST_KEY_BYTES, headers_shown, shown
 from sharegroup.web.site import Handler, Visit
 
 MOST_ENTRIES = 100
-"""Entries of a history that are shown, the newest ones."""
+"""A page shows up to this many entries of a history, the newest ones."""
 _WORDS = {
     "AVAILABLE": "available: it is delivered again",
     "ACQUIRED": "held by a member",
@@ -42,8 +42,8 @@ def show_record(visit: Visit) -> Response:
 
 
 def show_history(visit: Visit) -> Response:
-    """The history of the record, as the state log has it, on a page of its own that is not refreshed by itself: each
-    look reads the log."""
+    """The history of the record, from the state log, on a page of its own that is not refreshed by itself: each refresh
+    reads the log."""
     partition, offset = partition_of(visit), visit.number("offset")
     found = visit.admin.history(visit.text("group"), partition.topic, partition.partition, offset, limit=MOST_ENTRIES)
     return visit.page(
@@ -57,7 +57,7 @@ def show_history(visit: Visit) -> Response:
 
 
 def show_content(visit: Visit) -> Response:
-    """The record's key, value and headers, in the form that the address names.
+    """The record's key, value and headers, in the form of the address.
 
     Raises:
         BadRequest: there is no such form.
@@ -81,7 +81,7 @@ def show_content(visit: Visit) -> Response:
 
 
 def _run_at(visit: Visit, partition: PartitionDescription, offset: int) -> tuple[RunInFlight | None, int]:
-    """The run that holds the record, and the coordinator's time; None: the window does not have the record."""
+    """Returns the run that holds the record, and the coordinator's time; None if the window lacks the record."""
     cursor = (partition.topic_id, partition.partition, offset)
     page = visit.admin.in_flight(visit.text("group"), only_state=RECORD_STATES, cursor=cursor, limit=1)
     for run in page.runs:

@@ -1,7 +1,7 @@
 """Reads records and dead letters for the page, and shows bytes as text, JSON or hexadecimal digits.
 
-Rule: only topics of the groups are read: those that a group subscribes to, and those of its dead letters. What is shown
-of one record has a bound, whatever its size.
+Rule: only topics of the groups are read: those that a group subscribes to, and those of its dead letters. The page
+shows a bounded part of a record.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from share_sink.redrive.report import RedriveReport
 from sharegroup.web.texts import clean, json_lines, text_of
 
 MOST_BYTES = 8_192
-"""Bytes of a value that are shown; of hexadecimal digits a quarter of that, as each byte takes four characters."""
+"""Up to this many bytes of a value are shown; of hexadecimal digits a quarter, as each byte takes four characters."""
 MOST_KEY_BYTES, MOST_HEADER_BYTES = 1_024, 200
 MOST_HEADERS = 30
 LISTED, MOST_LISTED_BYTES = 500, 16_000_000
-"""Dead letters of one list, the newest of the topic; fewer, if their reasons and names take more bytes than that."""
+"""One list has the newest dead letters of the topic, up to LISTED, and up to MOST_LISTED_BYTES of their reasons and
+names."""
 QUEUED_KB = 16_384
-"""Kilobytes that librdkafka reads ahead: dead letters may be large."""
+"""librdkafka reads up to this many kilobytes ahead: dead letters may be large."""
 FORMS = ("text", "json", "hex")
 
 
@@ -69,8 +70,8 @@ class Kafka(Protocol):
         origins: Origins,
         watch: Callable[[int], None],
     ) -> RedriveReport:
-        """Redrive the chosen dead letters as they were shown, or, where ``as_shown`` is empty, say what that would do.
-        ``origins``: what groups were given; ``watch`` hears how many were read."""
+        """Redrive the chosen dead letters as they were shown or, where ``as_shown`` is empty, report what that would
+        do. ``origins``: what groups were given; ``watch`` is called with the number read so far."""
 
 
 class KafkaReads:
@@ -80,7 +81,7 @@ class KafkaReads:
         self._config = dict(config)
 
     def record(self, topic: str, partition: int, offset: int) -> KafkaRecord | None:
-        """The record at this offset; it raises as record_at."""
+        """Returns the record at this offset. Raises as record_at."""
         message: Any = record_at(topic, partition, offset, self._config)
         if message is None:
             return None
@@ -93,8 +94,8 @@ class KafkaReads:
         )
 
     def dead_letters(self, topic: str) -> list[DeadLetter]:
-        """The newest LISTED dead letters of all partitions, the newest first, without keys, values and headers of the
-        records; it raises as the reader's function of this name."""
+        """Returns the newest LISTED dead letters of all partitions, newest first, without keys, values and headers of
+        the records. Raises as the reader's function of this name."""
         config = {"queued.max.messages.kbytes": str(QUEUED_KB), **self._config}
         kept: list[tuple[int, int, int, DeadLetter]] = []
         size = 0
@@ -107,7 +108,7 @@ class KafkaReads:
         return [letter for *_, letter in sorted(kept, reverse=True)]
 
     def dead_letter(self, topic: str, partition: int, offset: int) -> DeadLetter | None:
-        """The dead letter at this offset; it raises as dead_letter_at."""
+        """Returns the dead letter at this offset. Raises as dead_letter_at."""
         return dead_letter_at(topic, partition, offset, self._config)
 
     def redrive(
@@ -119,7 +120,7 @@ class KafkaReads:
         origins: Origins,
         watch: Callable[[int], None],
     ) -> RedriveReport:
-        """Redrive the chosen dead letters; it raises as :func:`share_sink.redrive.redrive.redrive`."""
+        """Redrive the chosen dead letters. Raises as :func:`share_sink.redrive.redrive.redrive`."""
         return redrive(
             topic,
             chosen,
@@ -132,7 +133,7 @@ class KafkaReads:
 
 
 def _without_record(letter: DeadLetter) -> DeadLetter:
-    """The dead letter with what a list shows of it: a record may have megabytes."""
+    """Returns the part of the dead letter that a list shows: a record may have megabytes."""
     ours = tuple(
         header for header in letter.headers if header[0] == REDRIVES and len(header[1] or b"") <= MOST_KEY_BYTES
     )
@@ -140,13 +141,13 @@ def _without_record(letter: DeadLetter) -> DeadLetter:
 
 
 def _size(letter: DeadLetter) -> int:
-    """About the bytes of a dead letter without its record."""
+    """Returns the approximate bytes of a dead letter without its record."""
     return 4 * sum(map(len, (letter.message, letter.disposition, letter.origin_topic, letter.group_id))) + 1_000
 
 
 def shown(data: bytes | None, form: str = "", most: int = MOST_BYTES) -> Shown:
-    """The bytes in this form, else as text if they are text, JSON with its lines if they are that, else as hexadecimal
-    digits; at most ``most`` bytes of them."""
+    """Returns up to ``most`` bytes in this form, else as text if they are text, JSON with its lines if they are that,
+    else as hexadecimal digits."""
     if data is None:
         return Shown(text="null", form="null", size=0, is_cut=False)
     cut, is_cut = data[:most], len(data) > most

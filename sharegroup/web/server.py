@@ -26,18 +26,18 @@ from coordinator.protocol.addresses import is_loopback, show_address
 from sharegroup.web.errors import WebNotAvailable, WebTlsRequired
 
 MOST_CONNECTIONS, MOST_ACCEPTED = 256, 320
-"""Connections at once, at most. MOST_CONNECTIONS: those that speak HTTP; a further one ends an open one, first the
-oldest of those that wait for their clients. MOST_ACCEPTED: these and those in a TLS handshake; a further one ends the
-oldest handshake of the address that has the most of them."""
+"""MOST_CONNECTIONS: up to this many connections speak HTTP; a further one ends an open one, first the oldest that waits
+for its client. MOST_ACCEPTED: these and those in a TLS handshake; a further one ends the oldest handshake of the
+address that has the most."""
 HEADERS_S, HANDSHAKE_S, WRITE_S = 10.0, 5.0, 15.0
-"""Seconds in which the headers of a request have to arrive, a TLS handshake has to end, and a client has to take what
-was written: after one to two times WRITE_S without that, its connection is aborted."""
+"""The headers of a request must arrive within HEADERS_S seconds, and a TLS handshake end within HANDSHAKE_S. A
+connection is aborted if its client takes nothing of what was written for one to two times WRITE_S."""
 MOST_HEADER_BYTES = 16_384
 BACKLOG = 64
 LOG_EVERY_S = 60.0
-"""Seconds after which uvicorn's log says the same again: a client could fill the log with refused requests."""
+"""uvicorn's log repeats a message after this many seconds: a client could fill the log with refused requests."""
 MOST_TEXTS = 1_000
-"""Texts that are remembered for that."""
+"""Up to this many texts are remembered for that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +92,8 @@ logging.getLogger("uvicorn.error").addFilter(RateLimit())
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 with a time for the headers of each request, and for the client to take each answer: a connection that
-    sends no request ends, and one that does not read is aborted."""
+    """HTTP/1.1 with a time limit for the headers of each request, and for the client to take each answer: a connection
+    that sends no request ends, and one that does not read is aborted."""
 
     _waits: asyncio.TimerHandle | None = None
     _looks: asyncio.TimerHandle | None = None
@@ -106,7 +106,7 @@ class PatientProtocol(H11Protocol):
         self._listening = listening
 
     def connection_made(self, transport: Any) -> None:
-        """Wait for the first request. Of too many connections the oldest one ends that waits for its client."""
+        """Wait for the first request. Of too many connections the oldest that waits for its client ends."""
         super().connection_made(transport)
         self._listening.handshake_is_over(transport.get_extra_info("socket").fileno())
         self._made_s = self.loop.time()
@@ -116,7 +116,7 @@ class PatientProtocol(H11Protocol):
             self._make_room()
 
     def data_received(self, data: bytes) -> None:
-        """Take what came; a request that is not whole has HEADERS_S from its first byte on."""
+        """Apply what came. A request that is not whole has HEADERS_S from its first byte on."""
         super().data_received(data)
         if self._is_between() and self._waits is None:
             self._wait()
@@ -146,7 +146,7 @@ class PatientProtocol(H11Protocol):
         return self._is_between() or self.flow.write_paused or self.cycle.more_body
 
     def _look(self) -> None:
-        """Abort the connection if its client took nothing since the last look: else what was written, and a close that
+        """Abort the connection if its client took nothing since the last check: else what was written, and a close that
         waits for it, would stay for ever."""
         is_stuck = self.flow.write_paused or self.transport.is_closing()
         if is_stuck and self._was_stuck:
@@ -277,7 +277,7 @@ class _Listening(socket.socket):
 
     def _end_a_handshake(self) -> bool:
         """End the oldest handshake of the host that has the most, so that a host that opens many in silence keeps no
-        other out. False: there is none."""
+        other out. Returns False if there is none."""
         if not self._handshakes:
             return False
         most, _ = Counter(host for _, host in self._handshakes).most_common(1)[0]

@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from coordinator.client.admin import ShareAdmin
 
 LONGEST_S = 86_400.0
-"""Seconds that a session lasts: a day."""
+"""A session lasts this many seconds: a day."""
 MOST_SESSIONS = 200
-"""Sessions at once; the oldest one ends for a new one."""
+"""Up to this many sessions are open at once; the oldest one ends for a new one."""
 MOST_OF_A_TOKEN = 40
-"""Sessions of one token; its oldest one ends for a new one, and those of others stay."""
+"""One token has up to this many sessions; its oldest one ends for a new one, and those of others stay."""
 MOST_PENDING = 20
-"""Actions of a session that wait for their confirmation; the oldest one is forgotten for a new one."""
+"""Up to this many actions of a session wait for their confirmation; the oldest one is dropped for a new one."""
 PENDING_S = 600.0
-"""Seconds for which the numbers of a dry run may be confirmed."""
+"""The numbers of a dry run may be confirmed for this many seconds."""
 MOST_FAILURES, FAILURES_S, DELAY_S = 20, 60.0, 3.0
-"""Wrong tokens of one address that are answered at once within so many seconds, and seconds after which a further one
-is answered."""
+"""Up to MOST_FAILURES wrong tokens from one address within FAILURES_S seconds are answered at once; a further one after
+DELAY_S seconds."""
 MOST_ADDRESSES = 1_000
-"""Addresses whose wrong tokens are counted."""
+"""The wrong tokens of up to this many addresses are counted."""
 MOST_STREAMS, MOST_STREAMS_OF_ONE = 64, 8
-"""Event streams that are open at once, of all sessions and of one."""
+"""Up to MOST_STREAMS event streams are open at once, up to MOST_STREAMS_OF_ONE of them for one session."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ class Session:
         return hmac.compare_digest(self.csrf.encode(), text.encode())
 
     def ask_confirmation(self, kind: str, values: dict[str, Any]) -> str:
-        """Keep an action until it is confirmed; the name to confirm it by."""
+        """Keep an action until it is confirmed. Returns the name to confirm it by."""
         name = secrets.token_urlsafe(16)
         with self.lock:
             self.pending[name] = Pending(kind=kind, values=values, until_s=time.monotonic() + PENDING_S)
@@ -117,7 +117,7 @@ class Sessions:
         return len(self._sessions)
 
     def begin(self, visitor: Visitor, token: str) -> str:
-        """Begin a session; its name, which the browser keeps."""
+        """Begin a session. Returns its name, which the browser keeps."""
         name, holder = secrets.token_urlsafe(32), _hash(token)
         ended = []
         with self._lock:
@@ -157,7 +157,7 @@ class Sessions:
     # --- limits
 
     def failed(self, address: str) -> float:
-        """Count a wrong token from this address; the seconds after which to answer it."""
+        """Records a failed login from this address. Returns the delay in seconds before the reply."""
         now_s = self._clock()
         with self._lock:
             failed = self._failures.setdefault(address, deque(maxlen=MOST_FAILURES))

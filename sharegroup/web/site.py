@@ -53,9 +53,9 @@ _log = logging.getLogger(__name__)
 
 HERE = Path(__file__).parent
 MOST_TEXT = 1_000
-"""Characters of one field of a form or of an address."""
+"""One field of a form or of an address has up to this many characters."""
 MOST_FIELDS = 400
-"""Fields of a form: a list of dead letters has one for each that is chosen."""
+"""A form has up to this many fields: a list of dead letters has one for each chosen one."""
 
 _STATUS: dict[type[ShareGroupError], int] = {
     NotSignedIn: 401,
@@ -76,8 +76,8 @@ _STATUS: dict[type[ShareGroupError], int] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """The parts that all requests share. ``admin`` speaks for the page itself, which looks at all groups;
-    ``cluster``: the brokers' addresses, in the heading."""
+    """The parts that all requests share. ``admin`` speaks for the page itself, which reads all groups; ``cluster``: the
+    brokers' addresses, in the heading."""
 
     admin: ShareAdmin = field(repr=False)
     logins: Logins
@@ -237,8 +237,8 @@ def _environment() -> Environment:
 
 
 def _query(path: str, **values: Any) -> str:
-    """The address of a page with these values; those that are None are left out. Characters beyond ASCII stay: a
-    browser encodes them, and the page is a third as large."""
+    """The address of a page with these values; those that are None are skipped. Characters beyond ASCII stay: a browser
+    encodes them, and the page is a third as large."""
     return f"{path}?{'&'.join(f'{name}={_quoted(str(value))}' for name, value in values.items() if value is not None)}"
 
 
@@ -260,7 +260,7 @@ def _time(time_ms: int | None) -> str:
 
 
 def _brief(text: str, most: int = 120) -> str:
-    """As _shortened, and at most 2 * most bytes of HTML: for lists, since a sign may take six."""
+    """The text as _shortened, in up to 2 * most bytes of HTML: for lists, since a sign may take six."""
     if len(text) <= most and len(found := clean(text)) <= most and _size(found) <= 2 * most:
         return found
     head, tail = clean(text[: most * 2 // 3]), clean(text[-most // 4 :])
@@ -268,7 +268,7 @@ def _brief(text: str, most: int = 120) -> str:
 
 
 def _within(text: str, most: int) -> str:
-    """The first characters that take at most so many bytes of HTML."""
+    """Returns the first characters that fit into ``most`` bytes of HTML."""
     sizes = accumulate(map(_size, text))
     return text[: sum(size <= most for size in sizes)]
 

@@ -1,6 +1,6 @@
 """Draws the window of a share partition: a strip of its offsets, coloured by state, to scale.
 
-Rule: a strip has a bounded number of pieces, however many runs the window has. Where not all runs were looked at, the
+Rule: a strip has a bounded number of pieces, however many runs the window has. Where not all runs were scanned, the
 strip says so, and a piece shows the share of each state among those that were.
 """
 
@@ -18,14 +18,15 @@ from coordinator.protocol.messages import PartitionDescription
 WIDTH, HEIGHT = 1_000, 24
 """Size of a strip in its own units."""
 MOST_EXACT = 300
-"""Runs that a strip draws one by one unless it is told another number; of more it draws shares in PIECES pieces."""
+"""A strip draws up to this many runs one by one, by default; of more it draws shares in PIECES pieces."""
 PIECES = 120
 SAMPLES, RUNS_OF_A_SAMPLE = 6, 24
-"""Places at which the rest of a window is looked at that has more runs than were asked for, and runs at each."""
+"""If a window has more runs than one request returns, the rest is sampled at SAMPLES offsets, RUNS_OF_A_SAMPLE runs
+each."""
 HOLDERS = 6
-"""Colours of holders."""
+"""This many colours for holders."""
 LEAST_WIDTH, LEAST_HEIGHT = 3.0, 3.0
-"""Least size of a piece that is in flight: one held record of a million is seen."""
+"""A piece in flight has at least this size: one held record of a million is seen."""
 BENEATH = ("done", "unseen")
 """Colours that every other one is drawn over."""
 
@@ -57,8 +58,8 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True)
 class Strip:
-    """A window of offsets ``first`` to ``last`` as pieces. ``counts``: offsets in each state among those that were
-    looked at; ``is_exact``: each piece is in one state. ``runs``: the runs that were looked at."""
+    """A window of offsets ``first`` to ``last`` as pieces. ``counts``: offsets in each state among the scanned ones;
+    ``is_exact``: each piece is in one state. ``runs``: the scanned runs."""
 
     first: int
     last: int
@@ -83,7 +84,7 @@ class Strip:
 
     @property
     def label(self) -> str:
-        """The strip in words, for who does not see it."""
+        """The strip in words, for those who do not see it."""
         shown = ", ".join(f"{count:,} {WORDS[state]}" for state, count in self.counts.items() if count)
         sampled = "; a sample" if self.is_sampled else ""
         return f"offsets {self.first:,} to {self.last:,}: {shown or 'nothing'}{sampled}"
@@ -91,8 +92,8 @@ class Strip:
 
 @dataclass(frozen=True, kw_only=True)
 class Looked:
-    """Runs of a window. ``parts``: offset ranges, ascending and disjoint, of which ``runs`` has every run; of the rest
-    of the window nothing is known."""
+    """Runs of a window. ``parts``: offset ranges, ascending and disjoint, of which ``runs`` has every run; the rest of
+    the window is unknown."""
 
     runs: tuple[RunInFlight, ...]
     parts: tuple[tuple[int, int], ...]
@@ -116,8 +117,8 @@ def look(
     samples: int = SAMPLES,
     of_a_sample: int = RUNS_OF_A_SAMPLE,
 ) -> list[Looked]:
-    """The runs of each window: all if there are at most ``most``, else the first, and ``samples`` of the rest, with so
-    many runs each."""
+    """Returns the runs of each window: all, up to ``most``; of more the first, and ``samples`` of the rest, with
+    ``of_a_sample`` runs each."""
     pages = _pages(admin, group_id, [(each, each.first, most) for each in windows])
     places = [list(_places(each, page.end, samples)) for each, page in zip(windows, pages, strict=True)]
     asked = [(each, at, of_a_sample) for each, ats in zip(windows, places, strict=True) for at in ats]
@@ -144,7 +145,7 @@ class _Page:
 
 
 def _joined(pages: Sequence[_Page]) -> Looked:
-    """The pages of one window as one: a sample may reach beyond the place of the next."""
+    """Joins the pages of one window: a sample may reach beyond the place of the next."""
     runs: list[RunInFlight] = []
     parts: list[tuple[int, int]] = []
     for page in pages:
@@ -156,7 +157,7 @@ def _joined(pages: Sequence[_Page]) -> Looked:
 
 
 def _pages(admin: ShareAdmin, group_id: str, asked: Sequence[tuple[Window, int, int]]) -> list[_Page]:
-    """A page for each window, from an offset on, with at most so many runs: one request for all."""
+    """Returns a page for each window, from an offset on, with a number of runs: one request for all."""
     if not asked:
         return []
     windows = [
@@ -195,13 +196,13 @@ def state_of(run: RunInFlight, now_ms: int) -> str:
 
 
 def colours_of(member_ids: Iterable[str]) -> dict[str, str]:
-    """The class of each holder's colour on one page: up to HOLDERS holders have different colours, of more, some share
-    one."""
+    """Returns the class of each holder's colour on one page: up to HOLDERS holders have different colours, of more some
+    share one."""
     return {member_id: f"acquired h{number % HOLDERS}" for number, member_id in enumerate(sorted(set(member_ids)))}
 
 
 def holders_of(looked: Iterable[Looked]) -> set[str]:
-    """The members that hold runs among those that were looked at."""
+    """Returns the members that hold scanned runs."""
     return {run.member_id for each in looked for run in each.runs if state_of(run, each.now_ms) == "acquired"}
 
 
@@ -219,8 +220,8 @@ def draw(
     pieces: int = PIECES,
     colours: Mapping[str, str] | None = None,
 ) -> Strip:
-    """The strip of offsets ``first`` to ``last``. Of more than ``most`` runs it has shares in so many ``pieces``.
-    ``colours``: those of the page's holders; None: the strip has the page for itself."""
+    """Returns the strip of offsets ``first`` to ``last``. More than ``most`` runs are drawn as shares in ``pieces``
+    pieces. ``colours``: those of the page's holders; None: the strip has the page for itself."""
     colours = colours_of(holders_of([looked])) if colours is None else colours
     spans = list(_spans(looked, first, last, colours))
     counts = dict.fromkeys(WORDS, 0)
@@ -240,7 +241,7 @@ def draw(
 
 
 def _spans(looked: Looked, first: int, last: int, colours: Mapping[str, str]) -> Iterator[tuple[int, int, str]]:
-    """The window cut into neighbouring offsets of one colour: between runs that were looked at, records are done."""
+    """Yields the window cut into neighbouring offsets of one colour: between scanned runs, records are done."""
     at = first
     runs = iter(looked.runs)
     run = next(runs, None)

@@ -1,4 +1,4 @@
-"""Says which characters the page shows as they are, and writes JSON with a line for each part.
+"""Decides which characters the page shows as they are, and writes JSON with a line for each part.
 
 Rule: what is shown is what is there: no character that turns text around stays unseen, and JSON is indented without
 changing a number, a name or their order.

@@ -1,8 +1,8 @@
-"""Looks at all groups again and again, in a thread, and keeps what was seen for the pages.
+"""Scans all groups again and again, in a thread, and keeps the results for the pages.
 
-Rule: a page of all groups asks no coordinator. The looks use a fixed part of the time at most, so that groups with many
-runs, and many groups, are looked at less often rather than slow their coordinators down; the groups of open pages are
-looked at between the others, with half of that time at most.
+Rule: a page of all groups asks no coordinator. The scans use up to a fixed part of the time, so that groups with many
+runs, and many groups, are scanned less often rather than slow their coordinators down; the groups of open pages are
+scanned between the others, with up to half of that time.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from sharegroup.web.history import History
 _log = logging.getLogger(__name__)
 
 REST = 4.0
-"""Factor: after a look that took t seconds the next look waits for 4 t, so that looks take a fifth of the time."""
+"""After a scan that took t seconds the next one waits this many times t: scans take a fifth of the time."""
 RUNS_LOOKED_AT = 200
-"""Runs that are looked at for the oldest one of a group: those that members hold, from the first on."""
+"""A group's oldest run is searched in up to this many: those that members hold, from the first on."""
 MOST_DESCRIBED = 1_000
-"""Runs of a group that are looked at for those that were tried before: of more, the first, which hold back start
-offsets."""
+"""A group's records that were tried before are counted in up to this many runs: of more, the first, which hold back
+start offsets."""
 MOST_ERRORS = 3
-"""Groups in a row that can't be looked at, after which the look is given up."""
+"""A scan is given up after this many failing groups in a row."""
 OPEN_S, MOST_OPEN = 30.0, 100
-"""Seconds after its request in which a page is taken as open, and groups of open pages that are kept, the newest."""
+"""A page counts as open for OPEN_S seconds after its request; the newest MOST_OPEN groups of open pages are kept."""
 STANDS_S = 600.0
-"""Seconds without an acknowledgement after which a group that has lag stands still, as the alert says."""
+"""A group with lag stands still after this many seconds without an acknowledgement, as in the alert."""
 DEAD_LETTERS_STAND_S = WATCHED_S
-"""Seconds without a dead letter after which those that wait are said not to be written, as the doctor says."""
+"""If no dead letter is written for this many seconds, the waiting ones are reported as stuck. The doctor's value."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """A group as it was seen last. ``failed``: records in flight that failed before, or were delivered more than once;
-    ``is_part``: there may be more, since not all runs were looked at. ``attention``: why a person should look, worst
-    first, with its weight; ``dead_letter_topic``: where its dead letters go; empty: nowhere. ``at_s``: when it was
-    looked at, by the wall clock."""
+    """A group as of its last scan. ``failed``: records in flight that failed before, or were delivered more than once;
+    ``is_part``: there may be more, since not all runs were scanned. ``attention``: why a person should look, worst
+    first, with its weight; ``dead_letter_topic``: where its dead letters go; empty: nowhere. ``at_s``: the time of the
+    scan, by the wall clock."""
 
     line: GroupLine
     failed: int = 0
@@ -65,8 +65,8 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """All groups as they were seen last, by id. ``read_from``: as in GroupsListed; ``error``: why the last look failed;
-    ``round``: how many looks at all groups were made."""
+    """All groups as of their last scan, by id. ``read_from``: as in GroupsListed; ``error``: why the last scan failed;
+    ``round``: how many scans of all groups were made."""
 
     groups: dict[str, Seen] = field(default_factory=dict)
     read_from: str = ""
@@ -75,7 +75,7 @@ class Snapshot:
 
 
 class Watch:
-    """The looks at all groups of one cluster. ``interval_s``: seconds between looks, at least."""
+    """The scans of all groups of one cluster. ``interval_s``: seconds between two scans, or more."""
 
     def __init__(self, admin: ShareAdmin, interval_s: float = 5.0) -> None:
         self._admin, self._interval_s = admin, interval_s
@@ -91,11 +91,11 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="web-watch", daemon=True)
 
     def start(self) -> None:
-        """Begin to look at the groups."""
+        """Begin to scan the groups."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop looking at the groups."""
+        """Stop scanning the groups."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(timeout=30)
@@ -106,7 +106,7 @@ class Watch:
             return self._histories.get(group_id) or History()
 
     def opened(self, group_ids: Iterable[str]) -> None:
-        """Look at these groups often for a while: a page shows them."""
+        """Scan these groups often for a while: a page shows them."""
         until_s = time.monotonic() + OPEN_S
         with self._lock:
             for group_id in group_ids:
@@ -116,8 +116,8 @@ class Watch:
                 del self._open_s[next(iter(self._open_s))]
 
     def tell(self, told: Callable[[int], None]) -> Callable[[], None]:
-        """Call ``told`` with the number of each round when it ends, and every few seconds of one that takes long.
-        Returns what stops that."""
+        """Call ``told`` with the number of each round when it ends, and every few seconds of a long one. Returns a
+        function that stops this."""
         with self._lock:
             self._told.add(told)
 
@@ -128,7 +128,7 @@ class Watch:
         return stop
 
     def look(self) -> None:
-        """Look at all groups once. An error is kept for the page, with the groups as they were seen before."""
+        """Scan all groups once. An error is kept for the page, with the groups of the scan before."""
         before = self.snapshot
         try:
             listed = self._admin.list_groups()
@@ -150,12 +150,12 @@ class Watch:
             except Exception:  # noqa: BLE001 - our mistake in one look does not end the looks
                 _log.exception("a look at the groups failed")
             took_s = time.monotonic() - began_s
-            # Of several groups each look rests by itself; a look that failed is repeated soon.
+            # Each of several groups rests by itself; a failed scan is repeated soon.
             alone_s = took_s * REST if len(self.snapshot.groups) == 1 and not self.snapshot.error else 0
             self._ended.wait(max(self._interval_s - took_s, alone_s, 0.2))
 
     def _show(self, snapshot: Snapshot) -> None:
-        """Show this, and tell open pages."""
+        """Publish a snapshot, and notify open event streams."""
         self.snapshot = snapshot
         with self._lock:
             told_of = tuple(self._told)
@@ -163,17 +163,17 @@ class Watch:
             tell(snapshot.round)
 
     def _forget(self, after: Snapshot) -> None:
-        """Forget what was kept of groups that are there no more."""
+        """Drop what was kept of groups that no longer exist."""
         with self._lock:
             for kept in (self._histories, self._looked_s, self._moved_s, self._wrote_s):
                 for group_id in kept.keys() - after.groups.keys():
                     del kept[group_id]
 
     def _look_at_each(self, group_ids: list[str], before: Snapshot) -> dict[str, Seen]:
-        """The groups as they are now; a group that can't be looked at says why.
+        """Returns the groups as they are now. A group that can't be scanned has its error.
 
         Raises:
-            ShareGroupError: MOST_ERRORS groups in a row can't be looked at.
+            ShareGroupError: MOST_ERRORS groups in a row can't be scanned.
         """
         seen: dict[str, Seen] = {}
         errors, due_s = 0, time.monotonic() + self._between_s(before)
@@ -200,11 +200,11 @@ class Watch:
         return seen
 
     def _between_s(self, before: Snapshot) -> float:
-        """Seconds of a round after which what was seen is shown: the first round shows its groups as they come."""
+        """Seconds of a round after which results are published: the first round shows its groups as they come."""
         return self._interval_s if before.round else 1.0
 
     def _look_at_open(self, seen: dict[str, Seen], before: Snapshot) -> None:
-        """Look at the groups of open pages, into ``seen``. A group that can't be looked at now is left to the round."""
+        """Scan the groups of open pages, into ``seen``. One that can't be scanned now is skipped until the round."""
         with self._lock:
             now_s = time.monotonic()
             self._open_s = {group_id: until_s for group_id, until_s in self._open_s.items() if until_s > now_s}
@@ -249,8 +249,8 @@ class Watch:
         return now_s - since_s
 
     def _dead_letters_stand_s(self, line: GroupLine, now_s: float) -> float:
-        """Seconds since the group was seen to have no dead letter that waits, or to have written one: each that is
-        written archives its record."""
+        """Seconds since the group had no waiting dead letter, or wrote one: each that is written archives its
+        record."""
         waiting, written, since_s = self._wrote_s.get(line.group_id, (0, -1, now_s))
         if not line.archiving or not waiting or line.archiving < waiting or line.archived > written:
             since_s = now_s
@@ -263,7 +263,7 @@ def attention(
 ) -> tuple[tuple[int, str], ...]:
     """Why a person should look at the group, the worst first; the weight is from 1 to 3. ``stands_s`` and
     ``dead_letters_stand_s``: seconds without an acknowledgement, and without one of the dead letters that wait.
-    ``is_part``: not all runs were looked at for those in quarantine."""
+    ``is_part``: not all runs were scanned for those in quarantine."""
     found = []
     if line.without_dead_letter:
         found.append((3, f"{line.without_dead_letter:,} given up without a dead letter"))

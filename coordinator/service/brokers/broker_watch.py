@@ -339,7 +339,7 @@ class BrokerWatch:
                 next_at = time.monotonic() + AFTER_ERROR_S
                 continue
             now_s = time.monotonic()
-            if self._moves != moves:  # seen by this thread, or by a request since the last question
+            if self._moves != moves:  # seen by this thread, or by a request since the last fetch
                 moves, moved_at, self._pause_s = self._moves, now_s, self._fastest_s
             else:
                 self._pause_s = min(2 * self._pause_s, self._slowest(now_s - moved_at))

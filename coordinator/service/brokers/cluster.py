@@ -173,7 +173,7 @@ class KafkaCluster:
         self._timeout_ms = timeout_ms
         self._gives_ids: bool | None = None
         # log_level: librdkafka would write to stderr; what goes wrong is raised here.
-        # socket.timeout.ms: a broker that hangs is left aside after that, and another one is asked.
+        # socket.timeout.ms: a hanging broker is skipped after that, and another one asked.
         config: dict[str, Any] = {
             "log_level": "0",
             "client.id": "sharegroup",

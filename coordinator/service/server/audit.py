@@ -21,7 +21,7 @@ from coordinator.service.process.rate_limited_log import RateLimitedLog
 
 AUDIT = "sharegroup.audit"
 MOST_BYTES, FILES_KEPT = 10_000_000, 10
-"""The file is rotated at this many bytes, and this many earlier files are kept."""
+"""The file is rotated at MOST_BYTES bytes, and FILES_KEPT earlier files are kept."""
 MOST_NAMED = 200
 """One line names up to this many changes."""
 

@@ -454,7 +454,7 @@ class KafkaStore:
             return offset
         except LogShrunk as shrunk:
             _log.error("the end of %s is lost: %s; loading what is left: group=%s", self.name, shrunk, group_id)
-            self._needed.clear()  # snapshots may be lost with it: each group is looked for in the whole log again
+            self._needed.clear()  # snapshots may be lost with it: the whole log is scanned again for each group
             raise StoreOutcomeUnknown(str(shrunk)) from None
         except Fenced as fenced:
             try:
