@@ -46,7 +46,7 @@ def world(kafka, topic, tmp_path):
             session = MemberSession(client, "billing", "m1", topics=(orders,), starting_offsets="earliest")
             assert session.call(lambda who: NextPlan(**who, wait_ms=10_000)).plan.plan_id
             session.close(leave=True)
-        wait_until(lambda: running.said("page: "), what="the page is shown")
+        wait_until(lambda: running.said("serving the web page at "), what="the page is shown")
         yield SimpleNamespace(running=running, port=port, audit=tmp_path / "audit.log", orders=orders)
 
 
