@@ -60,7 +60,7 @@ def forget_the_breaker_in_a_snapshot(patch: Patch) -> None:
 
 @mistake(
     {rules.BREAKER_KEEPS_TRIES: (f"{OF}an_outage_of_an_hour_uses_up_one_try",)},
-    simulator=(Seeds("outages"),),
+    simulator=(Seeds("outages", 2),),
     model=0,
 )
 def use_up_tries_while_the_breaker_is_open(patch: Patch) -> None:

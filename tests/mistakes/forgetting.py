@@ -45,7 +45,7 @@ def forget_members_that_hold_records(patch: Patch) -> None:
     {
         rules.HOLDERS_ARE_NOT_FORGOTTEN: (),
     },
-    simulator=(Seeds("members"),),
+    simulator=(Seeds("members", 3),),
     model=12,
 )
 def forget_members_half_an_hour_early(patch: Patch) -> None:
@@ -92,7 +92,7 @@ def give_epochs_of_forgotten_members_again(patch: Patch) -> None:
     {
         rules.FORGOTTEN_STAYS_FORGOTTEN: (),
     },
-    simulator=(Seeds("members"),),
+    simulator=(Seeds("members", 3),),
     model=26,
 )
 def begin_anew_for_a_query_that_was_forgotten(patch: Patch) -> None:

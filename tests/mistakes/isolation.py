@@ -172,7 +172,7 @@ def consumers_never_reach_the_limit(patch: Patch) -> None:
             "core/test_mixed_groups::test_one_lost_lock_of_a_consumer_gives_up_nothing_a_query_failed",
         ),
     },
-    simulator=(Seeds(),),
+    simulator=(Seeds(first=32),),
     model=0,
 )
 def count_a_querys_failures_against_a_share_consumer(patch: Patch) -> None:

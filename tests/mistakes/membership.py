@@ -197,7 +197,7 @@ def extend_locks_that_are_given_after_the_stall(patch: Patch) -> None:
     {
         rules.SESSION_HAS_ITS_TIME: (),
     },
-    simulator=(Seeds(),),
+    simulator=(Seeds(first=5),),
 )
 def expire_too_early(patch: Patch) -> None:
     """Whenever somebody expires, everybody expires who would within 10 s."""

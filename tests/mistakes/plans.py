@@ -310,7 +310,7 @@ def start_a_plan_that_fails_for_a_loss(patch: Patch) -> None:
     {
         rules.LATER_TOPIC_BEGINS_AT_EARLIEST: (),
     },
-    simulator=(Seeds("topics"),),
+    simulator=(Seeds("topics", 2),),
 )
 def begin_a_later_topic_by_the_policy_of_the_first_to_join(patch: Patch) -> None:
     patch.setattr(Known, "has", lambda self, p: p.topic in self.topics)

@@ -145,7 +145,7 @@ def a_commit_without_rows_speaks_for_any_target(patch: Patch) -> None:
         ),
     },
     explorer=(SmallWorld(IMPLICIT, Budget(1, configs=1)),),
-    simulator=(Seeds("configs"),),
+    simulator=(Seeds("configs", 3),),
     model=0,
 )
 def complete_by_the_groups_mode_at_completion(patch: Patch) -> None:
