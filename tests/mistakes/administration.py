@@ -6,17 +6,15 @@ from typing import Any
 
 import msgspec
 
-from coordinator.core import decide, replay
-from coordinator.core.commands import AlterConfigs, actions, administer, reclaim_plan
-from coordinator.core.looks import snapshot
+from coordinator.core import replay
+from coordinator.core.commands import AlterConfigs, actions, administer
 from coordinator.core.record_state import RecordState
 from coordinator.core.records import GroupDeleted, OffsetsAltered
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
-from coordinator.protocol.admin_messages import AlterOffsets, ReleaseMember
+from coordinator.protocol.admin_messages import AlterOffsets
 from coordinator.protocol.admin_messages import OffsetsAltered as Altered
-from coordinator.protocol.values import SharePartitionKey
 from coordinator.service import admin, admin_actions
 from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.brokers.partition_starts import Known
@@ -108,19 +106,6 @@ def reset_a_group_with_members(patch: Patch) -> None:
 )
 def take_a_group_for_empty_right_after_a_load(patch: Patch) -> None:
     patch.setattr(administer, "_check_heard", lambda *_: None)
-
-
-@mistake(
-    {rules.RESET_TAKES_FROM_PLANS: (TESTS + "a_plan_whose_offsets_were_deleted_replays_empty",)},
-)
-def forget_that_a_plans_offsets_were_deleted(patch: Patch) -> None:
-    right = reclaim_plan.Reclaim._say_lost
-
-    def say_lost(self: Any, key: SharePartitionKey, ranges: Any, held: Any) -> None:
-        if key in self.group.partitions:
-            right(self, key, ranges, held)
-
-    patch.setattr(reclaim_plan.Reclaim, "_say_lost", say_lost)
 
 
 @mistake(
@@ -243,18 +228,6 @@ def remember_an_action_in_an_append_of_its_own(patch: Patch) -> None:
     patch.setattr(admin_actions, "call_action", call)
 
 
-@mistake({rules.ACTION_IS_CARRIED_OUT_ONCE: (ONCE + "a_group_remembers_its_last_actions_in_snapshots_too",)})
-def leave_the_actions_out_of_a_snapshot(patch: Patch) -> None:
-    right = snapshot.GroupCut.__init__
-
-    def cut(self: snapshot.GroupCut, group: ShareGroup) -> None:
-        remembered, group.actions = group.actions, {}
-        right(self, group)
-        group.actions = remembered
-
-    patch.setattr(snapshot.GroupCut, "__init__", cut)
-
-
 @mistake(
     {
         rules.ACTION_IS_CARRIED_OUT_ONCE: (
@@ -317,18 +290,3 @@ def reset_deleted_topics_too(patch: Patch) -> None:
 )
 def leave_done_records_above_the_start_out_of_a_preview(patch: Patch) -> None:
     patch.setattr(administer, "_AGAIN", {})
-
-
-@mistake(
-    {rules.A_PREVIEW_IS_TRUE: (PREVIEWS + "a_released_member_says_what_becomes_of_its_records",)},
-)
-def promise_others_all_that_a_released_member_holds(patch: Patch) -> None:
-    right = administer.release_member
-
-    def release(group: ShareGroup, command: Any, now_ms: int) -> Any:
-        decision = right(group, command, now_ms)
-        (effect,) = decision.reply.effects
-        effect = msgspec.structs.replace(effect, after=f"{effect.before} available to others")
-        return msgspec.structs.replace(decision, reply=msgspec.structs.replace(decision.reply, effects=(effect,)))
-
-    patch.setitem(decide._DECIDERS, ReleaseMember, release)

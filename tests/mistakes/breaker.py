@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordinator.core import release_breaker, replay
+from coordinator.core import replay
 from coordinator.core.commands import acquire_plan, complete_plan
 from coordinator.core.records import MemberProgressKept
 from tests.mistakes import rules
@@ -32,14 +32,6 @@ def try_a_whole_batch_while_the_breaker_is_open(patch: Patch) -> None:
 )
 def try_only_what_was_released_while_the_breaker_is_open(patch: Patch) -> None:
     patch.setattr(acquire_plan, "most_returned", lambda most, config: most)
-
-
-@mistake({rules.BREAKER_PAUSES: (f"{OF}a_pause_of_another_clock_is_over",)})
-def pause_until_the_clock_of_the_owner_before(patch: Patch) -> None:
-    def pause_ms(breaker: Any, config: Any, now_ms: int) -> int:
-        return max(0, breaker.until_ms - now_ms)
-
-    patch.setattr(acquire_plan, "pause_ms", pause_ms)
 
 
 @mistake(
@@ -72,11 +64,6 @@ def use_up_tries_while_the_breaker_is_open(patch: Patch) -> None:
 def use_up_a_try_with_each_query_of_the_service(patch: Patch) -> None:
     right = complete_plan.judged
     patch.setattr(complete_plan, "judged", lambda *args, **facts: right(*args, **{**facts, "others": ()}))
-
-
-@mistake({rules.BREAKER_KEEPS_TRIES: (f"{OF}after_a_day_of_pauses_releases_use_up_tries_again",)})
-def keep_tries_for_ever(patch: Patch) -> None:
-    patch.setattr(release_breaker, "TRIES_KEPT_MS", 2**62)
 
 
 @mistake({rules.BREAKER_KEEPS_TRIES: (f"{OF}a_veto_of_an_earlier_attempt_says_nothing_of_the_service",)}, model=1)

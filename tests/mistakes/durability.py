@@ -8,11 +8,8 @@ from typing import Any
 
 import msgspec
 
-from coordinator.core import replay, runs
 from coordinator.core.looks import snapshot
 from coordinator.core.records import (
-    GroupProgressKept,
-    PartitionInitialized,
     PlanAcquired,
     PlanStaged,
     PlanStarted,
@@ -29,17 +26,6 @@ from tests.mistakes import rules
 from tests.mistakes.mistake import WITH_SINKS, Patch, Seeds, SmallWorld, mistake
 from tests.protocol.setting import Budget
 from tests.protocol.worlds import ONE_RECORD, REJECTS, TWO
-
-
-@mistake(
-    {
-        rules.START_OFFSET_FIRST: (
-            "core/test_groups::test_a_resolved_start_offset_is_appended_before_the_first_acquire",
-        ),
-    },
-)
-def do_not_append_the_start_offset(patch: Patch) -> None:
-    patch.setattr(PartitionInitialized, "durable", False)
 
 
 @mistake(
@@ -104,15 +90,6 @@ def leave_live_plans_out_of_snapshots(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.SNAPSHOT_IS_WHOLE: ("core/test_plans::test_a_snapshot_appends_live_plans_and_plan_ids_again",),
-    },
-)
-def leave_plan_ids_out_of_snapshots(patch: Patch) -> None:
-    patch.setitem(replay._REPLAY, GroupProgressKept, lambda self, record: None)
-
-
-@mistake(
-    {
         rules.SNAPSHOT_IS_WHOLE: (),
     },
     simulator=(Seeds(),),
@@ -151,22 +128,6 @@ def forget_newest_plans_without_runs(patch: Patch) -> None:
 )
 def nobody_comes_back_after_a_load(patch: Patch) -> None:
     patch.setattr(ShareGroup, "loaded", lambda self, now_ms: None)
-
-
-@mistake(
-    {
-        rules.ACQUISITION_IS_DURABLE: (
-            "core/test_membership::test_after_a_load_every_holder_has_one_session_to_come_back",
-        ),
-    },
-)
-def no_time_to_come_back_after_a_load(patch: Patch) -> None:
-    right = ShareGroup.loaded
-
-    def loaded(self: ShareGroup, now_ms: int) -> None:
-        right(self, now_ms - self.config.share_session_timeout_ms)
-
-    patch.setattr(ShareGroup, "loaded", loaded)
 
 
 @mistake(
@@ -219,15 +180,6 @@ def forget_the_names_of_deleted_topics_in_snapshots(patch: Patch) -> None:
                 yield record
 
     patch.setattr(snapshot, "_before_partitions", before)
-
-
-@mistake(
-    {
-        rules.ALIKE_NEIGHBOURS_ARE_ONE_RUN: ("core/test_window::test_equal_neighbours_are_one_run",),
-    },
-)
-def do_not_merge(patch: Patch) -> None:
-    patch.setattr(runs, "_merged", lambda pieces, head, tail: [each for each in (head, *pieces, tail) if each])
 
 
 @mistake(

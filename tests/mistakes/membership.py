@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordinator.core import decide, due_times, replay
-from coordinator.core.commands import Decision, Expire, ExtendDeadlines, acknowledge, acquisition, membership
+from coordinator.core import decide, due_times
+from coordinator.core.commands import Decision, Expire, ExtendDeadlines, acknowledge, membership
 from coordinator.core.due_times import LockIndex
 from coordinator.core.members import Member
-from coordinator.core.records import DeadlinesPassed, MemberJoined, PlanAcquired, Record, RunsChanged
-from coordinator.core.runs import Run, Segment
+from coordinator.core.records import MemberJoined, Record, RunsChanged
+from coordinator.core.runs import Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import Done
 from tests.mistakes import rules
@@ -32,63 +32,10 @@ def skip_the_epoch_check(patch: Patch) -> None:
     {
         rules.EPOCH_OUTLIVES_SESSION: ("core/test_membership::test_epoch_outlives_the_session",),
     },
-)
-def forget_fenced_processes(patch: Patch) -> None:
-    patch.setattr(membership, "_same_process", lambda g, m, c: c.process_id == m.process_id)
-
-
-@mistake(
-    {
-        rules.EPOCH_OUTLIVES_SESSION: ("core/test_membership::test_epoch_outlives_the_session",),
-    },
     simulator=(Seeds(),),
 )
 def do_not_append_the_epoch(patch: Patch) -> None:
     patch.setattr(MemberJoined, "durable", False)
-
-
-@mistake(
-    {
-        rules.EPOCH_OUTLIVES_SESSION: ("core/test_membership::test_epoch_outlives_the_session",),
-    },
-)
-def lapsed_readers_ignore_newer_epochs(patch: Patch) -> None:
-    patch.setattr(membership, "_same_process", lambda group, member, command: True)
-
-
-@mistake(
-    {
-        rules.QUERYS_LOCK_LIVES_WITH_ITS_SESSION: ("core/test_locks::test_limits_of_time_never_end_a_querys_lock",),
-    },
-)
-def a_lock_duration_for_queries_too(patch: Patch) -> None:
-    acquired, planned = acquisition.acquired, replay._REPLAY[PlanAcquired]
-
-    def locked(before: Run, number: int, now_ms: int, deadline_ms: int | None) -> Run:
-        return acquired(before, number, now_ms, now_ms + 30_000)
-
-    def plan_acquired(self: ShareGroup, record: PlanAcquired) -> None:
-        planned(self, record)
-        self.plans[record.plan_id].query = False
-
-    patch.setattr(acquisition, "acquired", locked)
-    patch.setitem(replay._REPLAY, PlanAcquired, plan_acquired)
-
-
-@mistake(
-    {
-        rules.QUERYS_LOCK_LIVES_WITH_ITS_SESSION: ("core/test_locks::test_the_renewal_cap_never_applies_to_a_query",),
-    },
-)
-def renew_a_query_up_to_the_cap(patch: Patch) -> None:
-    def renewed(group: ShareGroup, run: Run, config: Any, now_ms: int) -> Run:
-        assert run.plan_id is not None
-        plan = group.plans[run.plan_id]
-        plan.query = False
-        cap_ms = plan.acquired_ms + config.share_max_lock_extension_ms
-        return run._replace(deadline_ms=min(now_ms + config.share_record_lock_duration_ms, cap_ms))
-
-    patch.setattr(acknowledge, "_renewed", renewed)
 
 
 @mistake(
@@ -203,19 +150,3 @@ def expire_too_early(patch: Patch) -> None:
     """Whenever somebody expires, everybody expires who would within 10 s."""
     right = membership.expire
     patch.setitem(decide._DECIDERS, Expire, lambda group, command, now_ms: right(group, command, now_ms + 10_000))
-
-
-@mistake(
-    {
-        rules.SESSION_HAS_ITS_TIME: ("core/test_locks::test_many_locks_that_end_at_once_end_over_several_rounds",),
-    },
-)
-def forget_the_locks_after_the_first_part(patch: Patch) -> None:
-    """An Expire that ends a part of the due locks takes the others for ended, too."""
-    right = membership.expire
-
-    def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision:
-        decision = right(group, command, now_ms)
-        return Decision((*decision.records, DeadlinesPassed(now_ms=now_ms, plan_ids=None)), decision.reply)
-
-    patch.setitem(decide._DECIDERS, Expire, expire)

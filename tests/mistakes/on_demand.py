@@ -2,42 +2,10 @@
 
 from __future__ import annotations
 
-from coordinator.core.share_group import ShareGroup
-from coordinator.core.share_partition import SharePartition
 from coordinator.service.dead_letters.dispatcher import DeadLetterDispatcher
 from coordinator.service.on_demand import Coordinator
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, mistake
-
-
-@mistake(
-    {
-        rules.LEAVES_WHEN_IDLE: ("core/test_membership::test_on_demand_may_rest",),
-    },
-)
-def rest_while_members_are_there(patch: Patch) -> None:
-    patch.setattr(ShareGroup, "may_rest", lambda self, now_ms: True)
-
-
-@mistake(
-    {
-        rules.LEAVES_WHEN_IDLE: ("test_on_demand_leaves::test_a_coordinator_stays_while_a_record_is_acquired",),
-    },
-)
-def leave_while_something_is_acquired(patch: Patch) -> None:
-    patch.setattr(SharePartition, "acquired_count", 0)
-
-
-@mistake(
-    {
-        rules.LEAVES_WHEN_IDLE: (
-            "test_on_demand_leaves::test_a_coordinator_stays_while_a_record_is_delayed",
-            "test_on_demand_leaves::test_a_coordinator_stays_while_a_quarantined_record_backs_off",
-        ),
-    },
-)
-def leave_while_something_is_delayed(patch: Patch) -> None:
-    patch.setattr(SharePartition, "waits", lambda self, now_ms: False)
 
 
 @mistake(

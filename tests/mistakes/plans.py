@@ -7,12 +7,9 @@ from typing import Any
 
 import msgspec
 
-from coordinator.core import decide, failed_deliveries, plan_state, replay
+from coordinator.core import plan_state
 from coordinator.core.commands import (
-    StartOrReclaimPlan,
-    acknowledge,
     acquire_plan,
-    logged_plan,
     membership,
     partitions,
     reclaim_plan,
@@ -22,11 +19,8 @@ from coordinator.core.looks import snapshot
 from coordinator.core.members import Member
 from coordinator.core.plan_state import PlanEvent, PlanState
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import PlanStarted
 from coordinator.core.runs import Run, Segment
-from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
-from coordinator.protocol.messages import PlanReply
 from coordinator.service.brokers.partition_starts import Known
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, Seeds, SmallWorld, mistake
@@ -65,16 +59,6 @@ def clear_the_plan_id_at_expiry(patch: Patch) -> None:
     {
         rules.RUN_KEEPS_ITS_PLAN_ID: ("core/test_plans::test_release_cut_and_quarantine_clear_the_plan_id",),
     },
-)
-def keep_the_plan_id_on_release(patch: Patch) -> None:
-    right = acknowledge.released
-    patch.setattr(acknowledge, "released", lambda run, c: right(run, c)._replace(plan_id=run.plan_id))
-
-
-@mistake(
-    {
-        rules.RUN_KEEPS_ITS_PLAN_ID: ("core/test_plans::test_release_cut_and_quarantine_clear_the_plan_id",),
-    },
     explorer=(SmallWorld(SLICES, Budget(1, crashes=1)),),
 )
 def keep_the_plan_id_on_a_cut(patch: Patch) -> None:
@@ -82,79 +66,6 @@ def keep_the_plan_id_on_a_cut(patch: Patch) -> None:
         self._leave_out(key, segment, segment.run._replace(state=RecordState.AVAILABLE), "cut")
 
     patch.setattr(reclaim_plan.Reclaim, "_return", returned)
-
-
-@mistake(
-    {
-        rules.RUN_KEEPS_ITS_PLAN_ID: ("core/test_plans::test_release_cut_and_quarantine_clear_the_plan_id",),
-    },
-)
-def keep_the_plan_id_in_quarantine(patch: Patch) -> None:
-    right = reclaim_plan.replayed
-
-    def replayed(run: Run, *rest: Any) -> Run | None:
-        after = right(run, *rest)
-        return None if after is None else after._replace(plan_id=run.plan_id)
-
-    patch.setattr(reclaim_plan, "replayed", replayed)
-
-
-@mistake(
-    {
-        rules.OLD_PLAN_IS_REFUSED: ("core/test_plans::test_an_old_plan_is_refused_by_name",),
-    },
-)
-def start_any_plan(patch: Patch) -> None:
-    right = ShareGroup.checked_state
-
-    def checked(self: ShareGroup, member: Member, plan_id: int | None, event: PlanEvent) -> PlanState:
-        if event is not PlanEvent.START:
-            return right(self, member, plan_id, event)
-        assert member.newest is not None
-        return PlanState.STARTED if member.newest.started else PlanState.ACQUIRED
-
-    patch.setattr(ShareGroup, "checked_state", checked)
-
-
-@mistake(
-    {
-        rules.PLAN_IS_THE_LOGGED_ONE: (
-            "core/test_logged_plan::test_a_start_that_differs_from_the_log_changes_nothing",
-            "core/test_logged_plan::test_a_plan_on_trial_that_differs_from_the_log_is_not_archived",
-            "core/test_logged_plan::test_a_restored_group_that_repeats_a_plan_id_is_refused",
-        ),
-    },
-)
-def start_a_plan_that_is_not_logged(patch: Patch) -> None:
-    patch.setattr(reclaim_plan, "check_held", lambda *a: None)
-
-
-@mistake(
-    {
-        rules.PLAN_IS_THE_LOGGED_ONE: (
-            "core/test_logged_plan::test_a_plan_on_trial_that_differs_from_the_log_is_not_archived",
-        ),
-    },
-)
-def compare_only_the_answer_with_the_log(patch: Patch) -> None:
-    """A replay that leaves out all of the plan answers nothing that could differ."""
-    right = reclaim_plan.check_missing
-
-    def checked(group: ShareGroup, command: StartOrReclaimPlan, reply: PlanReply) -> None:
-        logged_plan.check_held(group, command, reply.plan.partitions)
-        right(group, command, reply)
-
-    patch.setattr(reclaim_plan, "check_held", lambda *a: None)
-    patch.setattr(reclaim_plan, "check_missing", checked)
-
-
-@mistake(
-    {
-        rules.PLAN_IS_THE_LOGGED_ONE: ("core/test_logged_plan::test_a_missing_range_without_a_reason_changes_nothing",),
-    },
-)
-def start_a_plan_that_lacks_logged_offsets(patch: Patch) -> None:
-    patch.setattr(reclaim_plan, "check_missing", lambda *a: None)
 
 
 @mistake(
@@ -249,23 +160,6 @@ def acquire_anew_while_a_plan_is_not_started(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.PARTITIONS_IS_IDEMPOTENT: ("core/test_plans::test_partitions_is_idempotent_per_process_and_end",),
-    },
-)
-def reclaim_at_each_call(patch: Patch) -> None:
-    right = decide._DECIDERS[StartOrReclaimPlan]
-
-    def start_or_reclaim(group: ShareGroup, command: Any, now_ms: int) -> Any:
-        plan = group.members[command.member_id].newest
-        if plan is not None:
-            plan.member_epoch -= 1
-        return right(group, command, now_ms)
-
-    patch.setitem(decide._DECIDERS, StartOrReclaimPlan, start_or_reclaim)
-
-
-@mistake(
-    {
         rules.DATA_LOSS_FAILS_ONCE: (
             "core/test_losses::test_offsets_below_log_start_are_archived_then_fail_once",
             "test_source_reader::test_data_loss_fails_the_query_once_and_a_restart_continues",
@@ -285,25 +179,6 @@ def report_losses_without_archiving(patch: Patch) -> None:
             right(self, key, segment, log_start)
 
     patch.setattr(reclaim_plan.Reclaim, "_sort_out", sort_out)
-
-
-@mistake(
-    {
-        rules.DATA_LOSS_FAILS_ONCE: (
-            "test_source_reader::test_data_loss_fails_the_query_once_and_a_restart_continues",
-        ),
-    },
-)
-def start_a_plan_that_fails_for_a_loss(patch: Patch) -> None:
-    right = replay._REPLAY[PlanStarted]
-
-    def started_plan(self: ShareGroup, record: PlanStarted) -> None:
-        right(self, record)
-        newest = self.members[record.member_id].newest
-        assert newest is not None
-        newest.started = True
-
-    patch.setitem(replay._REPLAY, PlanStarted, started_plan)
 
 
 @mistake(
@@ -341,19 +216,6 @@ def begin_a_later_partition_by_the_policy_of_the_next_to_join(patch: Patch) -> N
 def lose_without_a_report(patch: Patch) -> None:
     """Records that the log lost while no member held them are in no plan's report."""
     patch.setattr(partitions, "data_lost", lambda *a: [])
-
-
-@mistake(
-    {rules.LOSS_IS_REPORTED_ONCE: ("core/test_losses::test_losses_of_a_plan_whose_session_ended_are_reported_too",)}
-)
-def report_only_what_a_member_held(patch: Patch) -> None:
-    """The plan's session ended before its log start moved."""
-    right = failed_deliveries.data_lost
-
-    def data_lost(group: ShareGroup, segments: Any, *rest: Any) -> Any:
-        return right(group, [(key, s) for key, s in segments if s.run.state == RecordState.ACQUIRED], *rest)
-
-    patch.setattr(partitions, "data_lost", data_lost)
 
 
 @mistake({rules.TOPIC_IS_ITS_ID: ()}, explorer=(SmallWorld(TWO_SINKS, Budget(1, topics=1)),))

@@ -9,7 +9,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from coordinator.client import session
 from coordinator.client.connection import CALL_TIMEOUT_S
 from coordinator.client.session import MemberSession, RequestOf
-from coordinator.core.commands import acquire_plan, complete_plan
+from coordinator.core.commands import complete_plan
 from coordinator.protocol.errors import BrokerNotReachable, FencedMemberEpoch
 from coordinator.protocol.messages import JoinGroup, StartPlan
 from coordinator.service.brokers.topic_doubts import TopicDoubts
@@ -173,36 +173,7 @@ def available_now_until_everything_is_acknowledged(patch: Patch) -> None:
     patch.setattr(ShareGroupStreamReader, "latestOffset", latest)
 
 
-@mistake(
-    {
-        rules.AVAILABLE_NOW_DRAINS: ("test_source_reader::test_available_now_does_not_wait_for_backoff",),
-    },
-)
-def backoff_is_over_at_once(patch: Patch) -> None:
-    right = acquire_plan.Acquisition._take_quarantined
-
-    def take(self: acquire_plan.Acquisition, bounds: Any, *, on_trial: bool) -> bool:
-        self.now_ms += 60_000
-        return right(self, bounds, on_trial=on_trial)
-
-    patch.setattr(acquire_plan.Acquisition, "_take_quarantined", take)
-
-
 ONCE_A_RUN = ("test_source_reader::test_available_now_delivers_a_released_record_once",)
-WAITED_IN_THE_RUN = (
-    "test_source_reader::test_available_now_does_not_deliver_what_waited_in_the_run",
-    "core/test_outcomes::test_a_run_that_began_before_a_release_does_not_get_the_record",
-)
-
-
-@mistake({rules.AVAILABLE_NOW_RELEASES_ONCE: (*ONCE_A_RUN, *WAITED_IN_THE_RUN)})
-def a_run_gets_what_it_has_released_again(patch: Patch) -> None:
-    right = acquire_plan.returned
-
-    def returned(partition: Any, end: int, now_ms: int) -> Any:
-        return right(partition, end, now_ms + 60_000)
-
-    patch.setattr(acquire_plan, "returned", returned)
 
 
 @mistake({rules.AVAILABLE_NOW_RELEASES_ONCE: ONCE_A_RUN})
