@@ -105,23 +105,23 @@ def begin_anew_for_a_query_that_was_forgotten(patch: Patch) -> None:
     patch.setattr(Member, "plan_state", state)
 
 
-@mistake({rules.NOTHING_GROWS_WITH_AGE: ()}, year=True)
+@mistake({rules.NOTHING_GROWS_WITH_AGE: ()}, year="a_new_checkpoint_each_time")
 def never_forget_a_member(patch: Patch) -> None:
     patch.setattr(forget, "_members", lambda group, now_ms: ((), now_ms + 3_600_000))
 
 
-@mistake({rules.NOTHING_GROWS_WITH_AGE: ()}, year=True)
+@mistake({rules.NOTHING_GROWS_WITH_AGE: ()}, year="the_same_checkpoint_each_time")
 def never_snapshot(patch: Patch) -> None:
     patch.setattr(CoordinatorRuntime, "_snapshot", lambda *a: None)
 
 
-@mistake({rules.NOTHING_GROWS_WITH_AGE: ()}, year=True)
+@mistake({rules.NOTHING_GROWS_WITH_AGE: ()}, year="the_same_checkpoint_each_time")
 def keep_all_processes_of_a_member(patch: Patch) -> None:
     """A query that is started again each minute from its checkpoint is one member."""
     patch.setattr(membership, "FENCED_PROCESSES_KEPT", 10**9)
 
 
-@mistake({rules.NOTHING_GROWS_WITH_AGE: ()}, year=True)
+@mistake({rules.NOTHING_GROWS_WITH_AGE: ()}, year="a_new_checkpoint_each_time")
 def keep_plans_that_no_run_carries(patch: Patch) -> None:
     patch.setattr(partitions, "_drop_plans_nobody_carries", lambda *a: None)
 
@@ -132,7 +132,7 @@ def keep_plans_that_no_run_carries(patch: Patch) -> None:
             "core/test_forgotten_topics::test_a_deleted_topic_is_forgotten_and_its_counts_are_kept",
         )
     },
-    year=True,
+    year="dated_topics",
 )
 def never_forget_a_topic(patch: Patch) -> None:
     patch.setattr(forget, "_topics", lambda group, now_ms: ([], False))

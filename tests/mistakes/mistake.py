@@ -32,15 +32,15 @@ class Seeds(NamedTuple):
 
 class Mistake(NamedTuple):
     """``breaks``: by rule the unit tests that find the mistake, ``core/test_plans::test_name`` below tests/unit.
-    ``model``: the seed of the model's walk that found it, where a search begins; ``year``: a job that is started each
-    minute, for long, finds it."""
+    ``model``: the seed of the model's walk that found it, where a search begins; ``year``: the job of
+    tests/simulation/year.py that finds it."""
 
     make: Make
     breaks: Mapping[str, tuple[str, ...]]
     explorer: tuple[SmallWorld, ...]
     simulator: tuple[Seeds, ...]
     model: int | None
-    year: bool
+    year: str
 
     @property
     def name(self) -> str:
@@ -65,7 +65,7 @@ def mistake(
     explorer: tuple[SmallWorld, ...] = (),
     simulator: tuple[Seeds, ...] = (),
     model: int | None = None,
-    year: bool = False,
+    year: str = "",
 ) -> Callable[[Make], Make]:
     """Registers a function as a mistake. ValueError for a name that is registered already."""
 
