@@ -43,7 +43,7 @@ def assign(
 def _divided(
     member_ids: Sequence[str], targets: Sequence[SharePartitionKey], current: Assignment
 ) -> dict[str, frozenset[SharePartitionKey]]:
-    """These partitions among these members, who are all subscribed to all of them."""
+    """Returns these partitions divided among these members, who are all subscribed to all of them."""
     if not targets or not member_ids:
         return dict.fromkeys(member_ids, frozenset())
     sharing = -(-len(member_ids) // len(targets))  # how many members a partition has
@@ -74,7 +74,7 @@ def _divided(
 
 
 def _counts(member_ids: Sequence[str], total: int) -> dict[str, int]:
-    """How many partitions each member has at most; the numbers differ by one at most, and their sum is ``total``."""
+    """How many partitions each member may have. The numbers differ by up to one, and their sum is ``total``."""
     size = len(member_ids)
     ends = [-(-total * i // size) for i in range(size + 1)]
     return {member_id: ends[i + 1] - ends[i] for i, member_id in enumerate(member_ids)}

@@ -1,4 +1,4 @@
-"""When a ShareConsumer's lock ends, by what the log tells of it.
+"""When a ShareConsumer's lock ends, by the log.
 
 Rule: a record that no signal came for is held for share.record.lock.duration.ms; one that is IN_PROGRESS as long as the
 signals come (KAFKA-20458), and never beyond group.share.in.progress.max.lock.extension.ms after its acquisition.

@@ -1,8 +1,8 @@
 """Times at which something is due: what a group or a member has to do (:class:`DueTimes`), and the ends of
 ShareConsumers' locks (:class:`LockIndex`). Both find the earliest time, and those that came.
 
-Rule: neither looks at all of them, since a coordinator may serve thousands of groups, and a group may have a million
-locks; each round asks.
+Rule: neither scans all of them, since a coordinator may serve thousands of groups, and a group may have a million
+locks; each round calls both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Name = TypeVar("Name")
 Runs: TypeAlias = tuple[tuple[int, int, Run], ...]
 
 SPARE = 64
-"""Old times that are kept beside one for each name before all old ones are forgotten."""
+"""Up to this many old times are kept beside one for each name, before all old ones are dropped."""
 _BOUND_BITS = 64
 _HALF = 1 << (_BOUND_BITS - 1)
 
@@ -99,7 +99,7 @@ class LockIndex:
         return tuple((first, last, self._shown(run)) for first, last, run in runs)
 
     def deadline_ms(self, kept_ms: int) -> int:
-        """When a lock ends, in milliseconds of the clock, whose deadline memory keeps so."""
+        """When a lock ends whose deadline memory keeps so, in milliseconds of the clock."""
         bounds, kept_ms = _parts(kept_ms)
         return (max(kept_ms, self._bound_ms) if bounds < self._bounds else kept_ms) + self._extended_ms
 
@@ -125,7 +125,7 @@ class LockIndex:
     # --- what is due
 
     def watch(self, plan_id: int, kept_ms: int, plans: Container[int]) -> None:
-        """Note the end of a lock of the plan, as it is kept, which was given now. ``plans``: those that are there."""
+        """Add the end of a lock of the plan, as it is kept, which was given now. ``plans``: those that are there."""
         for heap in (self._since, self._before):
             while heap and heap[0][1] not in plans and heap[0][1] != plan_id:
                 heapq.heappop(heap)
@@ -144,7 +144,7 @@ class LockIndex:
         return {plan_id for heap in heaps for _, plan_id in _entries_until(heap, kept_ms - 1)}
 
     def passed(self, now_ms: int, plan_ids: Collection[int] | None = None) -> None:
-        """Forget the ends before ``now_ms``, of ``plan_ids`` or of all plans: these locks have been ended."""
+        """Drop the ends before ``now_ms``, of ``plan_ids`` or of all plans: these locks have been ended."""
         kept_ms = now_ms - self._extended_ms
         for heap in (self._since, self._before) if self._bound_ms < kept_ms else (self._since,):
             if plan_ids is None:
@@ -157,8 +157,8 @@ class LockIndex:
     # --- extension
 
     def extend(self, by_ms: int, bound_ms: int | None) -> None:
-        """End all locks of now later by ``by_ms``, and, if a bound is given, no earlier than ``bound_ms``. A bound
-        comes when the one before it is over, so that the last one alone counts."""
+        """End all present locks later by ``by_ms`` and, if a bound is given, no earlier than ``bound_ms``. A bound
+        comes when the one before it is over, so only the last one counts."""
         if not (self._since or self._before):
             LockIndex.__init__(self)
             return

@@ -39,7 +39,7 @@ from coordinator.protocol.messages import GivenUp
 from coordinator.protocol.values import Disposition, SharePartitionKey
 
 SAMPLE = 20
-"""Ranges of offsets that a report names; its count is of all offsets."""
+"""A report names up to this many ranges of offsets; its count is of all."""
 
 _DISPOSITIONS = frozenset({Disposition.DELIVERY_LIMIT, Disposition.UNDECIDED, Disposition.EXPIRED})
 _ARCHIVED = RecordState.ARCHIVED
@@ -134,7 +134,7 @@ def _isolated(
 
 def clears_evidence(before: Run, after: Run, config: GroupConfig) -> bool:
     """Whether this change makes all evidence of the group old: the record is quarantined now, or failed alone for the
-    first time. What completed before says nothing any more, since an outage may have begun."""
+    first time. What completed before is no evidence any more, since an outage may have begun."""
     limit = config.share_delivery_count_limit
     return (stage_of(before, limit), stage_of(after, limit)) in CLEARS_EVIDENCE
 

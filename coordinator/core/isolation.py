@@ -25,9 +25,9 @@ from coordinator.core.record_state import RecordState
 from coordinator.core.runs import Run
 
 SOLO_BACKOFF_FIRST_MS = 1_000
-"""Milliseconds that a quarantined record waits after the first failure alone."""
+"""A quarantined record waits this many milliseconds after its first failure alone."""
 SOLO_BACKOFF_MAX_MS = 30_000
-"""Milliseconds that a quarantined record waits at most, so that it is tried soon after an outage ends."""
+"""A quarantined record waits no longer, in milliseconds, so that it is tried soon after an outage ends."""
 
 
 class Stage(Enum):
@@ -97,7 +97,7 @@ CLEARS_EVIDENCE = frozenset(
         (S.QUARANTINED, S.FAILED_ALONE),
     }
 )
-"""Changes of stage after which batches that completed before are no evidence any more: an outage may have begun."""
+"""Changes of stage that void the evidence of earlier batches: an outage may have begun."""
 
 
 def stage_of(run: Run, limit: int, *, on_trial: bool = False) -> Stage:
@@ -151,7 +151,7 @@ def slice_size(current_try: int, limit: int, base: int) -> int | None:
 
 
 def integer_root(value: int, degree: int) -> int:
-    """The largest integer whose ``degree``-th power is at most ``value``."""
+    """The largest integer whose ``degree``-th power is no larger than ``value``."""
     low, high = 0, 1
     while high**degree <= value:
         high *= 2
@@ -165,13 +165,13 @@ def integer_root(value: int, degree: int) -> int:
 
 
 def isolation_class(failures: int, limit: int) -> int:
-    """The class of a record that failed so often: 0 below the threshold, else its try. Records may share a plan if
+    """The class of a record with this many failures: 0 below the threshold, else its try. Records may share a plan if
     their classes are equal."""
     current_try = failures + 1
     return 0 if limit <= 2 or current_try < isolation_threshold(limit) else min(current_try, limit)
 
 
 def solo_backoff_ms(failures: int, limit: int) -> int:
-    """Milliseconds that a quarantined record waits after it failed alone: 1 s, doubled each time, at most 30 s."""
+    """Milliseconds that a quarantined record waits after it failed alone: 1 s, doubled each time, up to 30 s."""
     doublings = min(max(0, failures - limit - 1), 10)
     return min(SOLO_BACKOFF_MAX_MS, SOLO_BACKOFF_FIRST_MS << doublings)

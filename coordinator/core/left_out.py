@@ -14,14 +14,14 @@ import msgspec
 from coordinator.protocol.messages import LeftOut
 
 MOST = 300
-"""Entries of one list at most, so that a list of the longest topic names stays small in a log record."""
+"""One list has up to this many entries, so that a list of the longest topic names stays small in a log record."""
 FEW = 20
-"""Ranges of each partition that are named where there are more than MOST in all."""
+"""Each partition keeps this many named ranges where there are more than MOST in all."""
 
 
 class LeftOutRange(msgspec.Struct, frozen=True, kw_only=True):
     """Offsets that a plan, or the group, goes on without, as the log stores them; the fields are those of
-    :class:`~coordinator.protocol.messages.LeftOut`, which tells them to a client."""
+    :class:`~coordinator.protocol.messages.LeftOut`, which names them to a client."""
 
     topic: str
     topic_id: str
@@ -38,7 +38,8 @@ def in_reply(left_out: Iterable[LeftOutRange]) -> tuple[LeftOut, ...]:
 
 
 def bounded(left_out: Iterable[LeftOutRange]) -> tuple[LeftOutRange, ...]:
-    """At most MOST entries that count the same offsets, by topic and partition, ascending. No offset is named twice.
+    """Returns up to MOST entries that count the same offsets, by topic and partition, ascending. No offset is named
+    twice.
 
     Neighbours, and ranges that overlap, are joined. Where that leaves too many, only the first FEW ranges of each
     partition stay, and the others are one entry that says how many offsets between its first and last one it counts;

@@ -25,8 +25,8 @@ Decoded = TypeVar("Decoded")
 ByPartition: TypeAlias = tuple[tuple[str, int, tuple[Cut, ...]], ...]
 
 MOST_BYTES = 512 * 1024
-"""Bytes of one stored record at most: half of what a broker takes in one record by default. A larger log record is
-stored in parts."""
+"""One stored record has up to this many bytes, half of what a broker accepts by default. A larger log record is stored
+in parts."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
@@ -135,16 +135,16 @@ def decode_record(data: bytes, group_id: str = "?") -> Record:
 
 
 def decode_head(data: bytes, group_id: str = "?") -> RecordHead:
-    """The record that was encoded, without its lists; it raises as :func:`decode_record`."""
+    """Returns the record that was encoded, without its lists. Raises as :func:`decode_record`."""
     return _decoded(_head_decoder, data, group_id)
 
 
 _NAME_AT = 7
-"""Where an encoded record has its name: after the number of its fields, and ``type``."""
+"""Position of the name in an encoded record: after the number of its fields, and ``type``."""
 
 
 class RunsFilter:
-    """Tells by a record's first bytes whether it has runs of another share partition, or further ranges of a plan, or
+    """Decides by a record's first bytes whether it has runs of another share partition, or further ranges of a plan, or
     outcomes, without decoding it. While a record is decoded, no other thread of the process runs."""
 
     def __init__(self, key: SharePartitionKey) -> None:

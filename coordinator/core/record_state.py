@@ -9,7 +9,7 @@ that is given up is ARCHIVING until its dead letter is written; without a dead l
 (KIP-1191).
 
 A run that lost its lock keeps its plan id: the member that comes back to its plan may still complete it, with whatever
-outcome, or archive it. That is why those moves start from AVAILABLE too. A member whose plan id the run no longer
+outcome, or archive it. That is why those moves also start from AVAILABLE. A member whose plan id the run no longer
 carries can't.
 
 Every change of state goes through :func:`move`; a move that is not in the table raises and changes nothing.

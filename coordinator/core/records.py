@@ -197,8 +197,8 @@ class PartitionsAssigned(_Record, frozen=True):
 
 
 class TaskSignalled(_Record, frozen=True):
-    """A task of the member's query, on this host, said at ``now_ms`` that it works on the plan. ``hint``: what it says
-    of that; None: the hint of its signal before stays."""
+    """A task of the member's query, on this host, signalled at ``now_ms`` that it works on the plan. ``hint``: its
+    words about it; None: the hint of its signal before stays."""
 
     durable: ClassVar[bool] = False
     member_id: str

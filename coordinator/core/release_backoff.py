@@ -13,11 +13,11 @@ from typing import NamedTuple
 from coordinator.config.resolved import GroupConfig
 
 JITTER_STEPS = 16
-"""Different delays that the jitter gives: few, so that records that are released together stay one run."""
+"""The jitter has this many different delays: few, so that records released together stay one run."""
 
 QUERY_BACKOFF_MS = 10_000
-"""Milliseconds that a record waits after its first release by a query, where the group has no
-share.release.backoff.ms: with the other defaults its five tries take some 150 s, so that a service that is away for a
+"""A record waits this many milliseconds after its first release by a query if the group has no
+share.release.backoff.ms. With the other defaults its five tries take some 150 s, so that a service that is away for a
 minute or two uses up no record's tries."""
 
 

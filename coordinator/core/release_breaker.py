@@ -3,9 +3,9 @@ docs/adr/0048-a-breaker-on-releases.md).
 
 The service behind such a query is away, and its records are not to blame. So the breaker opens once the query has
 released JUDGED_FROM records in plans of which each was mostly released: by more than share.release.breaker.ratio. While
-it is open the query pauses before each plan, as long as a record would wait after as many releases; a plan has
-PROBE_RECORDS records at most, and its releases use up no try. The first plan that is not mostly released closes it.
-Everything ends: after TRIES_KEPT_MS of pauses, releases use up tries again.
+it is open the query pauses before each plan, as long as a record would wait after as many releases; a plan has up to
+PROBE_RECORDS records, and its releases use up no try. The first plan that is not mostly released closes it. Everything
+ends: after TRIES_KEPT_MS of pauses, releases use up tries again.
 
 Pure. Times of another clock do no harm: a pause that would last longer than any backoff is over, and what bounds the
 kept tries is the sum of pauses, and no time.
@@ -20,17 +20,17 @@ from coordinator.config.resolved import GroupConfig
 from coordinator.core.release_backoff import first_delay_ms, jitter_step, release_delay_ms
 
 JUDGED_FROM = 10
-"""Released records from which on the breaker opens: fewer say something about records rather than about a service."""
+"""The breaker opens from this many released records on: fewer point to records rather than a service."""
 
 PROBE_RECORDS = 10
-"""Records of a plan that is acquired while the breaker is open: enough to see whether the service is back."""
+"""A plan acquired while the breaker is open has up to this many records: enough to see whether the service is back."""
 
 TRIES_KEPT_MS = 24 * 3_600_000
-"""Pauses, in milliseconds, after which releases use up tries again, so that records that no sink ever accepts end as
+"""After this many milliseconds of pauses releases use up tries again, so that records that no sink ever accepts end as
 those of a query without a breaker."""
 
 SHORTEST_PAUSE_MS = 1_000
-"""Milliseconds that a pause counts for at least: else a group with tiny backoffs would keep tries for years."""
+"""A pause counts at least this many milliseconds: else a group with tiny backoffs would keep tries for years."""
 
 
 class Breaker(NamedTuple):
@@ -51,7 +51,7 @@ class Breaker(NamedTuple):
 
 
 def is_used(config: GroupConfig) -> bool:
-    """Whether the group has the breaker: without a backoff of releases there is nothing that it could wait for."""
+    """Whether the group has the breaker: without a backoff of releases it would have nothing to wait for."""
     has_backoff = first_delay_ms(config, by_query=True) > 0 and config.share_release_backoff_max_ms > 0
     return has_backoff and config.share_release_breaker_ratio < 1
 
@@ -90,9 +90,9 @@ def judged(
     now_ms: int,
     others: Iterable[Breaker],
 ) -> tuple[Breaker | None, bool]:
-    """The breaker after the plan, of whose ``records`` sinks released so many; and whether the plan's releases use up
-    no try. ``others``: open breakers of the group's other queries. A breaker that opens beside one of them goes on with
-    its pauses: the service is the same, and each query would use up one try of the same records."""
+    """Returns the breaker after the plan, of whose ``records`` sinks released ``released``; and whether the plan's
+    releases use up no try. ``others``: open breakers of the group's other queries. A breaker that opens beside one of
+    them goes on with its pauses: the service is the same, and each query would use up one try of the same records."""
     if not records:
         return breaker, keeps_tries(breaker, config)
     if not is_used(config) or released <= config.share_release_breaker_ratio * records:

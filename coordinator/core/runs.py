@@ -100,7 +100,7 @@ class FrozenRuns:
         self._keys, self._entries = list(dict.keys(runs)), list(dict.values(runs))
 
     def steps(self, most: int) -> Iterator[list[tuple[int, int, Run]]]:
-        """The runs as (first, last, run) in order, at most so many at a time."""
+        """Yields the runs as (first, last, run) in order, up to ``most`` at a time."""
         entries = dict(zip(self._keys, self._entries, strict=True))
         for at in range(0, len(self._firsts), most):
             yield [(first, *entries[first]) for first in self._firsts[at : at + most]]
@@ -267,7 +267,7 @@ class RunMap:
         self._uncount(first, last, run)
 
     def drop_terminal(self, offset: int) -> int:
-        """Forget the terminal runs that follow on each other from ``offset`` on; the offset after them."""
+        """Drop the terminal runs that follow each other from ``offset`` on. Returns the offset after them."""
         lowest, dropped = offset, 0
         while (entry := self._runs.get(offset)) is not None and entry[1].state in TERMINAL:
             self._uncount(offset, *entry)

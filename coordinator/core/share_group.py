@@ -30,7 +30,8 @@ from coordinator.protocol.errors import FencedMemberEpoch, ForeignPlan, StalePla
 from coordinator.protocol.values import SharePartitionKey
 
 MEMBERS_KEPT = 1_000
-"""Members without a session that are kept for ever, so that a small group's queries may rest as long as they like."""
+"""Up to this many members without a session are kept for ever, so that a small group's queries may rest as long as they
+like."""
 
 
 class ShareGroup:
@@ -87,7 +88,7 @@ class ShareGroup:
         """Ids of topics that a newer topic of the same name replaced, and of which the group still has something. A
         topic that was deleted and not created again is not among them."""
         self.dropped = RecordTotals()
-        """The counts of share partitions that the group has no more: no count of the group ever falls."""
+        """The counts of share partitions that the group no longer has: no count of the group ever falls."""
         self.forgotten_topics: dict[str, TopicForgotten] = {}
         """The last topics that were forgotten, by id, with a bounded number of share partitions together."""
         self.ends_kept = 0
@@ -213,7 +214,7 @@ class ShareGroup:
         )
 
     def is_current(self, topic_id: str) -> bool:
-        """Whether the topic exists, as far as the group knows: it was neither deleted nor deleted and created anew."""
+        """Whether the topic exists, as the group knows: it was neither deleted nor deleted and created anew."""
         return self.topics.get(self.topic_names.get(topic_id, "")) == topic_id and topic_id not in self.gone
 
     @property

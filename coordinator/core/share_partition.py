@@ -60,18 +60,18 @@ class SharePartition:
 
     @property
     def acquired_count(self) -> int:
-        """Records that a member holds; those IN_PROGRESS among them."""
+        """Records that a member holds, those IN_PROGRESS included."""
         return self.runs.counts[RecordState.ACQUIRED] + self.runs.counts[RecordState.IN_PROGRESS]
 
     @property
     def archived_total(self) -> int:
-        """Records that were ever ARCHIVED, for whatever reason; those that Kafka removed among them."""
+        """Records that were ever ARCHIVED, for whatever reason, those that Kafka removed included."""
         return sum(self.counts.archived) + self.counts.removed + self.counts.deleted
 
     @property
     def unaccounted(self) -> int:
-        """0: each offset from the first start offset to the end is accepted, archived, removed, skipped or still there.
-        Another number is a mistake of the counts."""
+        """0 if each offset from the first start offset to the end is accepted, archived, removed, skipped or still
+        there. Another number is a mistake of the counts."""
         return self.totals().left - self.still_there
 
     @property
@@ -128,8 +128,8 @@ class SharePartition:
         ]
 
     def held_under(self, plan_id: int, ranges: Iterable[tuple[int, int]]) -> int:
-        """How many records a member holds under this plan. No run is looked at, unless runs carry the id of a plan
-        whose lock has ended."""
+        """How many records a member holds under this plan. Scans no run, unless runs carry the id of a plan whose lock
+        has ended."""
         if sum(self.runs.carried.values()) == self.acquired_count:
             return self.runs.carried.get(plan_id, 0)
         return count_records(segment for segment in self.carrying(plan_id, ranges) if segment.run.state in HELD)

@@ -15,7 +15,7 @@ from coordinator.core.isolation import SOLO_BACKOFF_MAX_MS
 from coordinator.core.runs import Run, Segment
 
 LONGEST_DELAY_MS = 2**31 - 1
-"""Milliseconds, some 24 days: no delay is longer, a sink's own one included. It bounds those whose length was not
+"""No delay is longer, a sink's own included, in milliseconds: some 24 days. It bounds delays whose length was not
 stored."""
 
 

@@ -154,7 +154,7 @@ class DeletedTopicsArchived(Message, frozen=True):
 
 
 class ArchiveDeletedTopics(Request[DeletedTopicsArchived], frozen=True):
-    """The cluster has deleted the topics of these ids. ``ends``: where their logs ended, as far as the service has seen
+    """The cluster has deleted the topics of these ids. ``ends``: where their logs ended, where the service has seen
     that. The records that no plan holds are archived, counted and reported, once for each topic."""
 
     topic_ids: tuple[str, ...]

@@ -30,7 +30,7 @@ _TYPES = {kind.value: kind for kind in AcknowledgeType}
 
 
 def acknowledge(group: ShareGroup, command: Acknowledge, now_ms: int) -> Decision[AcknowledgeReply]:
-    """Apply outcomes; the reply names the error of each partition that was refused.
+    """Apply outcomes. The reply names the error of each refused partition.
 
     Raises:
         UnknownMemberId: the member has no live session.

@@ -41,13 +41,13 @@ from coordinator.protocol.messages import PartitionPlan, Plan, PlanReply
 from coordinator.protocol.values import SharePartitionKey
 
 SUPERSEDED_KEPT = 100
-"""Superseded plans that a plan remembers: more drivers than that are not stopped one after the other."""
+"""A plan remembers up to this many superseded plans: of more drivers than that, some are not stopped."""
 Log = tuple[SharePartition, int]
 """A share partition, and the exclusive end of its log now."""
 
 
 def acquire_plan(group: ShareGroup, command: AcquirePlan, now_ms: int) -> Decision[PlanReply]:
-    """The member's next plan, or its newest plan if nobody started that yet.
+    """Returns the member's next plan, or its newest plan if nobody has started that yet.
 
     The process that acquired the newest plan gets it again as far as the plan still holds its ranges, even if that is
     nothing. A later process reclaims it (delivery count + 1, no failure); if nothing of it is left, the next plan
@@ -131,9 +131,9 @@ def _plan_reply(group: ShareGroup, plan_id: int, partitions: tuple[PartitionPlan
 
 @dataclass(slots=True)
 class Acquisition:
-    """One plan in the making: what was taken so far, and how much more may be. ``superseded``: the plan that it
+    """One plan in the making: what is taken so far, and how much more may be. ``superseded``: the plan that it
     supersedes; ``losses``: that plan's unreported losses; ``most``: how many records the plan may have, and
-    ``most_returned`` how many of them may have come back (None: as many); ``held_back``: as of PlanReply."""
+    ``most_returned`` how many of them may have come back (None: as many); ``held_back``: as in PlanReply."""
 
     group: ShareGroup
     command: AcquirePlan
@@ -151,8 +151,8 @@ class Acquisition:
     held_back: int = 0
 
     def choose(self, member: Member) -> None:
-        """Take the plan's records. What comes first goes by the member's own plans: of the group's, every other one may
-        be another member's. A stream that never rests keeps no quarantined record waiting, nor they the stream."""
+        """Take the plan's records. What comes first depends on the member's own plans: of the group's, every other one
+        may be another member's. A stream that never rests keeps no quarantined record waiting, nor they the stream."""
         self.most = self.command.max_records
         if is_open(member.breaker, self.group.config):
             if pause_ms(member.breaker, self.group.config, self.now_ms):

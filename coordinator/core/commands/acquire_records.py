@@ -91,8 +91,8 @@ def _rotated(
 def _one_alone(
     group: ShareGroup, logs: Iterable[tuple[SharePartition, PartitionBounds]], now_ms: int
 ) -> tuple[SharePartitionKey, Segment] | None:
-    """The least recently tried record of these logs that is delivered alone, and may be now; None: there
-    is none. In a stream that never rests it would never be the only one that is there."""
+    """Returns the least recently tried record of these logs that is delivered alone, and may be now; None if there is
+    none. In a stream that never rests it would never be the only one."""
     found = [
         (partition.key, segment)
         for partition, of in logs
@@ -154,8 +154,8 @@ def _again(group: ShareGroup, plan: AcquiredPlan, now_ms: int) -> AcquiredReply:
 @dataclass(slots=True)
 class PartitionFetch:
     """The acquisition of one request in one partition. ``soft``: a returned run is not cut to meet ``max_records``.
-    ``ahead``: the member's program is still at work on other records. ``needs_a_poll``: so a record was left that is to
-    be delivered apart from others."""
+    ``ahead``: the member's program still works on other records. ``needs_a_poll``: for that reason a record was left
+    that is to be delivered apart from others."""
 
     group: ShareGroup
     partition: SharePartition
@@ -180,7 +180,8 @@ class PartitionFetch:
             self._take(alone)
 
     def _take_returned(self) -> bool:
-        """Take records that came back; False if the request takes no more: the limit is met, or a run was throttled."""
+        """Take records that came back. Returns False if the request takes no more: the limit is met, or a run was
+        throttled."""
         returned = self._returned()
         if not returned:
             return True
@@ -208,7 +209,7 @@ class PartitionFetch:
         return len(self.taken) < self.max_ranges
 
     def _returned(self) -> list[Segment]:
-        """One segment more than may be taken, at most: a request looks at no more runs than that."""
+        """Returns up to one segment more than may be taken: a request scans no more runs than that."""
         most = min(self.max_records, self.max_ranges) + 1
         return list(islice(returned(self.partition, self.bounds.end, self.now_ms), most))
 

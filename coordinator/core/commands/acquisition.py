@@ -17,14 +17,14 @@ from coordinator.protocol.messages import PartitionPlan
 from coordinator.protocol.values import AcquiredRange, SharePartitionKey
 
 MAX_RANGES = 10_000
-"""Ranges that one acquisition has at most, so that its reply and its log records stay small."""
+"""One acquisition has up to this many ranges, so that its reply and its log records stay small."""
 
 MOST_ARCHIVING = 100_000
 """A member acquires nothing more while this many records of its partitions wait for their dead letters: each takes some
 800 bytes of memory and of each snapshot, for as long as the dead letter topic is away."""
 
 _ARCHIVING = int(RecordState.ARCHIVING)
-"""A plain number, for the sum of each acquisition: 0.04 ms of 1,000 partitions, and 0.26 with archiving_count."""
+"""A plain number, for the sum in each acquisition: 0.04 ms for 1,000 partitions, and 0.26 ms with archiving_count."""
 
 Held = dict[SharePartitionKey, list[Segment]]
 """Segments by share partition, ascending, as the acquiring member holds them."""

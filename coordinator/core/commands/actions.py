@@ -21,8 +21,8 @@ from coordinator.protocol.messages import Done, Request
 from coordinator.protocol.values import SharePartitionKey
 
 MOST_ANSWER_BYTES = 64 * 1024
-"""Bytes of a remembered answer: a longer one is remembered without its list of changes. 64 KiB are the changes of some
-500 share partitions, and 100 such answers are 6.4 MB."""
+"""An answer of more bytes is remembered without its list of changes. 64 KiB are the changes of some 500 share
+partitions, and 100 such answers are 6.4 MB."""
 LEFT_OUT = (
     "An earlier try of this request did it. Its {count} change(s) are not listed: the answer is too long to be kept."
 )
@@ -49,7 +49,7 @@ def remember_action(group: ShareGroup, command: RememberAction, now_ms: int) -> 
 
 
 def answer_of(group: ShareGroup, request: Action[Any]) -> Answer | None:
-    """The answer that this action got when it was carried out; None: it was not, as far as the group remembers."""
+    """Returns the answer that this action got when it was carried out; None if the group remembers no such action."""
     answer = group.actions.get(request.action_id) if request.execute and request.action_id else None
     return None if answer is None else _decoder.decode(answer)
 

@@ -44,7 +44,7 @@ from coordinator.protocol.messages import Request
 from coordinator.protocol.values import Disposition, SharePartitionKey
 
 MOST_EFFECTS = 100
-"""Effects that a reply names."""
+"""A reply names up to this many effects."""
 ARCHIVE, RELEASE = "archive", "release"
 HELD_UNTIL = (
     "{count} record(s) that members hold are delivered again; what these members write of them is written twice, and "
@@ -92,7 +92,7 @@ _AGAIN = {
     RecordState.ARCHIVING: WAITING_AGAIN,
     **dict.fromkeys(HELD, HELD_UNTIL),
 }
-"""What is said of a record from the new start offset on, by its state."""
+"""The note about a record from the new start offset on, by its state."""
 
 
 def alter_start_offsets(
@@ -147,7 +147,7 @@ def alter_start_offsets(
 
 
 def _moved(partition: SharePartition, start: int) -> Counter[str]:
-    """How many records each sentence about a new start offset is true of."""
+    """Counts the records for each note about a new start offset."""
     told: Counter[str] = Counter()
     told[BELOW_AGAIN] = max(0, partition.start_offset - start)
     for first, last, run in _between(partition, max(start, partition.start_offset), partition.end_offset):
@@ -170,7 +170,7 @@ def _forgotten(partition: SharePartition) -> Counter[str]:
 
 
 def _in_sentences(told: Counter[str], *, is_reset: bool) -> Iterator[str]:
-    """The sentences, with their numbers, that a person must know before start offsets are altered."""
+    """Yields the notes, with their numbers, that a person must know before start offsets are altered."""
     if is_reset:
         yield AGAIN
     for sentence in (DONE_AGAIN, BELOW_AGAIN, WAITING_AGAIN, HELD_UNTIL, SKIPPED, HELD_BELOW):
@@ -281,7 +281,7 @@ def decide_records(group: ShareGroup, command: DecideRecords, now_ms: int) -> De
 
 
 def _in_numbers(group: ShareGroup, command: DecideRecords, count: int, held: int) -> Iterator[str]:
-    """The sentences that a person must know first: how many records, and how many of them a member holds."""
+    """Yields the notes that a person must know first: how many records, and how many of them a member holds."""
     topic = group.config.errors_deadletterqueue_topic_name
     dead_letters = f"their dead letters go to {topic}" if topic else "the group has no dead letter topic"
     asked = command.last - command.first + 1
@@ -290,7 +290,7 @@ def _in_numbers(group: ShareGroup, command: DecideRecords, count: int, held: int
 
 
 def _counted(note: str, count: int) -> tuple[str, ...]:
-    """The sentence about so many records; nothing if there are none."""
+    """Returns the note about ``count`` records; nothing if there are none."""
     return (note.format(count=f"{count:,}"),) if count else ()
 
 

@@ -41,7 +41,7 @@ OUTCOMES = {
 
 
 def complete_plan(group: ShareGroup, command: CompletePlan, now_ms: int) -> Decision[PlanDone]:
-    """Decide the records that still carry the plan id of a batch that Spark has committed, an hour later too.
+    """Decide the records that still carry the plan id of a batch that Spark has committed, even an hour later.
     Completing a plan twice changes nothing.
 
     Raises:
@@ -100,7 +100,7 @@ def _cut_at_log_start(partition: SharePartition, segments: list[Segment]) -> lis
 
 
 def _lost(partition: SharePartition, first: int, last: int, run: Run) -> Lost:
-    """Offsets below the log start that the plan gives back: no plan holds them any more."""
+    """A lost range (below the log start) with its plan id cleared."""
     return partition.key, Segment(first, last, run._replace(plan_id=None))
 
 
@@ -133,7 +133,7 @@ class _Completion:
 
     def records(self, *, processed: bool) -> list[Record]:
         """The log records of the plan's records. ``processed`` as in CompletePlan: a batch of offsets without records
-        says nothing of the service behind the query."""
+        is no evidence about the service behind the query."""
         changes = Changes()
         decided: list[tuple[SharePartitionKey, int, int, Callable[[int], Run]]] = []
         for partition, segments in self._group.carrying(self._plan):
@@ -222,16 +222,16 @@ class _Completion:
         return AcknowledgeType.RELEASE if plan.explicit or unheard else AcknowledgeType.ACCEPT
 
     def _own_delay(self, verdict: Verdict) -> Delay:
-        """The delay that the sink gave, which does not last longer from now on: the owner before may have had another
+        """Returns the sink's delay, cut so that it lasts no longer from now on: the owner before may have had another
         clock."""
         if verdict.not_before_ms is None or verdict.delay_ms is None:
             return Delay(verdict.not_before_ms)
         return Delay(min(verdict.not_before_ms, self._now_ms + verdict.delay_ms), verdict.delay_ms)
 
     def _blames_the_service(self, run: Run, verdict: Verdict | None) -> bool:
-        """Whether a release says that the service is away: the last attempt released the record, by name or by its
-        silence, and gave it no delay of its own, by which a program manages its own waits. A veto of an earlier attempt
-        says nothing."""
+        """Whether a release points to a service that is away: the last attempt released the record, by name or by its
+        silence, without a delay of its own, by which a program manages its own waits. A veto of an earlier attempt does
+        not count."""
         if verdict is None or verdict.delivery_count != run.delivery_count:
             return self._plan.explicit
         return verdict.outcome == AcknowledgeType.RELEASE and verdict.not_before_ms is None

@@ -20,18 +20,18 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 
 SWEEP_MS = 600_000
-"""Milliseconds from one sweep to the next, and from a topic's deletion until it is forgotten: far longer than any
-request that names an old topic's id is under way."""
+"""Sweeps are this many milliseconds apart, and a deleted topic is kept as long: far longer than a request that names
+its id is under way."""
 SEEN_PARTS = 8
-"""How often within share.member.retention.ms the log records that a member is there."""
+"""The log records this often within share.member.retention.ms that a member is there."""
 MOST_AT_ONCE = 1_000
-"""Members that one sweep forgets, so that a round stays short."""
+"""One sweep forgets up to this many members, so that a round stays short."""
 MOST_DROPPED = 10_000
-"""Share partitions that one sweep drops, before those of its last topic: half a second at most."""
+"""One sweep drops this many share partitions and the rest of its last topic's, which takes up to half a second."""
 
 
 def forget(group: ShareGroup, now_ms: int) -> list[Record]:
-    """The log records that forget what can be forgotten now, and say when the next sweep is due."""
+    """Returns the log records that forget what can be forgotten now, and set the time of the next sweep."""
     members, next_ms = _members(group, now_ms)
     records: list[Record] = [_forgotten(group, members)] if members else []
     of_topics, is_more = _topics(group, now_ms)
@@ -74,7 +74,7 @@ def _is_over(partition: SharePartition) -> bool:
 def _topics(group: ShareGroup, now_ms: int) -> tuple[list[Record], bool]:
     """The log records that drop the share partitions of deleted topics, once nobody has anything of them, and whether
     there are more than one sweep drops. A topic stays while a plan that may be started names it. A topic whose share
-    partitions an administrator deleted has none to drop, and is forgotten, too."""
+    partitions an administrator deleted has none to drop, and is forgotten as well."""
     # A deletion that lies ahead was noted by another clock.
     old = {topic_id for topic_id, at_ms in group.gone.items() if not 0 <= now_ms - at_ms < SWEEP_MS}
     if not old:

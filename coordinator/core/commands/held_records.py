@@ -1,4 +1,4 @@
-"""The records that a ShareConsumer's request names: are they known, and does the member hold them?"""
+"""Checks the records that a ShareConsumer's request names: the group knows them, and the member holds them."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class RunLookup:
         self._run = FRESH
 
     def check(self, first: int, last: int) -> None:
-        """Check that the partition has acquired these offsets, or has dealt with them before.
+        """Check that the partition has acquired these offsets, or has finished them before.
 
         Raises:
             InvalidRequest: the range is none, or lies beyond what was acquired.

@@ -93,7 +93,7 @@ def check_missing(group: ShareGroup, command: StartOrReclaimPlan, reply: PlanRep
     """
     named = (*reply.left_out, *reply.data_loss)
     if command.logged is None or not command.acquired_here or any(not entry.topic for entry in named):
-        return  # the last: so many partitions lost records that the answer does not name them all
+        return  # the last: too many partitions lost records for the answer to name all
     answered = {_key(part): part.ranges for part in reply.plan.partitions}
     for part in command.logged:
         key = _key(part)
@@ -122,7 +122,7 @@ def _offsets(ranges: Iterable[AcquiredRange]) -> list[Offsets]:
 
 
 def _left_out_offsets(entry: LeftOut) -> Offsets:
-    """All offsets that the entry may mean: one that sums up scattered offsets does not say which they are."""
+    """Returns all offsets that the entry may mean: one that sums up scattered offsets does not name them."""
     return entry.first, _NO_END if entry.reason == "end_unknown" else entry.last
 
 

@@ -1,4 +1,4 @@
-"""A ShareConsumer says that it works on records (the proposal KAFKA-20458).
+"""A ShareConsumer signals that it works on records (the proposal KAFKA-20458).
 
 ◆ Only the holder extends a lock by signals, and never beyond group.share.in.progress.max.lock.extension.ms after the
 acquisition. Per partition the signals of a request are taken all, or none of them. They are durable: a record that is
@@ -24,7 +24,7 @@ from coordinator.protocol.values import MOST_HINT_BYTES
 
 
 def mark_in_progress(group: ShareGroup, command: MarkInProgress, now_ms: int) -> Decision[ProgressReply]:
-    """Take the signals; the reply names the error of each partition that was refused.
+    """Apply the signals. The reply names the error of each refused partition.
 
     Raises:
         UnknownMemberId: the member has no live session.

@@ -44,12 +44,12 @@ from coordinator.protocol.messages import Done, Heartbeat, Joined, JoinGroup, Le
 from coordinator.protocol.values import SharePartitionKey
 
 FENCED_PROCESSES_KEPT = 16
-"""Earlier processes of a member that are refused by name if they join again without an epoch."""
+"""Up to this many earlier processes of a member are refused by name if they join again without an epoch."""
 
 
 MOST_ENDED_RUNS = 5_000
-"""Runs whose locks one round ends, or more where the last plan or session has more: some 0.1 s. The requests that wait
-come before the next ones (docs/adr/0031)."""
+"""One round ends the locks of this many runs, and finishes its last plan or session: some 0.1 s. Waiting requests come
+before the next ones (docs/adr/0031)."""
 
 
 def create_group(group: ShareGroup, command: CreateGroup, now_ms: int) -> Decision[Done]:
@@ -171,8 +171,8 @@ def _joined_reply(group: ShareGroup, epoch: int) -> Joined:
 
 
 def heartbeat(group: ShareGroup, command: Heartbeat, now_ms: int) -> Decision[Joined]:
-    """Extend the session, and so a query's locks, to share.session.timeout.ms from now. The reply says how soon the
-    next heartbeat must come, since that config may have been altered.
+    """Extend the session, and so a query's locks, to share.session.timeout.ms from now. The reply has the time of the
+    next heartbeat, since that config may have been altered.
 
     Raises:
         UnknownMemberId: the member has no live session.
@@ -253,7 +253,7 @@ def _bounded_times(group: ShareGroup, now_ms: int) -> list[Record]:
 
 
 def _end_locks(group: ShareGroup, plan: AcquiredPlan, changes: Changes, now_ms: int) -> None:
-    """Note, in ``changes``, the runs of a ShareConsumer's plan whose lock's deadline lies before now."""
+    """Add to ``changes`` the runs of a ShareConsumer's plan whose lock's deadline lies before now."""
     lost_lock = MemoizedTransition(lambda run: consumer_lost_lock(run, group.config))
     for partition, (first, last, run) in _held(group, plan):
         if run.deadline_ms is not None and group.locks.deadline_ms(run.deadline_ms) < now_ms:
@@ -262,9 +262,8 @@ def _end_locks(group: ShareGroup, plan: AcquiredPlan, changes: Changes, now_ms: 
 
 
 def extend_deadlines(group: ShareGroup, command: ExtendDeadlines, now_ms: int) -> Decision[Done]:
-    """See :class:`~coordinator.core.commands.ExtendDeadlines`. A full session timeout is given once in a session
-    timeout at most, so that members that are gone lose their records even where the coordinator stalls again and
-    again."""
+    """See :class:`~coordinator.core.commands.ExtendDeadlines`. A full session timeout is given only once per session
+    timeout, so that members that are gone lose their records even where the coordinator stalls again and again."""
     until_ms = group.deadlines_extended_until_ms + command.stalled_ms
     full_ms = 0
     if now_ms >= until_ms:

@@ -1,7 +1,7 @@
-"""A Spark task says that it works on its query's plan: seen beside the plan, and nothing else follows from it.
+"""A Spark task signals that it works on its query's plan. The signal is shown beside the plan, and has no other effect.
 
 A query needs no signal: its batch lives with its session. So signals are soft state, and a signal of another plan than
-the query's newest is left alone.
+the query's newest is ignored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from coordinator.protocol.task_messages import ReportProgress
 from coordinator.protocol.values import MOST_HINT_BYTES
 
 MOST_HOST_BYTES = 255
-"""Bytes of a host's name at most (RFC 1035)."""
+"""A host's name has up to this many bytes (RFC 1035)."""
 
 
 def report_progress(group: ShareGroup, command: ReportProgress, now_ms: int) -> Decision[Done]:

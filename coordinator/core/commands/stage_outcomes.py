@@ -4,8 +4,8 @@ their plan completes.
 The rows' receipts name the plan: an outcome is staged on the live plan that carries its offset at its delivery count.
 Rows of an earlier attempt of such a plan come from a driver that was replaced, which must not commit what it wrote, so
 the request is refused. So is a row that no delivery of the group can have had. Every other row is stale: it is counted
-and left out, and the request fails only if the sink asks for that, or if no row at all is held though the query has
-lost nothing.
+and skipped, and the request fails only if the sink asks for that, or if no row at all is held though the query has lost
+nothing.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from coordinator.protocol.values import LONGEST_REASON, AcknowledgeType, Outcome
 SAMPLE = 5
 _OUTCOMES = frozenset({AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT})
 REJECT_WINDOW = 10_000
-"""Decided records, about the last ones, whose part of rejects is compared with the limit."""
+"""The reject ratio is that of about this many last decided records."""
 JUDGED_FROM = 100
-"""Decided records below which the reject ratio is not judged: too few to tell."""
+"""The reject ratio is judged from this many decided records on: fewer prove nothing."""
 
 
 def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decision[OutcomesStaged]:
@@ -171,8 +171,8 @@ def _query_of(group: ShareGroup, plan: AcquiredPlan) -> str:
 
 
 def _silent_about(group: ShareGroup, plan: AcquiredPlan, command: StageRuns, *, is_known: bool) -> Iterator[PlanStaged]:
-    """The log record of the commit, if it changes something. ``is_known``: the sink surely is this plan's. Otherwise it
-    is a guess, which makes no plan implicit, and takes no veto from an earlier attempt."""
+    """Returns the log record of the commit, if it changes something. ``is_known``: the sink surely is this plan's.
+    Otherwise it is a guess, which makes no plan implicit, and removes no earlier attempt's veto."""
     explicit = plan.explicit or command.acknowledgement_mode == "explicit"
     speaks = explicit and plan.reclaims not in plan.explicit_attempts
     replaces = _replaces(plan, command) if is_known or (explicit and not command.replaces) else None
@@ -187,8 +187,8 @@ def _silent_about(group: ShareGroup, plan: AcquiredPlan, command: StageRuns, *, 
 
 
 def _replaces(plan: AcquiredPlan, command: StageRuns) -> bool | None:
-    """Whether all sinks of the attempt say that their target replaces its output, after this commit; None: as before.
-    One sink that does not say so is enough for False."""
+    """Whether all sinks of the attempt declare that their target replaces its output, after this commit; None: as
+    before. One sink that does not is enough for False."""
     replaces = command.replaces and plan.replaces is not False
     return replaces if replaces != plan.replaces else None
 

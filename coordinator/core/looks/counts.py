@@ -1,6 +1,6 @@
 """Counts of what a decision does to a group's records, for the coordinator's metrics. Nothing is changed.
 
-The caller asks before it replays the decision, and adds the counts up once the decision is durable.
+The caller takes the counts before it replays the decision, and adds them up once it is durable.
 """
 
 from __future__ import annotations

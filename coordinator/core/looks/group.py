@@ -26,11 +26,11 @@ from coordinator.protocol.values import Disposition, SharePartitionKey
 Subscribed: TypeAlias = tuple[Any, ...]
 
 MOST_RUNS = 10_000
-"""Runs that one description shows, of all partitions together."""
+"""One description shows up to this many runs, of all partitions together."""
 MOST_MEMBERS = 1_000
-"""Members that one description shows, those with a session first."""
+"""One description shows up to this many members, those with a session first."""
 MOST_ASSIGNED = 10_000
-"""Assigned partitions that one description shows, of all members together."""
+"""One description shows up to this many assigned partitions, of all members together."""
 
 
 class DescribeWithLag(DescribeGroup, frozen=True):

@@ -1,7 +1,7 @@
 """The history of one record: its deliveries and how each ended, as far as a group's log has them.
 
-Rule: the history is read from the log's records alone, and changes nothing. What the log does not say is left empty,
-and never guessed: a snapshot keeps counts and the newest delivery, but not those before.
+Rule: the history is read from the log's records alone, and changes nothing. Facts that the log lacks stay empty, and
+are never guessed: a snapshot keeps counts and the newest delivery, but not those before.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from coordinator.protocol.admin_messages import HistoryEntry
 from coordinator.protocol.values import Disposition, SharePartitionKey
 
 SMALL_BYTES = 4_096
-"""Records up to this size are decoded, whatever they are of. Larger ones with runs of other share partitions, or with
-outcomes alone, are passed over: a group of many runs has hundreds of megabytes of them. Of the rest the head is
-decoded, and those alone whole that have something of the share partition."""
+"""Records up to this size are always decoded. Larger ones with runs of other share partitions, or with outcomes alone,
+are skipped: a group of many runs has hundreds of megabytes of them. Of the rest the head is decoded, and the whole only
+if it has something of the share partition."""
 
 Logged: TypeAlias = tuple[int | None, bytes]
-"""A record of the log, and when it was written, in ms by the wall clock; None: the store does not say."""
+"""A record of the log, and when it was written, in ms by the wall clock; None if the store does not keep the time."""
 
 
 class _Fact(NamedTuple):
@@ -82,11 +82,11 @@ class RecordHistory:
         self._facts: list[_Fact] = []
         """The newest first, as they are read."""
         self._completed = 0
-        """The plan whose completion the record that is read next may belong to; 0: none."""
+        """The plan whose completion the next record may belong to; 0: none."""
         self._behind: int | None = None
-        """The first offset of that completion's runs that are read already; None: none is."""
+        """The first offset of that completion's runs that are already read; None: none is."""
         self._is_all = False
-        """The group began after the record that was read last."""
+        """The group began after the last record read."""
         self._holders: dict[int, _Holder] = {}
         self._queries: dict[str, str] = {}
         self._hosts: dict[str, str] = {}
@@ -95,7 +95,7 @@ class RecordHistory:
         return f"<RecordHistory {self._key.topic_id}-{self._key.partition}@{self._offset}>"
 
     def add(self, part: Sequence[Logged]) -> None:
-        """Take in the part of the log before those that were taken in, its records in order."""
+        """Apply the part of the log before those already applied, its records in order."""
         for at_ms, data in reversed(part):
             if self._is_all:
                 return
@@ -168,7 +168,7 @@ class RecordHistory:
             self._hosts.setdefault(head.member_id, head.client_host or "")
 
     def _take(self, record: Record, at_ms: int | None, *, is_large: bool = False) -> None:
-        """Note the facts that the record has of the offset. The holders of plans, queries and hosts are kept besides:
+        """Record the facts that the record has of the offset. The holders of plans, queries and hosts are kept besides:
         the newest, which are read first."""
         if isinstance(record, RunsChanged):
             if record.runs and self._is_here(record):
@@ -243,8 +243,8 @@ class RecordHistory:
 
 
 def _event(before: Run | None, after: Run, *, by_query: bool) -> str:
-    """The event between the two states, in words; empty: nothing that a person asks for. ``before`` None: not
-    known. ``by_query``: the completion of the batch that had the record changed it."""
+    """Returns the event between the two states, in words; empty if no person needs it. ``before`` None: not known.
+    ``by_query``: the completion of the batch with the record changed it."""
     was_held = before is not None and before.state in HELD
     if after.state in HELD:
         return _delivery(before, after)

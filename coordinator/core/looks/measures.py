@@ -18,14 +18,14 @@ from coordinator.protocol.messages import GroupRequest, RecordCounts
 from coordinator.protocol.values import SharePartitionKey
 
 MOST_ISOLATED = 10_000
-"""Quarantined runs of a partition that are counted, at most."""
+"""Up to this many quarantined runs are counted in each partition."""
 
 
 MOST_SLICED = 4_000
-"""Runs of a group among which records are counted that are delivered in slices, of each partition alike: some
-milliseconds. A run that fails holds back its partition's start offset, so it is among the first."""
+"""SLICED records are counted in up to this many runs per group, split evenly over partitions, which bounds the scan to
+some milliseconds. A run that fails holds back its partition's start offset, so it is among the first."""
 MOST_LOOKED_AT = 10_000
-"""Runs of a plan that are looked at for one that is held: some milliseconds."""
+"""A plan's runs are scanned up to this many for a held one, which takes some milliseconds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,7 @@
 """The runs in flight and the plans of a group, as people see them: a page at a time, since a group may have a million
 runs.
 
-Rule: one page looks at a bounded number of runs, so that the group's requests wait for it briefly at most.
+Rule: one page scans a bounded number of runs, so that the group's requests wait for it only briefly.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from coordinator.protocol.values import SharePartitionKey
 
 MOST_ON_A_PAGE = 1_000
 MOST_LOOKED_AT = 5_000
-"""Runs that one page looks at, whether they are shown or not: some milliseconds."""
+"""One page scans up to this many runs, shown or not, which takes some milliseconds."""
 MOST_WINDOWS = 1_000
-"""Windows of one request."""
+"""One request has up to this many windows."""
 LOOKED_AT_OF_A_PLAN = 1_000
-"""Runs of a plan that are looked at for the plan's stage of isolation."""
+"""A plan's stage of isolation is the furthest among up to this many of its runs."""
 
 MOST_TASKS_SHOWN = 10
-"""Tasks of a plan whose signals are shown: the ones that sent a signal last."""
+"""The signals of up to this many tasks of a plan are shown: those that sent one last."""
 
 _STAGES = list(Stage)
 

@@ -50,8 +50,8 @@ class GroupCut:
         return f"<GroupCut partitions={len(self._partitions)}>"
 
     def steps(self, most_runs: int = sys.maxsize) -> Iterator[list[Record]]:
-        """Lists of records, which together rebuild this group from an empty one; each looks at ``most_runs`` runs. A
-        list may be empty."""
+        """Lists of records, which together rebuild this group from an empty one; each scans ``most_runs`` runs. A list
+        may be empty."""
         yield self._before
         for partition in self._partitions:
             yield from partition.steps(self._locks, most_runs)

@@ -19,9 +19,10 @@ from coordinator.protocol.messages import MemberRequest
 from coordinator.protocol.values import AlteredStart, OffsetRange, SharePartitionKey
 
 MOST_NAMED = 20
-"""Share partitions with altered start offsets that a query is told of, at most."""
+"""A query's log names up to this many share partitions with altered start offsets."""
 QUARANTINED_AT_ONCE = 10
-"""Quarantined records of a partition that are looked for in the log at a time: they are delivered one by one."""
+"""Up to this many quarantined records of a partition are checked in the log at a time: they are delivered one by
+one."""
 
 
 class LogRange(NamedTuple):
@@ -180,7 +181,7 @@ def reads_topic(group: ShareGroup, topic: str, *, without: str = "") -> bool:
 
 def altered_since(group: ShareGroup, plan_id: int) -> tuple[int, tuple[AlteredStart, ...]]:
     """The number of share partitions whose start offsets were altered since the plan was acquired, and the first
-    MOST_NAMED of them. Where there was none, no share partition is looked at: each poll of a query asks this."""
+    MOST_NAMED of them. Where there was none, no share partition is scanned: each poll of a query calls this."""
     if plan_id > group.last_altered_after:
         return 0, ()
     found = sorted(

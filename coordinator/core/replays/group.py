@@ -19,8 +19,8 @@ from coordinator.core.records import (
 from coordinator.core.share_group import ShareGroup
 
 ACTIONS_KEPT = 100
-"""Actions of administrators whose ids and answers a group remembers: far more than are under way at once, and little
-beside the rest of its state."""
+"""A group remembers the ids and answers of this many administrators' actions: far more than are under way at once, and
+little beside the rest of its state."""
 
 
 def _group_created(group: ShareGroup, record: GroupCreated) -> None:

@@ -82,7 +82,7 @@ def _member_progress_kept(group: ShareGroup, record: MemberProgressKept) -> None
 
 
 MOST_TASKS = 100
-"""Tasks of a plan whose signals are kept: the ones that sent a signal last."""
+"""The signals of up to this many tasks of a plan are kept: those that sent one last."""
 
 
 def _task_signalled(group: ShareGroup, record: TaskSignalled) -> None:

@@ -26,8 +26,8 @@ from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.values import SharePartitionKey
 
 ENDS_KEPT = 10_000
-"""Share partitions of forgotten topics whose ends a group keeps, of the topics that were forgotten last: a redrive of
-their dead letters needs them. A month of topics by the hour with 12 partitions each; some 100 kB."""
+"""A group keeps the ends of up to this many share partitions of forgotten topics, the last ones: a redrive of their
+dead letters needs them. A month of topics by the hour with 12 partitions each; some 100 kB."""
 
 
 def _topic_registered(group: ShareGroup, record: TopicRegistered) -> None:
