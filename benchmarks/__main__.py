@@ -4,8 +4,7 @@
 --only PART …      throughput, zstd, lz4, large, cpu, secured, two-brokers, two-executors, small, idle, sink,
                    dead-letters, share-consumer, rpc, state, in-flight, web, core, growth, fleet
 --most-runs N      growth: the runs of the largest partition, 1,000,000 if not given; 10,000,000 take several GB
---sources NAME …   beside kafka and sharegroup: sharegroup-python (Python's reader in place of the compiled one),
-                   ranges (the read path without a coordinator), nothing
+--sources NAME …   beside kafka and sharegroup: nothing, and sharegroup-python (without the compiled reader)
 """
 
 from __future__ import annotations

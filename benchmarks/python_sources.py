@@ -1,10 +1,7 @@
-"""Python sources to measure against: one that does nothing, the read path without a coordinator, and sharegroup with
-Python's reader.
+"""Python sources to measure against: one that does nothing, and sharegroup with Python's reader.
 
 ``nothing`` yields Arrow batches that are ready, as many records and tasks as it is told: what Spark itself costs a
-Python source, so the floor. ``ranges`` reads real records with share_source's read path, from plans that it makes up
-from the topic's end offsets: what is between it and sharegroup is the coordinator's part. ``sharegroup-python`` is
-sharegroup without the compiled reader.
+Python source, so the floor. ``sharegroup-python`` is sharegroup without the compiled reader.
 """
 
 from __future__ import annotations
@@ -14,17 +11,13 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from coordinator.protocol.values import AcquiredRange
 from share_source.arrow_schema import arrow_schema, spark_schema
 from share_source.data_source import ShareGroupDataSource
-from share_source.offset_ranges import PartitionRanges, plan_tasks
 from share_source.options import SourceOptions
-from share_source.range_reader import ReadTask, read_task
 from share_source.reader import ShareGroupStreamReader
 from share_source.reader_choice import PYTHON
 from tests.support.read_tasks import reading_with
@@ -54,8 +47,8 @@ class Count(InputPartition):
         self.records = records
 
 
-class _BoundedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A reader that counts up to ``records``; the offset is the number of records so far."""
+class NothingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A reader that yields ready-made batches without reading anything. The offset is the number of records so far."""
 
     def __init__(self, options: Any) -> None:
         self.options = {name.lower(): value for name, value in options.items()}
@@ -76,10 +69,6 @@ class _BoundedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         pass
-
-
-class NothingReader(_BoundedReader):
-    """A reader that yields ready-made batches without reading anything."""
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         count, tasks = end["records"] - start["records"], int(self.options["tasks"])
@@ -108,56 +97,6 @@ def _ready(value_bytes: int) -> pa.RecordBatch:
     }
     columns = [of_field.get(each.name, pa.nulls(count, each.type)) for each in arrow_schema()]
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema())
-
-
-class RangesSource(DataSource):
-    """A source of ``topic`` on ``bootstrap``, ``maxOffsetsPerTrigger`` a batch, even over the partitions."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "ranges"
-
-    def schema(self) -> StructType:
-        return spark_schema()
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        return RangesReader(self.options)
-
-
-class Ranges(InputPartition):
-    """The offset range of one task."""
-
-    def __init__(self, task: ReadTask) -> None:
-        super().__init__(None)
-        self.task = task
-
-
-class RangesReader(_BoundedReader):
-    """Partition ``p`` of a batch's records ``[a, b)``: the offsets of ``p`` between even shares of ``a`` and ``b``."""
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        topic, ends = self.options["topic"], self._ends()
-        total = sum(ends)
-        ranges = [
-            PartitionRanges(topic, p, (AcquiredRange(first, last, 1),))
-            for p, count in enumerate(ends)
-            if (first := count * start["records"] // total) <= (last := count * end["records"] // total - 1)
-        ]
-        config = {"bootstrap.servers": self.options["bootstrap"]}
-        tasks = plan_tasks(ranges, parallelism=int(self.options["tasks"]))
-        return [Ranges(ReadTask(partitions=task, kafka_config=config)) for task in tasks]
-
-    def _ends(self) -> list[int]:
-        if not hasattr(self, "_known_ends"):
-            consumer = Consumer({"bootstrap.servers": self.options["bootstrap"], "group.id": "benchmark"})
-            topic = self.options["topic"]
-            count = len(consumer.list_topics(topic).topics[topic].partitions)
-            self._known_ends = [consumer.get_watermark_offsets(TopicPartition(topic, p))[1] for p in range(count)]
-            consumer.close()
-        return self._known_ends
-
-    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        return read_task(partition.task)
 
 
 class WithPython(ShareGroupDataSource):

@@ -33,13 +33,13 @@ def main() -> None:
 
 def session(config: dict[str, str]) -> SparkSession:
     """Return the session, with the Python sources to compare with."""
-    from benchmarks.python_sources import NothingSource, RangesSource, WithPython
+    from benchmarks.python_sources import NothingSource, WithPython
 
     builder = SparkSession.builder.appName("sharegroup-benchmarks")
     for key, value in config.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    for source in (NothingSource, RangesSource, WithPython):
+    for source in (NothingSource, WithPython):
         spark.dataSource.register(source)
     return spark
 

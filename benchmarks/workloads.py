@@ -12,15 +12,14 @@ from benchmarks.spark_process import CORES, Run, SparkProcess
 from benchmarks.topics import Topic
 from tests.support.kafka_broker import KafkaBroker
 
-KAFKA, SHAREGROUP, WITH_PYTHON, RANGES, NOTHING = SOURCES = (
+KAFKA, SHAREGROUP, WITH_PYTHON, NOTHING = SOURCES = (
     "kafka",
     "sharegroup",
     "sharegroup-python",
-    "ranges",
     "nothing",
 )
 FIRST_BATCH_MS = 300
-_OURS = (SHAREGROUP, WITH_PYTHON, RANGES)
+_OURS = (SHAREGROUP, WITH_PYTHON)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +38,9 @@ class Workload:
 def options_of(source: str, workload: Workload, broker: KafkaBroker) -> dict[str, str]:
     """Return the options with which this source reads the workload."""
     limit = {"maxOffsetsPerTrigger": str(workload.per_batch)}
-    made_up = {**limit, "records": str(workload.topic.records), "tasks": str(workload.tasks)}
     if source == NOTHING:
-        return {**made_up, "valueBytes": str(workload.topic.value_bytes)}
-    if source == RANGES:
-        return {**made_up, "bootstrap": broker.bootstrap, "topic": workload.topic.name}
+        topic, tasks = workload.topic, str(workload.tasks)
+        return {**limit, "records": str(topic.records), "tasks": tasks, "valueBytes": str(topic.value_bytes)}
     real = {**limit, **from_earliest(workload.topic.name, broker), **workload.options.get(source, {})}
     return real if source == KAFKA else {**real, "kafka.group.id": f"benchmark-{uuid.uuid4().hex[:8]}"}
 
