@@ -79,7 +79,7 @@ def no_collector() -> Iterator[None]:
         gc.enable()
 
 
-class Event(NamedTuple):
+class FetchEvent(NamedTuple):
     """An error, or the end of a log, which librdkafka delivers among the records. ``partition`` is -1 for the whole
     topic."""
 
@@ -89,7 +89,7 @@ class Event(NamedTuple):
     offset: int
 
     @classmethod
-    def of(cls, message: Message, error: KafkaError) -> Event:
+    def of(cls, message: Message, error: KafkaError) -> FetchEvent:
         """The event of a message that carries an error."""
         return cls(error, *_key_of(message), _known(message.offset()))
 
@@ -99,7 +99,7 @@ class Fetched(NamedTuple):
 
     messages: list[Message]
     timestamps: list[int]
-    events: list[Event]
+    events: list[FetchEvent]
 
 
 class ConsumerPosition:
@@ -284,8 +284,8 @@ def _records(messages: list[Message]) -> list[Message]:
     return [message for message in messages if message.error() is None]
 
 
-def _events(messages: list[Message]) -> list[Event]:
-    return [Event.of(message, error) for message in messages if (error := message.error()) is not None]
+def _events(messages: list[Message]) -> list[FetchEvent]:
+    return [FetchEvent.of(message, error) for message in messages if (error := message.error()) is not None]
 
 
 def _key_of(message: Message) -> Key:

@@ -32,7 +32,7 @@ from coordinator.protocol.outage import Outage
 from share_source.consumers import (
     MISSING_TOPIC,
     READ_THROUGH_RECORDS,
-    Event,
+    FetchEvent,
     FetchPosition,
     KeptConsumer,
     cache,
@@ -386,7 +386,7 @@ class Reader:
         elif len(position.held) > HELD_RECORDS:
             self.consumer.leave(cursor.key)
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: FetchEvent) -> None:
         error, topic, partition, offset = event
         affected = [
             cursor for cursor in self._cursors.values() if cursor.topic == topic and partition in (cursor.partition, -1)
@@ -453,7 +453,7 @@ class Reader:
         else:
             self.consumer.move(cursor.key, cursor.fetch_position)
 
-    def _check_damage(self, cursor: RangeCursor, event: Event) -> None:
+    def _check_damage(self, cursor: RangeCursor, event: FetchEvent) -> None:
         """Read a batch that failed again, with a new client; at the last attempt find its end, and go on behind it.
 
         Raises:
@@ -483,7 +483,7 @@ class Reader:
         else:
             self._pass_damaged(cursor, Damage(first, end - 1, event.error.code(), reason))
 
-    def _end_of(self, cursor: RangeCursor, event: Event, first: int, high: int) -> int | None:
+    def _end_of(self, cursor: RangeCursor, event: FetchEvent, first: int, high: int) -> int | None:
         """The offset after the damaged batch; None if a broker does not answer."""
         if event.error.code() == INVALID_HEADERS:
             return first + 1
@@ -610,10 +610,10 @@ class Reader:
         return lost
 
 
-def _without_damage(events: list[Event]) -> tuple[dict[Key, Event], list[Event]]:
+def _without_damage(events: list[FetchEvent]) -> tuple[dict[Key, FetchEvent], list[FetchEvent]]:
     """Returns the first damaged batch of each partition, and the other events but those that follow one, which mean
     nothing."""
-    damaged: dict[Key, Event] = {}
+    damaged: dict[Key, FetchEvent] = {}
     others = []
     for event in events:
         key = event.topic, event.partition
@@ -624,7 +624,7 @@ def _without_damage(events: list[Event]) -> tuple[dict[Key, Event], list[Event]]
     return damaged, others
 
 
-def _is_behind(message: Message, damaged: dict[Key, Event]) -> bool:
+def _is_behind(message: Message, damaged: dict[Key, FetchEvent]) -> bool:
     """Whether a message came from a damaged batch, or from behind it."""
     event = damaged.get((message.topic() or "", message.partition() or 0))
     return event is not None and (message.offset() or 0) >= event.offset

@@ -14,10 +14,10 @@ from sharegroup.admin_access import plain, print_json, print_lines
 from sharegroup.members_wait import asked
 
 if TYPE_CHECKING:
-    from coordinator.protocol.admin_messages import Altered, OffsetsAltered
+    from coordinator.protocol.admin_messages import Altered, OffsetChanges
     from sharegroup.admin import Admin
 
-Told = TypeVar("Told", "Altered", "OffsetsAltered")
+Told = TypeVar("Told", "Altered", "OffsetChanges")
 
 SCENARIOS = (
     "to_earliest", "to_latest", "to_datetime", "by_duration", "to_offset", "shift_by", "from_file",

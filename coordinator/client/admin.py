@@ -43,7 +43,7 @@ from coordinator.protocol.admin_messages import (
     ListOffsets,
     ListPlans,
     ListWindows,
-    OffsetsAltered,
+    OffsetChanges,
     OffsetsListed,
     PlanInFlight,
     ReadHistory,
@@ -65,7 +65,7 @@ LOOKS = 5
 DOWN_S = 30.0
 """For this many seconds after a call that no coordinator answered, calls are tried once rather than for RETRY_S."""
 
-Answer = TypeVar("Answer", Altered, OffsetsAltered)
+Answer = TypeVar("Answer", Altered, OffsetChanges)
 ReadStore: TypeAlias = Callable[[LaunchSettings], Callable[[Request[Any]], Any]]
 """Opens a state store for reading. The result answers read requests."""
 
@@ -266,7 +266,7 @@ class ShareAdmin:
         force: bool = False,
         reason: str = "",
         seen: str = "",
-    ) -> OffsetsAltered:
+    ) -> OffsetChanges:
         """Set the group's start offsets: all that are named, or none. ``to``: ``earliest``, ``latest``, a datetime with
         a time zone, a timedelta before now, an offset, or offsets by topic and partition, as
         ``sharegroup.offsets_from_file`` reads them from a CSV file; or ``shift_by``. ``topics`` may name partitions; no
@@ -303,7 +303,7 @@ class ShareAdmin:
         force: bool = False,
         reason: str = "",
         seen: str = "",
-    ) -> OffsetsAltered:
+    ) -> OffsetChanges:
         """Forget what the group has of these topics. ``force``: also if dead letters are not written yet.
 
         Raises:

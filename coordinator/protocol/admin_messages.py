@@ -272,7 +272,7 @@ class AlteredOffsets(Message, frozen=True, tag=False):
     acquired: int = 0
 
 
-class OffsetsAltered(Message, frozen=True):
+class OffsetChanges(Message, frozen=True):
     """The start offsets that an action changes, or would change; ``notes`` and ``state`` as in Altered."""
 
     executed: bool
@@ -281,7 +281,7 @@ class OffsetsAltered(Message, frozen=True):
     state: str = ""
 
 
-class AlterOffsets(Action[OffsetsAltered], frozen=True):
+class AlterOffsets(Action[OffsetChanges], frozen=True):
     """Set start offsets (AlterShareGroupOffsets): all of them, or none. ``to``: earliest, latest, timestamp (``value``
     in ms), offset (``value``), shift (by ``value``), or offsets, which ``offsets`` has by topic and partition.
     ``topics``: topics and their partitions; no topic: all of the group's; no partition: all of the topic's. ``force``:
@@ -300,7 +300,7 @@ class AlterOffsets(Action[OffsetsAltered], frozen=True):
     force: bool = False
 
 
-class DeleteOffsets(Action[OffsetsAltered], frozen=True, kw_only=True):
+class DeleteOffsets(Action[OffsetChanges], frozen=True, kw_only=True):
     """Forget the share partitions of these topics (DeleteShareGroupOffsets). A member that subscribes to one of them
     later gives it a new start.
 
@@ -381,5 +381,5 @@ AnyAdminRequest: TypeAlias = (
     | DecideRecords
 )
 AnyAdminReply: TypeAlias = (
-    GroupsListed | OffsetsListed | InFlightPage | WindowsListed | PlansListed | HistoryRead | Altered | OffsetsAltered
+    GroupsListed | OffsetsListed | InFlightPage | WindowsListed | PlansListed | HistoryRead | Altered | OffsetChanges
 )

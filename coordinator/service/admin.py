@@ -28,7 +28,7 @@ from coordinator.protocol.admin_messages import (
     ListOffsets,
     ListPlans,
     ListWindows,
-    OffsetsAltered,
+    OffsetChanges,
     OffsetsListed,
     ReadHistory,
     ReleaseMember,
@@ -43,7 +43,7 @@ from coordinator.service.runtime import transactions
 from coordinator.service.runtime.event_loop import RuntimeApi
 from coordinator.service.runtime.transaction import Access, Transaction
 
-T = TypeVar("T", Altered, OffsetsAltered)
+T = TypeVar("T", Altered, OffsetChanges)
 _log = logging.getLogger(__name__)
 
 

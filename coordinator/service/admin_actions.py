@@ -29,7 +29,7 @@ from coordinator.protocol.admin_messages import (
     AlterOffsets,
     DeleteOffsets,
     Effect,
-    OffsetsAltered,
+    OffsetChanges,
 )
 from coordinator.protocol.errors import (
     CoordinatorNotAvailable,
@@ -50,7 +50,7 @@ from coordinator.service.runtime.transaction import Access, Transaction, Transac
 from coordinator.service.runtime.transactions import initialize
 
 Starts = Mapping[TopicIdPartition, int]
-T = TypeVar("T", Altered, OffsetsAltered)
+T = TypeVar("T", Altered, OffsetChanges)
 TAKEN = (
     "The group is taken from {owner}: its queries there end (GroupTakenOver). Whether it has members is known after "
     "that."
@@ -83,7 +83,7 @@ class ResetView:
 
 def alter_offsets(
     event_loop: RuntimeApi, cluster: Cluster, doubts: TopicDoubts, request: AlterOffsets
-) -> OffsetsAltered:
+) -> OffsetChanges:
     """Set the start offsets that the request describes, all of them or none."""
     view = event_loop.call(request.group_id, _look, Access.PEEK if request.force else Access.SERVE)
     if not view.incarnation:
@@ -282,8 +282,8 @@ def _targets(cluster: Cluster, request: AlterOffsets, view: ResetView, chosen: l
 
 def _alter(
     request: AlterOffsets, view: ResetView, targets: Starts, notes: tuple[str, ...]
-) -> Transaction[OffsetsAltered]:
-    def transaction(group: ShareGroup) -> TransactionSteps[OffsetsAltered]:
+) -> Transaction[OffsetChanges]:
+    def transaction(group: ShareGroup) -> TransactionSteps[OffsetChanges]:
         if group.incarnation != view.incarnation:
             raise CoordinatorNotAvailable(group_id=request.group_id, reason="the group was created anew; ask again")
         known = {p: start for p, start in targets.items() if group.initialized(p.topic_id, p.partition)}
@@ -302,17 +302,17 @@ def _alter(
             AlteredOffsets(topic=p.topic, topic_id=p.topic_id, partition=p.partition, before=None, after=start)
             for p, start in new.items()
         )
-        return OffsetsAltered(
+        return OffsetChanges(
             executed=reply.executed, partitions=(*reply.partitions, *rows), notes=(*notes, *reply.notes)
         )
 
     return transaction
 
 
-def delete_offsets(request: DeleteOffsets) -> Transaction[OffsetsAltered]:
+def delete_offsets(request: DeleteOffsets) -> Transaction[OffsetChanges]:
     """The transaction that deletes the share partitions of the topics."""
 
-    def transaction(group: ShareGroup) -> TransactionSteps[OffsetsAltered]:
+    def transaction(group: ShareGroup) -> TransactionSteps[OffsetChanges]:
         starts: list[tuple[str, int, None]] = []
         subscribers: set[str] = set()
         for topic in request.topics:

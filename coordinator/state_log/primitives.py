@@ -18,7 +18,7 @@ _VARINT_BYTES = 5
 """An unsigned varint has up to this many bytes: 32 bits, seven in each byte."""
 
 
-class Reader:
+class ByteReader:
     """Reads the bytes of one key or value from the front. ``group_id`` is for the errors: "?" while it isn't known.
 
     Raises:
@@ -33,7 +33,7 @@ class Reader:
         self.group_id = group_id
 
     def __repr__(self) -> str:
-        return f"<Reader {self.group_id} byte {self._at} of {len(self._data)}>"
+        return f"<ByteReader {self.group_id} byte {self._at} of {len(self._data)}>"
 
     def unreadable(self, reason: str) -> UnreadableRecord:
         """The error to raise, with the reason and the position in the record."""
@@ -146,7 +146,7 @@ def uuid(text: str) -> bytes:
         data = base64.b64decode(f"{text}==", altchars=b"-_", validate=True)
     except ValueError as error:
         raise ValueError(f"{text!r} is no topic id: {error}") from error
-    if len(data) != 16 or Reader(data).uuid() != text:
+    if len(data) != 16 or ByteReader(data).uuid() != text:
         raise ValueError(f"{text!r} is no topic id: it has to be 16 bytes as 22 characters")
     return data
 

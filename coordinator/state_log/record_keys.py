@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple, TypeAlias
 
-from coordinator.state_log.primitives import INT16, INT32, INT64, Reader, number, string, uuid
+from coordinator.state_log.primitives import INT16, INT32, INT64, ByteReader, number, string, uuid
 
 SHARE_SNAPSHOT = 0
 SHARE_UPDATE = 1
@@ -119,7 +119,7 @@ def decode_key(data: bytes) -> Key:
     Raises:
         UnreadableRecord: the bytes are no key, or of a type that this version does not know.
     """
-    reader = Reader(data)
+    reader = ByteReader(data)
     record_type, group_id = _head(reader)
     key: Key
     if record_type in (SHARE_SNAPSHOT, SHARE_UPDATE):
@@ -152,7 +152,7 @@ def group_of(key: bytes | None) -> str | None:
         return None
 
 
-def _head(reader: Reader) -> tuple[int, str]:
+def _head(reader: ByteReader) -> tuple[int, str]:
     record_type, group_id = reader.number(INT16), reader.string()
     reader.group_id = group_id
     return record_type, group_id

@@ -16,7 +16,7 @@ from coordinator.state_log.primitives import (
     INT16,
     INT32,
     INT64,
-    Reader,
+    ByteReader,
     compact_length,
     number,
     optional,
@@ -135,7 +135,7 @@ def snapshot_head(data: bytes, group_id: str = "?") -> tuple[int, int, int | Non
     Raises:
         UnreadableRecord: these fields can't be read, or are of another version.
     """
-    reader = Reader(data, group_id)
+    reader = ByteReader(data, group_id)
     version, snapshot_epoch, state_epoch, leader_epoch, _, created_ms, written_ms = reader.fields(_SNAPSHOT_HEAD)
     _check_version(reader, version)
     return snapshot_epoch, state_epoch, None if leader_epoch == -1 else leader_epoch, created_ms, written_ms
@@ -143,7 +143,7 @@ def snapshot_head(data: bytes, group_id: str = "?") -> tuple[int, int, int | Non
 
 def update_leader_epoch(data: bytes, group_id: str = "?") -> int | None:
     """The leader epoch of an update. Raises as :func:`snapshot_head`."""
-    reader = Reader(data, group_id)
+    reader = ByteReader(data, group_id)
     version, _, leader_epoch = reader.fields(_UPDATE_HEAD)
     _check_version(reader, version)
     return None if leader_epoch == -1 else leader_epoch
@@ -160,31 +160,31 @@ def _encoded(fixed: bytes, batches: Iterable[StateBatch], delivery_complete_coun
     )
 
 
-def _opened(data: bytes, group_id: str) -> Reader:
-    reader = Reader(data, group_id)
+def _opened(data: bytes, group_id: str) -> ByteReader:
+    reader = ByteReader(data, group_id)
     _check_version(reader, reader.number(INT16))
     return reader
 
 
-def _check_version(reader: Reader, version: int) -> None:
+def _check_version(reader: ByteReader, version: int) -> None:
     if version != VERSION:
         raise reader.unreadable(f"its value is of version {version}, and this version reads {VERSION}")
 
 
-def _decoded(reader: Reader) -> tuple[tuple[StateBatch, ...], int | None]:
+def _decoded(reader: ByteReader) -> tuple[tuple[StateBatch, ...], int | None]:
     """The end of both values: the batches, and the delivery complete count."""
     batches = tuple([_state_batch(reader) for _ in range(reader.compact_length())])
     tagged = reader.tagged_fields()
     reader.end()
     if (data := tagged.get(DELIVERY_COMPLETE_COUNT_TAG)) is None:
         return batches, None
-    field = Reader(data, reader.group_id)
+    field = ByteReader(data, reader.group_id)
     count = field.optional(INT32)
     field.end()
     return batches, count
 
 
-def _state_batch(reader: Reader) -> StateBatch:
+def _state_batch(reader: ByteReader) -> StateBatch:
     first, last, state, count = reader.fields(_STATE_BATCH)
     reader.tagged_fields()
     if not 0 <= first <= last or count < 0 or state not in _STATES:

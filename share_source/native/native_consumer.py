@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from share_source.consumers import Config, Event, KeptConsumer, client_config
+from share_source.consumers import Config, FetchEvent, KeptConsumer, client_config
 from share_source.native import _drain
 from share_source.native.native_rows import NativeRows
 from share_source.range_cursor import Key, RangeCursor
@@ -55,7 +55,7 @@ class NativeConsumer(KeptConsumer):
             if queue := self._queues.pop(key, None):
                 queue.close()
 
-    def take(self, cursor: RangeCursor, rows: NativeRows, hole: int) -> tuple[int, list[Event]]:
+    def take(self, cursor: RangeCursor, rows: NativeRows, hole: int) -> tuple[int, list[FetchEvent]]:
         """Move a partition's prefetched records to the rows. Returns the offset after the last record seen, and the
         event that followed, if any."""
         seen = self.positions[cursor.key].seen
@@ -65,9 +65,9 @@ class NativeConsumer(KeptConsumer):
         if event is None:
             return end, []
         code, text, offset = event
-        return end, [Event(KafkaError(code, text), *cursor.key, offset)]
+        return end, [FetchEvent(KafkaError(code, text), *cursor.key, offset)]
 
-    def main_events(self) -> list[Event]:
+    def main_events(self) -> list[FetchEvent]:
         """Returns the events without a partition of their own. The client's callbacks run meanwhile.
 
         Raises:
@@ -78,7 +78,7 @@ class NativeConsumer(KeptConsumer):
             error = message.error()
             if error is None:
                 raise RuntimeError(f"a record of {message.topic()}-{message.partition()} is on the client's main queue")
-            events.append(Event.of(message, error))
+            events.append(FetchEvent.of(message, error))
         return events
 
     def wait(self, timeout_s: float) -> None:

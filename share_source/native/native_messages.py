@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from coordinator.protocol.messages import PartitionPlan
 from share_source.native import _drain
 from share_source.record_batches import BATCH_BYTES, BATCH_RECORDS
-from share_source.share_consumer.record_runs import Collector
+from share_source.share_consumer.record_runs import RunCollector
 
 
-class NativeCollector(Collector):
+class NativeCollector(RunCollector):
     """Collects records in compiled code's columns, and makes messages of them when the columns are full, and at the
     end."""
 

@@ -29,7 +29,7 @@ from share_source.share_consumer.arguments import ERRONEOUS, INVALID, c_int, che
 from share_source.share_consumer.departure import Departure
 from share_source.share_consumer.dropped import dropped
 from share_source.share_consumer.errors import SignalInImplicitMode, kafka_exception, one_of
-from share_source.share_consumer.fetching import Fetched
+from share_source.share_consumer.fetching import FetchAnswer
 from share_source.share_consumer.hand_over import HandOver
 from share_source.share_consumer.implicit import ImplicitInFlight
 from share_source.share_consumer.in_flight import InFlight
@@ -227,7 +227,7 @@ class ShareConsumer:
         self._riding = riding
         self._acknowledgements.ride(sending, riding)
 
-    def _ask(self, deadline_s: float | None) -> Future[Fetched]:
+    def _ask(self, deadline_s: float | None) -> Future[FetchAnswer]:
         """Returns the request for records under way, or a new one, which takes outcomes along."""
         if (answer := self._supply.on_its_way()) is not None:
             self._send_on()

@@ -37,7 +37,7 @@ from share_source.share_consumer.membership import Membership
 from share_source.share_consumer.options import ConsumerOptions
 from share_source.share_consumer.paused_partitions import PausedPartitions
 from share_source.share_consumer.reading import read_records
-from share_source.share_consumer.record_runs import Collector, split
+from share_source.share_consumer.record_runs import RunCollector, split
 from share_source.share_consumer.sending import Sending
 from share_source.told_once import HeldBack
 
@@ -60,7 +60,7 @@ up to 1 s: else leaving would count a try of records that no program has seen.""
 
 
 @dataclass(slots=True)
-class Fetched:
+class FetchAnswer:
     """The answer to one request for records. ``acquired``: None if there are none. ``error``: why there are none.
     ``records``: how many were acquired and read; ``took_s``: seconds to acquire and read them; ``read_s``: to read
     them. ``is_part``: it is not the whole of an acquisition."""
@@ -105,10 +105,10 @@ class Fetcher:
         self._closed = threading.Event()
         self._acquiring = threading.Lock()
 
-    def fetch(self, wanted: Wanted, sending: Sending, answered: Answered) -> Fetched:
+    def fetch(self, wanted: Wanted, sending: Sending, answered: Answered) -> FetchAnswer:
         """Send the acknowledgements, then acquire and read the wanted records. ``answered`` is called with the errors
         of the acknowledgements, by partition, before the records are read."""
-        fetched = Fetched()
+        fetched = FetchAnswer()
         answer = _Answer(sending, answered)
         try:
             self._fetch(wanted, answer, fetched)
@@ -129,7 +129,7 @@ class Fetcher:
         if self._acquiring.acquire(timeout=seconds):
             self._acquiring.release()
 
-    def _fetch(self, wanted: Wanted, answer: _Answer, fetched: Fetched) -> None:
+    def _fetch(self, wanted: Wanted, answer: _Answer, fetched: FetchAnswer) -> None:
         try:
             session = self._membership.session(wanted.topics)
         except ShareGroupError:
@@ -156,7 +156,7 @@ class Fetcher:
             self._read_all(fetched.acquired, fetched)
             fetched.took_s = time.monotonic() - began_s
 
-    def _read_rest(self, fetched: Fetched) -> bool:
+    def _read_rest(self, fetched: FetchAnswer) -> bool:
         """Read the rest of the last acquisition. Returns whether there was one."""
         if self._closed.is_set():
             return False
@@ -169,7 +169,7 @@ class Fetcher:
         fetched.took_s = fetched.read_s
         return True
 
-    def _read_all(self, acquired: Acquired, fetched: Fetched) -> None:
+    def _read_all(self, acquired: Acquired, fetched: FetchAnswer) -> None:
         self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
         began_s = time.monotonic()
         fetched.records = self._read(acquired)
@@ -177,7 +177,7 @@ class Fetcher:
         fetched.is_part |= self._ahead.has_rest
         self._pause_s = 0.0
 
-    def _acquire(self, session: MemberSession, wanted: Wanted, answer: _Answer, fetched: Fetched) -> AcquiredReply:
+    def _acquire(self, session: MemberSession, wanted: Wanted, answer: _Answer, fetched: FetchAnswer) -> AcquiredReply:
         """Send the request, and record in ``fetched`` and ``ahead`` what it acquires."""
         joins, began_s = self._membership.joins, time.monotonic()
         reply = self._reply(session, wanted, answer.unreported)
@@ -263,10 +263,10 @@ class Fetcher:
             logger.warning("could not release prefetched records; their locks will expire: %s", error)
 
 
-def collector_of(partitions: Iterable[PartitionPlan], native: bool) -> Collector:
+def collector_of(partitions: Iterable[PartitionPlan], native: bool) -> RunCollector:
     """Returns the collection for what one of the two readers reads."""
     if not native:
-        return Collector(partitions)
+        return RunCollector(partitions)
     from share_source.native.native_messages import NativeCollector
 
     return NativeCollector(partitions)

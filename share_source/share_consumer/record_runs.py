@@ -145,7 +145,7 @@ def acks_of_runs(runs: Iterable[RecordRun], kind: AcknowledgeType) -> tuple[Part
     )
 
 
-class Collector:
+class RunCollector:
     """Collects what the range reader reads, as the runs of a ShareConsumer."""
 
     needs_timestamps = False

@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from coordinator.protocol.values import AcknowledgeType
 from share_source.share_consumer.ahead import Ahead
 from share_source.share_consumer.departure import Departure
-from share_source.share_consumer.fetching import Answered, Fetched, Fetcher, Wanted
+from share_source.share_consumer.fetching import Answered, FetchAnswer, Fetcher, Wanted
 from share_source.share_consumer.membership import Membership
 from share_source.share_consumer.options import ConsumerOptions
 from share_source.share_consumer.pace import Pace
@@ -42,7 +42,7 @@ class _Asked:
         self.wanted = wanted
         self.now = threading.Event()
         self.is_cancelled = False
-        self.answer: Future[Fetched] = Future()
+        self.answer: Future[FetchAnswer] = Future()
 
 
 class Supply:
@@ -99,7 +99,7 @@ class Supply:
         """Whether an answer without an error waits for :meth:`take_in`."""
         return self._asked is not None and self._asked.answer.done() and self._asked.answer.result().error is None
 
-    def take_in(self) -> tuple[Fetched, list[Unread]]:
+    def take_in(self) -> tuple[FetchAnswer, list[Unread]]:
         """Returns the answer that has come, and its gaps. Offsets whose records the log lost are released, and count no
         try. It may be called again until :meth:`taken_in`."""
         assert self._asked is not None
@@ -113,7 +113,7 @@ class Supply:
             self._worker.submit(lambda: self._fetcher.release(lost.partitions))
         return fetched, [of for of in unread if of.kind != AcknowledgeType.RELEASE]
 
-    def taken_in(self, fetched: Fetched) -> None:
+    def taken_in(self, fetched: FetchAnswer) -> None:
         """Record that the answer was applied."""
         asked, self._asked = self._asked, None
         if asked is not None:
@@ -130,7 +130,7 @@ class Supply:
             return False
         return self.ahead.has_rest or (self._pace.is_ahead and not self._again)
 
-    def on_its_way(self) -> Future[Fetched] | None:
+    def on_its_way(self) -> Future[FetchAnswer] | None:
         """Returns the answer to the request that was sent before, if there is one. The request waits for its time no
         longer."""
         if self._asked is None:
@@ -138,7 +138,7 @@ class Supply:
         self._asked.now.set()
         return self._asked.answer
 
-    def ask(self, topics: tuple[str, ...], wait_ms: int, sending: Sending, answered: Answered) -> Future[Fetched]:
+    def ask(self, topics: tuple[str, ...], wait_ms: int, sending: Sending, answered: Answered) -> Future[FetchAnswer]:
         """Request the records for a poll that waits for them. The acknowledgements go with the request."""
         return self._ask(Wanted(topics, self._max_poll_records, wait_ms), sending, answered, 0.0)
 
@@ -161,13 +161,13 @@ class Supply:
         self._ask(Wanted(topics, question.records, ahead=True), sending, answered, question.at_s - now_s)
         return sending if is_due else None
 
-    def _ask(self, wanted: Wanted, sending: Sending, answered: Answered, in_s: float) -> Future[Fetched]:
+    def _ask(self, wanted: Wanted, sending: Sending, answered: Answered, in_s: float) -> Future[FetchAnswer]:
         asked, fetcher = _Asked(wanted), self._fetcher
 
-        def fetch() -> Fetched:
+        def fetch() -> FetchAnswer:
             if in_s > 0:
                 asked.now.wait(in_s)
-            return Fetched() if asked.is_cancelled and not sending else fetcher.fetch(wanted, sending, answered)
+            return FetchAnswer() if asked.is_cancelled and not sending else fetcher.fetch(wanted, sending, answered)
 
         asked.answer.add_done_callback(lambda _: self._tell())
         try:
@@ -228,7 +228,7 @@ class Supply:
         self._worker.close()
 
 
-def _bytes_each(fetched: Fetched) -> float:
+def _bytes_each(fetched: FetchAnswer) -> float:
     """Mean record size in bytes, estimated from a sample."""
     if fetched.acquired is None or not fetched.acquired.runs:
         return 0.0

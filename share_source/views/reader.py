@@ -77,7 +77,7 @@ class ViewOptions:
         return from_arrow_schema(tables.SCHEMAS[self.view])
 
 
-class Rows(InputPartition):
+class ViewRows(InputPartition):
     """Rows of a view, as an Arrow stream."""
 
     def __init__(self, table: pa.Table) -> None:
@@ -111,7 +111,7 @@ class ViewReader(DataSourceReader):
         else:
             seen = _LOOKS[options.view](options.conf, options.group_id)
         slices = range(0, max(seen.num_rows, 1), ROWS_A_TASK)
-        return [Rows(seen.slice(first, ROWS_A_TASK)) for first in slices]
+        return [ViewRows(seen.slice(first, ROWS_A_TASK)) for first in slices]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yields the rows as record batches."""

@@ -17,7 +17,7 @@ from typing import Any
 from starlette.responses import Response
 
 from coordinator.client.admin import ShareAdmin
-from coordinator.protocol.admin_messages import Altered, OffsetsAltered
+from coordinator.protocol.admin_messages import Altered, OffsetChanges
 from coordinator.protocol.errors import GroupChanged
 from sharegroup.web.errors import BadRequest
 from sharegroup.web.site import Handler, Visit
@@ -28,7 +28,7 @@ MOST_SHOWN = 200
 """A page lists up to this many changes; the numbers above the list count all."""
 MOST_AT_ONCE = 10_000
 """One action on the page releases or archives up to this many neighbouring records."""
-Answer = Altered | OffsetsAltered
+Answer = Altered | OffsetChanges
 Values = dict[str, Any]
 
 
@@ -124,7 +124,7 @@ def _call(visit: Visit, kind: str, values: Values, *, execute: bool, seen: str =
 def _alike(now: Answer, shown: Answer) -> bool:
     """Whether both change the same, and ``now`` has no note that was not shown. The order of partitions does not
     matter. Notes about deleted topics are ignored for the offsets of the others."""
-    if isinstance(now, OffsetsAltered) and isinstance(shown, OffsetsAltered):
+    if isinstance(now, OffsetChanges) and isinstance(shown, OffsetChanges):
         is_told = frozenset(now.notes) <= frozenset(shown.notes)
         return is_told and (frozenset(now.partitions), now.state) == (frozenset(shown.partitions), shown.state)
     return now == shown
@@ -205,7 +205,7 @@ def _nothing(visit: Visit) -> Values:
 
 def _to_offsets(values: Values, shown: Answer) -> Values:
     """The reset to the offsets that were shown."""
-    assert isinstance(shown, OffsetsAltered)
+    assert isinstance(shown, OffsetChanges)
     offsets: dict[str, dict[int, int]] = {}
     for each in shown.partitions:
         if each.after is not None:

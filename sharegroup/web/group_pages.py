@@ -126,10 +126,10 @@ def show_group(visit: Visit) -> Response:
 
 def _looked(
     admin: ShareAdmin, group_id: str, partitions: Sequence[PartitionDescription]
-) -> tuple[list[strip.Window], list[strip.Looked]]:
+) -> tuple[list[strip.OffsetWindow], list[strip.Looked]]:
     """Returns the windows of the partitions that have one, and their runs."""
     windows = [
-        strip.Window(partition=p, first=p.start_offset, last=p.end_offset - 1)
+        strip.OffsetWindow(partition=p, first=p.start_offset, last=p.end_offset - 1)
         for p in partitions
         if p.end_offset > p.start_offset
     ]
@@ -138,7 +138,7 @@ def _looked(
 
 def _drawn(
     partitions: Sequence[PartitionDescription],
-    windows: Sequence[strip.Window],
+    windows: Sequence[strip.OffsetWindow],
     looked: Sequence[strip.Looked],
     colours: Mapping[str, str],
 ) -> list[Drawn]:
@@ -237,7 +237,7 @@ def show_partition(visit: Visit) -> Response:
     start, end = partition.start_offset, max(partition.end_offset, partition.start_offset + 1)
     first = min(max(visit.number("first", start), start), end - 1)
     last = min(max(visit.number("last", end - 1), first), end - 1)
-    (looked,) = strip.look(visit.admin, group_id, [strip.Window(partition=partition, first=first, last=last)])
+    (looked,) = strip.look(visit.admin, group_id, [strip.OffsetWindow(partition=partition, first=first, last=last)])
     colours = strip.colours_of(strip.holders_of([looked]))
     drawn = strip.draw(looked, first, last, colours=colours)
     size = last - first + 1

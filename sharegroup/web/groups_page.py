@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from sharegroup.web.history import NAMES, Sparkline, sparkline
 from sharegroup.web.site import Visit
-from sharegroup.web.watch import Seen
+from sharegroup.web.watch import WatchedGroup
 
 ON_A_PAGE = 25
 """A page has up to this many groups: with their sparklines, less than 100 kB."""
@@ -20,7 +20,7 @@ WORDS = {"lag": "Lag", "in_flight": "In flight", "acquired_rate": "Acquired/s", 
 class Row:
     """A group with its sparklines by the names of the numbers."""
 
-    seen: Seen
+    seen: WatchedGroup
     sparklines: dict[str, Sparkline]
 
 

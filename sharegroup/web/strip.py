@@ -101,7 +101,7 @@ class Looked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Window:
+class OffsetWindow:
     """Offsets ``first`` to ``last`` of a share partition."""
 
     partition: PartitionDescription
@@ -112,7 +112,7 @@ class Window:
 def look(
     admin: ShareAdmin,
     group_id: str,
-    windows: Sequence[Window],
+    windows: Sequence[OffsetWindow],
     most: int = MOST_EXACT,
     samples: int = SAMPLES,
     of_a_sample: int = RUNS_OF_A_SAMPLE,
@@ -126,7 +126,7 @@ def look(
     return [_joined([page, *islice(sampled, len(ats))]) for page, ats in zip(pages, places, strict=True)]
 
 
-def _places(window: Window, rest: int, samples: int) -> Iterator[int]:
+def _places(window: OffsetWindow, rest: int, samples: int) -> Iterator[int]:
     """The offsets at which the rest of the window, from ``rest`` on, is sampled."""
     left = window.last - rest + 1
     if left > 0:
@@ -156,7 +156,7 @@ def _joined(pages: Sequence[_Page]) -> Looked:
     return Looked(runs=tuple(runs), parts=tuple(parts), now_ms=pages[0].now_ms)
 
 
-def _pages(admin: ShareAdmin, group_id: str, asked: Sequence[tuple[Window, int, int]]) -> list[_Page]:
+def _pages(admin: ShareAdmin, group_id: str, asked: Sequence[tuple[OffsetWindow, int, int]]) -> list[_Page]:
     """Returns a page for each window, from an offset on, with a number of runs: one request for all."""
     if not asked:
         return []

@@ -43,7 +43,7 @@ DEAD_LETTERS_STAND_S = WATCHED_S
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class WatchedGroup:
     """A group as of its last scan. ``failed``: records in flight that failed before, or were delivered more than once;
     ``is_part``: there may be more, since not all runs were scanned. ``attention``: why a person should look, worst
     first, with its weight; ``dead_letter_topic``: where its dead letters go; empty: nowhere. ``at_s``: the time of the
@@ -68,7 +68,7 @@ class Snapshot:
     """All groups as of their last scan, by id. ``read_from``: as in GroupsListed; ``error``: why the last scan failed;
     ``round``: how many scans of all groups were made."""
 
-    groups: dict[str, Seen] = field(default_factory=dict)
+    groups: dict[str, WatchedGroup] = field(default_factory=dict)
     read_from: str = ""
     error: str = ""
     round: int = 0
@@ -169,13 +169,13 @@ class Watch:
                 for group_id in kept.keys() - after.groups.keys():
                     del kept[group_id]
 
-    def _look_at_each(self, group_ids: list[str], before: Snapshot) -> dict[str, Seen]:
+    def _look_at_each(self, group_ids: list[str], before: Snapshot) -> dict[str, WatchedGroup]:
         """Returns the groups as they are now. A group that can't be scanned has its error.
 
         Raises:
             ShareGroupError: MOST_ERRORS groups in a row can't be scanned.
         """
-        seen: dict[str, Seen] = {}
+        seen: dict[str, WatchedGroup] = {}
         errors, due_s = 0, time.monotonic() + self._between_s(before)
         for group_id in group_ids:
             began_s = time.monotonic()
@@ -194,7 +194,7 @@ class Watch:
                 if errors == MOST_ERRORS:
                     raise
                 line = line_of(GroupDescription(group_id=group_id, state="UNKNOWN", incarnation=""), (), 0)
-                seen[group_id] = Seen(line=line, attention=((3, type(error).__name__),), at_s=time.time())
+                seen[group_id] = WatchedGroup(line=line, attention=((3, type(error).__name__),), at_s=time.time())
             if self._ended.wait((time.monotonic() - began_s) * REST if len(group_ids) > 1 else 0):
                 break
         return seen
@@ -203,7 +203,7 @@ class Watch:
         """Seconds of a round after which results are published: the first round shows its groups as they come."""
         return self._interval_s if before.round else 1.0
 
-    def _look_at_open(self, seen: dict[str, Seen], before: Snapshot) -> None:
+    def _look_at_open(self, seen: dict[str, WatchedGroup], before: Snapshot) -> None:
         """Scan the groups of open pages, into ``seen``. One that can't be scanned now is skipped until the round."""
         with self._lock:
             now_s = time.monotonic()
@@ -216,7 +216,7 @@ class Watch:
             if self._ended.wait((time.monotonic() - began_s) * REST):
                 break
 
-    def _look_at(self, group_id: str, before: Seen | None) -> Seen:
+    def _look_at(self, group_id: str, before: WatchedGroup | None) -> WatchedGroup:
         description = self._admin.describe_groups([group_id], most_runs=MOST_DESCRIBED)[group_id]
         page = self._admin.in_flight(group_id, only_state=HELD, limit=RUNS_LOOKED_AT)
         now_s = time.monotonic()
@@ -228,7 +228,7 @@ class Watch:
         numbers = (line.lag, line.in_flight, line.acquired_rate, line.done_rate, failed)
         with self._lock:
             self._histories.setdefault(group_id, History()).add(time.time(), numbers)
-        return Seen(
+        return WatchedGroup(
             line=line,
             failed=failed,
             is_part=is_part,

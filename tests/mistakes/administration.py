@@ -14,7 +14,7 @@ from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.admin_messages import AlterOffsets
-from coordinator.protocol.admin_messages import OffsetsAltered as Altered
+from coordinator.protocol.admin_messages import OffsetChanges as Altered
 from coordinator.service import admin, admin_actions
 from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.brokers.partition_starts import Known

@@ -17,7 +17,7 @@ from coordinator.core.record_state import HELD, RecordState
 from coordinator.core.records import ActionDone, OffsetsAltered
 from coordinator.core.runs import Run
 from coordinator.protocol.admin_messages import AlterGroupConfigs, AlterOffsets, DecideRecords, ReleaseMember
-from coordinator.protocol.admin_messages import OffsetsAltered as Altered
+from coordinator.protocol.admin_messages import OffsetChanges as Altered
 from coordinator.protocol.errors import CoordinatorNotAvailable, ShareGroupError
 from tests.simulation.broker import TOPIC, Record, log_of
 from tests.simulation.session import GROUP, RETRY_TIMEOUT_MS, Answer, Session

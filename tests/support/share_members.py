@@ -16,7 +16,7 @@ from coordinator.protocol.messages import Acknowledge, AcknowledgeReply, MarkInP
 from coordinator.protocol.values import AcknowledgeType, AcquiredRange
 from share_source.share_consumer.ahead import Acquired
 from share_source.share_consumer.consumer import ShareConsumer
-from share_source.share_consumer.fetching import Fetched, Wanted
+from share_source.share_consumer.fetching import FetchAnswer, Wanted
 from share_source.share_consumer.message import Message
 from share_source.share_consumer.record_runs import RecordRun
 from share_source.share_consumer.sending import Sending
@@ -125,7 +125,7 @@ class Stubs:
             for offset in range(batch.first, batch.last + 1)
         ]
 
-    def _fetch(self, wanted: Wanted, sending: Sending, answered: Callable[[dict[Any, str]], object]) -> Fetched:
+    def _fetch(self, wanted: Wanted, sending: Sending, answered: Callable[[dict[Any, str]], object]) -> FetchAnswer:
         self.wanted.append(wanted)
         self.asked.set()
         self.when_asked()
@@ -135,7 +135,7 @@ class Stubs:
         if sending:
             self.when_riding()
         answered({})
-        fetched = Fetched(error=error)
+        fetched = FetchAnswer(error=error)
         if records:
             run = run_of(self._next, records, delivery_count=self.delivery_count)
             fetched.acquired, fetched.records = acquired(run, joins=self.membership.joins), records

@@ -11,10 +11,10 @@ from share_source.reader_choice import NATIVE
 from share_source.share_consumer.fetching import collector_of
 from share_source.share_consumer.message import Message
 from share_source.share_consumer.reading import read_records
-from share_source.share_consumer.record_runs import Collector
+from share_source.share_consumer.record_runs import RunCollector
 
 
-def collected(asked: ReadTask, reader: str) -> tuple[Collector, dict[Key, list[tuple[int, int]]]]:
+def collected(asked: ReadTask, reader: str) -> tuple[RunCollector, dict[Key, list[tuple[int, int]]]]:
     """The task's records, and the offsets that the log lost."""
     plans = [
         PartitionPlan(topic_id=p.topic_id, topic=p.topic, partition=p.partition, ranges=p.ranges)
@@ -25,7 +25,7 @@ def collected(asked: ReadTask, reader: str) -> tuple[Collector, dict[Key, list[t
     return collector, not_read.lost
 
 
-def messages_in(collector: Collector) -> list[Message]:
+def messages_in(collector: RunCollector) -> list[Message]:
     return [message for run in collector.runs() for message in run.messages]
 
 

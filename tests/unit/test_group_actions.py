@@ -8,7 +8,7 @@ import json
 import pytest
 
 from coordinator.protocol.admin_messages import Altered, AlteredOffsets, Effect, GroupListing, GroupsListed
-from coordinator.protocol.admin_messages import OffsetsAltered as Reset
+from coordinator.protocol.admin_messages import OffsetChanges as Reset
 from coordinator.protocol.errors import GroupIdNotFound, GroupNotEmpty
 from sharegroup import groups
 from sharegroup.__main__ import run

@@ -14,7 +14,7 @@ from coordinator.protocol.values import AcknowledgeType, AcquiredRange
 from share_source.share_consumer.hand_over import HandOver
 from share_source.share_consumer.implicit import ImplicitInFlight
 from share_source.share_consumer.in_flight import InFlight
-from share_source.share_consumer.record_runs import Collector, HeldRange, RecordRun, Unread
+from share_source.share_consumer.record_runs import HeldRange, RecordRun, RunCollector, Unread
 from share_source.share_consumer.sending import Sending
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
@@ -26,7 +26,7 @@ AnyInFlight = InFlight | ImplicitInFlight
 def delivered(*offsets: int, count: int = 1, gaps: tuple[tuple[int, int], ...] = (), topic_id: str = "T") -> Delivered:
     """Records of one delivery of orders-0, and the offsets among them that have none."""
     plan = PartitionPlan(topic="orders", topic_id=topic_id, partition=0, ranges=())
-    collector = Collector([plan])
+    collector = RunCollector([plan])
     read = [confluent_kafka.Message(topic="orders", partition=0, offset=offset, value=b"v") for offset in offsets]
     collector.add(ORDERS, read, [(count, len(read))], [])
     missing = [Unread(ORDERS, topic_id, HeldRange(first, last, count), GAP) for first, last in gaps]
@@ -199,7 +199,7 @@ def test_a_recreated_topic_drops_the_old_topics_records() -> None:
 def damaged(code: int) -> Delivered:
     """Offsets 0 to 3, of which 1 and 2 are of a batch that can't be read."""
     plan = PartitionPlan(topic="orders", topic_id="T", partition=0, ranges=(AcquiredRange(0, 3, 1),))
-    collector = Collector([plan])
+    collector = RunCollector([plan])
     read = [confluent_kafka.Message(topic="orders", partition=0, offset=offset, value=b"v") for offset in (0, 3)]
     collector.add(ORDERS, read, [(1, 2)], [])
     collector.add_damaged({ORDERS: [Damage(1, 2, code, "changed on the disk")]})

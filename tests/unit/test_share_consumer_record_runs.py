@@ -10,26 +10,26 @@ import pytest
 from coordinator.protocol.messages import PartitionPlan
 from coordinator.protocol.values import AcknowledgeType, AcquiredRange
 from share_source.share_consumer.message import Message
-from share_source.share_consumer.record_runs import Collector, split
+from share_source.share_consumer.record_runs import RunCollector, split
 from tests.support.share_members import run_of
 
 ORDERS = ("orders", 0)
 GAP, RELEASE = AcknowledgeType.GAP, AcknowledgeType.RELEASE
 
 
-def collector(*ranges: tuple[int, int, int]) -> Collector:
+def collector(*ranges: tuple[int, int, int]) -> RunCollector:
     plan = PartitionPlan(
         topic="orders", topic_id="T", partition=0, ranges=tuple(AcquiredRange(*each) for each in ranges)
     )
-    return Collector([plan])
+    return RunCollector([plan])
 
 
-def add(into: Collector, *offsets: int, runs: tuple[tuple[int, int], ...] = ()) -> None:
+def add(into: RunCollector, *offsets: int, runs: tuple[tuple[int, int], ...] = ()) -> None:
     read = [confluent_kafka.Message(topic="orders", partition=0, offset=offset, value=b"v") for offset in offsets]
     into.add(ORDERS, read, list(runs or [(1, len(read))]), [])
 
 
-def runs(of: Collector) -> list[tuple[int, int, int]]:
+def runs(of: RunCollector) -> list[tuple[int, int, int]]:
     return [(run.first, run.last, run.delivery_count) for run in of.runs()]
 
 

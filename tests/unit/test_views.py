@@ -12,7 +12,7 @@ from coordinator.protocol.messages import GroupDescription, PartitionDescription
 from share_source.data_source import ShareGroupDataSource
 from share_source.errors import ViewIsNoStream
 from share_source.views import tables
-from share_source.views.reader import Rows, ViewOptions, ViewReader
+from share_source.views.reader import ViewOptions, ViewReader, ViewRows
 
 PARTITION = PartitionDescription(
     topic="orders", topic_id="T", partition=0, start_offset=5, end_offset=9, lag=7, acquired=0, archived_total=0
@@ -51,7 +51,7 @@ def test_the_rows_of_a_view_reach_the_task_unchanged():
     row = {"group": "billing", "topic": "orders", "partition": 1, "startOffset": 5}
     table = tables._table("offsets", [row] * 3)
     reader = ViewReader(ViewOptions.parse(OPTIONS))
-    assert [batch.to_pylist() for batch in reader.read(Rows(table))] == [table.to_pylist()]
+    assert [batch.to_pylist() for batch in reader.read(ViewRows(table))] == [table.to_pylist()]
 
 
 def test_a_group_that_is_deleted_meanwhile_has_no_rows_unless_named(monkeypatch):

@@ -23,7 +23,7 @@ from sharegroup.top import GroupLine
 from sharegroup.web import examinations, group_pages, history, watch
 from sharegroup.web.examinations import Examinations
 from sharegroup.web.records import KafkaRecord
-from sharegroup.web.watch import Seen, Snapshot, attention
+from sharegroup.web.watch import Snapshot, WatchedGroup, attention
 from tests.support.service_sinks import stage
 from tests.support.waiting import wait_until
 from tests.support.web_site import ACTOR, LOOKER, Page
@@ -73,9 +73,9 @@ def examined(browser):
 
 
 def test_groups_that_need_a_person_come_first_of_2000(page):
-    groups = {f"g{n:04}": Seen(line=line(f"g{n:04}", lag=n)) for n in range(2_000)}
-    groups["g0007"] = Seen(line=line("g0007"), attention=((3, "nobody consumes"),))
-    groups["g0003"] = Seen(line=line("g0003"), attention=((2, "1 in quarantine"),))
+    groups = {f"g{n:04}": WatchedGroup(line=line(f"g{n:04}", lag=n)) for n in range(2_000)}
+    groups["g0007"] = WatchedGroup(line=line("g0007"), attention=((3, "nobody consumes"),))
+    groups["g0003"] = WatchedGroup(line=line("g0003"), attention=((2, "1 in quarantine"),))
     page.watch.snapshot = Snapshot(groups=groups, round=1)
     answer = page.browser(LOOKER).get("/")
     assert names(answer.text)[:3] == ["g0007", "g0003", "g1999"]
@@ -138,14 +138,16 @@ def test_a_page_of_all_groups_asks_no_coordinator(held):
 
 
 def test_a_search_finds_groups_by_parts_of_their_ids(page):
-    page.watch.snapshot = Snapshot(groups={name: Seen(line=line(name)) for name in ("Billing-eu", "audit")}, round=1)
+    page.watch.snapshot = Snapshot(
+        groups={name: WatchedGroup(line=line(name)) for name in ("Billing-eu", "audit")}, round=1
+    )
     browser = page.browser(LOOKER)
     assert names(browser.get("/", search="eu bill").text) == ["Billing-eu"]
     assert "No group matches" in browser.get("/", search="none").text
 
 
 def test_groups_come_in_pages(page):
-    page.watch.snapshot = Snapshot(groups={f"g{n:02}": Seen(line=line(f"g{n:02}")) for n in range(30)}, round=1)
+    page.watch.snapshot = Snapshot(groups={f"g{n:02}": WatchedGroup(line=line(f"g{n:02}")) for n in range(30)}, round=1)
     browser = page.browser(LOOKER)
     first, second = browser.get("/").text, browser.get("/", page=2).text
     assert sorted(names(first) + names(second)) == [f"g{n:02}" for n in range(30)]
@@ -181,7 +183,7 @@ def test_dead_letters_need_a_person_only_when_none_is_written(page):
 
 
 def test_a_marked_group_counts_as_needing_a_person(page):
-    groups = {"a": Seen(line=line("a"), attention=((1, "held for 6 min"),)), "b": Seen(line=line("b"))}
+    groups = {"a": WatchedGroup(line=line("a"), attention=((1, "held for 6 min"),)), "b": WatchedGroup(line=line("b"))}
     page.watch.snapshot = Snapshot(groups=groups, round=1)
     assert "2 groups; 1 needs a person" in page.browser(LOOKER).get("/").text
 
@@ -197,7 +199,7 @@ def test_a_failed_look_is_shown_with_the_earlier_groups(held):
 
 
 def test_a_group_that_was_deleted_is_forgotten(held):
-    held.watch.snapshot = Snapshot(groups={"gone": Seen(line=line("gone"))}, round=1)
+    held.watch.snapshot = Snapshot(groups={"gone": WatchedGroup(line=line("gone"))}, round=1)
     held.watch.look()
     assert list(held.watch.snapshot.groups) == ["billing"]
 

@@ -20,7 +20,7 @@ from sharegroup.top import GroupLine
 from sharegroup.web import examinations
 from sharegroup.web.history import POINTS, History
 from sharegroup.web.records import LISTED, KafkaRecord
-from sharegroup.web.watch import Seen, Snapshot
+from sharegroup.web.watch import Snapshot, WatchedGroup
 from tests.support.fake_cluster import FakeCluster
 from tests.support.waiting import wait_until
 from tests.support.web_site import ACTOR, LOOKER, Page
@@ -88,7 +88,7 @@ def with_an_hour(page, names):
     groups = {}
     for name in names:
         line = GroupLine(group_id=name, state="Stable", acquired_offsets=11, oldest_ms=10**9, **numbers)
-        groups[name] = Seen(line=line, attention=why, failed=10**9, is_part=True)
+        groups[name] = WatchedGroup(line=line, attention=why, failed=10**9, is_part=True)
         history = page.watch._histories[name] = History()
         for n in range(POINTS):
             history.add(now_s - 15 * (POINTS - n), [10.0**9 * (1 + (n * 7) % 13)] * 5)

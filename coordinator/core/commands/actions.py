@@ -15,7 +15,7 @@ import msgspec
 from coordinator.core.commands import Decision
 from coordinator.core.records import ActionDone
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.admin_messages import Action, Altered, DecideRecords, OffsetsAltered, ReleaseMember
+from coordinator.protocol.admin_messages import Action, Altered, DecideRecords, OffsetChanges, ReleaseMember
 from coordinator.protocol.errors import GroupChanged
 from coordinator.protocol.messages import Done, Request
 from coordinator.protocol.values import SharePartitionKey
@@ -27,7 +27,7 @@ LEFT_OUT = (
     "An earlier try of this request did it. Its {count} change(s) are not listed: the answer is too long to be kept."
 )
 
-Answer: TypeAlias = Altered | OffsetsAltered
+Answer: TypeAlias = Altered | OffsetChanges
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)

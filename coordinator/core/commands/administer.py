@@ -72,7 +72,7 @@ NO_DEAD_LETTER = "{count} record(s) that wait for their dead letters get none."
 AGAIN = "Records from the new start offset on are delivered, also those that were done; tries are counted anew."
 
 
-class AlterStartOffsets(Request[admin_messages.OffsetsAltered], frozen=True):
+class AlterStartOffsets(Request[admin_messages.OffsetChanges], frozen=True):
     """Give share partitions new start offsets, as (topic id, partition, offset); offset None: delete their state. All
     of them, or none. ``force``: also while the group has members. ``drop_dead_letters``: also while dead letters of
     deleted state are not written. ``subscribers``: the members that must not have a session, however forced.
@@ -97,7 +97,7 @@ _AGAIN = {
 
 def alter_start_offsets(
     group: ShareGroup, command: AlterStartOffsets, now_ms: int
-) -> Decision[admin_messages.OffsetsAltered]:
+) -> Decision[admin_messages.OffsetChanges]:
     """One log record a topic, in one decision, so that all start offsets are altered or none.
 
     Raises:
@@ -142,7 +142,7 @@ def alter_start_offsets(
             OffsetsAltered(topic_id=topic_id, starts=tuple(starts), altered_after=group.last_plan_id),
             StartsAlteredBy(topic_id=topic_id, partitions=partitions, by=command.by),
         ]
-    reply = admin_messages.OffsetsAltered(executed=command.execute, partitions=tuple(rows), notes=notes)
+    reply = admin_messages.OffsetChanges(executed=command.execute, partitions=tuple(rows), notes=notes)
     return Decision(tuple(records) if command.execute else (), reply)
 
 

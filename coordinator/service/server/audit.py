@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from coordinator.protocol.admin_messages import Action, Altered, OffsetsAltered
+from coordinator.protocol.admin_messages import Action, Altered, OffsetChanges
 from coordinator.protocol.errors import ShareGroupError, UnusableFile
 from coordinator.protocol.messages import Message
 from coordinator.protocol.rights import RIGHT_OF, Caller, Right
@@ -93,7 +93,7 @@ def _changed(answer: Message) -> list[tuple[str, str, str]]:
     changed: list[tuple[str, str, str]] = []
     if isinstance(answer, Altered):
         changed = [(effect.what, effect.before, effect.after) for effect in answer.effects]
-    elif isinstance(answer, OffsetsAltered):
+    elif isinstance(answer, OffsetChanges):
         changed = [(f"{p.topic}-{p.partition}", _text(p.before), _text(p.after)) for p in answer.partitions]
     more = len(changed) - MOST_NAMED
     return changed if more <= 0 else [*changed[:MOST_NAMED], (f"{more} more", "", "")]
