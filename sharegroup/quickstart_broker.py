@@ -29,6 +29,8 @@ from sharegroup.demo.orders import TOPIC, Orders
 from sharegroup.demo.processes import ENDING, kill_coordinators, undisturbed
 from sharegroup.quickstart import PORT
 
+DEAD_LETTERS = "dlq.payments"
+"""The dead letter topic of README's second program, which has to exist before a query names it."""
 RECORDS = 40_000
 """Four batches of the first program. The embedded broker keeps up to 5 MB of a partition."""
 _ADDRESS = f"localhost:{PORT}"
@@ -68,6 +70,7 @@ def _run(port: int, cleanup: contextlib.ExitStack) -> None:
     broker = cleanup.enter_context(EmbeddedBroker())
     port = cleanup.enter_context(_at(port, broker.bootstrap_servers))
     broker.create_topic(TOPIC)
+    broker.create_topic(DEAD_LETTERS)
     try:
         Orders(broker.bootstrap_servers, partition=None).place(RECORDS)
     except DemoFailed as error:

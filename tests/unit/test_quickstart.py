@@ -9,13 +9,17 @@ import pytest
 
 from sharegroup.__main__ import run
 from sharegroup.quickstart import PORT
-from sharegroup.quickstart_broker import first_program
+from sharegroup.quickstart_broker import DEAD_LETTERS, first_program
 from tests.support.readme import readme_program
 
 
 def test_the_printed_program_is_that_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["quickstart", "--print-program"]) == 0
     assert capsys.readouterr().out == readme_program("The first program")
+
+
+def test_the_broker_has_the_dead_letter_topic_of_the_second_program() -> None:
+    assert f'"errors.deadletterqueue.topic.name": "{DEAD_LETTERS}"' in readme_program("Outcomes by row")
 
 
 def test_the_printed_program_has_the_chosen_port() -> None:
