@@ -3,6 +3,7 @@
 import ast
 import functools
 import io
+import itertools
 import re
 import tokenize
 from collections.abc import Iterator
@@ -20,6 +21,14 @@ SLEEP = re.compile(r"\btime\.sleep\b|\bfrom time import .*\bsleep\b")
 # A docstring that begins so has no subject, and one of fewer than four words adds nothing to the name.
 NO_SUBJECT = re.compile(r"(?:What|Whose|Whoever|Whatever|Who|That|Its|Away|Also|From|Once|For people)\b")
 DOCSTRING_WORDS = 4
+# A number's text says what the code does at the limit, and does not begin with its unit and a clause about that unit.
+UNIT = (
+    r"(?:milliseconds|seconds|bytes|kilobytes|characters|records|offsets|runs|members|partitions|plans|groups|ranges)"
+)
+UNIT_FIRST = re.compile(rf"(?:\w+ )?{UNIT}\b(?:[^.:;]*\b(?:which|that)\b|\.)", re.IGNORECASE)
+CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*$")
+# Words that leave the number, or the sentence, to the reader; also over the end of a line.
+HANGING = re.compile(r"\bso[\s#]+many\b|\bas[\s#]+they[\s#]+say\b|,[\s#]+too\.(?!\w)", re.IGNORECASE)
 # As the formatter leaves most modules; whoever begins otherwise is parsed.
 BEGINS_WITH_DOCSTRING = re.compile(r'"""\s*[^\s"\\][^"\\]*"""\n')
 TEST_NAME_WORDS = 12
@@ -94,6 +103,22 @@ def docstrings_without_subject(path: Path, text: str) -> Iterator[tuple[int, str
             words = (ast.get_docstring(node) or "").split("\n\n")[0].split()
             if words and not words[0].startswith("{") and (len(words) < DOCSTRING_WORDS or NO_SUBJECT.match(words[0])):
                 yield getattr(node, "lineno", 1), f"docstring without subject or verb: {' '.join(words)[:60]!r}"
+
+
+def constants_that_begin_with_their_unit(path: Path, text: str) -> Iterator[tuple[int, str]]:
+    """The text below a constant says what the code does at the limit, then the unit and the reason."""
+    for node in statements(text):
+        for assigned, said in itertools.pairwise(getattr(node, "body", ())):
+            if isinstance(assigned, ast.Assign) and isinstance(said, ast.Expr) and isinstance(said.value, ast.Constant):
+                name = ast.unparse(assigned.targets[0]).strip("()").split(",")[0]
+                if CONSTANT.match(name) and UNIT_FIRST.match(str(said.value.value)):
+                    yield said.lineno, f"{name} begins with its unit: say first what the code does at the limit"
+
+
+def hanging_words(path: Path, text: str) -> Iterator[tuple[int, str]]:
+    """No "so many", no "as they say", no sentence that ends in ", too": say the number, the thing, "as well"."""
+    for found in HANGING.finditer(text):
+        yield text.count("\n", 0, found.start()) + 1, f"{found.group()!r}: say the number or the thing, or 'as well'"
 
 
 def long_test_names(path: Path, text: str) -> Iterator[tuple[int, str]]:
@@ -172,6 +197,7 @@ def matches(pattern: re.Pattern[str], text: str, message: str) -> Iterator[tuple
 
 
 PACKAGE_CHECKS = [long_files, long_functions, missing_docstring]
+VOICE_CHECKS = [constants_that_begin_with_their_unit, hanging_words]
 ANYWHERE_CHECKS = [leftovers, machine_paths]
 
 
@@ -188,6 +214,12 @@ def findings(check, *folders: str) -> list[str]:
 @pytest.mark.parametrize("check", PACKAGE_CHECKS, ids=lambda check: check.__name__)
 def test_packages(check):
     found = findings(check, *OURS)
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("check", VOICE_CHECKS, ids=lambda check: check.__name__)
+def test_texts_of_the_packages(check):
+    found = findings(check, *PACKAGES)
     assert not found, "\n" + "\n".join(found)
 
 
@@ -239,6 +271,15 @@ def test_no_test_sleeps():
         (machine_paths, "cd /work/main\n"),
         (docstrings_without_subject, '"""Its default\'s."""\n'),
         (docstrings_without_subject, '"""What becomes of a run when its lock ends."""\n'),
+        (constants_that_begin_with_their_unit, 'A_S = 5\n"""Seconds after which it ends."""\n'),
+        (
+            constants_that_begin_with_their_unit,
+            'MOST, LEAST = 5, 1\n"""Quarantined runs that are counted, at most."""\n',
+        ),
+        (constants_that_begin_with_their_unit, 'A_S = 5\n"""Seconds. It then ends."""\n'),
+        (hanging_words, "# It takes so\n# many of them.\n"),
+        (hanging_words, '"""The second one waits, too."""\n'),
+        (hanging_words, "Raises: GroupGone: as they say.\n"),
         (long_test_names, "def test_one_two_three_four_five_six_seven_eight_nine_ten_eleven_twelve_thirteen(): ...\n"),
         (retired_words, "# It is set aside.\n"),
         (retired_words, '"""It is set\naside, and a letter of the record is written."""\n'),
@@ -265,6 +306,9 @@ def test_a_retired_word_in_a_file_name_is_found():
         (machine_paths, 'url = "http://host/work/x"\nx = tmp_path / "work"\n'),
         (leftovers, "todo = []\n"),
         (docstrings_without_subject, '"""Return the lock of a record."""\n'),
+        (constants_that_begin_with_their_unit, 'A_S = 5\n"""It ends after this many seconds."""\n'),
+        (constants_that_begin_with_their_unit, 'records = 5\n"""Records that were read."""\n'),
+        (hanging_words, "# Too many of them, too many by far; too.name\n"),
         (long_test_names, "def test_one_s_two_three_four_five_six_seven_eight_nine_ten_eleven_twelve(): ...\n"),
         (retired_words, "letter = 1  # dead letters; a dead_letter; a dead-letter topic; takes up to 2\n"),
         (retired_words, "has_dead_letters_due = DeadLetterProducer = DEAD_LETTERS\n"),

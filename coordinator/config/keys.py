@@ -15,7 +15,7 @@ from coordinator.protocol.errors import ConfigOutOfBounds, ConfigTypeMismatch, U
 Value = int | float | bool | str
 
 NEAR = 0.75
-"""How much alike two names are, by difflib, if one is probably a mistyped other."""
+"""Two names are this much alike, by difflib, if one is probably a mistyped other."""
 
 _TYPES: dict[type, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
@@ -49,7 +49,7 @@ class ConfigKey:
 
     @property
     def shown_default(self) -> str:
-        """The default as the text that it is written as, or in words."""
+        """Formats the default as it is written in a properties file, or in words."""
         return self.unset if self.default is None else show(self.default)
 
     @property
@@ -97,7 +97,7 @@ class ConfigKey:
 
 
 def show(value: Value) -> str:
-    """A value as the text that it is written as."""
+    """Formats a value as it is written in a properties file."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -123,7 +123,7 @@ _CONVERT: dict[type, Callable[[str], Value]] = {int: _to_int, float: _to_float, 
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that looks most like ``name``; empty if none looks like it."""
+    """Returns the known name most like ``name``; empty if none is alike."""
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=NEAR)), "")
 
 

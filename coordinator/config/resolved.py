@@ -1,7 +1,7 @@
 """Resolved configuration: what was set, checked against the table of ``group_keys.py``, else the default.
 
 Rule: configuration is parsed once, at the edge; what is inside reads plain attributes. This is the module that others
-import; it passes on what they need of the table.
+import; it re-exports what they need of the table.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class GroupConfig:
 
 @lru_cache(maxsize=256)
 def _resolved(given: tuple[tuple[str, str], ...], bounds: GroupBounds | None) -> GroupConfig:
-    """The config of the texts; it raises as :meth:`GroupConfig.parse`. Each load and each join parses its group's, and
-    most groups have the same."""
+    """Returns the config of the texts. Raises as :meth:`GroupConfig.parse`. Each load and each join parses its group's,
+    and most groups have the same."""
     texts = dict(given)
     values: dict[str, Any] = parse_all(GROUP_KEYS, texts, "share group configuration")
     if "share.heartbeat.interval.ms" not in texts:

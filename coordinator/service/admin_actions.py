@@ -1,4 +1,4 @@
-"""The actions of an administrator: what the brokers know is looked up first, then one transaction decides.
+"""The actions of an administrator: the brokers are asked first, then one transaction decides.
 
 Rules: an action is one transaction of one group, so that a crash leaves all of it or nothing; the group remembers the
 action in the same transaction, so that it is carried out once (:mod:`coordinator.core.commands.actions`). An action
@@ -105,7 +105,8 @@ def act(event_loop: RuntimeApi, request: Action[Any], transaction: Transaction[T
 
 
 def done_before(event_loop: RuntimeApi, request: Action[Any]) -> Answer | None:
-    """The answer of the action if it was carried out before, without a question to the brokers; None: it was not."""
+    """Returns the answer of the action if it was carried out before, without a request to the brokers; None if it was
+    not."""
 
     def look(group: ShareGroup) -> TransactionSteps[Answer | None]:
         yield from ()
@@ -137,7 +138,7 @@ def _once(request: Action[Any], transaction: Transaction[T]) -> Transaction[T]:
 
 def call_action(event_loop: RuntimeApi, request: Action[Any], transaction: Transaction[T]) -> T:
     """Run the transaction of an action on a group that exists, once. Forced and executed it takes the group from a
-    coordinator of another host; forced and not executed it looks at a copy of such a group, and takes nothing."""
+    coordinator of another host; forced and not executed it reads a copy of such a group, and takes nothing."""
     once: Transaction[T] = _once(request, transaction)
     if request.execute or not is_forced(request):
         return event_loop.call(request.group_id, once, Access.CLAIM if is_forced(request) else Access.SERVE)

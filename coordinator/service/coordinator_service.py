@@ -82,18 +82,17 @@ from coordinator.service.runtime.transactions import Facts, JoinView
 from coordinator.service.sinks import open_sink
 
 LONGEST_WAIT_MS = 60_000
-"""The longest time that NextPlan and AcquireRecords wait for records."""
+"""NextPlan and AcquireRecords wait up to this many milliseconds for records."""
 LOOK_AGAIN_S = 1.0
-"""Seconds after which a request that waits for records looks again without news."""
+"""A request that waits for records checks again after this many seconds without news."""
 ASKS_AT_ONCE = 8
-"""Threads that ask for log starts beside the handlers' own; as many others for polls with acknowledgements, and as many
-for plans that are acquired: where a broker hangs these are soon all taken, and a query's start must not wait for one of
-them."""
+"""This many threads ask for log starts beside the handlers' own, as many for polls with acknowledgements, and as many
+for acquired plans: where a broker hangs these are soon all taken, and a query's start must not wait for one of them."""
 ACKNOWLEDGE_ALONE_AFTER_S = 0.05
-"""Seconds that a poll's acknowledgements wait for the brokers. With an answer in that time, they and the acquisition
-are one append."""
+"""A poll's acknowledgements wait this many seconds for the brokers. With an answer in that time, they and the
+acquisition are one append."""
 MOST_NAMED = 10
-"""Topics that a line of the log names."""
+"""A log line names up to this many topics."""
 
 _log = logging.getLogger(__name__)
 
@@ -400,7 +399,7 @@ class CoordinatorService:
         return reply
 
     def _ask_ahead(self, view: GroupView, plan: Plan) -> None:
-        """Ask the brokers what the plan's start will ask, which the reader sends when Spark has logged the plan."""
+        """Fetch what the plan's start will need, which the reader sends once Spark has logged the plan."""
         held = frozenset((part.topic, part.topic_id, part.partition) for part in plan.partitions)
         self._asked_ahead.ask(view.group_id, plan, self._asks_ahead, lambda: self._start_facts(view, held))
 
@@ -471,8 +470,8 @@ class CoordinatorService:
         return subscription.partitions(topics.values(), view.group_id, topic_ids=view.topic_ids)
 
     def _read_here(self, found: dict[str, TopicInfo], group_id: str) -> dict[str, TopicInfo]:
-        """Those of the subscribed topics that the coordinator reads for groups. The others, which a pattern meets, are
-        named in the log."""
+        """Those of the subscribed topics that the coordinator reads for groups. The others that a pattern matches are
+        logged."""
         allowed = self._watch.cluster.allowed
         left_out = sorted(topic for topic in found if not allowed.allows_source(topic))
         if not left_out:

@@ -1,4 +1,4 @@
-"""Reads the history of a record from the state log, for a person who looks at it.
+"""Reads the history of a record from the state log, for a person.
 
 Rule: the read is bounded in time and in bytes, one runs at a time, and none runs on the thread of an event loop, so
 that no member waits for it.
@@ -21,12 +21,12 @@ from coordinator.protocol.values import SharePartitionKey
 from coordinator.service.runtime.transaction import Transaction, TransactionSteps
 
 MOST_BYTES = 64 << 20
-"""Bytes of the group's records that one history reads, from the newest on."""
+"""One history reads up to this many bytes of the group's records, from the newest on."""
 MOST_S = 5.0
-"""Seconds after which a history reads no further part of the log."""
+"""A history reads no further part of the log after this many seconds."""
 MOST_ENTRIES = 1_000
 WAIT_S = 2.0
-"""Seconds that a read waits for the one before; then its client tries again."""
+"""A read waits this many seconds for the one before; then its client tries again."""
 
 
 class StoredLogs(Protocol):

@@ -17,11 +17,11 @@ from coordinator.service.runtime.event_loop import RuntimeApi
 from coordinator.service.runtime.transaction import one
 
 MOST_SHRUNK = 10_000
-"""Shrunk logs that are remembered, so that each is logged once."""
+"""Up to this many shrunk logs are remembered, so that each is logged once."""
 MOST_ASKED = 10_000
-"""Missing topics whose next question is remembered."""
+"""The next request is remembered for up to this many missing topics."""
 MOST_NAMED = 20
-"""Ranges that the log line of a deleted topic names."""
+"""The log line of a deleted topic names up to this many ranges."""
 
 _log = logging.getLogger(__name__)
 
@@ -37,8 +37,8 @@ class LostLogs:
         self._asked_gone: dict[tuple[str, str], float] = {}
 
     def look_for_deleted(self, view: GroupView, partitions: list[TopicIdPartition]) -> None:
-        """Look again for subscribed topics that were not found, or only under another id, and archive what the group
-        still had of those that are deleted: a topic that is only missing counts as deleted after a while
+        """Check again subscribed topics that were not found, or only under another id, and archive what the group still
+        had of those that are deleted: a topic that is only missing counts as deleted after a while
         (:mod:`coordinator.service.brokers.topic_doubts`)."""
         subscription = Subscription.of(view.subscribed)
         found = {p.topic_id for p in partitions}

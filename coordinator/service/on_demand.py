@@ -52,12 +52,12 @@ if TYPE_CHECKING:
 
 LONGEST_LOOK_S = 1.0
 LOG_BYTES = 10 << 20
-"""Bytes of a log file, at which the next one begins."""
+"""The next log file begins at this many bytes."""
 LOG_FILES = 2
-"""Older log files that are kept, as PATH.1 and PATH.2."""
+"""Up to this many older log files are kept, as PATH.1 and PATH.2."""
 THREADS_TURN_S = 0.001
-"""Seconds for which a thread keeps Python's lock while others wait, 0.005 by default: a member's request passes from
-thread to thread, and waits at each for a thread that computes, such as a look of an administrator."""
+"""`sys.setswitchinterval`. Below Python's 5 ms, because one request crosses several threads and waits at each for a
+thread that computes."""
 
 _log = logging.getLogger(__name__)
 

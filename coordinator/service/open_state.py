@@ -40,7 +40,7 @@ OnChange = Callable[[set[str]], None]
 
 
 TAKE_OVER_S = 5.0
-"""Seconds to wait for a previous owner of the file that is just leaving."""
+"""A previous owner of the file has this many seconds to leave."""
 
 
 class SqliteState:

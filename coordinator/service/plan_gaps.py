@@ -27,13 +27,13 @@ from coordinator.service.brokers.log_gaps import LogGaps, count_offsets, ranges_
 from coordinator.service.runtime.transactions import Facts
 
 CALL_S = 10.0
-"""Seconds for which one request reads; far less than a client waits for its answer."""
+"""One request reads for up to this many seconds, far fewer than a client waits for its answer."""
 AT_ONCE = 50_000
-"""The most offsets of one question to the cluster."""
+"""One request to the cluster has up to this many offsets."""
 KEPT_S = 600.0
-"""Seconds after which the reading of a plan that nobody asked for is dropped. A reader asks again at once, and a query
-that was started again within minutes. How many are read at a time has no limit: each is a plan that its group's memory
-holds, and the reading of a plan that waits for its completion is never dropped for another's."""
+"""The reading of a plan is dropped after this many seconds without a request for it. A reader asks again at once, and a
+query that was started again within minutes. How many are read at a time has no limit: each is a plan that its group's
+memory holds, and the reading of a plan that waits for its completion is never dropped for another's."""
 
 Asked = tuple[str, str, str]
 """The group, the member and the plan id."""
@@ -48,7 +48,7 @@ class PlanGaps:
         self._undecided = UndecidedLooks(watch.cluster)
 
     def add_to(self, facts: Facts, request: NextPlan, view: GroupView) -> Facts:
-        """The facts, with what the log says of the offsets that the answer depends on.
+        """Returns the facts, with the state in the log of the offsets that the answer depends on.
 
         While records are quarantined: which quarantined offsets are gaps, and whether the plan to complete had a record
         at all. In explicit mode: which offsets that no sink decided are gaps, since the completion releases the others;
@@ -83,8 +83,8 @@ class PlanGaps:
         return tuple(gap for gap in gaps if gap.topic_id not in looked.not_shown)
 
     def _gives_back(self, view: GroupView) -> bool:
-        """Whether the completion gives the whole plan back, gaps too: no sink of the member has ever decided a record,
-        and the plan holds one. One record in the first ranges is enough to know, however large the batch is."""
+        """Whether the completion gives the whole plan back, gaps included: no sink of the member has ever decided a
+        record, and the plan holds one. One record in the first ranges is proof enough, however large the batch is."""
         return not view.decides and self._gaps.surely_holds_any(view.undecided, read_committed=view.read_committed)
 
     def forget(self, request: NextPlan) -> None:

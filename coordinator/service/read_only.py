@@ -1,6 +1,6 @@
-"""Answers looks from a state store that no coordinator serves here, without taking a group and without writing.
+"""Answers read requests from a state store that no coordinator serves here, without taking a group and without writing.
 
-Rule: the answers say where they come from. They know no sessions: only a coordinator knows them.
+Rule: the answers name their source. They have no sessions: only a coordinator knows them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 def read_store(settings: LaunchSettings) -> Callable[[Request[Any]], Message]:
-    """Open the state store for looks: the result answers them.
+    """Open the state store for reading. Returns a function that answers requests.
 
     Raises:
         ShareGroupError: a named error of the store or of Kafka.
@@ -109,7 +109,7 @@ class FileToRead:
         return SqliteReader(self._path) if self._path.exists() else None
 
     def log_end(self, group_id: str) -> int | None:
-        """None: a file does not tell where a group's log ends, and is read soon."""
+        """None: a file does not keep where a group's log ends, and is read fast."""
         return None
 
     def log_parts(self, group_id: str) -> Iterator[list[Logged]]:
@@ -168,7 +168,7 @@ def _topic_to_read(settings: LaunchSettings, config: CoordinatorConfig, cluster:
 
 
 class _Looking(CoordinatorRuntime):
-    """A runtime for one look. ``group``: the group as its log has it; None: the look reads it."""
+    """A runtime for one read. ``group``: the group as its log has it; None: the read replays it."""
 
     def __init__(self, store: Store, group: ShareGroup | None) -> None:
         super().__init__(store)
@@ -181,7 +181,8 @@ class _Looking(CoordinatorRuntime):
 
 
 class _Read(NamedTuple):
-    """A group that was read from its log, which ended at ``log_end`` before; None: not known."""
+    """A group replayed from its log. ``log_end``: end of the log, read before the replay; None if the store cannot
+    tell."""
 
     group_id: str
     log_end: int | None

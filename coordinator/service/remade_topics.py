@@ -1,9 +1,9 @@
 """Whether the topics of a ShareConsumer's records still have their ids: it reads by a topic's name.
 
 Rules: no outcome is answered as success whose record may be that of another topic, one that was created again under the
-name; and no record is handed out of a topic that has another id by then. A look at the ids that begins when the request
-has come tells. It runs beside the append, and the reply waits for both. The outcome is stored in either case: it is one
-of the deleted topic, whose records nobody reads any more.
+name; and no record is handed out of a topic that has another id by then. A fetch of the ids that begins after the
+request decides. It runs beside the append, and the reply waits for both. The outcome is stored in either case: it is
+one of the deleted topic, whose records nobody reads any more.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from coordinator.service.brokers.topic_looks import Ids
 REMADE = "UNKNOWN_TOPIC_ID"
 """Kafka's error of a topic id that no topic has."""
 ANSWER_S = 0.5
-"""Seconds for which a reply waits for the brokers: without their answer the topics count as the same, since a consumer
-must not wait for brokers that are away."""
+"""A reply waits this many seconds for the brokers. Without their answer the topics count as the same: a consumer must
+not wait for brokers that are away."""
 UNANSWERED_S = 1.0
-"""Seconds after such a wait in which no other reply waits."""
+"""After such a wait no other reply waits for this many seconds."""
 
 _log = logging.getLogger(__name__)
 
 
 class RemadeTopics:
-    """Looks at the topics of requests. Thread-safe."""
+    """Checks the topics of requests. Thread-safe."""
 
     def __init__(self, watch: BrokerWatch) -> None:
         self._watch = watch
@@ -41,9 +41,9 @@ class RemadeTopics:
     def look(
         self, names: Iterable[str], group: Callable[[], GroupView]
     ) -> Callable[[Mapping[str, str]], frozenset[str]]:
-        """Begin to look at the topics of these names. ``group`` is asked only where one has another id than is known.
-        Returns the call that waits for the answer, and returns those ids of topics (names by id) whose name another
-        topic has."""
+        """Begin to fetch the ids of the topics of these names. ``group`` is called only where one has another id than
+        is known. Returns a function that waits for the answer, and returns those ids of topics (names by id) whose name
+        another topic has."""
         wanted = set(names)
         if not wanted or time.monotonic() < self._waits_from_s:
             return lambda topics: frozenset()
@@ -62,8 +62,8 @@ class RemadeTopics:
     def look_at_acknowledged(
         self, partitions: Iterable[PartitionAcks], group: Callable[[], GroupView]
     ) -> Callable[[], dict[str, str]]:
-        """As ``look``, for the topics of these acknowledgements. ``group`` is asked for the names of topics that this
-        process has not seen, too. The call returns the errors by partition."""
+        """The same as ``look``, for the topics of these acknowledgements. ``group`` is also called for the names of
+        topics that this process has not seen. The returned function returns the errors by partition."""
         named = tuple(partitions)
         topics, past = self._names({acks.topic_id for acks in named}, group)
         remade = self.look(topics.values(), group)
@@ -75,7 +75,7 @@ class RemadeTopics:
         return errors
 
     def _answer(self, looked: Future[Ids]) -> Ids:
-        """The answer of a look, which is waited for; empty if the brokers do not answer in time."""
+        """Waits for the answer of a fetch. Returns it; empty if the brokers do not answer in time."""
         try:
             return looked.result(ANSWER_S)
         except (FutureTimeout, ShareGroupError) as error:

@@ -1,5 +1,5 @@
 """Opens a sink (:class:`~coordinator.protocol.messages.OpenSink`): sets its configs, checks its dead letter topic, and
-tells it the incarnation and the topic ids whose rows it takes."""
+returns the incarnation and the topic ids whose rows it takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process of a standalone coordinator, which serves until it is told to end."""
+"""The process of a standalone coordinator, which serves until a signal ends it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 Beside = Callable[[Standalone, str], contextlib.AbstractContextManager[object]]
-"""What a process runs beside its coordinator, which serves at this address."""
+"""A function that a process runs beside its coordinator, which serves at this address."""
 
 
 def nothing(standalone: Standalone, address: str) -> contextlib.AbstractContextManager[object]:

@@ -42,7 +42,7 @@ class Standalone:
         return read_tokens(self.config.share_coordinator_token_file, self.environ)
 
     def token(self) -> str:
-        """A token for a question that needs no right; it raises as :meth:`tokens`."""
+        """A token for a request that needs no right. Raises as :meth:`tokens`."""
         return self.tokens().holders[0][0]
 
     def listener(self) -> Listener:

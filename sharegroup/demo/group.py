@@ -14,7 +14,7 @@ from coordinator.protocol.messages import DescribeGroup, GroupDescription, Parti
 
 GROUP_ID = "billing"
 _FRESH_FOR_S = 0.2
-"""Seconds for which an answer is used again."""
+"""An answer is used again for this many seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)

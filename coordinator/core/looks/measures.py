@@ -22,7 +22,7 @@ MOST_ISOLATED = 10_000
 
 
 MOST_SLICED = 4_000
-"""SLICED records are counted in up to this many runs per group, split evenly over partitions, which bounds the scan to
+"""A group's SLICED records are counted in up to this many runs, split evenly over partitions, which bounds the scan to
 some milliseconds. A run that fails holds back its partition's start offset, so it is among the first."""
 MOST_LOOKED_AT = 10_000
 """A plan's runs are scanned up to this many for a held one, which takes some milliseconds."""

@@ -1,7 +1,7 @@
 """The event loop: the only thread that steps a runtime. A coordinator has one, or one for each state partition.
 
 Requests come from any thread and wait for their answer. The loop sleeps until a request comes or a deadline is due. It
-checks before and after each round whether it was stalled, and tells the runtime for how long; while it sleeps, the
+checks before and after each round whether it was stalled, and passes the time to the runtime; while it sleeps, the
 process's stall watch does so in its place, and wakes it after a stall.
 """
 
@@ -26,11 +26,11 @@ from coordinator.state_log.placement import state_partition_of
 T = TypeVar("T")
 
 ANSWER_TIMEOUT_S = 30.0
-"""Seconds that a caller waits for its answer."""
+"""A caller waits this many seconds for its answer."""
 MOST_AT_ONCE = 500
-"""Groups that one call of ``call_each`` looks at: other requests wait for as many."""
+"""One call of ``call_each`` reads up to this many groups: other requests wait for them."""
 STEPS_AGAIN_MS = 60_000
-"""Milliseconds after which a loop steps its runtime although nothing is due."""
+"""A loop steps its runtime after this many milliseconds although nothing is due."""
 SHORTEST_SLEEP_MS = 10
 
 _log = logging.getLogger(__name__)
@@ -210,8 +210,8 @@ class EventLoop:
         return self.runtime.has_waiting or self._closed
 
     def look_in_sleep(self) -> None:
-        """Note that the loop would hear a request now, if it sleeps and has no reason to wake up; wake it if that finds
-        a stall, or if its deadline has passed on a clock that jumped. The stall watch calls it."""
+        """The loop could receive a request now, if it sleeps and has no reason to wake up. Wakes it if that finds a
+        stall, or if its deadline has passed on a clock that jumped. The stall watch calls it."""
         with self._awake:
             if self._sleeps_until_ms is None or self._unheard_ms or self._is_called:
                 return

@@ -61,23 +61,23 @@ MAX_ROUND = 1_000  # outcomes: they all wait for one append
 RELOAD_AFTER_MS = 1_000  # at least, until a group whose append or load failed is loaded again by itself
 RELOAD_AT_MOST_MS = 60_000  # until then: a store that works again is noticed within a minute
 RELOAD_PER_TRY = 5
-"""After a failed load the group is left alone this many times as long as the load took, so that groups which fail
+"""After a failed load the group is not loaded again for this many times the load's duration, so that groups which fail
 slowly do not starve the others."""
 ASKS_AGAIN_MS = 1_000
-"""Milliseconds after which an owner that is not current checks whether it is current again."""
+"""An owner that is not current checks again after this many milliseconds."""
 TOLD_FROM_MS = 1_000  # of a stall: a shorter one is neither logged nor followed by CLAIM_PAUSE_MS
 CLAIM_PAUSE_MS = 2_000
-"""Milliseconds after a stall in which no group is claimed: a join that waited during the stall may come from a client
-that found another coordinator long ago. A client that still waits asks again."""
+"""No group is claimed for this many milliseconds after a stall: a join that waited during the stall may come from a
+client that found another coordinator long ago. A client that still waits asks again."""
 SNAPSHOT_AFTER = 500  # records of a group, so that a load reads few
 SNAPSHOT_AGAIN_AT_MOST_MS = 3_600_000  # between two attempts at a snapshot that fails; the pause doubles until then
 NEVER_ASKED_MS = -REST_AFTER_MS
-"""As if the group was asked for so long ago that it may be unloaded at once."""
+"""As if the last request for the group was long enough ago for it to be unloaded at once."""
 MOST_NAMED = 20  # ranges that a log line of removed records names
 COLD_AFTER_MS = 300_000  # without an append: then a snapshot is written, so that pruning can delete the log before it
 _FAILURES = (StoreRefused, StoreOutcomeUnknown)
 _ELSEWHERE = (GroupTakenOver, NotCoordinator)
-"""Errors of a group that another process serves: it is loaded again only for a new request."""
+"""Errors of a group that another process serves: only a new request loads it again."""
 
 _log = logging.getLogger(__name__)
 
@@ -420,7 +420,7 @@ class CoordinatorRuntime:
             round_.now_ms = self._now(round_.now_ms)  # the time of all members begins after the load
             group.loaded(round_.now_ms)
             self._reload_ms.pop(group_id, None)
-            # About so many transactions; a wrong guess only moves a snapshot.
+            # A guess of the transactions; a wrong one only moves a snapshot.
             self.serve(group, round_.now_ms, updates=count // 4)
             round_.touched.add(group_id)
             if submission.access is Access.UPKEEP:

@@ -1,4 +1,4 @@
-"""The snapshot of a large group, in steps: one step after each round, so that requests wait for one step at most.
+"""The snapshot of a large group, in steps: one step after each round, so that requests wait for no more than one step.
 
 Rule: the snapshot is of the group as it was at one moment. The records that are appended while it is written follow at
 its end. So a load finds the old log with these records, or the snapshot with them, whenever the process dies.
@@ -16,18 +16,18 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.service.stores.store import Store
 
 STEPS_FROM_RUNS = 10_000
-"""Runs from which on a group's snapshot is made in steps; a smaller one takes some hundredths of a second."""
+"""From this many runs on a group's snapshot is made in steps; a smaller one takes some hundredths of a second."""
 SNAPSHOT_AGAIN_MS = 60_000
 RUNS_A_STEP = 5_000
-"""Runs that one step writes: some milliseconds, and a transaction."""
+"""One step writes this many runs: some milliseconds, and a transaction."""
 RUNS_AN_UPDATE = 20
-"""Runs of a group for each append that a snapshot waits for: a group with a million runs gets a snapshot after 50,000
+"""A snapshot waits for an append per this many runs of the group: a group with a million runs gets one after 50,000
 appends at the earliest (or SNAPSHOT_AFTER_BYTES), else it would do little else. A load reads the appends about as
 fast."""
 SNAPSHOT_AFTER_BYTES = 32 << 20
-"""Bytes of appends after which a log is snapshotted: an append with staged outcomes can be a megabyte."""
+"""A log is snapshotted after this many bytes of appends: an append with staged outcomes can be a megabyte."""
 REST_AFTER_MS = 300_000
-"""Milliseconds after which a group that nobody asked for is looked at, whether it can be unloaded."""
+"""A group is checked for unloading after this many milliseconds without a request."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -71,11 +71,11 @@ class SnapshotInSteps:
         self._steps = store.snapshot_in_steps(group, records, self._tail, now_ms)
 
     def appended(self, records: Sequence[bytes]) -> None:
-        """Take in what was appended to the group since the snapshot was begun; the caller must leave nothing out."""
+        """Apply what was appended to the group since the snapshot was begun; the caller must skip nothing."""
         self._tail += records
 
     def write_step(self) -> bool:
-        """Write the next step; whether the snapshot is written whole.
+        """Write the next step. Returns whether the snapshot is written whole.
 
         Raises:
             StoreRefused, StoreOutcomeUnknown: see :meth:`Store.snapshot_in_steps`.

@@ -258,7 +258,7 @@ def acknowledge_only(request: AcquireRecords) -> Transaction[AcquiredReply]:
 
 
 def _acknowledged(request: AcquireRecords) -> TransactionSteps[dict[str, str]]:
-    """Apply the request's acknowledgements; their errors by partition."""
+    """Apply the request's acknowledgements. Returns their errors by partition."""
     if not request.acknowledgements:
         return {}
     acknowledge = Acknowledge(
@@ -319,7 +319,7 @@ def initialize(group: ShareGroup, starts: Mapping[TopicIdPartition, int]) -> Tra
 
 
 def move_log_starts(partitions: list[TopicIdPartition], facts: Facts) -> TransactionSteps[None]:
-    """Tell the group the log starts of the partitions."""
+    """Give the group the log starts of the partitions."""
     yield from ask(
         MoveLogStarts(
             starts=tuple(

@@ -44,7 +44,7 @@ from coordinator.service.stores.store import (
 APPLICATION_ID = 0x73686772  # "shgr": tells our files from other SQLite files
 
 PART_RECORDS = 500
-"""Records of a part of the log that is read for a history."""
+"""A history reads the log in parts of this many records."""
 
 _DELETED = encode_record(GroupDeleted())
 _SCHEMA = """
@@ -165,7 +165,7 @@ class SqliteStore(SoleOwner):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the file, or its write-ahead log, was deleted or replaced. Any thread may ask."""
+        """Whether the file, or its write-ahead log, was deleted or replaced. Any thread may call it."""
         return None in self._inodes or self._found() != self._inodes
 
     def _found(self) -> list[tuple[int, int] | None]:
@@ -184,7 +184,7 @@ class SqliteStore(SoleOwner):
     # --- reading and appending
 
     def group_ids(self) -> list[str]:
-        """The groups that have records in the file. Any thread may ask.
+        """The groups that have records in the file. Any thread may call it.
 
         Raises:
             StateFileGone: the file was deleted or replaced.
@@ -331,7 +331,7 @@ class SqliteReader(SoleOwner):
         raise StoreRefused(f"{self.path} is only read here")
 
     def close(self) -> None:
-        """Does nothing: each look closes what it opened."""
+        """Does nothing: each read closes what it opened."""
 
 
 def groups_in_file(path: Path) -> list[str]:

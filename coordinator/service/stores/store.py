@@ -98,7 +98,7 @@ class Store(Protocol):
         """Yields the records as ``load`` does, and leaves the group to its owner. None: only its owner can read it."""
 
     def claim(self, group_id: str) -> None:
-        """Notes that a new member asks for the group here: the next load may take the group from its owner."""
+        """Records that a new member wants the group here: the next load may take the group from its owner."""
 
     def release(self, group_id: str) -> None:
         """Closes the group: this process does not serve it any more."""

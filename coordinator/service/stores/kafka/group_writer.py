@@ -25,18 +25,19 @@ from coordinator.state_log.partition_log import KeyValue
 from coordinator.state_log.transaction_size import Headers, header_of
 
 TRANSACTION_TIMEOUT_FACTOR = 2
-"""The broker's transaction timeout, as a multiple of share.coordinator.write.timeout.ms: this process gives up
+"""The broker's transaction timeout is this multiple of share.coordinator.write.timeout.ms: this process gives up
 first."""
 CONNECT_S = 2.0
-"""Seconds for a connection to the brokers before the transaction coordinator is looked for."""
+"""A connection to the brokers must be made within this many seconds, before the search for the transaction
+coordinator."""
 MOST_ADDRESSES = 3
-"""Metadata requests, at most, until a broker that librdkafka knows by its id answers one. A bootstrap address, which
-has no id, usually answers the first one only."""
+"""Up to this many metadata requests are sent until a broker that librdkafka knows by its id answers one. A bootstrap
+address, which has no id, usually answers the first one only."""
 NO_OFFSET = -1
 REFUSED_S = 2.0
-"""Seconds after which a write is given up that is not delivered, where brokers refuse the client's credentials."""
+"""An undelivered write is given up after this many seconds if the brokers refuse the client's credentials."""
 MIN_COMMIT_S = 0.5
-"""Seconds for the commit of a transaction whose records used up all the time."""
+"""The commit of a transaction whose records used up all the time still has this many seconds."""
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
 
 _log = logging.getLogger(__name__)
@@ -106,8 +107,8 @@ class GroupWriter:
             raise StoreRefused(f"{self.transactional_id} could not be taken: {error.name()} {error.str()}") from None
 
     def write(self, records: Sequence[KeyValue], *, end: int = 0) -> int:
-        """Writes the records in one transaction, and returns the offset of the first one. ``end`` is the length that
-        the partition had before.
+        """Writes the records in one transaction. Returns the offset of the first one. ``end`` is the length that the
+        partition had before.
 
         Raises:
             StoreRefused: nothing was written.
@@ -127,8 +128,8 @@ class GroupWriter:
         return self._first_offset
 
     def abort(self, records: Sequence[KeyValue]) -> None:
-        """Writes the records in a transaction and aborts it, and with it what the log has of an open one of the group.
-        Its header names one record too many: if its marker is lost, too, it never counts.
+        """Writes the records in a transaction and aborts it, and with it the log's part of an open one of the group.
+        Its header names one record more than it has: if its marker is lost as well, it never counts.
 
         Raises:
             StoreRefused, StoreOutcomeUnknown, Fenced: as for :meth:`write`.
@@ -149,7 +150,7 @@ class GroupWriter:
 
     def _connect(self) -> None:
         """Waits for a connection to a broker that librdkafka knows by its id: it gives up that to a bootstrap address
-        once it knows the brokers. init_transactions, if it finds none, looks again half a second later (facts, C10)."""
+        once it knows the brokers. init_transactions, if it finds none, tries again half a second later (facts, C10)."""
         with contextlib.suppress(KafkaException):  # init_transactions says what is wrong
             for _ in range(MOST_ADDRESSES):
                 if self._producer.list_topics(self._topic.name, CONNECT_S).orig_broker_id >= 0:

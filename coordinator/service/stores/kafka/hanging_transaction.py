@@ -31,13 +31,13 @@ from coordinator.state_log.record_keys import GroupOwnerKey, encode_key, group_o
 from coordinator.state_log.transaction_size import LastTransaction
 
 LOOKS_EVERY_S = 10.0
-"""Seconds between Kafka's looks for transactions that take too long
+"""Kafka checks for transactions that take too long this often, in seconds
 (transaction.abort.timed.out.transaction.cleanup.interval.ms)."""
 SPREAD_S = 10.0
-"""Seconds over which coordinators spread, at random, when they end a transaction: the second one's fence would abort
-what the first one is writing, and the hanging transaction with it."""
+"""Coordinators end a transaction at random times within this many seconds: the second one's fence would abort what the
+first one is writing, and the hanging transaction with it."""
 MARKER_S = 2.0
-"""Seconds that a marker may take which Kafka is to write."""
+"""Kafka may take this many seconds to write a marker."""
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class OpenTransaction:
         return f"<OpenTransaction {self._topic.name}-{self._partition} since {self._offset}>"
 
     def blocked(self, read: ReadBlocked) -> None:
-        """Takes in that a read was blocked."""
+        """Record that a read was blocked."""
         if self._offset != read.offset:
             self._since_s = now_s() - read.open_s
         self._offset, self._end = read.offset, read.end
@@ -85,9 +85,8 @@ class OpenTransaction:
 
 
 def end_transaction(topic: StateTopic, partition: int, offset: int) -> bool:
-    """Ends the transaction that is open since ``offset`` if the producer of a group wrote it, and nothing else; whether
-    it has ended. The group's owner stays who it is: where it still runs, it loads the group again.
-    """
+    """Ends the transaction open since ``offset`` if the producer of a group wrote it, and nothing else. Returns whether
+    it has ended. The group's owner stays the same: where it still runs, it loads the group again."""
     group_id = writer_of(topic, partition, offset)
     if group_id is None:
         return False

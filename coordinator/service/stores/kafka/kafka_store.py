@@ -49,18 +49,18 @@ from coordinator.state_log.record_keys import GroupOwnerKey, encode_key
 from coordinator.state_log.transaction_size import LastTransaction
 
 MEMORY_ANSWER_S = 5.0
-"""Seconds that the last append may be old for an answer from memory. Kafka takes longer than that to give a partition
-to another process."""
+"""An answer from memory needs an append in the last this many seconds. Kafka takes longer to give a partition to
+another process."""
 NEW_OWNER_S = 3.0
-"""Seconds that a new owner has, after it fenced this process, to write its owner record."""
+"""A new owner has this many seconds, after it fenced this process, to write its owner record."""
 PARALLEL_APPENDS = 8
-"""Groups whose transactions run at the same time; each group has a producer of its own."""
+"""The transactions of up to this many groups run at the same time; each group has a producer of its own."""
 FOREIGN = "that are no share group's, at offsets {first} to {last}: another program writes to the state topic"
 COPIES = (
     "that are dead letters or were redriven, at offsets {first} to {last}: a dead letter topic or a redrive named the "
     "state topic, and an earlier version of sharegroup, or another program, wrote there"
 )
-"""Which records were passed over, in words."""
+"""The skipped records, in words."""
 _PAUSE = wait_fixed(0.05)
 
 _log = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ class KafkaStore:
 
     @property
     def served(self) -> frozenset[str]:
-        """Groups that are open now. Any thread may ask."""
+        """Groups that are open now. Any thread may call it."""
         return frozenset(self._open)
 
     @property
@@ -133,12 +133,12 @@ class KafkaStore:
 
     @property
     def holding_back(self) -> frozenset[str]:
-        """The groups that :meth:`hold_back` named last, as far as they have had no new snapshot since."""
+        """The groups that :meth:`hold_back` named last, without those that have had a new snapshot since."""
         groups, below = self._held_back
         return frozenset(group_id for group_id in groups if self._needed.get(group_id, below - 1) < below)
 
     def hold_back(self, groups: frozenset[str], below: int) -> None:
-        """Notes that the snapshots of these groups lie below this offset, so that older records of other groups can't
+        """Records that the snapshots of these groups lie below this offset, so that older records of other groups can't
         be pruned."""
         self._held_back = groups, below
 
@@ -287,7 +287,7 @@ class KafkaStore:
         return GroupLog(group_id, updates_per_snapshot=self._updates_per_snapshot)
 
     def _read(self, log: GroupLog) -> Generator[StoredRecord, None, int]:
-        """Yields the group's committed records, and returns the partition's end up to which it read."""
+        """Yields the group's committed records. Returns the partition's end up to which it read."""
         start, is_empty = self._needed.get(log.group_id), True
         reading = self._read_from(log, start)
         while True:
@@ -352,9 +352,9 @@ class KafkaStore:
         )
 
     def _inspect(self, group_id: str, seen: _Inspection | None = None, *, may_take: bool = False) -> _Inspection:
-        """Reads the group's log, as far as it says whether the group exists and who owns it. It reads uncommitted
-        records too, because their producer has already fenced every other one. ``seen`` is an earlier inspection, from
-        whose position on it reads. With ``may_take`` the owner does not matter: a new member asks for the group here.
+        """Reads in the group's log whether the group exists and who owns it. It reads uncommitted records as well,
+        because their producer has already fenced every other one. ``seen`` is an earlier inspection, from whose
+        position on it reads. With ``may_take`` the owner does not matter: a new member asks for the group here.
 
         Raises:
             GroupTakenOver, NotCoordinator: another coordinator owns the group.

@@ -16,7 +16,7 @@ from coordinator.state_log.record_keys import GROUP_RECORD, GROUP_SNAPSHOT_PART,
 from coordinator.state_log.value_version import group_content_of
 
 FIRST_PART, GROWTH = 4_000, 4
-"""Offsets of the first part; each further one has so many times more."""
+"""The first part has FIRST_PART offsets; each further one has GROWTH times as many."""
 
 
 def log_parts(topic: StateTopic, group_id: str) -> Iterator[list[Logged]]:

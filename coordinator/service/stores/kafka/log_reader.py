@@ -2,7 +2,7 @@
 
 Rule: a read ends only at the end that it was given: after the last record written by then. A read of committed records
 waits until every transaction before that end is committed or aborted; another group's open one blocks the read until
-Kafka ends it. Dead letters and redriven records are passed over, whatever key they have: a coordinator wrote them for
+Kafka ends it. Dead letters and redriven records are skipped, whatever key they have: a coordinator wrote them for
 somebody who may not write to the state topic.
 """
 
@@ -26,16 +26,15 @@ from coordinator.state_log.foreign_records import ForeignRecords
 BATCH_RECORDS = 1_000
 POLL_S = 0.5
 STALLED_S = 60.0
-"""Seconds without a record after which a read fails."""
+"""A read fails after this many seconds without a record."""
 OPEN_S = 25.0
-"""Seconds that a read waits for an open transaction. With the default write timeout Kafka has ended a dead
-coordinator's transaction by then, which it does after 10 s, with a look every 10 s. Callers still wait for the
-answer."""
+"""A read waits this many seconds for an open transaction. With the default write timeout Kafka has ended a dead
+coordinator's transaction by then: it does so after 10 s, and checks every 10 s. Callers still wait for the answer."""
 PROGRESS_S = 5.0
-"""Seconds between two log lines of a long load."""
+"""Log lines of a long load are this many seconds apart."""
 FETCH_BYTES = 4 * 1024 * 1024
 QUEUE_KBYTES = 8 * 1024
-"""Kilobytes that one reader fetches ahead; small, since many partitions may be loaded at the same time."""
+"""One reader fetches up to this many kilobytes ahead: few, since many partitions may be loaded at the same time."""
 
 _PASSING = NO_ANSWER | frozenset(
     {
@@ -67,7 +66,7 @@ class LogReader:
         self.position = self._began
         """The offset of the next record to read."""
         self.copies = ForeignRecords()
-        """Dead letters and redriven records, which were passed over."""
+        """Dead letters and redriven records, which were skipped."""
         self._consumer = Consumer(
             topic.client_config(
                 **WITHOUT_A_GROUP,

@@ -2,8 +2,8 @@
 
 Coordinators on demand: the newest claimant wins, since a job that was restarted on another host must go on at once. A
 fenced coordinator takes the group back only for a new member. A fleet: Kafka's group assigns the partitions among its
-coordinators. Between a fleet and a coordinator on demand the newest claimant wins, too: each takes the group back from
-the other only for a new member, or they would take it from each other without end.
+coordinators. Between a fleet and a coordinator on demand the newest claimant wins as well: each takes the group back
+from the other only for a new member, or they would take it from each other without end.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class FleetMember:
         return f"<FleetMember {self.me}>"
 
     def check(self, group_id: str, partition: int, owner: Owner | None, *, had: bool) -> None:
-        """As of Ownership. Among the fleet's coordinators the assignment by Kafka's group has decided."""
+        """As in Ownership. Among the fleet's coordinators the assignment by Kafka's group has decided."""
         if had and self._is_foreign(owner):
             raise self.lost(group_id, owner)
 

@@ -5,7 +5,7 @@ needs are deleted. That counts the groups of other processes, as far as their re
 sharegroup deletes from the topic.
 
 Pruning costs what it frees: groups get new snapshots only where more records could be deleted than all groups need, so
-that a partition at rest is left alone. Else a hundred dormant groups would be written anew in each pass, because of
+that a partition at rest is not touched. Else a hundred dormant groups would be written anew in each pass, because of
 what the pass before had written.
 """
 
@@ -28,10 +28,10 @@ from coordinator.state_log.retention import Retention
 
 FAR_BACK = 1_000
 """Groups get new snapshots where more than this many records, and more than all groups need, lie between what they
-need: first the groups whose snapshots lie within this many records of the partition's start."""
+need: first those whose snapshots lie within this many records of the partition's start."""
 WOKEN_AT_ONCE = 20
-"""Groups that pruning has loaded and that are still served: with more of them it waits for the next pass. Such a group
-is unloaded after its snapshot, but for one whose absent members hold records: they get their session's time."""
+"""Pruning waits for the next pass once this many groups that it loaded are still served. Such a group is unloaded after
+its snapshot, except one whose absent members hold records: they get their session's time."""
 
 _NO_DELETE_RECORDS = (
     "%s is not pruned: these brokers have no delete-records (%s). It grows, and a takeover reads longer; "
@@ -72,8 +72,8 @@ class Pruning:
         self._thread.join(self._topic.timeout_s)
 
     def prune(self) -> None:
-        """Reads the new records of each partition, deletes those that no group needs, and tells each store which groups
-        hold the deletion back."""
+        """Reads the new records of each partition, deletes those that no group needs, and passes to each store the
+        groups that hold the deletion back."""
         for store in self._stores():
             try:
                 self._prune(store)

@@ -40,7 +40,7 @@ _DENIED = {
 }
 _UNLIMITED = "-1"
 _NOT_SO = LACKING | {KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG}
-"""Errors of brokers that do not create or describe topics as the state topic needs it: a service's own limits."""
+"""Errors of brokers that do not create or describe topics as the state topic needs it: a provider's own limits."""
 
 _log = logging.getLogger(__name__)
 
