@@ -17,7 +17,8 @@ from coordinator.protocol.values import AcknowledgeType, AcquiredRange
 from share_source import consumers
 from share_source.offset_ranges import PartitionRanges, plan_tasks
 from share_source.plan_reader import TaskPartition
-from share_source.range_reader import ReadTask, read_task
+from share_source.range_reader import ReadTask
+from share_source.task_reader import read_task
 from tests.support.kafka_broker import KafkaBroker
 
 TASKS = (1, 8, 64)

@@ -26,8 +26,9 @@ from confluent_kafka import Consumer, TopicPartition
 from coordinator.protocol.values import AcquiredRange
 from share_source import consumers
 from share_source.offset_ranges import PartitionRanges
-from share_source.range_reader import ReadTask, read_task
+from share_source.range_reader import ReadTask
 from share_source.reader_choice import NATIVE, PYTHON, VARIABLE
+from share_source.task_reader import read_task
 from tests.support.kafka_broker import KafkaBroker
 
 PARTITIONS = 4

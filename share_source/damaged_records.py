@@ -20,7 +20,8 @@ from coordinator.protocol.messages import PartitionPlan, StageOutcomes
 from coordinator.protocol.outcome_rows import SCHEMA
 from coordinator.protocol.values import AcknowledgeType, AcquiredRange
 from share_source.range_cursor import Key
-from share_source.range_reader import ReadTask, pass_through
+from share_source.range_reader import ReadTask
+from share_source.task_reader import pass_through
 
 logger = logging.getLogger(__name__)
 

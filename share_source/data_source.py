@@ -18,11 +18,11 @@ from coordinator.protocol.errors import ShareGroupError
 from share_source.arrow_schema import spark_schema
 from share_source.cluster_check import check_at_load
 from share_source.errors import BatchReadRefused, SchemaRefused, ViewIsNoStream
+from share_source.option_table import VIEW
 from share_source.options import SourceOptions
 from share_source.refused_reader import RefusedReader
 from share_source.spark_protocol import HAS_ADMISSION_CONTROL
 
-VIEW = "view"
 _OF_A_TABLE = "provider"
 """The option that Spark adds when SQL's CREATE TABLE asks for the columns (seen)."""
 

@@ -131,3 +131,6 @@ OWNED: dict[str, str] = {
 """Properties of librdkafka that the source sets itself -> what to use instead."""
 
 TABLE = OptionTable(side="source", options=OPTIONS, refused=REFUSED, owned=OWNED)
+
+VIEW = "view"
+"""The option with which a read is a look at groups; it has a table of its own (share_source/views/reader.py)."""

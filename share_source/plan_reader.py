@@ -43,7 +43,8 @@ from share_source.plan_log import named_left_out, tell_breaker, warn_altered, wa
 from share_source.plan_offset import PlanOffset, initial_offset, plan_offset
 from share_source.process_end import before_sigterm_ends, last_lines
 from share_source.query_lines import QueryCounts, log_started
-from share_source.range_reader import ReadTask, read_task
+from share_source.range_reader import ReadTask
+from share_source.task_reader import read_task
 from share_source.told_once import HeldBack, ToldOnce
 
 if TYPE_CHECKING:
@@ -277,7 +278,7 @@ class PlanReader(DataSourceStreamReader):
         """Read a task on an executor. It uses the task only, no state of the reader.
 
         Raises:
-            ShareGroupError: see share_source.range_reader.read_task.
+            ShareGroupError: see share_source.task_reader.read_task.
         """
         assert isinstance(partition, TaskPartition)
         if partition.plan is not None:

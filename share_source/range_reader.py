@@ -1,13 +1,6 @@
-"""A task's offset ranges, read on an executor: from the brokers into Arrow batches.
+"""Reads offset ranges with one consumer: :class:`Reader`, whose records are Python's messages.
 
-Promises: a task reads exactly the records whose offsets lie in its ranges, once, those of a partition in order, each
-with its range's delivery count. It finds the end of a range also across compaction, transaction markers, aborted
-batches and the end of the log. Records that are lost fail the task by name, or are logged (failOnDataLoss).
-
-A topic that was deleted and created anew: a cached consumer never continues from one topic's records to another's,
-since a plan names the topic's id. The task does not ask whether the cluster still has that topic, which would cost each
-task a round trip on a connection of its own: the coordinator compares ids when it starts the plan, just before the
-tasks.
+Promises: :mod:`share_source.task_reader`.
 """
 
 from __future__ import annotations
@@ -16,15 +9,12 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Protocol, TypeVar
 
-import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
-from coordinator.client.spark_log import log_for_query
 from coordinator.protocol.damaged_batch import ASKING, DAMAGED, INVALID_HEADERS, READINGS, Damage, end_of_batch
 from coordinator.protocol.errors import BrokerSecurityFailed
 from coordinator.protocol.librdkafka import NO_ANSWER, Silence
@@ -35,21 +25,16 @@ from share_source.consumers import (
     FetchEvent,
     FetchPosition,
     KeptConsumer,
-    cache,
     client_config,
     next_offset,
-    no_collector,
 )
 from share_source.errors import ReadDenied, ReadFailed, ReadTimeout, RecordsDamaged, RecordsGone
 from share_source.offset_ranges import PartitionRanges
 from share_source.range_cursor import Key, RangeCursor, Run
-from share_source.reader_choice import is_native
-from share_source.record_batches import Rows, timestamps_of
+from share_source.record_batches import timestamps_of
 
 logger = logging.getLogger(__name__)
 
-SEPARATE_CONSUMERS = 4
-"""A task of up to this many partitions has a consumer for each, which can stop at the very last record of a range."""
 HELD_RECORDS = 10_000
 """A consumer leaves a partition that is read to its end once it holds this many of its records, while it still reads
 others."""
@@ -111,106 +96,6 @@ class ReadTask:
     fail_on_data_loss: bool = True
     fail_on_damage: bool = True
     poll_timeout_ms: int = 120_000
-
-
-def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
-    """Yields the task's records as Arrow batches. If the task fails, or the generator is closed early, its consumers
-    are closed, so that the cache holds none with a wrong position.
-
-    Raises:
-        RecordsGone: records were lost before they were read, and ``fail_on_data_loss`` is set.
-        RecordsDamaged: a batch can't be read, and ``fail_on_damage`` is set.
-        ReadTimeout: no record came within ``poll_timeout_ms``.
-        ReadDenied: the brokers refuse access to the topic.
-        ReadFailed: reading failed with an error that does not pass.
-        BrokerSecurityFailed: the brokers refuse the client's credentials.
-    """
-    log_for_query(group=task.group_id)
-    native = is_native()
-    with no_collector(), open_readers(task, native) as readers:
-        rows = _rows(task, native)
-        for reader in readers:
-            yield from reader.drain(rows)
-        while len(rows):
-            yield rows.build()
-
-
-def pass_through(task: ReadTask, most_bytes: int, most_s: float) -> dict[Key, list[Damage]]:
-    """Read the task without keeping records, until ``most_bytes`` are read or ``most_s`` seconds have passed. Returns
-    the offsets that can't be read, by partition. Raises as :func:`read_task`."""
-    native, left, until_s = is_native(), most_bytes, time.monotonic() + most_s
-    with no_collector(), open_readers(task, native) as readers:
-        rows = _rows(task, native)
-        for reader in readers:
-            left = reader.pass_through(rows, left, until_s)
-        if time.monotonic() >= until_s and any(reader.given_up for reader in readers):
-            logger.warning("stopped scanning the batch after %.0f s, before its end", most_s)
-        return {key: damaged for reader in readers for key, damaged in reader.damaged.items()}
-
-
-@contextmanager
-def open_readers(task: ReadTask, native: bool) -> Iterator[list[Reader]]:
-    """Yields the task's readers. Their consumers go back to the cache, or are closed if the task fails."""
-    cursors = [RangeCursor(part) for part in task.partitions if part.ranges]
-    readers = _take_consumers(task, cursors, native)
-    try:
-        yield readers
-    except BaseException:
-        for reader in readers:
-            reader.stop_waiting()
-            reader.consumer.close()
-        raise
-    for reader in readers:
-        if reader.given_up:
-            _close_stuck(reader.consumer)
-        else:
-            cache().give_back(reader.consumer)
-
-
-def _close_stuck(consumer: KeptConsumer) -> None:
-    """Close a client in a thread of its own: it may be stuck and never end."""
-    threading.Thread(target=consumer.close, name="sharegroup-stuck-client", daemon=True).start()
-
-
-def _take_consumers(task: ReadTask, cursors: list[RangeCursor], native: bool) -> list[Reader]:
-    """Take and position all consumers at once, so that the later ones fetch while the first is read."""
-    groups = [[cursor] for cursor in cursors] if len(cursors) <= SEPARATE_CONSUMERS else [cursors]
-    readers: list[Reader] = []
-    try:
-        for group in groups:
-            readers.append((native_reader if native else python_reader)(task, group))
-    except BaseException:
-        for reader in readers:
-            reader.consumer.close()
-        raise
-    return readers
-
-
-def python_reader(task: ReadTask, group: list[RangeCursor]) -> Reader:
-    """A reader whose records are Python's messages."""
-    config = client_config(task.kafka_config, task.isolation_level)
-    return Reader(task, cache().take(config, _positions(group)), group)
-
-
-def native_reader(task: ReadTask, group: list[RangeCursor]) -> Reader:
-    """A reader whose records compiled code takes."""
-    from share_source.native.native_consumer import NativeConsumer, native_config
-    from share_source.native.native_reader import NativeReader
-
-    config = native_config(task.kafka_config, task.isolation_level, len(group))
-    return NativeReader(task, cache().take(config, _positions(group), NativeConsumer), group)
-
-
-def _positions(group: list[RangeCursor]) -> dict[Key, FetchPosition]:
-    return {cursor.key: cursor.fetch_position for cursor in group}
-
-
-def _rows(task: ReadTask, native: bool) -> Batches[pa.RecordBatch]:
-    if not native:
-        return Rows(task.include_headers, {part.topic: part.digest for part in task.partitions})
-    from share_source.native.native_rows import NativeRows
-
-    return NativeRows(task.include_headers)
 
 
 class Reader:
@@ -326,9 +211,9 @@ class Reader:
         logger.info("%s: reading on with a new client instead of %r", why, stuck)
         self.consumer = type(stuck)(stuck.config)
         self.consumer.last_error = stuck.last_error
-        self.consumer.position(_positions(list(self._open.values())))
+        self.consumer.position(positions_of(list(self._open.values())))
         self._of_this_client.ends()
-        _close_stuck(stuck)
+        close_stuck(stuck)
 
     def _take_held(self, rows: Any) -> None:
         for key, cursor in self._cursors.items():
@@ -608,6 +493,16 @@ class Reader:
                 self.consumer.leave(cursor.key)
                 lost = True
         return lost
+
+
+def positions_of(group: list[RangeCursor]) -> dict[Key, FetchPosition]:
+    """Where the consumer of these ranges begins, by partition."""
+    return {cursor.key: cursor.fetch_position for cursor in group}
+
+
+def close_stuck(consumer: KeptConsumer) -> None:
+    """Close a client in a thread of its own: it may be stuck and never end."""
+    threading.Thread(target=consumer.close, name="sharegroup-stuck-client", daemon=True).start()
 
 
 def _without_damage(events: list[FetchEvent]) -> tuple[dict[Key, FetchEvent], list[FetchEvent]]:

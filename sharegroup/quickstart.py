@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-PORT = 9092
-"""The port in the first program of README.md."""
+from sharegroup.demo.fixed_port import PORT
 
 
 @click.command(short_help="A broker with records, for README's first program.")

@@ -23,11 +23,10 @@ from coordinator.client.on_demand import OnDemand, runtime_dir
 from sharegroup.demo.command import missing_for_spark
 from sharegroup.demo.embedded_broker import EmbeddedBroker
 from sharegroup.demo.errors import DemoFailed
-from sharegroup.demo.fixed_port import fixed_port
+from sharegroup.demo.fixed_port import PORT, fixed_port
 from sharegroup.demo.group import GROUP_ID, GroupState, GroupWatch
 from sharegroup.demo.orders import TOPIC, Orders
 from sharegroup.demo.processes import ENDING, kill_coordinators, undisturbed
-from sharegroup.quickstart import PORT
 
 DEAD_LETTERS = "dlq.payments"
 """The dead letter topic of README's second program, which has to exist before a query names it."""

@@ -4,6 +4,7 @@ A rule is a folder and what may be imported there of our own modules and of othe
 mistake too.
 """
 
+import functools
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -153,6 +154,82 @@ def broken_rules(root: Path) -> list[str]:
             if not rule.allows(each.module)
         ]
     return broken
+
+
+FLOORS = {
+    # The doors of the core stand above the folders that they open.
+    "coordinator/core, doors": ("decide.py", "look.py", "replay.py"),
+    # A reader chooses between two kinds of task readers, of which one is in a folder that builds on the other.
+    "share_source, tasks": ("task_reader.py",),
+    # What Spark and users import stands above views and ShareConsumers, which build on the package's other files.
+    "share_source, top": (
+        "__init__.py",
+        "damaged_records.py",
+        "data_source.py",
+        "finished_run.py",
+        "plan_reader.py",
+        "reader.py",
+        "reader_without_start.py",
+    ),
+    # The redrive and the archive build on these alone.
+    "share_sink, base": ("errors.py", "option_table.py"),
+    # Some commands are in folders, and build on what commands share.
+    "sharegroup, top": ("__main__.py", "coordinator.py"),
+}
+"""The floors of files that stand above or below the other files of their folder, by the folder and a name."""
+FLOOR_OF = {f"{floor.partition(',')[0]}/{name}": floor for floor, names in FLOORS.items() for name in names}
+
+
+@functools.cache
+def arrows() -> dict[str, set[str]]:
+    """The files that each of our files imports, at its top, inside a function, or for the type checker alone."""
+    paths = {str(path.relative_to(ROOT)) for path in python_files(*PACKAGES)}
+    found: dict[str, set[str]] = {path: set() for path in paths}
+    for path in paths:
+        for each in imports_of(ROOT / path):
+            stem = each.module.replace(".", "/")
+            found[path] |= {f"{stem}.py", f"{stem}/__init__.py"} & paths - {path}
+    return found
+
+
+def floors(files: dict[str, set[str]]) -> dict[str, set[str]]:
+    """The floors that each floor imports."""
+
+    def floor(path: str) -> str:
+        return FLOOR_OF.get(path, path.rpartition("/")[0])
+
+    found: dict[str, set[str]] = {floor(path): set() for path in files}
+    for path, imported in files.items():
+        found[floor(path)] |= {floor(each) for each in imported} - {floor(path)}
+    return found
+
+
+def in_circles(graph: dict[str, set[str]]) -> list[str]:
+    """The nodes of the graph that lie in a circle, or between circles."""
+    left = {node: set(to) for node, to in graph.items()}
+    while True:
+        imported = set().union(*left.values())
+        kept = {node: to & left.keys() for node, to in left.items() if to & left.keys() and node in imported}
+        if kept == left:
+            return sorted(left)
+        left = kept
+
+
+def test_no_file_imports_one_that_imports_it():
+    assert in_circles(arrows()) == []
+
+
+def test_no_floor_imports_one_that_imports_it():
+    assert in_circles(floors(arrows())) == []
+    assert FLOOR_OF.keys() <= arrows().keys(), "a file that is no more"
+
+
+def test_a_circle_is_found_also_for_the_type_checker_and_in_functions():
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}, "e": set()}
+    assert in_circles(graph) == ["b", "c"]
+    assert in_circles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    files = arrows() | {"coordinator/core/runs.py": {"coordinator/core/looks/runs.py"}}
+    assert {"coordinator/core", "coordinator/core/looks"} <= set(in_circles(floors(files)))
 
 
 def folders_without_a_row(table: str) -> list[str]:

@@ -267,7 +267,7 @@ def collector_of(partitions: Iterable[PartitionPlan], native: bool) -> RunCollec
     """Returns the collection for what one of the two readers reads."""
     if not native:
         return RunCollector(partitions)
-    from share_source.native.native_messages import NativeCollector
+    from share_source.share_consumer.native_messages import NativeCollector
 
     return NativeCollector(partitions)
 

@@ -19,7 +19,8 @@ from coordinator.protocol.damaged_batch import Damage
 from coordinator.protocol.librdkafka import Silence
 from share_source.errors import ReadTimeout
 from share_source.range_cursor import Key
-from share_source.range_reader import Collector, Reader, ReadTask, open_readers
+from share_source.range_reader import Collector, Reader, ReadTask
+from share_source.task_reader import open_readers
 
 Offsets = dict[Key, list[tuple[int, int]]]
 """Offsets by partition, as (first, last)."""

@@ -17,8 +17,7 @@ from pyspark.sql.types import StructType
 from coordinator.client.option_errors import InvalidOption
 from coordinator.client.options import Option, OptionTable, by_lower_name, configs
 from coordinator.client.spark_border import named_errors_first, named_errors_first_in
-from share_source.data_source import VIEW
-from share_source.option_table import TABLE
+from share_source.option_table import TABLE, VIEW
 from share_source.views import tables
 
 ROWS_A_TASK = 50_000

@@ -13,6 +13,8 @@ import socket
 import threading
 from collections.abc import Iterator
 
+PORT = 9092
+"""The port in the first program of README.md, which `sharegroup quickstart` serves."""
 _CHUNK_BYTES = 1 << 16
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from share_source import consumers, range_reader
 from share_source.errors import RecordsDamaged
-from share_source.range_reader import read_task
 from share_source.reader_choice import NATIVE, PYTHON
 from share_source.record_batches import BATCH_BYTES, BATCH_RECORDS, HEADER_BYTES
+from share_source.task_reader import read_task
 from tests.support.compiled_reader import ensure_compiled
 from tests.support.random_records import ANY_SHAPE, produce_at_random, produce_transactions_at_random
 from tests.support.read_tasks import offsets, reading_with

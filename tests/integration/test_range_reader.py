@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from share_source import consumers
-from share_source.range_reader import HELD_RECORDS, SEPARATE_CONSUMERS, ReadTask, read_task
+from share_source.range_reader import HELD_RECORDS, ReadTask
+from share_source.task_reader import SEPARATE_CONSUMERS, read_task
 from tests.support.read_tasks import located, offsets, rows
 from tests.support.waiting import wait_until
 

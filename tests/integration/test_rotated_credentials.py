@@ -14,7 +14,7 @@ from coordinator.dead_letters.source_records import SourceRecordReader
 from coordinator.protocol.errors import BrokerNotReachable, BrokerSecurityFailed
 from coordinator.protocol.messages import Heartbeat, NextPlan, StartPlan
 from coordinator.protocol.values import AcquiredRange
-from share_source import range_reader
+from share_source import range_reader, task_reader
 from share_source.offset_ranges import PartitionRanges
 from tests.support.coordinator_process import has_ended
 from tests.support.guarded_broker import ALICE, change_password, grant, guarded_broker
@@ -141,4 +141,4 @@ def test_a_tasks_wrong_password_is_reported_in_librdkafkas_words(alice, reader, 
     ranges = PartitionRanges("orders", 0, (AcquiredRange(0, 9, 1),), "")
     config = {**ALICE, "sasl.password": "another", "bootstrap.servers": alice.broker.proxied_bootstrap}
     with pytest.raises(BrokerSecurityFailed, match=REFUSED):
-        list(range_reader.read_task(range_reader.ReadTask(partitions=(ranges,), kafka_config=config)))
+        list(task_reader.read_task(range_reader.ReadTask(partitions=(ranges,), kafka_config=config)))

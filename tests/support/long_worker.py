@@ -13,7 +13,8 @@ import time
 from coordinator.protocol.values import AcquiredRange
 from share_source import consumers
 from share_source.offset_ranges import PartitionRanges
-from share_source.range_reader import ReadTask, read_task
+from share_source.range_reader import ReadTask
+from share_source.task_reader import read_task
 from tests.support.process_memory import memory
 
 TASKS = 10

@@ -14,7 +14,7 @@ from coordinator.protocol.damaged_batch import Damage, end_of_batch
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.messages import PartitionPlan
 from coordinator.protocol.values import AcquiredRange
-from share_source import damaged_records, range_reader
+from share_source import damaged_records, range_reader, task_reader
 from share_source.damaged_records import MOST_OFFSETS, damaged_offsets, without
 from share_source.offset_ranges import PartitionRanges
 from share_source.range_cursor import RangeCursor
@@ -96,7 +96,10 @@ def test_a_driver_looks_through_damaged_batches_for_a_minute_at_most() -> None:
     reader = EndlessDamage(clock, RangeCursor(replayed.partitions[0]))
     fakes = {"time": clock, "open_readers": lambda *_: nullcontext([reader]), "_rows": lambda *_: rows}
     rows, log = SimpleNamespace(room=1), mock.Mock()
-    with mock.patch.multiple(range_reader, logger=log, **fakes):
+    with (
+        mock.patch.object(range_reader, "time", clock),
+        mock.patch.multiple(task_reader, logger=log, **fakes),
+    ):
         found = damaged_offsets(replayed)
     assert len(found["orders", 0]) == 6, "those are rejected"
     assert reader.done and reader.given_up, "the tasks read the others"
