@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from benchmarks.report import Row
 from benchmarks.served_groups import Query, ServedGroups
-from coordinator.service.on_demand import set_up_python
+from coordinator.service.coordinator import set_up_python
 
 K = TypeVar("K")
 T = TypeVar("T")

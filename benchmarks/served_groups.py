@@ -17,16 +17,22 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import Heartbeat, JoinGroup, NextPlan, PartitionOutcomes, Plan, StartPlan
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.coordinator_service import CoordinatorService
+from coordinator.service.news import News
 from coordinator.service.runtime.event_loop import PartitionedRuntime
 from coordinator.service.runtime.runtime import SNAPSHOT_AFTER, CoordinatorRuntime
 from coordinator.service.stores.store import Append, SoleOwner, StoredRecord
 from coordinator.state_log.group_log import GroupLog
 from coordinator.state_log.partition_log import KeyValue
+from coordinator.state_log.placement import state_partition_of
 from tests.support.fake_cluster import FakeCluster
 
 STATE_PARTITIONS = 50
 """The state topic's partitions, as it is created: an event loop for each."""
 NEVER_MS = 10**9
+
+
+def _partition_of(group_id: str) -> int:
+    return state_partition_of(group_id, STATE_PARTITIONS)
 
 
 class CountedLog(SoleOwner):
@@ -86,8 +92,9 @@ class ServedGroups:
         self.cluster = Cluster()
         self._stores: list[CountedLog] = []
         self._watch = BrokerWatch(self.cluster, metadata_refresh_ms=NEVER_MS)
-        self._event_loops = PartitionedRuntime(STATE_PARTITIONS, self._runtime)
-        self.service = CoordinatorService(self._event_loops, self._watch)
+        self._news = News()
+        self._event_loops = PartitionedRuntime(_partition_of, self._runtime)
+        self.service = CoordinatorService(self._event_loops, self._watch, self._news)
 
     def __enter__(self) -> ServedGroups:
         return self
@@ -112,7 +119,7 @@ class ServedGroups:
         store = CountedLog()
         self._stores.append(store)
         clock = self._event_loops.clock
-        return CoordinatorRuntime(store, clock=clock.now_ms, on_change=lambda groups: self.service.tell_news())
+        return CoordinatorRuntime(store, clock=clock.now_ms, on_change=self._news.tell)
 
 
 class Query:

@@ -33,7 +33,7 @@ from coordinator.protocol.messages import (
     PartitionBounds,
 )
 from coordinator.service.brokers.cluster import EARLIEST, KafkaCluster
-from coordinator.service.on_demand import set_up_python
+from coordinator.service.coordinator import set_up_python
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import Access, one
 from coordinator.service.stores.kafka.kafka_store import KafkaStore

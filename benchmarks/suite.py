@@ -35,7 +35,7 @@ from benchmarks.workloads import (
     overhead_rows,
     throughput_rows,
 )
-from coordinator.service.on_demand import set_up_python
+from coordinator.service.coordinator import set_up_python
 from tests.support.kafka_broker import KafkaBroker
 
 PARTS = (

@@ -11,7 +11,7 @@ def __getattr__(name: str) -> Any:
     """The class ``sharegroup.Admin``, the function ``sharegroup.offsets_from_file``, or the value of
     ``sharegroup.__version__``: loaded on demand, since the class imports Arrow."""
     if name == "Admin":
-        from sharegroup.admin import Admin
+        from coordinator.admin.admin import Admin
 
         return Admin
     if name == "offsets_from_file":

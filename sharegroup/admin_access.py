@@ -15,10 +15,9 @@ from sharegroup.cluster_options import settings
 from sharegroup.progress import progress
 
 if TYPE_CHECKING:
-    from coordinator.client.admin import ReadStore, ShareAdmin
+    from coordinator.admin.admin import Admin, ReadStore
     from coordinator.protocol.messages import GroupDescription, Request
     from coordinator.protocol.wire import LaunchSettings
-    from sharegroup.admin import Admin
 
 
 @contextmanager
@@ -27,8 +26,8 @@ def opened(
 ) -> Iterator[Admin]:
     """The admin client of these options, for the length of a ``with`` block. Where no coordinator runs, a terminal
     shows that the state store is read."""
+    from coordinator.admin.admin import Admin
     from coordinator.service.read_only import read_store  # importing takes a second, which --help does not need
-    from sharegroup.admin import Admin
 
     conf = settings(bootstrap_server, config_path, properties)
     admin = Admin(conf, read_store=_with_progress(read_store), timeout_ms=timeout_ms)
@@ -53,8 +52,8 @@ def _with_progress(read_store: ReadStore) -> ReadStore:
     return opened_store
 
 
-def described(admin: ShareAdmin, group_id: str, most_runs: int | None = None) -> GroupDescription:
-    """Returns the description of a group; ``most_runs`` as in :meth:`ShareAdmin.describe_groups`.
+def described(admin: Admin, group_id: str, most_runs: int | None = None) -> GroupDescription:
+    """Returns the description of a group; ``most_runs`` as in :meth:`Admin.describe_groups`.
 
     Raises:
         GroupIdNotFound: there is no such group.
@@ -67,7 +66,7 @@ def described(admin: ShareAdmin, group_id: str, most_runs: int | None = None) ->
     return description
 
 
-def origins_of(admin: ShareAdmin, group_id: str, dlq_topic: str) -> dict[tuple[str, int], int]:
+def origins_of(admin: Admin, group_id: str, dlq_topic: str) -> dict[tuple[str, int], int]:
     """The first offset that the group was never given, by topic and partition of all that it reads or has read; empty
     if there is no such group, or if its dead letters go to another topic."""
     description = admin.describe_groups([group_id], most_runs=0)[group_id]

@@ -14,8 +14,8 @@ from sharegroup.admin_access import plain, print_json, print_lines
 from sharegroup.members_wait import asked
 
 if TYPE_CHECKING:
+    from coordinator.admin.admin import Admin
     from coordinator.protocol.admin_messages import Altered, OffsetChanges
-    from sharegroup.admin import Admin
 
 Told = TypeVar("Told", "Altered", "OffsetChanges")
 

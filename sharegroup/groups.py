@@ -14,8 +14,8 @@ from sharegroup.group_actions import offset_range
 from sharegroup.group_options import STATES, action_of
 
 if TYPE_CHECKING:
+    from coordinator.admin.admin import Admin
     from coordinator.protocol.messages import GroupDescription
-    from sharegroup.admin import Admin
 
 Look = TypeVar("Look")
 

@@ -21,8 +21,8 @@ from sharegroup.group_actions import topics_of
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from coordinator.admin.admin import Admin
     from coordinator.protocol.admin_messages import HistoryRead, InFlightPage, RunInFlight
-    from sharegroup.admin import Admin
 
 MOST_SHOWN = 100
 """A table has up to this many runs unless --limit says otherwise."""

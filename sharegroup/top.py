@@ -18,9 +18,9 @@ from sharegroup.durations import duration
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from coordinator.admin.admin import Admin
     from coordinator.protocol.admin_messages import RunInFlight
     from coordinator.protocol.messages import GroupDescription, MemberDescription
-    from sharegroup.admin import Admin
 
 HELD = ("ACQUIRED", "IN_PROGRESS")
 RUNS_LOOKED_AT = 1_000

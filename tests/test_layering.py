@@ -26,7 +26,7 @@ VALUES = tuple(
         "format_versions",
     )
 )
-CORE, CONFIG, CLIENT = "coordinator.core", "coordinator.config", "coordinator.client"
+CORE, CONFIG, CLIENT, ADMIN = "coordinator.core", "coordinator.config", "coordinator.client", "coordinator.admin"
 DEAD_LETTERS, SERVICE, STATE_LOG = "coordinator.dead_letters", "coordinator.service", "coordinator.state_log"
 BROKERS, FLEET, PROCESS, RUNTIME = (f"{SERVICE}.{name}" for name in ("brokers", "fleet", "process", "runtime"))
 
@@ -80,14 +80,18 @@ RULES = [
     Rule(folder="coordinator/protocol", ours=()),
     Rule(folder="coordinator/dead_letters", ours=(PROTOCOL, CONFIG)),
     Rule(folder="coordinator/client", ours=(PROTOCOL, CONFIG)),
+    Rule(folder="coordinator/admin", ours=(CLIENT, f"{SERVICE}.read_only", PROTOCOL, CONFIG)),
     Rule(folder="coordinator/service/process", ours=(PROTOCOL,)),
     Rule(folder="coordinator/service/server", ours=(PROCESS, CORE, PROTOCOL, CONFIG)),
     Rule(folder="coordinator/service/brokers", ours=(CORE, DEAD_LETTERS, PROTOCOL, CONFIG)),
-    Rule(folder="coordinator/service/fleet", ours=(PROCESS, STATE_LOG, PROTOCOL, CONFIG)),
-    Rule(folder="coordinator/service/stores", ours=(FLEET, BROKERS, PROCESS, CORE, STATE_LOG, PROTOCOL, CONFIG)),
+    Rule(folder="coordinator/service/fleet", ours=(PROCESS, PROTOCOL, CONFIG)),
     Rule(
-        folder="coordinator/service/runtime",
-        ours=(f"{SERVICE}.stores.store", BROKERS, PROCESS, CORE, STATE_LOG, PROTOCOL, CONFIG),
+        folder="coordinator/service/stores/kafka",
+        ours=(f"{SERVICE}.stores.store", FLEET, BROKERS, PROCESS, CORE, STATE_LOG, PROTOCOL, CONFIG),
+    ),
+    Rule(folder="coordinator/service/stores", ours=(PROCESS, CORE, PROTOCOL, CONFIG)),
+    Rule(
+        folder="coordinator/service/runtime", ours=(f"{SERVICE}.stores.store", BROKERS, PROCESS, CORE, PROTOCOL, CONFIG)
     ),
     Rule(
         folder="coordinator/service/dead_letters",
@@ -95,10 +99,10 @@ RULES = [
     ),
     Rule(
         folder="coordinator/service/metrics",
-        ours=(RUNTIME, f"{SERVICE}.stores.store", BROKERS, CORE, STATE_LOG, PROTOCOL),
+        ours=(RUNTIME, f"{SERVICE}.stores.store", BROKERS, CORE, PROTOCOL),
         others=frozenset({"prometheus_client"}),
     ),
-    Rule(folder="coordinator/service", ours=(CORE, STATE_LOG, DEAD_LETTERS, PROTOCOL, CONFIG)),
+    Rule(folder="coordinator/service", ours=(CORE, DEAD_LETTERS, PROTOCOL, CONFIG)),
     Rule(
         folder="share_source/share_consumer",
         ours=("share_source", CLIENT, PROTOCOL, CONFIG),
@@ -106,7 +110,7 @@ RULES = [
     ),
     Rule(
         folder="share_source/views",
-        ours=("share_source", "share_sink.redrive", f"{SERVICE}.read_only", CLIENT, PROTOCOL, CONFIG),
+        ours=("share_source", "share_sink.redrive", ADMIN, CLIENT, PROTOCOL, CONFIG),
     ),
     Rule(folder="share_source", ours=(CLIENT, PROTOCOL, CONFIG)),
     Rule(folder="share_sink", ours=(CLIENT, DEAD_LETTERS, PROTOCOL, CONFIG)),
@@ -115,6 +119,7 @@ RULES = [
         folder="sharegroup/web",
         ours=(
             "sharegroup",
+            ADMIN,
             CLIENT,
             PROTOCOL,
             CONFIG,
@@ -126,7 +131,7 @@ RULES = [
         ),
         others=frozenset({"anyio", "click", "jinja2", "msgspec", "starlette", "uvicorn"}),
     ),
-    Rule(folder="sharegroup", ours=(SERVICE, CLIENT, PROTOCOL, CONFIG, "share_source", "share_sink")),
+    Rule(folder="sharegroup", ours=(SERVICE, ADMIN, CLIENT, PROTOCOL, CONFIG, "share_source", "share_sink")),
     Rule(folder="pyspark_sharegroup", ours=("share_source", "share_sink"), others=frozenset({"pyspark"})),
 ]
 
@@ -266,6 +271,7 @@ def test_every_folder_imports_only_the_folders_of_its_rule():
         ("coordinator/service/server.py", "import coordinator.client.rpc", "coordinator.client.rpc"),
         ("coordinator/service/brokers/cluster.py", "import coordinator.service.runtime", "coordinator.service.runtime"),
         ("coordinator/service/runtime/loop.py", "import coordinator.service.fleet", "coordinator.service.fleet"),
+        ("coordinator/service/stores/file.py", "from coordinator.state_log import owner", "coordinator.state_log"),
         ("coordinator/client/rpc.py", "from coordinator.core import runs", "coordinator.core.runs"),
         ("coordinator/dead_letters/producer.py", "from coordinator.core import runs", "coordinator.core.runs"),
         ("share_source/reader.py", "from coordinator.core import runs", "coordinator.core.runs"),
@@ -296,7 +302,7 @@ def test_a_broken_rule_is_named_with_its_file_and_line(tmp_path, path, line, ref
         ("coordinator/core/runs.py", "import msgspec, bisect\nfrom coordinator.protocol import values"),
         ("coordinator/state_log/combiner.py", "import struct\nfrom coordinator.core.runs import Run"),
         ("coordinator/service/server.py", "import time, pyarrow.flight\nfrom coordinator.core.runs import Run"),
-        ("coordinator/service/server.py", "from coordinator.state_log.combiner import combine"),
+        ("coordinator/service/stores/kafka/log.py", "from coordinator.state_log.combiner import combine"),
         ("coordinator/service/runtime/loop.py", "import coordinator.service.brokers"),
         ("coordinator/client/rpc.py", "import time\nfrom coordinator.protocol.values import Range"),
         ("coordinator/dead_letters/producer.py", "from coordinator.protocol.librdkafka import new_client"),

@@ -45,8 +45,7 @@ from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster
 from coordinator.service.brokers.subscription import Subscription, TopicIdPartition, id_of
 from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
-from coordinator.service.runtime.event_loop import RuntimeApi
-from coordinator.service.runtime.transaction import Access, Transaction, TransactionSteps, ask
+from coordinator.service.runtime.transaction import Access, Groups, Transaction, TransactionSteps, ask
 from coordinator.service.runtime.transactions import initialize
 
 Starts = Mapping[TopicIdPartition, int]
@@ -81,30 +80,28 @@ class ResetView:
     past: frozenset[str]
 
 
-def alter_offsets(
-    event_loop: RuntimeApi, cluster: Cluster, doubts: TopicDoubts, request: AlterOffsets
-) -> OffsetChanges:
+def alter_offsets(groups: Groups, cluster: Cluster, doubts: TopicDoubts, request: AlterOffsets) -> OffsetChanges:
     """Set the start offsets that the request describes, all of them or none."""
-    view = event_loop.call(request.group_id, _look, Access.PEEK if request.force else Access.SERVE)
+    view = groups.call(request.group_id, _look, Access.PEEK if request.force else Access.SERVE)
     if not view.incarnation:
         raise GroupIdNotFound(group_id=request.group_id)
     chosen, notes = _chosen(cluster, doubts, request, view)
     targets = _targets(cluster, request, view, chosen)
-    return call_action(event_loop, request, _alter(request, view, targets, notes))
+    return call_action(groups, request, _alter(request, view, targets, notes))
 
 
-def act(event_loop: RuntimeApi, request: Action[Any], transaction: Transaction[T]) -> T:
+def act(groups: Groups, request: Action[Any], transaction: Transaction[T]) -> T:
     """Run an action's transaction, as :func:`call_action`.
 
     Raises:
         GroupIdNotFound: there is no such group; a forced action has not taken it, and wrote nothing.
     """
-    if is_forced(request) and not event_loop.call(request.group_id, _exists, Access.PEEK):
+    if is_forced(request) and not groups.call(request.group_id, _exists, Access.PEEK):
         raise GroupIdNotFound(group_id=request.group_id)
-    return call_action(event_loop, request, transaction)
+    return call_action(groups, request, transaction)
 
 
-def done_before(event_loop: RuntimeApi, request: Action[Any]) -> Answer | None:
+def done_before(groups: Groups, request: Action[Any]) -> Answer | None:
     """Returns the answer of the action if it was carried out before, without a request to the brokers; None if it was
     not."""
 
@@ -114,7 +111,7 @@ def done_before(event_loop: RuntimeApi, request: Action[Any]) -> Answer | None:
 
     if not (request.execute and request.action_id):
         return None
-    return event_loop.call(request.group_id, look, Access.PEEK if is_forced(request) else Access.SERVE)
+    return groups.call(request.group_id, look, Access.PEEK if is_forced(request) else Access.SERVE)
 
 
 def _once(request: Action[Any], transaction: Transaction[T]) -> Transaction[T]:
@@ -136,17 +133,17 @@ def _once(request: Action[Any], transaction: Transaction[T]) -> Transaction[T]:
     return steps
 
 
-def call_action(event_loop: RuntimeApi, request: Action[Any], transaction: Transaction[T]) -> T:
+def call_action(groups: Groups, request: Action[Any], transaction: Transaction[T]) -> T:
     """Run the transaction of an action on a group that exists, once. Forced and executed it takes the group from a
     coordinator of another host; forced and not executed it reads a copy of such a group, and takes nothing."""
     once: Transaction[T] = _once(request, transaction)
     if request.execute or not is_forced(request):
-        return event_loop.call(request.group_id, once, Access.CLAIM if is_forced(request) else Access.SERVE)
+        return groups.call(request.group_id, once, Access.CLAIM if is_forced(request) else Access.SERVE)
     try:
-        return event_loop.call(request.group_id, once)
+        return groups.call(request.group_id, once)
     except GroupTakenOver as error:
         # A copy knows no sessions: the members of the other host do not keep anyone from asking.
-        answer: T = event_loop.call(request.group_id, once, Access.PEEK)
+        answer: T = groups.call(request.group_id, once, Access.PEEK)
         note = TAKEN.format(owner=error.fields.get("owner"))
         return msgspec.structs.replace(answer, notes=(note, *answer.notes))
 
@@ -339,12 +336,12 @@ def delete_offsets(request: DeleteOffsets) -> Transaction[OffsetChanges]:
     return transaction
 
 
-def alter_configs(event_loop: RuntimeApi, cluster: Cluster, request: AlterGroupConfigs) -> Altered:
+def alter_configs(groups: Groups, cluster: Cluster, request: AlterGroupConfigs) -> Altered:
     """Check the configs, then set and unset them."""
-    config, is_read = event_loop.call(request.group_id, _configs_after(request))
+    config, is_read = groups.call(request.group_id, _configs_after(request))
     if config.errors_deadletterqueue_topic_name and DEAD_LETTER_TOPIC in request.set:
         check_dead_letter_topic(cluster, config, is_read=is_read)
-    return call_action(event_loop, request, _alter_configs(request))
+    return call_action(groups, request, _alter_configs(request))
 
 
 def _texts(request: AlterGroupConfigs) -> dict[str, str]:

@@ -7,9 +7,7 @@ keeps no state of a group: a handler's view of a group may be old, and the trans
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
@@ -26,7 +24,6 @@ from coordinator.protocol.errors import (
     BrokerNotReachable,
     BrokerRefused,
     CoordinatorNotAvailable,
-    InvalidRequest,
     ShareGroupError,
     TopicIdsMissing,
 )
@@ -47,7 +44,6 @@ from coordinator.protocol.messages import (
     LeaveGroup,
     MarkInProgress,
     MemberRequest,
-    Message,
     NextPlan,
     OffsetsReply,
     OpenSink,
@@ -55,7 +51,6 @@ from coordinator.protocol.messages import (
     Plan,
     PlanReply,
     Reply,
-    Request,
     StartPlan,
 )
 from coordinator.protocol.task_messages import ReportProgress
@@ -70,12 +65,14 @@ from coordinator.service.brokers.subscription import (
     starting_offsets,
 )
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic, is_stored_and_refused
+from coordinator.service.handlers import Handlers
 from coordinator.service.lost_logs import LostLogs
+from coordinator.service.news import News
 from coordinator.service.plan_gaps import PlanGaps
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.remade_topics import RemadeTopics
 from coordinator.service.runtime import transactions
-from coordinator.service.runtime.event_loop import RuntimeApi
+from coordinator.service.runtime.event_loop import PartitionedRuntime
 from coordinator.service.runtime.group_limits import GroupLimits
 from coordinator.service.runtime.transaction import Access
 from coordinator.service.runtime.transactions import Facts, JoinView
@@ -97,63 +94,49 @@ MOST_NAMED = 10
 _log = logging.getLogger(__name__)
 
 
-class CoordinatorService:
+class CoordinatorService(Handlers):
     """Answers any request of :mod:`coordinator.protocol.messages`."""
 
-    def __init__(self, event_loop: RuntimeApi, watch: BrokerWatch, limits: GroupLimits | None = None) -> None:
-        self._event_loop = event_loop
+    def __init__(
+        self, runtime: PartitionedRuntime, watch: BrokerWatch, news: News, limits: GroupLimits | None = None
+    ) -> None:
+        """``news``: wakes requests that wait for records."""
+        self._runtime, self._news = runtime, news
         self._limits = limits or GroupLimits(ServerConfig.parse())
         self._watch = watch
         self._asks = ThreadPoolExecutor(ASKS_AT_ONCE, thread_name_prefix="share-asks")
         self._asks_of_polls = ThreadPoolExecutor(ASKS_AT_ONCE, thread_name_prefix="share-asks-of-polls")
         self._asks_ahead = AfterReplies(ASKS_AT_ONCE, thread_name_prefix="share-asks-ahead")
-        self._asked_ahead = AskedAhead(event_loop.clock.now_ms)
+        self._asked_ahead = AskedAhead(runtime.clock.now_ms)
         self._plan_gaps = PlanGaps(watch)
-        self._lost_logs = LostLogs(event_loop, watch)
+        self._lost_logs = LostLogs(runtime, watch)
         self._remade_topics = RemadeTopics(watch)
         self._rate_limited = RateLimitedLog(_log)
-        self._news = threading.Condition()
-        self._news_count = 0
-        self._handlers: dict[type[Request[Any]], Callable[[Any], Message]] = {
-            JoinGroup: self._join,
-            Heartbeat: self._single_command,
-            LeaveGroup: self._single_command,
-            AcquireRecords: self._acquire_records,
-            Acknowledge: self._acknowledge,
-            MarkInProgress: self._single_command,
-            ReportProgress: self._single_command,
-            NextPlan: self._next_plan,
-            StartPlan: self._start_plan,
-            LatestOffsets: self._latest_offsets,
-            DescribeGroup: self._describe,
-            OpenSink: lambda request: open_sink(self._event_loop, self._watch.cluster, request),
-            StageRuns: self._stage,
-        }
+        super().__init__(
+            {
+                JoinGroup: self._join,
+                Heartbeat: self._single_command,
+                LeaveGroup: self._single_command,
+                AcquireRecords: self._acquire_records,
+                Acknowledge: self._acknowledge,
+                MarkInProgress: self._single_command,
+                ReportProgress: self._single_command,
+                NextPlan: self._next_plan,
+                StartPlan: self._start_plan,
+                LatestOffsets: self._latest_offsets,
+                DescribeGroup: self._describe,
+                OpenSink: lambda request: open_sink(self._runtime, self._watch.cluster, request),
+                StageRuns: self._stage,
+            }
+        )
 
     def __repr__(self) -> str:
-        return f"<CoordinatorService {self._event_loop!r}>"
-
-    def handle(self, request: Request[Any]) -> Message:
-        """The reply to the request.
-
-        Raises:
-            ShareGroupError: the request is refused; the subclass says why.
-        """
-        handler = self._handlers.get(type(request))
-        if handler is None or not isinstance(request, GroupRequest) or not request.group_id:
-            raise InvalidRequest(what=f"{type(request).__name__} needs a group id.")
-        return handler(request)
-
-    def tell_news(self, groups: object = None) -> None:
-        """Wake the requests that wait for records: an end has moved, or groups have changed."""
-        with self._news:
-            self._news_count += 1
-            self._news.notify_all()
+        return f"<CoordinatorService {self._runtime!r}>"
 
     # --- members
 
     def _single_command(self, request: GroupRequest[Reply]) -> Reply:
-        return self._event_loop.call(request.group_id, transactions.single_command(request))
+        return self._runtime.call(request.group_id, transactions.single_command(request))
 
     def _join(self, request: JoinGroup) -> Joined:
         subscription = Subscription.of(request)
@@ -162,7 +145,7 @@ class CoordinatorService:
             self._watch.cluster.allowed.check_source(topic)
         new = request.member_epoch is None
         before = Access.PEEK if new else Access.SERVE
-        view = self._event_loop.call(request.group_id, transactions.look_before_join(request), before)
+        view = self._runtime.call(request.group_id, transactions.look_before_join(request), before)
         if not view.exists:
             check_group_id(request.group_id)
         topic_ids = view.topic_ids if view.exists else self._watch.cluster.gives_topic_ids()
@@ -177,7 +160,7 @@ class CoordinatorService:
             _log.warning("member rejoined while the brokers did not answer: group=%s %s", request.group_id, error)
             starts = {}
         join = self._limits.within(request, transactions.join(request, topic_ids=topic_ids, starts=starts))
-        joined = self._event_loop.call(request.group_id, join, Access.CLAIM if new else Access.SERVE)
+        joined = self._runtime.call(request.group_id, join, Access.CLAIM if new else Access.SERVE)
         _log.info("joined: group=%s member=%s epoch=%d", request.group_id, request.member_id, joined.member_epoch)
         return joined
 
@@ -225,14 +208,14 @@ class CoordinatorService:
             self._watch.cluster,
             request.starting_offsets or view.config.share_auto_offset_reset,
             topic_partitions,
-            self._event_loop.clock.now_ms(),
+            self._runtime.clock.now_ms(),
             read_committed=view.config.share_isolation_level == "read_committed",
         )
 
     # --- sinks
 
     def _stage(self, request: StageRuns) -> OutcomesStaged:
-        staged = self._event_loop.call(request.group_id, transactions.single_command(request))
+        staged = self._runtime.call(request.group_id, transactions.single_command(request))
         if staged.stale or request.lost_replacements or request.contradicting:
             _log.warning(
                 "staged: group=%s query=%s batch=%d staged=%d stale=%d lost_replacements=%d contradicting=%d",
@@ -253,7 +236,7 @@ class CoordinatorService:
         given_up: tuple[GivenUp, ...] = ()
         outcomes: dict[str, int] = {}
         while True:
-            news = self._news_count
+            news = self._news.count
             view = self._view(request)
             partitions = self._partitions(view)
             self._lost_logs.look_for_deleted(view, partitions)
@@ -268,7 +251,7 @@ class CoordinatorService:
                     facts.undecided_left,
                 )
                 return PlanReply(undecided_left=facts.undecided_left)
-            reply = self._event_loop.call(request.group_id, transactions.next_plan(request, facts))
+            reply = self._runtime.call(request.group_id, transactions.next_plan(request, facts))
             self._plan_gaps.forget(request)
             given_up += reply.given_up
             outcomes = reply.outcomes or outcomes
@@ -280,7 +263,7 @@ class CoordinatorService:
             if reply.plan.plan_id or request.until is not None or left_s <= 0:
                 return reply
             with self._watch.waiting([p.topic_partition for p in partitions], read_committed=view.read_committed):
-                if not self._wait_for_news(news, min(left_s, LOOK_AGAIN_S)) and left_s <= LOOK_AGAIN_S:
+                if not self._news.wait(news, min(left_s, LOOK_AGAIN_S)) and left_s <= LOOK_AGAIN_S:
                     return reply
 
     def _log_held_back(self, request: NextPlan | AcquireRecords, reply: PlanReply | AcquiredReply) -> None:
@@ -292,10 +275,6 @@ class CoordinatorService:
                 f"({MOST_ARCHIVING} at most). Acquisition goes on when dead letters are written; `sharegroup doctor` "
                 "says why they are not.",
             )
-
-    def _wait_for_news(self, seen: int, timeout_s: float) -> bool:
-        with self._news:
-            return self._news.wait_for(lambda: self._news_count != seen, timeout_s)
 
     def _facts(
         self, request: NextPlan | AcquireRecords, view: GroupView, partitions: list[TopicIdPartition], *, may_wait: bool
@@ -321,7 +300,7 @@ class CoordinatorService:
             return self._acknowledge_and_acquire(request)
         deadline = time.monotonic() + min(request.wait_ms, LONGEST_WAIT_MS) / 1000
         while True:
-            news = self._news_count
+            news = self._news.count
             view = self._view(request)
             facts = self._facts_of_poll(request, view, may_wait=time.monotonic() < deadline)
             reply = self._acquired(request, view, facts)
@@ -331,14 +310,14 @@ class CoordinatorService:
                 return reply
             partitions = facts.partitions
             with self._watch.waiting([p.topic_partition for p in partitions], read_committed=view.read_committed):
-                if not self._wait_for_news(news, min(left_s, LOOK_AGAIN_S)) and left_s <= LOOK_AGAIN_S:
+                if not self._news.wait(news, min(left_s, LOOK_AGAIN_S)) and left_s <= LOOK_AGAIN_S:
                     return reply
 
     def _acquired(self, request: AcquireRecords, view: GroupView, facts: Facts) -> AcquiredReply:
         """The reply of an acquisition, without the records of topics that were created again: the member would read the
         new topic's. They stay its own until their locks end, and then count as deleted."""
         remade = self._remade_topics.look({p.topic for p in facts.partitions}, lambda: view)
-        reply = self._event_loop.call(request.group_id, transactions.acquire_records(request, facts))
+        reply = self._runtime.call(request.group_id, transactions.acquire_records(request, facts))
         if not reply.partitions:
             return reply
         gone = remade({part.topic_id: part.topic for part in reply.partitions})
@@ -355,7 +334,7 @@ class CoordinatorService:
             facts = asked.result(ACKNOWLEDGE_ALONE_AFTER_S)
         except (FutureTimeout, ShareGroupError):
             asked.cancel()
-            reply = self._event_loop.call(request.group_id, transactions.acknowledge_only(request))
+            reply = self._runtime.call(request.group_id, transactions.acknowledge_only(request))
         else:
             reply = self._acquired(request, view, facts)
         return msgspec.structs.replace(reply, errors={**remade(), **reply.errors})
@@ -393,7 +372,7 @@ class CoordinatorService:
         kept = [TopicIdPartition(*held) for held in sorted(view.plan) if held[1] not in gone | unsubscribed]
         facts = Facts(partitions=kept, log_starts=log_starts, ends={})
         start = transactions.start_plan(request, facts, gone=gone, unsubscribed=unsubscribed)
-        reply = self._event_loop.call(request.group_id, start)
+        reply = self._runtime.call(request.group_id, start)
         for left in (*reply.left_out, *reply.data_loss):
             _log.info("left out: group=%s plan=%s %s (%s)", request.group_id, request.plan_id, left, left.reason)
         return reply
@@ -425,7 +404,7 @@ class CoordinatorService:
     # --- offsets and descriptions
 
     def _latest_offsets(self, request: LatestOffsets) -> OffsetsReply:
-        now_ms = self._event_loop.clock.now_ms()
+        now_ms = self._runtime.clock.now_ms()
         view = self._view(request)
         partitions = self._partitions(view)
         found = self._watch.ask_ends([p.topic_partition for p in partitions], read_committed=view.read_committed)
@@ -437,7 +416,7 @@ class CoordinatorService:
 
     def _describe(self, request: DescribeGroup) -> GroupDescription:
         shown = transactions.shown_partitions(request.group_id)
-        partitions, read_committed = self._event_loop.call(request.group_id, shown, Access.PEEK)
+        partitions, read_committed = self._runtime.call(request.group_id, shown, Access.PEEK)
         ends: dict[TopicAndPartition, int] = {}
         try:
             ends = self._watch.cluster.offsets(
@@ -450,7 +429,7 @@ class CoordinatorService:
             bounds=transactions.bounds_of_ends(partitions, ends),
             most_runs=request.most_runs,
         )
-        return self._event_loop.call(request.group_id, transactions.single_command(with_lag), Access.PEEK)
+        return self._runtime.call(request.group_id, transactions.single_command(with_lag), Access.PEEK)
 
     # --- inside
 

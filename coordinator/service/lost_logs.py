@@ -13,8 +13,7 @@ from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, Topic
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.subscription import Subscription, TopicIdPartition
-from coordinator.service.runtime.event_loop import RuntimeApi
-from coordinator.service.runtime.transaction import one
+from coordinator.service.runtime.transaction import Groups, one
 
 MOST_SHRUNK = 10_000
 """Up to this many shrunk logs are remembered, so that each is logged once."""
@@ -30,8 +29,8 @@ class LostLogs:
     """Archives what groups had of deleted topics, and logs each loss once. Thread-safe: its memory only grows, or is
     emptied."""
 
-    def __init__(self, event_loop: RuntimeApi, watch: BrokerWatch) -> None:
-        self._event_loop = event_loop
+    def __init__(self, groups: Groups, watch: BrokerWatch) -> None:
+        self._groups = groups
         self._watch = watch
         self._shrunk: set[tuple[str, TopicAndPartition, int]] = set()
         self._asked_gone: dict[tuple[str, str], float] = {}
@@ -76,7 +75,7 @@ class LostLogs:
             for partition, end in self._watch.last_ends(topic, topic_id, read_committed=view.read_committed).items()
         )
         archive = ArchiveDeletedTopics(topic_ids=tuple(sorted(gone)), ends=ends)
-        left_out = in_reply(self._event_loop.call(view.group_id, one(archive)).lost)
+        left_out = in_reply(self._groups.call(view.group_id, one(archive)).lost)
         for topic_id, topic in gone.items():
             of_topic = [entry for entry in left_out if entry.topic_id == topic_id]
             _log.warning(

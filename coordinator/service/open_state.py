@@ -4,11 +4,12 @@ names."""
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import os
 import socket
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from coordinator.config.resolved import CoordinatorConfig, GroupBounds
@@ -16,27 +17,48 @@ from coordinator.core.looks.history import Logged
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import GroupListing
 from coordinator.protocol.errors import BrokerNotReachable, ShareGroupError, StateTopicMissing
+from coordinator.protocol.wire import LaunchSettings
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.fleet.fleet import Fleet
 from coordinator.service.process.clock import Clock
-from coordinator.service.runtime.event_loop import EventLoop, PartitionedRuntime, RuntimeApi
+from coordinator.service.runtime.event_loop import PartitionedRuntime
 from coordinator.service.runtime.runtime import CoordinatorRuntime, Measures
 from coordinator.service.runtime.transaction import Access, TransactionSteps
 from coordinator.service.stores.kafka.group_list import groups_in
 from coordinator.service.stores.kafka.group_placement import prepared
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.log_parts import log_parts
-from coordinator.service.stores.kafka.ownership import FleetMember, NewestClaimant, Ownership
+from coordinator.service.stores.kafka.ownership import FleetMember, NewestClaimant, Ownership, this_process
 from coordinator.service.stores.kafka.pruning import Pruning
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.service.stores.kafka.state_topic_watch import StateTopicWatch
 from coordinator.service.stores.store import Store
-from coordinator.state_log.owner import Owner
-from coordinator.state_log.placement import state_partition_of
 
 _log = logging.getLogger(__name__)
 
-OnChange = Callable[[set[str]], None]
+
+@dataclass(frozen=True, kw_only=True)
+class Runtimes:
+    """The settings that all runtimes of a coordinator share."""
+
+    config: CoordinatorConfig
+    on_change: Callable[[Collection[str]], None]
+    clock: Clock = field(default_factory=Clock)
+    measures: Measures | None = None
+    bounds: GroupBounds | None = None
+
+    def on(self, store: Store, *, is_sole: bool) -> CoordinatorRuntime:
+        """Make the runtime of the store. ``is_sole``: no other process can take a group of it unnoticed."""
+        return CoordinatorRuntime(
+            store,
+            measures=self.measures,
+            clock=self.clock.now_ms,
+            snapshot_after=self.config.share_coordinator_snapshot_update_records_per_snapshot,
+            cold_after_ms=self.config.share_coordinator_cold_partition_snapshot_interval_ms,
+            on_change=self.on_change,
+            bounds=self.bounds,
+            keeps_measures=is_sole and self.measures is not None,
+        )
 
 
 TAKE_OVER_S = 5.0
@@ -50,26 +72,13 @@ class SqliteState:
         StateStoreInUse: another process owns the file. :class:`SqliteStore` names the other errors.
     """
 
-    def __init__(
-        self,
-        path: str,
-        config: CoordinatorConfig,
-        on_change: OnChange,
-        measures: Measures | None = None,
-        bounds: GroupBounds | None = None,
-    ) -> None:
+    def __init__(self, path: str, runtimes: Runtimes) -> None:
         from coordinator.service.stores.sqlite_store import SqliteStore  # 15 ms, and no need with the state in Kafka
 
-        store = SqliteStore(Path(path), lock_timeout_s=TAKE_OVER_S)
-        try:
-            clock = Clock()
-            self.event_loop: RuntimeApi = EventLoop(
-                _runtime(store, config, on_change, clock, measures, bounds, is_sole=True), clock
-            )
-        except BaseException:
-            store.close()
-            raise
-        self._store = store
+        self._store = store = SqliteStore(Path(path), lock_timeout_s=TAKE_OVER_S)
+        self.runtime = PartitionedRuntime(
+            lambda group_id: 0, lambda partition: runtimes.on(store, is_sole=True), runtimes.clock
+        )
 
     @property
     def is_gone(self) -> bool:
@@ -86,8 +95,14 @@ class SqliteState:
 
         return parts_of_file(self._store.path, group_id)
 
+    def find(self, group_id: str) -> str:
+        """Empty: this coordinator serves every group of the file."""
+        return ""
+
     def close(self) -> None:
-        self.event_loop.close()
+        """Close the file, so that another process can own it."""
+        self.runtime.close()
+        self._store.close()  # if no group was asked for, no event loop has closed it
 
 
 class KafkaState:
@@ -103,15 +118,12 @@ class KafkaState:
         self,
         cluster: KafkaCluster,
         kafka_config: Mapping[str, str],
-        config: CoordinatorConfig,
-        on_change: OnChange,
+        runtimes: Runtimes,
         *,
         installation_id: str,
         advertised: str = "",
-        measures: Measures | None = None,
-        bounds: GroupBounds | None = None,
     ) -> None:
-        self._measures, self._bounds = measures, bounds
+        config = runtimes.config
         self._wanted = StateTopic(
             cluster=cluster,
             bootstrap_servers=cluster.addresses,
@@ -121,18 +133,12 @@ class KafkaState:
             broker_timeout_ms=config.share_coordinator_broker_timeout_ms,
         )
         self._topic = prepared(self._wanted)
-        self._config, self._on_change = config, on_change
+        self._runtimes, self._config = runtimes, config
         self._stores: dict[int, KafkaStore] = {}
         self._is_gone = False
-        self._event_loops = PartitionedRuntime(self._topic.partitions, self._new_runtime)
-        self.event_loop: RuntimeApi = self._event_loops
-        me = Owner(
-            installation_id=f"fleet {config.share_coordinator_fleet_group_id}" if advertised else installation_id,
-            process=uuid.uuid4().hex,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            endpoint=advertised,
-        )
+        self.runtime = PartitionedRuntime(self._topic.partition_of, self._new_runtime, runtimes.clock)
+        fleet_id = f"fleet {config.share_coordinator_fleet_group_id}"
+        me = this_process(fleet_id if advertised else installation_id, advertised)
         self._fleet = self._join_fleet(advertised) if advertised else None
         self._ownership: Ownership = NewestClaimant(me) if self._fleet is None else FleetMember(me, self._fleet)
         self._pruning = Pruning(
@@ -145,33 +151,25 @@ class KafkaState:
 
     def find(self, group_id: str) -> str:
         """The host:port of the coordinator of the fleet that serves the group; empty: this coordinator."""
-        if self._fleet is None:
-            return ""
-        return self._fleet.find(state_partition_of(group_id, self._topic.partitions))
+        return "" if self._fleet is None else self._fleet.find(self._topic.partition_of(group_id))
 
     def stored_groups(self) -> list[GroupListing]:
         """The groups of the state topic. The state of a group that another process serves is not known here; in a fleet
         the listing names the process that knows."""
-        topic = self._topic
-        return [
-            self._listing(group_id, owner, topic.partitions)
-            for group_id, owner in groups_in(topic, list(range(topic.partitions))).items()
-        ]
+        topic, me, listings = self._topic, self._ownership.me, []
+        for group_id, owner in groups_in(topic, list(range(topic.partitions))).items():
+            endpoint = ""
+            if self._fleet is not None:
+                with contextlib.suppress(ShareGroupError):  # nobody serves the partition now
+                    endpoint = self._fleet.find(topic.partition_of(group_id))
+            is_mine = endpoint == me.endpoint and (owner is None or owner.installation_id == me.installation_id)
+            state, coordinator = ("EMPTY", "") if is_mine else ("UNKNOWN", endpoint)
+            listings.append(GroupListing(group_id=group_id, state=state, coordinator=coordinator))
+        return listings
 
     def log_parts(self, group_id: str) -> Iterator[list[Logged]]:
         """The group's records, as of :class:`~coordinator.service.histories.StoredLogs`."""
         return log_parts(self._topic, group_id)
-
-    def _listing(self, group_id: str, owner: Owner | None, partitions: int) -> GroupListing:
-        endpoint = ""
-        if self._fleet is not None:
-            with contextlib.suppress(ShareGroupError):  # nobody serves the partition now
-                endpoint = self._fleet.find(state_partition_of(group_id, partitions))
-        me = self._ownership.me
-        is_mine = endpoint == me.endpoint and (owner is None or owner.installation_id == me.installation_id)
-        return GroupListing(
-            group_id=group_id, state="EMPTY" if is_mine else "UNKNOWN", coordinator="" if is_mine else endpoint
-        )
 
     def close(self) -> None:
         """Close all parts, so that other coordinators can take the groups over."""
@@ -179,7 +177,7 @@ class KafkaState:
         self._pruning.close()
         if self._fleet is not None:
             self._fleet.close()
-        self._event_loops.close()
+        self.runtime.close()
 
     # --- inside
 
@@ -193,9 +191,8 @@ class KafkaState:
             on_missing=lambda: self._guard.look_soon(),
         )
         self._stores[partition] = store
-        clock = self._event_loops.clock
-        is_sole = self._fleet is not None  # a coordinator of another host may take a group from one on demand
-        return _runtime(store, self._config, self._on_change, clock, self._measures, self._bounds, is_sole=is_sole)
+        # A coordinator of another host may take a group from one on demand.
+        return self._runtimes.on(store, is_sole=self._fleet is not None)
 
     def _look_at_topic(self) -> None:
         """Check the state topic. If it was deleted, or made anew, serve all groups from a new topic, without state."""
@@ -215,7 +212,7 @@ class KafkaState:
         if fresh.topic_id != self._topic.topic_id:
             _log.warning("the state topic %s was made anew: all groups start without state", fresh.name)
         self._topic, self._is_gone = fresh, False
-        self._event_loops.begin_anew(fresh.partitions)
+        self.runtime.begin_anew(fresh.partition_of)
         self._stores = {p: store for p, store in list(self._stores.items()) if store.topic is fresh}
 
     def _give_up(self, error: ShareGroupError) -> None:
@@ -227,7 +224,7 @@ class KafkaState:
         self._is_gone = True
 
     def _wake(self, group_id: str) -> None:
-        self._event_loops.call(group_id, _only_load, Access.UPKEEP)
+        self.runtime.call(group_id, _only_load, Access.UPKEEP)
 
     def _join_fleet(self, advertised: str) -> Fleet:
         return Fleet(
@@ -243,31 +240,34 @@ class KafkaState:
     def _lost(self, partitions: frozenset[int]) -> None:
         for partition in partitions:  # before the loops end: a request that comes meanwhile makes a new store
             self._stores.pop(partition, None)
-        self._event_loops.end(partitions)
-
-
-def _runtime(
-    store: Store,
-    config: CoordinatorConfig,
-    on_change: OnChange,
-    clock: Clock,
-    measures: Measures | None,
-    bounds: GroupBounds | None,
-    *,
-    is_sole: bool,
-) -> CoordinatorRuntime:
-    """``is_sole``: no other process can take a group of the store unnoticed."""
-    return CoordinatorRuntime(
-        store,
-        measures=measures,
-        clock=clock.now_ms,
-        snapshot_after=config.share_coordinator_snapshot_update_records_per_snapshot,
-        cold_after_ms=config.share_coordinator_cold_partition_snapshot_interval_ms,
-        on_change=on_change,
-        bounds=bounds,
-        keeps_measures=is_sole and measures is not None,
-    )
+        self.runtime.end(partitions)
 
 
 def _only_load(group: ShareGroup) -> TransactionSteps[None]:
     yield from ()
+
+
+def open_state(
+    settings: LaunchSettings, cluster: KafkaCluster, runtimes: Runtimes, advertised: str
+) -> SqliteState | KafkaState:
+    """The groups' state as ``share.state.store`` says, owned by this process. ``advertised``: the host:port of one of a
+    fleet, empty for a coordinator on demand. Raises the named errors of the stores."""
+    kind, _, path = settings.state_store.partition(":")
+    if kind == "sqlite":
+        return SqliteState(path, runtimes)
+    installation = "" if advertised else installation_id(Path(settings.endpoint_path).parent)
+    return KafkaState(cluster, settings.kafka_config, runtimes, installation_id=installation, advertised=advertised)
+
+
+def installation_id(runtime_dir: Path) -> str:
+    """An id that identifies this installation across restarts of its coordinator. Containers may share a host name, a
+    kernel or a network, so the id is a hash of several facts; none of them is a file that a cleaner could delete."""
+    facts = [socket.gethostname(), os.path.realpath(runtime_dir), f"{os.stat('/').st_dev}"]
+    for path, read in (("/proc/sys/kernel/random/boot_id", _text_of), ("/proc/self/ns/net", os.readlink)):
+        with contextlib.suppress(OSError):  # some systems lack these files
+            facts.append(read(path))
+    return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:32]
+
+
+def _text_of(path: str) -> str:
+    return Path(path).read_text(encoding="ascii").strip()

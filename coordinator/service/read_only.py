@@ -15,7 +15,6 @@ import msgspec
 
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.core.looks.history import Logged
-from coordinator.core.looks.measures import GroupMeasures
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import (
     GroupListing,
@@ -32,6 +31,7 @@ from coordinator.protocol.messages import DescribeGroup, GroupDescription, Messa
 from coordinator.protocol.wire import LaunchSettings
 from coordinator.service.admin import AdminService
 from coordinator.service.brokers.cluster import LATEST, KafkaCluster
+from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.process.clock import Clock
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.runtime import CoordinatorRuntime
@@ -40,12 +40,10 @@ from coordinator.service.stores.kafka.group_list import groups_in
 from coordinator.service.stores.kafka.group_placement import recorded
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.log_parts import log_parts
-from coordinator.service.stores.kafka.ownership import NewestClaimant
+from coordinator.service.stores.kafka.ownership import NewestClaimant, this_process
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.service.stores.sqlite_store import SqliteReader, groups_in_file, parts_of_file
 from coordinator.service.stores.store import Store
-from coordinator.state_log.owner import Owner
-from coordinator.state_log.placement import state_partition_of
 
 T = TypeVar("T")
 
@@ -63,7 +61,7 @@ def read_store(settings: LaunchSettings) -> Callable[[Request[Any]], Message]:
     kind, _, path = settings.state_store.partition(":")
     stored = FileToRead(Path(path)) if kind == "sqlite" else _topic_to_read(settings, config, cluster)
     looks = LooksOnly(stored)
-    admin = AdminService(looks, cluster, stored)
+    admin = AdminService(looks, cluster, stored, TopicDoubts())
 
     def described(request: DescribeGroup) -> GroupDescription:
         found = looks.call(request.group_id, transactions.single_command(request), Access.PEEK)
@@ -133,9 +131,8 @@ class TopicToRead:
         """The store of the group's partition; None: there is no state topic."""
         if self._topic is None:
             return None
-        nobody = NewestClaimant(Owner(installation_id="", process="", host="", pid=0))
-        partition = state_partition_of(group_id, self._topic.partitions)
-        return KafkaStore(self._topic, partition, nobody, updates_per_snapshot=1)
+        looks_only = NewestClaimant(this_process(installation_id=""))
+        return KafkaStore(self._topic, self._topic.partition_of(group_id), looks_only, updates_per_snapshot=1)
 
     def log_end(self, group_id: str) -> int | None:
         """The end of the log that has the group; None: there is no state topic.
@@ -145,7 +142,7 @@ class TopicToRead:
         """
         if self._topic is None:
             return None
-        return self._topic.offset(state_partition_of(group_id, self._topic.partitions), LATEST, read_committed=True)
+        return self._topic.offset(self._topic.partition_of(group_id), LATEST, read_committed=True)
 
     def log_parts(self, group_id: str) -> Iterator[list[Logged]]:
         """The group's records, as of :class:`~coordinator.service.histories.StoredLogs`."""
@@ -190,10 +187,8 @@ class _Read(NamedTuple):
 
 
 class LooksOnly:
-    """Runs looks at groups of a store that nobody serves here (a :class:`RuntimeApi`). Each reads its group anew, but
-    for the group of the look before, if its log has not got longer: the next page needs no second replay."""
-
-    group_count = 0
+    """Runs looks at groups of a store that nobody serves here. Each reads its group anew, but for the group of the look
+    before, if its log has not got longer: the next page needs no second replay."""
 
     def __init__(self, stored: FileToRead | TopicToRead) -> None:
         self.clock = Clock()
@@ -226,20 +221,3 @@ class LooksOnly:
             runtime.step(self.clock.now_ms())
             self._last = _Read(group_id, log_end, runtime.group)
         return answer.result()
-
-    def call_each(self, transaction_of: Callable[[str], Transaction[T]]) -> dict[str, T]:
-        """Nothing, as of served_groups."""
-        return {}
-
-    def rested_groups(self) -> dict[str, GroupMeasures]:
-        """Nothing, as of served_groups."""
-        return {}
-
-    def may_rest(self, *, loaded: bool = False) -> bool:
-        return True
-
-    def has_dead_letters_due(self, group_id: str) -> bool:
-        return False
-
-    def close(self) -> None:
-        """Does nothing: each look closes what it opened."""

@@ -13,8 +13,7 @@ from coordinator.protocol.errors import GroupIdNotFound
 from coordinator.protocol.messages import OpenSink, SinkOpened
 from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic, is_stored_and_refused
-from coordinator.service.runtime.event_loop import RuntimeApi
-from coordinator.service.runtime.transaction import Transaction, TransactionSteps, ask
+from coordinator.service.runtime.transaction import Groups, Transaction, TransactionSteps, ask
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +31,7 @@ class SinkView:
     replaced: dict[str, str]
 
 
-def open_sink(event_loop: RuntimeApi, cluster: Cluster, request: OpenSink) -> SinkOpened:
+def open_sink(groups: Groups, cluster: Cluster, request: OpenSink) -> SinkOpened:
     """Set the sink's configs and return the values that it works with.
 
     Raises:
@@ -42,7 +41,7 @@ def open_sink(event_loop: RuntimeApi, cluster: Cluster, request: OpenSink) -> Si
         ShareGroupError: a config is refused, or the dead letter topic is missing, can't be written, or is the group's
             own.
     """
-    view = event_loop.call(request.group_id, _look(request))
+    view = groups.call(request.group_id, _look(request))
     if not view.incarnation:
         raise GroupIdNotFound(group_id=request.group_id)
     topic, partitions = view.config.errors_deadletterqueue_topic_name, 0
@@ -52,7 +51,7 @@ def open_sink(event_loop: RuntimeApi, cluster: Cluster, request: OpenSink) -> Si
         partitions = check_dead_letter_topic(cluster, view.config, is_read=view.reads_dead_letters)
     replaced = view.replaced
     if replaced:
-        view = event_loop.call(request.group_id, _set_configs(request))
+        view = groups.call(request.group_id, _set_configs(request))
     return SinkOpened(
         incarnation=view.incarnation,
         topics=view.topics,

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 
 from coordinator.protocol.package_version import package_version
-from coordinator.service import on_demand
+from coordinator.service.coordinator import Coordinator
 from coordinator.service.process.end_signals import set_by_signal
 from coordinator.service.process.log_format import log_lines
 from coordinator.service.process.rate_limited_log import RateLimitedLog
@@ -42,7 +42,7 @@ def serve(standalone: Standalone, log_format: str, beside: Beside = nothing) -> 
     native = StderrCapture(rate_limited)
     greeted: set[str] = set()
     with log_lines(native.stream, log_format), contextlib.closing(native):
-        coordinator = on_demand.Coordinator(
+        coordinator = Coordinator(
             standalone.settings,
             tokens,
             in_fleet=True,

@@ -16,7 +16,7 @@ from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from coordinator.client.admin import ShareAdmin
+from coordinator.admin.admin import Admin
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import GroupDescription
 from share_source.plan_offset import PlanOffset
@@ -41,12 +41,12 @@ class _Dropped:
 
 
 class ShareGroupListener(StreamingQueryListener):
-    """A StreamingQueryListener for ``spark.streams.addListener``. ``conf`` is ShareAdmin's: bootstrap.servers and
+    """A StreamingQueryListener for ``spark.streams.addListener``. ``conf`` is Admin's: bootstrap.servers and
     librdkafka's other properties, share.coordinator.* and share.state.store as the queries have them."""
 
     def __init__(self, conf: Mapping[str, object]) -> None:
         self._conf = dict(conf)
-        self._admin: ShareAdmin | None = None
+        self._admin: Admin | None = None
         self._dropped: dict[str, _Dropped] = {}
 
     def __repr__(self) -> str:
@@ -111,9 +111,7 @@ class ShareGroupListener(StreamingQueryListener):
     def _where(self, group_id: str) -> str:
         try:
             if self._admin is None:
-                from coordinator.service.read_only import read_store  # its imports take a second
-
-                self._admin = ShareAdmin(self._conf, read_store=read_store, timeout_ms=TIMEOUT_MS)
+                self._admin = Admin(self._conf, timeout_ms=TIMEOUT_MS)
             return where(self._admin.describe_groups([group_id])[group_id])
         except ShareGroupError as error:
             return f"(where the group stands is not known: {error})"

@@ -40,7 +40,7 @@ _OPTIONS = OptionTable(
 
 @dataclass(frozen=True, kw_only=True)
 class ViewOptions:
-    """The options of a view. ``conf`` is ShareAdmin's; ``group_id`` None: all groups."""
+    """The options of a view. ``conf`` is Admin's; ``group_id`` None: all groups."""
 
     view: str
     conf: dict[str, str] = field(repr=False)

@@ -1,6 +1,6 @@
-"""The views as Arrow tables. ``conf`` is ShareAdmin's; without a group id a view has the rows of all groups.
+"""The views as Arrow tables. ``conf`` is Admin's; without a group id a view has the rows of all groups.
 
-Each function raises what :class:`~coordinator.client.admin.ShareAdmin` raises.
+Each function raises what :class:`~coordinator.admin.admin.Admin` raises.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from coordinator.client.admin import ShareAdmin
+from coordinator.admin.admin import Admin
 from coordinator.client.option_errors import MissingOption
 from coordinator.protocol.arrow_types import TIMESTAMP
 from coordinator.protocol.errors import GroupIdNotFound
@@ -111,7 +111,7 @@ _TIMES = {
 
 def groups(conf: Mapping[str, object]) -> pa.Table:
     """The groups of the state store, with their state (KIP-932)."""
-    with _admin(conf) as admin:
+    with Admin(conf) as admin:
         listed = admin.list_groups().groups
     return _table("groups", [{"group": g.group_id, "state": g.state, "coordinator": g.coordinator} for g in listed])
 
@@ -122,7 +122,7 @@ def members(conf: Mapping[str, object], group_id: str | None = None) -> pa.Table
     Raises:
         GroupIdNotFound: the group does not exist.
     """
-    with _admin(conf) as admin:
+    with Admin(conf) as admin:
         if group_id is not None:
             described = {group_id: _described(admin, group_id)}
         else:
@@ -139,7 +139,7 @@ def offsets(conf: Mapping[str, object], group_id: str | None = None) -> pa.Table
     Raises:
         GroupIdNotFound: the group does not exist.
     """
-    with _admin(conf) as admin:
+    with Admin(conf) as admin:
         rows = _rows(admin, group_id, lambda name: admin.list_offsets(name).partitions)
     return _table("offsets", rows)
 
@@ -150,7 +150,7 @@ def in_flight(conf: Mapping[str, object], group_id: str | None = None) -> pa.Tab
     Raises:
         GroupIdNotFound: the group does not exist.
     """
-    with _admin(conf) as admin:
+    with Admin(conf) as admin:
         rows = _rows(admin, group_id, admin.all_in_flight)
     return _table("in-flight", rows)
 
@@ -169,7 +169,7 @@ def dead_letters(conf: Mapping[str, object], group_id: str | None = None, *, top
 def dead_letter_topic(conf: Mapping[str, object], group_id: str | None, topic: str | None = None) -> str:
     """Returns the named topic, or the group's dead letter topic. Raises as ``dead_letters``."""
     if topic is None and group_id is not None:
-        with _admin(conf) as admin:
+        with Admin(conf) as admin:
             topic = _described(admin, group_id).configs.get(DEAD_LETTER_TOPIC)
     if not topic:
         why = "name the dead letter topic, or a group that has one"
@@ -199,13 +199,7 @@ def _dead_letter(found: DeadLetter) -> dict[str, Any]:
     return {**_columns(found.named()), "key": found.key, "value": found.value}
 
 
-def _admin(conf: Mapping[str, object]) -> ShareAdmin:
-    from coordinator.service.read_only import read_store  # its imports take a second
-
-    return ShareAdmin(conf, read_store=read_store)
-
-
-def _described(admin: ShareAdmin, group_id: str) -> GroupDescription:
+def _described(admin: Admin, group_id: str) -> GroupDescription:
     """Returns the description of a group that exists. Raises GroupIdNotFound otherwise."""
     description = admin.describe_groups([group_id])[group_id]
     if description.state == "DEAD":
@@ -213,13 +207,11 @@ def _described(admin: ShareAdmin, group_id: str) -> GroupDescription:
     return description
 
 
-def _ids(admin: ShareAdmin, group_id: str | None) -> Iterable[str]:
+def _ids(admin: Admin, group_id: str | None) -> Iterable[str]:
     return [group_id] if group_id is not None else [group.group_id for group in admin.list_groups().groups]
 
 
-def _rows(
-    admin: ShareAdmin, group_id: str | None, look: Callable[[str], Iterable[msgspec.Struct]]
-) -> list[dict[str, Any]]:
+def _rows(admin: Admin, group_id: str | None, look: Callable[[str], Iterable[msgspec.Struct]]) -> list[dict[str, Any]]:
     """Returns the rows of the named group, or of all groups except those deleted meanwhile."""
     rows: list[dict[str, Any]] = []
     for name in _ids(admin, group_id):

@@ -14,6 +14,7 @@ from typing import Any
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
 
+from coordinator.admin.admin import Admin
 from coordinator.client.cluster_metadata import cluster_metadata
 from coordinator.client.on_demand import store_of
 from coordinator.client.options import configs
@@ -23,7 +24,6 @@ from coordinator.protocol.errors import InvalidRequest, ShareGroupError
 from coordinator.protocol.librdkafka import new_client
 from coordinator.protocol.messages import GroupDescription
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
-from sharegroup.admin import Admin
 from sharegroup.admin_access import described
 from sharegroup.cluster_options import kafka_config
 from sharegroup.doctor.dead_letters_watch import watch_dead_letters

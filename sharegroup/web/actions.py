@@ -16,7 +16,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from coordinator.client.admin import ShareAdmin
+from coordinator.admin.admin import Admin
 from coordinator.protocol.admin_messages import Altered, OffsetChanges
 from coordinator.protocol.errors import GroupChanged
 from sharegroup.web.errors import BadRequest
@@ -214,14 +214,14 @@ def _to_offsets(values: Values, shown: Answer) -> Values:
 
 
 KINDS: Mapping[str, Kind] = {
-    "reset": Kind(title="Reset start offsets", read=_reset, call=ShareAdmin.reset_offsets, fixed=_to_offsets),
+    "reset": Kind(title="Reset start offsets", read=_reset, call=Admin.reset_offsets, fixed=_to_offsets),
     "release_member": Kind(
-        title="Release what a member holds", read=_member, call=ShareAdmin.release_member, is_steady=False
+        title="Release what a member holds", read=_member, call=Admin.release_member, is_steady=False
     ),
-    "release": Kind(title="Release records", read=_records, call=ShareAdmin.release_records),
-    "archive": Kind(title="Archive records", read=_given_up, call=ShareAdmin.archive_records),
-    "configs": Kind(title="Alter a config", read=_configs, call=ShareAdmin.alter_configs),
-    "delete": Kind(title="Delete the group", read=_nothing, call=ShareAdmin.delete_group),
+    "release": Kind(title="Release records", read=_records, call=Admin.release_records),
+    "archive": Kind(title="Archive records", read=_given_up, call=Admin.archive_records),
+    "configs": Kind(title="Alter a config", read=_configs, call=Admin.alter_configs),
+    "delete": Kind(title="Delete the group", read=_nothing, call=Admin.delete_group),
 }
 """The actions by the names that their forms give."""
 ACTIONS: dict[str, Handler] = {"/act": ask, "/act/confirm": confirm}

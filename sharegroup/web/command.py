@@ -138,7 +138,7 @@ def site_of(
 ) -> Iterator[Site]:
     """The parts of the page on this cluster, for the length of a ``with`` block. ``tokens`` None: the coordinators of
     share.coordinator.endpoint check them. ``repeated``: the words of other commands that name the cluster."""
-    from sharegroup.admin import Admin
+    from coordinator.admin.admin import Admin
     from sharegroup.web.examinations import Examinations
     from sharegroup.web.jobs import Jobs
     from sharegroup.web.logins import CoordinatorTokens, OwnTokens
@@ -169,7 +169,7 @@ def site_of(
 
 def _examined(admin: object, config: Mapping[str, str], repeated: tuple[str, ...]) -> Callable[[str], list[Finding]]:
     """The doctor's findings of a group, with facts of now."""
-    from sharegroup.admin import Admin
+    from coordinator.admin.admin import Admin
     from sharegroup.doctor.facts import Examination
     from sharegroup.doctor.limits import HELD_LONG_MS
     from sharegroup.doctor.rules import examine

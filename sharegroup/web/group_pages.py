@@ -15,7 +15,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from coordinator.client.admin import ShareAdmin
+from coordinator.admin.admin import Admin
 from coordinator.config.resolved import GROUP_KEYS
 from coordinator.protocol.admin_messages import PlanInFlight, RunInFlight
 from coordinator.protocol.errors import GroupIdNotFound, UnknownSharePartition
@@ -125,7 +125,7 @@ def show_group(visit: Visit) -> Response:
 
 
 def _looked(
-    admin: ShareAdmin, group_id: str, partitions: Sequence[PartitionDescription]
+    admin: Admin, group_id: str, partitions: Sequence[PartitionDescription]
 ) -> tuple[list[strip.OffsetWindow], list[strip.Looked]]:
     """Returns the windows of the partitions that have one, and their runs."""
     windows = [

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from coordinator.client.admin import ShareAdmin
+from coordinator.admin.admin import Admin
 from coordinator.protocol.errors import InvalidRequest, NotAllowed, NotAuthorized
 from coordinator.protocol.rights import Right, Tokens
-from sharegroup.admin import Admin
 from sharegroup.web.sessions import Visitor
 
 
@@ -31,7 +30,7 @@ class Logins(Protocol):
 class OwnTokens:
     """Tokens of the page's own. ``admin`` speaks for all their holders."""
 
-    def __init__(self, tokens: Tokens, admin: ShareAdmin) -> None:
+    def __init__(self, tokens: Tokens, admin: Admin) -> None:
         self._tokens, self._admin = tokens, admin
 
     def visitor(self, token: str) -> Visitor | None:
@@ -63,7 +62,7 @@ class CoordinatorTokens:
         return Visitor(name=name, is_admin=is_admin, admin=admin, owns_admin=True)
 
 
-def _rights(admin: ShareAdmin) -> tuple[str, bool] | None:
+def _rights(admin: Admin) -> tuple[str, bool] | None:
     """Returns the name of the token's holder and whether it may act; None if it may not even read. An earlier
     coordinator does not say; but it checks rights first, so a token that may act gets the error of the missing group
     id."""

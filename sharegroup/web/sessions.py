@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from sharegroup.web.errors import BadRequest, TooManyOpen
 
 if TYPE_CHECKING:
-    from coordinator.client.admin import ShareAdmin
+    from coordinator.admin.admin import Admin
 
 LONGEST_S = 86_400.0
 """A session lasts this many seconds: a day."""
@@ -47,7 +47,7 @@ class Visitor:
 
     name: str
     is_admin: bool
-    admin: ShareAdmin = field(repr=False)
+    admin: Admin = field(repr=False)
     owns_admin: bool = False
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from coordinator.client.admin import ShareAdmin
+from coordinator.admin.admin import Admin
 from coordinator.protocol.errors import (
     BrokerNotReachable,
     CoordinatorUnreachable,
@@ -79,7 +79,7 @@ class Site:
     """The parts that all requests share. ``admin`` speaks for the page itself, which reads all groups; ``cluster``: the
     brokers' addresses, in the heading."""
 
-    admin: ShareAdmin = field(repr=False)
+    admin: Admin = field(repr=False)
     logins: Logins
     sessions: Sessions
     watch: Watch
@@ -108,7 +108,7 @@ class Visit:
     form: Mapping[str, list[str]]
 
     @property
-    def admin(self) -> ShareAdmin:
+    def admin(self) -> Admin:
         """The admin client that speaks for this person."""
         assert self.session is not None
         return self.session.visitor.admin

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from coordinator.client.admin import ShareAdmin
+from coordinator.admin.admin import Admin
 from coordinator.protocol import admin_messages as messages
 from coordinator.protocol.admin_messages import RunInFlight
 from coordinator.protocol.messages import PartitionDescription
@@ -110,7 +110,7 @@ class OffsetWindow:
 
 
 def look(
-    admin: ShareAdmin,
+    admin: Admin,
     group_id: str,
     windows: Sequence[OffsetWindow],
     most: int = MOST_EXACT,
@@ -156,7 +156,7 @@ def _joined(pages: Sequence[_Page]) -> Looked:
     return Looked(runs=tuple(runs), parts=tuple(parts), now_ms=pages[0].now_ms)
 
 
-def _pages(admin: ShareAdmin, group_id: str, asked: Sequence[tuple[OffsetWindow, int, int]]) -> list[_Page]:
+def _pages(admin: Admin, group_id: str, asked: Sequence[tuple[OffsetWindow, int, int]]) -> list[_Page]:
     """Returns a page for each window, from an offset on, with a number of runs: one request for all."""
     if not asked:
         return []

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from coordinator.client.admin import ShareAdmin
+from coordinator.admin.admin import Admin
 from coordinator.protocol.errors import GroupIdNotFound, ShareGroupError
 from coordinator.protocol.messages import GroupDescription
 from sharegroup.doctor.dead_letters_watch import WATCHED_S
@@ -77,7 +77,7 @@ class Snapshot:
 class Watch:
     """The scans of all groups of one cluster. ``interval_s``: seconds between two scans, or more."""
 
-    def __init__(self, admin: ShareAdmin, interval_s: float = 5.0) -> None:
+    def __init__(self, admin: Admin, interval_s: float = 5.0) -> None:
         self._admin, self._interval_s = admin, interval_s
         self._lock = threading.Lock()
         self._ended = threading.Event()

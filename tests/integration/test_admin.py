@@ -7,7 +7,6 @@ import json
 import pytest
 
 from coordinator.client import on_demand
-from coordinator.client.admin import ShareAdmin
 from coordinator.client.client import CoordinatorClient
 from coordinator.protocol.errors import GroupIdNotFound, GroupNotEmpty, MembersNotKnown
 from coordinator.protocol.messages import JoinGroup, LeaveGroup, NextPlan
@@ -101,7 +100,7 @@ def test_a_fleet_lists_and_resets_groups_of_all_its_coordinators(kafka, topic, u
             "share.coordinator.endpoint": running[0].endpoint,
             "share.coordinator.token.file": str(running[0].token_file),
         }
-        with ShareAdmin(conf) as admin:
+        with Admin(conf) as admin:
             states = {g.group_id: g.state for g in admin.list_groups().groups if g.group_id in groups}
             assert states == {**dict.fromkeys(groups, "EMPTY"), groups[0]: "STABLE"}
             for group_id in groups[1:]:

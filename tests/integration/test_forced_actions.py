@@ -17,10 +17,11 @@ from coordinator.protocol.errors import (
 )
 from coordinator.protocol.messages import JoinGroup
 from coordinator.service.admin import AdminService
-from coordinator.service.runtime.event_loop import EventLoop
+from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import Access, one
 from tests.support.fake_cluster import FakeCluster
+from tests.support.one_partition import one_partition
 from tests.support.state_topics import Hosts, state_topic
 from tests.support.waiting import wait_until
 
@@ -57,10 +58,10 @@ def hosts(topic):
     """The admin services of two hosts, the first of which has the group with the topic orders."""
     cluster, stores = FakeCluster(topic_ids=False), Hosts(topic)
     cluster.add("orders", 2, end=100)
-    loops = [EventLoop(CoordinatorRuntime(stores(name))) for name in ("one", "two")]
+    loops = [one_partition(CoordinatorRuntime(stores(name))) for name in ("one", "two")]
     create = one(CreateGroup(incarnation="i", topic_ids=False))
     wait_until(lambda: answered(lambda: loops[0].call("billing", create, Access.CLAIM)), what="the group is there")
-    one_host, other = (AdminService(loop, cluster, Stored()) for loop in loops)
+    one_host, other = (AdminService(loop, cluster, Stored(), TopicDoubts()) for loop in loops)
     one_host.handle(AlterOffsets(**GROUP, topics={"orders": ()}, execute=True))
     loops[0].call("billing", one(JoinGroup(**GROUP, member_id="m1", process_id="p1")))
     yield one_host, other
@@ -110,8 +111,8 @@ def test_an_impossible_forced_reset_takes_no_group(hosts):
 
 def test_a_dry_run_with_force_waits_for_members_of_a_restarted_coordinator(hosts, topic):
     with contextlib.closing(Hosts(topic)) as stores:
-        loop = EventLoop(CoordinatorRuntime(stores("one")))
-        restarted = AdminService(loop, FakeCluster(), Stored())
+        loop = one_partition(CoordinatorRuntime(stores("one")))
+        restarted = AdminService(loop, FakeCluster(), Stored(), TopicDoubts())
 
         def wait_ms():
             with pytest.raises(MembersNotKnown) as refused:

@@ -14,7 +14,6 @@ from coordinator.core.commands import CreateGroup
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvailable
 from coordinator.protocol.messages import DescribeGroup, JoinGroup
-from coordinator.service.runtime.event_loop import EventLoop
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import Access, one
 from coordinator.service.stores.kafka.group_writer import GroupWriter
@@ -36,6 +35,7 @@ from coordinator.state_log.record_values import (
     encode_update,
 )
 from tests.support.kafka_log import read_all
+from tests.support.one_partition import one_partition
 from tests.support.state_records import TOPIC_ID
 from tests.support.state_topics import in_mid_write, state_topic, taken
 from tests.support.store_writes import append, snapshot
@@ -93,7 +93,7 @@ def test_an_append_to_a_hung_broker_is_loaded_whole_or_never(open_at, hang):
 
 @pytest.mark.slow
 def test_members_retry_and_the_group_is_loaded_again(open_at, hang):
-    event_loop = EventLoop(CoordinatorRuntime(open_at()))
+    event_loop = one_partition(CoordinatorRuntime(open_at()))
     group_id = f"group-{uuid.uuid4().hex[:8]}"
     join = JoinGroup(group_id=group_id, member_id="m1", process_id="p1")
 

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
+from coordinator.admin.admin import Admin
 from coordinator.client.client import CoordinatorClient
 from coordinator.protocol.values import AcknowledgeType
-from sharegroup.admin import Admin
 from sharegroup.top import slowed_queries
 from tests.support.plain_query import PlainQuery
 from tests.support.waiting import wait_until

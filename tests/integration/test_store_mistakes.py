@@ -13,13 +13,13 @@ import pytest
 from coordinator.core.commands import CreateGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, GroupTakenOver, StateRecordUnreadable
 from coordinator.protocol.messages import DescribeGroup, OpenSink
-from coordinator.service.runtime.event_loop import EventLoop
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import Access, one
 from coordinator.service.sinks import open_sink
 from coordinator.service.stores.store import StoreFenced, StoreOutcomeUnknown
 from tests.mistakes.store import MISTAKES
 from tests.support.fake_cluster import FakeCluster
+from tests.support.one_partition import one_partition
 from tests.support.state_topics import Hosts, in_mid_write, taken
 from tests.support.store_writes import append
 
@@ -48,7 +48,7 @@ def the_newest_claimant_wins(hosts: Hosts) -> None:
 def a_sink_takes_no_group_back(hosts: Hosts) -> None:
     """docs/learn/concepts.md, Where a group lives: a running query's sinks take no group back either, whatever they
     set."""
-    old, new = EventLoop(CoordinatorRuntime(hosts("one"))), EventLoop(CoordinatorRuntime(hosts("two")))
+    old, new = one_partition(CoordinatorRuntime(hosts("one"))), one_partition(CoordinatorRuntime(hosts("two")))
     sink = OpenSink(group_id="billing", configs={"errors.deadletterqueue.max.reject.ratio": "0.5"})
     try:
         old.call("billing", one(CreateGroup(incarnation="i", topic_ids=True)), Access.CLAIM)

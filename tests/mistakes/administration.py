@@ -21,8 +21,7 @@ from coordinator.service.brokers.partition_starts import Known
 from coordinator.service.brokers.subscription import TopicIdPartition
 from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.runtime import transactions
-from coordinator.service.runtime.event_loop import RuntimeApi
-from coordinator.service.runtime.transaction import Access
+from coordinator.service.runtime.transaction import Access, Groups
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, Seeds, mistake
 
@@ -188,11 +187,11 @@ def delete_offsets_whose_dead_letters_wait(patch: Patch) -> None:
 def reset_each_partition_in_an_append_of_its_own(patch: Patch) -> None:
     right = admin.alter_offsets
 
-    def alter(event_loop: RuntimeApi, cluster: Cluster, doubts: TopicDoubts, request: AlterOffsets) -> Altered:
-        view = event_loop.call(request.group_id, admin_actions._look, Access.CLAIM if request.force else Access.SERVE)
+    def alter(groups: Groups, cluster: Cluster, doubts: TopicDoubts, request: AlterOffsets) -> Altered:
+        view = groups.call(request.group_id, admin_actions._look, Access.CLAIM if request.force else Access.SERVE)
         for p in [] if request.topics else sorted(view.starts):
-            right(event_loop, cluster, doubts, msgspec.structs.replace(request, topics={p.topic: (p.partition,)}))
-        return right(event_loop, cluster, doubts, request)
+            right(groups, cluster, doubts, msgspec.structs.replace(request, topics={p.topic: (p.partition,)}))
+        return right(groups, cluster, doubts, request)
 
     patch.setattr(admin, "alter_offsets", alter)
 
@@ -218,11 +217,11 @@ def carry_an_action_out_each_time_it_is_sent(patch: Patch) -> None:
 def remember_an_action_in_an_append_of_its_own(patch: Patch) -> None:
     right = admin_actions.call_action
 
-    def call(event_loop: RuntimeApi, request: Any, transaction: Any) -> Any:
-        answer = right(event_loop, msgspec.structs.replace(request, action_id=""), transaction)
+    def call(groups: Groups, request: Any, transaction: Any) -> Any:
+        answer = right(groups, msgspec.structs.replace(request, action_id=""), transaction)
         if request.execute and request.action_id:
             remember = actions.RememberAction(action_id=request.action_id, answer=answer)
-            event_loop.call(request.group_id, lambda group: admin_actions.ask(remember))
+            groups.call(request.group_id, lambda group: admin_actions.ask(remember))
         return answer
 
     patch.setattr(admin_actions, "call_action", call)

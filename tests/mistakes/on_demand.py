@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from coordinator.service import on_demand
 from coordinator.service.dead_letters.dispatcher import DeadLetterDispatcher
-from coordinator.service.on_demand import Coordinator
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, mistake
 
@@ -34,4 +34,4 @@ def wait_for_dead_letters_that_nobody_can_write(patch: Patch) -> None:
     },
 )
 def leave_when_nobody_asks(patch: Patch) -> None:
-    patch.setattr(Coordinator, "wait_until_idle", lambda self, told: "idle")
+    patch.setattr(on_demand, "wait_until_idle", lambda coordinator, told: "idle")

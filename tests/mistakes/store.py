@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.service.runtime.event_loop import EventLoop
+from coordinator.service.runtime.event_loop import PartitionedRuntime
 from coordinator.service.runtime.transaction import Access
 from coordinator.service.stores.kafka import kafka_store
 from coordinator.service.stores.kafka.group_writer import GroupWriter
@@ -26,9 +26,11 @@ def take_it_back_by_itself(patch: Patch) -> None:
 
 
 def let_sinks_take_groups(patch: Patch) -> None:
-    right = EventLoop.call
+    right = PartitionedRuntime.call
     patch.setattr(
-        EventLoop, "call", lambda self, group_id, transaction, *_: right(self, group_id, transaction, Access.CLAIM)
+        PartitionedRuntime,
+        "call",
+        lambda self, group_id, transaction, *_: right(self, group_id, transaction, Access.CLAIM),
     )
 
 

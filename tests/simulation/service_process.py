@@ -28,7 +28,10 @@ from coordinator.service.admin import AdminService
 from coordinator.service.brokers import broker_watch, log_gaps, topic_doubts
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import EARLIEST, Seen, TopicInfo
+from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.coordinator_service import CoordinatorService
+from coordinator.service.handlers import Handlers
+from coordinator.service.news import News
 from coordinator.service.runtime.transaction import Access, Transaction
 from tests.simulation.broker import Broker, log_of
 from tests.simulation.fiber import Fiber, at_work_on, wait_for
@@ -91,9 +94,9 @@ class ServiceProcess(CoordinatorProcess):
         super().__init__(*arguments, **options)
         self.watch = BrokerWatch(SimulatedCluster(self.world, self.broker))
         self.watch.looks = _Looks(self.broker)  # type: ignore[assignment]
-        self.service = CoordinatorService(_Engine(self), self.watch)
+        self.service = CoordinatorService(_Engine(self), self.watch, News())  # type: ignore[arg-type]
         self.service._asks = self.service._asks_of_polls = self.service._asks_ahead = _AtOnce()  # type: ignore[assignment]
-        self.admin = AdminService(_Engine(self), self.watch.cluster, _NoGroups())  # type: ignore[arg-type]
+        self.admin = AdminService(_Engine(self), self.watch.cluster, _NoGroups(), TopicDoubts())  # type: ignore[arg-type]
 
     def die(self, why: str) -> None:
         super().die(why)
@@ -111,8 +114,8 @@ class ServiceProcess(CoordinatorProcess):
     def _answer(self, request: Any) -> Task:
         if isinstance(request, NextPlan):
             request = msgspec.structs.replace(request, wait_ms=0)
-        service = self.admin if self.admin.handles(request) else self.service
-        return (yield from Fiber(lambda: service.handle(request), request).run())
+        handlers = Handlers({**self.service.handlers, **self.admin.handlers})
+        return (yield from Fiber(lambda: handlers.handle(request), request).run())
 
 
 class _Looks:
@@ -132,7 +135,7 @@ class _Looks:
 
 
 class _Engine:
-    """The service's way to the runtime: :class:`coordinator.service.runtime.event_loop.RuntimeApi`."""
+    """The runtime as the services use it: :class:`coordinator.service.runtime.event_loop.PartitionedRuntime`."""
 
     def __init__(self, process: ServiceProcess) -> None:
         self.process = process

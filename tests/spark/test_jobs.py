@@ -19,7 +19,7 @@ import psutil
 import pyarrow.dataset as ds
 import pytest
 
-from coordinator.client.admin import ShareAdmin
+from coordinator.admin.admin import Admin
 from tests.support.coordinator_process import coordinator_pids, has_ended, kill_coordinators
 from tests.support.held_job import JOB
 from tests.support.imports import python_path
@@ -169,7 +169,7 @@ def schedule(kafka, orders, group):
 
 
 def all_done(bootstrap, group) -> bool:
-    with ShareAdmin({"bootstrap.servers": bootstrap}) as admin:
+    with Admin({"bootstrap.servers": bootstrap}) as admin:
         return sum(each.lag or 0 for each in admin.list_offsets(group).partitions) == 0
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.client.admin import ShareAdmin
+from coordinator.admin.admin import Admin
 from tests.spark.conftest import JobFactory, ProgramFactory, QueryStart
 from tests.support.consumer_process import ConsumerProgram
 from tests.support.group_state import describe
@@ -57,7 +57,7 @@ class Members:
 
     def note_query(self) -> None:
         """Note what the query holds, which leaves now."""
-        with ShareAdmin({"bootstrap.servers": self.queue.bootstrap}) as admin:
+        with Admin({"bootstrap.servers": self.queue.bootstrap}) as admin:
             (plan,) = admin.plans(self.queue.group)
             for run in admin.all_in_flight(self.queue.group, member_id=plan.member_id, only_state=("acquired",)):
                 for offset in range(run.first, run.last + 1):

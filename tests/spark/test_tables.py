@@ -15,7 +15,7 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from coordinator.client.admin import ShareAdmin
+from coordinator.admin.admin import Admin
 from tests.support.coordinator_process import has_ended, kill_coordinators
 from tests.support.dead_letters import read_dead_letters
 from tests.support.imports import ROOT
@@ -177,7 +177,7 @@ def test_killed_runs_leave_each_accepted_record_in_the_table_once(kafka, runs):
     job, options = runs
     for point, call in (("before", 2), ("between", 1), ("after", 2), ("between", 2), ("after", 1)):
         job.run_killed(point, call)
-    with ShareAdmin({"bootstrap.servers": kafka.bootstrap}) as admin:
+    with Admin({"bootstrap.servers": kafka.bootstrap}) as admin:
         for _ in range(RUNS_TO_THE_END):
             job.run()
             if not sum(each.lag or 0 for each in admin.list_offsets(options["kafka.group.id"]).partitions):

@@ -15,6 +15,8 @@ from pathlib import Path
 from coordinator.client.connection import Connection
 from coordinator.protocol.wire import Endpoint
 from coordinator.service.admin import AdminService
+from coordinator.service.brokers.topic_doubts import TopicDoubts
+from coordinator.service.handlers import Handlers
 from coordinator.service.server.flight_server import FlightServer
 from tests.support.fake_cluster import FakeCluster
 from tests.support.imports import ROOT
@@ -73,9 +75,9 @@ def main(path: str) -> None:
     cluster = FakeCluster()
     cluster.add("orders", end=100)
     running = Running(Path(path), cluster)
-    admin = AdminService(running.event_loop, cluster, Stored(Path(path)))
+    admin = AdminService(running.runtime, cluster, Stored(Path(path)), TopicDoubts())
     tokens = Tokens.parse(f"read,member,admin:{TOKEN}\nread:{READER}", "the test")
-    server = FlightServer(lambda r: admin.handle(r) if admin.handles(r) else running.service.handle(r), tokens)
+    server = FlightServer(Handlers({**running.service.handlers, **admin.handlers}).handle, tokens)
     print(server.port, flush=True)
     signal.pause()
 

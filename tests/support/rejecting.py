@@ -23,7 +23,7 @@ from coordinator.protocol.messages import (
 )
 from coordinator.protocol.values import AcknowledgeType
 from coordinator.protocol.wire import LaunchSettings
-from coordinator.service.on_demand import Coordinator
+from coordinator.service.coordinator import Coordinator
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.waiting import wait_until
 

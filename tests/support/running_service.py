@@ -4,10 +4,11 @@ from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.protocol.messages import DescribeGroup, JoinGroup, NextPlan, StartPlan
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.coordinator_service import CoordinatorService
-from coordinator.service.runtime.event_loop import EventLoop
+from coordinator.service.news import News
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.faulty_store import FaultyStore
+from tests.support.one_partition import one_partition
 from tests.support.waiting import wait_until
 
 
@@ -17,13 +18,15 @@ class Running:
     def __init__(self, path, cluster):
         self.cluster = cluster
         self.store = FaultyStore(SqliteStore(path))
-        self.watch = BrokerWatch(cluster, metadata_refresh_ms=0, on_ends=lambda: self.service.tell_news())
-        self.event_loop = EventLoop(CoordinatorRuntime(self.store, on_change=lambda groups: self.service.tell_news()))
-        self.service = CoordinatorService(self.event_loop, self.watch)
+        self.news = News()
+        self.watch = BrokerWatch(cluster, metadata_refresh_ms=0, on_ends=self.news.tell)
+        self.engine = CoordinatorRuntime(self.store, on_change=self.news.tell)
+        self.runtime = one_partition(self.engine)
+        self.service = CoordinatorService(self.runtime, self.watch, self.news)
         self.epochs = {}
 
     def close(self):
-        self.event_loop.close()
+        self.runtime.close()
         self.watch.close()
         self.store.close()
 

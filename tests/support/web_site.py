@@ -10,10 +10,11 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from coordinator.client.admin import ShareAdmin
+from coordinator.admin.admin import Admin
 from coordinator.protocol.messages import DescribeGroup
 from coordinator.protocol.rights import Tokens
 from coordinator.service.admin import AdminService
+from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.stores.sqlite_store import parts_of_file
 from share_sink.redrive.dlq_reader import DeadLetter
 from share_sink.redrive.report import RedriveReport
@@ -48,7 +49,7 @@ class Stored:
         return parts_of_file(self._path, group_id)
 
 
-class InProcess(ShareAdmin):
+class InProcess(Admin):
     """An admin client whose calls are answered in this process; ``asked`` has their names, ``broken`` their error."""
 
     def __init__(self, running: Running, service: AdminService) -> None:
@@ -116,7 +117,9 @@ class Page:
         if cluster is None:
             self.cluster.add("orders", 2, end=100)
         self.running = Running(path, self.cluster)
-        self.admin = InProcess(self.running, AdminService(self.running.event_loop, self.cluster, Stored(path)))
+        self.admin = InProcess(
+            self.running, AdminService(self.running.runtime, self.cluster, Stored(path), TopicDoubts())
+        )
         self.kafka = FakeKafka()
         self.watch = Watch(self.admin)
         self.site = Site(
@@ -146,7 +149,7 @@ class Page:
     def _examined(self, group_id: str) -> list[Any]:
         description = self.admin.describe_groups([group_id])[group_id]
         runs = tuple(islice(self.admin.all_in_flight(group_id), MOST_EXAMINED))
-        now_ms = self.running.event_loop.clock.now_ms()
+        now_ms = self.running.runtime.clock.now_ms()
         return examine(GroupFacts(description=description, runs=runs, plans=self.admin.plans(group_id), now_ms=now_ms))
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from coordinator.service.runtime.event_loop import EventLoop
+from coordinator.service.runtime.event_loop import PartitionedRuntime
 from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.fake_cluster import FakeCluster
 from tests.support.running_service import Running, held
@@ -10,7 +10,7 @@ from tests.support.running_service import Running, held
 
 def test_an_acquire_is_two_rounds_and_one_append(tmp_path, monkeypatch):
     counted = Counter()
-    call, append = EventLoop.call, SqliteStore.append
+    call, append = PartitionedRuntime.call, SqliteStore.append
 
     def counted_call(loop, *given):
         counted["rounds"] += 1
@@ -29,7 +29,7 @@ def test_an_acquire_is_two_rounds_and_one_append(tmp_path, monkeypatch):
         running.start(plan.plan_id)
         for partition in range(2):
             cluster.move("orders", 150, partition)
-        monkeypatch.setattr(EventLoop, "call", counted_call)
+        monkeypatch.setattr(PartitionedRuntime, "call", counted_call)
         monkeypatch.setattr(SqliteStore, "append", counted_append)
         following = running.next(plan.plan_id)
         after = dict(counted)

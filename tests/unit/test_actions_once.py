@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from coordinator.client.admin import ShareAdmin
+from coordinator.admin.admin import Admin
 from coordinator.client.connection import NoAnswer, Unreachable
 from coordinator.client.endpoints import Endpoints
 from coordinator.core.commands import actions
@@ -26,6 +26,7 @@ from coordinator.protocol.errors import CoordinatorNotAvailable, GroupChanged, G
 from coordinator.protocol.messages import DescribeGroup, LeaveGroup
 from coordinator.protocol.secret_files import TOKEN_VARIABLE
 from coordinator.service.admin import AdminService
+from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.stores.store import StoreOutcomeUnknown
 from tests.support.fake_cluster import FakeCluster
 from tests.support.running_service import Running, held
@@ -42,7 +43,7 @@ def serving():
     cluster.add("orders", end=100)
     with tempfile.TemporaryDirectory() as folder:
         running = Running(Path(folder) / "state.db", cluster)
-        running.admin = AdminService(running.event_loop, cluster, SimpleNamespace(stored_groups=list))
+        running.admin = AdminService(running.runtime, cluster, SimpleNamespace(stored_groups=list), TopicDoubts())
         yield running
         running.close()
 
@@ -55,7 +56,7 @@ def running():
 
 def load_again(running):
     """The group as another owner, or the next process, loads it."""
-    running.event_loop.runtime._forget("billing")
+    running.engine._forget("billing")
 
 
 def working(running):
@@ -168,7 +169,7 @@ def test_a_group_remembers_its_last_actions_in_snapshots_too():
         for number in range(ACTIONS_KEPT + 1):
             action = AlterGroupConfigs(**{**ONCE, "action_id": f"a{number}"}, set={LIMIT: str(5 + number % 2)})
             running.admin.handle(action)
-        runtime = running.event_loop.runtime
+        runtime = running.engine
         runtime._snapshot("billing", 0)
         load_again(running)
         running.service.handle(DescribeGroup(**GROUP))
@@ -287,7 +288,7 @@ LOST = [NoAnswer("FlightTimedOutError"), CoordinatorNotAvailable(**GROUP, reason
 def test_the_tries_of_one_action_have_one_id(running, line, loss):
     done(running, rests=True)
     line.losses = [loss]
-    with ShareAdmin({"share.coordinator.endpoint": "127.0.0.1:1"}) as admin:
+    with Admin({"share.coordinator.endpoint": "127.0.0.1:1"}) as admin:
         assert admin.reset_offsets("billing", shift_by=-10, execute=True).executed
     assert running.start_offsets() == {("orders", 0): 90}
     first, again = [request for request in line.sent if request.execute]
@@ -311,9 +312,9 @@ def test_a_lost_answer_of_a_deletion_touches_no_new_group(running, line, monkeyp
 
         monkeypatch.setattr(Endpoints, "connect", comes_again)
         line.losses = [Unreachable("gone")]
-    with ShareAdmin({"share.coordinator.endpoint": "127.0.0.1:1"}) as admin:
+    with Admin({"share.coordinator.endpoint": "127.0.0.1:1"}) as admin:
         assert admin.delete_group("billing", execute=True).executed
-    assert ("billing" in running.event_loop.runtime.groups and running.partitions() != {}) == anew
+    assert ("billing" in running.engine.groups and running.partitions() != {}) == anew
 
 
 def test_a_group_that_changes_meanwhile_is_looked_at_again(running, line):
@@ -334,7 +335,7 @@ def test_a_group_that_changes_meanwhile_is_looked_at_again(running, line):
             return answer
 
     line.admin = Meddled()
-    with ShareAdmin({"share.coordinator.endpoint": "127.0.0.1:1"}) as admin:
+    with Admin({"share.coordinator.endpoint": "127.0.0.1:1"}) as admin:
         assert admin.reset_offsets("billing", execute=True).executed
         with pytest.raises(GroupChanged):
             admin.reset_offsets("billing", execute=True, seen="other.state")

@@ -42,6 +42,7 @@ from coordinator.protocol.rights import RIGHT_OF, Right, Tokens
 from coordinator.protocol.secret_files import read_token
 from coordinator.protocol.wire import Endpoint, _requests
 from coordinator.service.admin import AdminService
+from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.server import audit
 from coordinator.service.server.audit import AUDIT
 from coordinator.service.server.flight_server import FlightServer
@@ -66,7 +67,7 @@ def running(tmp_path):
     cluster = FakeCluster()
     cluster.add("orders", 2, end=100, start=10)
     running = Running(tmp_path / "state.db", cluster)
-    running.admin = AdminService(running.event_loop, cluster, Stored())
+    running.admin = AdminService(running.runtime, cluster, Stored(), TopicDoubts())
     yield running
     running.close()
 
@@ -288,7 +289,7 @@ TOKENS = "# of billing\nadmin alice:alices-secret-token\nread:a-token-for-looks\
 @pytest.fixture
 def server(empty):
     def handle(request):
-        return empty.admin.handle(request) if empty.admin.handles(request) else Done()
+        return empty.admin.handle(request) if type(request) in empty.admin.handlers else Done()
 
     server = FlightServer(handle, Tokens.parse(TOKENS, "a test"))
     yield server

@@ -24,6 +24,7 @@ from coordinator.protocol.messages import DescribeGroup
 from coordinator.protocol.wire import LaunchSettings
 from coordinator.service import read_only
 from coordinator.service.admin import AdminService
+from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.read_only import FileToRead, LooksOnly
 from coordinator.service.stores.sqlite_store import SqliteReader
 from tests.support.fake_cluster import FakeCluster
@@ -44,7 +45,7 @@ def running(tmp_path):
     cluster = FakeCluster()
     cluster.add("orders", end=100)
     running = Running(tmp_path / "state.db", cluster)
-    running.admin = AdminService(running.event_loop, cluster, Stored())
+    running.admin = AdminService(running.runtime, cluster, Stored(), TopicDoubts())
     yield running
     running.close()
 
@@ -97,7 +98,7 @@ def test_runs_in_flight_name_their_holder_and_since_when(held):
     (run,) = held.admin.handle(ListInFlight(**LOOK)).runs
     assert (run.topic, run.partition, run.first, run.last, run.state) == ("orders", 0, 0, 9, "ACQUIRED")
     assert (run.member_id, run.client_id, run.client_host, run.delivery_count) == ("m1", "etl", "host-1", 1)
-    assert run.since_ms <= held.event_loop.clock.now_ms()
+    assert run.since_ms <= held.runtime.clock.now_ms()
 
 
 @pytest.mark.parametrize(
@@ -155,7 +156,7 @@ def test_a_state_file_without_a_coordinator_is_read_unchanged(held, tmp_path):
     held.close()
     before = (tmp_path / "state.db").read_bytes()
     stored = FileToRead(tmp_path / "state.db")
-    admin = AdminService(LooksOnly(stored), held.cluster, stored)
+    admin = AdminService(LooksOnly(stored), held.cluster, stored, TopicDoubts())
     assert [(g.group_id, g.state) for g in admin.handle(ListGroups()).groups] == [("billing", "UNKNOWN")]
     assert [p.lag for p in admin.handle(ListOffsets(**LOOK)).partitions] == [100]
     assert [run.state for run in admin.handle(ListInFlight(**LOOK)).runs] == ["ACQUIRED"]
@@ -183,7 +184,7 @@ def test_the_next_page_of_a_group_needs_no_second_replay(held, tmp_path, monkeyp
     stored, peek, read, ends = FileToRead(tmp_path / "state.db"), SqliteReader.peek, [], [7]
     monkeypatch.setattr(SqliteReader, "peek", lambda reader, group_id: read.append(group_id) or peek(reader, group_id))
     monkeypatch.setattr(stored, "log_end", lambda group_id: ends[-1])
-    admin = AdminService(LooksOnly(stored), held.cluster, stored)
+    admin = AdminService(LooksOnly(stored), held.cluster, stored, TopicDoubts())
     first = admin.handle(ListInFlight(**LOOK)).runs
     assert admin.handle(ListInFlight(**LOOK)).runs == first
     assert read == ["billing"]
@@ -199,7 +200,7 @@ def test_the_next_page_of_a_group_needs_no_second_replay(held, tmp_path, monkeyp
 def test_an_empty_state_file_has_no_groups(tmp_path):
     (tmp_path / "state.db").touch()
     stored = FileToRead(tmp_path / "state.db")
-    admin = AdminService(LooksOnly(stored), FakeCluster(), stored)
+    admin = AdminService(LooksOnly(stored), FakeCluster(), stored, TopicDoubts())
     assert admin.handle(ListGroups()).groups == ()
     with pytest.raises(GroupIdNotFound):
         admin.handle(ListOffsets(group_id="billing"))

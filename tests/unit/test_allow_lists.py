@@ -32,6 +32,7 @@ from coordinator.protocol.rights import Tokens
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from coordinator.protocol.wire import Endpoint, WhoAmI
 from coordinator.service.admin import AdminService
+from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters.builder import DeadLetterBuilder
 from coordinator.service.dead_letters.group_worker import GroupWorker, PassResult
 from coordinator.service.process.rate_limited_log import RateLimitedLog
@@ -264,7 +265,7 @@ def reject(running, offset=3, topic="orders"):
 
 def worker_of(running):
     log = RateLimitedLog(logging.getLogger("test"))
-    return GroupWorker("billing", running.event_loop, running.cluster, {}, running.watch.doubts, log, lambda: False)
+    return GroupWorker("billing", running.runtime, running.cluster, {}, running.watch.doubts, log, lambda: False)
 
 
 def test_a_topic_that_the_key_does_not_allow_is_refused_at_joins():
@@ -307,7 +308,7 @@ def test_the_coordinator_writes_dead_letters_to_allowed_topics_alone():
         for attempt in (
             lambda: running.join("m2", configs={NAME: "mine"}),
             lambda: running.service.handle(OpenSink(group_id="billing", configs={NAME: "mine"})),
-            lambda: AdminService(running.event_loop, running.cluster, None).handle(alter),
+            lambda: AdminService(running.runtime, running.cluster, None, TopicDoubts()).handle(alter),
         ):
             with pytest.raises(TopicNotAllowed, match=rf"Topic mine may not be a dead letter topic: {DEAD_LETTER_KEY}"):
                 attempt()
@@ -319,7 +320,7 @@ def test_a_reset_gives_a_group_no_topic_that_is_not_allowed():
         reset = AlterOffsets(group_id="billing", topics={"salaries": ()}, execute=True, force=True)
 
         with pytest.raises(TopicNotAllowed, match="Topic salaries"):
-            AdminService(running.event_loop, running.cluster, None).handle(reset)
+            AdminService(running.runtime, running.cluster, None, TopicDoubts()).handle(reset)
 
 
 def setting(configs):
@@ -334,7 +335,7 @@ def setting(configs):
 def test_dead_letters_of_a_stored_topic_that_is_not_allowed_are_held(caplog):
     with served() as running:
         running.join(starting_offsets="earliest")
-        running.event_loop.call("billing", setting({NAME: "mine"}))
+        running.runtime.call("billing", setting({NAME: "mine"}))
         running.join(process="later", configs={}, starting_offsets="earliest")
         assert running.service.handle(OpenSink(group_id="billing")).dead_letter_topic == ""
         reject(running)

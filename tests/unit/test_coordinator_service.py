@@ -91,7 +91,7 @@ def test_a_heartbeat_returns_the_configs_that_another_member_set(running):
 
 
 def test_by_duration_begins_at_the_first_later_record_or_the_end(running, cluster):
-    now_ms = running.event_loop.clock.now_ms()
+    now_ms = running.runtime.clock.now_ms()
     cluster.timestamps = {("orders", 0): {now_ms - 7_200_000: 20, now_ms - 1_800_000: 70}, ("orders", 1): {}}
     running.join(configs={"share.auto.offset.reset": "by_duration:PT1H"})
     assert running.start_offsets() == {("orders", 0): 70, ("orders", 1): 100}
@@ -303,7 +303,7 @@ def test_available_now_ends_at_its_bounds_and_does_not_wait(running, cluster):
 
 def test_available_now_begins_at_the_coordinators_time(running):
     running.join(starting_offsets="earliest")
-    now_ms = running.event_loop.clock.now_ms
+    now_ms = running.runtime.clock.now_ms
     assert now_ms() <= running.ask(LatestOffsets).now_ms <= now_ms()
 
 

@@ -68,8 +68,7 @@ def having():
 
 @pytest.fixture
 def dispatcher(work, having):
-    opened = DeadLetterDispatcher(None, {}, None)
-    opened.open(SimpleNamespace(has_dead_letters_due=having.__contains__))
+    opened = DeadLetterDispatcher(SimpleNamespace(has_dead_letters_due=having.__contains__), None, {}, None)
     yield opened
     opened._closed = True
     for group_id in having:
@@ -145,17 +144,6 @@ def test_a_group_whose_pass_raises_is_tried_again(dispatcher, work):
 
     wait_until(dispatcher.may_rest, what="it was tried again")
     assert work.passes == {"a": 2}
-
-
-def test_groups_reported_before_the_dispatcher_opens_get_a_pass(work, having):
-    dispatcher = DeadLetterDispatcher(None, {}, None)
-    dispatcher.tell({"a"})
-    dispatcher.open(SimpleNamespace(has_dead_letters_due=having.__contains__))
-
-    work.wait_passes("a", 1)
-    work.answer("a", PassResult.DONE)
-    wait_until(dispatcher.may_rest)
-    dispatcher.close()
 
 
 @pytest.mark.parametrize(("attempts", "about_s"), [(1, 1), (2, 2), (3, 4), (5, 16), (6, 30), (1_000, 30)])

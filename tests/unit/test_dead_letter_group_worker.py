@@ -120,7 +120,7 @@ def worker(group, cluster):
 def new_worker(group_id, group, cluster):
     log = RateLimitedLog(logging.getLogger("test"))
     return GroupWorker(
-        group_id, group.event_loop, cluster, {}, topic_doubts.TopicDoubts(60.0), log, is_stopped=lambda: False
+        group_id, group.runtime, cluster, {}, topic_doubts.TopicDoubts(60.0), log, is_stopped=lambda: False
     )
 
 
@@ -385,7 +385,7 @@ def test_the_worker_ends_for_a_group_that_another_process_owns(group, worker, mo
     def taken(*_, **__):
         raise GroupTakenOver(group_id="billing", owner="another")
 
-    monkeypatch.setattr(group.event_loop, "call", taken)
+    monkeypatch.setattr(group.runtime, "call", taken)
     assert worker.work() is PassResult.GROUP_GONE
 
 

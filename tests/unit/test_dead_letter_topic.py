@@ -22,6 +22,7 @@ from coordinator.protocol.errors import (
 from coordinator.protocol.messages import DescribeGroup, LeaveGroup, OpenSink, PartitionOutcomes
 from coordinator.protocol.values import AcknowledgeType, Disposition, OutcomeRun
 from coordinator.service.admin import AdminService
+from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters import group_backlog
 from coordinator.service.dead_letters.group_worker import GroupWorker, PassResult
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
@@ -151,7 +152,7 @@ def once_read(service, cluster):
 
 def configured(service, cluster):
     """Set the dead letter topic as an administrator does."""
-    return AdminService(service.event_loop, cluster, None).handle(
+    return AdminService(service.runtime, cluster, None, TopicDoubts()).handle(
         AlterGroupConfigs(group_id="billing", set=ONCE, execute=True)
     )
 
@@ -175,7 +176,7 @@ def test_a_topic_that_was_read_once_takes_dead_letters_by_hand(once_read, cluste
 def test_dead_letters_are_written_to_a_topic_that_was_read_once(once_read, cluster):
     configured(once_read, cluster)
 
-    backlog = once_read.event_loop.call("billing", group_backlog.look(group_backlog.BEGINNING, lambda index: True))
+    backlog = once_read.runtime.call("billing", group_backlog.look(group_backlog.BEGINNING, lambda index: True))
 
     assert check_dead_letter_topic(cluster, backlog.config, is_read=backlog.reads_dead_letters) == 1
 
@@ -228,7 +229,7 @@ def test_an_administrator_sets_no_reserved_topic_as_dead_letter_topic(service, c
     alter = AlterGroupConfigs(group_id="billing", set={NAME: topic}, execute=True)
 
     with pytest.raises(TopicNotWritten, match=topic):
-        AdminService(service.event_loop, cluster, None).handle(alter)
+        AdminService(service.runtime, cluster, None, TopicDoubts()).handle(alter)
 
 
 @pytest.mark.parametrize("topic", MADE)
@@ -260,7 +261,7 @@ def test_a_stored_reserved_topic_holds_dead_letters_and_the_group_is_served(serv
     cluster.add("share-group-state")
     cluster.move("orders", 10)
     service.join(starting_offsets="earliest")
-    service.event_loop.call("billing", storing({NAME: MADE[0]}))
+    service.runtime.call("billing", storing({NAME: MADE[0]}))
     service.close()
     again = Running(tmp_path / "state.db", cluster)
     try:
@@ -273,7 +274,7 @@ def test_a_stored_reserved_topic_holds_dead_letters_and_the_group_is_served(serv
         again.service.handle(StageRuns(group_id="billing", query_id="q", batch_id=0, partitions=(outcomes,)))
         again.next(plan.plan_id)
         log = RateLimitedLog(logging.getLogger("test"))
-        worker = GroupWorker("billing", again.event_loop, cluster, {}, again.watch.doubts, log, lambda: False)
+        worker = GroupWorker("billing", again.runtime, cluster, {}, again.watch.doubts, log, lambda: False)
 
         assert worker.work() is PassResult.BLOCKED
 
@@ -304,7 +305,7 @@ def waiting(service, cluster):
 
 def unset(service, cluster, **fields):
     request = AlterGroupConfigs(group_id="billing", unset=(NAME,), **fields)
-    return AdminService(service.event_loop, cluster, None).handle(request)
+    return AdminService(service.runtime, cluster, None, TopicDoubts()).handle(request)
 
 
 def test_a_join_that_would_unset_a_topic_in_use_changes_nothing(waiting):

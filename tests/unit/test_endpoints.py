@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 import tenacity
 
+from coordinator.admin.admin import Admin
 from coordinator.client import client as client_module
 from coordinator.client import connection as connection_module
-from coordinator.client.admin import ShareAdmin
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.connection import Refused, Unreachable
 from coordinator.client.endpoints import Endpoints
@@ -271,7 +271,7 @@ def test_an_admin_asks_once_while_no_coordinator_answers(fleet, nobody, tmp_path
     (tmp_path / "token").write_text(TOKEN)
     (tmp_path / "token").chmod(0o600)
     conf = {"share.coordinator.endpoint": nobody, "share.coordinator.token.file": str(tmp_path / "token")}
-    with ShareAdmin({**conf, "share.broker.outage.timeout.ms": "1000"}) as admin:
+    with Admin({**conf, "share.broker.outage.timeout.ms": "1000"}) as admin:
         with monkeypatch.context() as patched, pytest.raises(CoordinatorUnreachable, match=nobody):
             patched.setattr(client_module, "StopAtDeadline", lambda s: tenacity.stop_after_attempt(3 if s else 1))
             admin.plans("billing")

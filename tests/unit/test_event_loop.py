@@ -12,7 +12,7 @@ from coordinator.protocol.errors import CoordinatorNotAvailable, GroupIdNotFound
 from coordinator.protocol.messages import JoinGroup, PartitionBounds
 from coordinator.service.process.clock import LISTENS_AGAIN_MS, STALLED_MS, Clock, StallDetector
 from coordinator.service.process.stall_watch import StallWatch
-from coordinator.service.runtime.event_loop import STEPS_AGAIN_MS, EventLoop, PartitionedRuntime
+from coordinator.service.runtime.event_loop import STEPS_AGAIN_MS, PartitionedRuntime, _EventLoop
 from coordinator.service.runtime.runtime import TOLD_FROM_MS, CoordinatorRuntime
 from coordinator.service.runtime.snapshots import REST_AFTER_MS
 from coordinator.service.runtime.transaction import Access, one
@@ -50,7 +50,7 @@ def event_loop(tmp_path):
     clock = JumpingClock()
     store = SlowStore(tmp_path / "state.db")
     store.clock = clock
-    event_loop = EventLoop(CoordinatorRuntime(store, clock=clock.now_ms), clock)
+    event_loop = _EventLoop(CoordinatorRuntime(store, clock=clock.now_ms), clock)
     with contextlib.closing(event_loop):
         for command in (
             CreateGroup(incarnation="i", topic_ids=True),
@@ -118,7 +118,7 @@ class Idle:
         self.clock, self.watch, self.stalls_ms = SetClock(), WatchWithoutThread(), []
         runtime = CoordinatorRuntime(SqliteStore(path))
         self._step, runtime.step = runtime.step, self.step
-        self.loop = EventLoop(runtime, self.clock, self.watch)
+        self.loop = _EventLoop(runtime, self.clock, self.watch)
         self.close = self.loop.close
         wait_until(self.sleeps, what="the event loop sleeps")
 
@@ -221,7 +221,7 @@ def test_a_loop_with_nothing_to_do_sleeps_for_a_minute(tmp_path, monkeypatch):
     theirs = SimpleNamespace(Condition=Condition, Lock=threading.Lock, Thread=threading.Thread)
     monkeypatch.setattr("coordinator.service.runtime.event_loop.threading", theirs)
     runtime = CoordinatorRuntime(SqliteStore(tmp_path / "state.db"))
-    with contextlib.closing(EventLoop(runtime, SetClock(), WatchWithoutThread())):
+    with contextlib.closing(_EventLoop(runtime, SetClock(), WatchWithoutThread())):
         wait_until(lambda: waited_s, what="it sleeps")
     assert waited_s == [STEPS_AGAIN_MS / 1000]
 
@@ -230,8 +230,7 @@ def test_a_stall_prolongs_sessions_in_each_event_loop_of_the_process(tmp_path):
     def runtime_of(partition):
         return CoordinatorRuntime(SqliteStore(tmp_path / f"{partition}.db"))
 
-    with contextlib.closing(PartitionedRuntime(50, runtime_of)) as partitioned:
-        partitioned.clock = JumpingClock()
+    with contextlib.closing(PartitionedRuntime(ord, runtime_of, JumpingClock())) as partitioned:
         for group_id in "abc":
             partitioned.call(group_id, one(CreateGroup(incarnation="i", topic_ids=True)))
             partitioned.call(group_id, one(JoinGroup(group_id=group_id, member_id="m1", process_id="p1")))
@@ -286,7 +285,7 @@ def test_a_call_of_each_group_leaves_out_a_group_that_refuses(tmp_path, monkeypa
         raise GroupIdNotFound(group_id=group.group_id)
         yield
 
-    with contextlib.closing(EventLoop(CoordinatorRuntime(SqliteStore(tmp_path / "state.db")))) as loop:
+    with contextlib.closing(_EventLoop(CoordinatorRuntime(SqliteStore(tmp_path / "state.db")))) as loop:
         for group_id in "abcde":
             loop.call(group_id, one(CreateGroup(incarnation="i", topic_ids=True)))
         found = loop.call_each(lambda group_id: refused if group_id == "c" else one(MeasureGroup(group_id=group_id)))
@@ -302,8 +301,7 @@ def test_groups_at_rest_are_shown_while_this_process_owns_them(tmp_path, monkeyp
         runtimes.append(CoordinatorRuntime(SqliteStore(tmp_path / f"{partition}.db"), keeps_measures=True))
         return runtimes[-1]
 
-    with contextlib.closing(PartitionedRuntime(1, runtime_of)) as partitioned:
-        partitioned.clock = clock
+    with contextlib.closing(PartitionedRuntime(lambda group_id: 0, runtime_of, clock)) as partitioned:
         partitioned.call("billing", one(CreateGroup(incarnation="i", topic_ids=True)))
         (runtime,) = runtimes
         clock.later_ms += runtime.cold_after_ms + 2 * REST_AFTER_MS

@@ -140,7 +140,7 @@ def fail_alone(running):
 
 
 def state(running):
-    return running.event_loop.call("billing", lambda group: _only_look(group))
+    return running.runtime.call("billing", lambda group: _only_look(group))
 
 
 def _only_look(group):

@@ -1,5 +1,6 @@
 """The metrics of a coordinator: what a scrape shows after a scripted history is what the history says."""
 
+import contextlib
 import json
 import re
 import threading
@@ -265,11 +266,9 @@ def test_a_scrape_equals_the_history_value_by_value(told):
     failing_batch(service, plan)
     take(service, 1)
     service.now_ms += 3_000
-    handle = told.metrics.counted(lambda request: service.ask(request))
-    handle(DescribeGroup(group_id="billing"))
-    with pytest.raises(FencedMemberEpoch):
-        handle(Heartbeat(group_id="billing", member_id="m1", member_epoch=1))
-
+    for request in (DescribeGroup(group_id="billing"), Heartbeat(group_id="billing", member_id="m1", member_epoch=1)):
+        with contextlib.suppress(FencedMemberEpoch), told.metrics.counters.handling(request):
+            service.ask(request)
     writes = len(told.writes)
     of_coordinator = OF_COORDINATOR | {
         ("write_latency_seconds_count",): writes,
@@ -403,15 +402,12 @@ def gauges(seen):
 
 
 def test_requests_and_their_errors_are_counted_by_name(measured):
-    def handle(request):
-        if isinstance(request, Heartbeat):
-            raise UnknownMemberId(member_id="m1", group_id="billing")
-        return "done"
-
-    counted = measured.metrics.counted(handle)
-    assert counted(DescribeGroup(group_id="billing")) == "done"
-    with pytest.raises(UnknownMemberId):
-        counted(Heartbeat(group_id="billing", member_id="m1", member_epoch=1))
+    handling = measured.metrics.counters.handling
+    with handling(DescribeGroup(group_id="billing")):
+        pass
+    heartbeat = Heartbeat(group_id="billing", member_id="m1", member_epoch=1)
+    with pytest.raises(UnknownMemberId), handling(heartbeat):
+        raise UnknownMemberId(member_id="m1", group_id="billing")
     seen = measured.scrape()
     assert seen[key("share_coordinator_requests_total", "DescribeGroup")] == 1
     assert seen[key("share_coordinator_requests_total", "Heartbeat")] == 1

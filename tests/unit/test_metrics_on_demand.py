@@ -10,8 +10,8 @@ import pytest
 
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.protocol.errors import MetricsNotAvailable
+from coordinator.service.coordinator import _metrics_of
 from coordinator.service.metrics import endpoint
-from coordinator.service.on_demand import _metrics_of
 from tests.support.ports import free_ports
 
 PORT = "share.coordinator.metrics.port"

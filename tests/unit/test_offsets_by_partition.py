@@ -30,7 +30,7 @@ def serving(*, doubt_s=0.0, **topics):
     with tempfile.TemporaryDirectory() as folder:
         running = Running(Path(folder) / "state.db", cluster)
         running.admin = AdminService(
-            running.event_loop, cluster, SimpleNamespace(stored_groups=list), TopicDoubts(doubt_s)
+            running.runtime, cluster, SimpleNamespace(stored_groups=list), TopicDoubts(doubt_s)
         )
         yield running
         running.close()

@@ -12,9 +12,9 @@ from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged, SessionEnded
 from coordinator.core.replay import replay
 from coordinator.core.runs import Run
+from coordinator.service import on_demand
 from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters.dispatcher import DeadLetterDispatcher
-from coordinator.service.on_demand import Coordinator
 from tests.support.fake_cluster import FakeCluster
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, started_plan
 from tests.support.quarantine import quarantined_record
@@ -37,9 +37,8 @@ def dispatcher_of(group: GroupDriver) -> DeadLetterDispatcher:
     """The dead letter dispatcher, told of the group; nobody works in it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threading.Thread, "start", lambda self: None)
-        dispatcher = DeadLetterDispatcher(FakeCluster(), {}, TopicDoubts(60.0))
-        event_loop: Any = SimpleNamespace(has_dead_letters_due=lambda group_id: group.partition().archiving_count > 0)
-        dispatcher.open(event_loop)
+        runtime: Any = SimpleNamespace(has_dead_letters_due=lambda group_id: group.partition().archiving_count > 0)
+        dispatcher = DeadLetterDispatcher(runtime, FakeCluster(), {}, TopicDoubts(60.0))
         dispatcher.tell(["billing"])
         return dispatcher
 
@@ -49,17 +48,18 @@ def why_it_left(
 ) -> str:
     """The reason for which an on-demand coordinator without requests leaves: idle, if it may leave by itself.
     ``away_s``: for how long its brokers have been away. ``unloaded``: another group can't be loaded."""
-    coordinator: Any = Coordinator.__new__(Coordinator)
+    coordinator: Any = SimpleNamespace()
     coordinator.config = SimpleNamespace(
         share_coordinator_idle_timeout_ms=1_000, share_broker_outage_timeout_ms=outage_ms
     )
     coordinator.cluster = SimpleNamespace(away_s=away_s)
-    coordinator.event_loop = SimpleNamespace(
+    coordinator.runtime = SimpleNamespace(
         may_rest=lambda *, loaded=False: (loaded or not unloaded) and group.group.may_rest(group.now_ms)
     )
     coordinator.dispatcher = dispatcher_of(group)
     coordinator.server = SimpleNamespace(idle_s=1e9)
-    return str(coordinator.wait_until_idle(Looks(group, looks)))
+    told: Any = Looks(group, looks)
+    return on_demand.wait_until_idle(coordinator, told)
 
 
 def test_a_coordinator_leaves_when_idle_but_not_while_a_member_is_there() -> None:

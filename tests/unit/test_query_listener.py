@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from coordinator.client.admin import ShareAdmin
+from coordinator.admin.admin import Admin
 from coordinator.protocol.errors import CoordinatorUnreachable
 from coordinator.protocol.messages import GroupDescription, PartitionDescription
 from share_source import ShareGroupListener
@@ -34,8 +34,8 @@ def logged(monkeypatch, caplog):
                 raise group
             return {"billing": group}
 
-        monkeypatch.setattr(ShareAdmin, "__init__", lambda self, conf, **more: None)
-        monkeypatch.setattr(ShareAdmin, "describe_groups", describe_groups)
+        monkeypatch.setattr(Admin, "__init__", lambda self, conf, **more: None)
+        monkeypatch.setattr(Admin, "describe_groups", describe_groups)
         report = {"name": "etl", "id": "1-2", "batchId": 7, "sources": list(sources)}
         with caplog.at_level(logging.INFO, "share_source"):
             ShareGroupListener({}).onQueryProgress(SimpleNamespace(progress=SimpleNamespace(json=json.dumps(report))))

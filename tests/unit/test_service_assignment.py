@@ -29,7 +29,7 @@ class Storm:
 
     def __init__(self, running: Running) -> None:
         self.running, self.clock = running, SteppedClock()
-        running.event_loop.clock = self.clock
+        running.runtime.clock = self.clock
         self.there: set[str] = set()
         self.processes = 0
 

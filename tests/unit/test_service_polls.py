@@ -37,7 +37,7 @@ def start_offset(running):
         yield from ()
         return [partition.start_offset for partition in group.partitions.values()]
 
-    (offset,) = running.event_loop.call("billing", look)
+    (offset,) = running.runtime.call("billing", look)
     return offset
 
 

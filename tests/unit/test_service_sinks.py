@@ -20,12 +20,12 @@ from coordinator.protocol.errors import (
 )
 from coordinator.protocol.messages import DescribeGroup, OpenSink, OutcomesStaged
 from coordinator.protocol.values import AcknowledgeType
-from coordinator.service.runtime.event_loop import EventLoop
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import Access
 from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.faulty_store import FaultyStore
 from tests.support.group_driver import AT_ONCE, UNSET
+from tests.support.one_partition import one_partition
 from tests.support.running_service import held
 from tests.support.service_sinks import EXPLICIT, begin, stage, states
 
@@ -40,12 +40,11 @@ def open_sink(running, group_id="billing", **configs):
 
 def load_again(running, tmp_path):
     """Another process takes the state over: what was answered is there."""
-    running.event_loop.close()
+    running.runtime.close()
     running.store = FaultyStore(SqliteStore(tmp_path / "state.db"))
-    running.event_loop = EventLoop(
-        CoordinatorRuntime(running.store, on_change=lambda groups: running.service.tell_news())
-    )
-    running.service._event_loop = running.event_loop
+    engine = CoordinatorRuntime(running.store, on_change=running.news.tell)
+    running.runtime = one_partition(engine)
+    running.service._runtime = running.runtime
 
 
 def away(*args, **how):
@@ -95,13 +94,13 @@ def test_a_sink_of_an_unknown_group_is_refused_and_creates_no_group(running):
 def test_a_sink_asks_as_those_do_that_take_no_group(running, monkeypatch):
     begin(running)
     asked = []
-    right = running.event_loop.call
+    right = running.runtime.call
 
     def call(group_id, transaction, access=Access.SERVE):
         asked.append(access)
         return right(group_id, transaction, access)
 
-    monkeypatch.setattr(running.event_loop, "call", call)
+    monkeypatch.setattr(running.runtime, "call", call)
     open_sink(running, **EXPLICIT)
     assert asked == [Access.SERVE, Access.SERVE], "neither claimed, nor looked at as another's"
 

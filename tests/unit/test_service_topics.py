@@ -67,7 +67,7 @@ def test_the_members_at_initialization_decide_the_start_not_older_facts(running,
     running.join("m2", topic_pattern="orders-.*")
     topic_id = cluster.add("orders-eu", end=100)
     starts = {TopicIdPartition("orders-eu", topic_id, 0): Start(0, 100)}  # as looked up before m2 joined
-    running.event_loop.call("billing", transactions.join(late, topic_ids=True, starts=starts))
+    running.runtime.call("billing", transactions.join(late, topic_ids=True, starts=starts))
     assert running.start_offsets()["orders-eu", 0] == 0
 
 
@@ -76,9 +76,9 @@ def test_a_join_with_facts_too_old_asks_the_brokers_again(running, cluster):
     late = JoinGroup(group_id="billing", member_id="m2", process_id="p2", topics=("payments",))
     starts = {TopicIdPartition("payments", "id-9", 0): Start(0, None)}
     with pytest.raises(CoordinatorNotAvailable, match="payments") as raised:
-        running.event_loop.call("billing", transactions.join(late, topic_ids=True, starts=starts))
+        running.runtime.call("billing", transactions.join(late, topic_ids=True, starts=starts))
     assert raised.value.retriable
-    assert {member.member_id for member in running.event_loop.runtime.groups["billing"].members.values()} == {"m1"}
+    assert {member.member_id for member in running.engine.groups["billing"].members.values()} == {"m1"}
 
 
 # --- what may be asked for
@@ -99,7 +99,7 @@ def test_an_unusable_pattern_is_refused_first_and_creates_no_group(running, clus
     cluster.unreachable = True
     with pytest.raises(InvalidTopicPattern):
         running.join(topic_pattern=pattern)
-    assert not running.event_loop.runtime.groups
+    assert not running.engine.groups
 
 
 def test_topics_kept_by_kafka_or_sharegroup_match_no_pattern(running, cluster):
@@ -171,7 +171,7 @@ def test_a_log_end_that_fell_makes_the_service_check_the_topics(running, cluster
     assert running.next(start).plan_id == "", "the ends are asked for, and fell"
     lost, _ = told(running, start)
     assert lost == [(0, 9, 10), (100, 999, 900)]
-    assert running.event_loop.runtime.groups["billing"].topics == {"orders-us": "id-2"}
+    assert running.engine.groups["billing"].topics == {"orders-us": "id-2"}
 
 
 def test_a_deleted_topics_loss_is_reported_whole_with_its_plan(running, cluster):
@@ -318,7 +318,7 @@ def test_a_deleted_topic_id_stays_deleted_though_one_broker_names_it(running, cl
     cluster.move("orders-us", 2000)
     assert held(running.next(plan.plan_id)) == {}
     cluster.found = now
-    group = running.event_loop.runtime.groups["billing"]
+    group = running.engine.groups["billing"]
     assert (group.topics, set(group.gone)) == ({"orders-us": "id-2"}, {"id-1"})
 
 

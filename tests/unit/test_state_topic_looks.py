@@ -22,6 +22,9 @@ class Topic:
     name: str = "share-group-state"
     gone: bool = False
 
+    def partition_of(self, group_id):
+        return self.partitions - 1
+
     def verify(self):
         if self.gone:
             raise StateTopicMissing(topic=self.name, what="was deleted")
@@ -42,7 +45,7 @@ def served():
     made._topic = made._wanted = Topic("old")
     made._is_gone = False
     made._stores = {3: Store(made._topic)}
-    made._event_loops = PartitionedRuntime(50, lambda number: None)
+    made.runtime = PartitionedRuntime(made._topic.partition_of, lambda number: None)
     return made
 
 
@@ -56,7 +59,7 @@ def test_a_deleted_state_topic_is_replaced_by_a_new_topic(served, monkeypatch):
     monkeypatch.setattr(open_state, "prepared", lambda wanted: Topic("new", 3))
     served._look_at_topic()
     assert isinstance(before.error, StateTopicMissing)
-    assert (served._topic.topic_id, served._event_loops.partitions, served._stores) == ("new", 3, {})
+    assert (served._topic.topic_id, served.runtime._partition_of("billing"), served._stores) == ("new", 2, {})
 
 
 def test_members_get_the_error_of_recreating_the_state_topic(served, monkeypatch):

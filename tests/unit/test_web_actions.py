@@ -161,7 +161,7 @@ def test_a_group_that_was_made_anew_is_not_changed_by_a_confirmation(page, actor
     page.running.join(starting_offsets="earliest")
     again = confirmed(actor, answer)
     assert "has changed meanwhile" in again.text
-    assert page.running.event_loop.runtime.groups["billing"].sessions
+    assert page.running.engine.groups["billing"].sessions
 
 
 def test_an_action_is_confirmed_once(page, actor):
@@ -303,7 +303,7 @@ def test_a_get_request_carries_out_no_action(page, actor):
 
 def test_each_action_is_a_call_that_needs_the_admin_token():
     text = (PACKAGE / "actions.py").read_text(encoding="utf-8")
-    calls = set(re.findall(r"call=ShareAdmin\.(\w+)", text))
+    calls = set(re.findall(r"call=Admin\.(\w+)", text))
     assert len(calls) == len(KINDS)
     assert {"DecideRecords", "DeleteGroup", "AlterOffsets", "AlterGroupConfigs", "ReleaseMember"} <= {
         name for name, right in RIGHT_OF.items() if right.value == "admin"

@@ -6,10 +6,10 @@ import contextlib
 
 import pytest
 
+from coordinator.admin.admin import Admin
 from coordinator.protocol.errors import InvalidRequest
 from coordinator.protocol.rights import Tokens
 from coordinator.service.server.flight_server import FlightServer
-from sharegroup.admin import Admin
 from sharegroup.web import coordinator_page
 from sharegroup.web.logins import CoordinatorTokens
 

@@ -224,7 +224,7 @@ def test_a_group_page_shows_the_doctor_the_strip_and_the_holders(held):
 
 def test_a_group_page_says_what_became_of_the_records(held):
     """A record that Kafka removed was not given up, nor was an offset without a record."""
-    for partition in held.running.event_loop.runtime.groups["billing"].partitions.values():
+    for partition in held.running.engine.groups["billing"].partitions.values():
         counts = partition.counts
         counts.removed, counts.archived[Disposition.NONE], counts.archived[Disposition.REJECTED] = 5, 3, 2
     text = held.browser(LOOKER).get("/group", group="billing").text
@@ -407,7 +407,7 @@ def test_a_partition_of_many_runs_costs_few_calls_and_a_small_page(held):
         replay(group, RunsChanged(topic_id=key.topic_id, partition=0, runs=pieces))
         yield from ()
 
-    held.running.event_loop.call("billing", transaction)
+    held.running.runtime.call("billing", transaction)
     browser = held.browser(LOOKER)
     examined(browser)
     held.admin.asked.clear()
@@ -428,7 +428,7 @@ def test_the_doctor_asks_for_one_page_of_many_runs(held):
         replay(group, RunsChanged(topic_id=key.topic_id, partition=0, runs=runs))
         yield from ()
 
-    held.running.event_loop.call("billing", transaction)
+    held.running.runtime.call("billing", transaction)
     held.admin.asked.clear()
     held._examined("billing")
     assert held.admin.asked == ["DescribeGroup", "ListInFlight", "ListPlans"]
@@ -439,14 +439,14 @@ def test_a_look_at_many_runs_describes_few_and_marks_counts_as_partial(held, mon
     monkeypatch.setattr(group_pages, "MOST_HELD", 3)
     held.cluster.move("orders", 1_000)
     key = next(p for p in held.admin.list_offsets("billing").partitions if p.partition == 0)
-    plan = held.running.event_loop.runtime.groups["billing"].members["m1"].newest.plan_id
+    plan = held.running.engine.groups["billing"].members["m1"].newest.plan_id
     failed = tuple((n, n, Run(RecordState.ACQUIRED, 2 + n % 2, failures=1, plan_id=plan)) for n in range(50))
 
     def transaction(group):
         replay(group, RunsChanged(topic_id=key.topic_id, partition=0, runs=failed))
         yield from ()
 
-    held.running.event_loop.call("billing", transaction)
+    held.running.runtime.call("billing", transaction)
     shown = []
     answer = held.admin._ask
 

@@ -77,7 +77,7 @@ def worked(page, group_id):
         return None
         yield
 
-    page.running.event_loop.call(group_id, transaction)
+    page.running.runtime.call(group_id, transaction)
 
 
 def with_an_hour(page, names):
@@ -199,7 +199,7 @@ def test_a_group_of_many_partitions_with_many_runs_fits_a_page(tmp_path, monkeyp
             return None
             yield
 
-        page.running.event_loop.call("billing", transaction)
+        page.running.runtime.call("billing", transaction)
         browser = page.browser(LOOKER)
         for number in (1, 20):
             answer = browser.get("/group", group="billing", page=number)

@@ -18,7 +18,7 @@ from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters.group_worker import GroupWorker, PassResult
 from coordinator.service.process.rate_limited_log import RateLimitedLog
-from coordinator.service.runtime.event_loop import RuntimeApi
+from coordinator.service.runtime.event_loop import PartitionedRuntime
 
 FIRST_BACKOFF_S = 1.0
 """A group whose pass failed runs again after this many seconds, twice as long after each further failure."""
@@ -51,12 +51,12 @@ class DeadLetterDispatcher:
     """Schedules the groups' workers. Thread-safe. It has no thread and no connection until a group has records that
     wait."""
 
-    def __init__(self, cluster: Cluster, kafka_config: Mapping[str, str], doubts: TopicDoubts) -> None:
-        """Accepts :meth:`tell` from now on, and starts work with :meth:`open`: the event loop loads groups before
-        others have a reference to it."""
+    def __init__(
+        self, runtime: PartitionedRuntime, cluster: Cluster, kafka_config: Mapping[str, str], doubts: TopicDoubts
+    ) -> None:
+        """Works on the groups that it is told of. What was loaded before, its caller must :meth:`tell`."""
+        self._runtime = runtime
         self._cluster, self._kafka_config, self._doubts = cluster, kafka_config, doubts
-        self._event_loop: RuntimeApi | None = None
-        self._early: set[str] = set()
         self._changed = threading.Condition()
         self._slots: dict[str, _Slot] = {}
         self._threads: list[threading.Thread] = []
@@ -66,22 +66,13 @@ class DeadLetterDispatcher:
     def __repr__(self) -> str:
         return f"<DeadLetterDispatcher groups={len(self._slots)}>"
 
-    def open(self, event_loop: RuntimeApi) -> None:
-        """Starts the work. ``event_loop``: the way to the groups."""
-        with self._changed:
-            self._event_loop = event_loop
-        self.tell(self._early)
-
     def tell(self, groups: Iterable[str]) -> None:
         """Applies the notice that these groups changed, or were loaded. The event loop's thread calls it, so it does
         not block."""
         with self._changed:
-            if self._event_loop is None:
-                self._early.update(groups)
-                return
-            waiting = [group_id for group_id in groups if self._event_loop.has_dead_letters_due(group_id)]
+            waiting = [group_id for group_id in groups if self._runtime.has_dead_letters_due(group_id)]
             for group_id in waiting:
-                self._schedule(group_id, self._event_loop)
+                self._schedule(group_id)
             if waiting:
                 self._changed.notify_all()
 
@@ -104,12 +95,12 @@ class DeadLetterDispatcher:
 
     # --- workers
 
-    def _schedule(self, group_id: str, event_loop: RuntimeApi) -> None:
+    def _schedule(self, group_id: str) -> None:
         slot = self._slots.get(group_id)
         if slot is None:
             worker = GroupWorker(
                 group_id,
-                event_loop,
+                self._runtime,
                 self._cluster,
                 self._kafka_config,
                 self._doubts,

@@ -30,7 +30,7 @@ from coordinator.service.dead_letters.builder import DeadLetterBuilder
 from coordinator.service.dead_letters.group_backlog import BEGINNING, Backlog, BacklogCursor, Due
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
 from coordinator.service.process.rate_limited_log import RateLimitedLog
-from coordinator.service.runtime.event_loop import RuntimeApi
+from coordinator.service.runtime.transaction import Groups
 
 DEAD_LETTERS_IN_A_CHUNK = 10_000
 """Up to this many dead letters are written before one append archives their records: a crash writes no more than these
@@ -70,7 +70,7 @@ class GroupWorker:
     def __init__(
         self,
         group_id: str,
-        event_loop: RuntimeApi,
+        groups: Groups,
         cluster: Cluster,
         kafka_config: Mapping[str, str],
         doubts: TopicDoubts,
@@ -80,7 +80,7 @@ class GroupWorker:
         self.group_id = group_id
         self.attempts = 0
         """Passes in a row that left dead letters to write."""
-        self._event_loop, self._cluster, self._kafka_config = event_loop, cluster, kafka_config
+        self._groups, self._cluster, self._kafka_config = groups, cluster, kafka_config
         self._log, self._is_stopped = log, is_stopped
         self._builder = DeadLetterBuilder(
             group_id, cluster, kafka_config, doubts, log, lambda why: self._hold(PassResult.WAITING, why)
@@ -124,7 +124,7 @@ class GroupWorker:
     def _work(self) -> PassResult:
         cursor: BacklogCursor | None = BEGINNING
         while cursor is not None and not self._is_stopped():
-            backlog = self._event_loop.call(self.group_id, group_backlog.look(cursor, self._pass.is_up))
+            backlog = self._groups.call(self.group_id, group_backlog.look(cursor, self._pass.is_up))
             if backlog is None:
                 return PassResult.GROUP_GONE
             cursor = backlog.reached
@@ -248,7 +248,7 @@ class GroupWorker:
             letters = group_backlog.coalesced(records)
             are_written = settled_as in (WRITTEN, HEADERS_ONLY)
             marked = group_backlog.mark_written(backlog.incarnation, letters, are_written=are_written)
-            self._event_loop.call(self.group_id, marked)
+            self._groups.call(self.group_id, marked)
             self._pass.counts[settled_as] = self._pass.counts.get(settled_as, 0) + len(records)
 
     # --- dead letters that can't be written

@@ -8,10 +8,13 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from coordinator.core.looks.counts import Count
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.messages import Request
 from coordinator.service.stores.store import StoreFenced, StoreOutcomeUnknown, StorePartlyFailed
 
 LATENCIES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -153,11 +156,18 @@ class Counters:
         yield
         self._loads.observe(time.perf_counter() - begun_s)
 
-    def handled(self, request: str, error: str = "") -> None:
-        """Count a request, and its error if it was refused."""
-        self._requests.labels(request).inc()
-        if error:
-            self._refused.labels(request, error).inc()
+    @contextlib.contextmanager
+    def handling(self, request: Request[Any]) -> Iterator[None]:
+        """A context that counts a request, and its error if it is refused."""
+        name = type(request).__name__
+        try:
+            yield
+        except BaseException as raised:
+            error = type(raised).__name__ if isinstance(raised, ShareGroupError) else "InternalError"
+            self._refused.labels(name, error).inc()
+            raise
+        finally:
+            self._requests.labels(name).inc()
 
 
 def _reason(error: Exception) -> str:

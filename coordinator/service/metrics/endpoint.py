@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.process_collector import ProcessCollector
 
 from coordinator.protocol.addresses import show_address
-from coordinator.protocol.errors import MetricsNotAvailable, ShareGroupError
-from coordinator.protocol.messages import Message, Request
+from coordinator.protocol.errors import MetricsNotAvailable
 from coordinator.service.metrics.counters import Counters
 from coordinator.service.metrics.group_gauges import EndsOf, GroupGauges
-from coordinator.service.runtime.event_loop import RuntimeApi
+from coordinator.service.runtime.event_loop import PartitionedRuntime
 
 _log = logging.getLogger(__name__)
 
@@ -41,24 +38,9 @@ class Metrics:
     def __repr__(self) -> str:
         return f"<Metrics port={self.port}>"
 
-    def measure(self, event_loop: RuntimeApi, ends_of: EndsOf) -> None:
-        """Show the groups of this event loop as well."""
-        self._registry.register(GroupGauges(event_loop, ends_of))
-
-    def counted(self, handle: Callable[[Request[Any]], Message]) -> Callable[[Request[Any]], Message]:
-        """The handler of requests, with each request and each error counted."""
-
-        def handle_counted(request: Request[Any]) -> Message:
-            name, error = type(request).__name__, ""
-            try:
-                return handle(request)
-            except BaseException as raised:
-                error = type(raised).__name__ if isinstance(raised, ShareGroupError) else "InternalError"
-                raise
-            finally:
-                self.counters.handled(name, error)
-
-        return handle_counted
+    def measure(self, runtime: PartitionedRuntime, ends_of: EndsOf) -> None:
+        """Show the groups of this runtime as well."""
+        self._registry.register(GroupGauges(runtime, ends_of))
 
     def close(self) -> None:
         """Close the endpoint: nobody can scrape it any more."""

@@ -14,7 +14,7 @@ from coordinator.core.looks.counts import QUERY, SHARE_CONSUMER
 from coordinator.core.looks.measures import GroupMeasures, MeasureGroup
 from coordinator.protocol.messages import RecordCounts
 from coordinator.protocol.values import TopicAndPartition
-from coordinator.service.runtime.event_loop import RuntimeApi
+from coordinator.service.runtime.event_loop import PartitionedRuntime
 from coordinator.service.runtime.transaction import one
 
 Ends: TypeAlias = Mapping[TopicAndPartition, int]
@@ -44,11 +44,11 @@ class GroupGauges(Collector):
     """Measures each group without changing it. A group that does not answer is left out of the scrape; one that was
     unloaded at rest is shown as it was then, beside the present ends of its logs."""
 
-    def __init__(self, event_loop: RuntimeApi, ends_of: EndsOf) -> None:
-        self._event_loop, self._ends_of = event_loop, ends_of
+    def __init__(self, runtime: PartitionedRuntime, ends_of: EndsOf) -> None:
+        self._runtime, self._ends_of = runtime, ends_of
 
     def __repr__(self) -> str:
-        return f"<GroupGauges {self._event_loop!r}>"
+        return f"<GroupGauges {self._runtime!r}>"
 
     def describe(self) -> Iterable[Metric]:
         """Returns nothing: the registry wants the names without a measurement."""
@@ -56,8 +56,8 @@ class GroupGauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yields the gauges of all groups."""
-        served = self._event_loop.call_each(lambda group_id: one(MeasureGroup(group_id=group_id)))
-        measured = self._event_loop.rested_groups() | served  # else no alert shows an unloaded group with a lag
+        served = self._runtime.call_each(lambda group_id: one(MeasureGroup(group_id=group_id)))
+        measured = self._runtime.rested_groups() | served  # else no alert shows an unloaded group with a lag
         states = Counter(measures.state for measures in measured.values())
         count = GaugeMetricFamily(
             "share_coordinator_groups",

@@ -1,4 +1,5 @@
-"""The event loop: the only thread that steps a runtime. A coordinator has one, or one for each state partition.
+"""The runtime of a coordinator's groups: an event loop for each state partition, the only thread that steps its store's
+runtime.
 
 Requests come from any thread and wait for their answer. The loop sleeps until a request comes or a deadline is due. It
 checks before and after each round whether it was stalled, and passes the time to the runtime; while it sleeps, the
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from coordinator.core.looks.measures import GroupMeasures
 from coordinator.protocol.errors import CoordinatorNotAvailable
@@ -21,7 +22,6 @@ from coordinator.service.process.clock import LISTENS_AGAIN_MS, Clock, StallDete
 from coordinator.service.process.stall_watch import StallWatch
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import Access, Transaction
-from coordinator.state_log.placement import state_partition_of
 
 T = TypeVar("T")
 
@@ -36,41 +36,7 @@ SHORTEST_SLEEP_MS = 10
 _log = logging.getLogger(__name__)
 
 
-class RuntimeApi(Protocol):
-    """The way to run a group's transactions: :class:`EventLoop`, or :class:`PartitionedRuntime`."""
-
-    clock: Clock
-
-    @property
-    def group_count(self) -> int:
-        """The number of groups that are served now."""
-
-    def served_groups(self) -> dict[str, bool]:
-        """The groups that are served now, and whether each has a member with a session."""
-
-    def call(self, group_id: str, transaction: Transaction[T], access: Access = Access.SERVE) -> T:
-        """Run the transaction on the group: see :meth:`EventLoop.call`."""
-
-    def call_each(self, transaction_of: Callable[[str], Transaction[T]]) -> dict[str, T]:
-        """Run a transaction that only reads on each group that is served now, MOST_AT_ONCE of an event loop in one
-        call. The answers by group; a group that does not answer is left out."""
-
-    def rested_groups(self) -> dict[str, GroupMeasures]:
-        """The measures of groups that this process unloaded at rest and still owns: they are as they were then. Empty
-        where another process could take a group unnoticed."""
-
-    def may_rest(self, *, loaded: bool = False) -> bool:
-        """Whether no group holds anything, waits for anything, or has a member. ``loaded``: whether that is true of the
-        groups that are loaded, and not of those that could not be loaded so far."""
-
-    def has_dead_letters_due(self, group_id: str) -> bool:
-        """Whether records of a group that is served now wait for their dead letters."""
-
-    def close(self) -> None:
-        """Finish the running requests and release the stores to their next owner."""
-
-
-class EventLoop:
+class _EventLoop:
     """Runs a runtime in a thread of its own, until :meth:`close`."""
 
     def __init__(
@@ -91,12 +57,7 @@ class EventLoop:
         self._stall_watch.add(self)
 
     def __repr__(self) -> str:
-        return f"<EventLoop {self.runtime!r}>"
-
-    @property
-    def group_count(self) -> int:
-        """The number of groups that are served now."""
-        return len(self.served_groups())
+        return f"<_EventLoop {self.runtime!r}>"
 
     def served_groups(self) -> dict[str, bool]:
         """The groups that are served now, and whether each has a member with a session."""
@@ -140,7 +101,7 @@ class EventLoop:
         return dict(self.runtime.rested) if self.runtime.store.is_current else {}
 
     def may_rest(self, *, loaded: bool = False) -> bool:
-        """Whether no group of the runtime holds anything: see :meth:`RuntimeApi.may_rest`."""
+        """Whether no group of the runtime holds anything: see :meth:`PartitionedRuntime.may_rest`."""
         with self._stepping:
             return self.runtime.may_rest(self.clock.now_ms(), loaded=loaded)
 
@@ -223,27 +184,32 @@ class EventLoop:
 
 
 class PartitionedRuntime:
-    """The event loops of a coordinator whose state lies in several partitions: one for each partition with a group that
-    it serves.
+    """The groups of a coordinator, in an event loop for each state partition with a group that was asked for. A store
+    in one file is one partition.
 
     Rule: a slow partition, or a long load, holds up its own groups only. An event loop is made when one of its groups
     is asked for, and ends when its partition goes to another process.
     """
 
-    def __init__(self, partitions: int, runtime_of: Callable[[int], CoordinatorRuntime]) -> None:
-        """``runtime_of``: makes a new runtime on this partition's store."""
-        self.clock = Clock()
-        self.partitions = partitions
-        self._runtime_of = runtime_of
-        self._event_loops: dict[int, EventLoop] = {}
+    def __init__(
+        self,
+        partition_of: Callable[[str], int],
+        runtime_of: Callable[[int], CoordinatorRuntime],
+        clock: Clock | None = None,
+    ) -> None:
+        """``partition_of``: returns the partition of a group id. ``runtime_of``: makes a new runtime on this
+        partition's store."""
+        self.clock = clock or Clock()
+        self._partition_of, self._runtime_of = partition_of, runtime_of
+        self._event_loops: dict[int, _EventLoop] = {}
         self._stall_watch = StallWatch()
         self._making = threading.Lock()
+        self._is_closed = False
 
     def __repr__(self) -> str:
-        return f"<PartitionedRuntime {len(self._event_loops)} of {self.partitions}>"
+        return f"<PartitionedRuntime {len(self._event_loops)}>"
 
-    @property
-    def group_count(self) -> int:
+    def count_groups(self) -> int:
         """The number of groups that are served now."""
         return len(self.served_groups())
 
@@ -252,21 +218,28 @@ class PartitionedRuntime:
         return {group_id: is_live for loop in self._all() for group_id, is_live in loop.served_groups().items()}
 
     def call(self, group_id: str, transaction: Transaction[T], access: Access = Access.SERVE) -> T:
-        """Run the transaction on the group: see :meth:`EventLoop.call`."""
+        """Run the transaction on the group: see :meth:`_EventLoop.call`."""
         return self._event_loop_of(group_id).call(group_id, transaction, access)
 
     def call_each(self, transaction_of: Callable[[str], Transaction[T]]) -> dict[str, T]:
+        """Run a transaction that only reads on each group that is served now, MOST_AT_ONCE of an event loop in one
+        call. The answers by group; a group that does not answer is left out."""
         found = (event_loop.call_each(transaction_of) for event_loop in self._all())
         return {group_id: answer for of_loop in found for group_id, answer in of_loop.items()}
 
     def rested_groups(self) -> dict[str, GroupMeasures]:
+        """The measures of groups that this process unloaded at rest and still owns: they are as they were then. Empty
+        where another process could take a group unnoticed."""
         return {group_id: each for loop in self._all() for group_id, each in loop.rested_groups().items()}
 
     def may_rest(self, *, loaded: bool = False) -> bool:
+        """Whether no group holds anything, waits for anything, or has a member. ``loaded``: whether that is true of the
+        groups that are loaded, and not of those that could not be loaded so far."""
         return all(event_loop.may_rest(loaded=loaded) for event_loop in self._all())
 
     def has_dead_letters_due(self, group_id: str) -> bool:
-        event_loop = self._event_loops.get(state_partition_of(group_id, self.partitions))
+        """Whether records of a group that is served now wait for their dead letters."""
+        event_loop = self._event_loops.get(self._partition_of(group_id))
         return event_loop is not None and event_loop.has_dead_letters_due(group_id)
 
     def end(self, partitions: frozenset[int]) -> None:
@@ -278,27 +251,32 @@ class PartitionedRuntime:
         for event_loop in ended:
             event_loop.close()
 
-    def begin_anew(self, partitions: int) -> None:
-        """Start again with ``partitions`` partitions, on other stores; the loops of the stores before are closed."""
+    def begin_anew(self, partition_of: Callable[[str], int]) -> None:
+        """Start again with the partitions of ``partition_of``, on other stores; the loops before are closed."""
         with self._making:
-            ended, self._event_loops, self.partitions = list(self._event_loops.values()), {}, partitions
-        for event_loop in ended:
+            ended, self._event_loops, self._partition_of = self._event_loops, {}, partition_of
+        for event_loop in ended.values():
             event_loop.close()
 
     def close(self) -> None:
-        self.end(frozenset(range(self.partitions)))
+        """Finish the running requests, refuse new ones, and release the stores to their next owner."""
+        with self._making:
+            self._is_closed = True
+        self.end(frozenset(self._event_loops))
 
     # --- inside
 
-    def _all(self) -> list[EventLoop]:
+    def _all(self) -> list[_EventLoop]:
         with self._making:
             return list(self._event_loops.values())
 
-    def _event_loop_of(self, group_id: str) -> EventLoop:
-        number = state_partition_of(group_id, self.partitions)
+    def _event_loop_of(self, group_id: str) -> _EventLoop:
         with self._making:
+            if self._is_closed:
+                raise CoordinatorNotAvailable(group_id=group_id, reason="it is leaving")
+            number = self._partition_of(group_id)
             event_loop = self._event_loops.get(number)
             if event_loop is None:
-                event_loop = EventLoop(self._runtime_of(number), self.clock, self._stall_watch)
+                event_loop = _EventLoop(self._runtime_of(number), self.clock, self._stall_watch)
                 self._event_loops[number] = event_loop
             return event_loop

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from coordinator.core.left_out import LeftOutRange
 from coordinator.core.looks.counts import Count
@@ -39,6 +39,20 @@ class Access(Enum):
     PEEK = auto()
     """Read a copy of the group, which stays with its owner; where only the owner can read it, as SERVE. For a
     transaction that changes nothing."""
+
+
+class Groups(Protocol):
+    """The groups of a store that transactions run on: those that a coordinator serves, or those that are only read."""
+
+    def served_groups(self) -> dict[str, bool]:
+        """The groups that are served now, and whether each has a member with a session."""
+
+    def call(self, group_id: str, transaction: Transaction[T], access: Access = Access.SERVE) -> T:
+        """The answer of the transaction once it is durable.
+
+        Raises:
+            ShareGroupError: the transaction, or a command of it, is refused, or the group can't be loaded.
+        """
 
 
 def ask(command: Request[Reply]) -> TransactionSteps[Reply]:

@@ -8,6 +8,9 @@ from the other only for a new member, or they would take it from each other with
 
 from __future__ import annotations
 
+import os
+import socket
+import uuid
 from typing import Protocol
 
 from coordinator.protocol.errors import GroupTakenOver, NotCoordinator, ShareGroupError
@@ -46,6 +49,17 @@ class Ownership(Protocol):
 
     def lost(self, group_id: str, owner: Owner | None) -> ShareGroupError:
         """The error for members after ``owner`` (None: not known yet) has fenced this process."""
+
+
+def this_process(installation_id: str, endpoint: str = "") -> Owner:
+    """This process as an owner; ``endpoint``: its host:port in a fleet."""
+    return Owner(
+        installation_id=installation_id,
+        process=uuid.uuid4().hex,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        endpoint=endpoint,
+    )
 
 
 class NewestClaimant:

@@ -25,6 +25,7 @@ from coordinator.protocol.errors import (
 from coordinator.protocol.librdkafka import LACKING, NO_ANSWER
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.brokers.retries import retry_until
+from coordinator.state_log.placement import state_partition_of
 
 T = TypeVar("T")
 
@@ -69,6 +70,10 @@ class StateTopic:
     @property
     def timeout_s(self) -> float:
         return self.broker_timeout_ms / 1000
+
+    def partition_of(self, group_id: str) -> int:
+        """The partition that has the group's state."""
+        return state_partition_of(group_id, self.partitions)
 
     def client_config(self, **config: Any) -> dict[str, Any]:
         """librdkafka's configuration for a client of the topic; ``config`` has underscores for dots."""

@@ -70,7 +70,13 @@ ReadStore: TypeAlias = Callable[[LaunchSettings], Callable[[Request[Any]], Any]]
 """Opens a state store for reading. The result answers read requests."""
 
 
-class ShareAdmin:
+def _read_store(settings: LaunchSettings) -> Callable[[Request[Any]], Any]:
+    from coordinator.service.read_only import read_store  # its imports take a second
+
+    return read_store(settings)
+
+
+class Admin:
     """An admin client. ``conf``: ``bootstrap.servers`` and librdkafka's other properties, and ``share.coordinator.*``
     and ``share.state.store`` as a query of the groups sets them. With ``share.coordinator.endpoint`` the brokers may be
     left out. Of a file with several tokens the one for actions is used, else the one for reads; ``token`` takes the
@@ -88,7 +94,7 @@ class ShareAdmin:
         self,
         conf: Mapping[str, object],
         *,
-        read_store: ReadStore | None = None,
+        read_store: ReadStore = _read_store,
         timeout_ms: int | None = None,
         token: str | None = None,
     ) -> None:
@@ -119,7 +125,7 @@ class ShareAdmin:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._client!r} {redacted(dict(self._kafka_config))}>"
 
-    def __enter__(self) -> ShareAdmin:
+    def __enter__(self) -> Admin:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -472,7 +478,7 @@ class ShareAdmin:
 
     def _look(self, request: Request[Reply]) -> Reply:
         """Returns the answer of a running coordinator, or else of the state store, if it can be read here."""
-        if self._read_store is None or not self._bootstrap_servers:
+        if not self._bootstrap_servers:
             return self._ask(request)
         if self._on_demand is not None:
             # Whether it runs is asked only if it does not answer: that takes a connection and a call of its own.
@@ -497,7 +503,6 @@ class ShareAdmin:
         return answer
 
     def _read(self, request: Request[Reply]) -> Reply:
-        assert self._read_store is not None
         if self._reader is None:
             self._reader = self._read_store(
                 LaunchSettings(

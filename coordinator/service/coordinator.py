@@ -1,0 +1,179 @@
+"""A coordinator, built from its parts in order, from top to bottom; :meth:`Coordinator.close` ends them in order.
+on_demand.py and standalone.py are the processes in which one runs.
+
+A part is made when all that it needs is there. Two parts look at what is made later, and do so only once it is there:
+the server starts first, since the fleet needs its address, and refuses requests until all parts serve; and the runtime
+tells of changed groups, which the dispatcher of dead letters, made after it, listens to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from coordinator.config.resolved import CoordinatorConfig, ServerConfig
+from coordinator.protocol.errors import CoordinatorNotAvailable, MetricsNotAvailable
+from coordinator.protocol.messages import Message, Request
+from coordinator.protocol.package_version import package_version
+from coordinator.protocol.rights import Tokens
+from coordinator.protocol.wire import LaunchSettings
+from coordinator.service.admin import AdminService
+from coordinator.service.brokers.broker_watch import BrokerWatch
+from coordinator.service.brokers.cluster import KafkaCluster
+from coordinator.service.coordinator_service import CoordinatorService
+from coordinator.service.dead_letters.dispatcher import DeadLetterDispatcher
+from coordinator.service.handlers import Handlers
+from coordinator.service.news import News
+from coordinator.service.open_state import Runtimes, open_state
+from coordinator.service.process.rate_limited_log import RateLimitedLog
+from coordinator.service.runtime.group_limits import GroupLimits
+from coordinator.service.server.audit import audit_to
+from coordinator.service.server.flight_server import FlightServer
+from coordinator.service.server.listener import LOOPBACK, Listener
+
+if TYPE_CHECKING:
+    from coordinator.service.metrics.endpoint import Metrics
+
+THREADS_TURN_S = 0.001
+"""`sys.setswitchinterval`. Below Python's 5 ms, because one request crosses several threads and waits at each for a
+thread that computes."""
+
+_log = logging.getLogger(__name__)
+
+
+class Coordinator:
+    """A coordinator with all its parts started; :meth:`close` ends them in order."""
+
+    def __init__(
+        self,
+        settings: LaunchSettings,
+        tokens: str | Tokens,
+        *,
+        in_fleet: bool = False,
+        listener: Listener | None = None,
+        limits: ServerConfig | None = None,
+        rate_limited: RateLimitedLog | None = None,
+        greet: Callable[[str], None] = lambda peer: None,
+        step_down: Callable[[str], None] | None = None,
+    ) -> None:
+        """``greet`` and ``step_down``: see :class:`FlightServer`."""
+        set_up_python()
+        self._is_built = self._is_closed = False
+        limits = limits or ServerConfig.parse()
+        config = self.config = CoordinatorConfig.parse(settings.configs)
+        self.audit_file = config.share_coordinator_audit_file or _audit_file(settings)
+        news = News()
+        with contextlib.ExitStack() as started:  # ended again if a later part does not start
+            self._end_audit = audit_to(self.audit_file)
+            started.callback(self._end_audit)
+            self.cluster = KafkaCluster(
+                settings.bootstrap_servers,
+                settings.kafka_config,
+                config.share_coordinator_broker_timeout_ms,
+                limits.allowed_topics,
+            )
+            self.watch = BrokerWatch(
+                self.cluster,
+                metadata_refresh_ms=config.share_coordinator_metadata_refresh_ms,
+                watermark_refresh_ms=config.share_coordinator_watermark_refresh_ms,
+                on_ends=news.tell,
+            )
+            started.callback(self.watch.close)
+            self.server = FlightServer(
+                self._handle,
+                tokens,
+                version=package_version(),
+                listener=listener or Listener(),
+                limits=limits,
+                rate_limited=rate_limited,
+                is_ready=self._serves,
+                find=self._find,
+                greet=greet,
+                step_down=step_down,
+            )
+            started.callback(self.server.shutdown)
+            self._metrics = _metrics_of(config, is_optional=not in_fleet)
+            measures = None if self._metrics is None else self._metrics.counters
+            runtimes = Runtimes(config=config, on_change=news.tell, measures=measures, bounds=limits.group_bounds)
+            self.state = open_state(settings, self.cluster, runtimes, self.server.address if in_fleet else "")
+            self.runtime = self.state.runtime
+            self.dispatcher = DeadLetterDispatcher(self.runtime, self.cluster, settings.kafka_config, self.watch.doubts)
+            news.listen(self.dispatcher.tell)
+            self.dispatcher.tell(self.runtime.served_groups())  # a fleet's owner may have loaded groups already
+            self._limits = GroupLimits(limits, self.runtime.count_groups)
+            self.service = CoordinatorService(self.runtime, self.watch, news, self._limits)
+            self.admin = AdminService(self.runtime, self.cluster, self.state, self.watch.doubts)
+            self._handlers = Handlers({**self.service.handlers, **self.admin.handlers})
+            if self._metrics is not None:
+                self._metrics.measure(self.runtime, self.watch.known_ends)
+            self._counting = contextlib.nullcontext if measures is None else measures.handling
+            started.pop_all()
+        self._is_built = True
+
+    def close(self) -> None:
+        """Finish the running requests, then release the state to its next owner."""
+        self._is_closed = True
+        self.server.shutdown()
+        self.dispatcher.close()
+        if self._metrics is not None:
+            self._metrics.close()
+        self.state.close()
+        self.watch.close()
+        self._end_audit()
+
+    # --- called by the server
+
+    def _serves(self) -> bool:
+        return self._is_built and not self._is_closed
+
+    def _find(self, group_id: str) -> str:
+        return self.state.find(group_id) if self._is_built else ""
+
+    def _handle(self, request: Request[Any]) -> Message:
+        if not self._serves():
+            raise CoordinatorNotAvailable(group_id=getattr(request, "group_id", ""), reason="it is not ready")
+        with self._counting(request):
+            self._limits.check_configs(request)
+            return self._handlers.handle(request)
+
+
+def _metrics_of(config: CoordinatorConfig, *, is_optional: bool) -> Metrics | None:
+    """The metrics, which listen already; None: share.coordinator.metrics.port is 0, or they can't be shown and are
+    optional, since other coordinators on demand of this host may have the same port.
+
+    Raises:
+        MetricsNotAvailable: they can't be shown.
+    """
+    port = config.share_coordinator_metrics_port
+    if not port:
+        return None
+    try:
+        try:
+            from coordinator.service.metrics.endpoint import Metrics
+        except ImportError as error:
+            missing = "prometheus-client is missing; pip install 'sharegroup[metrics]' brings it"
+            raise MetricsNotAvailable(port=port, reason=missing) from error
+        return Metrics(LOOPBACK, port)
+    except MetricsNotAvailable as error:
+        if not is_optional:
+            raise
+        _log.warning("%s", error)
+        return None
+
+
+def _audit_file(settings: LaunchSettings) -> str:
+    """The audit log beside the log of a coordinator on demand; empty for a standalone one, whose log is elsewhere."""
+    log = Path(settings.log_path)
+    return str(log.with_name(f"audit-{log.name.removeprefix('coordinator-')}")) if settings.log_path else ""
+
+
+def set_up_python() -> None:
+    """Let Python's garbage collector run rarely, since the state is long-lived and has no cycles, and its threads take
+    turns often."""
+    gc.set_threshold(100_000, 50, 100)
+    sys.setswitchinterval(THREADS_TURN_S)
