@@ -24,7 +24,7 @@ from sharegroup.demo.command import missing_for_spark
 from sharegroup.demo.embedded_broker import EmbeddedBroker
 from sharegroup.demo.errors import DemoFailed
 from sharegroup.demo.fixed_port import PORT, fixed_port
-from sharegroup.demo.group import GROUP_ID, GroupState, GroupWatch
+from sharegroup.demo.group import GROUP_ID, GroupState, group_state
 from sharegroup.demo.orders import TOPIC, Orders
 from sharegroup.demo.processes import ENDING, kill_coordinators, undisturbed
 
@@ -74,7 +74,7 @@ def _run(port: int, cleanup: contextlib.ExitStack) -> None:
         Orders(broker.bootstrap_servers, partition=None).place(RECORDS)
     except DemoFailed as error:
         raise click.ClickException(f"The quickstart could not begin: {error}. Start it again.") from None
-    group = cleanup.enter_context(_group_of(broker.bootstrap_servers))
+    client = cleanup.enter_context(_coordinator(broker.bootstrap_servers))
     option = "" if port == PORT else f" --port {port}"
     click.echo(
         f"A Kafka broker runs in this process, at localhost:{port}. Its topic {TOPIC} has {RECORDS:,} records.\n"
@@ -88,14 +88,14 @@ def _run(port: int, cleanup: contextlib.ExitStack) -> None:
     )
     if missing := missing_for_spark():
         click.echo(f"The program does not run here yet: {missing}.")
-    _follow(group)
+    _follow(client)
 
 
-def _follow(group: GroupWatch) -> None:
+def _follow(client: CoordinatorClient) -> None:
     """Print a line whenever the group's state has changed, until the process is interrupted."""
     seen = GroupState()
     while True:
-        state = group.look(fresh=True)
+        state = group_state(client)
         if state != seen:
             queries = f"{state.members} {'query' if state.members == 1 else 'queries'}"
             left = "" if state.lag is None else f", {state.lag:,} of {RECORDS:,} records are left"
@@ -119,8 +119,8 @@ def _at(port: int, target: str) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _group_of(bootstrap_servers: str) -> Iterator[GroupWatch]:
-    """The group of the first program; a coordinator runs for the length of the `with` block."""
+def _coordinator(bootstrap_servers: str) -> Iterator[CoordinatorClient]:
+    """Yields a client of the first program's coordinator, which runs for the length of the `with` block."""
     with tempfile.TemporaryDirectory(prefix="sharegroup-quickstart-", ignore_cleanup_errors=True) as folder:
         directory = OnDemand(
             bootstrap_servers=bootstrap_servers,
@@ -130,11 +130,10 @@ def _group_of(bootstrap_servers: str) -> Iterator[GroupWatch]:
             state_file=str(Path(folder).resolve() / "state.db"),
         )
         client = CoordinatorClient(directory, retry_timeout_s=_PATIENCE_S)
-        watch = GroupWatch(client)
         try:
             with undisturbed():  # an interrupt here could hide the coordinator from the cleanup
-                watch.look()
-            yield watch
+                group_state(client)
+            yield client
         finally:
             client.close()
             kill_coordinators(runtime_dir(), directory.key)

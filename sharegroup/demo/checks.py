@@ -1,16 +1,18 @@
-"""Checks the demo's promises on its outcome. Pure: turns an outcome into a list of checks, each passed or failed."""
+"""Checks the demo's promises on its outcome. Pure: turns an outcome into ten checks, each passed or failed."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from sharegroup.demo.dead_letters import DeadLetter
-from sharegroup.demo.orders import TOPIC, Record
-from sharegroup.demo.payments import Asked
-from sharegroup.demo.traces import BatchOutput, Bill, KilledBatch
+from sharegroup.demo.group import GroupState
+from sharegroup.demo.orders import TOPIC, is_broken, record_of
+from sharegroup.demo.payments import Asked, times_busy
+from sharegroup.demo.query import Bill, KilledBatch
 
 BACKOFF_S = 0.5
 """Seconds: share.release.backoff.ms of query_program."""
@@ -22,56 +24,36 @@ to the jitter, at random."""
 _SHOWN = 5
 
 
-@dataclass(frozen=True)
-class Check:
-    """One promise, whether it was kept, and the observed result (``finding``)."""
+class Check(NamedTuple):
+    """One promise, the observed result (``finding``), and whether the promise was kept."""
 
     promise: str
-    passed: bool
     finding: str
+    passed: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The state at the end of the story.
-
-    Orders ``0 … orders - 1`` went into the topic, each at the offset that is its number. ``broken``: the records of the
-    orders that can't be read. ``busy``: how often the payment service answers "try again" for an order. ``asked``: the
-    requests for these orders. ``lag`` and ``archived`` are the group's, from its coordinator; ``lag`` None: not known.
-    """
+    """The state at the end of the story. Orders ``0 … orders - 1`` went into the topic, each at the offset that is its
+    number. ``bills``: the queries' output. ``asked``: the requests for the orders that the payment service was too busy
+    for. ``group``: the group's state, from its coordinator."""
 
     orders: int
-    broken: Mapping[int, Record]
-    busy: Mapping[int, int]
     queries: tuple[str, ...]
-    outputs: tuple[BatchOutput, ...]
+    bills: tuple[Bill, ...]
     killed: KilledBatch
     dead_letters: tuple[DeadLetter, ...]
     asked: Mapping[int, tuple[Asked, ...]]
-    lag: int | None
-    archived: int
+    group: GroupState
 
-    def bills(self) -> Iterator[tuple[BatchOutput, Bill]]:
-        """Every line of the output, with its batch."""
-        return ((output, bill) for output in self.outputs for bill in output.bills)
-
-    def of_query(self, query: str) -> tuple[BatchOutput, ...]:
-        """The output of one query."""
-        return tuple(output for output in self.outputs if output.query == query)
-
-    def replayed(self) -> tuple[Bill, ...]:
-        """The output of the batch that was killed, after its replay."""
-        same = (o for o in self.of_query(self.killed.query) if o.batch_id == self.killed.batch_id)
-        return tuple(bill for output in same for bill in output.bills)
-
-    def released_by_killed(self) -> Set[int]:
-        """Orders that the payment service refused in the batch that was killed."""
-        key = key_of(self.killed.query, self.killed.batch_id)
-        return {order for order, asked in self.asked.items() if any(a.key == key and not a.is_paid for a in asked)}
-
-    def dead(self) -> Set[int]:
+    @property
+    def dead(self) -> set[int]:
         """Orders that have a dead letter."""
         return {dead_letter.order for dead_letter in self.dead_letters}
+
+    def of_query(self, query: str) -> list[Bill]:
+        """The output of one query."""
+        return [bill for bill in self.bills if bill.query == query]
 
 
 def key_of(query: str, batch_id: int) -> str:
@@ -79,179 +61,123 @@ def key_of(query: str, batch_id: int) -> str:
     return f"{query}-{batch_id}"
 
 
+def most_tasks(bills: Iterable[Bill]) -> int:
+    """The number of tasks that wrote the batch with the most tasks."""
+    tasks = {(bill.query, bill.batch_id, bill.task) for bill in bills}
+    return max(Counter((query, batch_id) for query, batch_id, _ in tasks).values(), default=0)
+
+
 def check(outcome: Outcome) -> list[Check]:
     """All checks, in the order of the story."""
+    shares = {query: len(outcome.of_query(query)) for query in outcome.queries}
+    tasks, partitions = most_tasks(outcome.bills), len({bill.partition for bill in outcome.bills})
+    killed, lag, archived = outcome.killed, outcome.group.lag, outcome.group.archived
+    written, planned = len(killed.written), len(killed.planned)
+    state = "was done already" if killed.committed else f"had {written:,} of {planned:,} orders written"
     return [
         _billed_or_dead(outcome),
-        _shared(outcome),
-        _more_tasks_than_partitions(outcome),
+        Check(
+            "both queries had a share of the partition",
+            ", ".join(f"{query}: {share:,}" for query, share in shares.items()),
+            all(shares.values()),
+        ),
+        Check(
+            "more tasks than partitions read at a time",
+            f"{tasks} tasks in a batch, {partitions} partition{'' if partitions == 1 else 's'}",
+            tasks > partitions > 0,
+        ),
         _dead_letters(outcome),
         _tried_again(outcome),
-        _killed_in_the_middle(outcome),
+        Check(
+            "the kill hit the middle of a batch",
+            f"{killed.query}'s batch {killed.batch_id} {state}",
+            not killed.committed and 0 < written < planned,
+        ),
         _replayed_as_it_was(outcome),
         _delivery_counts(outcome),
-        _lag(outcome),
-        _archived(outcome),
+        Check("the group's lag is 0", "unknown" if lag is None else f"lag {lag:,}", lag == 0),
+        Check(
+            "the group archived the dead letters, and nothing else",
+            f"{archived:,} archived",
+            archived == len(outcome.dead),
+        ),
     ]
 
 
 def _billed_or_dead(outcome: Outcome) -> Check:
-    found = Counter(bill.order for _, bill in outcome.bills())
-    expected, dead = range(outcome.orders), outcome.dead()
-    problems = _named(
-        {
-            "lost": [order for order in expected if order not in found and order not in dead],
-            "billed more than once": [order for order, times in found.items() if times > 1],
-            "both": [order for order in found if order in dead],
-            "never ordered": [order for order in {*found, *dead} if order not in expected],
-        }
-    )
-    return Check(
+    bills, ordered, dead = Counter(bill.order for bill in outcome.bills), range(outcome.orders), outcome.dead
+    return _unless(
+        (o for o in {*ordered, *bills, *dead} if bills[o] + (o in dead) != (o in ordered)),
         "every order is billed once, or is a dead letter; none is both, none is lost",
-        not problems,
-        problems or f"{outcome.orders:,} orders: {found.total():,} bills, {len(dead):,} dead letters",
+        f"{outcome.orders:,} orders: {bills.total():,} bills, {len(dead):,} dead letters",
     )
 
 
 def _dead_letters(outcome: Outcome) -> Check:
-    dead_letters, broken = outcome.dead_letters, outcome.broken
-    problems = _named(
-        {
-            "no dead letter": [order for order in broken if order not in outcome.dead()],
-            "not broken": [order for order in outcome.dead() if order not in broken],
-            "not as it was": [
-                dead_letter.order
-                for dead_letter in dead_letters
-                if dead_letter.order in broken
-                and (dead_letter.topic, dead_letter.record) != (TOPIC, broken[dead_letter.order])
-            ],
-            "without its reason": [
-                dead_letter.order
-                for dead_letter in dead_letters
-                if dead_letter.order in broken and broken[dead_letter.order].value.decode() not in dead_letter.reason
-            ],
-        }
-    )
+    broken, dead, written = set(filter(is_broken, range(outcome.orders))), outcome.dead, outcome.dead_letters
     # At least once: a replayed batch writes its dead letters again. Their headers name the order.
-    twice = (
-        f", {len(dead_letters):,} dead letters: a replay writes them again"
-        if len(dead_letters) > len(outcome.dead())
-        else ""
-    )
-    return Check(
+    again = f", {len(written):,} dead letters: a replay writes them again" if len(written) > len(dead) else ""
+    return _unless(
+        (broken ^ dead) | {each.order for each in written if not _is_as_it_was(each)},
         "each broken order is in the dead letter topic as it was, with its reason",
-        not problems,
-        problems or f"{len(outcome.dead()):,} orders{twice}",
+        f"{len(dead):,} orders{again}",
     )
+
+
+def _is_as_it_was(dead_letter: DeadLetter) -> bool:
+    was = record_of(dead_letter.order)
+    return (dead_letter.topic, dead_letter.record) == (TOPIC, was) and was.value.decode() in dead_letter.reason
 
 
 def _tried_again(outcome: Outcome) -> Check:
-    waits = {order: _waits_s(asked) for order, asked in outcome.asked.items()}
-    problems = _named(
-        {
-            "not asked again": [order for order, times in outcome.busy.items() if len(waits.get(order, ())) < times],
-            "asked more often": [order for order in waits if len(waits[order]) > outcome.busy.get(order, 0)],
-            "too soon": [
-                order
-                for order, between in waits.items()
-                if any(wait_s < _least_backoff_s(release) for release, wait_s in enumerate(between))
-            ],
-        }
+    waits_s = {
+        order: [after.at_s - before.at_s for before, after in pairwise(asked)] for order, asked in outcome.asked.items()
+    }
+    too_soon = {
+        order
+        for order, between in waits_s.items()
+        if any(wait_s < BACKOFF_S * GROWS**n * (1 - SPREAD) for n, wait_s in enumerate(between))
+    }
+    shortest_s = min((wait_s for between in waits_s.values() for wait_s in between), default=0.0)
+    twice = sum(len(between) > 1 for between in waits_s.values())
+    return _unless(
+        too_soon | {o for o in {*range(outcome.orders), *waits_s} if len(waits_s.get(o, ())) != times_busy(o)},
+        "each order that was to be tried again came back, after its backoff",
+        f"{len(waits_s)} orders, {twice} of them twice; backoff {BACKOFF_S} s, back after {shortest_s:.1f} s or more",
     )
-    shortest_s = min((wait_s for between in waits.values() for wait_s in between), default=0.0)
-    twice = sum(len(between) > 1 for between in waits.values())
-    found = f"{len(waits)} orders, {twice} of them twice; backoff {BACKOFF_S} s, back after {shortest_s:.1f} s or more"
-    return Check("each order that was to be tried again came back, after its backoff", not problems, problems or found)
-
-
-def _waits_s(asked: tuple[Asked, ...]) -> list[float]:
-    return [after.at_s - before.at_s for before, after in pairwise(asked)]
-
-
-def _least_backoff_s(release: int) -> float:
-    """The shortest backoff of a release, in seconds; the first release is number 0."""
-    return BACKOFF_S * GROWS**release * (1 - SPREAD)
-
-
-def _shared(outcome: Outcome) -> Check:
-    shares = {query: sum(len(output.bills) for output in outcome.of_query(query)) for query in outcome.queries}
-    finding = ", ".join(f"{query}: {share:,}" for query, share in shares.items())
-    return Check("both queries had a share of the partition", all(shares.values()), finding)
-
-
-def _more_tasks_than_partitions(outcome: Outcome) -> Check:
-    partitions = {bill.partition for _, bill in outcome.bills()}
-    tasks = max((output.tasks for output in outcome.outputs), default=0)
-    return Check(
-        "more tasks than partitions read at a time",
-        tasks > len(partitions) > 0,
-        f"{tasks} tasks in a batch, {len(partitions)} partition{'' if len(partitions) == 1 else 's'}",
-    )
-
-
-def _killed_in_the_middle(outcome: Outcome) -> Check:
-    killed = outcome.killed
-    written, planned = len(killed.written), len(killed.planned)
-    finding = f"{killed.query}'s batch {killed.batch_id}: {written:,} of {planned:,} orders written"
-    if killed.committed:
-        finding = f"{killed.query}'s batch {killed.batch_id} was done already"
-    return Check("the kill hit the middle of a batch", not killed.committed and 0 < written < planned, finding)
 
 
 def _replayed_as_it_was(outcome: Outcome) -> Check:
     killed = outcome.killed
-    replayed = outcome.replayed()
-    decided = outcome.broken.keys() | outcome.released_by_killed()
-    to_bill = {(partition, offset) for partition, offset in killed.planned if offset not in decided}
-    places = Counter((bill.partition, bill.offset) for bill in replayed)
-    same_plan = places == Counter(to_bill)
-    orders = {(bill.partition, bill.offset): bill.order for bill in replayed}
-    changed = [bill.order for bill in killed.written if orders.get((bill.partition, bill.offset)) != bill.order]
-    if not same_plan:
-        missing, more = to_bill - places.keys(), places.keys() - to_bill
-        doubled = [place for place, times in places.items() if times > 1]
-        finding = f"{len(missing)} of its orders are missing, {len(more)} are new, {len(doubled)} doubled"
-    elif changed:
-        finding = f"not as written before: {_some(changed)}"
-    else:
-        finding = f"the same {len(killed.planned):,} orders: {len(replayed):,} billed"
-    return Check("the killed batch was replayed as it was", same_plan and not changed, finding)
+    key = key_of(killed.query, killed.batch_id)
+    refused = {order for order, asked in outcome.asked.items() if any(a.key == key and not a.is_paid for a in asked)}
+    to_bill = Counter((p, order, order) for p, order in killed.planned if not is_broken(order) and order not in refused)
+    replayed = Counter(
+        (bill.partition, bill.offset, bill.order)
+        for bill in outcome.of_query(killed.query)
+        if bill.batch_id == killed.batch_id
+    )
+    written = Counter((bill.partition, bill.offset, bill.order) for bill in killed.written)
+    return _unless(
+        (order for _, _, order in (to_bill - replayed) + (replayed - to_bill) + (written - replayed)),
+        "the killed batch was replayed as it was",
+        f"{len(killed.planned):,} orders, of which {replayed.total():,} are billed",
+    )
 
 
 def _delivery_counts(outcome: Outcome) -> Check:
     replayed = {offset for _, offset in outcome.killed.planned}
-    wrong = [
-        bill.order
-        for _, bill in outcome.bills()
-        if bill.delivery_count != 1 + outcome.busy.get(bill.order, 0) + (bill.order in replayed)
-    ]
-    return Check(
+    return _unless(
+        (b.order for b in outcome.bills if b.delivery_count != 1 + times_busy(b.order) + (b.order in replayed)),
         'deliveryCount is 1, and 1 more for the replay and for each "try again"',
-        not wrong,
-        f"not so for orders {_some(wrong)}" if wrong else "so for all bills",
+        f"of {len(outcome.bills):,} bills",
     )
 
 
-def _lag(outcome: Outcome) -> Check:
-    return Check("the group's lag is 0", outcome.lag == 0, "unknown" if outcome.lag is None else f"lag {outcome.lag:,}")
-
-
-def _archived(outcome: Outcome) -> Check:
-    dead = len(outcome.dead())
-    return Check(
-        "the group archived the dead letters, and nothing else",
-        outcome.archived == dead,
-        f"{outcome.archived:,} archived",
-    )
-
-
-def _named(wrong: Mapping[str, list[int]]) -> str:
-    """The problems, with their orders, as text; empty if there are none."""
-    return "; ".join(f"{what}: {_some(orders)}" for what, orders in wrong.items() if orders)
-
-
-def _some(orders: Iterable[int]) -> str:
-    """The first few orders, and how many there are."""
-    found = sorted(orders)
-    more = f", … ({len(found):,} in all)" if len(found) > _SHOWN else ""
-    return ", ".join(str(order) for order in found[:_SHOWN]) + more
+def _unless(wrong: Iterable[int], promise: str, finding: str) -> Check:
+    """The check, which passes if no orders are wrong; else its finding names the first few."""
+    orders = sorted(wrong)
+    if not orders:
+        return Check(promise, finding, passed=True)
+    more = f", … ({len(orders):,} in all)" if len(orders) > _SHOWN else ""
+    return Check(promise, f"{finding}; wrong: {', '.join(map(str, orders[:_SHOWN]))}{more}", passed=False)

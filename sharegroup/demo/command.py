@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from types import FrameType
 import click
 
 from coordinator.protocol.errors import ShareGroupError
-from sharegroup.demo.errors import CannotRun, DemoFailed
+from sharegroup.demo.errors import DemoFailed
 from sharegroup.demo.processes import ENDING
 
 _MINIMUM_JAVA = 17
@@ -25,8 +24,6 @@ _SUMMARY = (
     "is killed in the middle of a batch and restarts. Broken orders become dead letters, and orders\n"
     "that a busy service refuses are delivered again. It takes about a minute."
 )
-
-
 _EXAMPLE = "\b\nExample:\n  sharegroup demo"
 
 
@@ -36,11 +33,8 @@ _EXAMPLE = "\b\nExample:\n  sharegroup demo"
 def demo() -> int:
     """Run the demo. Exit status 0: all checks passed; 1: a check failed, or the story could not end; 130:
     interrupted."""
-    try:
-        _check_java()
-        _check_packages()
-    except CannotRun as error:
-        print(f"sharegroup: {error}", file=sys.stderr)
+    if missing := missing_for_spark():
+        print(f"sharegroup: {missing}", file=sys.stderr)
         return 1
     for ending in ENDING:
         if signal.getsignal(ending) is not signal.SIG_IGN:  # `nohup` ignores signals
@@ -55,7 +49,7 @@ def demo() -> int:
 def _run() -> int:
     from sharegroup.demo.checks import check as check_outcome
     from sharegroup.demo.screen import Screen
-    from sharegroup.demo.story import Story
+    from sharegroup.demo.story import tell
     from sharegroup.demo.workspace import Workspace
 
     workspace = Workspace()
@@ -64,8 +58,7 @@ def _run() -> int:
     try:
         with Screen() as screen:
             screen.title(_TITLE, _SUMMARY)
-            with Story(workspace, screen) as story:
-                outcome = story.tell()
+            outcome = tell(workspace, screen)
         checks = check_outcome(outcome)
         screen.close(outcome, checks)
         failed = [check for check in checks if not check.passed]
@@ -85,30 +78,19 @@ def _run() -> int:
 
 def missing_for_spark() -> str:
     """Returns what this machine lacks to run a Spark program, and what to do; empty if it lacks nothing."""
-    try:
-        _check_java()
-        _check_packages()
-    except CannotRun as error:
-        return str(error)
-    return ""
-
-
-def _check_java() -> None:
     home = os.environ.get("JAVA_HOME")
-    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    java = os.path.join(home, "bin", "java") if home else "java"
     advice = f"install Java {_MINIMUM_JAVA} or newer and put `java` on the PATH, or point JAVA_HOME at it"
     try:
-        done = subprocess.run([java or "java", "-version"], capture_output=True, text=True, check=True)
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        raise CannotRun(f"Java is missing: {advice}") from None
+        return f"Java is missing: {advice}"
     version = re.search(r'version "(\d+)', done.stderr + done.stdout)
     if version is not None and int(version.group(1)) < _MINIMUM_JAVA:
-        raise CannotRun(f"Java {version.group(1)} is too old: {advice}")
-
-
-def _check_packages() -> None:
+        return f"Java {version.group(1)} is too old: {advice}"
     if importlib.util.find_spec("pyspark") is None:
-        raise CannotRun("pyspark is missing: pip install 'sharegroup[spark]'")
+        return "pyspark is missing: pip install 'sharegroup[spark]'"
+    return ""
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -25,7 +25,6 @@ class DeadLetter(NamedTuple):
 
     topic: str
     order: int
-    delivery_count: int
     reason: str
     record: Record
 
@@ -34,27 +33,24 @@ class DeadLetters:
     """The dead letters that were read so far."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap_servers,
-                **WITHOUT_A_GROUP,
-                "auto.offset.reset": "earliest",
-                "log_level": 0,
-            }
-        )
+        start = {**WITHOUT_A_GROUP, "auto.offset.reset": "earliest", "log_level": 0}
+        self._consumer = Consumer({"bootstrap.servers": bootstrap_servers, **start})
         self._partitions = [TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS_PER_TOPIC)]
         self._consumer.assign(self._partitions)
-        self._dead_letters: list[DeadLetter] = []
+        self._read: list[DeadLetter] = []
 
     def __repr__(self) -> str:
-        return f"<DeadLetters {len(self._dead_letters)}>"
+        return f"<DeadLetters {len(self._read)}>"
 
-    def look(self) -> list[DeadLetter]:
-        """The dead letters that the consumer has fetched so far, oldest first."""
-        for message in self._consumer.consume(_AT_ONCE, 0):
-            if message.error() is None:
-                self._dead_letters.append(_dead_letter(message))
-        return self._dead_letters
+    def look(self, within_s: float = 0.0) -> list[DeadLetter]:
+        """The dead letters that the consumer has fetched so far, oldest first; waits ``within_s`` for the next one."""
+        messages: list[Any] = self._consumer.consume(1 if within_s else _AT_ONCE, within_s)
+        for message in messages:
+            parsed = None if message.error() else parse_headers(message.headers())
+            if parsed is not None:
+                record = Record(message.key(), message.value(), parsed.record_headers)
+                self._read.append(DeadLetter(parsed.origin.topic, parsed.origin.offset, parsed.message, record))
+        return self._read
 
     def all(self) -> tuple[DeadLetter, ...]:
         """All dead letters that are in the topic now.
@@ -63,27 +59,11 @@ class DeadLetters:
             DemoFailed: they could not all be read.
         """
         end = sum(self._consumer.get_watermark_offsets(part, _ANSWER_WITHIN_S)[1] for part in self._partitions)
-        while len(self._dead_letters) < end:
-            messages = self._consumer.consume(1, _ANSWER_WITHIN_S)
-            if not messages:
-                raise DemoFailed(
-                    f"the dead letter topic has {end} dead letters, and {len(self._dead_letters)} could be read"
-                )
-            self._dead_letters += [_dead_letter(message) for message in messages if message.error() is None]
-        return tuple(self._dead_letters)
+        while (read := len(self._read)) < end:
+            if len(self.look(_ANSWER_WITHIN_S)) == read:
+                raise DemoFailed(f"the dead letter topic has {end} dead letters, and {read} could be read")
+        return tuple(self._read)
 
     def close(self) -> None:
         """Close the consumer and its connection."""
         self._consumer.close()
-
-
-def _dead_letter(message: Any) -> DeadLetter:
-    parsed = parse_headers(message.headers())
-    assert parsed is not None, "the topic has dead letters only"
-    return DeadLetter(
-        topic=parsed.origin.topic,
-        order=parsed.origin.offset,
-        delivery_count=parsed.origin.delivery_count,
-        reason=parsed.message,
-        record=Record(message.key(), message.value(), parsed.record_headers),
-    )

@@ -1,11 +1,7 @@
-"""Errors that end the demo early; each prints one line for the reader."""
+"""The error that ends the demo early."""
 
 from __future__ import annotations
 
 
 class DemoFailed(Exception):
     """A step of the demo failed; the message names the step and the reason."""
-
-
-class CannotRun(Exception):
-    """The demo can't run on this machine; the message names what is missing and what to do."""

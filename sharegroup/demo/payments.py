@@ -1,4 +1,4 @@
-"""A payment service that is too busy at times, as services are that a query calls over a network.
+"""A fake payment service that is too busy at times, as services are that a query calls over a network.
 
 It keeps its requests in files, so that the demo can read them. Rule: it gives one answer to one idempotency key. A
 batch that is replayed after a crash sends the same key again, and gets the same answer.
@@ -29,7 +29,7 @@ def times_busy(order: int) -> int:
 
 
 class Payments:
-    """The service. ``folder``: the requests for the orders that it is too busy for."""
+    """The service. ``folder``: where it stores the requests for the orders that it is too busy for."""
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
@@ -39,14 +39,13 @@ class Payments:
 
     def pay(self, order: int, key: str) -> bool:
         """Pay an order. Returns whether it is paid; if not, try again later, with another key."""
-        busy = times_busy(order)
-        if not busy:
+        if not times_busy(order):
             return True
         before = self._asked(order)
         for asked in before:
             if asked.key == key:
                 return asked.is_paid
-        is_paid = len(before) >= busy
+        is_paid = len(before) >= times_busy(order)
         with (self._folder / str(order)).open("a", encoding="utf-8") as file:
             file.write(f"{key} {time.monotonic()} {int(is_paid)}\n")
         return is_paid
@@ -54,10 +53,6 @@ class Payments:
     def asked(self) -> dict[int, tuple[Asked, ...]]:
         """The requests for each order that the service was too busy for, each key once, in order."""
         return {int(path.name): self._asked(int(path.name)) for path in self._folder.iterdir()}
-
-    def came_back(self) -> int:
-        """How many of these orders came with a second key."""
-        return sum(len(asked) > 1 for asked in self.asked().values())
 
     def _asked(self, order: int) -> tuple[Asked, ...]:
         with contextlib.suppress(FileNotFoundError):

@@ -9,89 +9,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
-from sharegroup.demo.workspace import Workspace
-
-_PROGRAM = "sharegroup.demo.query_program"
 _END_WITHIN_S = 10.0
-
-_FAILS = re.compile(r"^(?:Exception in thread .*|[\w.]*(?:Error|Exception)\b.*)$", re.MULTILINE)
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end the demo early: Ctrl-C, `kill`, a closed terminal."""
-
-
-class QueryProcess:
-    """A query's program, which can be killed and started again."""
-
-    def __init__(self, name: str, workspace: Workspace, bootstrap_servers: str) -> None:
-        self.name = name
-        self.folder = workspace.query_folder(name)
-        self.log = workspace.logs / f"query-{name}.log"
-        self._workspace = workspace
-        self._bootstrap_servers = bootstrap_servers
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __repr__(self) -> str:
-        return f"<QueryProcess {self.name} pid={self._process and self._process.pid}>"
-
-    def start(self) -> None:
-        """Start the program, in a session of its own; its log is appended to."""
-        command = [
-            *(sys.executable, "-m", "sharegroup.demo.parent_watch", _PROGRAM),
-            *(self.name, self._bootstrap_servers, str(self.folder), str(self._workspace.payments)),
-        ]
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,  # parent_watch ends the program when this pipe closes
-                stdout=log,
-                stderr=log,
-                env=self._workspace.environment,
-                cwd=self._workspace.folder,
-                start_new_session=True,
-            )
-
-    @property
-    def alive(self) -> bool:
-        """Whether the program runs."""
-        return self._process is not None and self._process.poll() is None
-
-    def first_error(self) -> str:
-        """The first line of its log that names an error, which is the cause of those after it; empty: there is none."""
-        found = _FAILS.search(self.log.read_text(errors="replace"))
-        return found.group() if found else ""
-
-    def stop(self) -> None:
-        """Send SIGSTOP to the program, its JVM and all their Python processes."""
-        self._signal(signal.SIGSTOP)
-
-    def go_on(self) -> None:
-        """Send SIGCONT to the same processes."""
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: int) -> None:
-        for pid in _pids_of(self._process.pid) if self._process is not None else ():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-
-    def kill(self) -> int:
-        """Send SIGKILL to the program, its JVM and all their Python processes. Returns how many these were."""
-        if self._process is None:
-            return 0
-        killed = _kill_session(self._process.pid)
-        self._process.wait(_END_WITHIN_S)
-        _close(self._process.stdin)
-        self._process = None
-        return killed
 
 
 @contextlib.contextmanager
@@ -120,16 +47,23 @@ def kill_coordinators(runtime: Path, key: str = "*") -> None:
                 _wait_for_end(pid)
 
 
-def _kill_session(session: int) -> int:
-    """Kill the processes of a session, again until there are none: a process may fork meanwhile."""
-    killed: set[int] = set()
+def signal_session(session: int, number: int) -> int:
+    """Send a signal to the processes of a session. Returns how many these were."""
+    pids = list(_pids_of(session))
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+    return len(pids)
+
+
+def kill_session(session: int) -> int:
+    """Kill the processes of a session, again until there are none: a process may fork meanwhile. Returns how many the
+    first signal ended."""
+    killed = signal_session(session, signal.SIGKILL)
     deadline = time.monotonic() + _END_WITHIN_S
-    while (pids := list(_pids_of(session))) and time.monotonic() < deadline:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        killed.update(pids)
-    return len(killed)
+    while signal_session(session, signal.SIGKILL) and time.monotonic() < deadline:
+        pass
+    return killed
 
 
 def _pids_of(session: int) -> Iterator[int]:
@@ -166,9 +100,3 @@ def _wait_for_end(pid: int) -> None:
     deadline = time.monotonic() + _END_WITHIN_S
     while time.monotonic() < deadline and any(pid == other and status[:1] != "Z" for other, status in _processes()):
         time.sleep(0.02)
-
-
-def _close(stream: IO[bytes] | None) -> None:
-    if stream is not None:
-        with contextlib.suppress(OSError):
-            stream.close()

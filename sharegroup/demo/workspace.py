@@ -1,12 +1,11 @@
 """The demo's folder: the demo and its processes write all their files into it, and the demo removes it.
 
 Rule: the demo reads and writes none of the user's files. The coordinator's endpoint and state, Spark's settings, its
-logs, its temporary files and its sockets are all in this folder.
+temporary files and its sockets are all in this folder; the logs are in a second one, which a failed demo keeps.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import sys
@@ -45,16 +44,12 @@ class Workspace:
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        self.logs = self._make("logs")
-        self.runtime = self._make("run")
-        self.payments = self._make("payments")
+        self.logs = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}logs-"))
+        self.runtime, self.payments = self._make("run"), self._make("payments")
         state, settings, tmp = self._make("state"), self._make("conf"), self._make("tmp")
         (settings / "spark-defaults.conf").write_text(_SPARK_DEFAULTS.format(folder=self.folder))
         (settings / "log4j2.properties").write_text(_LOG4J)
-        self.own_environment = {
-            "SHAREGROUP_RUNTIME_DIR": str(self.runtime),
-            "SHAREGROUP_STATE_DIR": str(state),
-        }
+        self.own_environment = {"SHAREGROUP_RUNTIME_DIR": str(self.runtime), "SHAREGROUP_STATE_DIR": str(state)}
         self.environment = {
             **{name: value for name, value in os.environ.items() if name not in _UNSET_VARIABLES},
             **self.own_environment,
@@ -74,24 +69,13 @@ class Workspace:
         return self._make(f"query={name}")
 
     def remove(self, *, keep_logs: bool) -> None:
-        """Remove the folder; with ``keep_logs`` all but the logs, those of the coordinator included."""
+        """Remove the folders; with ``keep_logs`` all but the logs, those of the coordinator included."""
         for log in self.runtime.glob("*.log") if keep_logs else ():
             shutil.move(log, self.logs)
-        for path in self.folder.iterdir():
-            if not (keep_logs and path == self.logs):
-                _remove(path)
-        if not keep_logs:
-            _remove(self.folder)
+        for folder in (self.folder,) if keep_logs else (self.folder, self.logs):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _make(self, name: str) -> Path:
         path = self.folder / name
         path.mkdir(mode=0o700, exist_ok=True)
         return path
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with contextlib.suppress(OSError):
-            path.unlink()
