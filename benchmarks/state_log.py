@@ -39,8 +39,8 @@ from coordinator.service.runtime.transaction import Access, one
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import NewestClaimant
 from coordinator.service.stores.kafka.state_topic import StateTopic
-from coordinator.service.stores.store import KeyValue
 from coordinator.state_log.owner import Owner
+from coordinator.state_log.partition_log import KeyValue
 from tests.support.kafka_broker import KafkaBroker
 
 GROUP, MEMBER = "loaded", "c1"

@@ -9,7 +9,7 @@ from coordinator.protocol.values import AcquiredRange
 from share_source.consumers import ConsumerPosition, KeptConsumer
 from share_source.offset_ranges import PartitionRanges
 from share_source.range_cursor import RangeCursor
-from share_source.range_reader import Event, Reader, ReadTask
+from share_source.range_reader import FetchEvent, Reader, ReadTask
 
 KEY = ("orders", 0)
 
@@ -70,7 +70,7 @@ def test_a_consumer_beyond_the_logs_end_serves_no_task_there(monkeypatch):
     reader = Reader(
         ReadTask(partitions=(part,), kafka_config={}, fail_on_data_loss=False), consumer, [RangeCursor(part)]
     )
-    reader._handle(Event(KafkaError(KafkaError._AUTO_OFFSET_RESET), "orders", 0, 100))
+    reader._handle(FetchEvent(KafkaError(KafkaError._AUTO_OFFSET_RESET), "orders", 0, 100))
     assert not consumer.serves({KEY: (110, "T")})
 
 
