@@ -118,8 +118,8 @@ class Screen:
 
 def _grid(view: View) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
-    for _ in range(3):
-        grid.add_column(no_wrap=True, overflow="ellipsis")
+    for least in (19, 20, 10):  # a long reason shortens its own column alone
+        grid.add_column(no_wrap=True, overflow="ellipsis", min_width=least)
     done = 0 if view.lag is None else view.orders - view.lag
     grid.add_row("orders, partition 0", ProgressBar(total=max(view.orders, 1), completed=done, width=20), _lag(view))
     for row in view.rows:
