@@ -10,7 +10,8 @@ import shlex
 import click
 import pytest
 
-from coordinator.client import admin, cluster_metadata
+from coordinator.admin import admin
+from coordinator.client import cluster_metadata
 from coordinator.protocol.wire import Healthy
 from share_sink.redrive.report import RedriveReport, Sent
 from sharegroup import health
