@@ -161,7 +161,7 @@ class _Story:
     def _show(self, what: str) -> None:
         dead = {letter.order: letter.reason for letter in self._dead_letters.look()}
         last = next(reversed(dead.items()), None)
-        asked = self._payments.asked().values()
+        asked = [each for each in self._payments.asked().values() if each]  # a new file is empty for a moment
         waiting, came_back = sum(not each[-1].is_paid for each in asked), sum(len(each) > 1 for each in asked)
         rows = (
             *(Row(f"query {query.name}", *query.view()) for query in self._queries),
