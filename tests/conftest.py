@@ -1,9 +1,6 @@
 """Fixtures that every test may use, the order of the tests, and the cleaning up after them."""
 
-import contextlib
-import functools
 import gc
-import json
 import os
 import shutil
 import socket
@@ -16,15 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
-import psutil
 import pytest
 
 from sharegroup.demo.embedded_broker import EmbeddedBroker
 from tests.support.broker_versions import chosen_version, missing_for
-from tests.support.coordinator_process import has_ended
+from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.left_out import LeftOut
-from tests.support.waiting import wait_until
 
 # Spark's workers run this Python, whichever way pytest was started.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -146,12 +141,7 @@ def runtime_dir() -> Iterator[Path]:
 
 def end_coordinators(directory: Path) -> None:
     """Kill the coordinators whose endpoint files lie below `directory`, and no other process."""
-    for endpoint in directory.rglob("endpoint-*.json"):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, psutil.Error):
-            process = psutil.Process(int(json.loads(endpoint.read_text())["pid"]))
-            if process.pid != os.getpid() and any("coordinator" in word for word in process.cmdline()):
-                process.kill()  # the number was not given to some other program meanwhile
-                wait_until(functools.partial(has_ended, process), timeout_s=60, what=f"process {process.pid} has ended")
+    kill_coordinators(directory)
 
 
 @pytest.fixture(scope="session")

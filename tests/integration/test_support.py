@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -65,6 +66,14 @@ def test_coordinators_that_an_endpoint_file_names_are_ended(server, tmp_path):
     (tmp_path / "endpoint-local.json").write_text(json.dumps({"pid": server.pid}))
     end_coordinators(tmp_path)
     wait_until(lambda: server.poll() is not None, what="the server has ended")
+
+
+def test_a_coordinator_that_began_after_its_file_is_somebody_else_s(server, tmp_path):
+    endpoint = tmp_path / "endpoint-local.json"
+    endpoint.write_text(json.dumps({"pid": server.pid}))
+    os.utime(endpoint, (time.time() - 60, time.time() - 60))
+    end_coordinators(tmp_path)
+    assert server.poll() is None
 
 
 def test_a_process_that_is_no_coordinator_is_left_alone(tmp_path):

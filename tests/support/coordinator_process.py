@@ -12,15 +12,21 @@ import psutil
 
 from tests.support.waiting import wait_until
 
+CLOCKS_DIFFER_S = 1.0
+"""A process may begin up to this many seconds after its file, as the kernel tells the time of both."""
+
 
 def coordinator_pids(directory: Path | None = None) -> set[int]:
-    """The coordinators that live and whose endpoint files lie in the folder; None: in SHAREGROUP_RUNTIME_DIR."""
+    """The coordinators that live and whose endpoint files lie in the folder; None: in SHAREGROUP_RUNTIME_DIR. A process
+    that began after the file was written has the number of one that ended: it is somebody else's."""
     found = set()
     for endpoint in (directory or Path(os.environ["SHAREGROUP_RUNTIME_DIR"])).rglob("endpoint-*.json"):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, psutil.Error):
-            pid = int(json.loads(endpoint.read_text())["pid"])
-            if pid != os.getpid() and any("coordinator" in word for word in psutil.Process(pid).cmdline()):
-                found.add(pid)
+            process = psutil.Process(int(json.loads(endpoint.read_text())["pid"]))
+            began_before = process.create_time() <= endpoint.stat().st_mtime + CLOCKS_DIFFER_S
+            is_coordinator = any("coordinator" in word for word in process.cmdline())
+            if began_before and is_coordinator and process.pid != os.getpid():
+                found.add(process.pid)
     return found
 
 
