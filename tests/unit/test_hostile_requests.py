@@ -4,6 +4,7 @@ its groups stay in memory, and its memory stays bounded."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import time
 from typing import Any
@@ -307,7 +308,8 @@ def test_after_all_of_it_the_server_serves_with_bounded_memory(server):
 def test_an_hour_of_bodies_that_nobody_should_send(server):
     """HOSTILE_MINUTES sets how long it runs."""
     until_s = time.monotonic() + MINUTES * 60
-    while time.monotonic() < until_s:
-        for name in NAMES:
-            send(server, name, 200)
+    for name in itertools.cycle(NAMES):
+        if time.monotonic() > until_s:
+            break
+        send(server, name, 200)
         assert server.peak_mb < 1_500
