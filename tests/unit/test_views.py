@@ -64,7 +64,7 @@ def test_a_group_that_is_deleted_meanwhile_has_no_rows_unless_named(monkeypatch)
                 raise GroupIdNotFound(group_id=group_id)
             return OffsetsListed(partitions=(PARTITION,))
 
-    monkeypatch.setattr(tables, "_admin", lambda conf: contextlib.nullcontext(Known()))
+    monkeypatch.setattr(tables, "Admin", lambda conf: contextlib.nullcontext(Known()))
     assert [row["group"] for row in tables.offsets({}).to_pylist()] == ["a"]
     with pytest.raises(GroupIdNotFound):
         tables.offsets({}, "deleted")
@@ -84,6 +84,6 @@ class Unknowing:
 
 @pytest.mark.parametrize("view", [tables.members, tables.dead_letters])
 def test_a_view_of_an_unknown_group_raises_group_id_not_found(monkeypatch, view):
-    monkeypatch.setattr(tables, "_admin", lambda conf: contextlib.nullcontext(Unknowing()))
+    monkeypatch.setattr(tables, "Admin", lambda conf: contextlib.nullcontext(Unknowing()))
     with pytest.raises(GroupIdNotFound, match="none"):
         view({}, "none")
