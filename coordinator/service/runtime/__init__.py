@@ -8,11 +8,11 @@ which runtime.py has, its loop is::
             if group is None:
                 group = ShareGroup(request.group_id)
                 for data in store.load(request.group_id):  # 1. fence, 2. load
-                    group.replay(decode_record(data))
+                    replay(group, decode_record(data))
                 groups[request.group_id] = group
             decision = decide(group, request, now_ms)
             for record in decision.records:
-                group.replay(record)
+                replay(group, record)
             decided.setdefault(request.group_id, []).extend(decision.records)
             replies.append((request, decision.reply))
         store.append(decided)  # 3. append
