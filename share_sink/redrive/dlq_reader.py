@@ -241,6 +241,8 @@ class _Damage:
     ) -> None:
         self._consumer, self._topic, self._ends, self._make = consumer, topic, ends, make
         self._readings: Counter[tuple[int, int]] = Counter()
+        self._after: dict[tuple[int, int], int] = {}
+        """The offset after each batch that was passed. librdkafka may come to the batch once more."""
 
     def goes_on(self, message: Any) -> bool:
         """Read the message's batch again or, after READINGS times, continue behind it. Returns False if nothing of the
@@ -260,6 +262,8 @@ class _Damage:
     def _passed(self, message: Any, end: int) -> int:
         """Log the batch's offsets. Returns the offset after it."""
         number, first, reason = message.partition(), message.offset(), message.error().str()
+        if (number, first) in self._after:
+            return self._after[number, first]
         after = end_of_batch(self._make, (self._topic, number), first, first, end) if 0 <= first < end else None
         if after is None:
             raise DeadLettersNotRead(topic=self._topic, reason=reason)
@@ -267,6 +271,7 @@ class _Damage:
             "the records of %s-%d with the offsets %d to %d can't be read, and are skipped: %s",
             *(self._topic, number, first, after - 1, reason),
         )
+        self._after[number, first] = after
         return after
 
 
@@ -288,13 +293,13 @@ def _read(
                 continue  # what comes after a damaged batch says nothing
             number, error = message.partition(), message.error()
             if error is None:
-                # Behind a damaged batch librdkafka may begin at the log's start again.
+                # Behind a damaged batch librdkafka may begin at the log's start again: what it repeats is no progress.
                 if number in unread and seen[number] < message.offset() < ends[number][1]:
                     seen[number] = message.offset()
                     yield message
+                    silence.ends()  # do not count the time that the caller took
                 if message.offset() >= ends[number][1] - 1:
                     unread.discard(number)
-                silence.ends()  # do not count the time that the caller took
             elif error.code() == KafkaError._PARTITION_EOF:
                 unread.discard(number)
             elif error.code() in DAMAGED and number in unread:
