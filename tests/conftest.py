@@ -135,13 +135,8 @@ def runtime_dir() -> Iterator[Path]:
         patch.setenv("SHAREGROUP_RUNTIME_DIR", str(runtime))
         patch.setenv("SHAREGROUP_STATE_DIR", str(state))
         yield runtime
-    end_coordinators(directory)
-    shutil.rmtree(directory, ignore_errors=True)
-
-
-def end_coordinators(directory: Path) -> None:
-    """Kill the coordinators whose endpoint files lie below `directory`, and no other process."""
     kill_coordinators(directory)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

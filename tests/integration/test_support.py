@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.conftest import end_coordinators
 from tests.support import process_guard
+from tests.support.coordinator_process import kill_coordinators
 from tests.support.imports import ROOT
 from tests.support.ports import PORTS, free_ports, ports_of_worker
 from tests.support.stopped_process import stands_still, stop_process
@@ -64,7 +64,7 @@ def test_of_a_process_that_was_stopped_nothing_runs(server):
 
 def test_coordinators_that_an_endpoint_file_names_are_ended(server, tmp_path):
     (tmp_path / "endpoint-local.json").write_text(json.dumps({"pid": server.pid}))
-    end_coordinators(tmp_path)
+    kill_coordinators(tmp_path)
     wait_until(lambda: server.poll() is not None, what="the server has ended")
 
 
@@ -72,7 +72,7 @@ def test_a_coordinator_that_began_after_its_file_is_somebody_else_s(server, tmp_
     endpoint = tmp_path / "endpoint-local.json"
     endpoint.write_text(json.dumps({"pid": server.pid}))
     os.utime(endpoint, (time.time() - 60, time.time() - 60))
-    end_coordinators(tmp_path)
+    kill_coordinators(tmp_path)
     assert server.poll() is None
 
 
@@ -81,7 +81,7 @@ def test_a_process_that_is_no_coordinator_is_left_alone(tmp_path):
     try:
         (tmp_path / "endpoint-a.json").write_text(json.dumps({"pid": other.pid}))
         (tmp_path / "endpoint-b.json").write_text("half a fi")
-        end_coordinators(tmp_path)
+        kill_coordinators(tmp_path)
         assert other.poll() is None
     finally:
         other.kill()
