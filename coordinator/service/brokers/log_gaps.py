@@ -2,7 +2,7 @@
 gaps.
 
 Plans hold gaps, since a plan is acquired before its log is read, and accepting gaps is harmless. Three
-decisions must not count gaps as records, and only for these the log is read (ADR 8): a completed batch without a record
+decisions must not count gaps as records, and only for these the log is read (ADR 7): a completed batch without a record
 is no evidence that the processing works; a quarantined offset without a record is not tried alone; and an offset
 without a record that no sink decided, in explicit mode, is not released.
 
