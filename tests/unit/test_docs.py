@@ -88,7 +88,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-FACTS = set(re.findall(r"^- \*\*([KSCR]\d+)\*\*", text_of(ROOT / "docs" / "trust" / "facts.md"), re.MULTILINE))
+FACTS = set(re.findall(r"^(?:- \*\*|\| )([KSCR]\d+)\b", text_of(ROOT / "docs" / "trust" / "facts.md"), re.MULTILINE))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
