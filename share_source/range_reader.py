@@ -259,8 +259,7 @@ class Reader:
             return  # the consumer left the partition, since it held enough of it
         position.seen = max(position.seen, end)
         if cursor.key in self._open:
-            self._came = True
-            self._silence.ends()
+            self._came |= self._silence.came(cursor.key, end)
             _outage.answered(_label(cursor))
             cursor.reached(min(position.seen, cursor.last + 1))
             position.start = cursor.position
@@ -284,6 +283,9 @@ class Reader:
             self.consumer.last_error = error.str()
             for cursor in affected:
                 self._ended.add(cursor.key)
+                if cursor.key in self._open:  # a broker answers, maybe a new leader whose log's end is still to rise
+                    self._came = True
+                    self._silence.ends()
                 self._seen(cursor, offset)
         elif code in _MISSING_OFFSETS:
             for cursor in affected:

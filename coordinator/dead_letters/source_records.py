@@ -105,14 +105,12 @@ class SourceRecordReader:
         if not offsets:
             return
         is_dense = (offsets[-1] - offsets[0] + 1) / len(offsets) <= READ_THROUGH_RECORDS / 10
-        consumer = self._consumer(is_dense)
         try:
-            yield from _Reading(self, consumer, topic, partition, offsets, is_dense=is_dense).run()
+            yield from _Reading(self, topic, partition, offsets, is_dense=is_dense).run()
         except BaseException:
-            self._consumers.pop(is_dense, None)  # its position and its state are unknown
-            consumer.close()
+            self.drop_consumer(is_dense)
             raise
-        consumer.unassign()
+        self.consumer(is_dense).unassign()
 
     def close(self) -> None:
         """Closes the consumers' connections."""
@@ -139,7 +137,13 @@ class SourceRecordReader:
         asking: Consumer = new_client(Consumer, {**self._config, **_SPARSE, **ASKING})
         return asking
 
-    def _consumer(self, is_dense: bool) -> Consumer:
+    def drop_consumer(self, is_dense: bool) -> None:
+        """Close the consumer, whose position and state are unknown."""
+        if (consumer := self._consumers.pop(is_dense, None)) is not None:
+            consumer.close()
+
+    def consumer(self, is_dense: bool) -> Consumer:
+        """Returns the consumer for offsets that lie densely, or for scattered ones."""
         if is_dense not in self._consumers:
             self._consumers[is_dense] = new_client(Consumer, {**self._config, **(_DENSE if is_dense else _SPARSE)})
         return self._consumers[is_dense]
@@ -151,7 +155,6 @@ class _Reading:
     def __init__(
         self,
         reader: SourceRecordReader,
-        consumer: Consumer,
         topic: str,
         partition: int,
         offsets: Sequence[int],
@@ -159,18 +162,18 @@ class _Reading:
         is_dense: bool,
     ) -> None:
         self._reader = reader
-        self._consumer = consumer
+        self._consumer = reader.consumer(is_dense)
         self._topic, self._partition = topic, partition
         self._offsets = offsets
         self._is_dense = is_dense
         self._seen = -1  # the offset of the last record that came, or the one below the first that can come
         self._next = 0  # the first of the offsets that has no answer yet
+        self._silence = Silence()
         self._last_error = "no record came"
         self._readings = 0  # how often the batch of the next wanted offset could not be read
 
     def run(self) -> Iterator[SourceRecord | Absent]:
         self._assign()
-        silence = Silence()
         while self._next < len(self._offsets):
             messages = self._consumer.consume(self._most(), _POLL_S)
             before = self._next
@@ -181,9 +184,9 @@ class _Reading:
                 is_damaged = error is not None and error.code() in DAMAGED
                 if self._next == len(self._offsets) or is_damaged or self._moved(message):
                     break  # the rest of the messages is not wanted
-            if self._next > before or any(message.error() is None for message in messages):
-                silence.ends()
-            elif silence.lasts_s() >= self._reader.stall_s:
+            if self._next > before:
+                self._silence.ends()
+            elif self._silence.lasts_s() >= self._reader.stall_s:
                 self._check_topic()
                 yield from self._absent_below(self._offsets[-1] + 1, AbsenceReason.GONE)
 
@@ -192,6 +195,7 @@ class _Reading:
     def _answers(self, message: Message) -> Iterator[SourceRecord | Absent]:
         """The answers that follow from a record: the log has no record at the wanted offsets below it."""
         offset = self._seen = _number(message.offset())
+        self._silence.came((self._topic, self._partition), offset + 1)
         yield from self._absent_below(offset, AbsenceReason.NEVER)
         if self._next < len(self._offsets) and self._offsets[self._next] == offset:
             self._next += 1
@@ -215,15 +219,17 @@ class _Reading:
             self._last_error = error.name()
 
     def _damaged(self, first: int, error: KafkaError) -> Iterator[Absent]:
-        """Read a batch that failed again, from the next wanted offset on. That offset is in the batch if it can't be
-        read after READINGS tries; else it lies behind it. ``first``: the batch's first offset, which the error
-        names."""
+        """Read a batch that failed again with a new client, from the next wanted offset on. (The old one may begin at
+        the log's start.) That offset is in the batch if it can't be read after READINGS tries; else it lies behind it.
+        ``first``: the batch's first offset, which the error names."""
         self._last_error = error.name()
         was_asked = self._seen == self._offsets[self._next] - 1
         self._readings = self._readings + 1 if was_asked else 0
         if self._readings >= READINGS:
             self._readings = 0
             yield from self._absent_below(self._end_of_batch(first), AbsenceReason.DAMAGED)
+        self._reader.drop_consumer(self._is_dense)
+        self._consumer = self._reader.consumer(self._is_dense)
         if self._next < len(self._offsets):
             self._assign()
 

@@ -178,11 +178,22 @@ class Silence:
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
+        self._ends: dict[tuple[str, int], int] = {}
         self.ends()
 
     def ends(self) -> None:
-        """Start the measurement again: a message came."""
+        """Start the measurement again."""
         self._last_s, self._silent_s = self._now_s(), 0.0
+
+    def came(self, key: tuple[str, int], end: int) -> bool:
+        """Start the measurement again if the partition's log was never read as far as the exclusive ``end`` before.
+        Returns whether that is so. What a client repeats is no progress: behind a batch that can't be read, librdkafka
+        may begin at the log's start again, for ever."""
+        if end <= self._ends.get(key, -1):
+            return False
+        self._ends[key] = end
+        self.ends()
+        return True
 
     def lasts_s(self) -> float:
         """Seconds of silence. Call it after each poll, which waits for less than LONGEST_POLL_S."""

@@ -285,7 +285,7 @@ def _read(
 ) -> Iterator[Message]:
     consumer.assign([TopicPartition(topic, number, low) for number, (low, _) in ends.items()])
     unread, silence, last_error = set(ends), Silence(), "no answer"
-    damage, seen = _Damage(consumer, topic, ends, make), {number: low - 1 for number, (low, _) in ends.items()}
+    damage = _Damage(consumer, topic, ends, make)
     while unread:
         behind: set[int] = set()
         for message in _next_of(consumer, batch):
@@ -293,12 +293,11 @@ def _read(
                 continue  # what comes after a damaged batch says nothing
             number, error = message.partition(), message.error()
             if error is None:
-                # Behind a damaged batch librdkafka may begin at the log's start again: what it repeats is no progress.
-                if number in unread and seen[number] < message.offset() < ends[number][1]:
-                    seen[number] = message.offset()
+                (low, high), offset = ends[number], message.offset()
+                if number in unread and low <= offset < high and silence.came((topic, number), offset + 1):
                     yield message
                     silence.ends()  # do not count the time that the caller took
-                if message.offset() >= ends[number][1] - 1:
+                if offset >= high - 1:
                     unread.discard(number)
             elif error.code() == KafkaError._PARTITION_EOF:
                 unread.discard(number)

@@ -1,12 +1,16 @@
 """Attacks on the read path: brokers that don't know, places that were reached before."""
 
+import itertools
 from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from coordinator.protocol.librdkafka import Silence
 from coordinator.protocol.values import AcquiredRange
-from share_source.consumers import ConsumerPosition, KeptConsumer
+from share_source import range_reader
+from share_source.consumers import ConsumerPosition, Fetched, KeptConsumer
+from share_source.errors import ReadTimeout
 from share_source.offset_ranges import PartitionRanges
 from share_source.range_cursor import RangeCursor
 from share_source.range_reader import FetchEvent, Reader, ReadTask
@@ -86,3 +90,37 @@ def test_a_broker_that_does_not_know_a_topic_yet_is_asked_again(monkeypatch, ans
     reader = Reader(ReadTask(partitions=(part,), kafka_config={}, fail_on_data_loss=False), consumer, [cursor])
     reader._check_topics()
     assert cursor.done == lost
+
+
+class RepeatsTheLog(KeptConsumer):
+    """Has the log's first ten records only, again and again, wherever it is positioned."""
+
+    made = 0
+
+    def __init__(self, config):
+        super().__init__(config)
+        RepeatsTheLog.made += 1
+        self._consumer = SimpleNamespace(assign=lambda _: None, close=lambda: None)
+
+    def fetch(self, most, timeout_s, *, timestamps=True):
+        return Fetched([Record(at) for at in range(10)], [], [])
+
+    def by_partition(self, messages):
+        return [(KEY, messages)]
+
+
+def test_a_client_that_repeats_the_log_for_ever_ends_in_a_timeout(monkeypatch):
+    seconds = itertools.count()
+    monkeypatch.setattr(range_reader, "Silence", lambda: Silence(lambda: next(seconds)))
+    monkeypatch.setattr(RepeatsTheLog, "made", 0)
+    part = PartitionRanges("orders", 0, (AcquiredRange(0, 99, 1),), "T")
+    cursor, first = RangeCursor(part), RepeatsTheLog(())
+    first.position({KEY: (0, "T")})
+    reader = Reader(ReadTask(partitions=(part,), kafka_config={}, poll_timeout_ms=60_000), first, [cursor])
+    rows = SimpleNamespace(room=100, needs_timestamps=False, add=lambda *_: None)
+    reader.begin(rows)
+    with pytest.raises(ReadTimeout):
+        for _ in range(1_000):
+            reader._read_more(rows)
+    assert cursor.position == 10, "the first ten were read"
+    assert RepeatsTheLog.made > 1, "another client was tried"
