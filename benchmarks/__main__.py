@@ -60,7 +60,7 @@ def main() -> int:
     suite = Suite(given.sources, quick=given.quick, most_runs=given.most_runs, say=say)
     try:
         suite.run(given.only)
-    finally:  # what was measured is told, also when something failed
+    finally:  # print what was measured, also after a failure
         kill_coordinators()
         shutil.rmtree(directory, ignore_errors=True)
         suite.details["busy_percent_before"] = busy_percent

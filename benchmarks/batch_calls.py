@@ -4,7 +4,7 @@ A process makes Spark's calls of a reader, with Spark's pauses between them; the
 
 --against PATH     another checkout, which takes turns with this one on the same broker
 --rounds N         runs of each checkout, 3 if not given
---idle SECONDS     an idle query's CPU time over so many seconds, in place of the batches
+--idle SECONDS     instead of batches, an idle query's CPU time over SECONDS
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.support.kafka_broker import KafkaBroker
 
 BATCHES, WARM_UP, PER_BATCH = 45, 5, 1_000
 SETTLE_S = 6.0
-"""Seconds after the last record until a query counts as idle."""
+"""Ends a query's warm-up: after this many seconds without a record the query counts as idle."""
 _READER = """
 import json, sys, time
 from pyspark.sql.streaming.datasource import ReadMaxRows
@@ -78,12 +78,12 @@ class Reader:
         )
         assert self._process.stdout is not None
         self.took_ms: list[list[float]] = json.loads(self._process.stdout.readline())
-        """Milliseconds of latestOffset and of partitions, of each batch."""
+        """How long `latestOffset` and `partitions` took in each batch, in milliseconds."""
         (endpoint,) = run.glob("endpoint-*.json")
         self.both = (psutil.Process(self._process.pid), psutil.Process(json.loads(endpoint.read_bytes())["pid"]))
 
     def idle_percent(self, seconds: float) -> list[float]:
-        """The reader's and the coordinator's share of a core over so many seconds."""
+        """Returns the reader's and the coordinator's share of a core over ``seconds``, in percent."""
         time.sleep(SETTLE_S)
         before, began_s = [sum(each.cpu_times()[:2]) for each in self.both], time.monotonic()
         time.sleep(seconds)

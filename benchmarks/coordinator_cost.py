@@ -68,7 +68,7 @@ def _start(broker: KafkaBroker) -> float:
 
 
 def coordinator_rows(broker: KafkaBroker, groups: int) -> list[Row]:
-    """Return medians over the plans of so many groups, without the first plan of each."""
+    """Returns medians over the plans of ``groups`` groups, without the first plan of each."""
     topic = broker.create_topic(f"wide-{uuid.uuid4().hex[:8]}", PARTITIONS)
     _fill(broker, topic)
     client = CoordinatorClient.connect(broker.bootstrap)

@@ -63,7 +63,8 @@ class Core:
 
 
 def core_rows(ranges: int) -> list[Row]:
-    """Return medians over so many ranges, of the length that costs most; and the cost of rows with random outcomes."""
+    """Returns the cost of one of ``ranges`` ranges, for the length that costs most, and of rows with random outcomes;
+    medians."""
     timed = [{**_query(ranges, length), **_share_consumer(ranges, length)} for length in LENGTHS]
     rows = []
     for name in timed[0]:

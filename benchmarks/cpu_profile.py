@@ -1,4 +1,4 @@
-"""Where the CPU time of a query goes: what its start costs, what each further record, and in which processes."""
+"""The CPU time of a query: of its start and of each further record, by process."""
 
 from __future__ import annotations
 

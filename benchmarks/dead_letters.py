@@ -1,4 +1,4 @@
-"""The coordinator's own dead letters: how many it reads and writes a second, and the CPU time of each."""
+"""The coordinator's own dead letters: read and written per second, and the CPU time of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.rejecting import Rejecting
 from tests.support.waiting import wait_until
 
 SCATTERED = 10
-"""One of this many records is rejected, so that each dead letter has a run of its own."""
+"""Every tenth record is rejected, so that each dead letter has a run of its own."""
 PARTITIONS = 4
 WITHIN_S = 300
 

@@ -31,7 +31,8 @@ _HOUR = _an_hour()
 
 
 class _Filled(History):
-    """A history with the points of an hour; they are copied, since the page makes one at each look."""
+    """A history that has an hour's points from the beginning. They are copied: the page creates a history at each
+    scan."""
 
     def __init__(self) -> None:
         self._times_s = _HOUR._times_s[:]

@@ -35,7 +35,7 @@ from tests.support.kafka_broker import KafkaBroker
 PARTITIONS = (1, 50)
 A_BATCH = 1_000
 SPARK_S = 0.01
-"""Seconds in which Spark writes its log between a plan's acquisition and its start, and after its tasks."""
+"""A plan waits this long, in seconds, between acquisition and start, and after its tasks: Spark writes its log then."""
 LOAD_GROUPS, LOAD_QUERIES = 8, 4
 PROCESSES = 2
 READY_S = 120.0
@@ -69,7 +69,7 @@ def spent(pid: int) -> Spent:
 
 
 def fleet_rows(broker: KafkaBroker, *, batches: int, seconds: int) -> list[Row]:
-    """Return the unit costs of so many batches, and the load of one coordinator for so long."""
+    """Returns the unit costs of ``batches`` batches, and the load of one coordinator over ``seconds``."""
     return [
         *_transaction_rows(broker, batches),
         *(row for partitions in PARTITIONS for row in _call_rows(broker, partitions, batches)),
@@ -205,7 +205,7 @@ def _session(client: CoordinatorClient, group_id: str, topic: str) -> MemberSess
 
 
 def _filled(broker: KafkaBroker, partitions: int, records: int) -> str:
-    """A new topic with so many records without a value: only their number matters."""
+    """Creates a topic with ``records`` records without values, since only their number matters. Returns its name."""
     topic = broker.create_topic(f"fleet-{uuid.uuid4().hex[:8]}", partitions)
     config: dict[str, Any] = {"bootstrap.servers": broker.bootstrap, "linger.ms": 50, "log_level": 0}
     producer = Producer({**config, "queue.buffering.max.messages": 1_000_000})

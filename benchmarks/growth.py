@@ -30,19 +30,19 @@ PARTITIONS = (1, 4, 16, 64)
 QUERIES = (1, 10, 100)
 GROUPS = (1, 100, 10_000)
 RECORDS = 1_000
-"""Records of a batch in each partition."""
+"""The number of records that a batch has of each partition."""
 OF_A_GROUP = 16
-"""Partitions of the group whose queries are counted."""
+"""The number of partitions of the group whose queries are counted."""
 LEAST_BATCHES = 200
-"""Batches at each size, at least: a cost is the median of three parts of them."""
+"""Each size runs at least this number of batches: a cost is the median of three parts of them."""
 PARTS = 3
 TIMES = 3
-"""Processes in which each size is measured, but for the largest ones."""
+"""Each size is measured in this number of processes; the largest sizes in one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
-    """The whole cost at each size. ``of``: what is counted, in the plural; ``each``: one of them."""
+    """The whole cost at each size. ``of``: the counted things, in the plural; ``each``: one of them."""
 
     of: str
     each: str
@@ -96,7 +96,8 @@ def alone(measure: Callable[..., T], *arguments: Any) -> T:
 
 
 def least(times: int, measure: Callable[..., dict[K, float]], *arguments: Any) -> dict[K, float]:
-    """Measure so many times, each in a process of its own; the least of each cost, since other programs only add."""
+    """Measures ``times`` times, each time in a new process. Returns the lowest value of each cost: other programs only
+    add."""
     found = [alone(measure, *arguments) for _ in range(times)]
     return {key: min(each[key] for each in found) for key in found[0]}
 
@@ -130,8 +131,8 @@ def _rows(
 
 
 def _measured(groups: int, queries: int, partitions: int) -> dict[tuple[str, str], float]:
-    """The whole costs of so many groups with so many queries each: of a round in which each query has a batch, and what
-    they keep in memory."""
+    """Returns the costs of a round in which each of ``queries`` queries in each of ``groups`` groups has a batch, and
+    of what they keep in memory."""
     gc.collect()
     with ServedGroups() as served:
         tracemalloc.start()

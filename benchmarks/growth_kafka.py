@@ -15,13 +15,15 @@ from coordinator.protocol.messages import JoinGroup
 from tests.support.kafka_broker import KafkaBroker
 
 SIZES = (1, 100, 900)
-"""Groups. A process has 1,024 Kafka clients at most (PTHREAD_KEYS_MAX), and some are not a group's."""
+"""Measured numbers of groups. They end below 1,024, the most Kafka clients that a process can have (PTHREAD_KEYS_MAX):
+some clients belong to no group."""
 JOINS_AT_ONCE = 16
 CONFIGS = {"share.session.timeout.ms": "3600000"}
 
 
 def kafka_group_rows(broker: KafkaBroker, sizes: Sequence[int]) -> list[Row]:
-    """Return what so many groups of one coordinator on demand keep in its process. Each has a producer of its own."""
+    """Returns what the groups of one coordinator on demand keep in its process, at each of these numbers of groups.
+    Each has a producer of its own."""
     topic = broker.create_topic(f"groups-{uuid.uuid4().hex[:8]}", 1)
     client = CoordinatorClient.connect(broker.bootstrap)
     process = psutil.Process(client.endpoint_of("").pid)

@@ -28,9 +28,10 @@ A_REQUEST = 10_000
 OUTCOMES = (1, 2, 3)
 LATER_MS = 10_000_000
 AT_ONCE = 1_000
-"""Runs of a record of which the state is made: the records of all runs would take more memory than the state."""
+"""The state is filled from this number of records at a time: the records of all runs would take more memory than the
+state."""
 MEASURED_RUNS = 100_000
-"""Runs that are measured at least: of several partitions, where one has fewer."""
+"""Each size measures at least this number of runs: several partitions where one has fewer."""
 
 
 def run_rows(largest: int) -> list[Row]:
@@ -48,7 +49,7 @@ def run_rows(largest: int) -> list[Row]:
 
 
 def _at(runs: int) -> dict[tuple[str, str], float]:
-    """The whole costs of so many runs: the mean of several partitions where the runs are few."""
+    """Returns the costs of ``runs`` runs; where the runs are few, the mean of several partitions."""
     copies = max(1, MEASURED_RUNS // runs)
     gc.collect()
     before = psutil.Process().memory_info().rss

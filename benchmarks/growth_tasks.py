@@ -24,10 +24,10 @@ from tests.support.kafka_broker import KafkaBroker
 TASKS = (1, 8, 64)
 PARTITIONS = 16
 A_TASK = 2_000
-"""Records of a task."""
+"""The number of records that a task reads."""
 BATCHES, WARM_UP = 8, 2
 REJECTED_EVERY = 10
-"""A sink rejects one record of so many: two runs for each."""
+"""A sink rejects every tenth record, which makes two runs."""
 
 
 def task_rows(broker: KafkaBroker) -> list[Row]:
@@ -42,7 +42,7 @@ def task_rows(broker: KafkaBroker) -> list[Row]:
 
 
 def _measured(bootstrap: str, topic: str, tasks: int) -> dict[tuple[str, str], float]:
-    """The medians of the whole costs of batches with so many tasks."""
+    """Returns the medians of the costs of batches with ``tasks`` tasks."""
     costs: dict[tuple[str, str], list[float]] = {}
     each = tasks * A_TASK // PARTITIONS
     with ServedGroups() as served:

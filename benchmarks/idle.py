@@ -12,7 +12,8 @@ from benchmarks.workloads import KAFKA, SHAREGROUP, from_earliest
 from tests.support.kafka_broker import KafkaBroker
 
 SETTLE_S = 5.0
-"""Time until idle consumers are paused and work left from the start is done."""
+"""The measurement begins after this many seconds: idle consumers are paused then, and work left from the start is
+done."""
 
 
 def idle_rows(spark: SparkProcess, broker: KafkaBroker, topic: Topic, seconds: float, source: str) -> list[Row]:

@@ -19,7 +19,7 @@ from tests.support.kafka_broker import KafkaBroker
 PARTITIONS = 4
 A_REQUEST = 10_000
 WINDOWS = 6
-"""Windows of the same length, by turns without and with a reader of pages."""
+"""The number of windows of the same length, alternately without and with a reader of pages."""
 FIRST_PAGE_AT_MOST_MS, RATIO_AT_MOST = 200, 1.5
 _RELEASE = (2,)
 
@@ -32,7 +32,7 @@ class Pages(NamedTuple):
 
 
 def in_flight_rows(broker: KafkaBroker, runs: int, seconds: int) -> list[Row]:
-    """Measure with so many runs in flight, for ``WINDOWS`` windows of so many seconds."""
+    """Measures with ``runs`` runs in flight, in ``WINDOWS`` windows of ``seconds`` seconds."""
     group_id, held, acks = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("pages", "held", "acks"))
     for topic, records in ((held, runs), (acks, (OFFERED * seconds * WINDOWS + MEMBERS) * 2)):
         broker.create_topic(topic, PARTITIONS)

@@ -1,4 +1,5 @@
-"""The comparison with Spark's own source where brokers ask for TLS or SASL/SCRAM, and how each source is told."""
+"""The comparison with Spark's own source where brokers require TLS or SASL/SCRAM, and the options of each source for
+it."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from coordinator.state_log.placement import state_partition_of
 from tests.support.fake_cluster import FakeCluster
 
 STATE_PARTITIONS = 50
-"""The state topic's partitions, as it is created: an event loop for each."""
+"""The number of partitions of a new state topic; each has an event loop."""
 NEVER_MS = 10**9
 
 
@@ -86,7 +86,7 @@ class Cluster(FakeCluster):
 
 
 class ServedGroups:
-    """The service, with topics that get records when they are told to."""
+    """The service, with topics that get records by `produce` alone."""
 
     def __init__(self) -> None:
         self.cluster = Cluster()
@@ -109,7 +109,7 @@ class ServedGroups:
         return sum(store.appended_bytes for store in self._stores)
 
     def produce(self, topic: str, partitions: int, records: int) -> None:
-        """Let each partition of the topic have so many more records; the topic is made if it is missing."""
+        """Gives each partition of the topic ``records`` more records. Creates the topic if it is missing."""
         if topic not in self.cluster.found:
             self.cluster.add(topic, partitions)
         for partition in range(partitions):
@@ -140,7 +140,7 @@ class Query:
         self._who: dict[str, Any] = {"group_id": group_id, "member_id": member_id, "member_epoch": epoch}
 
     def batch(self, records: int) -> Plan:
-        """Complete the plan, acquire the next one, of so many records, and start it."""
+        """Completes the plan, acquires the next one, of ``records`` records, and starts it."""
         request = NextPlan(**self._who, start=self._plan_id, max_records=records, wait_ms=0)
         plan: Plan = self._handle(request).plan
         assert plan.plan_id, "the topic has too few records"

@@ -21,22 +21,22 @@ from benchmarks.workloads import from_earliest
 from tests.support.kafka_broker import KafkaBroker
 
 NATIVE, OURS, OURS_LARGE = "native", "ours", "ours, 5,000 a poll"
-"""What is measured. A native group acquires the producer's batches whole, thousands of records in one poll; ours cuts
-at max.poll.records, which the third kind sets to as many."""
+"""The kinds of consumers. A native group acquires the producer's batches whole, thousands of records in one poll; ours
+cuts at max.poll.records, which the third kind raises to ``LARGE_POLL``."""
 LARGE_POLL = 5_000
 TIMES_NATIVE = 1.5
 """The target: records a second of ours, as a multiple of confluent's."""
 POLL_S = 1.0
 SILENT_S = 30.0
-"""Seconds without a record after which a measurement fails."""
+"""A measurement fails after this many seconds without a record."""
 WORK_S, WORKERS, WORK_PARTITIONS = 0.005, 60, 6
-"""Slow work: seconds a record, consumers, partitions."""
+"""Slow work: seconds for a record, number of consumers, number of partitions."""
 WARM_UP_S = 10.0
-"""Seconds of slow work before the time begins: members join, and partitions are assigned."""
+"""Slow work is measured after this many seconds: members have joined and have partitions then."""
 OF_THE_RATE = 0.9
-"""The target: ours, as a share of the rate that so many workers can have."""
+"""The target: ours, as a share of the rate that ``WORKERS`` workers can have."""
 BATCH_S = 5
-"""Seconds of slow work in a batch of a Spark query: between two batches its tasks have nothing to do."""
+"""A batch of a Spark query has slow work for this many seconds: its tasks have nothing to do between two batches."""
 
 
 class Read(NamedTuple):
@@ -97,8 +97,8 @@ def slow_work_rows(broker: KafkaBroker, *, seconds: int) -> list[Row]:
 
 
 def slow_query_rows(broker: KafkaBroker, *, seconds: int) -> list[Row]:
-    """Measure the same work in a Spark query of 60 tasks at a time, over whole batches: their plans and Spark's log
-    files are in the time. The first batch, which starts the tasks' processes, is left out."""
+    """Measures the same work in a Spark query of 60 tasks at a time, over whole batches, including their plans and
+    Spark's log files. The first batch, which starts the tasks' processes, does not count."""
     rate, per_batch = WORKERS / WORK_S, int(WORKERS / WORK_S * BATCH_S)
     records = per_batch * (1 + max(seconds // BATCH_S, 2))
     topic = broker.create_topic(f"slow-spark-{uuid.uuid4().hex[:8]}", WORK_PARTITIONS)
@@ -160,7 +160,8 @@ def _consumer(kind: str, bootstrap: str, group: str, topic: str) -> Any:
 
 
 def _read(kind: str, bootstrap: str, group: str, topic: str, records: int) -> Read:
-    """Read so many records after those of the first poll, which begins the time. The value of each is looked at."""
+    """Reads ``records`` records and each one's value. The time begins at the end of the first poll, whose records do
+    not count."""
     consumer, size = _consumer(kind, bootstrap, group, topic), 0
     while not consumer.poll(POLL_S):
         pass

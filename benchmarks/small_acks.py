@@ -25,9 +25,9 @@ OFFERED = 1_000
 MEMBERS = 50
 PROCESSES = 2
 READY_S = 120.0
-"""Seconds within which all members of all processes have joined and acquired."""
+"""The benchmark fails if not all members of all processes have joined and acquired after this many seconds."""
 ASSIGNED_MS = 5_000
-"""Milliseconds within which a member of a group that has others is assigned partitions."""
+"""A member of a group with other members has its partitions within this many milliseconds."""
 CONFIGS = {"share.record.lock.duration.ms": "600000", "share.session.timeout.ms": "120000"}
 _ACCEPT = (1,)
 
@@ -101,8 +101,9 @@ def paced(
     store: str = "kafka",
     offered: int = OFFERED,
 ) -> list[Paced]:
-    """Offer so many acknowledgements a second from ``MEMBERS`` members in ``PROCESSES`` processes for so long; return
-    what each process found. ``on_begin`` gets the time at which they begin; ``store``: share.state.store."""
+    """Sends ``offered`` acknowledgements a second from ``MEMBERS`` members in ``PROCESSES`` processes, for ``seconds``.
+    Returns what each process measured. ``on_begin`` is called with the time of the first; ``store``:
+    share.state.store."""
     spawn = multiprocessing.get_context("spawn")
     ready = spawn.Barrier(PROCESSES + 1)
     with ProcessPoolExecutor(PROCESSES, spawn, initializer=_get_ready, initargs=(ready,)) as processes:
@@ -168,7 +169,7 @@ def _one_by_one(bootstrap: str, topic: str, count: int) -> list[float]:
 
 
 _ready: list[Barrier] = []
-"""The barrier at which the processes and their parent meet, in each process."""
+"""In each process, the barrier at which the processes and their parent wait for each other."""
 
 
 def _get_ready(barrier: Barrier) -> None:

@@ -24,7 +24,7 @@ from tests.support.imports import ROOT, python_path
 JARS = ROOT / ".build" / "spark-kafka"
 CORES = 2
 JVM, PYTHON, COORDINATOR = "JVM", "Python", "coordinator"
-"""The kinds of processes, without the broker. Python: the driver's own, the source's runner, and the tasks'."""
+"""The kinds of processes, without the broker. Python: the driver, the source's runner and the tasks."""
 _ANSWER_TIMEOUT_S = 300
 _CONFIG = {
     "spark.driver.extraClassPath": f"{JARS}/*",
@@ -48,7 +48,7 @@ class Run:
 
     whole_s: float
     cpu_s: dict[str, float]
-    """CPU seconds by the kind of process, as `SparkProcess.cpu_s` has them."""
+    """CPU seconds by the kind of process, as in `SparkProcess.cpu_s`."""
     batches: list[dict[str, Any]]
 
     @property

@@ -25,7 +25,7 @@ def main() -> None:
         for line in sys.stdin:
             try:
                 answer = run(spark, json.loads(line), answers)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the benchmark is told
+            except Exception as error:  # noqa: BLE001 - the benchmark gets every error
                 answer = {"error": f"{type(error).__name__}: {error}"}
             say(answers, answer)
     os._exit(0)  # the queries' checkpoints are thrown away anyhow
@@ -45,16 +45,15 @@ def session(config: dict[str, str]) -> SparkSession:
 
 
 def say(answers: TextIO, answer: dict[str, Any]) -> None:
-    """Print one line of JSON."""
+    """Prints one line of JSON."""
     answers.write(json.dumps(answer) + "\n")
     answers.flush()
 
 
 def run(spark: SparkSession, spec: dict[str, Any], answers: TextIO) -> dict[str, Any]:
-    """Run one query into ``noop``, or its ``sink``: until it has read all there is; with ``idle_after`` records it goes
-    on with nothing to read, says so, and is stopped by the next line. ``rejected``: this part of the rows, at random.
-    ``work_s``: seconds that a task sleeps for each row.
-    """
+    """Runs one query into ``noop``, or its ``sink``, until it has read all records. With ``idle_after`` records it goes
+    on with nothing to read, prints that, and stops at the next line of standard input. ``rejected``: the share of the
+    rows that are rejected, at random. ``work_s``: seconds that a task sleeps for each row."""
     frame = spark.readStream.format(spec["source"]).options(**spec["options"]).load()
     if "rejected" in spec:
         outcome = when(rand(7) < spec["rejected"], "reject").otherwise("accept")
@@ -80,7 +79,7 @@ def run(spark: SparkSession, spec: dict[str, Any], answers: TextIO) -> dict[str,
 
 
 def sleeper(work_s: float) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """A function for mapInArrow that sleeps for so many seconds a row, and changes nothing."""
+    """Returns a function for mapInArrow that sleeps ``work_s`` seconds for each row, and changes nothing."""
 
     def sleep(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:

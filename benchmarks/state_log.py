@@ -46,7 +46,7 @@ from tests.support.kafka_broker import KafkaBroker
 GROUP, MEMBER = "loaded", "c1"
 TOPIC_ID = "mSvrxBsrSxCKhSluKu37cQ"
 HELD = 1_000
-"""Records of each acquisition that are acknowledged; one more stays held: two live runs."""
+"""Each acquisition acknowledges this number of records and keeps one more: two live runs."""
 LOAD_AT_MOST_S = 30
 NEVER = 10**9
 NOW_MS = 1_000_000
@@ -63,7 +63,7 @@ class Loaded(NamedTuple):
 
 
 def load_rows(broker: KafkaBroker, updates: int) -> list[Row]:
-    """Measure the load of a log of so many acknowledgements of one record each, without a snapshot in it."""
+    """Measures how long a log of ``updates`` acknowledgements of one record each takes to load, without a snapshot."""
     name = f"state-{uuid.uuid4().hex[:8]}"
     topic = _topic(broker.bootstrap, name)
     topic.ensure()

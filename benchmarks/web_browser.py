@@ -1,4 +1,4 @@
-"""The process of ``sharegroup web``, and a browser without scripts that looks at its addresses one by one."""
+"""The process of ``sharegroup web``, and a browser without scripts that requests its addresses one by one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.standalone import environment
 from tests.support.waiting import wait_until
 
 EVERY_S = 0.25
-"""Seconds from one request to the next."""
+"""The browser sends a request every 0.25 seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ def page_at(name: str, path: str, **values: object) -> Address:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """An answer of the page: the name of its address, how long it took, and how large it is."""
+    """An answer of the page: the name of its address, its duration and its size."""
 
     name: str
     text: str
@@ -81,8 +81,7 @@ class Browser:
         return Answer(name=address.name, text=text, ms=ms, size=len(data), location=location)
 
     def look(self, addresses: Sequence[Address], end_at: float, *, begin: int = 0) -> list[Answer]:
-        """Look at one after the other, from the one with this number on, until this time; where an answer leads
-        elsewhere, there, too."""
+        """Requests the addresses in order, from number ``first`` on, until this time, and follows redirects."""
         found: list[Answer] = []
         at, location, name = begin, "", ""
         while time.time() < end_at:

@@ -31,18 +31,20 @@ from tests.support.waiting import wait_until
 
 PARTITIONS = 200
 OFFERED = 200
-"""Acknowledgements a second: fewer than a coordinator serves, so that latencies say what they wait for."""
+"""The number of acknowledgements sent a second. A coordinator can serve more, so latencies show what acknowledgements
+wait for."""
 PAIRS = 5
-"""Windows of the same length each way: by turns with the page stopped, and with it and a person who looks at one
-address after the other. One more comes first, which warms up and is not counted, and one comes last, in which the
-person asks for the heavy dry run alone."""
+"""The number of windows of each kind, all of one length: alternately with the page stopped, and with a person who opens
+one address after the other. One window before them warms up and does not count; in one after them the person sends the
+heavy dry run alone."""
 WINDOWS = 1 + 2 * PAIRS + 1
 SETTLE_S = 2.0
-"""Seconds after the page was stopped whose acknowledgements are not counted: they wait for what it asked for before."""
+"""Acknowledgements of the first seconds after the page was stopped do not count: they wait for the page's last
+requests."""
 LONGEST_MS, LARGEST_BYTES, RATIO_AT_MOST = 300, 100_000, 1.5
 LASTING = {"share.session.timeout.ms": "1800000", "share.record.lock.duration.ms": "3600000"}
 STRANGE = "a/../b 🚀 <script>"
-"""The id of the group of the strange records."""
+"""The id of the group with the strange records."""
 LARGE_VALUE, REJECTED = 8_000_000, 500
 SCRIPT, LARGE, RANDOM = range(3)
 """The offsets of the strange records."""
@@ -62,7 +64,8 @@ class _Names:
 
 
 def web_rows(broker: KafkaBroker, groups: int, runs: int, seconds: int) -> list[Row]:
-    """Measure with so many groups of one member, and so many runs, for ``WINDOWS`` windows of so many seconds."""
+    """Measures with ``groups`` groups of one member and a group with ``runs`` runs, in ``WINDOWS`` windows of
+    ``seconds`` seconds."""
     kinds = ("large", "held", "acks", "acks_group", "small", "strange")
     names = {kind: f"{kind}-{uuid.uuid4().hex[:8]}" for kind in kinds}
     with tempfile.TemporaryDirectory(prefix="sgw-") as folder, contextlib.ExitStack() as opened:
@@ -83,7 +86,7 @@ def web_rows(broker: KafkaBroker, groups: int, runs: int, seconds: int) -> list[
         known = _Names(**names, holder=holder.member_id)
         turns = _Turns(broker, known, runs, seconds, browser, process)
         looked, found = turns.take(store)
-        # The page asks this coordinator nothing: what its acknowledgements wait for is the machine.
+        # The page sends this coordinator nothing: its acknowledgements wait for the machine alone.
         control = turns.take(f"sqlite:{Path(folder) / 'control.db'}")
     of_all = f"{groups:,} groups, and one of {PARTITIONS} partitions and {runs:,} runs"
     return [
@@ -94,8 +97,8 @@ def web_rows(broker: KafkaBroker, groups: int, runs: int, seconds: int) -> list[
 
 @dataclass(frozen=True, kw_only=True)
 class _Looked:
-    """Holds what a person saw in one window; nothing while the page was stopped. ``from_s``: the seconds from the
-    beginning of the acknowledgements after which those of this window count."""
+    """The answers that a person got in one window; none while the page was stopped. ``from_s``: the acknowledgements
+    of this window count from this second after the first acknowledgement on."""
 
     answers: list[Answer]
     from_s: float
@@ -103,7 +106,7 @@ class _Looked:
 
 @dataclass(frozen=True)
 class _Turns:
-    """A person and members by turns: the page, and what the person looks at."""
+    """Runs the windows: stops and continues the page, and sends the person's requests."""
 
     broker: KafkaBroker
     names: _Names
@@ -113,8 +116,8 @@ class _Turns:
     process: psutil.Process
 
     def take(self, store: str) -> tuple[list[_Looked], list[Paced]]:
-        """Returns what was seen in each window, and the acknowledgements of all windows, which the coordinator of this
-        store has decided."""
+        """Runs all windows. Returns what was measured in each, and the acknowledgements of all windows, which the
+        coordinator of this store decides."""
         begun: Future[float] = Future()
         seconds, names = self.seconds * WINDOWS, self.names
         with ThreadPoolExecutor(1) as thread:
@@ -128,7 +131,7 @@ class _Turns:
                 self.process.resume()
 
     def _look(self, began_at: float) -> list[_Looked]:
-        """Look in every second window; leave the page stopped in the others."""
+        """Sends the person's requests in every second window; the page is stopped in the others."""
         addresses = _addresses(self.names, self.runs)
         looked: list[_Looked] = []
         begin = 0
@@ -191,8 +194,8 @@ def _request_rows(looked: Sequence[_Looked], of_all: str, first_look_s: float) -
 
 @dataclass(frozen=True, kw_only=True)
 class _Latencies:
-    """How long acknowledgements took, in milliseconds, a list a window. ``dry_runs``: how often the heavy dry run was
-    asked for in its window."""
+    """How long acknowledgements took, in milliseconds, a list for each window. ``dry_runs``: the number of heavy dry
+    runs in its window."""
 
     beside: list[list[float]]
     without: list[list[float]]
@@ -263,7 +266,7 @@ def _p95(values: list[float]) -> float:
 _SHARES = (("median", statistics.median), ("95th percentile", _p95), ("99th", p99))
 
 
-# --- what is looked at
+# --- the addresses that a person requests
 
 
 def _fill(broker: KafkaBroker, topic: str, partitions: int, records: int) -> None:
@@ -304,7 +307,7 @@ def _reject_strange(broker: KafkaBroker, client: CoordinatorClient, topic: str) 
 
 
 def _addresses(names: _Names, runs: int) -> list[Address]:
-    """The addresses that a person looks at, one after the other; of an action, its dry run."""
+    """The addresses that a person requests, in order; of an action, its dry run."""
     return [*_looks(names, runs), *_strange_looks(names), *_dry_runs(names, runs)]
 
 

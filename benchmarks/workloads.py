@@ -24,7 +24,7 @@ _OURS = (SHAREGROUP, WITH_PYTHON)
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """A whole topic, ``per_batch`` records a batch; ``warm_up`` batches of a run are not counted as steady.
+    """A whole topic, with ``per_batch`` records a batch. The first ``warm_up`` batches of a run do not count as steady.
     ``options``: further ones, by the source."""
 
     name: str

@@ -35,7 +35,7 @@ hypothesis.settings.load_profile("sharegroup")
 TopicFactory = Callable[..., str]
 
 LOG_LINES = 60
-"""Lines of a coordinator's log that are shown with a test that failed."""
+"""A failed test is shown with this number of lines from the end of a coordinator's log."""
 
 
 def pytest_report_header() -> str:

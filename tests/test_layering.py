@@ -181,7 +181,7 @@ FLOORS = {
     # Some commands are in folders, and build on what commands share.
     "sharegroup, top": ("__main__.py", "coordinator.py"),
 }
-"""The floors of files that stand above or below the other files of their folder, by the folder and a name."""
+"""The files that stand above or below the other files of their folder, by the folder and a name."""
 FLOOR_OF = {f"{floor.partition(',')[0]}/{name}": floor for floor, names in FLOORS.items() for name in names}
 
 

@@ -37,7 +37,7 @@ def test_without_a_browser_one_line_names_what_is_left_out(workers: str) -> None
     assert done.returncode == 0, done.stdout
     assert lines == [
         "1 test(s) in a browser were left out: there is no Chromium at /nonexistent/chromium. With one (Debian: "
-        "apt-get install chromium; another Chromium or Chrome: CHROMIUM=/path/to/it) they run, too."
+        "apt-get install chromium; another Chromium or Chrome: CHROMIUM=/path/to/it) they run."
     ]
 
 
@@ -46,7 +46,7 @@ def test_a_short_run_names_what_it_leaves_out_in_one_line() -> None:
     assert done.returncode == 0, done.stdout
     [line] = [line for line in done.stdout.splitlines() if "left out" in line]
     assert line.startswith("1 slow test(s) were left out: ")
-    assert line.endswith("`make test-all` runs them, too.")
+    assert line.endswith("`make test-all` runs them.")
 
 
 @pytest.mark.slow

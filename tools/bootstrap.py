@@ -41,7 +41,7 @@ UV_NAMES = {
     "proxy": "ALL_PROXY",
     "trusted-host": "UV_INSECURE_HOST",
 }
-"""uv's names of pip's settings."""
+"""uv's names for pip's settings."""
 MINIMUM_PYTHON = (3, 10)
 MINIMUM_JAVA = 17
 KAFKA_VERSION = "4.3.1"
@@ -183,8 +183,8 @@ def find_java():
 
 
 def install_packages(python):
-    """Make .venv and install this clone into it, editable, with all extras; that builds the compiled reader, too. The
-    stamp file has a fingerprint of the packages."""
+    """Makes .venv and installs this clone into it, editable, with all extras, which also builds the compiled reader.
+    The stamp file has a fingerprint of the packages."""
     stamp = os.path.join(VENV, ".sharegroup-stamp")
     wanted = packages_fingerprint()
     if os.path.exists(VENV_PYTHON) and read_text(stamp) == wanted:
@@ -222,7 +222,7 @@ def uv_settings():
     for line in listed.decode("utf-8", "replace").splitlines():
         name, _, value = line.partition("=")
         key = UV_NAMES.get(name.rpartition(".")[2])
-        if key and key not in os.environ:  # what a PIP_ variable says comes first, and counts
+        if key and key not in os.environ:  # a PIP_ variable comes first, and counts
             separator = "," if key == "UV_FIND_LINKS" else " "
             settings.setdefault(key, separator.join(value.strip("'\"").replace("\\n", " ").split()))
     return settings

@@ -22,7 +22,7 @@ from tools.generated_files import write_or_check  # noqa: E402
 
 PAGE = "docs/do/command-line.md"
 CLUSTER = ["--bootstrap-server", "--command-config", "--command-property"]
-"""The options of every command that speaks to a cluster, told once."""
+"""The options of every command that connects to a cluster; the page has them once."""
 HEAD = """\
 # The command line
 

@@ -24,7 +24,7 @@ TABLES: dict[tuple[str, str], Mapping[tuple[Any, Any], Any]] = {
     ("docs/trust/protocol.md", "plans"): plan_state.TRANSITIONS,
     ("docs/trust/protocol.md", "isolation"): isolation.TRANSITIONS,
 }
-"""The page of each diagram, its name there, and the table that it shows."""
+"""The page of each diagram, its name there, and the table that it is drawn from."""
 
 
 def diagram(transitions: Mapping[tuple[Any, Any], Any]) -> str:

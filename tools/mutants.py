@@ -21,7 +21,7 @@ from mutmut.workers import isolation
 
 MEMORY_BYTES = 4 << 30  # a mutant that never ends may also grow
 FAILED = "failed-tests.txt"
-"""In mutants/: a line for each mutant that a test failed on, its function and the test."""
+"""A file in mutants/: a line for each mutant that a test failed on, with its function and the test."""
 
 
 class CollectedOnce(harness.PytestRunner):

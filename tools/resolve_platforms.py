@@ -37,7 +37,7 @@ END = "<!-- The end of the platforms. -->"
 TOOLS = ROOT / "build" / "platform-tools"
 UV = "uv==0.13.9"
 AT_ONCE = 6
-"""Resolutions, each of which mostly waits for the registry."""
+"""This number of resolutions run at once: each mostly waits for the registry."""
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 SERVED = {
     "Linux on x86_64, glibc 2.28 or newer": "x86_64-manylinux_2_28",
@@ -45,15 +45,15 @@ SERVED = {
     "macOS 13 or newer on arm64": "aarch64-apple-darwin",
     "macOS 13 or newer on x86_64": "x86_64-apple-darwin",
 }
-"""uv's names by ours. A platform here has to resolve."""
+"""uv's names of platforms by ours. A platform here must resolve."""
 NOT_SERVED = {
     "Linux with an older glibc": "x86_64-manylinux2014",
     "Linux with musl (Alpine)": "x86_64-unknown-linux-musl",
 }
 EXTRAS = ("metrics", "web", "notebooks")
-"""Those of users; pyspark is looked at by itself."""
+"""The extras for users; pyspark is resolved by itself."""
 COMPILED = ("confluent-kafka", "pyarrow", "numpy", "msgspec", "google-re2")
-"""The requirements with compiled code, of which a Python can need a newer version than setup.py does."""
+"""The requirements with compiled code: each may need a newer Python than setup.py does."""
 _MISSING = re.compile(r"([\w-]+)(?:[<>=]=?[\w.,<>=]+)? (?:has|have) no usable wheels")
 
 
@@ -67,10 +67,10 @@ def requirements(*extras: str) -> list[str]:
 
 
 def uv() -> str:
-    """The resolver, in an environment of its own: of one version, whose words `resolve` reads.
+    """Installs uv in an environment of its own, in the version whose messages `resolve` parses. Returns its path.
 
     Raises:
-        CalledProcessError: the package registry does not give it.
+        CalledProcessError: the package registry does not have it.
     """
     command = TOOLS / "bin" / "uv"
     if not command.exists():
@@ -80,7 +80,7 @@ def uv() -> str:
 
 
 def resolve(lines: Iterable[str], python: str, *given: str) -> dict[str, str]:
-    """The versions by package. Where a package has no wheel: its name, and no version.
+    """Returns the versions by package: "" for a package without a wheel.
 
     Raises:
         RuntimeError: nothing fits for another reason.
@@ -162,8 +162,8 @@ def lost() -> list[str]:
 
 
 def report_lost() -> int:
-    """Print what is lost; the exit status. Where the resolver can't be had, or the package registry fails while it
-    resolves, nothing is known, and that is printed."""
+    """Prints what is lost. Returns the exit status. Without the resolver, or if the package registry fails meanwhile,
+    it prints that nothing is known."""
     try:
         uv()
         found = lost()

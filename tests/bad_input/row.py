@@ -25,7 +25,7 @@ from sharegroup.__main__ import run as run_command
 from tests.support.sink_rows import REQUIRED, schema
 
 LISTENING = "localhost:9092"
-"""The address of the broker, in the page."""
+"""The page shows this in place of the broker's address."""
 MASKS = (
     (re.compile(r"\(after \d+ms in state"), "(after N ms in state"),
     (re.compile(r"127\.0\.0\.1:\d{4,5}"), LISTENING),

@@ -21,7 +21,7 @@ VALUES = (
     *("localhost:9092", "orders", "${env:HOME}", "https://host/path?a=b", "5 minutes", "PT5M", "10k", "true,false"),
 )
 LONGEST = 1_000
-"""Characters of a sentence, at most: two values and the way out."""
+"""A sentence has at most this number of characters: two values, and what to do."""
 SINK = {"kafka.bootstrap.servers": "localhost:9092", "kafka.group.id": "billing"}
 SOURCE = {**SINK, "subscribe": "orders"}
 

@@ -10,7 +10,7 @@ from tests.support.imports import ROOT
 
 ROWS = [row for rows in SECTIONS.values() for row in rows]
 LONGEST = 700
-"""Characters of a sentence, at most: a person reads it in a log."""
+"""A sentence has at most this number of characters: a person reads it in a log."""
 
 
 @pytest.fixture(scope="module")

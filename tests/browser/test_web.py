@@ -39,7 +39,7 @@ OTHERS = (GROUP, "thumbnails", "e-mails 🚀", "invoices")
 STORE = "share.state.store"
 LIMIT = 3
 TOPICS = {"payments": 1, "orders": 2, "dlq": 1}
-"""Topics and their partitions."""
+"""The number of partitions by topic."""
 
 
 @pytest.fixture(scope="module")

@@ -39,9 +39,9 @@ class Audit:
         self.completed: set[int] = set()
         self.archived: set[tuple[int, int]] = set()
         self.owners: list[str] = []
-        """The processes that had the group, one after the other."""
+        """The processes that owned the group, in order."""
         self.holders: dict[int, str] = {}
-        """Each plan's number, and the member that acquired it."""
+        """By plan number, the member that acquired the plan."""
         self.lost_locks: set[tuple[int, int, int]] = set()
         """(partition, offset, number): the session of the plan's member ended, and others could take the record."""
         self.appends = 0

@@ -40,9 +40,9 @@ SESSION_MS = 6_000
 MEMBER_SESSION_MS = 10_000
 BROKER_DIES_EVERY_S = 300.0
 BROKER_STOPS = 0.1
-"""Of all harm, which part is the broker's being stopped."""
+"""The share of faults that stop the broker."""
 STOPS_LAST = (0.5, 3.0)
-"""In session timeouts, of the one that is stopped."""
+"""The stopped process stands still for a random time between these, in session timeouts."""
 RECORDS_PER_S = 200
 DRAIN_S = 240.0
 GROUP_CONFIGS = {
@@ -103,7 +103,7 @@ class World:
         harm_s: tuple[float, float] = (2.0, 6.0),
         member_session_ms: int = MEMBER_SESSION_MS,
     ) -> None:
-        """``harm_s``: so many seconds lie between one harm and the next. All members have joined when this returns."""
+        """Returns when all members have joined. ``harm_s``: seconds between two faults."""
         self.folder, self.seed, self.broker, self._harm_s = folder, seed, broker, harm_s
         self._group_configs = {**GROUP_CONFIGS, "share.session.timeout.ms": str(member_session_ms)}
         self._broker_is_stopped = False

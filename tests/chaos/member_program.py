@@ -30,7 +30,7 @@ from coordinator.protocol.messages import NextPlan, Plan, PlanReply, StartPlan
 
 FAILED_BY_NAME = 3
 WORKS_S = 1.0
-"""How long it works on a batch at most, with its locks in its hands."""
+"""The program works on a batch for at most this many seconds, while it holds the locks."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

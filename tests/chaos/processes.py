@@ -70,7 +70,7 @@ class Victim:
         return status
 
     def said(self) -> str:
-        """The end of what it printed."""
+        """The end of its output."""
         return self._log.read_text(errors="replace")[-3_000:]
 
     def _note_death(self, status: int) -> None:

@@ -124,7 +124,7 @@ def make(first: KafkaBroker, unique: Callable[[str], str], runtime: Any, tmp_pat
 
 
 def accepted(consumer: ShareConsumer, count: int) -> list[tuple[int, int, int]]:
-    """(partition, offset, delivery count) of so many records, which are accepted as they come."""
+    """(partition, offset, delivery count) of the next ``count`` records, which are accepted as they come."""
     found: list[tuple[int, int, int]] = []
 
     def came() -> bool:

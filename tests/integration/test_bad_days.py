@@ -20,7 +20,7 @@ pytestmark = pytest.mark.broker
 
 WRITE_TIMEOUT_MS = 6_000
 SLOW = 500_000
-"""Bytes in a second: what a quota allows, on an average of ten seconds."""
+"""A quota allows this number of bytes a second, on an average of ten seconds."""
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ def in_sync(broker, topic):
 
 
 RATE = 250_000
-"""Bytes in a second that a quota lets readers have, on an average of some seconds."""
+"""A quota lets readers have this number of bytes a second, on an average of some seconds."""
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.broker
 
 SESSION_S = 6
 OUTAGE_S = 12
-"""Longer than a session, and than the coordinator tries to reach the brokers."""
+"""Longer than a session, and longer than the coordinator retries to reach the brokers."""
 HASTY = {"share.coordinator.broker.timeout.ms": "6000", "share.coordinator.write.timeout.ms": "1000"}
 SESSION = {"share.session.timeout.ms": str(SESSION_S * 1000)}
 

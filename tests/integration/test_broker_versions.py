@@ -38,7 +38,7 @@ def older(request: pytest.FixtureRequest) -> Iterator[KafkaBroker]:
 
 
 def polled(consumer: ShareConsumer, count: int) -> list[Any]:
-    """So many records, of one poll or several."""
+    """Polls until there are ``count`` records, and returns them."""
     found: list[Any] = []
 
     def came() -> bool:

@@ -21,7 +21,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.broker
 
 EACH = 10
-"""Records in a batch."""
+"""The number of records in a batch."""
 
 
 @pytest.fixture(scope="module")

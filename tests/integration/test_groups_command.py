@@ -27,7 +27,7 @@ pytestmark = pytest.mark.broker
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 GROUP, LIMIT = "billing", 12
-"""The id of both groups, so that the widths of the columns are the same; the records of the history."""
+"""The id of both groups, so that the columns have the same widths; the number of records in the history."""
 
 
 def history(consumer, topic):

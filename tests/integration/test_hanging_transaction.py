@@ -23,7 +23,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.broker
 
 BATCH = struct.Struct(">qi")
-"""The beginning of a batch in Kafka's log: its first offset, and the number of bytes that follow."""
+"""The first fields of a batch in Kafka's log: its first offset, and the number of bytes that follow."""
 ATTRIBUTES_AT, IS_CONTROL = 21, 0x20
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 
@@ -122,7 +122,7 @@ def test_a_group_whose_own_marker_is_lost_loads_at_once(kafka, log_topic, open_a
 
 
 A_BATCH_EACH = [b"x" * 900_000, b"y" * 900_000]
-"""Records of one transaction that fit into no batch together."""
+"""One transaction of two records that are together too large for a batch."""
 
 
 @pytest.mark.slow

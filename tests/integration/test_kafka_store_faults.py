@@ -180,7 +180,7 @@ def test_a_load_waits_until_another_groups_open_transaction_ends(log_topic, open
 
 
 MOST = (MAX_STATE_RECORD_BYTES - MAX_BYTES_BESIDE_BATCHES) // STATE_BATCH_BYTES
-"""Batches of the longest record that there is."""
+"""The largest number of batches that the longest record has."""
 
 
 @pytest.mark.slow

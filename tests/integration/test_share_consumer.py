@@ -55,7 +55,7 @@ def config(kafka: KafkaBroker, group: str, **settings: object) -> dict[str, Any]
 
 
 def polled(consumer: ShareConsumer, count: int = 1) -> list[Any]:
-    """So many records, of one poll or several."""
+    """Polls until there are ``count`` records, and returns them."""
     found: list[Any] = []
 
     def came() -> bool:
@@ -384,7 +384,8 @@ def test_consumers_and_coordinators_that_are_killed_lose_and_double_nothing(kafk
 
 
 HOLD = BACKLOG_RECORDS + 10
-"""The record at which a consumer that accepts all before it acquires ahead: the backlog that it needs is read."""
+"""The consumer accepts all records before this one, and so acquires ahead: it has read the backlog that it needs for
+that."""
 MANY = HOLD + 390
 
 

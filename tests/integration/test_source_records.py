@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.broker
 
 STALL_S = 6.0
-"""Until a broker that does not answer is given up: more than one that answers takes on a busy machine."""
+"""A broker that does not answer for this many seconds is given up: a busy machine takes less for an answer."""
 
 
 @pytest.fixture

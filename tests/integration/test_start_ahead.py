@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def runtime(runtime):
-    """The test's own runtime folder; its coordinators that do not serve yet end with it, too."""
+    """The runtime folder of the test. At the end its coordinators are killed, also those that do not serve yet."""
     yield runtime
     for process in coordinators(runtime):
         kill(process.pid)
@@ -34,7 +34,7 @@ def directory(kafka, runtime):
 
 
 def coordinators(runtime):
-    """The coordinators of the runtime folder, those that do not serve yet, too."""
+    """The coordinators of the runtime folder, also those that do not serve yet."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

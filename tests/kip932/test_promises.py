@@ -10,7 +10,7 @@ from pathlib import Path
 CORE = Path(__file__).parent.parent / "unit" / "core"
 SECTION = re.compile(r"KIP-(\d+), [A-Z][^:]+: ")
 PROMISES = {"932": 70, "1191": 25, "1206": 12, "1222": 19, "1226": 16, "1240": 8}
-"""By KIP how many tests name it at least."""
+"""By KIP, the least number of tests that name it."""
 
 
 def promises(text: str) -> list[tuple[str, str, bool]]:

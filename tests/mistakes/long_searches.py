@@ -56,7 +56,7 @@ SIMULATOR = frozenset(
     }
 )
 LONG = {"model": NONE, "explorer": EXPLORER, "simulator": SIMULATOR, "year": NONE}
-"""By harness the names of the searches, as :func:`searches` has them."""
+"""The names of the searches by harness, as in :func:`searches`."""
 
 
 def name_of(mistake: Mistake, seeds: Seeds | None = None) -> str:

@@ -147,6 +147,6 @@ def extend_locks_that_are_given_after_the_stall(patch: Patch) -> None:
     simulator=(Seeds(first=5),),
 )
 def expire_too_early(patch: Patch) -> None:
-    """Whenever somebody expires, everybody expires who would within 10 s."""
+    """An expiry also expires everybody whose session would end within 10 s."""
     right = membership.expire
     patch.setitem(decide._DECIDERS, Expire, lambda group, command, now_ms: right(group, command, now_ms + 10_000))

@@ -13,7 +13,7 @@ Patch = pytest.MonkeyPatch
 Make = Callable[[Patch], None]
 
 WITH_SINKS = 18
-"""The first seed of runs with sinks in which attempts soon disagree."""
+"""The seed from which runs with sinks begin: attempts soon disagree there."""
 
 
 class SmallWorld(NamedTuple):

@@ -129,7 +129,7 @@ def keep_what_superseded_the_plan(patch: Patch) -> None:
     explorer=(SmallWorld(STOPPED, Budget(2, expiries=1, stops=1)),),
 )
 def forget_superseded_plans_in_snapshots(patch: Patch) -> None:
-    """With the coordinator: a snapshot does not say it."""
+    """With the coordinator: a snapshot does not have them."""
     right = snapshot._plan_record
     patch.setattr(
         snapshot,

@@ -204,7 +204,7 @@ def take_trigger_once(patch: Patch) -> None:
     },
 )
 def leave_out_of_the_tasks_what_cannot_be_read(patch: Patch) -> None:
-    """Nobody says so to the coordinator, and the completion accepts what no task has read."""
+    """The coordinator is not notified, and the completion accepts records that no task has read."""
     patch.setattr(plan_reader, "reject_damaged", lambda *_: None)
 
 

@@ -31,7 +31,7 @@ from tests.simulation.simulated_store import OwnedStore, StateLog
     simulator=(Seeds(),),
 )
 def skip_the_fence(patch: Patch) -> None:
-    """An owner that was replaced goes on to append, in the simulator's store and in the explorer's."""
+    """An owner that was replaced continues to append, in the simulator's store and in the explorer's."""
     right = OneLog.__init__
     patch.setattr(OwnedStore, "_check_owner", lambda *a: None)
     patch.setattr(
@@ -73,7 +73,7 @@ def reply_before_the_append(patch: Patch) -> None:
     simulator=(Seeds(),),
 )
 def answer_at_once_what_appends_nothing(patch: Patch) -> None:
-    """The answer tells of what others in the same round were given, which may never be written."""
+    """The answer shows what others in the same round were given, which may never be written."""
     right = CoordinatorRuntime._run
 
     def run(self: CoordinatorRuntime, round_: Any, submission: Any) -> None:
@@ -94,7 +94,7 @@ def answer_at_once_what_appends_nothing(patch: Patch) -> None:
     simulator=(Seeds(first=76),),
 )
 def answer_from_memory_without_a_proof(patch: Patch) -> None:
-    """An owner that was replaced still says what it remembers."""
+    """An owner that was replaced still answers from its memory."""
     patch.setattr(OwnedStore, "must_prove", lambda *a: False)
 
 
@@ -117,7 +117,7 @@ def load_a_group_in_the_round_that_deletes_it(patch: Patch) -> None:
     simulator=(Seeds(),),
 )
 def keep_memory_when_an_append_fails(patch: Patch) -> None:
-    """The append is lost, and what it said is still believed."""
+    """The append is lost, and memory still has its changes."""
     patch.setattr(CoordinatorRuntime, "_drop", lambda *a: None)
 
 
@@ -128,7 +128,7 @@ def keep_memory_when_an_append_fails(patch: Patch) -> None:
     simulator=(Seeds(first=9),),
 )
 def take_an_unknown_outcome_for_not_written(patch: Patch) -> None:
-    """Memory goes back to what was before the append, and nobody looks into the log."""
+    """Memory goes back to the state before the append, and nobody reads the log."""
     sure: dict[tuple[int, str], list[bytes]] = {}
     right_read, right_append = CoordinatorRuntime._replayed, CoordinatorRuntime._append
 

@@ -118,7 +118,7 @@ def go_on_though_the_log_was_not_told(patch: Patch) -> None:
 
 @mistake({rules.LOG_IS_TOLD: (AFTER_A_COMMIT,)})
 def be_somebody_new_after_a_restart(patch: Patch) -> None:
-    """The process does not keep what Spark tells of its log."""
+    """The process does not keep the log's end that Spark gives it."""
     right = LoggedEnd.partitions_asked
 
     def partitions_asked(self: LoggedEnd, start: Any, end: Any) -> LoggedEnd:

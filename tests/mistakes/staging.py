@@ -364,7 +364,7 @@ def _without(command: StageRuns, **fields: Any) -> StageRuns:
     {rules.STAGING_IS_FENCED: ("test_sink_writer::test_a_union_of_two_groups_rows_is_refused_by_each_groups_sink",)}
 )
 def take_rows_by_the_name_of_their_topic(patch: Patch) -> None:
-    """Not by the digest in their receipts: a union has another group's rows, too."""
+    """Not by the digest in their receipts: a union also has rows of another group."""
 
     def topic_ids(receipt: dict[str, Any], of: sink.Sink) -> Any:
         ids = {topic: topic_id for topic_id, topic in of.opened.topics.items()}

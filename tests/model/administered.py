@@ -1,4 +1,4 @@
-"""The naive model under an administrator who decides records by hand, and deletes offsets and groups."""
+"""The naive model with an administrator who decides records by hand, and deletes offsets and groups."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Comparison:
             assert self.receipts.setdefault(receipt, holder) == holder, f"{receipt} was handed out before"
 
     def take_over_backoffs(self) -> None:
-        """How long a released record waits is the core's choice, within what the retry policy says."""
+        """The core chooses how long a released record waits, within the retry policy's bounds."""
         for (index, offset), (now_ms, least_ms, most_ms) in self.model.backing_off.items():
             held = self.core.partition(index).runs.at(offset)
             assert held is not None
@@ -191,7 +191,7 @@ def keys_of(lost: Iterable[LeftOut]) -> list[Key]:
 
 
 def check_reclaimed(before: list[Key], plan: Plan, kept: dict[Key, int], left_out: Iterable[LeftOut]) -> None:
-    """A batch goes on without a record only by saying so."""
+    """A batch leaves a record out only if its reclaim lists it."""
     out = keys_of(left_out)
     assert not set(out) & set(kept), "left out, and in the batch"
     assert len(out) == len(set(out)), "left out twice"

@@ -26,7 +26,7 @@ class GroupModelDriver(GroupDriver):
     recover_every = RECOVER_EVERY
     command: Any = None
     topic = 0
-    """Which topic of the name is the newest; ``exists``: whether it exists."""
+    """The number of the newest topic of this name; ``exists``: whether the topic exists."""
     exists = True
     has_snapshotted = False
 

@@ -41,11 +41,12 @@ LOOKS_AT_THE_LOG = (
     CompletePlan,
 )
 ARCHIVES_AT_ONCE = (MarkDeadLettersWritten, ArchiveGaps, Acknowledge, CompletePlan)
-"""Its dead letter is written, or it is a gap: nothing else leads past ARCHIVING where dead letters are wanted."""
+"""The commands that archive a record at once: its dead letter is written, or it is a gap. Nothing else leaves ARCHIVING
+where dead letters are wanted."""
 
 
 def check_decision(group: ShareGroup, command: Any, records: Iterable[Any]) -> None:
-    """Every run that a decision changes, from what it was."""
+    """Checks every run that a decision changes against what it was before."""
     records = tuple(records)
     floors = {SharePartitionKey(r.topic_id, r.partition): r.log_start for r in records if isinstance(r, LogStartMoved)}
     if isinstance(command, StartOrReclaimPlan):

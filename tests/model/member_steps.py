@@ -50,7 +50,7 @@ class MemberSteps:
         self.seen: Counter[str] = self.model.met
         self.trace: list[str] = []
         self.left_out_by_reports: dict[tuple[str, int, int], list[Key]] = {}
-        """What the last start of a plan left out that only reported losses, by (member, epoch, plan id)."""
+        """By (member, epoch, plan id), what the plan's last start left out. Of starts that only report losses."""
 
     def both(self, what: str, command: Any, predict: Callable[[], Any]) -> Any:
         """The core's reply; it refuses what the model refuses, and nothing else. ``command``: or a function that
@@ -123,7 +123,7 @@ class MemberSteps:
         self._says_who("leave", LeaveGroup, self.model.leave, name, epoch)
 
     def _says_who(self, what: str, request: type[Any], model: Callable[..., None], name: str, epoch: int) -> None:
-        """A request that says no more than who asks."""
+        """A request that contains the member alone."""
         now_ms = self.core.now_ms
         command = request(group_id="billing", member_id=name, member_epoch=epoch)
         self.both(f"{what} {name}", command, lambda: model(name, epoch, now_ms))

@@ -62,25 +62,27 @@ class Naive:
     forgotten_epoch: int = 0
     assignment_epoch: int = 0
     ends_before: dict[int, int] = field(default_factory=dict)
-    """Index to the end of what was handed out, of partitions whose offsets were deleted."""
+    """By index, the end of what was handed out, of partitions whose offsets were deleted."""
     retention_ms: int = 604_800_000
     extended_until_ms: int = 0
-    """Until then every holder has the session's time that it was given last."""
+    """Until this time each holder keeps the session's time that it was given last."""
     topic: int = 0
-    """Which one of the topics of this name exists, or did last; ``deleted``: those whose deletion is known."""
+    """The number of the topic of this name that exists, or that existed last; ``deleted``: those whose deletion is
+    known."""
     deleted: set[int] = field(default_factory=set)
     dropped: Counter[str] = field(default_factory=Counter)
     dropped_archived: Counter[int] = field(default_factory=Counter)
-    """The counts of share partitions that are no more."""
+    """The counts of share partitions that no longer exist."""
     handed: dict[Key, int] = field(default_factory=dict)
     unreported_losses: list[Key] = field(default_factory=list)
     backing_off: dict[Key, tuple[int, int, int]] = field(default_factory=dict)
-    """Records just released, when, and how long they wait at least and at most: which is the core's choice."""
+    """By record released just now, the time of the release, and the shortest and longest delay: the core chooses
+    between them."""
     times_are_ahead: bool = False
-    """The next time that deadlines are looked at, times that are ahead of the clock are bounded, and nothing else."""
+    """True: the next check of deadlines bounds times that are ahead of the clock, and does nothing else."""
     pausing: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    """Queries whose sinks just released most of a batch: when, and between what times they may acquire again, which is
-    the core's choice."""
+    """By query whose sink just released most of a batch, the time of the release, and the earliest and latest time of
+    the next acquisition: the core chooses between them."""
     met: Counter[str] = field(default_factory=Counter)
 
     # --- small words

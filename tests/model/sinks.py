@@ -112,7 +112,7 @@ class SinksModel(BreakerModel):
             raise Refused("none held")
 
     def is_of_no_delivery(self, row: Row) -> bool:
-        """Whether the record was never handed out at that count, as far as it is known."""
+        """Whether no record was ever handed out at that count, as far as the model knows."""
         partition = self.partitions[row.key[0]]
         record = partition.records.get(row.key[1])
         return row.count < 1 or row.key[1] >= partition.end or (record is not None and row.count > record.count)
@@ -137,7 +137,8 @@ class SinksModel(BreakerModel):
         return row.outcome != RELEASE and any(named < attempt < plan.reclaims for attempt in plan.heard)
 
     def may_be_of(self, plan: Plan, query_id: str, has_rows: bool) -> bool:
-        """Whether a sink that says nothing of a batch is this batch's: its rows, or what others named before, tell."""
+        """Whether a sink that sends nothing of a batch belongs to this batch: its rows, or the outcomes of others
+        before, show that."""
         mine = self.members[plan.member].query_id
         if self.is_of(plan, query_id):
             return True
@@ -252,8 +253,8 @@ class SinksModel(BreakerModel):
         return outcome in (ACCEPT, REJECT)
 
     def outcome_of(self, plan: Plan, said: list[Said], record: Record) -> int:
-        """The last attempt's, of which silence is one; where any two attempts disagree the record is released. If the
-        target replaces what it holds, no attempt was before the last one."""
+        """Returns the last attempt's outcome, which may be silence. If any two attempts disagree, the record is
+        released. If the target replaces what it holds, no attempt counts but the last one."""
         outcomes = {s.outcome for s in said}
         alone = plan.targets == {True}
         if not said or said[-1].count != record.count:

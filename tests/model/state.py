@@ -13,7 +13,7 @@ REJECTED, DELIVERY_LIMIT, EXPIRED, UNDECIDED = 1, 2, 3, 4
 """Why a record was given up."""
 Key = tuple[int, int]
 PARTITIONS = 2
-"""Of a topic."""
+"""The number of partitions of a topic."""
 
 
 class Refused(Exception):
@@ -38,19 +38,19 @@ class Record:
     disposition: int = 0
     reason: str = ""
     progress: tuple[int, int, str] | None = None
-    """When the first and the last signal came that its holder works on it, and the newest hint."""
+    """The times of the first and the last signal that the holder works on the record, and the newest hint."""
     delay_ms: int | None = None
     query_failures: int = 0
-    """How many of the failures were a query's."""
+    """The number of failures that were a query's."""
     logged_ms: int | None = None
-    """The deadline that the log has: a renewal is not in it, before the next snapshot."""
+    """The deadline in the log: a renewal is not in it before the next snapshot."""
 
     def end(self, state: int) -> None:
         self.__init__(state, self.count)  # type: ignore[misc]
 
 
 KNOWN = attrgetter(*(each.name for each in fields(Record) if each.name != "logged_ms"))
-"""What is known of a record, in the order of a run's fields."""
+"""Returns the known fields of a record, in the order of a run's fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Backoff:
     jitter: float = 0.0
 
     def window_ms(self, release: int) -> tuple[int, int]:
-        """Between what a record waits after so many releases."""
+        """Returns the shortest and the longest delay of a record after its release number ``release``, in ms."""
         grown_ms = self.first_ms * self.multiplier ** (release - 1)
         low, high = (int(min(grown_ms * (1 + sign * self.jitter), self.max_ms)) for sign in (-1, 1))
         return low, high
@@ -109,25 +109,25 @@ class Plan:
     counts_as_evidence: bool = False
     acquired_ms: int = 0
     held_since_ms: int = 0
-    """As acquired_ms, but no later than the load, by the clock of the owner that loaded."""
+    """As acquired_ms, but no earlier than the load, by the clock of the owner that loaded."""
     unreported_losses: list[Key] = field(default_factory=list)
     told: list[Key] = field(default_factory=list)
     superseded_plans: list[int] = field(default_factory=list)
-    """Plans that it took the place of, and that nobody used."""
+    """Plans that this one superseded, and that nobody used."""
     explicit: bool = False
-    """Silence of this attempt is a release: as the group, or the query itself, had it when the attempt began, or as its
-    sink said."""
+    """Whether records that no sink decided are released: by the group's mode or the query's own when the attempt began,
+    or by the sink's."""
     targets: set[bool] = field(default_factory=set)
-    """Whether the targets of this attempt's sinks replace what they hold of the batch, as far as they said anything."""
+    """The answers of this attempt's sinks: whether the target replaces what it holds of the batch."""
     reclaims: int = 0
-    """How often a later process came back to it: each time with all counts raised by one."""
+    """The number of times that a later process reclaimed the plan: each raised all counts by one."""
     goes_without: bool = False
-    """Whether something of it was left out when it was reclaimed last, that the log still has."""
+    """Whether the last reclaim left something out that the log still has."""
     said: dict[Key, list[Said]] = field(default_factory=dict)
-    """All that sinks ever said of its records, in order."""
+    """By record, all outcomes that sinks ever sent, in order."""
     heard: set[int] = field(default_factory=set)
-    """Attempts in which a sink said anything, or that it had nothing to say, where silence is a release: how often the
-    batch had been reclaimed by then."""
+    """The attempts, by the number of reclaims before them, in which a sink sent outcomes, or that it had none, in a
+    mode that releases undecided records."""
 
 
 @dataclass(slots=True)
@@ -143,14 +143,14 @@ class Member:
     evidence: bool = False
     decides: bool = False
     query_id: str = ""
-    """Spark's, as the sink that staged its rows last named it."""
+    """Spark's id of the query, as the sink that staged its rows last sent it."""
     seen_ms: int = 0
-    """When it was there last."""
+    """The time of its last request."""
     plans: int = 0
-    """How many it acquired."""
+    """The number of plans that it acquired."""
     breaker: Breaker = field(default_factory=Breaker)
     unheard_until_ms: int = 0
-    """Until when it may come back after a load without that it held anything."""
+    """Until this time it may come back after a load, though it held nothing."""
 
     @property
     def pending(self) -> Plan | None:
@@ -169,13 +169,13 @@ class Partition:
     end: int = 0
     log_start: int = 0
     archived: Counter[int] = field(default_factory=Counter)
-    """Records by the reason that they are archived for; 0: offsets without a record."""
+    """The number of records by the reason for which they are archived; 0: offsets without a record."""
     without_dead_letter: Counter[int] = field(default_factory=Counter)
-    """Those of them that were given up while the group had no dead letter topic."""
+    """The number of them that were given up while the group had no dead letter topic."""
     accepted: int = 0
     removed: int = 0
     deleted: int = 0
-    """Records that Kafka removed before they were done: below the log start, or with their topic."""
+    """The number of records that Kafka removed before they were done: below the log start, or with their topic."""
     skipped: int = 0
     repeated: int = 0
-    """Offsets that resets passed over, or made available again."""
+    """The number of offsets that resets passed over, or made available again."""

@@ -117,7 +117,7 @@ class Steps(MemberSteps):
         self.seen["topic deleted, and records held"] += any(self.model.partitions[index].records for index in indexes)
 
     def gap(self, index: int, first: int, last: int) -> None:
-        """Somebody read the log, and found no records there."""
+        """A reader found no records there in the log."""
         self.both(
             f"gap {index} {first} {last}",
             ArchiveGaps(gaps=(OffsetRange(*share_partition_key(index), first, last),)),
@@ -272,7 +272,7 @@ class Steps(MemberSteps):
         )
         assert reply is None or [reply.undecided] == undecided, "given back, since no sink decides"
 
-    # --- sinks, and who writes dead letters
+    # --- sinks, and the writers of dead letters
 
     def stage(
         self,

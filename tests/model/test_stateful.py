@@ -245,7 +245,7 @@ class EngineAndModel(RuleBasedStateMachine):
     @precondition(lambda self: any(self.holders()))
     @rule(data=st.data(), behind=behind, older=older, one_by_one=booleans)
     def acknowledge(self, data: Any, behind: int, older: int, one_by_one: bool) -> None:
-        """A member acknowledges records that it holds, in any mixture of outcomes; a query's reader may, too."""
+        """A member, also a query's reader, acknowledges records that it holds, in any mixture of outcomes."""
         name, index = data.draw(st.sampled_from(self.holders()))
         held = self.steps.held_by(name, index)
         kinds = data.draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4))

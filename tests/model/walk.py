@@ -18,11 +18,11 @@ from tests.model.state import Key
 from tests.model.steps import Steps
 
 MEMBERS_KEPT = 2
-"""Of the five members, so that some are forgotten."""
+"""A group keeps this number of its five members, so that some are forgotten."""
 
 
 BEHIND_MS = (1, 600, 20_000, 3_600_000, 2**40)
-"""By how much the clock of an owner may be behind that of the owner before; the last one begins at 0."""
+"""The clock of an owner may be this far behind the clock of the owner before; with the last number it begins at 0."""
 
 
 class Walk:
@@ -245,7 +245,7 @@ class Walk:
     def another_plan(self) -> None:
         self.steps.another_plan(self._any(QUERIES), self._any(CONSUMERS), self.chance.choice((1, 3, 8, 40)))
 
-    # --- sinks, and who writes dead letters
+    # --- sinks, and the writers of dead letters
 
     def stage(self) -> None:
         names = [self._any(QUERIES) for _ in range(self.chance.choice((1, 1, 2)))]
@@ -355,7 +355,7 @@ class Walk:
         self.steps.fetch(name, self._epoch(name), self.chance.choice((1, 4, 10)), self._partitions())
 
     def signal(self) -> None:
-        """A consumer works on some of what it holds; now and then on something else."""
+        """A consumer signals some of the records that it holds, and at times others."""
         name = self._any(CONSUMERS)
         epoch, index = self._epoch(name), self._index()
         others = self.chance.random() < 0.1

@@ -92,7 +92,7 @@ class Coordinators:
         self._sessions: dict[int, tuple[str, ...]] = {}
         self._served: dict[Any, Served] = {}
         self._groups: dict[int, ShareGroup] = {}
-        """Groups as a round left them: whoever is the first to go on from there need not build one."""
+        """The groups after a round, by the round's number: whoever goes on from there first need not build one."""
 
     def __repr__(self) -> str:
         return f"<Coordinators memories={len(self._records)} served={len(self._served)}>"
@@ -184,7 +184,7 @@ class Coordinators:
         return next(("explicit" if plan.explicit else "implicit" for plan in kept if plan.plan_id == plan_id), "")
 
     def config(self, memory: int) -> GroupConfig:
-        """The group's, as a snapshot says it."""
+        """The group's value, as in a snapshot."""
         altered = (record for record in self._records[memory] if isinstance(record, ConfigsAltered))
         return GroupConfig.parse(next((record.configs for record in altered), {}))
 

@@ -20,7 +20,8 @@ from tests.protocol.work import LEAVE, SIGNAL, Work, wrong_after, wrong_answer
 FAULTS = ("die before the append", "die after the append", "refuse", "doubt, written")
 AT_OLD = " at the old coordinator"
 FAILURES = 2
-"""How often a query that failed by name is started again while the world is explored; at the end it always is."""
+"""A query that failed by name is started again at most this often while the world is explored; at the end it always
+is."""
 
 
 class World(NamedTuple):
@@ -53,7 +54,7 @@ class World(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A request, and what came of it: made a text only when a trace is told."""
+    """A request and its result; they become a text only when a trace is printed."""
 
     request: Request
     served: Served
@@ -154,7 +155,7 @@ class Steps:
             )
 
     def goes_on(self, world: World, index: int) -> World:
-        """The query does what it needs nobody for."""
+        """The query takes its next step that needs nobody else."""
         return world.with_query(index, world.queries[index].goes_on(world.log_start, self.setting, world.topic))
 
     def _asks(self, world: World, index: int, budget: Budget) -> Iterator[Step]:
@@ -183,7 +184,7 @@ class Steps:
             yield f"{request} is under way; it will be asked again", world._replace(flight=flight), left
 
     def call(self, world: World, index: int, *, old: bool = False, fault: str = "") -> tuple[Label, World]:
-        """The query asks for what it wants next, and hears the answer."""
+        """The query sends its next request, and gets the answer."""
         query = world.queries[index]
         request = query.wants(world.log_start, world.topic, world.partitions)
         assert request is not None
@@ -211,7 +212,7 @@ class Steps:
         yield from self._gets_lost(world, request, budget)
 
     def _stranger(self, world: World, budget: Budget) -> Iterator[Step]:
-        """Another ShareConsumer says something of the record that this one holds; told only where it is wrong."""
+        """Another ShareConsumer decides the record that this one holds; reported only if it succeeds."""
         consumer = world.consumer
         if not self.setting.signals or consumer.offset < 0:
             return
@@ -226,7 +227,7 @@ class Steps:
     # --- coordinators
 
     def _at(self, world: World, request: Request, *, old: bool = False, fault: str = "") -> tuple[World, Served]:
-        """The request is served; who asked has not heard of it yet."""
+        """The request is served; its sender has no answer yet."""
         memory = world.old if old else world.live
         served = self.coordinators.serve(memory, world.log, request, fenced=old, fault=fault)
         after = self._after(world, served, old=old)
@@ -304,7 +305,7 @@ class Steps:
     # --- configs and topics
 
     def _configs(self, world: World, budget: Budget) -> Iterator[Step]:
-        """Somebody's sink is opened: it sets configs, and takes nothing."""
+        """A sink is opened: it sets configs, and acquires nothing."""
         left = budget.spend("configs")
         if left is None:
             return
@@ -340,7 +341,7 @@ class Steps:
             yield *found, budget
 
     def notices(self, world: World) -> tuple[Label, World] | None:
-        """The coordinator looks for deleted topics, if it has not found them all."""
+        """The coordinator searches deleted topics, if it has not found them all."""
         if not world.topic:
             return None
         request = Request(NOTICE, "", 0, topic=world.topic)

@@ -20,7 +20,7 @@ Node = tuple[World, Budget]
 
 @dataclass(kw_only=True)
 class Walk:
-    """One exploration: what it may do, and what it came to."""
+    """One exploration: its bounds and its result."""
 
     setting: Setting
     budget: Budget
@@ -33,7 +33,7 @@ class Walk:
     broken: str = ""
     trace: list[str] = field(default_factory=list)
     cut_off: bool = False
-    """Not all was walked: the depth or the number of states ended it."""
+    """True if the depth or the number of states ended the walk before all was walked."""
 
     def __str__(self) -> str:
         depth = "any depth" if self.depth is None else f"depth {self.depth}"

@@ -25,7 +25,7 @@ LONGEST_STORY = 16
 
 
 class Guarantee:
-    """Says what breaks the guarantee from a world on, if anything does."""
+    """Finds what breaks the guarantee from a world on."""
 
     def __init__(self, steps: Steps) -> None:
         self.steps = steps

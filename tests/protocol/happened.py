@@ -41,7 +41,7 @@ def bits(ranges: Iterable[tuple[int, int]]) -> int:
 
 
 def numbers(topic_id: str, partition: int, first: int, last: int, of_a_log: int) -> range:
-    """The records at offsets ``first..last`` of a log, where each log has so many."""
+    """The numbers of the records at offsets ``first..last`` of a log, where each log has ``of_a_log`` records."""
     before = number_of_log(topic_id, partition) * of_a_log
     return range(before + first, before + last + 1)
 

@@ -36,7 +36,7 @@ LOCAL = ("tell", "log", "decide", "write", "commit")
 """Phases in which a query needs nobody: Spark tells the reader where its log ends; it writes offsets/N, decides its
 records, writes its output, commits/N."""
 Named = tuple[str, str]
-"""An offset: the member and the plan that it names; the initial offset names no plan."""
+"""An offset: the member and the plan in it; an initial offset has no plan."""
 
 
 class Query(NamedTuple):
@@ -46,7 +46,7 @@ class Query(NamedTuple):
     most: int
     member: str = ""
     log_member: str = ""
-    """Who Spark's log says that it is."""
+    """The member id in Spark's log."""
     processes: int = 0
     epoch: int = 0
     joined: bool = False
@@ -58,25 +58,26 @@ class Query(NamedTuple):
     replaced: tuple[int, ...] = ()
     skipped: tuple[int, ...] = ()
     failures: int = 0
-    """How often it failed by name."""
+    """The number of times that it failed by name."""
     said: Said = ()
-    """What its sink says of the batch."""
+    """The outcomes that its sink sends for the batch."""
     at: int = 0
-    """How many entries of Spark's log its process knows."""
+    """The number of entries of Spark's log that its process knows."""
     topic: int = 0
-    """The topic that the batch is of: how often it had been made anew."""
+    """The topic of the batch: the number of times that the topic had been created again."""
     mode: str = ""
-    """The acknowledgement mode of its batch: the group's when that begins, or, with ``own_mode``, what it names."""
+    """The acknowledgement mode of its batch: the group's when the batch begins; with ``own_mode`` the query's own."""
     own_mode: bool = False
     unread: int = 0
-    """Records of its batches that were gone when its tasks read."""
+    """The number of records of its batches that were gone when its tasks read."""
     stopped: tuple[str, str, int] = ("", "", 0)
-    """A driver before it that was stopped: its member, the plan that it was given, and what it knew of Spark's log."""
+    """A stopped driver before it: its member, the plan that it was given, and the length of Spark's log that it
+    knew."""
     departed: bool = False
     """It is never started again."""
     without_start: bool = False
     told: tuple[Named | None, Named | None, bool] = (None, None, False)
-    """What the reader knows of Spark's log, as share_source.logged_end.LoggedEnd has it."""
+    """The reader's knowledge of Spark's log, as in share_source.logged_end.LoggedEnd."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.phase}, logged {self.offsets}, committed {self.commits}, wrote {self.replaced}"
@@ -86,7 +87,8 @@ class Query(NamedTuple):
         return self.phase != "down"
 
     def started(self, mode: str = "") -> Query:
-        """A new process: Spark's log says who it is; without one it is somebody new. ``mode``: its mode from now on."""
+        """A new process: Spark's log has its member id; without a log it is a new member. ``mode``: its mode from now
+        on."""
         processes = self.processes + 1
         member = self.log_member if self.offsets else f"{self.name}{processes}"
         replays = len(self.offsets) > self.commits
@@ -117,13 +119,13 @@ class Query(NamedTuple):
         return awake._replace(offsets=(*self.offsets, plan), log_member=member) if at == len(self.offsets) else awake
 
     def departs(self) -> Query:
-        """The query after its process died, when nobody starts it again. What it wrote stays where it is."""
+        """The query after its process died and is not started again. Its output stays."""
         return self.died()._replace(departed=True)
 
     def failed(self) -> Query:
         return self.died()._replace(failures=self.failures + 1)
 
-    # --- what it asks
+    # --- requests
 
     def wants(self, log_start: int, topic: int = 0, partitions: int = 1) -> Request | None:
         """The next request of its process; None if it is down, or needs nobody. ``topic``: how often the topic was made
@@ -202,10 +204,10 @@ class Query(NamedTuple):
         initial = None if after.initial is None else committed
         return self._replace(told=(self.told[0], initial, after.offered))
 
-    # --- what it does alone
+    # --- steps without a coordinator
 
     def decides(self, setting: Setting) -> list[Query]:
-        """All that its sink may say of the batch; what it says of all of it where it may, first."""
+        """All outcomes that its sink may send for the batch; those of the whole batch first, if it may send them."""
         ways = product(*(setting.may_say(offset) for offset, _, _ in self.said))
         found = []
         for way in ways:

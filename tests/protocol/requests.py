@@ -42,12 +42,12 @@ from tests.protocol.setting import Setting
 
 GROUP, TOPIC = "billing", "orders"
 TOPIC_IDS = ("T", "T1", "T2")
-"""Of the topic as it is at first, and each time that it is made anew."""
+"""The id of the first topic, and of each topic that takes its name after it."""
 OPEN_SINK = "a sink is opened with"
 NOTICE = "the coordinator finds that the topic was made anew, asked"
 ACKS = {"accept": AcknowledgeType.ACCEPT, "release": AcknowledgeType.RELEASE, "reject": AcknowledgeType.REJECT}
 Said = tuple[tuple[int, int, str], ...]
-"""What a sink says of its batch's records: offset, delivery count, outcome."""
+"""The outcomes that a sink sends for its batch's records: offset, delivery count, outcome."""
 
 
 def number_of_log(topic_id: str, partition: int) -> int:

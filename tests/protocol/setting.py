@@ -11,8 +11,8 @@ STALE_MS = 60_000
 EXTENSION_MS = 80_000
 GRACE_MS = 5_000
 NOW_MS = 1_000_000_000
-"""Every request is served at this time: when time passes, what is stored of it moves back instead, so that two worlds
-that differ only in what the clock says are one."""
+"""Every request is served at this time. When time passes, the stored times move back instead, so that two worlds that
+differ only in their clocks are one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +81,7 @@ class Budget(NamedTuple):
 
     total: int
     crashes: int = 0
-    """a query's or the ShareConsumer's process dies"""
+    """a process of a query or of the ShareConsumer dies"""
     restarts: int = 0
     """the coordinator dies: when idle, before an append, after it, or its store refuses an append or is in doubt"""
     takeovers: int = 0
@@ -91,9 +91,9 @@ class Budget(NamedTuple):
     pauses: int = 0
     """that member is one whose process is alive"""
     lost: int = 0
-    """an answer is lost, and the request is made again"""
+    """an answer is lost, and the request is sent again"""
     delays: int = 0
-    """a request is made again, and its first copy arrives at any time later, or never"""
+    """a request is sent again, and its first copy arrives at any time later, or never"""
     retention: int = 0
     """the log loses its oldest record"""
     stops: int = 0
@@ -103,11 +103,11 @@ class Budget(NamedTuple):
     configs: int = 0
     """a sink is opened with another group config, or a query is started again with another acknowledgement mode"""
     topics: int = 0
-    """the topic is deleted and made anew, with as many records as before"""
+    """the topic is deleted and created again, with the same number of records"""
     departures: int = 0
     """a query's process dies, and the query is never started again; the last query stays"""
     partitions: int = 0
-    """the topic gets a partition, with as many records as the first one had"""
+    """the topic gets a partition, with the same number of records as the first one"""
 
     def spend(self, *kinds: str) -> Budget | None:
         """The budget after one step that is of all these kinds; None if the budget does not allow it."""

@@ -35,7 +35,7 @@ from tests.protocol.worlds import (
 )
 
 ANYTHING = Budget(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
-"""One thing of any kind."""
+"""One fault of each kind."""
 
 WALKS = {
     "anything goes wrong once": (TWO, ANYTHING),
@@ -161,7 +161,7 @@ LONG_WALKS = {
     "latestOffset has no start and queries die twice",
     "a driver is stopped and latestOffset has no start",
 }
-"""`make soak` walks these; `make test-all` walks their short form, in which one thing less goes wrong."""
+"""`make soak` walks these; `make test-all` walks their short form, which has one fault less."""
 SLOW_WALKS = {
     "the log moves",
     "a driver is stopped",
@@ -186,7 +186,7 @@ SLOW_WALKS = {
     "latestOffset has no start",
     "two queries die with their coordinator",
 }
-"""Walks that take longer than some three seconds, also in their short form: `make test` leaves them out."""
+"""`make test` leaves these out: they take longer than about three seconds, also in their short form."""
 
 
 def short_form(name: str) -> tuple[Setting, Budget]:

@@ -18,7 +18,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "do" / "share-consumer.md"
 BEGIN, END = "<!-- side by side: python -m tests.same_program -->", "<!-- end of side by side -->"
 HEADER = "| program | native | ours | |\n| --- | --- | --- | --- |\n"
 SHOWN = 400
-"""Characters of a trace in the table; the tests compare all of it."""
+"""The table cuts a trace after this number of characters; the tests compare all of it."""
 
 
 @dataclass(frozen=True)

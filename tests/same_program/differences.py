@@ -60,4 +60,4 @@ REASONS = {
     gaps_in_the_callback: "Offsets without a record are acknowledged alike, and not told: the program was not given "
     "them.",
 }
-"""Why each of them differs; every other program has the same trace on both sides."""
+"""By program, why its traces differ; every other program has the same trace on both sides."""

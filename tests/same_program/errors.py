@@ -135,7 +135,7 @@ def poll_with_undecided_records(w: World) -> None:
 
 
 def callbacks(w: World) -> None:
-    """The callback is told the outcomes of each commit, in the program's thread, and can be taken away."""
+    """The callback gets the outcomes of each commit, in the program's thread, and can be removed."""
     topic = w.topic(3)
     consumer = w.explicit(w.group(), [topic], max_poll_records=1)
     consumer.set_acknowledgement_commit_callback(w.callback())
@@ -224,7 +224,7 @@ def two_threads(w: World) -> None:
 
 
 def deserializers(w: World) -> None:
-    """A record that can't be deserialized stays in its batch, and says so."""
+    """A record that can't be deserialized stays in its batch, with its error."""
     topic = w.topic()
     for key, value in ((b"k", b"\x00\x00\x00\x05"), (b"\xff", b"\x00\x00\x00\x06"), (b"k", b"no number"), (None, None)):
         w.produce(topic, value, key=key)  # type: ignore[arg-type]  # bytes, too

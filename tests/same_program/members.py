@@ -7,7 +7,8 @@ import time
 from tests.same_program.world import World
 
 LOCK_MS = 5_000
-"""Milliseconds: the second holder's outcomes are sent while it has its lock, also on a busy machine."""
+"""The lock duration, in milliseconds: long enough for the second holder to send its outcomes in time on a busy
+machine."""
 
 
 def two_consumers_on_one_partition(w: World) -> None:
@@ -52,7 +53,7 @@ def a_late_acknowledgement(w: World) -> None:
 
 
 def a_late_acknowledgement_with_a_callback(w: World) -> None:
-    """As before, told by the callback, in implicit mode."""
+    """As before, in implicit mode, and the callback gets the error."""
     topic, group = w.topic(1), w.group(share_record_lock_duration_ms=LOCK_MS)
     slow, fast = (w.consumer(group, [topic]) for _ in range(2))
     slow.set_acknowledgement_commit_callback(w.callback())

@@ -19,10 +19,10 @@ from tests.support.waiting import wait_until
 NATIVE, OURS = "native", "ours"
 SIDES = {NATIVE: confluent_kafka, OURS: share_source}
 PATIENCE_S = 60.0
-"""Seconds for a poll that has to bring records: far beyond what a busy machine takes."""
+"""A poll that has to bring records fails after this many seconds: a busy machine takes far less."""
 NATIVE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 QUIET_S = 1.5
-"""Seconds of a poll that shows that there is nothing."""
+"""A poll of this many seconds without a record shows that there is none."""
 
 
 class World:
@@ -46,7 +46,7 @@ class World:
     # --- what there is
 
     def topic(self, records: int = 0, *, partitions: int = 1) -> str:
-        """A new topic with so many records, each a batch of its own, so that both sides may cut anywhere."""
+        """A new topic with ``records`` records, each a batch of its own, so that both sides may cut anywhere."""
         name = self.broker.create_topic(partitions=partitions)
         for number in range(records):
             self.produce(name, f"v{number}", partition=number % partitions)
@@ -57,8 +57,8 @@ class World:
         assert self._producer.flush(PATIENCE_S) == 0
 
     def group(self, **configs: object) -> str:
-        """A new group that begins at the earliest record, unless ``configs`` (share_auto_offset_reset and the like) say
-        otherwise."""
+        """A new group that begins at the earliest record, unless ``configs`` (share_auto_offset_reset and others) set
+        it otherwise."""
         name = f"group-{uuid.uuid4().hex[:8]}"
         texts = {key.replace("_", "."): str(value) for key, value in configs.items()}
         texts = {"share.auto.offset.reset": "earliest", **texts}
@@ -118,7 +118,7 @@ class World:
         wait_until(settled, timeout_s=PATIENCE_S, what="each consumer has a partition")
 
     def partitions_of(self, consumer: Any, count: int) -> list[int]:
-        """The partitions of which the consumer gets records, once they are so many."""
+        """Polls until the consumer has records of ``count`` partitions. Returns the partitions."""
         found: set[int] = set()
 
         def came() -> bool:
@@ -146,11 +146,11 @@ class World:
         return next((state for state in ("STABLE", "EMPTY") if state in told.upper()), told)
 
     def poll_nothing(self, consumer: Any, who: str = "poll") -> None:
-        """A poll that is to bring nothing; what it brings all the same is in the trace."""
+        """A poll that should return nothing; the trace has what it returns."""
         self.say(f"{who} {records(consumer.poll(QUIET_S))}")
 
     def tries(self, what: str, function: Callable[[], Any]) -> Any:
-        """Call it, and say how that ended: ok, or which exception."""
+        """Calls it, and writes how that ended: ok, or the exception."""
         try:
             result = function()
         except Exception as error:  # noqa: BLE001 - any exception is a part of the trace
@@ -166,7 +166,7 @@ class World:
         self.say(f"commit {of or '-'}")
 
     def callback(self, *, offsets: bool = True) -> Callable[[Any, Any], None]:
-        """A callback that says what it is told."""
+        """A callback that writes its arguments to the trace."""
 
         def told(by_partition: Any, error: Any) -> None:
             of = ", ".join(f"p{at.partition} {sorted(of)}" for at, of in sorted(by_partition.items()))

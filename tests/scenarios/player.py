@@ -2,7 +2,7 @@
 
 Steps (M is a member, P a plan as in ``i.2``; what is in brackets may be left out):
 
-- ``group [records=N] [key=value]…``: a group on one partition with so many records.
+- ``group [records=N] [key=value]…``: a group on one partition with N records.
 - ``join M [as PROCESS]``: a process of M joins: a new one, or the one that is named.
 - ``latest M [after P] [limit N]``: latestOffset: P is completed, and the next plan acquired. At most 4000 records.
 - ``partitions M P [epoch N]``: partitions(): the plan is started, or reclaimed. ``epoch``: an older process asks.
@@ -32,7 +32,7 @@ from tests.support.group_driver import GroupDriver, ranges
 FILES = sorted(Path(__file__).parent.glob("[0-9]*.txt"))
 ROW = re.compile(r"(\d+)(?:-(\d+))? (accept|release|reject)(?: (\d+) ms)?(?: at (\d+))?( written)?")
 MOST_BATCHES = 200
-"""A drain ends after so many batches: a story that goes on has a mistake in it."""
+"""A drain fails after this number of batches: a story that goes on has a mistake in it."""
 
 
 def played(text: str) -> str:

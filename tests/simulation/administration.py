@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from tests.simulation.service import ServiceRun
 
 LATE_MS = 30_000
-"""How much later than its last sending a request may arrive, and an append be written."""
+"""A request may arrive, and an append be written, up to this many ms after it was sent last."""
 BY_HAND = "archived by hand"
 WHY = "by hand"
-"""The reason that each decision by hand is given."""
+"""The reason that each decision by hand has."""
 
 
 @dataclass
@@ -40,23 +40,23 @@ class Actions:
 
     ledger: Ledger
     asked: list[tuple[frozenset[int], bool]] = field(default_factory=list)
-    """The logs of each reset that was to be executed, and whether these were all that the group had."""
+    """The logs of each reset that was to be executed, and whether the group had no others."""
     by_hand: set[tuple[str, Record]] = field(default_factory=set)
     released_until_ms: dict[str, int] = field(default_factory=dict)
-    """Member to how long a request to release it may be under way."""
+    """By member, until when a request to release it may be under way."""
     reset: set[Record] = field(default_factory=set)
-    """Records that a reset took from whoever had them."""
+    """Records that a reset took from their holders."""
     starts: set[tuple[int, int]] = field(default_factory=set)
-    """Each log and start offset that the log of the group ever had by a reset or at the beginning."""
+    """Each log and start offset that the group's log ever had, by a reset or at the beginning."""
     resets: int = 0
     skipped: int = 0
     ends: dict[int, int] = field(default_factory=dict)
-    """Log to the end of what was handed out, or of what resets passed over."""
+    """By log, the end of what was handed out, or of what resets passed over."""
     altered: set[int] = field(default_factory=set)
-    """Logs whose start offsets the append that is read now has altered; ``begun``: or has made."""
+    """Logs whose start offsets the append that is read now altered; ``begun``: or set first."""
     begun: set[int] = field(default_factory=set)
     done: set[str] = field(default_factory=set)
-    """The ids of the actions that were carried out; ``just_done``: by the append that is read now."""
+    """The ids of the actions that were applied; ``just_done``: by the append that is read now."""
     just_done: set[str] = field(default_factory=set)
 
     def alter(self, record: OffsetsAltered) -> None:
@@ -100,7 +100,7 @@ class Actions:
         self.just_done.add(record.action_id)
 
     def answered(self, answer: Any) -> None:
-        """A reset that is said to be executed is in the log."""
+        """A reset that was answered as executed is in the log."""
         for row in answer.partitions if isinstance(answer, Altered) and answer.executed else ():
             log = log_of(row.topic_id, row.partition)
             if (log, row.after) not in self.starts and self.ledger.starts.get(log) != row.after:
@@ -137,12 +137,12 @@ class Actions:
         return ""
 
     def may_release(self, member_id: str) -> bool:
-        """Whether somebody asks just now to end the member's session."""
+        """Whether a request to end the member's session is under way."""
         return self.ledger.world.now_ms <= self.released_until_ms.get(member_id, -1)
 
 
 class Administrator(Process):
-    """A person with a command line, who acts now and then until there is peace."""
+    """A person with a command line, who acts at random times until the faults stop."""
 
     def __init__(self, run: ServiceRun) -> None:
         super().__init__(run.world, "administrator")

@@ -49,18 +49,18 @@ class Broker:
     def __init__(self, partitions: int, records: int) -> None:
         self.topics: dict[str, Topic] = {}
         self.names: dict[str, str] = {}
-        """Topic id to name, of all that ever were."""
+        """By topic id, the names of all topics that ever existed."""
         self.starts: dict[int, int] = {}
         self.ends: dict[int, int] = {}
         self.gone: set[int] = set()
         self.added: set[int] = set()
-        """Those that became partitions of a topic that was there."""
+        """Logs that were added as partitions to an existing topic."""
         self._created_ms: dict[int, int] = {}
         self.poison: set[Record] = set()
         self.letters: Counter[Record] = Counter()
-        """What the dead letter topic holds, by origin."""
+        """The number of dead letters in the topic, by origin."""
         self.stopped_until_ms = 0
-        """When all of them answer again; they stand still until then."""
+        """All brokers stand still until this time."""
         self.create(TOPIC, partitions, records)
 
     # --- topics

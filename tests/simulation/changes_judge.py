@@ -25,7 +25,7 @@ USED_UP = "its tries are used up"
 
 
 def wrong_change(ledger: Ledger, key: Record, before: Run, after: Run) -> str:
-    """The sentence that says why this change of a record is wrong; empty: it is not."""
+    """Returns why this change of a record is wrong, in a sentence; empty: it is right."""
     if before.state in TERMINAL:
         return "changes though it is done"
     if before.state == ARCHIVING:

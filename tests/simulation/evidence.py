@@ -24,10 +24,10 @@ class Evidence(Protocol):
         """The acknowledgement mode that the query named when it started the plan; empty: the group's."""
 
     def has_left(self, member_id: str) -> bool:
-        """A ShareConsumer said that it leaves."""
+        """A ShareConsumer sent that it leaves."""
 
     def signalled(self, member_id: str, record: Record, count: int) -> bool:
-        """This ShareConsumer said that it works on this delivery."""
+        """This ShareConsumer signalled that it works on this delivery."""
 
     def is_gone(self, member_id: str, at_ms: int) -> bool:
         """Whether the member's session may have ended by then."""
@@ -48,11 +48,11 @@ class KnownPlan:
     query: bool
     trial: bool
     acquired_ms: int
-    """By the coordinator's clock."""
+    """When it was acquired, by the coordinator's clock."""
     started: bool = False
     explicit: bool = False
-    """The acknowledgement mode of the last attempt at its batch; ``was_explicit``: of any."""
+    """Whether the last attempt at its batch was in explicit mode; ``was_explicit``: whether any was."""
     was_explicit: bool = False
     replaces: bool | None = None
-    """Whether all sinks of the last attempt said that their target does."""
+    """Whether all sinks of the last attempt sent that their target replaces its output."""
     epoch: int = 0

@@ -40,25 +40,25 @@ class Faults:
 
     stalls_ms: int = 0
     slow_appends_ms: int = 10_000
-    """How long an append may take that is answered late."""
+    """An append that is answered late takes up to this many ms."""
     brokers_stop: float = 0.0
-    """How often all brokers stand still, before a step of any process or of an append."""
+    """The probability that all brokers stand still, before a step of any process or of an append."""
     configs: bool = False
     sinks_at_steps: float = 0.0
-    """How often somebody opens a sink, with other group configs, before a step of any process."""
+    """The probability that a sink is opened with other group configs, before a step of any process."""
     signals: bool = False
     outage_ms: int = 0
-    """How long the service behind the sinks is away, from the begin of the run on."""
+    """From the beginning of the run, the service behind the sinks is down for this many ms."""
     administration_ms: int = 0
-    """How often an administrator acts."""
+    """The mean time between two actions of an administrator, in ms; 0: none."""
     topics_ms: int = 0
     topics_at_steps: float = 0.0
-    """How often topics change, or get partitions, before a step of any process."""
+    """The probability that topics change, or get partitions, before a step of any process."""
     hosts: int = 1
     rests: int = 0
-    """How often everybody rests."""
+    """The number of times that all members rest."""
     checkpoints_change: float = 0.0
-    """How often a query that is started again has another checkpoint: a new one, or one that was put away."""
+    """The probability that a query that is started again has another checkpoint: a new one, or an earlier one."""
 
     @property
     def real_service(self) -> bool:
@@ -68,11 +68,11 @@ class Faults:
 NO_FAULTS = Faults()
 SHORTEST_SESSION_MS = 20_000
 RETENTION_MS = 3_600_000
-"""share.member.retention.ms where members are forgotten: the least that it may be."""
+"""share.member.retention.ms where members are forgotten: the least value that it may have."""
 MEMBERS_KEPT = 1
-"""Members without a session that a group keeps for ever, where members are forgotten."""
+"""Where members are forgotten, a group keeps this number of members without a session for ever."""
 LOGS_AT_MOST = 8
-"""Of topics that change: no partition is added beyond."""
+"""Topics that change get no partition beyond this number of logs."""
 MODE = "share.acknowledgement.mode"
 
 

@@ -24,9 +24,9 @@ HEARTBEAT_MS = 5_000.0
 SESSION_MS = 45_000.0
 REQUESTS_AT_ONCE = ServerConfig.parse().queued_max_requests
 RETRY_MS, LONGEST_RETRY_MS = 50.0, 2_000.0
-"""A refused call comes again after a random time up to this, which doubles."""
+"""A refused call is sent again after a random time of up to the first number, in ms; it doubles up to the second."""
 BEFORE, VIEW, DECISION = 0.5, 0.2, 0.3
-"""The parts of a call's CPU time: to receive and to answer, to look at the group, and to decide. They are not measured:
+"""The parts of a call's CPU time: to receive and answer it, to view the group, and to decide. They are not measured:
 all of it is time of the same interpreter."""
 INTERPRETER, BROKERS, TRANSACTIONS = "a coordinator's CPU", "the brokers' CPU", "a state partition's appends"
 
@@ -50,8 +50,8 @@ class Load:
 @dataclass(frozen=True, kw_only=True)
 class Machines:
     """``coordinators`` have a machine each, with a core for the interpreter and others beside it; ``broker_cores`` are
-    those of all brokers. ``shared_cores``: all of it, and the clients, run on one machine of so many cores, of whose
-    time other programs leave ``left``."""
+    those of all brokers. ``shared_cores``: all of it, and the clients, run on one machine of this number of cores;
+    other programs leave ``left`` of their time."""
 
     coordinators: int = 1
     broker_cores: int = 12
@@ -69,7 +69,7 @@ class Server:
         self.busy_ms = 0.0
 
     def run(self, ms: float, then: Act) -> None:
-        """Run a job of so many milliseconds, and ``then`` when it is done."""
+        """Runs a job of ``ms`` milliseconds, and ``then`` when it is done."""
         if self._free:
             self._begin(ms, then)
         else:
@@ -95,7 +95,7 @@ class Interpreter:
         self.busy_ms = 0.0
 
     def run(self, ms: float, then: Act) -> None:
-        """Run a job of so many milliseconds, and ``then`` when it is done."""
+        """Runs a job of ``ms`` milliseconds, and ``then`` when it is done."""
 
         def begin() -> None:
             self.busy_ms += ms

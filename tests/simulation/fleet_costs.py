@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 NEXT, START, HEARTBEAT, ENDS = "next", "start", "heartbeat", "ends"
-"""A query's calls: complete a plan and acquire the next one, start it, stay, and ask for the logs' ends."""
+"""A query's calls: complete a plan and acquire the next one, start it, heartbeat, and read the logs' ends."""
 
 
 @dataclass(frozen=True, kw_only=True)

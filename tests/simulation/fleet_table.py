@@ -10,13 +10,13 @@ from tests.simulation.fleet import Carried, Fleet, Load, Machines
 LOADED = Load(queries=32, in_a_group=4, partitions=50, trigger_ms=0, spark_ms=0, ends_every_ms=3_600_000)
 LOADED_MACHINE = Machines(coordinators=1, shared_cores=2, left=0.72)
 LOADED_BATCHES_S, LOADED_MEDIAN_MS = 43.0, 721.0
-"""A coordinator, its broker and its clients under load on a machine of two cores, and what was measured of it: a batch
-took 33.3 ms of CPU time of all of them, so that other programs left 1.43 of the two cores."""
+"""Measured: batches a second and median latency of a coordinator, its broker and its clients under load on a machine of
+two cores. A batch took 33.3 ms of CPU time of all of them, so that other programs left 1.43 of the two cores."""
 COORDINATORS = (1, 2, 4, 8, 16)
 TRIGGERS_MS = (10_000.0, 1_000.0, 0.0)
 SECONDS = 10.0
 AT_MOST_MS = 1_000.0
-"""The 99th percentile of a plan's latency, up to which a fleet carries its queries."""
+"""A fleet carries its queries while the 99th percentile of a plan's latency is at most this many ms."""
 HEAD = (
     "| trigger | coordinators | batches/s | calls/s | plan: median; 99th percentile | used: brokers' CPU, the busiest "
     "coordinator's, the busiest state partition | most used | queries carried |\n"

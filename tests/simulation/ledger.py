@@ -64,56 +64,57 @@ class Ledger:
     evidence: Evidence = field(init=False)
     runs: dict[Record, Run] = field(default_factory=dict)
     just_changed: set[Record] = field(default_factory=set)
-    """Those of the newest append."""
+    """Records that the newest append changed."""
     in_progress: dict[Record, int] = field(default_factory=dict)
-    """To when the log told of the record last."""
+    """By record in progress, the time of its last signal in the log."""
     starts: dict[int, int] = field(default_factory=dict)
     log_starts: dict[int, int] = field(default_factory=dict)
     plans: dict[int, KnownPlan] = field(default_factory=dict)
     delivered: dict[tuple[int, int, int], int] = field(default_factory=dict)
-    """(partition, offset, delivery count) to plan number."""
+    """By (partition, offset, delivery count), the plan's number."""
     lost: set[tuple[int, int, int]] = field(default_factory=set)
     """Deliveries whose lock was lost."""
     lost_numbers: set[int] = field(default_factory=set)
     told: set[Record] = field(default_factory=set)
-    """Records of topics that are gone, which queries are told to be lost."""
+    """Records of deleted topics that queries were notified of as lost."""
     began_ms: int | None = None
-    """When the first member joined."""
+    """The time at which the first member joined."""
     archived: dict[Record, str] = field(default_factory=dict)
     done_by: dict[Record, int] = field(default_factory=dict)
-    """Accepted records to the number that they carried."""
+    """By accepted record, the number of the plan that accepted it."""
     epochs: dict[str, int] = field(default_factory=dict)
     queries: dict[str, bool] = field(default_factory=dict)
     seen_ms: dict[str, int] = field(default_factory=dict)
-    """Member to when it was answered last."""
+    """By member, the time of its last answer."""
     away: set[str] = field(default_factory=set)
-    """Members that are forgotten, and have not come back."""
+    """Members that are forgotten and have not come back."""
     forgotten_plans: dict[str, set[int]] = field(default_factory=dict)
-    """Members that were ever forgotten, and the plans that they had by then."""
+    """By member that was ever forgotten, the plans that it had then."""
     forgotten_epoch: int = 0
     completed: set[int] = field(default_factory=set)
     said: dict[tuple[int, Record], list[Verdict]] = field(default_factory=dict)
-    """What sinks staged, by plan number and record, in order."""
+    """By plan number and record, what sinks staged, in order."""
     passed_over: set[Record] = field(default_factory=set)
-    """A sink named it after an attempt that was taken for silent: it may come back, though all said the same."""
+    """Records that a sink named after an attempt that counted as silent: they may come back, though all attempts
+    agreed."""
     vetoed: int = 0
     lost_in_progress: int = 0
-    """How often work in progress lost its lock."""
+    """The number of times that a record in progress lost its lock."""
     started: set[tuple[int, int]] = field(default_factory=set)
     newest_used: dict[str, int] = field(default_factory=dict)
-    """Member to the newest plan that it took up to be read."""
+    """By member, the newest plan that it started."""
     appends: int = 0
     joined_in: dict[str, int] = field(default_factory=dict)
-    """Member to the append that raised its epoch."""
+    """By member, the append that raised its epoch."""
     last_plan_id: int = 0
     snapshots: int = 0
     logged_late: int = 0
-    """How often a plan was started that had been given up."""
+    """The number of starts of a plan that had been given up."""
 
     def __post_init__(self) -> None:
         self.actions = Actions(self)
 
-    # --- told by the store
+    # --- called by the store
 
     def appended(self, group_id: str, data: Sequence[bytes]) -> None:
         self.appends += 1
@@ -305,7 +306,7 @@ class Ledger:
         self.lost.add((*key, before.delivery_count))
         self.lost_numbers.add(before.plan_id or 0)
 
-    # --- looked at
+    # --- read by the judges
 
     def is_done(self, key: Record) -> bool:
         """Accepted or archived, or never there for this group; what waits for its dead letter is not."""

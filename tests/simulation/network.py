@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from tests.simulation.simulated_world import Pending, World
 
 NO_ANSWER = object()
-"""What a caller is told that waits no longer: the request may have been carried out."""
+"""Returned to a caller that waits no longer: the request may have been applied."""
 
 Reply = Callable[[Any], None]
 

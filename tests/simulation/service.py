@@ -36,8 +36,8 @@ from tests.simulation.witness import Witness
 
 HEALTH_TIMEOUT_MS = int(HEALTH_TIMEOUT_S * 1000)
 PEACE_MS = 3_600_000
-"""How long a run may take when the faults have stopped: a record that is alone on trial for ten minutes, and that sinks
-then pass over to the limit of releases, takes over half an hour."""
+"""A run fails if it takes longer than this many ms after the faults have stopped. A record that is alone on trial for
+ten minutes, and that sinks then release up to the limit, takes over half an hour."""
 PEACEFUL_BATCH_MS = (100, 2_000)
 
 
@@ -69,7 +69,7 @@ class ServiceRun:
         self.members: list[Process] = []
         self.checkpoints = [Checkpoint(f"q{index + 1}") for index in range(s.queries)]
         self.put_away: list[tuple[int, Checkpoint]] = []
-        """Checkpoints that are not used now, and perhaps never again, with the index of their query."""
+        """Checkpoints that are not in use, and perhaps never again, each with the index of its query."""
         self.rest_until_ms = 0
         self.deaths: Counter[str] = Counter()
         for host in range(s.faults.hosts):
@@ -79,7 +79,7 @@ class ServiceRun:
         for index in range(s.consumers):
             self._start_consumer(index, f"c{index + 1}")
 
-    # --- who lives
+    # --- processes
 
     def _newest(self, host: int = 0) -> CoordinatorProcess:
         return next(c for c in reversed(self.coordinators) if (c.host or 0) == host)

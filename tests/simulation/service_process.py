@@ -41,7 +41,7 @@ from tests.simulation.simulated_world import Task, World
 
 DEAD_LETTERS = "dlq"
 OLD_TIMES = (broker_watch, coordinator_service, log_gaps, lost_logs, plan_gaps, tenacity.nap, topic_doubts)
-"""Modules of the service that look at the clock, and the pauses of its retries."""
+"""Modules of the service that read the clock, and the pauses of its retries."""
 
 
 @contextlib.contextmanager

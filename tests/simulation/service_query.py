@@ -48,20 +48,20 @@ class Checkpoint:
 
     query: str
     offsets: dict[int, tuple[str, str, tuple[PartitionPlan, ...]]] = field(default_factory=dict)
-    """Batch id to (plan, member id, ranges)."""
+    """By batch id, (plan, member id, ranges)."""
     commits: set[int] = field(default_factory=set)
     outputs: dict[int, tuple[Record, ...]] = field(default_factory=dict)
     gone: set[Record] = field(default_factory=set)
-    """The log lost it between plan and read."""
+    """Records that the log lost between plan and read."""
     doubled: set[Record] = field(default_factory=set)
-    """Written by a process that had another one after it."""
+    """Records that a process wrote although a later process of the query lived."""
     attempts: Counter[int] = field(default_factory=Counter)
-    """Batch id to how often it was decided."""
+    """By batch id, the number of times that it was decided."""
     left_out: set[Record] = field(default_factory=set)
-    """A process that had another one after it wrote the output, and its sink said something else of these."""
+    """Records that a process wrote although a later process lived, and for which its sink sent another outcome."""
     processes: int = 0
     refused: bool = False
-    """The group has forgotten its query: nobody starts from it any more."""
+    """True if the group has forgotten the query: it is never started again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class QueryOptions:
     batch_ms: tuple[int, int] = (100, 8_000)
     skips: bool = False
     replaces: bool = False
-    """It says so of its output; else nothing is said."""
+    """True: the sink sends that its target replaces its output; False: it sends nothing."""
     writes_first: bool = False
     executor_dead_letters: float = 0.0
 
@@ -165,9 +165,9 @@ class QueryProcess(Process):
             raise Gone(str(error)) from error
 
     explicit = False
-    """What its sink takes silence for: the mode in which it started the plan."""
+    """The acknowledgement mode in which the query started the plan."""
     was_second = False
-    """Another process of this query lived when it started: what it read of the checkpoint may be old."""
+    """True if another process of this query lived at its start: its view of the checkpoint may be old."""
 
     def _next_batch(self) -> Task:
         """latestOffset(start): the batch before is done; then the next one."""

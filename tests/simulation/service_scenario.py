@@ -12,9 +12,9 @@ from tests.simulation.service_query import QueryOptions
 from tests.simulation.service_sink import SinkScenario
 
 OUTAGE_MS = 3_600_000
-"""Milliseconds that the service behind the sinks is away, in scenarios of outages."""
+"""In scenarios of outages, the service behind the sinks is down for this many milliseconds."""
 NEVER_MS = 10**15
-"""A mean time between events, in milliseconds, of events that no run meets."""
+"""Events with this mean time between them, in milliseconds, come in no run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,4 +305,4 @@ KINDS: dict[str, Callable[[int], ServiceScenario]] = {
     "administration": ServiceScenario.of_administration,
     "outages": ServiceScenario.of_outages,
 }
-"""Scenarios by the kind of faults that they have beside those of every run."""
+"""Scenarios by the kind of faults that they add to those of every run."""

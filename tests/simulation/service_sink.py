@@ -74,9 +74,9 @@ class Judge:
     modes_change: bool = False
     peace: bool = False
     away: set[Record] = field(default_factory=set)
-    """Records that were released since the service behind the sinks was away."""
+    """Records that were released since the service behind the sinks went down."""
     first: dict[Record, int] = field(default_factory=dict)
-    """A record to the plan that held it when it was judged first."""
+    """By record, the plan that held it when it was judged first."""
 
     def outcome(self, record: Record, count: int, number: int) -> int | None:
         """None: no row says anything of it."""

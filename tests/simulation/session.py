@@ -28,11 +28,13 @@ from tests.simulation.simulated_world import Gone, Process
 GROUP = "billing"
 PATTERN = f"{TOPIC}.*"
 ANSWER_TIMEOUT_MS = 3_000
-"""Short, so that there is much asking again; :attr:`Session.answer_timeout_ms` may be the product's."""
+"""A request is sent again after this many ms: less than in the product, so that there are many.
+:attr:`Session.answer_timeout_ms` may be the product's."""
 RETRY_TIMEOUT_MS = 60_000
-"""As short; :attr:`Session.retry_timeout_ms` may be the product's."""
+"""A call fails after this many ms of retries: less than in the product. :attr:`Session.retry_timeout_ms` may be the
+product's."""
 OUTAGE_TIMEOUT_MS = 300_000
-"""The product's: share.broker.outage.timeout.ms."""
+"""A call fails after an outage of this many ms, as in the product (share.broker.outage.timeout.ms)."""
 
 Answer = Generator[Any, Any, Any]
 Find = Callable[[], Server | None]
@@ -133,4 +135,4 @@ class Session:
             except (CoordinatorNotAvailable, GroupTakenOver):
                 continue  # the next heartbeat tries again
             except (Gone, MemberForgotten):
-                return  # the next call says so
+                return  # the next call raises it

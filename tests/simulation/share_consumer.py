@@ -61,7 +61,7 @@ class ConsumerProcess(Process):
         self.ahead = Ahead()
         self._riding: tuple[PartitionAcks, ...] = ()
         self._after: str | None = None
-        """None until it has got records: a process of before may have had some under the same member id."""
+        """None until it has records: an earlier process may have had some under the same member id."""
         self.spawn(self._live())
 
     def _live(self) -> Task:

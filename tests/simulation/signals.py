@@ -80,7 +80,7 @@ class SignallingProcess(ConsumerProcess):
         reply: ProgressReply = yield from self.session.call(lambda who: MarkInProgress(**who, partitions=partitions))
         if reply.errors:
             self.lost = chosen
-        if reply.errors and self.world.happens(0.5):  # else it goes on, and its outcome comes too late
+        if reply.errors and self.world.happens(0.5):  # else it continues, and its outcome comes too late
             refused = {tuple(key.rsplit(":", 1)) for key in reply.errors}
             return {
                 r: count

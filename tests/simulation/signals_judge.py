@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 RELEASE = 2
 SKEW_MS = 2_000
-"""How far a coordinator's clock may be from the world's."""
+"""A coordinator's clock may be this far from the world's, in ms."""
 SLACK_MS = 2 * SKEW_MS + 1_000
 Receipt = tuple[int, int, int]
 
@@ -100,7 +100,7 @@ class Signals:
     taken: int = 0
     refused: int = 0
     at_work: dict[str, dict[Record, int]] = field(default_factory=dict)
-    """The deliveries that a ShareConsumer's program works on: its next process may go on with them."""
+    """The deliveries that a ShareConsumer's program works on: its next process may continue them."""
 
     def was_sent(self, member_id: str, signals: PartitionProgress) -> None:
         """A ShareConsumer is about to send these signals."""

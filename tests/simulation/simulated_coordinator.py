@@ -33,8 +33,8 @@ from tests.simulation.simulated_store import Died, HostsStore, OwnedStore, State
 from tests.simulation.simulated_world import BrokenPromise, Pending, Process, Task, World
 
 FAR = 400
-"""A clock that is far from the world's is so many times as far as another. The world's begins at 1,000 s, and none is
-below 0."""
+"""Multiplies the offset of a coordinator's clock from the world's, for a clock that is far from it. The world's clock
+begins at 1,000 s; none is below 0."""
 
 
 class Listener(Protocol):
@@ -256,7 +256,7 @@ class CoordinatorProcess(Process):
             return
         self._wakes_ms = None
         if self._in_step:
-            return  # the step that runs looks for more at its end
+            return  # the running step checks for more at its end
         self._in_step = True
         self.decided_ms = self.world.now_ms
         try:

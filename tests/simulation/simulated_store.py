@@ -23,9 +23,9 @@ from tests.simulation.simulated_world import Process, World
 
 Appends = Mapping[str, Sequence[bytes]]
 WRITE_TIMEOUT_MS = 5_000
-"""share.coordinator.write.timeout.ms, after which an append is in doubt."""
+"""An append is in doubt after this many ms (share.coordinator.write.timeout.ms)."""
 BROKER_TIMEOUT_MS = 15_000
-"""share.coordinator.broker.timeout.ms, after which a load or a question is refused."""
+"""A load or a question is refused after this many ms (share.coordinator.broker.timeout.ms)."""
 FAULTS = ("refuse", "doubt", "doubt, written", "doubt, late", "die before", "die in the midst", "die after", "slow")
 
 
@@ -57,17 +57,18 @@ class StateLog:
     logs: dict[str, list[StoredRecord]] = field(default_factory=dict)
     in_doubt: Appends | None = None
     host: int = 0
-    """Of the newest owner."""
+    """The host of the newest owner."""
     pardoned_ms: int = 0
-    """When the owner loaded last, or a coordinator went on after it had heard nobody: holders then have a session."""
+    """The time of the owner's last load, or of the end of a time in which a coordinator heard nobody: holders have a
+    session from then."""
     unheard: list[tuple[int, int]] = field(default_factory=list)
-    """Until when, and for how many ms, a coordinator heard nobody."""
+    """The times until which a coordinator heard nobody, each with its length in ms."""
     stopped_until_ms: int = 0
-    """When its brokers answer again; they stand still until then."""
+    """Its brokers stand still until this time."""
     before_a_step: Callable[[], None] = lambda: None
-    """What else may happen before an append arrives, and before its answer comes."""
+    """Called before an append arrives, and before its answer comes: injects further faults."""
     taken: int = 0
-    """How often the group went to another host."""
+    """The number of times that the group moved to another host."""
     _next: dict[str, int] = field(default_factory=dict)
 
     def next_owner(self) -> int:

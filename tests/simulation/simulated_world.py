@@ -39,7 +39,7 @@ class World:
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self.between_steps: Callable[[], None] = lambda: None
-        """What else may happen just before any process takes its next step."""
+        """Called before each step of any process: injects further faults."""
 
     def __repr__(self) -> str:
         return f"<World seed={self.seed} now={self.now_ms} events={self.events}>"
@@ -125,7 +125,7 @@ class Process:
         self.world.after(0, lambda: self._resume(task, None))
 
     def when_running(self, act: Callable[[], None]) -> bool:
-        """Whether it runs now. If it is stopped, ``act`` is for when it goes on; if it is dead, never."""
+        """Returns whether it runs now. If it is stopped, ``act`` is called when it continues; if it is dead, never."""
         if self.alive and self.stopped:
             self.world.at(self.stopped_until_ms, act)
             return False

@@ -30,10 +30,10 @@ from tests.simulation.simulated_world import BrokenPromise
 SEEDS_THAT_MEET_ALL, SEEDS, SOAK_SEEDS, AT_ONCE = 40, 60, 400, 20
 SEEDS_TO_FIND_A_MISTAKE = 400
 OF_THE_MISTAKE_ITSELF = re.compile(r"\b(TypeError|AttributeError|NameError)\b")
-"""Errors of a mistake whose code does not fit the product any more: they would be found, whatever the product does."""
+"""Errors of a mistake whose code no longer fits the product: they would be found, whatever the product does."""
 SEEDS_OF_A_KIND, MORE_SEEDS_OF_A_KIND = 2, 5
 WALKED = ("administration", "configs", "hosts", "members", "opened-sinks", "outages", "signals", "stalls", "topics")
-"""Kinds of faults in which nothing is found now."""
+"""Kinds of faults with which no seed finds a mistake now."""
 WITHOUT_A_TEST_OF_THEIR_OWN = ("configs", "hosts")
 SCENARIOS = {**KINDS, "sinks": ServiceScenario.of_sinks, "stopped drivers": ServiceScenario.of_stopped_drivers}
 FOUND_HERE = [

@@ -45,7 +45,7 @@ def few_ends_are_kept(monkeypatch: Patch) -> None:
 
 def check(job: Job, minutes: int, each: Callable[[Job], None], *, retention_ms: int) -> None:
     """The budget holds for the run, and it is no larger in its last part than before."""
-    retention = retention_ms // MINUTE_MS  # in which so many come; and a sweep's time
+    retention = retention_ms // MINUTE_MS  # one member a minute; and a sweep's time
     budget = Size.budget(max(retention, share_group.MEMBERS_KEPT) + retention // 8 + 20)
     early, late = job.run_for(minutes // 2, each, budget), job.run_for(minutes - minutes // 2, each, budget)
     print(f"{minutes} minutes, {job.delivered} records, {job.meter.snapshots} snapshots\n{early}\n{late}\n{budget}")

@@ -80,7 +80,7 @@ class Witness:
     replayed: set[int] = field(default_factory=set)
     outcomes: set[tuple[Record, int, int]] = field(default_factory=set)
     rows: set[tuple[Record, int, int]] = field(default_factory=set)
-    """What sinks said: record, delivery count, outcome."""
+    """The outcomes that sinks sent: record, delivery count, outcome."""
     stale: int = 0
     left: set[str] = field(default_factory=set)
     died: set[str] = field(default_factory=set)
@@ -210,7 +210,7 @@ class Witness:
         if answer.member_epoch > durable:
             self.world.fail(f"{request.member_id} is told epoch {answer.member_epoch}, the log has {durable}")
         if coordinator.serves:
-            # A coordinator that loads the group gives as long as the configs say by then.
+            # A coordinator that loads the group gives a session by the configs of that time.
             self.session_until_ms[request.member_id] = coordinator.decided_ms + self.session_ms
 
     def _planned(self, coordinator: CoordinatorProcess, request: Any, answer: PlanReply) -> None:
@@ -228,14 +228,14 @@ class Witness:
                 self._check_slice(number, answer)
 
     def _staged(self, request: StageRuns, answer: OutcomesStaged) -> None:
-        """Each row that is said to be staged is in the log."""
+        """Each row that was answered as staged is in the log."""
         self.stale += answer.stale
         durable = sum(self.was_staged(*row) for row in rows_of(request))
         if durable < answer.staged:
             self.world.fail(f"{answer.staged} rows are said to be staged, and {durable} are in the log")
 
     def was_staged(self, record: Record, count: int, outcome: int) -> bool:
-        """Whether the log says so."""
+        """Whether the log has it as staged."""
         number = self.ledger.delivered.get((*record, count), 0)
         said = self.ledger.said.get((number, record), [])
         return any((v.delivery_count, v.outcome) == (count, outcome) for v in said)
@@ -294,7 +294,7 @@ class Witness:
         return len(held) == len(asked) and all(now_ms <= self.lock_until_ms.get(r, 0) for r in held)
 
     def _is_undecided(self, receipt: Receipt) -> bool:
-        """Whether the log says that the delivery is held. The member's process before may have acknowledged it."""
+        """Whether the delivery is held in the log. The member's process before may have acknowledged it."""
         run = self.ledger.runs.get(receipt[:2])
         return run is not None and run.state in HELD and run.delivery_count == receipt[2]
 
@@ -326,13 +326,13 @@ class Witness:
             self.outcomes.add(((log_of(acks.topic_id, acks.partition), offset), count, kind))
 
     def was_told(self, acks: PartitionAcks) -> None:
-        """A ShareConsumer was told that these outcomes are accepted."""
+        """A ShareConsumer got the answer that these outcomes are accepted."""
         for offset, count, kind in outcomes(acks):
             if kind in (ACCEPT, REJECT, GAP):
                 self.final.setdefault((log_of(acks.topic_id, acks.partition), offset), count)
 
     def was_completed(self, batch: Iterable[Receipt]) -> None:
-        """A query was told that its batch is completed."""
+        """A query got the answer that its batch is completed."""
         for partition, offset, count in batch:
             self.final.setdefault((partition, offset), count)
 

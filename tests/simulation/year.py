@@ -44,19 +44,20 @@ PARTITIONS = [TopicIdPartition(TOPIC, "T0", index) for index in range(2)]
 MINUTES_OF_A_TOPIC = 10
 COUNTS = ("reached", "accepted", "removed", "skipped", "repeated")
 RETAINED = 200
-"""Records of a partition that its log holds at most."""
+"""A partition's log keeps at most this number of records."""
 RUNS_OF_A_COORDINATOR = 97
 COLD_AFTER_MS = 24 * HOUR_MS
-"""No snapshot comes sooner than by the number of appends, so that the log is as long as it may be."""
+"""Snapshots come by the number of appends alone, so that the log grows as long as it can."""
 LOOKS = 60
-"""How often what is in memory is counted."""
+"""What is in memory is counted this number of times in a run."""
 MEMBER_BYTES = 800
-"""In a snapshot, of a member that is gone: what it subscribed to, its epoch, its last plan's number."""
+"""The budget in a snapshot for a member without a session: its subscription, its epoch, its last plan's number."""
 MEMBER_OBJECTS = 20
 REST_BYTES, REST_OBJECTS = 6_000, 1_000
-"""Of a group without its members."""
+"""The budget for a group without its members, in bytes of its snapshot and in Python objects."""
 APPENDED_BYTES = 4 * SNAPSHOT_AFTER * 800
-"""Of the log, after its latest snapshot: a coordinator that loads the log takes four records for one append."""
+"""The budget for the log after its latest snapshot: a coordinator that loads the log applies four records for one
+append."""
 
 
 class Size(NamedTuple):
@@ -64,14 +65,14 @@ class Size(NamedTuple):
 
     members: int = 0
     objects: int = 0
-    """All that can be reached from what the runtime keeps."""
+    """The number of objects that the runtime keeps, reached from it."""
     snapshot_bytes: int = 0
     live_bytes: int = 0
-    """Of the log: the latest snapshot and the records after it."""
+    """Bytes of the log: the latest snapshot and the records after it."""
 
     @classmethod
     def budget(cls, members: int) -> Size:
-        """For a group that knows so many members at most, however old it is."""
+        """The budget of a group that knows at most ``members`` members, however old it is."""
         snapshot_bytes = REST_BYTES + members * MEMBER_BYTES
         return cls(members, REST_OBJECTS + members * MEMBER_OBJECTS, snapshot_bytes, snapshot_bytes + APPENDED_BYTES)
 
@@ -192,7 +193,7 @@ class Job:
             self._ask(transactions.single_command(StageRuns(group_id=GROUP, partitions=(outcomes,))))
 
     def consumer_run(self, member_id: str) -> None:
-        """A ShareConsumer accepts what it is given, but for the last batch, which it holds when it is gone."""
+        """A ShareConsumer accepts what it acquires, except its last batch, which it holds when it ends."""
         who = self._join(member_id, query=False)
         for _ in range(2):
             fetch = AcquireRecords(**who, max_records=3)

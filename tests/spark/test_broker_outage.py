@@ -18,9 +18,9 @@ HASTY = {
 }
 OUTAGE_S = 120
 LINES = 10
-"""In a log, of an outage of two minutes."""
+"""An outage of two minutes writes at most this number of lines to a log."""
 SPARKS_OWN = ("Traceback", "  File ", "BrokenPipeError")
-"""What Spark's Python daemon writes of a worker that ended, outage or not."""
+"""Lines that Spark's Python daemon writes about a worker that ended, with an outage or without."""
 
 
 def logged_outage_s(program):

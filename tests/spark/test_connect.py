@@ -66,7 +66,7 @@ writer.option("checkpointLocation", f"checkpoints/{topic}").trigger(availableNow
 
 END = "query.awaitTermination()\n"
 BY_THE_TEST = "query.processAllAvailable()\nquery.stop()\n"
-"""How README's program of the sink ends, and how it ends here."""
+"""README's program of the sink ends with the first; in the test with the second."""
 
 WRONG = """
 import sys

@@ -23,7 +23,7 @@ from tests.support.waiting import wait_until
 DEMO = [sys.executable, "-m", "sharegroup", "demo"]
 STARTING, AT_WORK = "Two Spark programs start", "Both are in the group"
 END_WITHIN_S = 120
-"""Far beyond what it takes."""
+"""The demo fails after this many seconds: it takes far less."""
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(1800 + 
 
 BATCH = 500
 RUN, LONG_RUN = 2 * BATCH, 3 * BATCH
-"""Records that are produced before a run; the latter in the long forms."""
+"""The number of records produced before a run; the second in the long forms."""
 
 
 class Schedule:
@@ -76,8 +76,8 @@ class Schedule:
         return True
 
     def run_harmed(self, harms: Iterable[tuple[float, str]]) -> tuple[int, Counter[str]]:
-        """One run; after each so many seconds the victims are killed: ``driver``, ``coordinator`` or ``both``. Returns
-        the exit status, and who was killed before the run ended."""
+        """One run. After each number of seconds in ``harms`` the victims are killed: ``driver``, ``coordinator`` or
+        ``both``. Returns the exit status, and the victims that were killed before the run ended."""
         job, killed = self._start(str(JOB), *self._arguments), Counter()
         for pause_s, victims in harms:
             with suppress(subprocess.TimeoutExpired):

@@ -22,7 +22,7 @@ def lines_of(program, queue):
 
 
 def wait_line(program, queue, text, count=1):
-    """The last message that contains the text, once there are so many."""
+    """Waits for ``count`` messages that contain the text. Returns the last one."""
 
     def matching():
         return [message for _, message in lines_of(program, queue) if text in message]

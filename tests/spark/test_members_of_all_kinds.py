@@ -40,7 +40,7 @@ class Members:
         self.queue, self._folder = queue, folder
         self.lives: list[ConsumerProgram] = []
         self.given_back: Counter[Record] = Counter()
-        """How often a record was in the hands of a member that left."""
+        """By record, the number of times that a member held it and left."""
         self.deliveries: list[tuple[int, ...]] = []
         """Partition, offset and delivery count, of queries that left."""
 
@@ -96,7 +96,7 @@ def test_members_of_all_kinds_leave_and_return_without_a_double(
     produced = count()
 
     def produce(in_each: int) -> int:
-        """Write so many records to each partition; returns how many each has now."""
+        """Writes ``in_each`` records to each partition. Returns how many each has now."""
         for partition in range(PARTITIONS):
             kafka.produce(orders, [str(next(produced)) for _ in range(in_each)], partition=partition)
         return in_each

@@ -20,7 +20,7 @@ OLDEST = ROOT / ".build" / f"pyspark-{OLDEST_SPARK_WITH_START}"
 @pytest.mark.broker
 @pytest.mark.soak
 def test_the_oldest_spark_replays_the_batch_of_a_stopped_query(kafka, topic, job, program):
-    """The coordinator is killed meanwhile. `make test-spark` kills drivers on it, too."""
+    """The coordinator is killed meanwhile. `make test-spark` also kills drivers on it."""
     orders = topic("orders")
     kafka.produce(orders, numbers(RECORDS))
     queue = job(orders, maxOffsetsPerTrigger=2_000)

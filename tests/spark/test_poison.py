@@ -15,7 +15,7 @@ FEW, MANY = 16, 100_000
 RECORDS_OF_PROCESSES, BATCH_OF_PROCESSES = 20_000, 4_000
 POISON_OF = {FEW: "9", MANY: "14321", RECORDS_OF_PROCESSES: "14321"}
 LIMIT_OF = {FEW: 3, MANY: 5}
-"""share.delivery.count.limit. Fewer tries make fewer restarts, which are most of the time."""
+"""share.delivery.count.limit. Few tries: each is a restart, which takes most of the test's time."""
 THROUGH_S = 480
 
 

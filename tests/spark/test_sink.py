@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 BY_WORD = {"acknowledgement": "case when text like '%bad%' then 'reject' else 'accept' end"}
 CLOCKS_MS = 5
-"""How much a wall clock and one that does not jump may differ between two looks."""
+"""A wall clock and a monotonic clock may differ by this many ms between two readings."""
 
 
 # --- the story: partitions 0 and 1 hold good and flaky records, 2 and 3 bad ones of every shape

@@ -50,7 +50,7 @@ def run(program, queues, checkpoint, **more):
 @pytest.mark.slow
 @pytest.mark.parametrize("sink", ["stream", "foreachBatch"])
 def test_a_right_sink_is_served_with_sparks_second_offset_log(orders, job, shared_program, tmp_path, sink):
-    """Which foreachBatch gets with df.write, too."""
+    """foreachBatch gets the second offset log as well, with df.write."""
     queue = job(orders)
     assert run(shared_program, [queue], tmp_path, sink=sink, format_version="2") == ""
     assert (tmp_path / "offsets" / "0").read_text().startswith("v2\n")

@@ -59,7 +59,7 @@ def held(program, spec, value):
 
 
 def written(program, spec, queue, records):
-    """The query, when so many records are in the outputs."""
+    """Waits until ``records`` records are in the outputs. Returns the query."""
     return begun(program, spec, lambda query: query.wait(lambda: queue.written() == records, f"{records} are written"))
 
 

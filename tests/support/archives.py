@@ -46,7 +46,7 @@ def batch(path, batch_id: int, *tables: pa.Table, attempt_number: int = 0, **que
 
 
 def read(path) -> list[tuple[str, int]]:
-    """Topic and offset of all rows, as somebody reads them who knows nothing of us."""
+    """Topic and offset of all rows, read without any code of ours."""
     if not list(Path(path).glob("date=*/*/*")):
         return []
     table = ds.dataset(str(path), partitioning="hive").to_table(columns=["topic", "offset"])
@@ -124,7 +124,7 @@ class Mortal(FileSystemHandler):
 
 
 class Stopped(Mortal):
-    """A local file system whose process is stopped at its n-th change, and goes on after ``meanwhile``."""
+    """A local file system whose process is stopped at its n-th change, and continues after ``meanwhile``."""
 
     def __init__(self, lives: int, meanwhile: Callable[[], object]) -> None:
         super().__init__(lives)

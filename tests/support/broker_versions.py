@@ -120,7 +120,7 @@ def missing_for(test: str, version: str) -> str:
 
 
 def write_logging(version: str, directory: Path) -> str:
-    """Write the file that says what the broker logs; the Java option that names the file."""
+    """Writes the file with the broker's log levels. Returns the Java option that names the file."""
     if is_at_least(version, "4.0"):
         (directory / "log4j2.xml").write_text(LOG4J2)
         return f"-Dlog4j2.configurationFile={directory / 'log4j2.xml'}"

@@ -29,14 +29,14 @@ ARGUMENTS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 SIZES = {"light": (1_200, 800), "dark": (1_200, 800), "phone": (390, 800)}
-"""Width and height by the look of a page."""
+"""Width and height of the window by the name of the look."""
 PICTURES = os.environ.get("WEB_PICTURES", "")
 """The folder for pictures of pages; empty: none are made. ``WEB_PICTURES=docs/pictures`` makes those of the docs."""
 KEPT = {name: tuple(SIZES) for name in ("groups", "group", "offsets", "history")}
 KEPT |= {"members": ("phone",), "actions": ("phone",)}
 """The looks of which pictures are kept, by the name of the page; of others the light one."""
 TALLEST, TALLEST_OF = 1_300, {"group": 2_600}
-"""Pixels of a picture's height, at most, and by the name of the page."""
+"""A picture is at most this number of pixels high; the second by the name of the page."""
 expect.set_options(timeout=WAIT_MS)
 
 

@@ -1,4 +1,4 @@
-"""Starts, tells and kills a consumer_program, and reads what it printed."""
+"""Starts, commands and kills a consumer_program, and reads its output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.support.standalone import environment
 
 CLOSE_TIMEOUT_S = 120
-"""Far beyond what a busy machine takes."""
+"""A close fails after this many seconds: a busy machine takes far less."""
 
 
 class ConsumerProgram:

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException, Message
 from share_source import AsyncShareConsumer, ShareConsumer
 
 SIGNAL_S = 0.2
-"""Seconds between two signals."""
+"""The program sends a signal every 0.2 seconds."""
 
 
 async def answer(asked: Any) -> Any:
@@ -55,7 +55,7 @@ def shown(message: Message) -> str:
 
 
 async def main(arguments: dict[str, Any]) -> None:
-    """Polls, and accepts what it got, until it is told to close, or killed."""
+    """Polls and accepts records until it is closed by a line of standard input, or killed."""
     make = AsyncShareConsumer if arguments.get("asyncio") else ShareConsumer
     consumer: Any = make({**arguments["config"], "share.acknowledgement.mode": "explicit"})
     await answer(consumer.subscribe([str(arguments["topic"])]))

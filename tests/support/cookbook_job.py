@@ -25,7 +25,8 @@ from tests.support.imports import ROOT
 PAGE = ROOT / "docs" / "do" / "cookbook.md"
 BY_RECORD = "CASE WHEN number % 7 = 3 THEN 'reject' ELSE 'accept' END"
 BY_DELIVERY_COUNT = f"CASE WHEN number % 10 = 5 AND deliveryCount < 3 THEN 'release' ELSE {BY_RECORD} END"
-"""What most people write: a record is released until its third delivery, which a replay makes come sooner."""
+"""As most people write it: releases a record until its third delivery. A replay raises the count, and so brings that
+forward."""
 COLUMNS = "topic STRING, partition INT, offset LONG, value STRING"
 
 

@@ -13,7 +13,8 @@ import psutil
 from tests.support.waiting import wait_until
 
 CLOCKS_DIFFER_S = 1.0
-"""A process may begin up to this many seconds after its file, as the kernel tells the time of both."""
+"""A process may begin up to this many seconds after its endpoint file was written: the kernel takes the two times from
+different clocks."""
 
 
 def coordinator_pids(directory: Path | None = None) -> set[int]:
@@ -54,7 +55,8 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
 
 
 def kill_coordinators(directory: Path | None = None) -> set[int]:
-    """SIGKILL to :func:`coordinator_pids`; returns who was killed. The next request of a client starts another."""
+    """Sends SIGKILL to :func:`coordinator_pids`, and returns them. The next request of a client starts another
+    coordinator."""
     pids = coordinator_pids(directory)
     for pid in pids:
         kill(pid)

@@ -13,7 +13,8 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class DeadLetter(NamedTuple):
-    """One dead letter. ``headers``: all, in order; ``said``: those of dead letters as text, without their prefix."""
+    """One dead letter. ``headers``: all, in order; ``said``: the headers of dead letters as text, without their
+    prefix."""
 
     partition: int
     offset: int

@@ -12,8 +12,8 @@ from coordinator.service.brokers.cluster import EARLIEST, LATEST, Seen, TopicInf
 
 class FakeCluster:
     """`add` and `delete` topics, `move` log ends and starts; at `gaps` no log has a record. `asked` counts the calls
-    for offsets, `read` has the ranges that were looked at. While `answers` is cleared, each question waits. The leaders
-    of the `silent` partitions do not answer."""
+    for offsets, `read` has the ranges that were scanned. While `answers` is cleared, each call waits. The leaders of
+    the `silent` partitions do not answer."""
 
     addresses = "fake:9092"
     allowed = ALL_TOPICS

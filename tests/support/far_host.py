@@ -54,7 +54,7 @@ def far_host() -> Iterator[FarHost]:
 
 
 class FarBroker(KafkaBroker):
-    """A broker that listens on one more address, and says that address to whoever comes by it."""
+    """A broker that listens on one more address, and advertises that address to clients that connect to it."""
 
     def __init__(self, address: str) -> None:
         (port,) = free_ports(1)

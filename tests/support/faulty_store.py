@@ -1,4 +1,4 @@
-"""A store around another one that fails when a test says so: before the append, after it, or by dying."""
+"""A store around another one that fails when a test orders it: before the append, after it, or by dying."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal

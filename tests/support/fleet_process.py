@@ -26,7 +26,7 @@ class FleetProcess:
         return f"<FleetProcess {self.advertised} pid={self._process.pid}>"
 
     def send(self, *words: object) -> None:
-        """Ask without waiting for the answer; a process that is stopped finds the question when it goes on."""
+        """Sends a request without waiting for the answer; a stopped process reads it when it continues."""
         assert self._process.stdin
         self._process.stdin.write(" ".join(map(str, words)) + "\n")
 

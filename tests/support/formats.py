@@ -1,7 +1,7 @@
 """The formats that another process reads, as text: of each message and record the fields, with types and defaults.
 
 ``python -m tests.support.formats`` writes tests/unit/formats.txt anew. docs/adr/0023 says after which changes a number
-of coordinator/protocol/format_versions.py rises, too.
+of coordinator/protocol/format_versions.py rises as well.
 """
 
 from __future__ import annotations

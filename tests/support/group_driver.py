@@ -50,7 +50,7 @@ from coordinator.protocol.values import OffsetRange, OutcomeRun, SharePartitionK
 TOPIC_ID = "T"
 SESSION_MS = 45_000
 AT_ONCE = {"share.release.backoff.ms": "0"}
-"""What a query releases may be acquired at once, as in Kafka: no test waits for the default."""
+"""Released records may be acquired at once, as in Kafka: no test waits for the default delay."""
 UNSET = dict.fromkeys(AT_ONCE, "")
 """The default of share.release.backoff.ms."""
 
@@ -203,10 +203,10 @@ class GroupDriver:
         self.join(member)
         return self.start(number, member, **fields)
 
-    # --- a query's sink, and who writes dead letters
+    # --- a query's sink, and the writers of dead letters
 
     def stage(self, *runs: OutcomeRun, partition: int = 0, topic_id: str = TOPIC_ID, **fields: Any) -> OutcomesStaged:
-        """The sink's commit: what the rows of one partition said."""
+        """The sink's commit, with the outcomes of one partition's rows."""
         outcomes = (PartitionOutcomes(topic_id=topic_id, partition=partition, runs=runs),) if runs else ()
         return self.run(StageRuns(group_id="billing", partitions=outcomes, **fields))
 
@@ -220,7 +220,7 @@ class GroupDriver:
         starts = (PartitionStart(topic_id=self.topic_id, partition=partition, start_offset=offset),)
         self.run(MoveLogStarts(starts=starts))
 
-    # --- what a test looks at
+    # --- what a test reads
 
     def partition(self, partition: int = 0) -> SharePartition:
         return self.group.partitions[SharePartitionKey(self.topic_id, partition)]

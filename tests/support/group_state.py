@@ -1,4 +1,4 @@
-"""Looks at a share group through the coordinator's client, as an admin would."""
+"""Reads the state of a share group through the coordinator's client, as an admin does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.share_job import ShareJob
 from tests.support.waiting import wait_until
 
 _clients: dict[tuple[str, str], CoordinatorClient] = {}
-"""By address and state store."""
+"""The clients by address and state store."""
 
 
 class GroupState:

@@ -10,7 +10,7 @@ from tests.support.state_records import small
 
 
 def play_step(group: ShareConsumers, newest: dict[str, str], what: str, who: int, first: int, size: int) -> None:
-    """One thing that a consumer or a query does or that happens; the core may refuse it."""
+    """Plays one step of a consumer, a query or an administrator; the core may refuse it."""
     consumer, query = f"c{who % 2 + 1}", f"q{who % 2 + 1}"
     if what == "join":
         group.join(consumer if who < 2 else query, query=who >= 2)

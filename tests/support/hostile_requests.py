@@ -42,7 +42,7 @@ USUAL: Usual = {
     "delivery_count": [1],
     "wait_ms": [0],
 }
-"""What fields mostly have, by name: a request of an unknown group is refused before the rest of it is looked at."""
+"""The usual values of fields, by name: a request of an unknown group is refused before the rest of it is checked."""
 
 texts = st.sampled_from(TEXTS).filter(lambda text: text != "\ud800")
 

@@ -26,11 +26,11 @@ from tests.support.web_site import Stored
 TOKEN = "hostile-token-0123456789"
 READER = "reader-token-0123456789"
 FAILED = ("request failed", "append failed", "loading failed", "Traceback")
-"""What the log must never say: a request was a mistake of ours, or cost a group its memory."""
+"""Texts that must not be in the log: a request found a mistake of ours, or cost a group its memory."""
 
 
 class HostileServer:
-    """The process, its connection with all rights, and what it has logged."""
+    """The process, its connection with all rights, and its log."""
 
     def __init__(self, folder: Path) -> None:
         self._log = folder / "hostile.log"

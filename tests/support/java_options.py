@@ -12,7 +12,7 @@ from tests.support.imports import ROOT
 
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
 _QUIET = "-Xlog:disable"
-"""An archive that does not fit is no news for a test's output."""
+"""Java logs nothing about a class archive that does not fit: a test's output need not have it."""
 
 SPARK_CLASSES = ROOT / ".build" / "spark.jsa"
 BROKER_CLASSES = ROOT / ".build" / "broker.jsa"
@@ -21,4 +21,4 @@ BROKER_OPTIONS = (*SHORT_LIVED, _QUIET, f"-XX:SharedArchiveFile={BROKER_CLASSES}
 SPARK_OPTIONS = (*SHORT_LIVED, _QUIET, f"-XX:SharedArchiveFile={SPARK_CLASSES}")
 
 SPARK_ENVIRONMENT = {"JDK_JAVA_OPTIONS": " ".join(SPARK_OPTIONS)}
-"""For a user's program, which starts Spark with its own settings. Each Java that it starts names them on stderr."""
+"""For a user's program, which starts Spark with its own settings. Each Java that it starts prints them to stderr."""

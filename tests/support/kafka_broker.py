@@ -31,13 +31,15 @@ from tests.support.waiting import wait_until
 
 START_TIMEOUT_S = 300
 REQUEST_TIMEOUT_S = 60
-"""Far beyond what a busy machine takes: where sixty processes computed, a start took more than three minutes."""
+"""A request fails after this many seconds: a busy machine takes far less. Where sixty processes computed, a start took
+more than three minutes."""
 
 LOG_CHARACTERS = 20_000
-"""Characters of a broker's log that are shown where it does not start, beside what its threads do."""
+"""If a broker does not start, the error has the last characters of its log, this number at most, and its threads."""
 
 LINGER_MS = 10_000
-"""Milliseconds. A few records become one batch, however slow their producer is. `flush` does not wait so long."""
+"""A producer waits this many milliseconds for further records: a few become one batch, however slow it is. `flush` does
+not wait."""
 
 Value = bytes | str | None
 
@@ -221,8 +223,8 @@ class KafkaBroker:
         return name
 
     def _answer(self, ask: Callable[[], Any], done: int | None = None) -> Any:
-        """The broker's answer; asks again where librdkafka drops the request, with a broker that stood still. The error
-        ``done`` then says that the broker had the dropped request."""
+        """Returns the broker's answer. Sends the request again where librdkafka drops it because the broker stood
+        still. If ``done`` fails then, the broker had the dropped request."""
         dropped = False
         while True:
             try:
@@ -246,7 +248,7 @@ class KafkaBroker:
         return True
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic; returns when no metadata has its id. Somebody may have created another of that name."""
+        """Deletes a topic. Returns when no metadata has its id; another topic of that name may exist then."""
         topic_id = self.topic_id(name)
         self._answer(lambda: self.admin.delete_topics([name])[name], KafkaError.UNKNOWN_TOPIC_OR_PART)
         wait_until(lambda: not self._has(name, topic_id), what=f"{name} is deleted")
@@ -260,8 +262,8 @@ class KafkaBroker:
             return False
 
     def recreate_topic(self, name: str, partitions: int = 1, **configs: object) -> None:
-        """Delete a topic and create it as `create_topic` does. A topic that a coordinator creates in between, since it
-        misses the one before, is deleted, too."""
+        """Delete a topic and create it as `create_topic` does. A topic that a coordinator creates in between because it
+        misses the one before is deleted as well."""
         while True:
             self.delete_topic(name)
             try:
@@ -478,7 +480,7 @@ def new_cluster_id() -> str:
 
 
 def require_jars(jars: Path, version: str) -> None:
-    """A test without its broker fails, and says what to do; it is not skipped."""
+    """A test without its broker fails and prints what to do; it is not skipped."""
     if not (jars / ".complete").exists():
         advice = f"`python3 tools/bootstrap.py --kafka {version}`, `make test-all` or `make soak`"
         raise BrokerError(f"the jars of broker {version} are not there: run {advice}")

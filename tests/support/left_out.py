@@ -14,11 +14,11 @@ CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 """The browser: Debian's, or the one that CHROMIUM names."""
 SLOW = (
     "{count} slow test(s) were left out: second forms of a promise, searches for known mistakes, older versions of "
-    "Spark and Kafka, the page in a browser. `make test-all` runs them, too."
+    "Spark and Kafka, the page in a browser. `make test-all` runs them."
 )
 WITHOUT_BROWSER = (
     "{count} test(s) in a browser were left out: there is no Chromium at {path}. With one (Debian: apt-get install "
-    "chromium; another Chromium or Chrome: CHROMIUM=/path/to/it) they run, too."
+    "chromium; another Chromium or Chrome: CHROMIUM=/path/to/it) they run."
 )
 
 
@@ -30,7 +30,8 @@ def needs_a_missing_browser(item: pytest.Item) -> bool:
 
 
 class LeftOut:
-    """A plugin that counts what is left out, in all of pytest's workers, and says it in one line at the end."""
+    """A plugin that counts the tests left out, in all of pytest's workers, and prints the count in one line at the
+    end."""
 
     def __init__(self, *, short: bool) -> None:
         self.count = 0
@@ -62,7 +63,7 @@ class LeftOut:
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Says in one line what was left out."""
+        """Prints in one line what was left out."""
         if self.count:
             line = SLOW if self._short else WITHOUT_BROWSER
             terminalreporter.write_line(line.format(count=self.count, path=CHROMIUM), yellow=True)

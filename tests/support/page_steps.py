@@ -16,7 +16,7 @@ from tests.support.waiting import wait_until
 GROUP = "grün/🚀 <b>billing</b>"
 PARTITIONS = 2
 REJECTED = PARTITIONS * (RECORDS // POISONED)
-"""Records of which queries make dead letters."""
+"""The number of records that queries reject, each with a dead letter."""
 
 
 def from_an_empty_cluster_to_a_redrive(

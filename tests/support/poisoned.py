@@ -8,10 +8,10 @@ from tests.support.kafka_broker import KafkaBroker
 
 SCRIPT = b'<script>document.title = "broken"</script>'
 BYTES_AT, LARGE_AT = 21, 22
-"""Offsets of 64 random bytes, and of 8 MB."""
+"""Offsets of the records with 64 random bytes, and with 8 MB."""
 RECORDS = 120
 POISONED = 13
-"""Of so many neighbouring records the last one is rejected by members."""
+"""Members reject the last one of each 13 neighbouring records."""
 
 
 def produce_poisoned(kafka: KafkaBroker, topic: str, partitions: int) -> None:

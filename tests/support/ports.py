@@ -13,7 +13,7 @@ PORTS = range(12_000, 32_000)
 tries to reach the server could otherwise get the server's own port."""
 
 _given: collections.deque[int] = collections.deque(maxlen=1000)
-"""The ports chosen last by this process: a server that was given one may not listen on it yet."""
+"""The ports that this process chose last: a server that was given one may not listen on it yet."""
 
 
 def free_ports(count: int) -> list[int]:

@@ -29,15 +29,15 @@ class Memory(NamedTuple):
     """The memory and the open descriptors of a process."""
 
     in_use: int
-    """Bytes that were allocated and not freed: with malloc, and from Arrow's pool."""
+    """Bytes that malloc and Arrow's pool have allocated and not freed."""
     objects: int
-    """Blocks of Python's own allocator, which has the small objects, and takes its memory past malloc."""
+    """The number of blocks in Python's own allocator, which has the small objects and does not use malloc."""
     kept: int
-    """Bytes that were freed, and that the C library keeps. Not all of them need be resident."""
+    """Bytes that were freed and that the C library keeps. Some may not be resident."""
     resident: int
-    """Bytes of the process that lie in memory: its libraries, too."""
+    """Bytes of the process in memory, including its libraries."""
     descriptors: int
-    """Open files and sockets."""
+    """The number of open files and sockets."""
 
 
 def memory() -> Memory:

@@ -17,7 +17,7 @@ def quarantined_record(limit: int = 5, records: int = 1) -> tuple[GroupDriver, s
 
 
 def started_trial(group: GroupDriver, plan: str) -> str:
-    """Other records complete, and the quarantined one goes on trial; the trial's plan id."""
+    """Completes other records, so that the quarantined one goes on trial. Returns the trial's plan id."""
     other = group.next(plan)
     assert ranges(other) == [(1, 9, 1)]
     group.start(other.plan.plan_id)

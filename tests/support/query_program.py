@@ -44,7 +44,7 @@ class Progress(StreamingQueryListener):
     def __init__(self, spark: SparkSession) -> None:
         self._tracker = spark.sparkContext.statusTracker()
         self.files: dict[str, EventFile] = {}
-        """By the name of the query that starts."""
+        """The event files by the name of the query that starts."""
         self._files_of_runs: dict[str, EventFile] = {}
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
@@ -63,7 +63,7 @@ class Progress(StreamingQueryListener):
         """Nothing: a test waits for what happened."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """Nothing: the thread that awaits the query says it."""
+        """Does nothing: the thread that awaits the query writes the event."""
 
     def _largest_stage(self, run_id: str) -> int:
         jobs = [self._tracker.getJobInfo(job) for job in self._tracker.getJobIdsForGroup(run_id)]
@@ -102,7 +102,7 @@ class Program:
         try:
             exec(command["code"], names)
             return {"result": names["run"](self.spark, **command["arguments"])}
-        except Exception:  # noqa: BLE001 - whatever it is, the test is told
+        except Exception:  # noqa: BLE001 - the test gets every error
             return {"error": traceback.format_exc()}
 
     def _run(self, spec: QuerySpec, events: EventFile) -> None:
@@ -111,7 +111,7 @@ class Program:
         self.spark.createDataFrame([], "nothing int")
         try:
             query = self._start(spec, events)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the test is told
+        except Exception as error:  # noqa: BLE001 - the test gets every error
             events.add("refused", error=_text(error))
             return
         events.add("started", run=str(query.runId))
@@ -170,7 +170,7 @@ def _text(error: BaseException) -> str:
 
 
 def main() -> None:
-    """Run what standard input says, until it ends."""
+    """Runs the commands on standard input until it ends."""
     program = Program(json.loads(Path(sys.argv[1]).read_text()))
     Path(sys.argv[1]).with_suffix(".ready").write_text(program.spark.version)
     for line in sys.stdin:

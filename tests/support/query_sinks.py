@@ -76,7 +76,7 @@ def _fail(spec: QuerySpec, rows: DataFrame, batch_id: int) -> None:
 
 
 def _output(rows: DataFrame, spec: QuerySpec) -> DataFrame:
-    """Accepted rows alone are what a program would write; the others are told apart by their acknowledgement."""
+    """A program would write accepted rows alone; here the output has all, with their acknowledgement."""
     return rows.selectExpr(*OUTPUT) if spec.columns else rows
 
 

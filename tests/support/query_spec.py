@@ -28,14 +28,15 @@ class QuerySpec:
 
     sink_options: dict[str, str] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
-    """SQL expressions by column, one after the other: what a row says to its sink. With them the record stays as it
-    came, ``text`` is the value after the work, ``at`` when that was (ms); in foreachBatch ``batch`` is its number."""
+    """SQL expressions by column, applied in order: what a row sends to its sink. With them the record stays as it came;
+    ``text`` is the value after the work, ``at`` the time of the work (ms); in foreachBatch ``batch`` is the batch's
+    number."""
 
     where: str = ""
-    """The rows that the sink gets, of those with ``columns``."""
+    """Selects the rows for the sink from those with ``columns``."""
 
     drop: tuple[str, ...] = ()
-    """Columns that it does not get."""
+    """Columns that are dropped before the sink."""
 
     shape: str = "plain"
     """``self_union`` and ``self_join`` use the source's DataFrame twice."""
@@ -53,13 +54,14 @@ class QuerySpec:
     """As ``hold``, but only the first attempt of a task stops; ``attempts`` says which attempts came to a value."""
 
     hint: str = ""
-    """What the work says of its progress (share_sink.progress) each time that it begins on values; empty: nothing."""
+    """The text of the progress signal (share_sink.progress) that the work sends each time it begins on values; empty:
+    none."""
 
     completes: bool = False
     """The program completes the last batch when the query has ended (share_source.complete_run)."""
 
     checkpoint: str = ""
-    """Where it is, if not at its usual place."""
+    """The folder of the checkpoint; empty: its usual place."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -26,8 +26,8 @@ class PoisonRecord(ValueError):
 
 
 def worked_on(frame: DataFrame, spec: QuerySpec) -> DataFrame:
-    """The columns that a test looks at, the value gone through the UDF. With columns of the spec's the rows are kept
-    as they came, with ``text`` and ``at`` beside them."""
+    """The columns that a test checks, the value gone through the UDF. With the spec's own columns the rows are kept as
+    they came, with ``text`` and ``at`` beside them."""
     if spec.columns:
         text = expr("make_valid_utf8(cast(value AS string))")  # pandas takes no other
         worked = frame.withColumn("text", _work(spec)(text))
@@ -37,7 +37,7 @@ def worked_on(frame: DataFrame, spec: QuerySpec) -> DataFrame:
 
 
 def decided(rows: DataFrame, spec: QuerySpec, batch_id: int | None = None) -> DataFrame:
-    """The rows with what the spec's columns say of them, as its sink gets them."""
+    """The rows with the values of the spec's columns, as the sink gets them."""
     if not spec.columns:
         return rows
     rows = rows if batch_id is None else rows.withColumn("batch", lit(batch_id))
@@ -93,7 +93,7 @@ def _note_attempt(held: Path, value: str) -> int:
 
 
 def _wait_for_release(held: Path, value: str, hint: str) -> None:
-    """Waits for the test's word, and signals meanwhile, as work that goes on does."""
+    """Waits for the test's release, and signals meanwhile, as continuing work does."""
     held.mkdir(parents=True, exist_ok=True)
     written = held / f"{value}.{os.getpid()}.new"
     written.write_text(f"{os.getpid()} {_jvm()}")

@@ -34,7 +34,7 @@ def random_time(choose: random.Random) -> int:
 
 
 def produce_at_random(kafka: KafkaBroker, name: str, count: int, choose: random.Random) -> None:
-    """Write so many records to two partitions of a topic whose configuration is ANY_SHAPE."""
+    """Writes ``count`` records to two partitions of a topic whose configuration is ANY_SHAPE."""
     refused: list[KafkaError] = []
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0, "message.max.bytes": 2_000_000})
     for _ in range(count):
@@ -55,7 +55,7 @@ def produce_at_random(kafka: KafkaBroker, name: str, count: int, choose: random.
 def produce_transactions_at_random(
     kafka: KafkaBroker, name: str, count: int, choose: random.Random
 ) -> Mapping[bool, Mapping[int, set[int]]]:
-    """Write so many transactions of up to 100 records to two partitions, and abort a third of them. Returns the
+    """Writes ``count`` transactions of up to 100 records to two partitions, and aborts a third of them. Returns the
     records' offsets by whether they were committed, and by partition."""
     offsets: dict[bool, dict[int, set[int]]] = {True: defaultdict(set), False: defaultdict(set)}
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0, "transactional.id": uuid.uuid4().hex})

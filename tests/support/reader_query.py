@@ -23,7 +23,7 @@ class Query:
         self.committed = self.reader.initialOffset()
         self.end = self.committed
         self.delivered: Counter[tuple[int, int]] = Counter()
-        """How often each (partition, offset) was read in a batch that was committed."""
+        """By (partition, offset), the number of times that it was read in a committed batch."""
 
     def __repr__(self) -> str:
         return f"<Query at {self.committed}>"
@@ -41,7 +41,7 @@ class Query:
         self.committed = self.end
 
     def run(self, most: int = 1_000_000) -> list[dict[str, Any]]:
-        """A whole batch: what it read."""
+        """Runs a whole batch. Returns the records that it read."""
         rows = [row for task in self.wait_batch(most) for row in read(task)]
         self.commit(rows)
         return rows

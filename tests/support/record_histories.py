@@ -15,7 +15,7 @@ HERE = {"group_id": "billing", "topic": "orders", "partition": 0, "execute": Tru
 
 
 def history_of(log: list[bytes], offset: int, sizes: int = 10_000) -> RecordHistory:
-    """The history, read in parts of so many records, the newest first."""
+    """Returns the history, read in parts of ``sizes`` records, the newest first."""
     history = RecordHistory(SharePartitionKey(TOPIC_ID, 0), offset)
     for end in range(len(log), 0, -sizes):
         history.add([(at, log[at]) for at in range(max(0, end - sizes), end)])
@@ -23,7 +23,7 @@ def history_of(log: list[bytes], offset: int, sizes: int = 10_000) -> RecordHist
 
 
 def untimed(log: list[bytes], offset: int) -> list[HistoryEntry]:
-    """The entries, where the state store does not say when it stored a record."""
+    """The entries, without the times at which the state store stored a record."""
     history = RecordHistory(SharePartitionKey(TOPIC_ID, 0), offset)
     history.add([(None, data) for data in log])
     return history.entries()

@@ -135,7 +135,7 @@ class Rejecting:
         assert not reply.errors, reply
 
     def reject_all(self, count: int) -> None:
-        """Acquire and reject so many records."""
+        """Acquires and rejects ``count`` records."""
         got = 0
         while got < count:
             got += wait_until(self.acquire, what="records are acquired")
@@ -155,7 +155,7 @@ class Rejecting:
         return sum(p.archived_total for p in self.partitions())
 
     def wait_filed(self, count: int) -> None:
-        """Until so many records are ARCHIVED and none is ARCHIVING."""
+        """Waits until ``count`` records are ARCHIVED and none is ARCHIVING."""
         wait_until(lambda: self._counts() == (count, 0), what=f"{count} records are archived")
 
     def _counts(self) -> tuple[int, int]:
@@ -186,8 +186,8 @@ def origins(messages: list[Message]) -> Counter[Origin | None]:
 
 
 def assert_written(found: Counter[Origin | None], count: int, log: str) -> None:
-    """So many records have a dead letter: one, or more where the log says that brokers did not answer a write in time,
-    and that it was tried again (docs/do/dead-letters.md)."""
+    """Checks that ``count`` records have a dead letter: one each, or more where the log has that brokers did not answer
+    a write in time, and that it was retried (docs/do/dead-letters.md)."""
     assert len(found) == count
     assert "dead letters waiting" in log or set(found.values()) == {1}
 

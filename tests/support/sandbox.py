@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.support.imports import ROOT
 
 VARIABLE = "SHAREGROUP_TESTS_FORBID"
-"""The environment variable with the calls that are refused in processes whose PYTHONPATH has `sandbox_folder`."""
+"""This environment variable lists the calls that are refused in processes whose PYTHONPATH has `sandbox_folder`."""
 
 NUMBERS = {
     "x86_64": {"execve": 59, "execveat": 322, "listen": 50},

@@ -27,7 +27,7 @@ JOINS = (1, 0)
 
 
 def run_of(first: int, count: int, *, delivery_count: int = 1, topic_id: str = "T") -> RecordRun:
-    """So many records of orders-0."""
+    """A run of ``count`` records of orders-0."""
     read = [confluent_kafka.Message(topic="orders", partition=0, offset=first + at, value=b"v") for at in range(count)]
     messages = [Message(message, delivery_count) for message in read]
     return RecordRun(("orders", 0), topic_id, first, delivery_count, messages)
@@ -99,7 +99,7 @@ class Stubs:
         consumer._supply._fetcher.fetch = self._fetch  # type: ignore[method-assign]
 
     def answer(self, records: int) -> None:
-        """The next fetch answers with so many records."""
+        """The next fetch answers with ``records`` records."""
         self._answers.put((records, None))
 
     def fail(self, error: Exception) -> None:

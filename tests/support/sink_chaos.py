@@ -27,7 +27,8 @@ from tests.support.waiting import wait_until
 PARTITIONS, DLQ_PARTITIONS = 4, 3
 REJECTED, TRANSIENT = 0.05, 0.15
 OWN_DELAY_MS, BACKOFF_MS, JITTER = 1_500, 1_200, 0.2
-"""About what a batch takes. Of odd records the row says it, of even ones the group's retry policy."""
+"""The delays after a release, about as long as a batch, and their jitter: an odd record has its own from its row, an
+even one the group's."""
 CONFIGS = {
     "share.release.backoff.ms": str(BACKOFF_MS),
     "share.release.backoff.multiplier": "1",
@@ -36,7 +37,8 @@ CONFIGS = {
 }
 VICTIMS = ("driver", "coordinator", "broker")
 AFTER_S = (0.5, 3.0)
-"""From the moment at which somebody is to die, a part of the records being written, or from the kill before."""
+"""A kill comes a random time between these, in seconds, after a part of the records is written, or after the kill
+before."""
 NUMBER = "int(substring(text, 2))"
 COLUMNS = {
     "acknowledgement": f"""case substring(text, 1, 1)
@@ -56,7 +58,8 @@ BY_COUNT = {
                            else 'accept' end""",
     "reason": f"concat('record ', {NUMBER})",
 }
-"""Instead: the second or third time it is decided, as everybody writes it. A replay raises the count."""
+"""The columns of a sink that decides by the delivery count, as most people write it: at the second or third delivery. A
+replay raises the count."""
 
 
 @dataclass
@@ -79,8 +82,8 @@ class _Driver:
 
 
 class SinkChaos:
-    """`run()` it, then look at what lies where (tests.support.sink_reckoning). Each of the ``queries`` has a program,
-    an output and an archive of its own."""
+    """Use `run()`, then check the outputs (tests.support.sink_reckoning). Each of the ``queries`` has a program, an
+    output and an archive of its own."""
 
     def __init__(
         self,
@@ -129,7 +132,8 @@ class SinkChaos:
         assert len(self.produced) == count
 
     def run(self, kills: int, timeout_s: float) -> None:
-        """Until the group is done with all records, and so many kills are over. Who fails is started again."""
+        """Runs until the group is done with all records and ``kills`` kills are over. A query that fails is started
+        again."""
         began = time.monotonic()
         victims = self._victims(kills)
         self._spare = self._start() if "driver" in victims else None  # it starts while the first one works

@@ -23,7 +23,7 @@ CLOCKS_MS = 5
 LIMIT_MESSAGE = "Offset delivery count exceeded the threshold."
 NEVER = ("StalePlan", "ForeignPlan", "FencedMemberEpoch", "SinkOutdated", "NoPlanToDecide", "NothingDecided")
 NEVER_EITHER = ("InternalError", "DataLoss", "StaleReceipts", "ArchiveRowsMissing", "Offsets committed out of order")
-"""What a query that is killed and started again never ends with."""
+"""Errors with which a query that is killed and started again never ends."""
 
 
 @dataclass
@@ -78,7 +78,7 @@ def reckon(chaos: SinkChaos) -> Reckoning:
 
 
 def reckon_by_count(chaos: SinkChaos) -> Reckoning:
-    """Where decisions look at deliveryCount: each record is accepted once or dead, and as its last count says."""
+    """For sinks that decide by deliveryCount: each record is accepted once or dead, as its last count requires."""
     result, found = Reckoning(chaos.seed), _Found(chaos)
     _whole(result, chaos, found)
     dead = {place for place, value in found.values.items() if _dies(value)}
@@ -122,7 +122,7 @@ def _twice(places: list[Place]) -> bool:
 
 
 def _dead_letters(result: Reckoning, chaos: SinkChaos, found: _Found) -> None:
-    """Each equals its original and says what it has to; which records have one depends on their kind."""
+    """Each dead letter equals its original and has the right headers; which records have one depends on their kind."""
     counts = found.seen.groupby(["partition", "offset"])["deliveryCount"].agg(set).to_dict()
     for place, letters in found.letters.items():
         for letter in letters:

@@ -64,7 +64,7 @@ def replays() -> bool:
         first = offsets(reader, start, end)
     with process(client) as reader:
         if not HAS_ADMISSION_CONTROL:
-            reader.partitions(end, end)  # so this Spark tells where its log ends
+            reader.partitions(end, end)  # so this Spark gives its log's end
         again = offsets(reader, start, end)
         rest = offsets(reader, end, latest(reader, end))
     every = (first, again, rest) == (set(range(BATCH)), set(range(BATCH)), set(range(BATCH, RECORDS)))
@@ -72,7 +72,7 @@ def replays() -> bool:
 
 
 def has_processing_time() -> bool:
-    """Whether a query can have the trigger processingTime, in a session of Connect, too."""
+    """Whether a query can have the trigger processingTime, also in a session of Connect."""
     return all(
         "processingTime" in inspect.signature(each.trigger).parameters for each in (DataStreamWriter, ConnectWriter)
     )

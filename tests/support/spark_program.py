@@ -31,7 +31,8 @@ from tests.support.waiting import wait_until
 START_TIMEOUT_S = 180
 BATCH_TIMEOUT_S = 240
 KILL_TIMEOUT_S = 60
-"""Far beyond what a busy machine takes: a test of this room fails by what it sees, and only a hang by these."""
+"""A kill fails after this many seconds: a busy machine takes far less. Only a hang takes so long, so that tests of this
+folder fail by what they observe."""
 SLOW_START = "Python worker failed to connect back"
 """Spark gives a Python process ten seconds to start, which a loaded machine may not keep: what starts Spark once and
 ends with this text is started again, as a scheduler would."""
@@ -97,7 +98,7 @@ class RunningQuery:
         return self
 
     def wait_tasks(self, tasks: int) -> RunningQuery:
-        """Wait until a stage of a batch that is reported had so many tasks, at least."""
+        """Waits until a stage of a reported batch had at least ``tasks`` tasks."""
         self.wait(lambda: self.tasks() >= tasks, f"a stage has had {tasks} tasks")
         return self
 
@@ -129,7 +130,7 @@ class RunningQuery:
 
 class SparkProgram:
     """One Spark session in a process of its own; `start_query` runs queries in it. `settings` are Spark's.
-    `environment` is the driver's, and its executors' where `executors` says nothing else."""
+    `environment` is the driver's, and its executors' unless `executors` sets another."""
 
     def __init__(
         self,
@@ -199,7 +200,7 @@ class SparkProgram:
         return self.wait_ready()._ready.read_text()
 
     def start_query(self, spec: QuerySpec) -> RunningQuery:
-        """Start a query, the session first if it has not begun yet. Returns at once: wait for what it says."""
+        """Starts a query, and the session if it has not begun yet. Returns at once: wait for the query's events."""
         self._starts += 1
         events = Path(spec.directory, "events", f"{spec.name}-{self._process.pid}-{self._starts}.jsonl")
         events.parent.mkdir(parents=True, exist_ok=True)
@@ -265,7 +266,7 @@ class SparkProgram:
         return self._log.read_text(errors="replace")
 
     def wait_said(self, text: str) -> None:
-        """Wait until the log has it: what Python says reaches it through a thread of the JVM's, a while later."""
+        """Waits until the log has the text: Python's output reaches it through a thread of the JVM's, a while later."""
         wait_until(lambda: text in self.log() or not self.alive, timeout_s=BATCH_TIMEOUT_S, what=f"{text!r} is logged")
         assert text in self.log()
 

@@ -68,7 +68,7 @@ def naive_combined(batches: Iterable[StateBatch], start_offset: int | None) -> N
 
 
 def projection_of(naive: Naive, start_offset: int) -> Projection:
-    """The offsets from ``start_offset`` on, as a projection says them."""
+    """The offsets from ``start_offset`` on, as in a projection."""
     return Projection(start_offset, merged({at: said for at, said in naive.items() if at >= start_offset}))
 
 

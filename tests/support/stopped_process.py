@@ -1,4 +1,4 @@
-"""Stops a process so that nothing of it runs any more when the test goes on."""
+"""Stops a process so that none of its threads runs when the test continues."""
 
 from __future__ import annotations
 

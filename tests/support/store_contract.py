@@ -20,7 +20,7 @@ class StoreContract:
     anew, on what was durable. `break_next(store, how)`: the store's next write fails so."""
 
     REFUSED_SNAPSHOT: type[Exception] = StoreRefused
-    """The store's error where a snapshot is refused."""
+    """The store's error for a refused snapshot."""
 
     @pytest.fixture
     def reopen(self) -> Reopen:
@@ -31,7 +31,7 @@ class StoreContract:
         raise NotImplementedError
 
     def own(self, store: Store, *group_ids: str) -> Store:
-        """The store, as its groups' owner: who appends to a group has loaded it."""
+        """Claims and loads the groups, as their owner must before it appends. Returns the store."""
         for group_id in group_ids or ("billing",):
             store.claim(group_id)
             list(store.load(group_id))

@@ -78,7 +78,7 @@ class Submitted:
     status: int
     log: str
     done: bool
-    """Whether the program came to its last line."""
+    """Whether the program reached its last line."""
 
 
 def submit(

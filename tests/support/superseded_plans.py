@@ -7,7 +7,7 @@ import contextlib
 from tests.support.group_driver import SESSION_MS, GroupDriver
 
 MANY = 10
-"""Plans; with more, the recovery is checked once, at the end."""
+"""The number of superseded plans above which recovery is checked once, at the end."""
 
 
 def successor_with_another_plan(plans: int = 1) -> tuple[GroupDriver, str, str]:

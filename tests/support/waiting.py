@@ -10,7 +10,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 LONGER, LONGEST_PAUSE_S = 1.2, 0.15
-"""Each pause is so much longer than the one before: who waits long leaves the machine to what it waits for."""
+"""Each pause is 1.2 times as long as the one before, up to 0.15 s: a long wait leaves the machine to others."""
 
 
 def wait_until(condition: Callable[[], T], *, timeout_s: float = 120, interval_s: float = 0.05, what: str = "") -> T:

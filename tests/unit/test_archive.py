@@ -232,7 +232,7 @@ def test_a_driver_killed_at_any_step_leaves_no_half_and_no_doubles(tmp_path, mon
 
 
 def test_the_driver_can_be_killed_at_each_of_its_steps(tmp_path, monkeypatch):
-    """So many lives are enough: the test above reaches the end."""
+    """This number of lives is enough: the test above reaches the end."""
     mortal = Mortal(1_000)
     batch(tmp_path, 1, rejected("a", 1, 2), rejected("b", 3))
     files = [file for task in (0, 1) for file in attempt(tmp_path, 1, task, rejected("a", task))]

@@ -123,7 +123,7 @@ NEEDED = {
     "busy_s": "sum by (group) (increase(share_group_busy_seconds_total[10m]))",
     "done": "sum by (group) (increase(share_group_record_acknowledgements_total[10m]) > 0)",
 }
-"""The numbers of which the rule share_group:needed_members is made, as Prometheus writes them."""
+"""The expressions in the rule share_group:needed_members, as Prometheus writes them."""
 
 
 @pytest.mark.parametrize(

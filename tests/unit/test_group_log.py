@@ -384,7 +384,7 @@ def test_a_partition_s_snapshots_come_after_as_many_updates_as_are_configured() 
 
 
 def many_runs(count: int) -> tuple[tuple[int, int, Run], ...]:
-    """So many records, one in two, each a run of its own."""
+    """``count`` records, every second one, each a run of its own."""
     run = Run(RecordState.ACKNOWLEDGED, 1)
     return tuple((at, at, run) for at in range(1, 2 * count, 2))
 

@@ -21,7 +21,7 @@ STATE = ["groups", *AT, "--describe", "--all-groups", "--state"]
 
 
 class Known:
-    """An Admin of these groups, each of which has so many runs in flight. ``read_from``: what is read instead of a
+    """An Admin of these groups, each with ``runs`` runs in flight. ``read_from``: the place that is read instead of a
     coordinator, if none runs."""
 
     def __init__(self, group_ids, runs, read_from):

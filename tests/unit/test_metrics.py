@@ -429,7 +429,7 @@ def test_a_closed_endpoint_leaves_no_thread(measured):
 
 
 def exported(measured):
-    """The names of all metrics, of counters that were never counted, too."""
+    """The names of all metrics, also of counters that were never counted."""
     with urllib.request.urlopen(f"http://127.0.0.1:{measured.metrics.port}/metrics", timeout=60) as answer:
         families = text_string_to_metric_families(answer.read().decode())
         return {

@@ -22,7 +22,7 @@ from tests.support.sink_driver import DLQ, REJECT, batch, said
 
 
 class Looks:
-    """Stands where the order to end does: it is given after so many looks."""
+    """Stands for the order to end: it is given after a number of looks."""
 
     def __init__(self, group: GroupDriver, most: int) -> None:
         self.group = group

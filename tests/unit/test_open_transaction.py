@@ -10,7 +10,8 @@ from coordinator.service.stores.kafka.log_reader import ReadBlocked
 
 WRITE_TIMEOUT_S = 5
 PATIENCE_S = 2 * WRITE_TIMEOUT_S + 10
-"""Kafka ends a coordinator's transaction after the first part, and looks each second part."""
+"""The test waits this many seconds: Kafka ends a coordinator's transaction after the first part, and checks every ten
+seconds."""
 
 
 class World:

@@ -19,7 +19,7 @@ from coordinator.state_log.placement import PLACEMENT_KEY, encode_placement, sta
 from coordinator.state_log.record_keys import GROUP_RECORD, key_head
 
 GROUP = next(f"billing-{n}" for n in range(100) if state_partition_of(f"billing-{n}", 3) not in (0, 1))
-"""Placed elsewhere among 1, 2 or 4 partitions than among 3."""
+"""The group's state partition among 1, 2 or 4 differs from that among 3."""
 GROUP_KEY = key_head(GROUP_RECORD, GROUP)
 
 

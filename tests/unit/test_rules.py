@@ -17,7 +17,8 @@ from tests.mistakes.long_searches import LONG, is_found_by_a_short_search, searc
 from tests.mistakes.mistake import Make, Mistake, Patch
 
 FOUND = (AssertionError, ShareGroupError, pytest.fail.Exception)
-"""A promise is not kept; an error comes that should not; or none comes that should."""
+"""Errors by which a mistake is found: a promise is not kept, an error comes that should not, or none comes that
+should."""
 PAIRS = [(mistake.make, test) for mistake in MISTAKES.values() for test in mistake.unit_tests]
 ALL_RULES = {text for name, text in vars(rules).items() if name.isupper() and isinstance(text, str)}
 

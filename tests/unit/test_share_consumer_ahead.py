@@ -29,7 +29,7 @@ def subscribed(**more: Any) -> tuple[ShareConsumer, Stubs]:
 
 
 def waiting(consumer: ShareConsumer, first: int, count: int, **more: Any) -> Any:
-    """So many records wait for a poll of the consumer, which polled just now."""
+    """``count`` records wait for a poll of the consumer, which polled just now."""
     consumer._waiting.polled_s = time.monotonic()
     consumer._supply.ahead.take_in(found := acquired(run_of(first, count), **more), time.monotonic())
     return found

@@ -19,7 +19,7 @@ LOCK_S = 30.0
 
 
 class Program:
-    """A program that needs so many seconds for a record, and a group that is behind."""
+    """A program that needs ``each_s`` seconds for a record, and a group that is behind."""
 
     def __init__(self, each_s: float, *, most: int = 500, bytes_each: float = 200, lock_s: float = LOCK_S) -> None:
         self.pace, self.each_s, self.now_s = Pace(most), each_s, 100.0

@@ -32,7 +32,7 @@ def offsets(messages: Any) -> list[int]:
 
 
 def interrupting(times: int) -> Callable[..., str]:
-    """A deserializer in which Ctrl+C comes so many times, each after the first record."""
+    """A deserializer that is interrupted ``times`` times (Ctrl+C), each time after the first record."""
     left = [times]
 
     def deserializer(value: bytes, context: object) -> str:

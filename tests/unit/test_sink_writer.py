@@ -32,7 +32,7 @@ from tests.support.sink_rows import ARROW, COLUMNS, OPTIONS, PLAIN, REQUIRED, TY
 
 WITH_DEAD_LETTERS = msgspec.structs.replace(PLAIN, dead_letter_topic="dlq", dead_letter_partitions=2)
 BARE = Columns({name: COLUMNS.column_indexes[name] for name in (*REQUIRED, "reason")})
-"""Without key, value and headers of their own."""
+"""The columns of rows without key, value and headers of their own."""
 
 
 class Coordinator:

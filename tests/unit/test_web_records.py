@@ -100,7 +100,7 @@ def test_an_unreadable_count_of_redrives_stops_no_page_or_redrive(page, browser)
 
 
 def letters(monkeypatch, each, count, partitions=4):
-    """The list of a topic with so many dead letters, the partitions one after another."""
+    """The list of a topic with ``count`` dead letters, the partitions one after another."""
 
     def read(topic, config, newest):
         for partition in range(partitions):

@@ -19,7 +19,8 @@ each_mode = pytest.mark.parametrize("mode", MODES)
 
 
 def came_back(tries: int, records: int, limit: int = 10, then: int = 0) -> GroupDriver:
-    """So many records were given back so often; behind them are fresh ones, and ``then`` that came back once."""
+    """Gives ``records`` records back ``tries`` times; behind them are fresh ones, and ``then`` records that came back
+    once."""
     configs = {"share.delivery.count.limit": str(limit), "share.acquire.mode": "record_limit"}
     group = GroupDriver(records=100, **configs)
     group.join("c1", query=False)
@@ -185,7 +186,7 @@ def acquired_of(group: GroupDriver) -> list[int]:
 
 
 def test_a_backlog_keeps_no_member_from_its_other_partitions() -> None:
-    """KIP-932, ShareFetch API: Kafka rotates the partitions of a session, fetch by fetch, too."""
+    """KIP-932, ShareFetch API: Kafka rotates the partitions of a session with each fetch."""
     group = two_backlogs("c1")
     for _ in range(6):
         assert len(fetched(group, 5)) == 1

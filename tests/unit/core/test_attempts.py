@@ -205,7 +205,7 @@ def test_only_released_records_are_delayed() -> None:
 
 
 def test_the_last_attempts_outcome_counts() -> None:
-    """The last attempt's reason and delay count, too."""
+    """With the last attempt's reason and delay."""
     group, plan = batch(2, **DLQ)
     group.stage(said(0, 0, REJECT, reason="at first"), said(1, 1, RELEASE, delay_ms=1_000))
     group.restart(plan)

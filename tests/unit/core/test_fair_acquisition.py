@@ -20,8 +20,8 @@ BACK = Run(RecordState.AVAILABLE, 1, releases=1)
 PARTITIONS = 3
 COUNT = 6
 WITHIN = 2 * 2 * PARTITIONS * COUNT + 8
-"""Plans of one member within which each waiting record is acquired: those that are delivered alone, of at most two
-kinds, take every other plan."""
+"""A member acquires each waiting record within this number of plans: those delivered alone, of at most two kinds, take
+every other plan."""
 
 
 class World:

@@ -54,7 +54,7 @@ def known(group: GroupDriver) -> list[str]:
 
 
 def of_several(count: int, **fields: Any) -> GroupDriver:
-    """So many queries completed a batch each and left."""
+    """``count`` queries completed a batch each and left."""
     group = GroupDriver(records=1_000, **fields)
     for n in range(count):
         batch(group, f"m{n}")
@@ -89,7 +89,7 @@ def test_no_sweep_is_due_where_no_member_can_be_forgotten() -> None:
 
 
 ODD = {"share.member.retention.ms": str(RETENTION_MS + 1)}
-"""A retention whose eighth is no whole number."""
+"""A retention that is not divisible by eight."""
 
 
 def test_a_sweep_is_due_when_the_first_members_retention_ends() -> None:

@@ -391,7 +391,7 @@ def test_an_answer_that_was_lost_and_asked_for_again_later_passes(between: Calla
 
 
 def test_a_lost_report_of_data_loss_is_answered_whole_again() -> None:
-    """The start that reports losses is not the plan's start; what it left out is missing from the next answer, too."""
+    """The start that reports losses is not the plan's start; what it left out is also missing from the next answer."""
     client = DriverClient(GroupDriver(records=100, **STRICT))
     with reading(client) as source:
         start = source.initialOffset()

@@ -14,7 +14,7 @@ from tests.support.group_driver import SESSION_MS, GroupDriver
 
 S, E = PlanState, PlanEvent
 PLAN = 2
-"""The plan that each test looks at; plan 1 is completed before it."""
+"""The plan under test; plan 1 is completed before it."""
 
 
 def acquired() -> GroupDriver:

@@ -20,7 +20,7 @@ from tests.support.sink_driver import EXPLICIT
 GAP, ACCEPT, RELEASE, REJECT, _ = AcknowledgeType
 BAD_ORDER = "a bad order (by bob)"
 STALE_MS = 90_000
-"""After this time without a signal, the lock of a record in progress is lost."""
+"""A record in progress loses its lock after this many ms without a signal."""
 
 
 @pytest.mark.parametrize("kind", [ACCEPT, RELEASE, REJECT])

@@ -93,7 +93,7 @@ def test_a_snapshot_alone_tells_of_no_delivery():
 
 
 def test_a_snapshot_in_steps_repeats_no_event():
-    """It ends with what was appended while it was written, which lies between its parts, too."""
+    """It ends with what was appended while it was written, also between its parts."""
     group = ShareConsumers(**DLQ)
     group.fetch("c1", 10)
     group.acknowledge(RELEASE, 3)

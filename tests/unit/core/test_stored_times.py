@@ -16,14 +16,14 @@ from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, acknow
 
 NOW_MS = 1_800_000_000_000
 BEGAN_MS = NOW_MS - 60_000
-"""A clock that is behind by so much began in 1970, a minute ago."""
+"""This far behind, a clock began in 1970, a minute ago."""
 HOUR_MS = 3_600_000
 BACKOFF_MS = 10_000
 LOCK_MS = 30_000
 BEHIND = pytest.mark.parametrize(
     "behind_ms", [1, HOUR_MS, 365 * 24 * HOUR_MS, BEGAN_MS], ids=["1 ms", "1 h", "1 y", "1970"]
 )
-"""By how much the clock of the second owner is behind."""
+"""How far the second owner's clock is behind, in ms."""
 DELAYED = {"share.release.backoff.ms": str(BACKOFF_MS), "share.release.backoff.jitter": "0"}
 
 

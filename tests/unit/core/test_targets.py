@@ -55,7 +55,7 @@ def test_stale_rows_set_no_target() -> None:
 
 
 def test_where_the_target_replaces_its_output_the_last_attempt_alone_counts() -> None:
-    """Of an earlier attempt nothing is left, neither what it said nor what it passed over; after a load, too."""
+    """Nothing of an earlier attempt counts, neither its outcomes nor what it passed over, also after a load."""
     for configs, first, last, after in (
         ({}, ACCEPT, REJECT, ["[0..0] ARCHIVING 3"]),
         ({}, REJECT, ACCEPT, []),
