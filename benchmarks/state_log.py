@@ -20,6 +20,7 @@ from coordinator.core.commands import (
     TopicWithId,
 )
 from coordinator.core.decide import decide
+from coordinator.core.looks.measures import MeasureGroup
 from coordinator.core.record_codec import encode_records
 from coordinator.core.records import Record
 from coordinator.core.replay import replay
@@ -27,7 +28,6 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
-    DescribeGroup,
     JoinGroup,
     PartitionAcks,
     PartitionBounds,
@@ -161,9 +161,9 @@ def _load(bootstrap: str, name: str) -> Loaded:
     runtime = CoordinatorRuntime(_store(topic), snapshot_after=NEVER)
     before_mb = psutil.Process().memory_info().rss / 2**20
     began_s = time.perf_counter()
-    answer = runtime.submit(GROUP, one(DescribeGroup(group_id=GROUP)), Access.CLAIM)
+    answer = runtime.submit(GROUP, one(MeasureGroup(group_id=GROUP)), Access.CLAIM)
     runtime.step(NOW_MS)
-    runs = sum(len(partition.runs) for partition in answer.result(0).partitions)
+    runs = sum(partition.runs for partition in answer.result(0).partitions)
     took_s = time.perf_counter() - began_s
     grown_mb = psutil.Process().memory_info().rss / 2**20 - before_mb
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10 - before_mb

@@ -52,15 +52,15 @@ def _with_progress(read_store: ReadStore) -> ReadStore:
     return opened_store
 
 
-def described(admin: Admin, group_id: str, most_runs: int | None = None) -> GroupDescription:
-    """Returns the description of a group; ``most_runs`` as in :meth:`Admin.describe_groups`.
+def described(admin: Admin, group_id: str) -> GroupDescription:
+    """Returns the description of a group.
 
     Raises:
         GroupIdNotFound: there is no such group.
     """
     from coordinator.protocol.errors import GroupIdNotFound
 
-    description = admin.describe_groups([group_id], most_runs=most_runs)[group_id]
+    description = admin.describe_groups([group_id])[group_id]
     if description.state == "DEAD":
         raise GroupIdNotFound(group_id=group_id)
     return description
@@ -69,7 +69,7 @@ def described(admin: Admin, group_id: str, most_runs: int | None = None) -> Grou
 def origins_of(admin: Admin, group_id: str, dlq_topic: str) -> dict[tuple[str, int], int]:
     """The first offset that the group was never given, by topic and partition of all that it reads or has read; empty
     if there is no such group, or if its dead letters go to another topic."""
-    description = admin.describe_groups([group_id], most_runs=0)[group_id]
+    description = admin.describe_groups([group_id])[group_id]
     if description.configs.get("errors.deadletterqueue.topic.name") != dlq_topic:
         return {}
     given: dict[tuple[str, int], int] = {}

@@ -48,7 +48,7 @@ def list_configs(
     from coordinator.config.resolved import GROUP_KEYS
 
     with opened(bootstrap_server, config_path, properties) as admin:
-        description = described(admin, group_id, most_runs=0)
+        description = described(admin, group_id)
     tell_source(description.read_from)
     defaults = {key.name: key.shown_default for key in GROUP_KEYS.values()} if with_defaults else {}
     found = dict(sorted({**defaults, **description.configs}.items()))

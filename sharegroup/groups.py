@@ -263,8 +263,8 @@ def _coordinator(admin: Admin, description: GroupDescription) -> str:
 def _lines(admin: Admin, description: GroupDescription, options: Mapping[str, Any]) -> list[str]:
     """Returns the lines of one group, in the form of the options."""
     from sharegroup import kafka_tables
+    from sharegroup.group_line import given_up_without_dead_letter, slowed_queries
     from sharegroup.in_flight import time_of
-    from sharegroup.top import given_up_without_dead_letter, slowed_queries
 
     group_id, verbose = description.group_id, options["verbose"]
     if description.state == "EMPTY":

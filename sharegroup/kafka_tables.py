@@ -44,7 +44,7 @@ def records(description: GroupDescription) -> list[str]:
     rows = [
         (
             *(description.group_id, topic, partition),
-            *map(str, (each.accepted, given_up(each), each.archived.get("none", 0), each.removed, each.deleted)),
+            *map(str, (each.accepted, each.given_up, each.archived.get("none", 0), each.removed, each.deleted)),
             *map(str, (each.skipped, each.repeated)),
         )
         for topic, partition, each in counted
@@ -54,11 +54,6 @@ def records(description: GroupDescription) -> list[str]:
         *("SKIPPED", "REPEATED"),
     )
     return ["", *_lines(head, rows, [_width(0, rows), _width(1, rows), 10, 10, 10, 10, 10, 14, 10, 0])]
-
-
-def given_up(counted: PartitionDescription | RecordCounts) -> int:
-    """How many records were given up: offsets without a record are archived, and no records."""
-    return sum(counted.archived.values()) - counted.archived.get("none", 0)
 
 
 def _sorted(partitions: Iterable[PartitionDescription]) -> list[PartitionDescription]:

@@ -162,14 +162,13 @@ class Admin:
         groups = tuple(listing for _, listing in sorted(found.items()) if not wanted or listing.state in wanted)
         return GroupsListed(groups=groups, read_from=listed.read_from)
 
-    def describe_groups(self, group_ids: Iterable[str], *, most_runs: int | None = None) -> dict[str, GroupDescription]:
+    def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """The groups' descriptions by id. A group that does not exist is DEAD, as for Kafka's DescribeGroups.
-        ``most_runs``: describe up to this many runs in flight of each group; None: 10,000.
 
         Raises:
             ShareGroupError: the coordinator, or the store, can't answer.
         """
-        return {group_id: self._described(group_id, most_runs) for group_id in group_ids}
+        return {group_id: self._described(group_id) for group_id in group_ids}
 
     def list_offsets(
         self, group_id: str, topics: Iterable[str] = (), *, partitions: Iterable[int] = ()
@@ -520,8 +519,8 @@ class Admin:
         answer = self._ask(ListGroups(group_ids=tuple(group_ids)), listing.group_id)
         yield from (msgspec.structs.replace(each, coordinator="") for each in answer.groups)
 
-    def _described(self, group_id: str, most_runs: int | None) -> GroupDescription:
+    def _described(self, group_id: str) -> GroupDescription:
         try:
-            return self._look(DescribeGroup(group_id=group_id, most_runs=most_runs))
+            return self._look(DescribeGroup(group_id=group_id))
         except GroupIdNotFound:
             return GroupDescription(group_id=group_id, state="DEAD", incarnation="")

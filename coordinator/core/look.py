@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from coordinator.core.looks.group import DescribeWithLag, describe
+from coordinator.core.looks.group import WithLag, describe, list_offsets, with_lag
 from coordinator.core.looks.measures import MeasureGroup, measure_group
-from coordinator.core.looks.runs import OffsetsWithBounds, list_in_flight, list_offsets, list_plans, list_windows
+from coordinator.core.looks.runs import list_in_flight, list_plans, list_windows
 from coordinator.core.looks.view import ViewGroup, view_group
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import ListInFlight, ListOffsets, ListPlans, ListWindows
@@ -20,9 +20,8 @@ _LOOKS: dict[type[Request[Any]], Callable[[ShareGroup, Any, int], Any]] = {
     ViewGroup: view_group,
     MeasureGroup: measure_group,
     DescribeGroup: describe,
-    DescribeWithLag: describe,
     ListOffsets: list_offsets,
-    OffsetsWithBounds: list_offsets,
+    WithLag: with_lag,
     ListInFlight: list_in_flight,
     ListWindows: list_windows,
     ListPlans: list_plans,

@@ -95,7 +95,7 @@ class SharePartition:
 
     def lag(self, end: int) -> int:
         """Records up to the log's ``end`` that are not delivered to completion (KIP-1226)."""
-        return max(0, end - self.start_offset - self.delivery_complete_count)
+        return lag_of(end, self.start_offset, self.delivery_complete_count)
 
     def restore_counts(self, totals: RecordTotals) -> None:
         """Set the counts to those of a snapshot of a share partition with this end."""
@@ -244,3 +244,8 @@ class SharePartition:
                 self.start_offset = max(self.start_offset, whole.last + 1)
             if whole.last < self.start_offset:
                 self.runs.drop(whole.first)
+
+
+def lag_of(end: int, start_offset: int, delivery_complete: int) -> int:
+    """The lag of a share partition with these numbers, as of :meth:`SharePartition.lag`."""
+    return max(0, end - start_offset - delivery_complete)

@@ -44,7 +44,7 @@ class ListGroups(Request[GroupsListed], frozen=True):
 
 
 class OffsetsListed(Message, frozen=True):
-    """The share partitions of a group, without their runs; ``read_from`` as in GroupsListed."""
+    """The share partitions of a group; ``read_from`` as in GroupsListed."""
 
     partitions: tuple[PartitionDescription, ...] = ()
     read_from: str = ""

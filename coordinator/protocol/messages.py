@@ -299,7 +299,7 @@ class PartitionDescription(Message, frozen=True, tag=False):
     ``deleted``: those of ``archived_total`` that Kafka removed before they were done, by retention or delete-records,
     or with their topic. ``without_dead_letter``: the records that were given up while the group had no dead letter
     topic, by disposition. ``skipped``, ``repeated``: offsets that resets skipped, or made available again.
-    ``archiving``: records whose dead letters are not written yet. ``runs``: the first of ``runs_total``."""
+    ``archiving``: records whose dead letters are not written yet. ``runs_total``: the runs of its window."""
 
     topic: str
     topic_id: str
@@ -318,7 +318,11 @@ class PartitionDescription(Message, frozen=True, tag=False):
     without_dead_letter: dict[str, int] = {}
     archiving: int = 0
     runs_total: int = 0
-    runs: tuple[dict[str, int | str | bool | None], ...] = ()
+
+    @property
+    def given_up(self) -> int:
+        """How many records were given up: offsets without a record are archived, and no records."""
+        return _given_up(self.archived)
 
 
 class TopicPartitions(Message, frozen=True, tag=False):
@@ -363,6 +367,15 @@ class RecordCounts(Message, frozen=True, tag=False):
     unaccounted: int = 0
     without_dead_letter: dict[str, int] = {}
 
+    @property
+    def given_up(self) -> int:
+        """How many records were given up, as in PartitionDescription."""
+        return _given_up(self.archived)
+
+
+def _given_up(archived: dict[str, int]) -> int:
+    return sum(count for disposition, count in archived.items() if disposition != "none")
+
 
 class GroupDescription(Message, frozen=True):
     """The description of a group; state is EMPTY, STABLE or DEAD (KIP-932), or UNKNOWN where no coordinator could be
@@ -384,6 +397,12 @@ class GroupDescription(Message, frozen=True):
     records: RecordCounts = RecordCounts()
     forgotten: dict[str, dict[str, int]] = {}
     read_from: str = ""
+
+    @property
+    def lag(self) -> int | None:
+        """The sum of the share partitions' lags; None: the lag of one of them is unknown."""
+        lags = [partition.lag for partition in self.partitions]
+        return None if None in lags else sum(lag or 0 for lag in lags)
 
 
 # --- requests of members, over RPC
@@ -462,9 +481,7 @@ class LatestOffsets(MemberRequest[OffsetsReply], frozen=True):
 
 
 class DescribeGroup(GroupRequest[GroupDescription], frozen=True):
-    """The state of a group: offsets, members, and ``most_runs`` runs in flight (None: as many as fit)."""
-
-    most_runs: Count | None = None
+    """The state of a group: offsets, members, counts of records."""
 
 
 # --- requests of ShareConsumers

@@ -6,12 +6,8 @@ Rule: a read never takes a group from its owner, and writes nothing.
 from __future__ import annotations
 
 import functools
-import logging
 from typing import Any, Protocol, TypeVar
 
-import msgspec
-
-from coordinator.core.looks.runs import OffsetsWithBounds
 from coordinator.protocol.admin_messages import (
     Action,
     Altered,
@@ -29,22 +25,20 @@ from coordinator.protocol.admin_messages import (
     ListPlans,
     ListWindows,
     OffsetChanges,
-    OffsetsListed,
     ReadHistory,
     ReleaseMember,
 )
-from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, TopicIdsMissing
 from coordinator.protocol.messages import GroupRequest, Message, Reply, Request
 from coordinator.service.admin_actions import act, alter_configs, alter_offsets, delete_offsets, done_before
-from coordinator.service.brokers.cluster import LATEST, Cluster
+from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.handlers import Handler, Handlers
 from coordinator.service.histories import Histories, StoredLogs, locate
+from coordinator.service.lags import with_lag
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.transaction import Access, Groups, Transaction
 
 T = TypeVar("T", Altered, OffsetChanges)
-_log = logging.getLogger(__name__)
 
 
 class StoredGroups(StoredLogs, Protocol):
@@ -62,7 +56,7 @@ class AdminService(Handlers):
         self._histories = Histories(stored)
         looks: dict[type[Request[Any]], Handler] = {
             ListGroups: self._list_groups,
-            ListOffsets: self._list_offsets,
+            ListOffsets: lambda request: with_lag(self._groups, self._cluster, request),
             ListInFlight: self._look,
             ListPlans: self._look,
             ListWindows: self._look,
@@ -116,15 +110,3 @@ class AdminService(Handlers):
             listings.setdefault(group_id, GroupListing(group_id=group_id, state="EMPTY"))
         wanted = sorted(request.group_ids or listings)
         return GroupsListed(groups=tuple(listings[group_id] for group_id in wanted))
-
-    def _list_offsets(self, request: ListOffsets) -> OffsetsListed:
-        shown = transactions.shown_partitions(request.group_id, request.topics, request.partitions)
-        partitions, read_committed = self._groups.call(request.group_id, shown, Access.PEEK)
-        where = [p.topic_partition for p in partitions]
-        try:
-            ends = self._cluster.offsets(where, LATEST, read_committed=read_committed)
-        except (BrokerNotReachable, BrokerRefused, TopicIdsMissing) as error:
-            _log.warning("offsets listed without lag: group=%s %s", request.group_id, error)
-            return self._look(request)
-        bounds = transactions.bounds_of_ends(partitions, ends)
-        return self._look(OffsetsWithBounds(**msgspec.structs.asdict(request), bounds=bounds))

@@ -17,7 +17,6 @@ import msgspec
 from coordinator.config.resolved import ServerConfig
 from coordinator.core.commands import StageRuns
 from coordinator.core.commands.acquisition import MOST_ARCHIVING
-from coordinator.core.looks.group import DescribeWithLag
 from coordinator.core.looks.view import GroupView, ViewGroup
 from coordinator.protocol.allowed_topics import SOURCE_KEY
 from coordinator.protocol.errors import (
@@ -25,7 +24,6 @@ from coordinator.protocol.errors import (
     BrokerRefused,
     CoordinatorNotAvailable,
     ShareGroupError,
-    TopicIdsMissing,
 )
 from coordinator.protocol.group_ids import check_group_id
 from coordinator.protocol.messages import (
@@ -35,7 +33,6 @@ from coordinator.protocol.messages import (
     AcquireRecords,
     DescribeGroup,
     GivenUp,
-    GroupDescription,
     GroupRequest,
     Heartbeat,
     Joined,
@@ -66,6 +63,7 @@ from coordinator.service.brokers.subscription import (
 )
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic, is_stored_and_refused
 from coordinator.service.handlers import Handlers
+from coordinator.service.lags import with_lag
 from coordinator.service.lost_logs import LostLogs
 from coordinator.service.news import News
 from coordinator.service.plan_gaps import PlanGaps
@@ -124,7 +122,7 @@ class CoordinatorService(Handlers):
                 NextPlan: self._next_plan,
                 StartPlan: self._start_plan,
                 LatestOffsets: self._latest_offsets,
-                DescribeGroup: self._describe,
+                DescribeGroup: lambda request: with_lag(self._runtime, self._watch.cluster, request),
                 OpenSink: lambda request: open_sink(self._runtime, self._watch.cluster, request),
                 StageRuns: self._stage,
             }
@@ -401,7 +399,7 @@ class CoordinatorService(Handlers):
             raise CoordinatorNotAvailable(group_id=view.group_id, reason=reason)
         return StartFacts(asked.result(), looked.not_shown)
 
-    # --- offsets and descriptions
+    # --- offsets
 
     def _latest_offsets(self, request: LatestOffsets) -> OffsetsReply:
         now_ms = self._runtime.clock.now_ms()
@@ -413,23 +411,6 @@ class CoordinatorService(Handlers):
             if p.topic_partition in found:
                 ends.setdefault(p.topic, {})[str(p.partition)] = found[p.topic_partition]
         return OffsetsReply(ends=ends, now_ms=now_ms)
-
-    def _describe(self, request: DescribeGroup) -> GroupDescription:
-        shown = transactions.shown_partitions(request.group_id)
-        partitions, read_committed = self._runtime.call(request.group_id, shown, Access.PEEK)
-        ends: dict[TopicAndPartition, int] = {}
-        try:
-            ends = self._watch.cluster.offsets(
-                [p.topic_partition for p in partitions], -1, read_committed=read_committed
-            )
-        except (BrokerNotReachable, BrokerRefused, TopicIdsMissing) as error:
-            _log.warning("group described without lag: group=%s %s", request.group_id, error)
-        with_lag = DescribeWithLag(
-            group_id=request.group_id,
-            bounds=transactions.bounds_of_ends(partitions, ends),
-            most_runs=request.most_runs,
-        )
-        return self._runtime.call(request.group_id, transactions.single_command(with_lag), Access.PEEK)
 
     # --- inside
 

@@ -21,7 +21,6 @@ from coordinator.protocol.admin_messages import (
     GroupsListed,
     HistoryRead,
     InFlightPage,
-    ListOffsets,
     OffsetsListed,
     PlansListed,
     WindowsListed,
@@ -32,8 +31,8 @@ from coordinator.protocol.wire import LaunchSettings
 from coordinator.service.admin import AdminService
 from coordinator.service.brokers.cluster import LATEST, KafkaCluster
 from coordinator.service.brokers.topic_doubts import TopicDoubts
+from coordinator.service.lags import with_lag
 from coordinator.service.process.clock import Clock
-from coordinator.service.runtime import transactions
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import Access, Round, Transaction
 from coordinator.service.stores.kafka.group_list import groups_in
@@ -63,19 +62,9 @@ def read_store(settings: LaunchSettings) -> Callable[[Request[Any]], Message]:
     looks = LooksOnly(stored)
     admin = AdminService(looks, cluster, stored, TopicDoubts())
 
-    def described(request: DescribeGroup) -> GroupDescription:
-        found = looks.call(request.group_id, transactions.single_command(request), Access.PEEK)
-        listed = admin.handle(ListOffsets(group_id=request.group_id))
-        assert isinstance(listed, OffsetsListed)
-        lags = {(each.topic_id, each.partition): each.lag for each in listed.partitions}
-        partitions = tuple(
-            msgspec.structs.replace(each, lag=lags.get((each.topic_id, each.partition))) for each in found.partitions
-        )
-        return msgspec.structs.replace(found, partitions=partitions, state="UNKNOWN", read_from=stored.name)
-
     def answer(request: Request[Any]) -> Message:
         if isinstance(request, DescribeGroup):
-            return described(request)
+            return read_from(stored.name, with_lag(looks, cluster, request))
         return read_from(stored.name, admin.handle(request))
 
     return answer
@@ -85,6 +74,8 @@ def read_from(name: str, reply: Message) -> Message:
     """The reply, with the name of the store that was read for it."""
     if isinstance(reply, WindowsListed):
         return WindowsListed(pages=tuple(msgspec.structs.replace(page, read_from=name) for page in reply.pages))
+    if isinstance(reply, GroupDescription):
+        return msgspec.structs.replace(reply, state="UNKNOWN", read_from=name)
     if isinstance(reply, GroupsListed | OffsetsListed | InFlightPage | PlansListed | HistoryRead):
         return msgspec.structs.replace(reply, read_from=name)
     return reply

@@ -126,11 +126,11 @@ def acquired_records(offset: PlanOffset) -> tuple[int, int]:
 
 def where(group: GroupDescription) -> str:
     """Returns the group's part of the line: lag, in flight, archived, dead letters that wait."""
-    lags = [p.lag for p in group.partitions]
-    known = sum(lag for lag in lags if lag is not None)
-    lag = str(known) if None not in lags else f"at least {known}"
-    held, waiting = (sum(getattr(p, name) for p in group.partitions) for name in ("acquired", "archiving"))
-    archived = sum(count for p in group.partitions for kind, count in p.archived.items() if kind != "none")
+    known = sum(p.lag for p in group.partitions if p.lag is not None)
+    lag = f"at least {known}" if group.lag is None else str(known)
+    held, waiting, archived = (
+        sum(getattr(p, name) for p in group.partitions) for name in ("acquired", "archiving", "given_up")
+    )
     return f"lag={lag} in flight={held} archived={archived} dead letters waiting={waiting}"
 
 

@@ -28,9 +28,8 @@ def group_state(client: CoordinatorClient) -> GroupState:
         description = client.call(DescribeGroup(group_id=GROUP_ID))
     except GroupIdNotFound:  # nobody has joined yet
         return GroupState()
-    lags = [partition.lag for partition in description.partitions if partition.lag is not None]
     return GroupState(
         members=sum(member.active for member in description.members),
-        lag=sum(lags) if lags and len(lags) == len(description.partitions) else None,
+        lag=description.lag if description.partitions else None,
         archived=sum(partition.archived_total for partition in description.partitions),
     )

@@ -28,7 +28,7 @@ from sharegroup.admin_access import described
 from sharegroup.cluster_options import kafka_config
 from sharegroup.doctor.dead_letters_watch import watch_dead_letters
 from sharegroup.doctor.findings import ClusterFacts, GroupFacts
-from sharegroup.top import given_up_without_dead_letter
+from sharegroup.group_line import given_up_without_dead_letter
 
 MOST_RUNS = 20_000
 """The doctor scans up to this many runs in flight: of a million, the first are those that hold back start offsets."""
@@ -62,7 +62,7 @@ class Examination:
         Raises:
             GroupIdNotFound: there is no such group.
         """
-        description, stand_still = watch_dead_letters(lambda: described(self._admin, group_id, most_runs=0))
+        description, stand_still = watch_dead_letters(lambda: described(self._admin, group_id))
         now_ms = self._admin.in_flight(group_id, limit=1).now_ms
         return GroupFacts(
             description=description,

@@ -15,12 +15,10 @@ from coordinator.protocol.topic_names import is_reserved
 from sharegroup.doctor.dead_letters_watch import WATCHED_S
 from sharegroup.doctor.findings import ClusterFacts, Finding, GroupFacts, Severity
 from sharegroup.durations import duration
-from sharegroup.top import slowed_queries
+from sharegroup.group_line import HELD, QUARANTINED, slowed_queries
 
 MOST_NAMED = 5
 """One finding names up to this many places."""
-HELD = ("ACQUIRED", "IN_PROGRESS")
-_QUARANTINED = ("quarantined", "failed alone", "trial")
 _STAGES = {
     "sliced": "delivered in slices that get smaller with each failure",
     "quarantined": "in quarantine: taken out of the batch, and delivered alone next",
@@ -88,7 +86,7 @@ def member_holds_too_long(facts: GroupFacts) -> Iterator[Finding]:
 
 def query_has_no_evidence(facts: GroupFacts) -> Iterator[Finding]:
     """Queries that have completed nothing since records were quarantined: perhaps not the records are at fault."""
-    waiting = sum(run.last - run.first + 1 for run in facts.runs if run.stage in _QUARANTINED)
+    waiting = sum(run.last - run.first + 1 for run in facts.runs if run.stage in QUARANTINED)
     config, until = facts.config, ""
     if config.errors_deadletterqueue_topic_name:
         until = f", for share.poison.solo.timeout.ms={config.share_poison_solo_timeout_ms}"
@@ -373,7 +371,7 @@ def _why_held(facts: GroupFacts, run: RunInFlight) -> tuple[str, str] | None:
         if not (facts.dead_letter_topic_is_missing or facts.dead_letters_stand_still):
             return None
         return f"no dead letter is written yet of {_place(run)}", "See the finding about the dead letter topic."
-    if run.stage in _QUARANTINED:
+    if run.stage in QUARANTINED:
         return f"{_place(run)}, {_STAGES[run.stage]}", "See the finding about this record."
     if run.state in HELD:
         since_ms = max(run.since_ms or facts.now_ms, run.last_signal_ms or 0)

@@ -214,7 +214,7 @@ def _topic_of(visit: Visit, group_id: str) -> str:
     Raises:
         GroupIdNotFound: there is no such group.
     """
-    return described(visit.admin, group_id, most_runs=0).configs.get(DLQ_TOPIC, "")
+    return described(visit.admin, group_id).configs.get(DLQ_TOPIC, "")
 
 
 LOOKS: dict[str, Handler] = {"/deadletters": show_list, "/deadletter": show_one, "/redrive": show_job}

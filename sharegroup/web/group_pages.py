@@ -21,8 +21,7 @@ from coordinator.protocol.admin_messages import PlanInFlight, RunInFlight
 from coordinator.protocol.errors import GroupIdNotFound, UnknownSharePartition
 from coordinator.protocol.messages import MemberDescription, PartitionDescription
 from sharegroup.admin_access import described
-from sharegroup.kafka_tables import given_up
-from sharegroup.top import HELD
+from sharegroup.group_line import HELD
 from sharegroup.web import strip
 from sharegroup.web.groups_page import WORDS
 from sharegroup.web.history import LEAST_S, Sparkline, sparkline
@@ -87,7 +86,7 @@ def show_group(visit: Visit) -> Response:
     admin = visit.admin
     visit.site.watch.opened([group_id])
     looks: tuple[Callable[[], Any], ...] = (
-        partial(described, admin, group_id, most_runs=0),
+        partial(described, admin, group_id),
         partial(admin.in_flight, group_id, only_state=HELD, limit=MOST_HELD),
         partial(admin.plans, group_id),
     )
@@ -108,10 +107,10 @@ def show_group(visit: Visit) -> Response:
         partitions_total=len(partitions),
         number=number,
         pages=pages,
-        lag=_sum(p.lag for p in partitions),
+        lag=description.lag,
         in_flight=sum(p.acquired for p in partitions),
         archiving=sum(p.archiving for p in partitions),
-        given_up=given_up(description.records),
+        given_up=description.records.given_up,
         is_part=held.cursor is not None,
         holdings=_holdings(description.members, plans, held.runs, colours),
         now_ms=held.now_ms,
@@ -154,7 +153,7 @@ def _drawn(
 
 def _counts(p: PartitionDescription) -> tuple[tuple[str, int], ...]:
     removed = (("removed by Kafka", p.removed), ("deleted with the topic", p.deleted))
-    counts = (("accepted", p.accepted), ("given up", given_up(p)), *removed, ("skipped", p.skipped))
+    counts = (("accepted", p.accepted), ("given up", p.given_up), *removed, ("skipped", p.skipped))
     return tuple(each for each in (*counts, ("repeated", p.repeated)) if each[1])
 
 
@@ -284,11 +283,6 @@ def _cells(drawn: strip.Strip, looked: strip.Looked, first: int, last: int) -> l
             piece = next(pieces)
         cells.append(Cell(offset=offset, colour=piece.colour, state=strip.WORDS[piece.colour.split()[0]]))
     return cells
-
-
-def _sum(numbers: Iterable[int | None]) -> int | None:
-    found = list(numbers)
-    return None if None in found else sum(number or 0 for number in found)
 
 
 LOOKS: dict[str, Handler] = {"/group": show_group, "/partition": show_partition}

@@ -15,12 +15,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from coordinator.admin.admin import Admin
+from coordinator.protocol.admin_messages import InFlightPage
 from coordinator.protocol.errors import GroupIdNotFound, ShareGroupError
 from coordinator.protocol.messages import GroupDescription
 from sharegroup.doctor.dead_letters_watch import WATCHED_S
 from sharegroup.doctor.limits import HELD_LONG_MS
 from sharegroup.durations import duration
-from sharegroup.top import HELD, GroupLine, line_of
+from sharegroup.group_line import HELD, QUARANTINED, GroupLine, line_of
 from sharegroup.web.history import History
 
 _log = logging.getLogger(__name__)
@@ -28,10 +29,10 @@ _log = logging.getLogger(__name__)
 REST = 4.0
 """After a scan that took t seconds the next one waits this many times t: scans take a fifth of the time."""
 RUNS_LOOKED_AT = 200
-"""A group's oldest run is searched in up to this many: those that members hold, from the first on."""
-MOST_DESCRIBED = 1_000
-"""A group's records that were tried before are counted in up to this many runs: of more, the first, which hold back
-start offsets."""
+"""If a group has more runs, its oldest is searched in up to this many: those that members hold, from the first on."""
+MOST_SCANNED = 1_000
+"""A group's records that were tried before are counted in up to this many runs in flight: of more, the first, which
+hold back start offsets."""
 MOST_ERRORS = 3
 """A scan is given up after this many failing groups in a row."""
 OPEN_S, MOST_OPEN = 30.0, 100
@@ -217,14 +218,15 @@ class Watch:
                 break
 
     def _look_at(self, group_id: str, before: WatchedGroup | None) -> WatchedGroup:
-        description = self._admin.describe_groups([group_id], most_runs=MOST_DESCRIBED)[group_id]
-        page = self._admin.in_flight(group_id, only_state=HELD, limit=RUNS_LOOKED_AT)
+        description = self._admin.describe_groups([group_id])[group_id]
+        page = self._admin.in_flight(group_id, limit=MOST_SCANNED)
+        held = page if page.cursor is None else self._admin.in_flight(group_id, only_state=HELD, limit=RUNS_LOOKED_AT)
         now_s = time.monotonic()
         elapsed_s = now_s - self._looked_s.get(group_id, now_s)
         self._looked_s[group_id] = now_s
         old = None if before is None else before.line
-        line = line_of(description, page.runs, page.now_ms, before=old, elapsed_s=elapsed_s)
-        failed, quarantined, is_part = _troubled(description)
+        line = line_of(description, held.runs, held.now_ms, before=old, elapsed_s=elapsed_s)
+        failed, quarantined, is_part = _troubled(page)
         numbers = (line.lag, line.in_flight, line.acquired_rate, line.done_rate, failed)
         with self._lock:
             self._histories.setdefault(group_id, History()).add(time.time(), numbers)
@@ -284,15 +286,12 @@ def attention(
     return tuple(found)
 
 
-def _troubled(description: GroupDescription) -> tuple[int, int, bool]:
-    """The records in flight that failed or were delivered before, and those of them in quarantine, of the runs that the
-    description shows; and whether there are more runs than these."""
+def _troubled(page: InFlightPage) -> tuple[int, int, bool]:
+    """The records in flight that failed or were delivered before, and those of them in quarantine, of the page's runs;
+    and whether there are more runs than these."""
     failed = quarantined = 0
-    for partition in description.partitions:
-        for run in partition.runs:
-            if run["state"] in ("ACKNOWLEDGED", "ARCHIVED"):
-                continue
-            size = int(run["last"] or 0) - int(run["first"] or 0) + 1
-            failed += size if run["failures"] or int(run["delivery_count"] or 0) > 1 else 0
-            quarantined += size if run["quarantined"] else 0
-    return failed, quarantined, any(p.runs_total > len(p.runs) for p in description.partitions)
+    for run in page.runs:
+        size = run.last - run.first + 1
+        failed += size if run.failures or run.delivery_count > 1 else 0
+        quarantined += size if run.stage in QUARANTINED else 0
+    return failed, quarantined, page.cursor is not None

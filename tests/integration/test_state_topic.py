@@ -8,6 +8,7 @@ from coordinator.client import on_demand
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.core.record_state import RecordState
+from coordinator.protocol.admin_messages import ListInFlight
 from coordinator.protocol.messages import (
     AckBatch,
     Acknowledge,
@@ -77,17 +78,17 @@ def acquired(session, most):
     return {(p.partition, at): r.delivery_count for p in found for r in p.ranges for at in range(r.first, r.last + 1)}
 
 
-def without_locks(partition):
+def without_locks(partition, runs):
     """The states of a described partition's records, as they would be if every lock were lost."""
     naive = {}
-    for run in partition.runs:
-        state, count = RecordState[run["state"]], run["delivery_count"]
+    for run in (run for run in runs if (run.topic_id, run.partition) == (partition.topic_id, partition.partition)):
+        state, count = RecordState[run.state], run.delivery_count
         if state == RecordState.ACQUIRED:
             state, count = RecordState.AVAILABLE, count - 1
         elif state == RecordState.IN_PROGRESS:
             state = RecordState.AVAILABLE
         if (state, count) != (RecordState.AVAILABLE, 0):
-            naive |= dict.fromkeys(range(run["first"], run["last"] + 1), (state, count))
+            naive |= dict.fromkeys(range(run.first, run.last + 1), (state, count))
     return merged({at: said for at, said in naive.items() if at >= partition.start_offset})
 
 
@@ -129,11 +130,13 @@ def test_kafkas_formatter_prints_the_state_that_the_group_has(kafka, topic, clie
     acknowledge(consumer, topic_id, [(at, at, 2, RELEASE)], partition)  # at the limit
 
     described = client.call(DescribeGroup(group_id=consumer.group_id))
+    everything = ListInFlight(group_id=consumer.group_id, states=tuple(RecordState.__members__))
+    runs = client.call(everything).runs
     lines, found = ours(kafka, consumer.group_id)
-    said = {run["state"] for partition in described.partitions for run in partition.runs}
+    said = {run.state for run in runs}
     assert said == {"AVAILABLE", "ACQUIRED", "IN_PROGRESS", "ACKNOWLEDGED", "ARCHIVED"}, "all that there is"
     assert held
-    assert {(p.topic_id, p.partition): (p.start_offset, without_locks(p)) for p in described.partitions} == {
+    assert {(p.topic_id, p.partition): (p.start_offset, without_locks(p, runs)) for p in described.partitions} == {
         where: (state.start_offset, state.state_batches) for where, state in found.items()
     }
     assert {line["key"]["type"] for line in lines} == {SNAPSHOT, UPDATE}

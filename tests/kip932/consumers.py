@@ -9,7 +9,7 @@ from coordinator.core.commands import (
     PartitionStart,
     TopicWithId,
 )
-from coordinator.core.looks.group import DescribeWithLag
+from coordinator.core.looks.group import describe_group
 from coordinator.core.record_state import HELD
 from coordinator.core.runs import Run
 from coordinator.protocol.messages import (
@@ -120,7 +120,7 @@ class ShareConsumers(GroupDriver):
     # --- what a test looks at
 
     def describe(self) -> GroupDescription:
-        return self.run(DescribeWithLag(group_id="billing", bounds=self.bounds()))
+        return describe_group(self.group, self.bounds())
 
     def window(self, partition: int = 0) -> tuple[int, int]:
         """SPSO, and SPEO as the KIP's example has it: exclusive."""

@@ -5,7 +5,7 @@ import pytest
 
 from share_sink.archive.batches import archive_dataset
 from tests.support.dead_letters import read_dead_letters
-from tests.support.group_state import describe
+from tests.support.group_state import describe, runs_of
 from tests.support.share_job import Output, numbers
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -160,7 +160,7 @@ def test_an_available_now_run_uses_up_one_try_of_each_record(orders, job, start)
         run = start(queue.query("a", trigger="available_now", **puts_off)).wait_over()
         assert not run.error()
         after = describe(queue)
-        assert ({each["releases"] for each in after.runs()}, after.lag()) == ({tries}, 100)
+        assert ({each.releases for each in runs_of(queue)}, after.lag()) == ({tries}, 100)
 
 
 # --- replays that decide anew
@@ -231,7 +231,7 @@ def test_an_explicit_query_without_a_sink_fails_and_counts_no_try(orders, job, s
         error = start(queue.query("a")).wait_over().error()
         assert "NothingDecided" in error and queue.group in error and "share_sink.acknowledge" in error
         assert describe(queue).acquired() == 0 and describe(queue).lag() == 100
-        assert {(run["failures"], run["releases"]) for run in describe(queue).runs()} == {(0, 0)}
+        assert {(run.failures, run.releases) for run in runs_of(queue)} == {(0, 0)}
     sink = queue.sink_options()
     wait_done(start(queue.query("b", columns=EVERY, sink="acknowledge+replace", sink_options=sink)), queue)
     accepted(queue).assert_exactly_once(numbers(100))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from coordinator.client.client import CoordinatorClient
+from coordinator.core.record_state import RecordState
+from coordinator.protocol.admin_messages import ListInFlight, RunInFlight
 from coordinator.protocol.errors import GroupIdNotFound
 from coordinator.protocol.messages import DescribeGroup, GroupDescription
 from tests.support.share_job import ShareJob
@@ -35,20 +35,8 @@ class GroupState:
         """Records whose dead letters are not written yet."""
         return sum(partition.archiving for partition in self.description.partitions)
 
-    def runs(self) -> list[dict[str, Any]]:
-        """All runs in flight, as described, with topic and partition."""
-        return [
-            {"topic": partition.topic, "partition": partition.partition, **run}
-            for partition in self.description.partitions
-            for run in partition.runs
-        ]
-
     def acquired(self) -> int:
         return sum(partition.acquired for partition in self.description.partitions)
-
-    def most_failures(self) -> int:
-        """The most deliveries that a record which is not done has failed in."""
-        return max((int(run["failures"] or 0) for run in self.runs()), default=0)
 
     def active_members(self) -> int:
         return sum(member.active for member in self.description.members)
@@ -69,13 +57,22 @@ def describe(job: ShareJob) -> GroupState:
     return wait_until(lambda: _with_lags(_described(job)), what=f"the lags of {job.group} are known")
 
 
-def _described(job: ShareJob) -> GroupState:
+def runs_of(job: ShareJob) -> tuple[RunInFlight, ...]:
+    """The first 1,000 runs of the windows of the job's group, those that are done included."""
+    return _client(job).call(ListInFlight(group_id=job.group, states=tuple(RecordState.__members__))).runs
+
+
+def _client(job: ShareJob) -> CoordinatorClient:
     key = job.admin_bootstrap, job.options.get("share.state.store", "kafka")
     client = _clients.get(key)
     if client is None:
         client = _clients[key] = CoordinatorClient.connect(key[0], state_store=key[1])
+    return client
+
+
+def _described(job: ShareJob) -> GroupState:
     try:
-        reply = client.call(DescribeGroup(group_id=job.group))
+        reply = _client(job).call(DescribeGroup(group_id=job.group))
     except GroupIdNotFound:
         return GroupState(None)
     assert isinstance(reply, GroupDescription)

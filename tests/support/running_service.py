@@ -1,11 +1,15 @@
 """A coordinator's service in this process, on a fake cluster and a real state file whose faults a test may choose."""
 
+from coordinator.core.record_state import RecordState
+from coordinator.protocol.admin_messages import ListInFlight
 from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.protocol.messages import DescribeGroup, JoinGroup, NextPlan, StartPlan
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.coordinator_service import CoordinatorService
 from coordinator.service.news import News
+from coordinator.service.runtime import transactions
 from coordinator.service.runtime.runtime import CoordinatorRuntime
+from coordinator.service.runtime.transaction import Access
 from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.faulty_store import FaultyStore
 from tests.support.one_partition import one_partition
@@ -66,6 +70,11 @@ class Running:
     def partitions(self):
         description = self.service.handle(DescribeGroup(group_id="billing"))
         return {(p.topic, p.partition): p for p in description.partitions}
+
+    def runs(self):
+        """The runs of all windows, those that are done included."""
+        look = transactions.single_command(ListInFlight(group_id="billing", states=tuple(RecordState.__members__)))
+        return self.runtime.call("billing", look, Access.PEEK).runs
 
     def start_offsets(self):
         return {where: p.start_offset for where, p in self.partitions().items()}

@@ -29,5 +29,4 @@ def stage(running, *runs, topic_id="", **fields):
 
 def states(running):
     """``first-last STATE count`` of the only partition, as a person sees it."""
-    (partition,) = running.partitions().values()
-    return [f"{run['first']}-{run['last']} {run['state']} {run['delivery_count']}" for run in partition.runs]
+    return [f"{run.first}-{run.last} {run.state} {run.delivery_count}" for run in running.runs()]

@@ -36,6 +36,7 @@ from coordinator.protocol.secret_files import TOKEN_VARIABLE
 from sharegroup import Admin, group_actions, group_options, in_flight, kafka_tables, members_wait, top
 from sharegroup.__main__ import run as run_command
 from sharegroup.admin_access import plain
+from sharegroup.group_line import line_of
 from sharegroup.groups import groups
 from tests.support.command_line import mistake
 
@@ -140,19 +141,19 @@ def test_a_record_in_progress_without_signals_is_stale_without_a_filter(fields, 
 
 
 def test_a_line_of_top_has_rates_since_the_look_before():
-    before = top.line_of(group(partition()), [], 0)
+    before = line_of(group(partition()), [], 0)
     assert (before.lag, before.in_flight, before.oldest_ms, before.done_rate) == (5, 2, None, None)
     later = group(partition(start=8, end=30), partition(1, end=4, lag=0))
-    line = top.line_of(later, [run(since_ms=400), run(since_ms=700)], 1_000, before=before, elapsed_s=2.0)
+    line = line_of(later, [run(since_ms=400), run(since_ms=700)], 1_000, before=before, elapsed_s=2.0)
     assert (line.acquired_rate, line.done_rate, line.oldest_ms, line.lag) == (12.0, 4.0, 600, 5)
-    reset = top.line_of(group(partition(start=0, end=0)), [], 0, before=line, elapsed_s=2.0)
+    reset = line_of(group(partition(start=0, end=0)), [], 0, before=line, elapsed_s=2.0)
     assert (reset.acquired_rate, reset.done_rate) == (None, None)
-    assert top.line_of(group(partition(lag=None)), [], 0).lag is None
+    assert line_of(group(partition(lag=None)), [], 0).lag is None
 
 
 def test_the_screen_of_top_fits_80_columns_with_numbers_of_any_size():
     large = partition(start=10**12, end=2 * 10**12, lag=10**12, acquired=10**9, archived_total=10**9, archiving=10**6)
-    lines = [top.line_of(group(large, group_id=name), [run(since_ms=0)], 10**10) for name in ("a" * 60, "b")]
+    lines = [line_of(group(large, group_id=name), [run(since_ms=0)], 10**10) for name in ("a" * 60, "b")]
     assert max(map(len, shown(top.screen(lines, "state topic share-group-state")))) <= 80
 
 
@@ -170,7 +171,7 @@ def groups_known(monkeypatch):
         def list_groups(self):
             return GroupsListed(groups=tuple(GroupListing(group_id=name, state=known[name]) for name in known))
 
-        def describe_groups(self, group_ids, *, most_runs=None):
+        def describe_groups(self, group_ids):
             return {name: group(state=known.get(name, "DEAD"), group_id=name) for name in group_ids}
 
         def in_flight(self, *_, **__):

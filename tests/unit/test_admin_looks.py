@@ -67,7 +67,7 @@ def test_groups_are_listed_with_their_states_also_those_that_rest(held):
 
 def test_offsets_are_listed_with_lag_and_without_runs(held):
     listed = held.admin.handle(ListOffsets(**LOOK)).partitions
-    assert [(p.partition, p.start_offset, p.end_offset, p.lag, p.runs) for p in listed] == [(0, 0, 10, 100, ())]
+    assert [(p.partition, p.start_offset, p.end_offset, p.lag) for p in listed] == [(0, 0, 10, 100)]
     assert held.admin.handle(ListOffsets(**LOOK, topics=("payments",))).partitions == ()
 
 
@@ -135,7 +135,7 @@ def test_a_look_at_an_unknown_group_is_refused(running):
             handler.handle(look(group_id="none"))
 
 
-def test_a_description_is_made_once_with_as_many_runs_as_asked_for(held, monkeypatch):
+def test_a_description_is_made_once_with_its_lag(held, monkeypatch):
     made = []
     describe_group = group_look.describe_group
 
@@ -144,12 +144,9 @@ def test_a_description_is_made_once_with_as_many_runs_as_asked_for(held, monkeyp
         return made[-1]
 
     monkeypatch.setattr(group_look, "describe_group", counted)
-    for most_runs, shown in ((None, 1), (5, 1), (0, 0), (-1, 0)):
-        made.clear()
-        description = held.service.handle(DescribeGroup(**LOOK, most_runs=most_runs))
-        (partition,) = description.partitions
-        assert (len(partition.runs), partition.runs_total, partition.lag) == (shown, 1, 100)
-        assert made == [description]
+    description = held.service.handle(DescribeGroup(**LOOK))
+    assert ([p.lag for p in description.partitions], description.lag) == ([100], 100)
+    assert made == [description]
 
 
 def test_a_state_file_without_a_coordinator_is_read_unchanged(held, tmp_path):

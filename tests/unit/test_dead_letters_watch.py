@@ -13,7 +13,7 @@ DLQ = {"errors.deadletterqueue.topic.name": "dlq"}
 def described(archiving, archived):
     partition = PartitionDescription(
         topic="orders", topic_id="T", partition=0, start_offset=0, end_offset=10, lag=0, acquired=0,
-        archiving=archiving, archived_total=archived, runs_total=1, runs=(),
+        archiving=archiving, archived_total=archived,
     )  # fmt: skip
     return GroupDescription(group_id="billing", state="STABLE", incarnation="i", partitions=(partition,), configs=DLQ)
 

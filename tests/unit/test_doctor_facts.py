@@ -57,7 +57,7 @@ class Known:
         names = ("billing", "deleted")
         return GroupsListed(groups=tuple(GroupListing(group_id=name, state="EMPTY") for name in names))
 
-    def describe_groups(self, group_ids, *, most_runs=None):
+    def describe_groups(self, group_ids):
         return {
             name: GroupDescription(
                 group_id=name,

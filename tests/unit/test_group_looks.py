@@ -35,7 +35,7 @@ class Known:
         listed = tuple(GroupListing(group_id=name, state="UNKNOWN") for name in self.group_ids)
         return GroupsListed(groups=listed, read_from=self.read_from)
 
-    def describe_groups(self, group_ids, *, most_runs=None):
+    def describe_groups(self, group_ids):
         made = {"state": "UNKNOWN", "incarnation": "i", "read_from": self.read_from}
         return {name: GroupDescription(group_id=name, **made) for name in group_ids}
 

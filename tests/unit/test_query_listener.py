@@ -29,7 +29,7 @@ def logged(monkeypatch, caplog):
     """The messages for a progress event with these sources; ``group`` is what the group is, or an error."""
 
     def log(*sources, group=None):
-        def describe_groups(self, group_ids, *, most_runs=None):
+        def describe_groups(self, group_ids):
             if isinstance(group, Exception):
                 raise group
             return {"billing": group}

@@ -269,8 +269,8 @@ def test_a_batch_without_a_sink_is_given_back_and_fails_by_name(running, tmp_pat
         with pytest.raises(NothingDecided, match=r"the batch was given back as it was"):
             running.next(number)
         load_again(running, tmp_path)
-        (run,) = next(iter(running.partitions().values())).runs
-        assert (run["state"], run["failures"], run["releases"], run["plan"]) == ("AVAILABLE", 0, 0, "")
+        (run,) = running.runs()
+        assert (run.state, run.failures, run.releases, run.plan_id) == ("AVAILABLE", 0, 0, "")
         running.join(starting_offsets="earliest", process=f"restart {count}")
         plan = running.next(number)
         assert [(r.first, r.last, r.delivery_count) for r in plan.partitions[0].ranges] == [(0, 9, count)]

@@ -16,10 +16,11 @@ from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
 from coordinator.core.replay import replay
 from coordinator.core.runs import Run
+from coordinator.protocol.admin_messages import InFlightPage
 from coordinator.protocol.errors import CoordinatorUnreachable
-from coordinator.protocol.messages import GroupDescription, JoinGroup, LeaveGroup, NextPlan
+from coordinator.protocol.messages import JoinGroup, LeaveGroup, NextPlan
 from coordinator.protocol.values import Disposition
-from sharegroup.top import GroupLine
+from sharegroup.group_line import GroupLine
 from sharegroup.web import examinations, group_pages, history, watch
 from sharegroup.web.examinations import Examinations
 from sharegroup.web.records import KafkaRecord
@@ -434,8 +435,8 @@ def test_the_doctor_asks_for_one_page_of_many_runs(held):
     assert held.admin.asked == ["DescribeGroup", "ListInFlight", "ListPlans"]
 
 
-def test_a_look_at_many_runs_describes_few_and_marks_counts_as_partial(held, monkeypatch):
-    monkeypatch.setattr(watch, "MOST_DESCRIBED", 3)
+def test_a_look_at_many_runs_scans_few_and_marks_counts_as_partial(held, monkeypatch):
+    monkeypatch.setattr(watch, "MOST_SCANNED", 3)
     monkeypatch.setattr(group_pages, "MOST_HELD", 3)
     held.cluster.move("orders", 1_000)
     key = next(p for p in held.admin.list_offsets("billing").partitions if p.partition == 0)
@@ -456,9 +457,8 @@ def test_a_look_at_many_runs_describes_few_and_marks_counts_as_partial(held, mon
 
     held.admin._look = asked
     held.watch.look()
-    assert len(shown) == 3, "the list of groups, and of the group its description and a page of held runs"
-    (description,) = (each for each in shown if isinstance(each, GroupDescription))
-    assert sum(len(p.runs) for p in description.partitions) == 3
+    assert len(shown) == 4, "the list of groups, and of the group its description, and pages of all and of held runs"
+    assert [len(each.runs) for each in shown if isinstance(each, InFlightPage)] == [3, 51]
     seen = held.watch.snapshot.groups["billing"]
     assert (seen.failed, seen.is_part, seen.line.in_flight) == (3, True, 60)
     browser = held.browser(LOOKER)

@@ -16,7 +16,7 @@ from coordinator.protocol.admin_messages import AlterGroupConfigs
 from coordinator.protocol.messages import AcquireRecords, JoinGroup
 from coordinator.protocol.values import Disposition
 from share_sink.redrive.dlq_reader import DeadLetter
-from sharegroup.top import GroupLine
+from sharegroup.group_line import GroupLine
 from sharegroup.web import examinations
 from sharegroup.web.history import POINTS, History
 from sharegroup.web.records import LISTED, KafkaRecord

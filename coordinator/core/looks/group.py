@@ -1,65 +1,66 @@
-"""A group as people see it: share partitions with start offset and lag, members, runs in flight."""
+"""A group as people see it: share partitions with start offset and lag, members, counts of records."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias
 
 from coordinator.core.members import Member
 from coordinator.core.release_breaker import is_open, keeps_tries
-from coordinator.core.runs import Progress, Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
+from coordinator.protocol.admin_messages import ListOffsets, OffsetsListed
 from coordinator.protocol.messages import (
     DescribeGroup,
     GroupDescription,
+    GroupRequest,
     MemberDescription,
     PartitionBounds,
     PartitionDescription,
     RecordCounts,
     ReleaseBreaker,
+    Reply,
     TopicPartitions,
 )
 from coordinator.protocol.values import Disposition, SharePartitionKey
 
 Subscribed: TypeAlias = tuple[Any, ...]
 
-MOST_RUNS = 10_000
-"""One description shows up to this many runs, of all partitions together."""
 MOST_MEMBERS = 1_000
 """One description shows up to this many members, those with a session first."""
 MOST_ASSIGNED = 10_000
 """One description shows up to this many assigned partitions, of all members together."""
 
 
-class DescribeWithLag(DescribeGroup, frozen=True):
-    """DescribeGroup with what the logs hold now: ``lag`` is None where no bounds name a partition."""
+class WithLag(GroupRequest[Reply], Generic[Reply], frozen=True, kw_only=True):
+    """A DescribeGroup or a ListOffsets with the ends of the logs: ``lag`` is None where no bounds name a partition."""
 
-    bounds: tuple[PartitionBounds, ...] = ()
+    request: GroupRequest[Reply]
+    bounds: tuple[PartitionBounds, ...]
+
+
+def with_lag(group: ShareGroup, command: WithLag[Any], now_ms: int) -> GroupDescription | OffsetsListed:
+    """The answer to the request of ``command``, with the lag."""
+    if isinstance(command.request, ListOffsets):
+        return _offsets(group, command.request, command.bounds)
+    return describe_group(group, command.bounds)
 
 
 def describe(group: ShareGroup, request: DescribeGroup, now_ms: int) -> GroupDescription:
-    """The group's state, for a request."""
-    bounds = request.bounds if isinstance(request, DescribeWithLag) else ()
-    return describe_group(group, bounds, request.most_runs)
+    """The group's state, without the lag."""
+    return describe_group(group)
 
 
-def describe_group(
-    group: ShareGroup, bounds: Iterable[PartitionBounds] = (), most_runs: int | None = None
-) -> GroupDescription:
-    """The group's state; the lag of a share partition is None where no ``bounds`` name it. At most MOST_RUNS runs, or
-    ``most_runs`` if that is fewer, MOST_MEMBERS members and MOST_ASSIGNED partitions of members are shown, beside their
-    total numbers."""
-    ends = {(b.topic_id, b.partition): b.end for b in bounds}
+def list_offsets(group: ShareGroup, request: ListOffsets, now_ms: int) -> OffsetsListed:
+    """The share partitions of the group's current topics, without the lag."""
+    return _offsets(group, request, ())
+
+
+def describe_group(group: ShareGroup, bounds: Iterable[PartitionBounds] = ()) -> GroupDescription:
+    """The group's state; the lag of a share partition is None where no ``bounds`` name it. At most MOST_MEMBERS members
+    and MOST_ASSIGNED partitions of members are shown, beside their total numbers."""
+    ends = _ends(bounds)
     current = set(group.topics.values())
-    shown = [partition for key, partition in sorted(group.partitions.items()) if key.topic_id in current]
-    left = MOST_RUNS if most_runs is None else max(0, min(most_runs, MOST_RUNS))
-    partitions = []
-    for partition in shown:
-        end = ends.get((partition.key.topic_id, partition.key.partition))
-        partitions.append(describe_partition(group, partition, end, left))
-        left -= len(partitions[-1].runs)
     members = sorted(group.members.values(), key=lambda member: not member.active)
     return GroupDescription(
         group_id=group.group_id,
@@ -67,7 +68,11 @@ def describe_group(
         incarnation=group.incarnation,
         group_epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
-        partitions=tuple(partitions),
+        partitions=tuple(
+            _partition(group, partition, ends.get(key))
+            for key, partition in sorted(group.partitions.items())
+            if key.topic_id in current
+        ),
         members=_members(group, members[:MOST_MEMBERS]),
         members_total=len(members),
         configs=dict(group.configs),
@@ -181,10 +186,25 @@ def topic_partitions(group: ShareGroup, keys: Iterable[SharePartitionKey]) -> tu
     return tuple(TopicPartitions(topic=topic, partitions=tuple(of_topic)) for topic, of_topic in sorted(found.items()))
 
 
-def describe_partition(
-    group: ShareGroup, partition: SharePartition, end: int | None, most: int
-) -> PartitionDescription:
-    """The share partition, with ``most`` of its runs; ``end`` is its log's, None where that is not known."""
+def _offsets(group: ShareGroup, request: ListOffsets, bounds: Iterable[PartitionBounds]) -> OffsetsListed:
+    ends = _ends(bounds)
+    names = {topic_id: topic for topic, topic_id in group.topics.items()}
+    shown = sorted((names[key.topic_id], key.partition, key) for key in group.partitions if key.topic_id in names)
+    listed = tuple(
+        _partition(group, group.partitions[key], ends.get(key))
+        for topic, _, key in shown
+        if (not request.topics or topic in request.topics)
+        and (not request.partitions or key.partition in request.partitions)
+    )
+    return OffsetsListed(partitions=listed)
+
+
+def _ends(bounds: Iterable[PartitionBounds]) -> dict[SharePartitionKey, int]:
+    return {SharePartitionKey(b.topic_id, b.partition): b.end for b in bounds}
+
+
+def _partition(group: ShareGroup, partition: SharePartition, end: int | None) -> PartitionDescription:
+    """The share partition; ``end`` is its log's, None where that is not known."""
     return PartitionDescription(
         topic=group.topic_names[partition.key.topic_id],
         topic_id=partition.key.topic_id,
@@ -203,39 +223,9 @@ def describe_partition(
         without_dead_letter=_by_disposition(partition.counts.without_dead_letter),
         archived=_by_disposition(partition.counts.archived),
         runs_total=len(partition.runs),
-        runs=tuple(
-            {
-                "first": first,
-                "last": last,
-                "state": run.state.name,
-                "delivery_count": run.delivery_count,
-                "failures": run.failures,
-                "releases": run.releases,
-                "plan": group.plan_id_text(run.plan_id),
-                "member": _holder(group, run),
-                "quarantined": run.quarantined,
-                "not_before_ms": run.not_before_ms,
-                "disposition": run.disposition.name.lower() if run.disposition else "",
-                "reason": run.reason,
-                **_signals(group.progress_of(run)),
-            }
-            for first, last, run in islice(partition.runs, most)
-        ),
     )
 
 
 def _by_disposition(counts: Iterable[int]) -> dict[str, int]:
     """The counts that are not 0, by the name of their disposition."""
     return {Disposition(kind).name.lower(): count for kind, count in enumerate(counts) if count}
-
-
-def _signals(progress: Progress | None) -> dict[str, int | str | bool | None]:
-    """The signals of a run in progress, by name; nothing for another run."""
-    if progress is None:
-        return {}
-    return {"first_signal_ms": progress.first_ms, "last_signal_ms": progress.last_ms, "hint": progress.hint}
-
-
-def _holder(group: ShareGroup, run: Run) -> str:
-    plan = group.plan_of(run)
-    return "" if plan is None else plan.member_id

@@ -13,7 +13,7 @@ from coordinator.core.looks.group import describe_counts, open_breaker, state_of
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import HELD
 from coordinator.core.share_group import ShareGroup
-from coordinator.core.share_partition import SharePartition
+from coordinator.core.share_partition import SharePartition, lag_of
 from coordinator.protocol.messages import GroupRequest, RecordCounts
 from coordinator.protocol.values import SharePartitionKey
 
@@ -41,6 +41,10 @@ class PartitionMeasures:
     acquired: int
     archiving: int
     delivery_complete: int
+
+    def lag(self, end: int) -> int:
+        """Records up to the log's ``end`` that are not delivered to completion."""
+        return lag_of(end, self.start_offset, self.delivery_complete)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

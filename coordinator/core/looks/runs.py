@@ -12,7 +12,6 @@ from itertools import islice
 import msgspec
 
 from coordinator.core.isolation import Stage, stage_of
-from coordinator.core.looks.group import describe_partition
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.record_state import HELD, TERMINAL, RecordState
 from coordinator.core.runs import Run, Segment
@@ -22,17 +21,14 @@ from coordinator.protocol.admin_messages import (
     Cursor,
     InFlightPage,
     ListInFlight,
-    ListOffsets,
     ListPlans,
     ListWindows,
-    OffsetsListed,
     PlanInFlight,
     PlansListed,
     RunInFlight,
     WindowsListed,
 )
 from coordinator.protocol.errors import InvalidRequest
-from coordinator.protocol.messages import PartitionBounds
 from coordinator.protocol.task_messages import TaskProgress
 from coordinator.protocol.values import SharePartitionKey
 
@@ -48,27 +44,6 @@ MOST_TASKS_SHOWN = 10
 """The signals of up to this many tasks of a plan are shown: those that sent one last."""
 
 _STAGES = list(Stage)
-
-
-class OffsetsWithBounds(ListOffsets, frozen=True):
-    """ListOffsets with what the logs hold now: ``lag`` is None where no bounds name a partition."""
-
-    bounds: tuple[PartitionBounds, ...] = ()
-
-
-def list_offsets(group: ShareGroup, command: ListOffsets, now_ms: int) -> OffsetsListed:
-    """The share partitions of the group's current topics, without their runs."""
-    bounds = command.bounds if isinstance(command, OffsetsWithBounds) else ()
-    ends = {SharePartitionKey(b.topic_id, b.partition): b.end for b in bounds}
-    names = {topic_id: topic for topic, topic_id in group.topics.items()}
-    shown = sorted((names[key.topic_id], key.partition, key) for key in group.partitions if key.topic_id in names)
-    listed = tuple(
-        describe_partition(group, group.partitions[key], ends.get(key), most=0)
-        for topic, _, key in shown
-        if (not command.topics or topic in command.topics)
-        and (not command.partitions or key.partition in command.partitions)
-    )
-    return OffsetsListed(partitions=listed)
 
 
 def list_in_flight(group: ShareGroup, command: ListInFlight, now_ms: int) -> InFlightPage:

@@ -119,6 +119,6 @@ def _add(
         }
         if end is not None:
             values["share_partition_log_end_offset"] = end
-            values["share_partition_lag"] = max(0, end - p.start_offset - p.delivery_complete)
+            values["share_partition_lag"] = p.lag(end)
         for name, value in values.items():
             of_partition[name].add_metric((group_id, p.topic, str(p.partition)), value)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from coordinator.core.looks import group as group_look
-from coordinator.core.looks.group import DescribeWithLag
+from coordinator.core.looks.group import WithLag
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import RunsChanged
-from coordinator.core.runs import Run
+from coordinator.protocol.admin_messages import ListInFlight, RunInFlight
 from coordinator.protocol.messages import (
     DescribeGroup,
     GroupDescription,
@@ -28,7 +27,8 @@ RELEASE = 2
 
 
 def described(group: GroupDriver, *, ends: bool = True) -> GroupDescription:
-    return group.run(DescribeWithLag(group_id="billing", bounds=group.bounds() if ends else ()))
+    look = DescribeGroup(group_id="billing")
+    return group.run(WithLag(group_id="billing", request=look, bounds=group.bounds()) if ends else look)
 
 
 def test_a_description_has_all_of_a_group() -> None:
@@ -56,7 +56,6 @@ def test_a_description_has_all_of_a_group() -> None:
             assignment=(TopicPartitions(topic="orders", partitions=(0, 1)),),
         ),
     )
-    assert len(group.run(DescribeGroup(group_id="billing", most_runs=1)).partitions[0].runs) == 1
     first, second = said.partitions
     assert second == PartitionDescription(
         topic="orders",
@@ -70,21 +69,24 @@ def test_a_description_has_all_of_a_group() -> None:
     )
     assert (first.start_offset, first.end_offset, first.lag, first.acquired, first.archived_total) == (0, 8, 9, 7, 1)
     assert first.archived == {"rejected": 1}
-    assert first.runs == (
-        run(0, 1, "ACQUIRED", 2, plan="i.2", member="m1", releases=1),
-        run(2, 2, "ACQUIRED", 1, plan="i.1", member="c1"),
-        run(3, 3, "ARCHIVED", 1, disposition="rejected"),
-        run(4, 7, "ACQUIRED", 1, plan="i.1", member="c1"),
-    )
+    assert (said.lag, described(group, ends=False).lag) == (19, None)
+    assert [shown(run) for run in runs_of(group)] == [
+        (0, 1, "ACQUIRED", 2, "i.2", "m1", 1),
+        (2, 2, "ACQUIRED", 1, "i.1", "c1", 0),
+        (3, 3, "ARCHIVED", 1, "", "", 0),
+        (4, 7, "ACQUIRED", 1, "i.1", "c1", 0),
+    ]
 
 
-def run(first: int, last: int, state: str, count: int, **fields: object) -> dict[str, object]:
-    other = {"failures": 0, "releases": 0, "plan": "", "member": "", "quarantined": False, "not_before_ms": None}
-    other |= {"disposition": "", "reason": ""}
-    return {"first": first, "last": last, "state": state, "delivery_count": count, **other, **fields}
+def runs_of(group: GroupDriver) -> tuple[RunInFlight, ...]:
+    return group.run(ListInFlight(group_id="billing", states=tuple(RecordState.__members__))).runs
 
 
-def test_a_description_has_the_time_of_a_records_next_try() -> None:
+def shown(run: RunInFlight) -> tuple[int, int, str, int, str, str, int]:
+    return run.first, run.last, run.state, run.delivery_count, run.plan_id, run.member_id, run.releases
+
+
+def test_a_run_in_flight_has_the_time_of_its_next_try() -> None:
     group = GroupDriver(records=1, **{"share.delivery.count.limit": "2"})
     group.join()
     plan = group.next().plan.plan_id
@@ -94,19 +96,20 @@ def test_a_description_has_the_time_of_a_records_next_try() -> None:
     alone = group.next(plan).plan.plan_id
     group.start(alone)
     group.restart(alone)
-    aside = run(0, 0, "AVAILABLE", 3, failures=3, quarantined=True, not_before_ms=group.now_ms + 1_000)
-    assert described(group).partitions[0].runs == (aside,)
+    (aside,) = runs_of(group)
+    assert shown(aside) == (0, 0, "AVAILABLE", 3, "", "", 0)
+    assert (aside.failures, aside.stage, aside.not_before_ms) == (3, "failed alone", group.now_ms + 1_000)
 
 
-def test_a_description_has_the_reason_of_an_archiving_record() -> None:
+def test_a_run_in_flight_has_the_reason_of_an_archiving_record() -> None:
     group, plan = batch(3, **DLQ)
     group.stage(said(0, 0, REJECT, reason="no customer"))
     group.complete(plan)
+    first, rest = runs_of(group)
+    assert shown(first) == (0, 0, "ARCHIVING", 1, "", "", 0)
+    assert (first.disposition, first.reason) == ("rejected", "no customer")
+    assert shown(rest) == (1, 2, "ACKNOWLEDGED", 1, "", "", 0)
     partition = described(group).partitions[0]
-    assert partition.runs == (
-        run(0, 0, "ARCHIVING", 1, disposition="rejected", reason="no customer"),
-        run(1, 2, "ACKNOWLEDGED", 1),
-    )
     assert (partition.archiving, partition.archived_total) == (1, 0)
 
 
@@ -129,16 +132,6 @@ def test_a_description_lists_members_with_a_session_first_and_counts_all(monkeyp
     monkeypatch.setattr(group_look, "MOST_MEMBERS", 2)
     said = described(group)
     assert ([member.member_id for member in said.members], said.members_total) == (["c2", "c3"], 3)
-
-
-@pytest.mark.parametrize(("most", "listed"), [(3, [2, 1, 0]), (5, [2, 2, 1]), (9, [2, 2, 2])])
-def test_a_description_lists_a_bounded_number_of_runs(most: int, listed: list[int]) -> None:
-    group = GroupDriver(records=10, partitions=3)
-    runs = ((0, 4, Run(RecordState.AVAILABLE, 1)), (5, 9, Run(RecordState.AVAILABLE, 2)))
-    group.append(RunsChanged(topic_id=TOPIC_ID, partition=partition, runs=runs) for partition in range(3))
-    partitions = group.run(DescribeGroup(group_id="billing", most_runs=most)).partitions
-    assert [len(partition.runs) for partition in partitions] == listed
-    assert [partition.runs_total for partition in partitions] == [2, 2, 2]
 
 
 def test_a_plan_is_described_in_every_partition_of_its_records() -> None:

@@ -239,5 +239,5 @@ class Described:
     def __init__(self, group: GroupDriver) -> None:
         self.group = group
 
-    def describe_groups(self, group_ids: list[str], *, most_runs: int) -> dict[str, GroupDescription]:
+    def describe_groups(self, group_ids: list[str]) -> dict[str, GroupDescription]:
         return {"billing": describe_group(self.group.group)}

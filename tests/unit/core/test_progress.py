@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.protocol.admin_messages import ListInFlight
+from coordinator.protocol.admin_messages import ListInFlight, RunInFlight
 from coordinator.protocol.messages import ProgressBatch
 from coordinator.state_log.projection import project
 from tests.kip932.consumers import ACCEPT, GAP, LOCK_MS, REJECT, RELEASE, RENEW, SESSION_MS, ShareConsumers, batch
@@ -85,6 +85,10 @@ def test_a_refused_signal_changes_nothing_of_its_partition() -> None:
     assert list(group.partition().runs) == before
 
 
+def first_run(group: ShareConsumers) -> RunInFlight:
+    return group.run(ListInFlight(group_id="billing", limit=1)).runs[0]
+
+
 def test_a_hint_that_is_too_long_is_refused_by_name() -> None:
     refused = "INVALID_REQUEST: InvalidRequest: "
     said = working(3).signal(1, 2, hint="é" * 129)
@@ -96,16 +100,16 @@ def test_a_hint_is_kept_until_a_signal_brings_another() -> None:
     group = working(3)
     group.pass_time(1_000)
     assert group.signal(0, 1) == "NONE"
-    first, second, third = group.describe().partitions[0].runs
+    first, second, third = group.run(ListInFlight(group_id="billing")).runs
     began_ms = group.now_ms - 1_000
-    assert (first["state"], second["state"], third["state"]) == ("IN_PROGRESS", "IN_PROGRESS", "ACQUIRED")
-    assert (first["first_signal_ms"], first["last_signal_ms"], first["hint"]) == (began_ms, group.now_ms, "page 1")
-    assert (second["first_signal_ms"], second["hint"]) == (group.now_ms, "")
-    assert "hint" not in third
+    assert (first.state, second.state, third.state) == ("IN_PROGRESS", "IN_PROGRESS", "ACQUIRED")
+    assert (first.first_signal_ms, first.last_signal_ms, first.hint) == (began_ms, group.now_ms, "page 1")
+    assert (second.first_signal_ms, second.hint) == (group.now_ms, "")
+    assert (third.last_signal_ms, third.hint) == (None, "")
     assert group.signal(0, hint="é" * 128) == "NONE"
-    assert group.describe().partitions[0].runs[0]["hint"] == "é" * 128
+    assert first_run(group).hint == "é" * 128
     assert group.signal(0, hint="") == "NONE"
-    assert group.describe().partitions[0].runs[0]["hint"] == ""
+    assert first_run(group).hint == ""
 
 
 def test_equal_signals_of_neighbours_stay_one_run() -> None:
@@ -227,7 +231,7 @@ def test_work_in_progress_survives_a_takeover_with_its_lock() -> None:
     group = working(1)
     group.pass_time(10_000)
     group.crash()
-    assert group.describe().partitions[0].runs[0]["hint"] == "page 1"
+    assert first_run(group).hint == "page 1"
     assert deadline_ms(group) == STALE_MS - 10_000
     group.now_ms += 70_000
     group.crash()

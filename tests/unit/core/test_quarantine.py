@@ -9,6 +9,7 @@ import pytest
 
 from coordinator.core.commands import AcquirePlan, AlterConfigs
 from coordinator.core.record_state import RecordState
+from coordinator.protocol.admin_messages import ListInFlight
 from coordinator.protocol.messages import LeaveGroup, PartitionBounds, PlanReply
 from tests.kip932.consumers import ShareConsumers
 from tests.support.group_driver import (
@@ -333,7 +334,8 @@ def test_no_count_of_failures_archives_a_querys_record() -> None:
     for _ in range(2):
         group.restart(number, "q")
     assert group.states() == ["0 AVAILABLE 2"]
-    assert group.describe().partitions[0].runs[0]["quarantined"]
+    (run,) = group.run(ListInFlight(group_id="billing")).runs
+    assert run.stage == "failed alone"
 
 
 def test_a_session_that_ends_before_the_start_quarantines_no_record() -> None:

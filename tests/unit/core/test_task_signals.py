@@ -10,7 +10,6 @@ from coordinator.core.commands.report_progress import MOST_HOST_BYTES
 from coordinator.core.replays.members import MOST_TASKS
 from coordinator.protocol.admin_messages import ListInFlight, ListPlans, PlanInFlight
 from coordinator.protocol.errors import FencedMemberEpoch, ForeignPlan, InvalidRequest, UnknownMemberId
-from coordinator.protocol.messages import DescribeGroup
 from coordinator.protocol.task_messages import ReportProgress
 from coordinator.protocol.values import MOST_HINT_BYTES
 from tests.support.group_driver import SESSION_MS, GroupDriver, durable_state
@@ -60,14 +59,12 @@ def test_a_signal_without_a_hint_keeps_the_hint_before(group: GroupDriver) -> No
     assert [task.hint for task in plan_of(group).tasks] == ["", "page 1"]
 
 
-def test_runs_in_flight_and_the_description_have_the_newest_signal(group: GroupDriver) -> None:
+def test_runs_in_flight_have_the_newest_signal(group: GroupDriver) -> None:
     say(group, "page 1", task=7)
     group.pass_time(1_000)
     say(group, "page 5", task=8)
     (run,) = group.run(ListInFlight(**LOOK)).runs
     assert (run.hint, run.first_signal_ms, run.last_signal_ms) == ("page 5", group.now_ms, group.now_ms)
-    (described,) = group.run(DescribeGroup(**LOOK)).partitions[0].runs
-    assert (described["hint"], described["last_signal_ms"]) == ("page 5", group.now_ms)
 
 
 def test_a_batch_with_new_signals_is_not_shown_as_stale(group: GroupDriver) -> None:

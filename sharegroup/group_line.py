@@ -1,0 +1,92 @@
+"""The numbers of a group at one moment, as ``sharegroup top`` and the page show them in one line; the doctor and
+``groups`` show some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from coordinator.protocol.admin_messages import RunInFlight
+    from coordinator.protocol.messages import GroupDescription, MemberDescription
+
+HELD = ("ACQUIRED", "IN_PROGRESS")
+"""The states of a record that a member holds."""
+QUARANTINED = ("quarantined", "failed alone", "trial")
+"""The stages of isolation in which a record is delivered alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupLine:
+    """A group at one moment. ``done`` and ``acquired_offsets``: the sums of start and end offsets, from which rates
+    come; rates are per second, None in the first reading. ``without_dead_letter``: of
+    :func:`given_up_without_dead_letter`. ``slowed``: of :func:`slowed_queries`. ``oldest_ms``: how long the record that
+    is held for longest has been held."""
+
+    group_id: str
+    state: str
+    members: int
+    lag: int | None
+    in_flight: int
+    archiving: int
+    archived: int
+    done: int
+    acquired_offsets: int
+    oldest_ms: int | None = None
+    acquired_rate: float | None = None
+    done_rate: float | None = None
+    without_dead_letter: int = 0
+    slowed: int = 0
+
+
+def slowed_queries(description: GroupDescription) -> list[MemberDescription]:
+    """The queries with a session whose breaker on releases is open; none once nothing is in flight: a breaker stays
+    open until its query has a batch to judge by."""
+    if all(p.start_offset == p.end_offset for p in description.partitions):
+        return []
+    return [member for member in description.members if member.active and member.breaker is not None]
+
+
+def given_up_without_dead_letter(description: GroupDescription) -> int:
+    """The records that the group gave up without a dead letter, those of deleted topics among them; 0 once it has a
+    dead letter topic."""
+    if description.configs.get("errors.deadletterqueue.topic.name"):
+        return 0
+    of_partitions = sum(sum(p.without_dead_letter.values()) for p in description.partitions)
+    return max(of_partitions, sum(description.records.without_dead_letter.values()))
+
+
+def line_of(
+    description: GroupDescription,
+    runs: Iterable[RunInFlight],
+    now_ms: int,
+    *,
+    before: GroupLine | None = None,
+    elapsed_s: float = 0.0,
+) -> GroupLine:
+    """The line of a group. ``runs``: its held runs, and perhaps others; ``before``: its line ``elapsed_s`` ago. A start
+    offset that was set back has no rate."""
+    partitions = description.partitions
+    sinces = [run.since_ms for run in runs if run.state in HELD and run.since_ms is not None]
+    done, acquired = sum(p.start_offset for p in partitions), sum(p.end_offset for p in partitions)
+    rates: list[float | None] = [None, None]
+    if before is not None and elapsed_s > 0:
+        changes = (acquired - before.acquired_offsets, done - before.done)
+        rates = [change / elapsed_s if change >= 0 else None for change in changes]
+    return GroupLine(
+        group_id=description.group_id,
+        state=description.state.capitalize(),
+        members=sum(member.active for member in description.members),
+        lag=description.lag,
+        in_flight=sum(p.acquired for p in partitions),
+        archiving=sum(p.archiving for p in partitions),
+        archived=sum(p.archived_total for p in partitions),
+        without_dead_letter=given_up_without_dead_letter(description),
+        slowed=len(slowed_queries(description)),
+        done=done,
+        acquired_offsets=acquired,
+        oldest_ms=now_ms - min(sinces) if sinces else None,
+        acquired_rate=rates[0],
+        done_rate=rates[1],
+    )
