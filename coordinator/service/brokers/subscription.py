@@ -6,7 +6,8 @@ So the brokers are asked again before a topic counts as deleted, and its records
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -32,6 +33,9 @@ from coordinator.service.brokers.retries import retry_after
 
 PAUSES_S = (0.1, 0.3, 0.6)
 """Pauses, in seconds, before the second, the third and the last request."""
+
+
+_EVERY_NUMBER = range(sys.maxsize)
 
 
 class TopicIdPartition(NamedTuple):
@@ -67,7 +71,11 @@ class Subscription:
 
     def has_partition(self, topic: str, partition: int) -> bool:
         """Whether the subscription has the partition, should it exist."""
-        return self.has(topic) and (not self.assign or partition in dict(self.assign).get(topic, ()))
+        return self.has(topic) and partition in self._numbers(topic)
+
+    def _numbers(self, topic: str) -> Container[int]:
+        """The numbers of the topic's partitions that the subscription has, should they exist."""
+        return dict(self.assign).get(topic, ()) if self.assign else _EVERY_NUMBER
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -117,12 +125,12 @@ class Subscription:
         Raises:
             TopicIdsMissing: the group has topic ids, and the cluster gives none.
         """
-        assign = dict(self.assign)
         return [
             TopicIdPartition(topic.name, id_of(topic, group_id, topic_ids=topic_ids), partition)
             for topic in found
+            for numbers in (self._numbers(topic.name),)
             for partition in range(topic.partitions)
-            if not assign or partition in assign.get(topic.name, ())
+            if partition in numbers
         ]
 
 
