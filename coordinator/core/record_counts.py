@@ -31,20 +31,21 @@ class RecordTotals(msgspec.Struct, kw_only=True, array_like=True):
         done = self.accepted + sum(self.archived) + self.removed + self.deleted + self.skipped - self.repeated
         return self.reached - done
 
-    def plus(self, other: RecordTotals) -> RecordTotals:
-        """The counts of both; lists of zeros are empty."""
+    def plus(self, *others: RecordTotals) -> RecordTotals:
+        """The counts of all together; lists of zeros are empty."""
+        counts = (self, *others)
         return RecordTotals(
-            reached=self.reached + other.reached,
-            accepted=self.accepted + other.accepted,
-            archived=_sums(self.archived, other.archived),
-            removed=self.removed + other.removed,
-            skipped=self.skipped + other.skipped,
-            repeated=self.repeated + other.repeated,
-            without_dead_letter=_sums(self.without_dead_letter, other.without_dead_letter),
-            deleted=self.deleted + other.deleted,
+            reached=sum(each.reached for each in counts),
+            accepted=sum(each.accepted for each in counts),
+            archived=_sums(each.archived for each in counts),
+            removed=sum(each.removed for each in counts),
+            skipped=sum(each.skipped for each in counts),
+            repeated=sum(each.repeated for each in counts),
+            without_dead_letter=_sums(each.without_dead_letter for each in counts),
+            deleted=sum(each.deleted for each in counts),
         )
 
 
-def _sums(some: Iterable[int], others: Iterable[int]) -> list[int]:
-    sums = [a + b for a, b in zip_longest(some, others, fillvalue=0)]
+def _sums(lists: Iterable[list[int]]) -> list[int]:
+    sums = [sum(column) for column in zip_longest(*lists, fillvalue=0)]
     return sums if any(sums) else []

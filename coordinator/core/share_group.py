@@ -242,11 +242,10 @@ class ShareGroup:
 
     def totals(self) -> tuple[RecordTotals, int]:
         """The counts of all share partitions that the group has, or had; and how many records are still there."""
-        totals, still_there = self.dropped, 0
-        for partition in self.partitions.values():
-            totals = totals.plus(partition.totals())
-            still_there += partition.still_there
-        return totals, still_there
+        partitions = self.partitions.values()
+        reached = RecordTotals(reached=sum(each.reached for each in partitions))
+        totals = self.dropped.plus(reached, *(each.counts for each in partitions))
+        return totals, sum(each.still_there for each in partitions)
 
     def plan_partitions(self, member: Member, plan_id: str) -> set[tuple[str, int]]:
         """(topic id, partition) of each partition that a start of ``plan_id`` touches; empty if there is no plan."""

@@ -79,9 +79,14 @@ class SharePartition:
         """Records that were acquired, or may be, and are not done."""
         return sum(self.runs.counts) - self.runs.terminal_count()
 
+    @property
+    def reached(self) -> int:
+        """Offsets from the first start offset to the end."""
+        return self.end_offset - self.first_offset
+
     def totals(self) -> RecordTotals:
         """The counts as they are now, ``reached`` among them: a copy."""
-        return self.counts.plus(RecordTotals(reached=self.end_offset - self.first_offset))
+        return self.counts.plus(RecordTotals(reached=self.reached))
 
     @property
     def archiving_count(self) -> int:
