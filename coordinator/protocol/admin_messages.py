@@ -59,10 +59,11 @@ class ListOffsets(GroupRequest[OffsetsListed], frozen=True):
 
 
 class RunInFlight(Message, frozen=True, tag=False):
-    """Records ``first`` to ``last`` in one state. ``plan_id`` and ``member_id``: the plan that holds them, or whose
-    query may come back to them, and its member. ``since_ms``: when that plan was acquired; ``first_signal_ms``,
-    ``last_signal_ms`` and ``hint``: the progress that its holder signalled, a query's task for the whole batch (None:
-    none). ``stage``: the stage of isolation."""
+    """Records ``first`` to ``last`` in one state. ``query_failures``: those of the ``failures`` that were a query's.
+    ``plan_id`` and ``member_id``: the plan that holds the records, or whose query may come back to them, and its
+    member. ``since_ms``: when that plan was acquired; ``first_signal_ms``, ``last_signal_ms`` and ``hint``: the
+    progress that its holder signalled, a query's task for the whole batch (None: none). ``stage``: the stage of
+    isolation."""
 
     topic: str
     topic_id: str
@@ -73,6 +74,7 @@ class RunInFlight(Message, frozen=True, tag=False):
     delivery_count: int = 0
     failures: int = 0
     releases: int = 0
+    query_failures: int = 0
     plan_id: str = ""
     member_id: str = ""
     client_id: str = ""

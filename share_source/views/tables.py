@@ -65,6 +65,7 @@ SCHEMAS: dict[str, pa.Schema] = {
             "deliveryCount": _INT,
             "failures": _INT,
             "releases": _INT,
+            "queryFailures": _INT,
             "planId": _TEXT,
             "memberId": _TEXT,
             "clientId": _TEXT,

@@ -148,6 +148,7 @@ def _run(group: ShareGroup, partition: SharePartition, segment: Segment, plan: A
         delivery_count=run.delivery_count,
         failures=run.failures,
         releases=run.releases,
+        query_failures=run.query_failures,
         plan_id=group.plan_id_text(run.plan_id),
         member_id="" if plan is None else plan.member_id,
         client_id="" if member is None else member.client_id,

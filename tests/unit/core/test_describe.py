@@ -98,7 +98,8 @@ def test_a_run_in_flight_has_the_time_of_its_next_try() -> None:
     group.restart(alone)
     (aside,) = runs_of(group)
     assert shown(aside) == (0, 0, "AVAILABLE", 3, "", "", 0)
-    assert (aside.failures, aside.stage, aside.not_before_ms) == (3, "failed alone", group.now_ms + 1_000)
+    assert (aside.failures, aside.query_failures, aside.stage) == (3, 3, "failed alone")
+    assert aside.not_before_ms == group.now_ms + 1_000
 
 
 def test_a_run_in_flight_has_the_reason_of_an_archiving_record() -> None:
