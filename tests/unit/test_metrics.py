@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from coordinator.config.resolved import COORDINATOR_KEYS
 from coordinator.core.commands import AcquireForConsumer, AlterConfigs, AssignPartitions, MarkDeadLettersWritten
 from coordinator.core.commands import DeadLettersWritten as Written
-from coordinator.core.looks.counts import Count
+from coordinator.core.commands.counts import Count
 from coordinator.protocol.admin_messages import DeleteGroup, ReleaseMember
 from coordinator.protocol.errors import (
     CoordinatorNotAvailable,

@@ -12,7 +12,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from coordinator.core.looks.counts import Count
+from coordinator.core.commands.counts import Count
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import Request
 from coordinator.service.stores.store import StoreFenced, StoreOutcomeUnknown, StorePartlyFailed

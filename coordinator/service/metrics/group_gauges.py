@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from coordinator.core.looks.counts import QUERY, SHARE_CONSUMER
+from coordinator.core.commands.counts import QUERY, SHARE_CONSUMER
 from coordinator.core.looks.measures import GroupMeasures, MeasureGroup
 from coordinator.protocol.messages import RecordCounts
 from coordinator.protocol.values import TopicAndPartition

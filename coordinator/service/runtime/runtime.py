@@ -21,11 +21,11 @@ from typing import Any, Protocol, TypeVar
 from coordinator.config.resolved import GroupBounds
 from coordinator.core import left_out
 from coordinator.core.commands import Expire, ExtendDeadlines
+from coordinator.core.commands.counts import Count, counts_of
 from coordinator.core.decide import decide
 from coordinator.core.due_times import DueTimes
 from coordinator.core.failed_deliveries import given_up, removed
 from coordinator.core.look import is_look, look
-from coordinator.core.looks.counts import Count, counts_of
 from coordinator.core.looks.measures import GroupMeasures, MeasureGroup
 from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import UnreadableRecord, decode_record, encode_records

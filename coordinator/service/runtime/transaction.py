@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from coordinator.core.commands.counts import Count
 from coordinator.core.left_out import LeftOutRange
-from coordinator.core.looks.counts import Count
 from coordinator.core.records import Record
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvailable, ShareGroupError

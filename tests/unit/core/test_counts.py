@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from coordinator.core.commands import CompletePlan, DeadLettersWritten, MarkDeadLettersWritten
+from coordinator.core.commands.counts import Count, counts_of
 from coordinator.core.decide import decide
-from coordinator.core.looks.counts import Count, counts_of
 from coordinator.protocol.values import OffsetRange
 from tests.kip932.consumers import ACCEPT, LOCK_MS, REJECT, SESSION_MS, ShareConsumers, batch
 from tests.support.sink_driver import DLQ, said

@@ -1,4 +1,4 @@
-"""Counts of what a decision does to a group's records, for the coordinator's metrics. Nothing is changed.
+"""Counts what a decision does to a group's records, for the coordinator's metrics, and changes nothing.
 
 The caller takes the counts before it replays the decision, and adds them up once it is durable.
 """
