@@ -23,7 +23,6 @@ from coordinator.protocol.package_version import package_version
 from coordinator.protocol.secret_files import RUNTIME_VARIABLE, own_dir
 from coordinator.protocol.wire import Endpoint, LaunchSettings, decode_endpoint, encode
 from coordinator.service.coordinator import Coordinator
-from coordinator.service.open_state import SqliteState
 from coordinator.service.process.clock import now_s
 from coordinator.service.process.end_signals import set_by_signal
 from coordinator.service.process.log_format import PrivateRotatingFile
@@ -95,7 +94,7 @@ def run(settings: LaunchSettings) -> Iterator[Endpoint]:
         if (successor := keep_endpoint(settings, endpoint)) is not None:
             _log.warning("process %d has taken this coordinator's place: clients found this one silent", successor.pid)
             told.set()
-        if isinstance(coordinator.state, SqliteState) and coordinator.state.is_gone:
+        if coordinator.state.is_gone:
             _log.error("the state file %s was deleted or replaced: nothing is answered from it", settings.state_store)
             told.set()
 

@@ -114,6 +114,9 @@ class KafkaState:
         StateTopicUnfit: the topic can't keep the state. :meth:`StateTopic.ensure` names the other errors.
     """
 
+    is_gone = False
+    """A deleted state topic ends no coordinator: its groups begin anew in a new one."""
+
     def __init__(
         self,
         cluster: KafkaCluster,
@@ -135,7 +138,7 @@ class KafkaState:
         self._topic = prepared(self._wanted)
         self._runtimes, self._config = runtimes, config
         self._stores: dict[int, KafkaStore] = {}
-        self._is_gone = False
+        self._topic_is_gone = False
         self.runtime = PartitionedRuntime(self._topic.partition_of, self._new_runtime, runtimes.clock)
         fleet_id = f"fleet {config.share_coordinator_fleet_group_id}"
         me = this_process(fleet_id if advertised else installation_id, advertised)
@@ -198,7 +201,7 @@ class KafkaState:
         """Check the state topic. If it was deleted, or made anew, serve all groups from a new topic, without state."""
         try:
             self._topic.verify()
-            if not self._is_gone:
+            if not self._topic_is_gone:
                 return
         except BrokerNotReachable:
             return
@@ -211,7 +214,7 @@ class KafkaState:
             raise
         if fresh.topic_id != self._topic.topic_id:
             _log.warning("the state topic %s was made anew: all groups start without state", fresh.name)
-        self._topic, self._is_gone = fresh, False
+        self._topic, self._topic_is_gone = fresh, False
         self.runtime.begin_anew(fresh.partition_of)
         self._stores = {p: store for p, store in list(self._stores.items()) if store.topic is fresh}
 
@@ -219,9 +222,9 @@ class KafkaState:
         """Refuse all requests: nothing is served from the deleted topic or written into a new topic of its name."""
         for store in list(self._stores.values()):
             store.topic_is_gone(error)
-        if not self._is_gone:
+        if not self._topic_is_gone:
             _log.error("%s", error)
-        self._is_gone = True
+        self._topic_is_gone = True
 
     def _wake(self, group_id: str) -> None:
         self.runtime.call(group_id, _only_load, Access.UPKEEP)

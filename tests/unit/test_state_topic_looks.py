@@ -43,7 +43,7 @@ def served():
     """A coordinator's state with one store, without threads."""
     made = KafkaState.__new__(KafkaState)
     made._topic = made._wanted = Topic("old")
-    made._is_gone = False
+    made._topic_is_gone = False
     made._stores = {3: Store(made._topic)}
     made.runtime = PartitionedRuntime(made._topic.partition_of, lambda number: None)
     return made
@@ -88,7 +88,7 @@ def test_a_topic_that_was_missed_for_a_moment_is_served_again(served, monkeypatc
     monkeypatch.setattr(open_state, "prepared", lambda wanted: Topic("old"))
     served._look_at_topic()
     assert served._topic is not before and served._stores == {}, "groups are loaded anew, from the log that is there"
-    assert not served._is_gone
+    assert not served._topic_is_gone
 
 
 @pytest.mark.parametrize(
