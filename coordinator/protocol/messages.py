@@ -335,7 +335,8 @@ class TopicPartitions(Message, frozen=True, tag=False):
 class MemberDescription(Message, frozen=True, tag=False):
     """The description of a member; ``active``: it has a session. ``topics`` or ``topic_pattern``: its subscription.
     ``assignment``: some of the ``assigned_total`` partitions that it acquires from; a query's are all that are in its
-    subscription. ``breaker``: a query's breaker on releases, while it is open."""
+    subscription. ``breaker``: a query's breaker on releases, while it slows the query: it is open, the query has a
+    session, and the group has records in flight."""
 
     member_id: str
     member_epoch: int

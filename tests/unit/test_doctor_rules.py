@@ -390,15 +390,3 @@ def test_a_query_that_is_slowed_is_named_with_since_when_and_why():
         "Query billing-1 has acquired less and later for 1 h 30 min: its sinks released 45 of 50 records, more than "
         "share.release.breaker.ratio=0.5 of each batch. Releases use up no tries."
     )
-
-
-@pytest.mark.parametrize(
-    "gone",
-    [
-        {"members": [member(active=False, breaker=SLOWED)]},
-        {"partitions": [partition(start_offset=20, lag=0)], "members": [member(breaker=SLOWED)]},
-    ],
-    ids=["stopped", "nothing-in-flight"],
-)
-def test_a_query_that_acquires_nothing_is_not_called_slowed(gone):
-    assert list(rules.query_is_slowed(facts(**gone))) == []

@@ -117,16 +117,19 @@ def state_of(group: ShareGroup) -> str:
 
 def _members(group: ShareGroup, members: Iterable[Member]) -> tuple[MemberDescription, ...]:
     of_queries: dict[Subscribed, list[SharePartitionKey]] = {}
+    slowed = slowed_queries(group)
     left = MOST_ASSIGNED
     found = []
     for member in members:
         assigned = _assigned(group, member, of_queries)
-        found.append(_member(group, member, assigned, left))
+        found.append(_member(group, member, assigned[:left], len(assigned), slowed.get(member.member_id)))
         left = max(0, left - len(assigned))
     return tuple(found)
 
 
-def _member(group: ShareGroup, member: Member, assigned: list[SharePartitionKey], most: int) -> MemberDescription:
+def _member(
+    group: ShareGroup, member: Member, shown: list[SharePartitionKey], assigned: int, breaker: ReleaseBreaker | None
+) -> MemberDescription:
     return MemberDescription(
         member_id=member.member_id,
         member_epoch=member.member_epoch,
@@ -136,10 +139,19 @@ def _member(group: ShareGroup, member: Member, assigned: list[SharePartitionKey]
         topic_pattern=member.topic_pattern,
         client_id=member.client_id,
         client_host=member.client_host,
-        assigned_total=len(assigned),
-        assignment=topic_partitions(group, assigned[:most]),
-        breaker=open_breaker(group, member),
+        assigned_total=assigned,
+        assignment=topic_partitions(group, shown),
+        breaker=breaker,
     )
+
+
+def slowed_queries(group: ShareGroup) -> dict[str, ReleaseBreaker]:
+    """The open breakers of the queries with a session, by member id; none once nothing is in flight: a breaker stays
+    open until its query has a batch to judge by."""
+    if all(partition.start_offset == partition.end_offset for partition in group.partitions.values()):
+        return {}
+    open_ones = ((member.member_id, open_breaker(group, member)) for member in group.members.values() if member.active)
+    return {member_id: breaker for member_id, breaker in open_ones if breaker is not None}
 
 
 def open_breaker(group: ShareGroup, member: Member) -> ReleaseBreaker | None:

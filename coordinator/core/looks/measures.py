@@ -9,7 +9,7 @@ from itertools import islice
 from operator import attrgetter
 
 from coordinator.core.isolation import Stage, stage_of
-from coordinator.core.looks.group import describe_counts, open_breaker, state_of
+from coordinator.core.looks.group import describe_counts, slowed_queries, state_of
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import HELD
 from coordinator.core.share_group import ShareGroup
@@ -79,7 +79,7 @@ def measure_group(group: ShareGroup, command: MeasureGroup, now_ms: int) -> Grou
         members=(sum(active), len(active) - sum(active)),
         oldest_ms=_oldest_ms(group, now_ms),
         isolated=_isolated(group),
-        slowed=_slowed(group),
+        slowed=len(slowed_queries(group)),
         records=describe_counts(group),
         partitions=tuple(_of(group, p) for key, p in sorted(group.partitions.items()) if key.topic_id in current),
     )
@@ -98,12 +98,6 @@ def _of(group: ShareGroup, partition: SharePartition) -> PartitionMeasures:
         archiving=partition.archiving_count,
         delivery_complete=complete,
     )
-
-
-def _slowed(group: ShareGroup) -> int:
-    if all(partition.start_offset == partition.end_offset for partition in group.partitions.values()):
-        return 0  # a breaker stays open until its query has a batch to judge by
-    return sum(member.active and open_breaker(group, member) is not None for member in group.members.values())
 
 
 def _oldest_ms(group: ShareGroup, now_ms: int) -> int:

@@ -6,6 +6,7 @@ import pytest
 
 from coordinator.core.commands import AlterConfigs
 from coordinator.core.looks.group import describe_group
+from coordinator.core.looks.measures import MeasureGroup
 from coordinator.core.release_breaker import PROBE_RECORDS, SHORTEST_PAUSE_MS, TRIES_KEPT_MS, Breaker
 from coordinator.protocol.messages import LeaveGroup
 from tests.support.group_driver import UNSET, GroupDriver, from_snapshot, offsets, ranges
@@ -142,6 +143,22 @@ def test_it_opens_when_sinks_release_most_of_a_plan(rows: list[object], is_open:
     group.stage(*rows)  # type: ignore[arg-type]
     group.complete(plan)
     assert (describe_group(group.group).members[0].breaker is not None) == is_open
+
+
+@pytest.mark.parametrize("gone", ["stopped", "nothing in flight"])
+def test_a_query_that_acquires_nothing_is_not_described_as_slowed(gone: str) -> None:
+    group, _ = opened(40)
+    assert [slowed(group), group.run(MeasureGroup(group_id="billing")).slowed] == [["m1"], 1]
+    if gone == "stopped":
+        group.run(LeaveGroup(group_id="billing", member_id="m1", member_epoch=group.epochs["m1"]))
+    else:
+        group.move_log_start(group.partition().end_offset)
+    assert group.group.members["m1"].breaker is not None
+    assert [slowed(group), group.run(MeasureGroup(group_id="billing")).slowed] == [[], 0]
+
+
+def slowed(group: GroupDriver) -> list[str]:
+    return [member.member_id for member in describe_group(group.group).members if member.breaker is not None]
 
 
 def test_silence_in_explicit_mode_is_a_release() -> None:
