@@ -3,7 +3,7 @@
 ``start_offset`` (SPSO) is the first offset not yet delivered to completion, ``end_offset`` (SPEO + 1, exclusive) the
 first that was never acquired. The start offset moves over leading terminal runs, and to the log start when that
 overtakes it; records that a member still holds below it stay until their holder is done with them, and ARCHIVING ones
-until their dead letter is written (KIP-932, "Share partition in-flight records"; docs/trust/facts.md, K24 to K28).
+until their dead letter is written (KIP-932, "Share partition in-flight records"; docs/trust/facts.md, K24 and K27).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 This is Kafka's ShareCoordinatorShard for one key, without a second copy of the state: the core has the state, and
 passes it as an argument. A write returns a record and changes nothing; :meth:`PartitionLog.replay` of the record
-changes the numbers, live and on load alike (docs/trust/facts.md, K35 to K38). A record is always this share
+changes the numbers, live and on load alike (docs/trust/facts.md, K35 and K38). A record is always this share
 partition's: callers must not pass another key, and it is not checked.
 
 The records are for Kafka's tools and for the history of each record; the next one depends on these numbers alone:

@@ -64,7 +64,7 @@ def a_sink_takes_no_group_back(hosts: Hosts) -> None:
 
 
 def no_answer_comes_from_memory(hosts: Hosts) -> None:
-    """docs/trust/protocol.md, An owner is replaced: the owner that was replaced answers nothing, no heartbeat
+    """docs/trust/guarantees.md, What a takeover keeps: the owner that was replaced answers nothing, no heartbeat
     either."""
     old, new = hosts("one"), hosts("two")
     taken(old)
