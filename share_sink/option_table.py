@@ -21,15 +21,14 @@ OPTIONS = (
     Option(
         "onStaleReceipt",
         "log",
-        "Rows whose record is no longer held at their deliveryCount: log counts them and logs one line per batch, "
-        "fail stops the query and acknowledges nothing of the batch.",
+        "Rows whose record is no longer held at their deliveryCount: log counts them, with a line a batch; fail stops "
+        "the query and acknowledges nothing of the batch.",
     ),
     Option(
         "outputOnReplay",
         "skips",
-        "How the target treats the replay of a batch: replaces, where the replay's output takes the place of an "
-        "earlier attempt's, so that the last attempt's outcomes alone count; skips, where the target may keep the "
-        "earlier output, so that a record about which attempts disagree is released.",
+        "What the target does with the replay of a batch (docs/do/sink.md): replaces, and the last attempt's outcomes "
+        "alone count; or skips, and a record about which attempts disagree is released.",
     ),
     Option(
         "batchId",

@@ -16,7 +16,7 @@ OPTIONS = (
     Option(
         "kafka.group.id",
         "required",
-        "The share group. Queries that name the same group share its records: each record goes to one of them.",
+        "The share group: each record goes to one of the queries that name it.",
         "there it is optional, and names a consumer group",
     ),
     Option("subscribe", "one of three", "Topics to read, separated by commas."),
@@ -25,8 +25,8 @@ OPTIONS = (
         "one of three",
         "Topics whose whole name matches this regular expression in RE2's syntax, also those created later. Names that "
         "begin with two underscores, and share-group-state, are in no pattern.",
-        "there it is Java's expression; RE2's has no lookaround, backreference, possessive quantifier or atomic "
-        "group, and at most 10,000 characters",
+        "there it is Java's; RE2's has no lookaround, backreference, possessive quantifier or atomic group, and at "
+        "most 10,000 characters",
     ),
     Option("assign", "one of three", 'Partitions to read, as JSON: {"orders":[0,1]}.'),
     Option(
@@ -68,10 +68,8 @@ OPTIONS = (
     Option(
         "kafka.*",
         "librdkafka's",
-        "Any property of librdkafka. Java's names are accepted too where they mean the same (fetch.max.wait.ms, "
-        "request.timeout.ms, receive.buffer.bytes, send.buffer.bytes, ssl.truststore.certificates, "
-        "ssl.keystore.certificate.chain, ssl.keystore.key); those that only Java clients have are refused, with what "
-        "to use.",
+        "Any property of librdkafka; of Java's names those that mean the same. What only Java clients have is refused, "
+        "with what to use.",
         "there they are Java's",
     ),
     Option(

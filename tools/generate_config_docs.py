@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from coordinator.client.kafka_options import SERIALIZERS, SHARE_GROUPS_FORBID  # noqa: E402
+from coordinator.client.options import Option  # noqa: E402
 from coordinator.config.keys import ConfigKey, show  # noqa: E402
 from coordinator.config.properties_text import coordinator_properties, group_properties  # noqa: E402
 from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS  # noqa: E402
@@ -48,19 +49,24 @@ def key_row(key: ConfigKey) -> list[str]:
     default = key.unset or (f"`{show(key.default)}`" if key.shown_default else "none")
     takes = "true, false" if key.type is bool else key.bounds.removeprefix("one of ").replace("between ", "", 1)
     return [
-        f"`{key.name}`",
+        f"`{key.name}`{origin(key)}",
         default,
         takes.replace(" and ", " to ") if key.low is not None else takes,
         text,
-        origin(key),
     ]
 
 
 def origin(key: ConfigKey) -> str:
-    return "ours" if key.ours else key.kip or "Kafka"
+    return "" if key.ours else f" ({key.kip or 'Kafka'})"
+
+
+def option_row(option: Option) -> list[str]:
+    differs = "" if option.spark == "the same" else f" *{option.spark[0].upper()}{option.spark[1:]}.*"
+    return [f"`{option.name}`", option.default, option.doc + differs]
 
 
 def options_page() -> str:
+    of_the_source = {option.name for option in OPTIONS}
     return "\n".join(
         [
             "# Options",
@@ -68,39 +74,34 @@ def options_page() -> str:
             f"<!-- {GENERATED} -->",
             "",
             "Names are those of Spark's Kafka source; upper and lower case do not matter. A wrong option is an error",
-            "at `load()` that names the option and the remedy.",
+            "at `load()` that names the option and the remedy. Keys of Kafka's have their KIP beside the name. In",
+            "italics: what differs from Spark's source, or from Kafka's default or bounds.",
             "",
             "## The source",
             "",
-            table(
-                ("option", "default", "meaning", "in Spark's Kafka source"),
-                ([f"`{o.name}`", o.default, o.doc, o.spark] for o in OPTIONS),
-            ),
-            "### Refused, and what to use",
+            table(("option", "default", "meaning"), map(option_row, OPTIONS)),
+            "Refused are:",
             "",
-            refused_table(REFUSED),
-            "Share groups forbid these properties of a consumer (KIP-932), and the source decodes nothing:",
-            "",
-            table(
-                ("option", "instead"),
-                (
-                    [_names(f"kafka.{key}" for key in keys), text]
-                    for text, keys in _by_value({**SHARE_GROUPS_FORBID, **SERIALIZERS})
-                ),
+            refused_table(
+                {
+                    **{name: instead for name, (_, instead) in REFUSED.items()},
+                    **{f"kafka.{key}": instead for key, instead in {**SHARE_GROUPS_FORBID, **SERIALIZERS}.items()},
+                }
             ),
             "## The sink",
             "",
-            'For `df.writeStream.format("sharegroup")`, and for `df.write` inside of foreachBatch.',
+            'For `df.writeStream.format("sharegroup")`, and for `df.write` inside of foreachBatch. Options of the source',
+            "that are not in the table stand on readStream.",
             "",
             table(("option", "default", "meaning"), ([f"`{o.name}`", o.default, o.doc] for o in SINK_OPTIONS)),
-            "### Refused by the sink, and what to use",
+            "Refused are:",
             "",
-            refused_table(SINK_REFUSED),
+            refused_table({name: instead for name, (_, instead) in SINK_REFUSED.items() if name not in of_the_source}),
             "## Share groups",
             "",
             "Options of source and sink that are stored with the group and hold for all its members. They can be",
-            "changed while the group runs; a lock that is held keeps its deadline. In italics: Kafka's default or",
-            "bounds where ours differ. `conf/*.properties` have the reason for each key that Kafka does not have.",
+            "changed while the group runs; a lock that is held keeps its deadline. `conf/*.properties` have the reason",
+            "for each key that Kafka does not have.",
             "",
             "The group keeps an option that is removed from the program. An empty value unsets it, as in",
             '`.option("share.release.backoff.ms", "")`: then the default holds again.',
@@ -115,16 +116,15 @@ def options_page() -> str:
             "",
             "Keys of `conf/coordinator.properties`, beside those above, `bootstrap.servers`, and `kafka.*`, which are",
             "librdkafka's. `share.state.store` is `kafka` there unless it is set. The limits hold for a coordinator on",
-            "demand too, with these defaults.",
+            "demand too, with these defaults. A group's stored value beyond a bound counts as the bound.",
             "",
             key_table(SERVER_KEYS),
         ]
     )
 
 
-def refused_table(refused: Mapping[str, tuple[str, str]]) -> str:
-    rows = ([_names(names), why[0].upper() + why[1:], instead] for (why, instead), names in _by_value(refused))
-    return table(("option", "why", "instead"), rows)
+def refused_table(refused: Mapping[str, str]) -> str:
+    return table(("option", "instead"), ([_names(names), instead] for instead, names in _by_value(refused)))
 
 
 def _names(names: Iterable[str]) -> str:
@@ -140,7 +140,7 @@ def _by_value(table: Mapping[str, _Value]) -> Iterable[tuple[_Value, list[str]]]
 
 
 def key_table(keys: Mapping[str, ConfigKey]) -> str:
-    return table(("key", "default", "takes", "meaning", "from"), map(key_row, keys.values()))
+    return table(("key", "default", "takes", "meaning"), map(key_row, keys.values()))
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ _SERVER_ROWS = (
         low=1_000,
         high=3_600_000,
         kip="KIP-932",
-        doc="The smallest share.session.timeout.ms that a group can set; a stored value beyond it counts as it.",
+        doc="The smallest share.session.timeout.ms of a group.",
         why="Kafka: 45,000.",
     ),
     ConfigKey(
@@ -112,7 +112,7 @@ _SERVER_ROWS = (
         low=1_000,
         high=3_600_000,
         kip="KIP-932",
-        doc="The largest share.session.timeout.ms that a group can set; a stored value beyond it counts as it.",
+        doc="The largest share.session.timeout.ms of a group.",
         why="Kafka: 60,000.",
     ),
     ConfigKey(
@@ -121,7 +121,7 @@ _SERVER_ROWS = (
         low=100,
         high=60_000,
         kip="KIP-932",
-        doc="The smallest share.heartbeat.interval.ms that a group can set; a stored value beyond it counts as it.",
+        doc="The smallest share.heartbeat.interval.ms of a group.",
         why="Kafka: 5,000.",
     ),
     ConfigKey(
@@ -130,7 +130,7 @@ _SERVER_ROWS = (
         low=100,
         high=60_000,
         kip="KIP-932",
-        doc="The largest share.heartbeat.interval.ms that a group can set; a stored value beyond it counts as it.",
+        doc="The largest share.heartbeat.interval.ms of a group.",
         why="Kafka: 15,000.",
     ),
     ConfigKey(
@@ -139,7 +139,7 @@ _SERVER_ROWS = (
         low=0,
         high=3_600_000,
         kip="KIP-1263",
-        doc="The smallest share.assignment.interval.ms that a group can set; a stored value beyond it counts as it.",
+        doc="The smallest share.assignment.interval.ms of a group.",
     ),
     ConfigKey(
         name="group.share.max.assignment.interval.ms",
@@ -147,7 +147,7 @@ _SERVER_ROWS = (
         low=0,
         high=3_600_000,
         kip="KIP-1263",
-        doc="The largest share.assignment.interval.ms that a group can set; a stored value beyond it counts as it.",
+        doc="The largest share.assignment.interval.ms of a group.",
         why="Kafka: 15,000.",
     ),
     ConfigKey(
