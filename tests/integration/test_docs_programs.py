@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from share_source import ShareConsumer
-from tests.support.imports import ROOT
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.readme import printed
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.broker]
@@ -18,14 +17,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.broker]
 
 class Enough(Exception):
     """Ends a program that goes on for ever."""
-
-
-def printed(page: str, heading: str, number: int = 0) -> str:
-    """A program of a page, below the heading."""
-    section = re.split(rf"^#+ {re.escape(heading)}$", (ROOT / page).read_text(encoding="utf-8"), flags=re.MULTILINE)[1]
-    return re.findall(r"^```python\n(.*?)^```", re.split(r"^#+ ", section, flags=re.MULTILINE)[0], re.DOTALL | re.M)[
-        number
-    ]
 
 
 class World:

@@ -20,7 +20,7 @@ from tests.support.group_state import describe, forget_clients
 from tests.support.imports import python_path
 from tests.support.java_options import SHORT_LIVED, SPARK_OPTIONS
 from tests.support.ports import free_ports
-from tests.support.readme import readme_program
+from tests.support.readme import readme_program, until_idle
 from tests.support.share_job import numbers
 from tests.support.spark_program import SPARK_CONFIG, START_TIMEOUT_S, kill_processes
 from tests.support.waiting import wait_until
@@ -63,10 +63,6 @@ else:
     writer = numbers.writeStream.foreachBatch(each)
 writer.option("checkpointLocation", f"checkpoints/{topic}").trigger(availableNow=True).start().awaitTermination()
 """
-
-END = "query.awaitTermination()\n"
-BY_THE_TEST = "query.processAllAvailable()\nquery.stop()\n"
-"""README's program of the sink ends with the first; in the test with the second."""
 
 WRONG = """
 import sys
@@ -169,10 +165,8 @@ def test_readmes_sink_program_decides_records_from_a_client(kafka, topic, job, s
     orders, dlq = topic("orders"), topic("dlq")
     kafka.produce(orders, [record_of(number).value.decode() for number in range(RECORDS)])
     queue = job(orders)
-    program = readme_program("Outcomes by row")
-    assert program.endswith(END)
     program = (
-        program.replace(END, BY_THE_TEST)
+        until_idle(readme_program("Outcomes by row"))
         .replace("localhost:9092", kafka.bootstrap)
         .replace('"orders"', repr(orders))
         .replace('"payments"', repr(queue.group))
