@@ -19,8 +19,10 @@ def readme_program(section: str) -> str:
 def printed(page: str, heading: str) -> str:
     """The first program of the page below this heading."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    found = re.search(rf"^#+ {re.escape(heading)}\n(?:(?!#).*\n)*?```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    below = re.split(rf"^#+ {re.escape(heading)}$", text, flags=re.MULTILINE)[1]
+    found = re.search(r"^```python\n(.*?)^```", below, re.DOTALL | re.MULTILINE)
     assert found, f"{page} has no program below {heading}"
+    assert not re.search(r"^#", below[: found.start()], re.MULTILINE), f"{page}: the program has another heading"
     return found[1]
 
 
