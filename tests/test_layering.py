@@ -239,13 +239,14 @@ def test_a_circle_is_found_also_for_the_type_checker_and_in_functions():
 
 def folders_without_a_row(table: str) -> list[str]:
     """The folders of RULES that CONTRIBUTING's table does not describe."""
-    return [rule.folder for rule in RULES if f"\n| `{rule.folder}/` | " not in table]
+    first = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `")]
+    return [rule.folder for rule in RULES if not any(f"`{rule.folder}/`" in cell for cell in first)]
 
 
 def test_every_folder_with_a_rule_has_a_row_in_contributing():
     table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert folders_without_a_row(table) == []
-    assert folders_without_a_row(table.replace("| `coordinator/core/` |", "|")) == ["coordinator/core"]
+    assert folders_without_a_row(table.replace("| `coordinator/core/` |", "| `core` |")) == ["coordinator/core"]
 
 
 def test_every_folder_imports_only_the_folders_of_its_rule():
