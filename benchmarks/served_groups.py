@@ -119,7 +119,7 @@ class ServedGroups:
         store = CountedLog()
         self._stores.append(store)
         clock = self._event_loops.clock
-        return CoordinatorRuntime(store, clock=clock.now_ms, on_change=self._news.tell)
+        return CoordinatorRuntime(store, clock=clock.now_ms, on_change=self._news.notify)
 
 
 class Query:

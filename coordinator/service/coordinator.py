@@ -81,7 +81,7 @@ class Coordinator:
                 self.cluster,
                 metadata_refresh_ms=config.share_coordinator_metadata_refresh_ms,
                 watermark_refresh_ms=config.share_coordinator_watermark_refresh_ms,
-                on_ends=news.tell,
+                on_ends=news.notify,
             )
             started.callback(self.watch.close)
             self.server = FlightServer(
@@ -99,12 +99,12 @@ class Coordinator:
             started.callback(self.server.shutdown)
             self._metrics = _metrics_of(config, is_optional=not in_fleet)
             measures = None if self._metrics is None else self._metrics.counters
-            runtimes = Runtimes(config=config, on_change=news.tell, measures=measures, bounds=limits.group_bounds)
+            runtimes = Runtimes(config=config, on_change=news.notify, measures=measures, bounds=limits.group_bounds)
             self.state = open_state(settings, self.cluster, runtimes, self.server.address if in_fleet else "")
             self.runtime = self.state.runtime
             self.dispatcher = DeadLetterDispatcher(self.runtime, self.cluster, settings.kafka_config, self.watch.doubts)
-            news.listen(self.dispatcher.tell)
-            self.dispatcher.tell(self.runtime.served_groups())  # a fleet's owner may have loaded groups already
+            news.listen(self.dispatcher.notify)
+            self.dispatcher.notify(self.runtime.served_groups())  # a fleet's owner may have loaded groups already
             self._limits = GroupLimits(limits, self.runtime.count_groups)
             self.service = CoordinatorService(self.runtime, self.watch, news, self._limits)
             self.admin = AdminService(self.runtime, self.cluster, self.state, self.watch.doubts)

@@ -267,7 +267,7 @@ class CoordinatorService(Handlers):
     def _log_held_back(self, request: NextPlan | AcquireRecords, reply: PlanReply | AcquiredReply) -> None:
         """Log, once a minute for a group, that nothing is acquired while too many dead letters wait."""
         if reply.held_back:
-            self._rate_limited.say(
+            self._rate_limited.warn(
                 request.group_id,
                 f"nothing is acquired: group={request.group_id} {reply.held_back} records wait for their dead letters "
                 f"({MOST_ARCHIVING} at most). Acquisition goes on when dead letters are written; `sharegroup doctor` "
@@ -437,7 +437,7 @@ class CoordinatorService(Handlers):
         if not left_out:
             return found
         names = ", ".join(left_out[:MOST_NAMED]) + (", ..." if len(left_out) > MOST_NAMED else "")
-        self._rate_limited.say(
+        self._rate_limited.warn(
             f"topics {group_id}",
             f"topics are not read: group={group_id} {names}. {SOURCE_KEY} allows {allowed.source} alone.",
         )

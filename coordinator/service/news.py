@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 
 
 class News:
-    """Tells listeners which groups have changed, and wakes the requests that wait for any news. Thread-safe."""
+    """Notifies listeners of which groups have changed, and wakes the requests that wait for any news. Thread-safe."""
 
     def __init__(self) -> None:
         self._told = threading.Condition()
@@ -22,7 +22,7 @@ class News:
         """Call the listener with the groups of each news from now on; it must not block."""
         self._listeners.append(listener)
 
-    def tell(self, groups: Collection[str] = ()) -> None:
+    def notify(self, groups: Collection[str] = ()) -> None:
         """Call the listeners, and wake all that wait. ``groups``: those that changed, or were loaded."""
         for listener in self._listeners:
             listener(groups)

@@ -191,7 +191,7 @@ class KafkaState:
             partition,
             self._ownership,
             updates_per_snapshot=updates,
-            on_missing=lambda: self._guard.look_soon(),
+            on_missing=lambda: self._guard.check_soon(),
         )
         self._stores[partition] = store
         # A coordinator of another host may take a group from one on demand.

@@ -23,8 +23,8 @@ class Running:
         self.cluster = cluster
         self.store = FaultyStore(SqliteStore(path))
         self.news = News()
-        self.watch = BrokerWatch(cluster, metadata_refresh_ms=0, on_ends=self.news.tell)
-        self.engine = CoordinatorRuntime(self.store, on_change=self.news.tell)
+        self.watch = BrokerWatch(cluster, metadata_refresh_ms=0, on_ends=self.news.notify)
+        self.engine = CoordinatorRuntime(self.store, on_change=self.news.notify)
         self.runtime = one_partition(self.engine)
         self.service = CoordinatorService(self.runtime, self.watch, self.news)
         self.epochs = {}

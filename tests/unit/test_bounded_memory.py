@@ -22,8 +22,8 @@ def test_kinds_of_log_lines_that_name_groups_are_forgotten(
     monkeypatch.setattr(rate_limited_log, "MOST_KINDS", 3)
     log = RateLimitedLog(logging.getLogger("bounded"), lambda: 0.0)
     for n in range(10):
-        log.say(f"group {n}", "a line")
-    log.say("group 9", "a line")
+        log.warn(f"group {n}", "a line")
+    log.warn("group 9", "a line")
     assert len(caplog.records) == 10 and len(log._said) == 3
 
 

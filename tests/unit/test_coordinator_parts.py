@@ -54,7 +54,7 @@ def test_groups_loaded_before_the_dispatcher_is_made_get_a_pass(settings, monkey
         return state
 
     monkeypatch.setattr(coordinator_module, "open_state", with_a_group)
-    monkeypatch.setattr(DeadLetterDispatcher, "tell", lambda self, groups: told.extend(groups))
+    monkeypatch.setattr(DeadLetterDispatcher, "notify", lambda self, groups: told.extend(groups))
     Coordinator(settings, "token").close()
     assert told == ["billing"]
 

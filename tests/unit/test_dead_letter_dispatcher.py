@@ -77,14 +77,14 @@ def dispatcher(work, having):
 
 
 def test_a_group_without_dead_letters_gets_no_worker_and_no_thread(dispatcher):
-    dispatcher.tell({"x", "y"})
+    dispatcher.notify({"x", "y"})
 
     assert dispatcher.may_rest()
     assert not dispatcher._threads
 
 
 def test_a_coordinator_stays_until_the_dead_letters_are_written(dispatcher, work):
-    dispatcher.tell({"a"})
+    dispatcher.notify({"a"})
     work.wait_passes("a", 1)
     assert not dispatcher.may_rest()
 
@@ -95,7 +95,7 @@ def test_a_coordinator_stays_until_the_dead_letters_are_written(dispatcher, work
 
 
 def test_the_dispatcher_stays_for_retriable_dead_letters_not_for_permanent_failures(dispatcher, work):
-    dispatcher.tell({"a", "b"})
+    dispatcher.notify({"a", "b"})
     work.answer("a", PassResult.BLOCKED)
     work.answer("b", PassResult.WAITING)
     wait_until(lambda: dispatcher._slots["a"].is_blocked, what="a is blocked")
@@ -107,9 +107,9 @@ def test_the_dispatcher_stays_for_retriable_dead_letters_not_for_permanent_failu
 
 
 def test_a_group_reported_during_its_pass_gets_another_pass(dispatcher, work):
-    dispatcher.tell({"a"})
+    dispatcher.notify({"a"})
     work.wait_passes("a", 1)
-    dispatcher.tell({"a"})
+    dispatcher.notify({"a"})
     work.answer("a", PassResult.DONE)
 
     work.wait_passes("a", 2)
@@ -119,7 +119,7 @@ def test_a_group_reported_during_its_pass_gets_another_pass(dispatcher, work):
 
 
 def test_a_group_that_went_elsewhere_is_dropped(dispatcher, work):
-    dispatcher.tell({"a"})
+    dispatcher.notify({"a"})
     work.answer("a", PassResult.GROUP_GONE)
 
     wait_until(dispatcher.may_rest)
@@ -128,18 +128,18 @@ def test_a_group_that_went_elsewhere_is_dropped(dispatcher, work):
 
 def test_groups_that_wait_hold_up_no_other(dispatcher, work):
     waiting = {"a", "b", "c", "d"}
-    dispatcher.tell(waiting)
+    dispatcher.notify(waiting)
     for group_id in waiting:
         work.answer(group_id, *[PassResult.WAITING] * 100)  # a busy machine may be slower than the backoff
         work.wait_passes(group_id, 1)
 
-    dispatcher.tell({"e"})
+    dispatcher.notify({"e"})
 
     work.wait_passes("e", 1)
 
 
 def test_a_group_whose_pass_raises_is_tried_again(dispatcher, work):
-    dispatcher.tell({"a"})
+    dispatcher.notify({"a"})
     work.answer("a", ValueError("ours"), PassResult.DONE)
 
     wait_until(dispatcher.may_rest, what="it was tried again")

@@ -39,7 +39,7 @@ def dispatcher_of(group: GroupDriver) -> DeadLetterDispatcher:
         patch.setattr(threading.Thread, "start", lambda self: None)
         runtime: Any = SimpleNamespace(has_dead_letters_due=lambda group_id: group.partition().archiving_count > 0)
         dispatcher = DeadLetterDispatcher(runtime, FakeCluster(), {}, TopicDoubts(60.0))
-        dispatcher.tell(["billing"])
+        dispatcher.notify(["billing"])
         return dispatcher
 
 

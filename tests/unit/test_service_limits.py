@@ -62,11 +62,11 @@ def rate_limited(clock):
 
 def test_a_flood_logs_one_line_a_minute_with_its_count(rate_limited, clock, said):
     for _ in range(100):
-        rate_limited.say("token", "refused")
-    rate_limited.say("junk", "another kind")
+        rate_limited.warn("token", "refused")
+    rate_limited.warn("junk", "another kind")
     assert said() == ["refused", "another kind"]
     clock.now_s += INTERVAL_S
-    rate_limited.say("token", "refused")
+    rate_limited.warn("token", "refused")
     assert said()[2:] == ["refused (and 99 more of this kind since the last line)"]
 
 

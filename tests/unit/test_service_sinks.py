@@ -42,7 +42,7 @@ def load_again(running, tmp_path):
     """Another process takes the state over: what was answered is there."""
     running.runtime.close()
     running.store = FaultyStore(SqliteStore(tmp_path / "state.db"))
-    engine = CoordinatorRuntime(running.store, on_change=running.news.tell)
+    engine = CoordinatorRuntime(running.store, on_change=running.news.notify)
     running.runtime = one_partition(engine)
     running.service._runtime = running.runtime
 

@@ -126,7 +126,7 @@ class DeadLetterBuilder:
                     yield answer
                 return
             except BrokerRefused as refused:
-                self._log.say(f"unreadable {self._group_id}", str(refused))
+                self._log.warn(f"unreadable {self._group_id}", str(refused))
                 is_all = "AUTH" in refused.fields["reason"]
                 unreadable_to = len(offsets) if is_all else answered + 1
                 yield from (Absent(n, AbsenceReason.GONE) for n in offsets[answered:unreadable_to])

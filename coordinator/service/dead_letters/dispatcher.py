@@ -66,7 +66,7 @@ class DeadLetterDispatcher:
     def __repr__(self) -> str:
         return f"<DeadLetterDispatcher groups={len(self._slots)}>"
 
-    def tell(self, groups: Iterable[str]) -> None:
+    def notify(self, groups: Iterable[str]) -> None:
         """Applies the notice that these groups changed, or were loaded. The event loop's thread calls it, so it does
         not block."""
         with self._changed:

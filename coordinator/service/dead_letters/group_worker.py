@@ -229,7 +229,7 @@ class GroupWorker:
         if result.status is WriteStatus.WRITTEN:
             self._pass.has_written = True
             if result.headers_only:
-                self._log.say(
+                self._log.warn(
                     f"bare {self.group_id}", f"dead letter without its record: {written.origin} {result.reason}"
                 )
             return HEADERS_ONLY if result.headers_only else WRITTEN
@@ -259,7 +259,7 @@ class GroupWorker:
         return does_archive and self.attempts + 1 >= ARCHIVE_AFTER_ATTEMPTS
 
     def _log_lost(self, what: str) -> None:
-        self._log.say(
+        self._log.warn(
             f"lost {self.group_id}",
             f"archived without a dead letter (on.failure=archive): group={self.group_id} {what}",
         )
@@ -267,7 +267,7 @@ class GroupWorker:
     def _hold(self, result: PassResult, reason: str) -> None:
         self._pass.result = max(self._pass.result, result)
         what = "wait, and are tried again" if result is PassResult.WAITING else "are held until a person corrects this"
-        self._log.say(f"held {self.group_id}", f"dead letters {what}: group={self.group_id} {reason}")
+        self._log.warn(f"held {self.group_id}", f"dead letters {what}: group={self.group_id} {reason}")
 
 
 class _Pass:

@@ -22,7 +22,7 @@ class RateLimitedLog:
         self._lock = threading.Lock()
         self._said: dict[str, tuple[float, int]] = {}
 
-    def say(self, kind: str, message: str) -> None:
+    def warn(self, kind: str, message: str) -> None:
         """Log the message, or count it if its kind was logged within the last INTERVAL_S."""
         now = self._clock()
         with self._lock:

@@ -60,6 +60,6 @@ class StderrCapture:
         if found is None:
             _log.warning("%s", line)
         elif "andshake" in line:
-            self._rate_limited.say("handshake", f"refused: connection without a TLS handshake: {found['text']}")
+            self._rate_limited.warn("handshake", f"refused: connection without a TLS handshake: {found['text']}")
         else:
-            self._rate_limited.say(found["where"], found["text"])
+            self._rate_limited.warn(found["where"], found["text"])

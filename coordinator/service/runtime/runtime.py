@@ -479,7 +479,7 @@ class CoordinatorRuntime:
                 del self._reload_ms[group_id]
             except Exception as error:  # noqa: BLE001 - the state of one group must not fail the other groups
                 if not isinstance(error, BrokerNotReachable):  # the cluster logs one line for all groups
-                    self._rate_limited.say(
+                    self._rate_limited.warn(
                         f"loading {group_id}", f"loading failed: group={group_id} {_in_words(error)}"
                     )
                 round_.now_ms = self._now(round_.now_ms)

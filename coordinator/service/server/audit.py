@@ -78,11 +78,11 @@ class Refusals:
     def __repr__(self) -> str:
         return "<Refusals>"
 
-    def tell(self, caller: Caller, peer: str, name: str, error: ShareGroupError) -> None:
+    def log(self, caller: Caller, peer: str, name: str, error: ShareGroupError) -> None:
         """Log a refused request of this name, if the name is one of an administrator's."""
         if RIGHT_OF.get(name) is Right.ADMIN:
             line = f"refused: who={caller} from={peer} request={name} {_in_words(error)}"
-            self._limited.say(f"{caller} {name}", line)
+            self._limited.warn(f"{caller} {name}", line)
 
 
 def _in_words(error: Exception) -> str:

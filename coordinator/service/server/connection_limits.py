@@ -74,7 +74,7 @@ class UnauthenticatedConnections:
         for peer in silent[len(late) : surplus]:
             self._cut(there[peer], peer, "flood", f"there are more than max.connections={self._max_connections}")
         if surplus > len(silent):
-            self._rate_limited.say("crowd", f"{len(there)} connections, all with the token: more than max.connections")
+            self._rate_limited.warn("crowd", f"{len(there)} connections, all with the token: more than max.connections")
 
     def close(self) -> None:
         """End the thread and release its descriptors."""
@@ -129,7 +129,7 @@ class UnauthenticatedConnections:
             with contextlib.suppress(OSError):
                 held.shutdown(socket.SHUT_RDWR)
             held.detach()
-            self._rate_limited.say(kind, f"refused: connection of {peer[0]} is cut, {why}")
+            self._rate_limited.warn(kind, f"refused: connection of {peer[0]} is cut, {why}")
         self._release()
 
     def _release(self) -> None:

@@ -92,7 +92,7 @@ class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyar
         given = given.encode() if isinstance(given, str) else bytes(given)
         caller = self._tokens.caller(given)
         if caller is None:
-            self._rate_limited.say("token", f"refused: a call with {'a wrong' if given else 'no'} token")
+            self._rate_limited.warn("token", f"refused: a call with {'a wrong' if given else 'no'} token")
             raise flight.FlightUnauthenticatedError(NotAuthorized.__name__)
         return _Holder(caller)
 
@@ -233,8 +233,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         try:
             yield
         except (NotAllowed, GroupNotAllowed, TopicNotAllowed) as error:
-            self._refusals.tell(_caller_of(context), context.peer(), name, error)
-            self._rate_limited.say("right", f"refused: {error}")
+            self._refusals.log(_caller_of(context), context.peer(), name, error)
+            self._rate_limited.warn("right", f"refused: {error}")
             raise
 
     def _reply(self, request: Request[Any], context: Any) -> Message:
@@ -272,7 +272,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
     def _say_refused(self, error: ShareGroupError) -> None:
         """Log a refusal that points to a fault of a client or an overload of this process."""
         if isinstance(error, (InvalidRequest, RequestTooLarge, CoordinatorOverloaded, CoordinatorVersionMismatch)):
-            self._rate_limited.say(type(error).__name__, f"refused: {type(error).__name__}: {str(error)[:200]}")
+            self._rate_limited.warn(type(error).__name__, f"refused: {type(error).__name__}: {str(error)[:200]}")
 
     def _counted(self, request: Request[Any]) -> Message:
         """Handle the request unless too many requests run. A heartbeat is never refused: a full queue must end no

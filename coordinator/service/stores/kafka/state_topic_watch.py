@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class StateTopicWatch:
-    """Calls ``look`` every ``interval_ms``, and at once after :meth:`look_soon`, until it is closed."""
+    """Calls ``look`` every ``interval_ms``, and at once after :meth:`check_soon`, until it is closed."""
 
     def __init__(self, look: Callable[[], None], *, interval_ms: int) -> None:
         self._look, self._interval_s = look, interval_ms / 1000
@@ -29,7 +29,7 @@ class StateTopicWatch:
     def __repr__(self) -> str:
         return f"<StateTopicWatch every {self._interval_s:g} s>"
 
-    def look_soon(self) -> None:
+    def check_soon(self) -> None:
         """Asks for a check at once, since a store did not find the topic. Any thread may call it."""
         self._asked.set()
 
@@ -48,4 +48,4 @@ class StateTopicWatch:
             try:
                 self._look()
             except Exception as error:  # noqa: BLE001 - the next check does not depend on it
-                self._rate_limited.say(type(error).__name__, f"the state topic can't be checked: {error}")
+                self._rate_limited.warn(type(error).__name__, f"the state topic can't be checked: {error}")
