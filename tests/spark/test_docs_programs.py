@@ -47,3 +47,21 @@ def test_the_program_of_views_shows_the_group(kafka, orders, job, shared_program
     )
     ((table,),) = shared_program.get().run(RUN, program=program)
     assert queue.group in table and orders in table
+
+
+DECIDE = """
+from tests.support.cookbook_job import of_the_page
+
+def run(spark, name):
+    names = {}
+    of_the_page(name, names)
+    batch = spark.range(3, 4).selectExpr("CAST(id AS INT) AS deliveryCount", "CAST('a' AS BINARY) AS value")
+    return [row.asDict() for row in names["decide"](batch).collect()]
+"""
+
+
+@pytest.mark.parametrize(("function", "outcome"), [("merge", "reject"), ("append", "accept")])
+def test_the_cookbooks_decision_gives_the_tables_columns(shared_program, function, outcome):
+    """tests/spark/test_tables.py runs the rest of these programs."""
+    decided = shared_program.get().run(DECIDE, name=function)
+    assert decided == [{"deliveryCount": 3, "value": "a", "acknowledgement": outcome}]

@@ -1,4 +1,4 @@
-"""The functions of docs/do/cookbook.md write into tables of Delta Lake and of Apache Iceberg, in runs that are
+"""The programs of docs/do/cookbook.md write into tables of Delta Lake and of Apache Iceberg, in runs that are
 killed."""
 
 import json

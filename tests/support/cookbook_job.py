@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 import share_sink
 from tests.support.held_job import hold
 from tests.support.imports import ROOT
+from tests.support.readme import until_idle
 
 PAGE = ROOT / "docs" / "do" / "cookbook.md"
 BY_RECORD = "CASE WHEN number % 7 = 3 THEN 'reject' ELSE 'accept' END"
@@ -36,30 +37,23 @@ def main(name: str, table: str, create: str, folder: str, options: str, *held: s
     given = json.loads(options)
     group = {key: value for key, value in given.items() if key.startswith(("kafka.", "errors."))}
     decide = decide_by(BY_DELIVERY_COUNT if name == "merge" else BY_RECORD)
-    function = function_held(name, {"options": group, "table": table, "decide": decide}, *held)
-    query = (
-        spark.readStream.format("sharegroup")
-        .options(**given)
-        .load()
-        .writeStream.foreachBatch(function)
-        .option("checkpointLocation", f"{folder}/checkpoint")
-        .start()
-    )
-    query.processAllAvailable()
-    query.stop()
+    names = {"options": group, "table": table, "decide": decide}
+    function, query = of_the_page(name, names)
+    names[name] = function_held(function, *held)
+    query = until_idle(query).replace('.option("subscribe", "orders")', f".options(**{given!r})")
+    exec(query.replace("checkpoints/billing-1", f"{folder}/checkpoint"), names)
     # Another session: Iceberg's catalog has the table of its session in a cache.
     rows = [row.asDict() for row in spark.newSession().table(table).collect()]
     Path(folder, "table.json").write_text(json.dumps(rows))
 
 
 def function_held(
-    name: str, names: dict[str, Any], point: str = "", call: str = "0", file: str = ""
+    function: Callable[..., None], point: str = "", call: str = "0", file: str = ""
 ) -> Callable[..., None]:
     """The function of the page, which holds at the point."""
     held = held_at(int(call), file)
     if point == "between":
         share_sink.acknowledge = held(share_sink.acknowledge, after=True)
-    function = of_the_page(name, names)
     return held(function, after=point == "after") if point in ("before", "after") else function
 
 
@@ -71,12 +65,17 @@ def decide_by(expression: str) -> Callable[[DataFrame], DataFrame]:
     )  # fmt: skip
 
 
-def of_the_page(name: str, names: dict[str, Any]) -> Any:
-    """The function of this name as the page has it, which finds these names."""
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    for block in blocks:
-        exec(compile(block, str(PAGE), "exec"), names)
-    return names[name]
+def of_the_page(name: str, names: dict[str, Any]) -> tuple[Any, str]:
+    """The function of this name as the page has it, and its query. The function finds these names in place of the
+    page's; ``names`` has all of them afterwards."""
+    for program in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):
+        definitions, begin, query = program.partition("\norders = ")
+        if f"def {name}(" in definitions:
+            ours = dict(names)
+            exec(compile(definitions, str(PAGE), "exec"), names)
+            names.update(ours)
+            return names[name], begin + query
+    raise AssertionError(f"{PAGE} has no function {name}")
 
 
 def held_at(call: int, file: str) -> Callable[..., Callable[..., None]]:
