@@ -19,11 +19,11 @@ class News:
         return f"<News {self.count}>"
 
     def listen(self, listener: Callable[[Collection[str]], None]) -> None:
-        """Call the listener with the groups of each news from now on; it must not block."""
+        """Calls the listener with the groups of each change from now on; it must not block."""
         self._listeners.append(listener)
 
     def notify(self, groups: Collection[str] = ()) -> None:
-        """Call the listeners, and wake all that wait. ``groups``: those that changed, or were loaded."""
+        """Calls the listeners, and wakes all that wait. ``groups``: those that changed, or were loaded."""
         for listener in self._listeners:
             listener(groups)
         with self._told:

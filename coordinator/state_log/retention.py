@@ -24,7 +24,8 @@ _PART = key_head(GROUP_SNAPSHOT_PART, "")[:2]
 _INDEX_0 = bytes(4)
 _OWNER = key_head(GROUP_OWNER, "")[:2]
 _KAFKA_S = (key_head(SHARE_SNAPSHOT, "")[:2], key_head(SHARE_UPDATE, "")[:2])
-"""No group is loaded from Kafka's records: they come with records of ours, or another program wrote them."""
+"""No group is loaded from records in Kafka's formats: they stand beside records of ours, or another program wrote
+them."""
 
 
 class Retention:

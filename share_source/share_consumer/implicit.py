@@ -83,8 +83,8 @@ class ImplicitInFlight:
         return acks_of_runs((run for run in self._runs if not run.unlocked), AcknowledgeType.RENEW)
 
     def forget_lock(self, refused: PartitionAcks) -> None:
-        """Stop renewing the ranges that the coordinator refused, where the consumer still holds all of one: else an
-        outcome sent meanwhile was the reason."""
+        """Stops renewing the refused ranges that the consumer still holds whole. Of another range an outcome was sent
+        meanwhile, which is why the renewal was refused."""
         ranges = {(each.first, each.last, each.delivery_count) for each in refused.batches}
         for run in self._runs:
             if (run.topic_id, run.key[1]) == (refused.topic_id, refused.partition):

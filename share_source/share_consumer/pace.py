@@ -14,8 +14,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 AHEAD_S, MOST_AHEAD_S = 0.25, 2.0
-"""A request asks for the records of AHEAD_S seconds of work, some ten times what an acquisition takes, so that a late
-answer stops no program; for up to MOST_AHEAD_S where answers take long."""
+"""A request asks for as many records as the program works off in AHEAD_S seconds, about ten times as long as an
+acquisition takes, so that a late answer does not stop the program. Where answers take longer, the time is up to
+MOST_AHEAD_S."""
 MOST_READ_S = 2.0
 """A request asks for no more records than are read in this many seconds, at the last answer's speed: where each record
 is a batch of its own, reading is some ten times slower."""

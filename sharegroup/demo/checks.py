@@ -68,7 +68,7 @@ def most_tasks(bills: Iterable[Bill]) -> int:
 
 
 def check(outcome: Outcome) -> list[Check]:
-    """All checks, in the order of the story."""
+    """Runs all checks, in the order of the story. Returns their results."""
     shares = {query: len(outcome.of_query(query)) for query in outcome.queries}
     tasks, partitions = most_tasks(outcome.bills), len({bill.partition for bill in outcome.bills})
     killed, lag, archived = outcome.killed, outcome.group.lag, outcome.group.archived

@@ -48,7 +48,7 @@ def kill_coordinators(runtime: Path, key: str = "*") -> None:
 
 
 def signal_session(session: int, number: int) -> int:
-    """Send a signal to the processes of a session. Returns how many these were."""
+    """Sends a signal to the processes of a session. Returns their number."""
     pids = list(_pids_of(session))
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):

@@ -86,7 +86,7 @@ class Query:
         self.should_run = True
 
     def kill(self) -> int:
-        """Send SIGKILL to the program, its JVM and all their Python processes. Returns how many these were."""
+        """Sends SIGKILL to the program, its JVM and all their Python processes. Returns their number."""
         self.should_run = False
         if self._process is None:
             return 0

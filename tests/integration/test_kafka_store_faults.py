@@ -142,7 +142,7 @@ in_mid_write(writer, encode_key(GroupRecordKey("billing", 1)), b"lost")
 print("written", flush=True)
 sys.stdin.read()
 """
-"""The broker itself would end this transaction after ten minutes."""
+"""Dies with a transaction open, which the broker would end after ten minutes."""
 
 
 def test_an_owner_killed_in_mid_write_leaves_no_record_and_no_wait(kafka, log_topic, open_at):

@@ -227,7 +227,7 @@ def deserializers(w: World) -> None:
     """A record that can't be deserialized stays in its batch, with its error."""
     topic = w.topic()
     for key, value in ((b"k", b"\x00\x00\x00\x05"), (b"\xff", b"\x00\x00\x00\x06"), (b"k", b"no number"), (None, None)):
-        w.produce(topic, value, key=key)  # type: ignore[arg-type]  # bytes, too
+        w.produce(topic, value, key=key)  # type: ignore[arg-type]  # also bytes
     config = w.config(w.group(), max_poll_records=10)
     config |= {"key.deserializer": StringDeserializer(), "value.deserializer": IntegerDeserializer()}
     consumer = w.kafka.DeserializingShareConsumer(config)

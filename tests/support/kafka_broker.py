@@ -172,7 +172,7 @@ class KafkaBroker:
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
-        """An orderly end and a start, on the same ports."""
+        """Ends the broker in order, and starts it again on the same ports."""
         self.shut_down()
         self.start()
 

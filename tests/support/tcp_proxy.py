@@ -117,7 +117,7 @@ class TcpProxy:
         pair = (client, server)
         with self._lock:
             self._pairs.add(pair)
-        if listener is not self._listener:  # cut in between
+        if listener is not self._listener:  # the test cut the proxy meanwhile
             _shut(pair)
         try:
             self._pump(pair)

@@ -321,7 +321,7 @@ def test_the_worst_findings_come_first_and_fit_a_screen():
 
 
 def screen(shown):
-    """The lines of something on a screen of 80 columns."""
+    """The lines that a screen of 80 columns shows."""
     console = Console(width=80, file=io.StringIO())
     console.print(shown)
     return [line.rstrip() for line in console.file.getvalue().splitlines() if line.strip()]

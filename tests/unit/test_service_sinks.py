@@ -39,7 +39,7 @@ def open_sink(running, group_id="billing", **configs):
 
 
 def load_again(running, tmp_path):
-    """Another process takes the state over: what was answered is there."""
+    """Lets another process take the state over: it has everything that was answered."""
     running.runtime.close()
     running.store = FaultyStore(SqliteStore(tmp_path / "state.db"))
     engine = CoordinatorRuntime(running.store, on_change=running.news.notify)

@@ -33,8 +33,8 @@ from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.runtime.transaction import Groups
 
 DEAD_LETTERS_IN_A_CHUNK = 10_000
-"""Up to this many dead letters are written before one append archives their records: a crash writes no more than these
-again."""
+"""Up to this many dead letters are written before one append archives their records. After a crash no more than these
+are written again."""
 CHUNK_BYTES = 16 << 20
 """Such a chunk has up to this many bytes, so that source records of 1 MB need no more memory than this."""
 DEAD_LETTERS_IN_A_PROBE = 100

@@ -62,7 +62,7 @@ def outage(group: GroupDriver, plan: str, ms: int, members: tuple[str, ...] = ("
     return plans[members[0]]
 
 
-# --- later, fewer, tries kept
+# --- the breaker: later acquisitions, fewer of them, tries kept
 
 
 def test_an_outage_of_an_hour_uses_up_one_try() -> None:

@@ -461,8 +461,8 @@ def test_rows_are_staged_on_the_plan_with_their_offset_and_count() -> None:
 
 
 def test_a_driver_whose_batch_was_reclaimed_since_is_refused() -> None:
-    """It was stopped, and its successor died: if it went on to commit what it wrote, 0 would be accepted, 1 nowhere.
-    However often the batch was reclaimed, and after a load."""
+    """A stopped driver continues after its successor died. If it could commit the output that it wrote, record 0 would
+    be accepted and record 1 nowhere. This holds however often the batch was reclaimed, and after a load."""
     group, plan = batch(3, **DLQ)
     for count in (1, 2):
         group.restart(plan)

@@ -31,8 +31,8 @@ CONNECT_S = 2.0
 """A connection to the brokers must be made within this many seconds, before the search for the transaction
 coordinator."""
 MOST_ADDRESSES = 3
-"""Up to this many metadata requests are sent until a broker that librdkafka knows by its id answers one. A bootstrap
-address, which has no id, usually answers the first one only."""
+"""Up to this many metadata requests are sent, until one is answered by a broker whose id librdkafka knows. A bootstrap
+address has no id, and usually answers the first request only."""
 NO_OFFSET = -1
 REFUSED_S = 2.0
 """An undelivered write is given up after this many seconds if the brokers refuse the client's credentials."""

@@ -30,8 +30,8 @@ FAR_BACK = 1_000
 """Groups get new snapshots where more than this many records, and more than all groups need, lie between what they
 need: first those whose snapshots lie within this many records of the partition's start."""
 WOKEN_AT_ONCE = 20
-"""Pruning waits for the next pass once this many groups that it loaded are still served. Such a group is unloaded after
-its snapshot, except one whose absent members hold records: they get their session's time."""
+"""Pruning loads no further groups in a pass while this many groups that it loaded are still served. A group is unloaded
+after its snapshot, except one whose absent members hold records: these have a session's time to come back."""
 
 _NO_DELETE_RECORDS = (
     "%s is not pruned: these brokers have no delete-records (%s). It grows, and a takeover reads longer; "
