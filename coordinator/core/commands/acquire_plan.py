@@ -1,4 +1,4 @@
-"""Acquire a query's next plan (docs/trust/protocol.md, "One micro-batch", step 1).
+"""Acquire a query's next plan (docs/trust/protocol.md, "One micro-batch").
 
 Records that came back are acquired first, in offset order, then fresh ones up to the end of the log. A quarantined
 record is delivered alone: on trial as soon as the query has evidence that processing works, though not in two plans on

@@ -1,4 +1,4 @@
-"""Complete a query's plan (docs/trust/protocol.md, "One micro-batch", step 5): Spark has committed the batch, and what
+"""Complete a query's plan (docs/trust/protocol.md, "One micro-batch"): Spark has committed the batch, and what
 sinks staged takes effect.
 
 Of the records that still carry the plan id, the last attempt's outcomes count. Records that it does not mention are
