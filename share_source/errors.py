@@ -54,6 +54,13 @@ class ForeignCheckpoint(ShareGroupError):
     kafka_error = "INVALID_REQUEST"
 
 
+class CheckpointOfAnotherSource(ShareGroupError):
+    """The checkpoint was written by {source}, and not by sharegroup ({offset}). Nothing was changed. Give the query a
+    new checkpointLocation.{then}"""
+
+    kafka_error = "INVALID_REQUEST"
+
+
 class UnreadableOffset(ShareGroupError):
     """The checkpoint's offset was not written by this version of the sharegroup source: {reason} ({offset}). Nothing
     was changed. Give the query a new checkpointLocation (records not yet acknowledged stay with the group), or run the

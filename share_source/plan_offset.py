@@ -23,6 +23,7 @@ from coordinator.protocol.format_versions import SPARK_OFFSET, UnknownFormat, ch
 from coordinator.protocol.messages import PartitionPlan, Plan
 from coordinator.protocol.values import AcquiredRange
 from share_source.errors import ForeignCheckpoint, UnreadableOffset
+from share_source.other_sources import check_ours
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +37,16 @@ class PlanOffset:
     plan: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, offset: Mapping[str, Any], group_id: str) -> PlanOffset:
-        """The offset as Spark's log holds it; the ranges are not parsed yet.
+    def parse(cls, offset: Mapping[str, Any], group_id: str, *, starts_at: Any = None) -> PlanOffset:
+        """The offset as Spark's log holds it; the ranges are not parsed yet. ``starts_at``: the end of the last batch
+        that Spark committed, for the error's advice.
 
         Raises:
-            UnreadableOffset: another source wrote the offset, or a version of this source that this one can't read.
+            CheckpointOfAnotherSource: another source wrote the offset, by its form.
+            UnreadableOffset: the form is not known, or of a version of this source that this one can't read.
             ForeignCheckpoint: a query of another share group wrote the offset.
         """
+        check_ours(offset, starts_at)
         try:
             check_version(offset.get("version"), SPARK_OFFSET)
             logged, member_id = str(offset["group"]), str(offset["member"])

@@ -116,10 +116,11 @@ class PlanReader(DataSourceStreamReader):
         ``start`` if there is nothing to acquire.
 
         Raises:
-            ForeignCheckpoint, UnreadableOffset: the checkpoint is not this group's, or not this source's.
+            ForeignCheckpoint, CheckpointOfAnotherSource, UnreadableOffset: the checkpoint is not this group's, or not
+                this source's.
             ShareGroupError: the coordinator refuses the request, by name.
         """
-        offset = PlanOffset.parse(start, self._options.group_id)
+        offset = PlanOffset.parse(start, self._options.group_id, starts_at=start)
         session = self._joined_as(offset.member_id)
         reply = self._next_plan(session, offset.plan_id, most)
         warn_given_up(self._options.group_id, reply.given_up)
@@ -172,11 +173,12 @@ class PlanReader(DataSourceStreamReader):
         Raises:
             DataLoss: the log lost records of the plan, and failOnDataLoss is set.
             PlanDiffersFromLog: the group's plan is not the plan in Spark's log; nothing was changed.
-            ForeignCheckpoint, UnreadableOffset: the checkpoint is not this group's, or not this source's.
+            ForeignCheckpoint, CheckpointOfAnotherSource, UnreadableOffset: the checkpoint is not this group's, or not
+                this source's.
             ShareGroupError: the coordinator refuses the request, by name.
         """
         self._pace.busy()
-        offset = PlanOffset.parse(end, self._options.group_id)
+        offset = PlanOffset.parse(end, self._options.group_id, starts_at=start)
         if not offset.plan_id or start == end:
             return []
         if self._tasks_of is None or self._tasks_of[0] != offset.plan_id:

@@ -43,7 +43,8 @@ class ShareGroupStreamReader(PlanReader, SupportsTriggerAvailableNow):
 
         Raises:
             TriggerOnceRefused: the query runs with Trigger.Once.
-            ForeignCheckpoint, UnreadableOffset: the checkpoint is not this group's, or not this source's.
+            ForeignCheckpoint, CheckpointOfAnotherSource, UnreadableOffset: the checkpoint is not this group's, or not
+                this source's.
             ShareGroupError: the coordinator refuses the request, by name.
         """
         if isinstance(limit, ReadAllAvailable):

@@ -33,7 +33,8 @@ class StreamReaderWithoutStart(PlanReader):
 
         Raises:
             LogNotTold: which batch is committed can't be known.
-            ForeignCheckpoint, UnreadableOffset: the checkpoint is not this group's, or not this source's.
+            ForeignCheckpoint, CheckpointOfAnotherSource, UnreadableOffset: the checkpoint is not this group's, or not
+                this source's.
             ShareGroupError: the coordinator refuses the request, by name.
         """
         try:

@@ -2,6 +2,7 @@
 
 A named error that says what to do, and nothing is lost."""
 
+import json
 import os
 import shutil
 import socket
@@ -46,6 +47,20 @@ def test_a_checkpoint_of_another_group_is_refused(kafka, orders, job, start):
     assert not done.error()
     foreign = start(other.query("a", checkpoint=str(done.spec.checkpoint_path))).wait_over()
     assert "ForeignCheckpoint" in foreign.error() and mine.group in foreign.error()
+
+
+def test_a_checkpoint_of_sparks_kafka_source_is_refused_with_its_offsets(orders, job, start):
+    """The files are those of that source, whose only difference is the offset."""
+    done = start(job(orders).query("a", trigger="available_now")).wait_over()
+    assert not done.error()
+    offsets = done.spec.checkpoint_path / "offsets"
+    for path in offsets.iterdir():  # among them the checksum, which no longer fits
+        lines = path.read_text(errors="replace").splitlines()
+        path.unlink()
+        if path.name == "0":
+            path.write_text("\n".join([*lines[:-1], json.dumps({orders: {"0": 17}})]))
+    refused = start(job(orders).query("a", checkpoint=str(done.spec.checkpoint_path))).wait_over().error()
+    assert "CheckpointOfAnotherSource" in refused and f"""startingOffsets='{{"{orders}":{{"0":17}}}}'""" in refused
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from coordinator.protocol.format_versions import HIGHEST, UnknownFormat, check_v
 from coordinator.protocol.messages import Message, Plan
 from share_sink.archive.compaction import compact
 from share_sink.errors import ArchiveFormatUnknown
-from share_source.errors import ForeignCheckpoint, UnreadableOffset
+from share_source.errors import CheckpointOfAnotherSource, ForeignCheckpoint, UnreadableOffset
 from share_source.plan_offset import PlanOffset, initial_offset, plan_offset
 from tests.support import formats
 from tests.support.archives import batch, read, rejected
@@ -85,11 +86,45 @@ def test_an_offset_of_another_version_is_refused_with_the_remedies(version: dict
 
 
 @pytest.mark.parametrize(
-    "offset", [{"version": 1}, {"version": 1, "group": "billing"}, {"orders": {"0": 17}}, None, [1]]
+    "offset", [{"version": 1}, {"version": 1, "group": "billing"}, {}, None, [1], {"orders": {}, "a": 1}]
 )
-def test_an_offset_of_another_source_is_refused(offset: Any) -> None:
+def test_an_offset_of_an_unknown_form_is_refused(offset: Any) -> None:
     with pytest.raises(UnreadableOffset):
         PlanOffset.parse(offset, "billing")
+
+
+@pytest.mark.parametrize(
+    ("offset", "source"),
+    [
+        ({"version": {"0": 17}}, "Spark's Kafka source"),
+        (5, "a source whose offset is one number, as Spark's rate and socket sources"),
+        ({"logOffset": 3}, "Spark's file source"),
+        ({"offset": 10, "timestamp": 1000}, "Spark's rate-micro-batch source"),
+        ({"version": 1, "snapshot_id": 7, "position": 0, "scan_all_files": False}, "Iceberg's source"),
+        ({"sourceVersion": 1, "reservoirId": "r", "reservoirVersion": 4, "index": -1}, "Delta Lake's source"),
+    ],
+)
+def test_a_checkpoint_of_another_source_is_refused_by_its_name(offset: Any, source: str) -> None:
+    with pytest.raises(CheckpointOfAnotherSource, match=rf"written by {source}.*new checkpointLocation"):
+        PlanOffset.parse(offset, "billing", starts_at=offset)
+
+
+KAFKA_START, KAFKA_END = {"orders": {"1": 40, "0": 17}}, {"orders": {"1": 50, "0": 20}}
+
+
+@pytest.mark.parametrize(
+    ("starts_at", "advice"),
+    [
+        (KAFKA_START, re.escape("""startingOffsets='{"orders":{"0":17,"1":40}}'""")),
+        (initial_offset("billing", "m1"), "startingOffsets from the file sources/0/0"),
+        ({"orders": {str(n): 1_000_000 for n in range(1_000)}}, "folder offsets whose number is in its folder commits"),
+    ],
+)
+def test_after_sparks_kafka_source_no_uncommitted_record_is_skipped(starts_at: Any, advice: str) -> None:
+    """The end of a batch that Spark did not commit is no offset to continue at."""
+    with pytest.raises(CheckpointOfAnotherSource, match=advice) as raised:
+        PlanOffset.parse(KAFKA_END, "billing", starts_at=starts_at)
+    assert 'startingOffsets=\'{"orders":{"0":20' not in str(raised.value)
 
 
 def test_an_offset_of_another_group_is_refused() -> None:

@@ -1,0 +1,68 @@
+"""Which source wrote an offset of Spark's log that is not ours, by the offset's form."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from share_source.errors import CheckpointOfAnotherSource
+
+_LONGEST = 2_000
+"""An error prints startingOffsets of up to this many characters; longer ones are in the checkpoint's files."""
+_KEYS = {
+    "Spark's file source": {"logOffset"},
+    "Spark's rate-micro-batch source": {"offset", "timestamp"},
+    "Delta Lake's source": {"reservoirId", "reservoirVersion"},
+    "Iceberg's source": {"snapshot_id", "position"},
+}
+"""The keys that each source's offset has, among others."""
+
+
+def check_ours(offset: Any, starts_at: Any) -> None:
+    """Returns if the form is no other known source's. ``starts_at``: where the batch begins that Spark asks for, after
+    the last one that it committed; None if that is not known.
+
+    Raises:
+        CheckpointOfAnotherSource: it names the source and, for Spark's Kafka source, the startingOffsets that continue
+            it.
+    """
+    if _is_kafka(offset):
+        raise CheckpointOfAnotherSource(
+            source="Spark's Kafka source", offset=_short(offset), then=_continued(starts_at)
+        )
+    if isinstance(offset, int):
+        named: str | None = "a source whose offset is one number, as Spark's rate and socket sources have it"
+    else:
+        found = set(offset) if isinstance(offset, dict) else set()
+        named = next((source for source, keys in _KEYS.items() if keys <= found), None)
+    if named is not None:
+        raise CheckpointOfAnotherSource(source=named, offset=_short(offset), then="")
+
+
+def _is_kafka(offset: Any) -> bool:
+    """Whether it is ``{"orders":{"0":4000}}``. Event Hubs' own source has that form as well."""
+    return (
+        isinstance(offset, dict)
+        and bool(offset)
+        and all(
+            isinstance(each, dict) and all(key.isdigit() and type(at) is int for key, at in each.items())
+            for each in offset.values()
+        )
+    )
+
+
+def _continued(starts_at: Any) -> str:
+    text = json.dumps(starts_at, sort_keys=True, separators=(",", ":")) if _is_kafka(starts_at) else ""
+    if not text:
+        where = "the file sources/0/0 of the old checkpoint: its first batch was never committed"
+    elif len(text) > _LONGEST:
+        where = "the last file of the old checkpoint's folder offsets whose number is in its folder commits"
+    else:
+        return (
+            f" To continue where it stopped, give a group that has not begun yet the option startingOffsets='{text}'."
+        )
+    return f" To continue where it stopped, give a group that has not begun yet startingOffsets from {where}."
+
+
+def _short(offset: Any) -> str:
+    return str(offset)[:200]
