@@ -58,7 +58,10 @@ class ShareConsumer:
 
         Raises:
             KafkaException, ValueError, TypeError: the configuration is wrong, as of ConsumerOptions.parse.
+            RuntimeError: it was called before.
         """
+        if hasattr(self, "_inside"):
+            raise RuntimeError("ShareConsumer already initialized")
         if (config is None and not more) or not isinstance(config, dict | None):
             raise TypeError("expected configuration dict")
         self._options = options = ConsumerOptions.parse({**(config or {}), **more})

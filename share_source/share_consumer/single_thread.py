@@ -20,7 +20,6 @@ class SingleThread:
         self._pid = os.getpid()
         self._entering = threading.Lock()
         self._inside: int | None = None
-        self._in_callback = False
         self.closed = False
 
     @contextmanager
@@ -29,7 +28,7 @@ class SingleThread:
 
         Raises:
             UsedAfterFork: this process is a fork of the one that made the consumer.
-            IllegalStateException: the consumer is closed, or its callback calls it.
+            IllegalStateException: the consumer is closed, or its callback or a signal handler calls it.
             ConcurrentModificationException: another thread is inside.
         """
         self.check_process()
@@ -41,7 +40,9 @@ class SingleThread:
             with self._entering:
                 if self._inside == me:
                     raise IllegalStateException(
-                        "Share consumer methods are not accessible from user-defined acknowledgement commit callback"
+                        "Share consumer methods are not accessible from user-defined acknowledgement commit callback, "
+                        "nor from a signal handler that interrupts one of them: call wakeup() there, which ends the "
+                        "poll with WakeupException, and close() after it"
                     )
                 if self._inside is not None:
                     raise ConcurrentModificationException(

@@ -4,15 +4,19 @@ it."""
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import sys
+import threading
 from types import FrameType
 from typing import Any
 
 import pytest
-from confluent_kafka import ConcurrentModificationException
+from confluent_kafka import ConcurrentModificationException, IllegalStateException
 
 from share_source import ShareConsumer
 from share_source.share_consumer import consumer as consumer_module
+from share_source.share_consumer.errors import WakeupException
 from tests.support.share_members import CONFIG, Stubs
 from tests.support.waiting import wait_until
 
@@ -143,3 +147,31 @@ def test_a_poll_interrupted_beside_an_empty_answer_leaves_the_consumer_usable() 
         assert got == RECORDS, f"point {at}"
         at += 1
     assert at > 50
+
+
+def test_a_signal_handler_that_closes_learns_to_wake_the_poll_up(monkeypatch) -> None:
+    consumer, refused = ShareConsumer(CONFIG), list[str]()
+    consumer.subscribe(["orders"])
+    Stubs(consumer)
+
+    def terminate(*_: object) -> None:
+        try:
+            consumer.close()
+        except IllegalStateException as error:
+            refused.append(str(error))
+            consumer.wakeup()
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    wait = consumer._waiting.wait
+
+    def signalled(*arguments: Any) -> bool:
+        threading.Timer(0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        return wait(*arguments)
+
+    monkeypatch.setattr(consumer._waiting, "wait", signalled)
+    try:
+        with pytest.raises(WakeupException):
+            consumer.poll(60)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert len(refused) == 1 and "call wakeup() there" in refused[0]

@@ -42,6 +42,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
 }
 
 CALLS: dict[str, Callable[[Any], object]] = {
+    "constructor, a second time": lambda consumer: consumer.__init__(CONFIG),
     "subscription": lambda consumer: (consumer.subscribe(["b", "Z", "a"]), consumer.subscription()),
     "type": lambda consumer: consumer.acknowledge(MESSAGE, 99),
     "type, too large": lambda consumer: consumer.acknowledge(MESSAGE, 2**31),
