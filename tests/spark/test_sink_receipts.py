@@ -49,7 +49,7 @@ def run(program, queues, checkpoint, **more):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(pyspark.__version__ < "4.3", reason="Spark has a second offset log since 4.3")
+@pytest.mark.skipif(pyspark.__version__ < "4.2", reason="Spark has a second offset log since 4.2")
 @pytest.mark.parametrize("sink", ["stream", "foreachBatch"])
 def test_a_right_sink_is_served_with_sparks_second_offset_log(orders, job, shared_program, tmp_path, sink):
     """foreachBatch gets the second offset log as well, with df.write."""
