@@ -2,8 +2,9 @@
 
 Rule: no body, however malformed, and no error ends the service; every error crosses by its name. Acknowledgements and
 sinks' outcomes come with Arrow rows in the action's body: a stream of Flight would be decoded, and decompressed, before
-this code could look at it. A call is checked in this order: its token, its protocol version, its right, the size of its
-body, its JSON, its rows, the allow lists of its token.
+this code could look at it (37 kB took 1.2 GB). A call is checked in this order: its token, its protocol version, its
+right, the size of its body, its JSON, its rows, the allow lists of its token. gRPC itself receives and decompresses a
+message before all of these: listen only where clients are trusted that far.
 """
 
 from __future__ import annotations
