@@ -1,13 +1,13 @@
 """The sink's options in one table: the options that it takes, and the options that it refuses.
 
 Rule: docs/do/options.md is generated from this table; every option is in this table and nowhere else (but ``kafka.*``
-in coordinator/client/kafka_options.py, share.* and errors.deadletterqueue.* in coordinator/config/group_keys.py).
+in coordinator/config/kafka_options.py, share.* and errors.deadletterqueue.* in coordinator/config/group_keys.py).
 """
 
 from __future__ import annotations
 
-from coordinator.client.kafka_options import SHARE_GROUPS_FORBID
 from coordinator.client.options import Option, OptionTable
+from coordinator.config.java_keys import SHARE_GROUPS_FORBID
 
 OPTIONS = (
     Option("kafka.bootstrap.servers", "required", "The brokers to ask first: host:port, separated by commas."),

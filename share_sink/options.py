@@ -40,7 +40,7 @@ class SinkOptions(GroupOptions):
         """Returns the options that Spark passes, whose names may be in any case.
 
         Raises:
-            UnknownOption, RefusedOption, MissingOption, InvalidOption: see coordinator.client.option_errors.
+            UnknownOption, RefusedOption, MissingOption, InvalidOption: see coordinator.protocol.option_errors.
             UnknownConfig, ConfigTypeMismatch, ConfigOutOfBounds, ConfigConflict: see coordinator.config.resolved.
         """
         given = by_lower_name(options)

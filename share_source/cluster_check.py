@@ -20,6 +20,7 @@ from coordinator.protocol.errors import (
     DeadLetterTopicMissing,
     DeadLetterTopicNotAuthorized,
     DeadLetterTopicSubscribed,
+    InvalidKafkaConfig,
     InvalidStartingOffsets,
     TopicNotAuthorized,
     UnknownPartition,
@@ -58,7 +59,12 @@ def check_clients(options: SourceOptions) -> None:
         Endpoints.of(options.coordinator_configs)
     config = dict(client_config(options.kafka_config, "read_uncommitted"))
     del config["bootstrap.servers"]  # it connects nowhere
-    new_client(Consumer, config).close()
+    try:
+        new_client(Consumer, config).close()
+    except InvalidKafkaConfig as error:
+        written = getattr(options.kafka_config, "written", {})
+        key = error.fields["key"]
+        raise InvalidKafkaConfig(key=written.get(key, key), reason=error.fields["reason"]) from None
 
 
 def check_cluster(options: SourceOptions) -> str:

@@ -12,9 +12,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from coordinator.client.group_options import start_ahead
-from coordinator.client.option_errors import TableRefused
 from coordinator.client.spark_border import named_errors_first
 from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.option_errors import TableRefused
 from share_source.arrow_schema import spark_schema
 from share_source.cluster_check import check_at_load
 from share_source.errors import BatchReadRefused, SchemaRefused, ViewIsNoStream

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from coordinator.client.option_errors import InvalidOption
+from coordinator.protocol.option_errors import InvalidOption
 
 _EARLIEST = -2
 _LARGEST_PARTITION = 2**31 - 1

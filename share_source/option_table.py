@@ -2,14 +2,14 @@
 refuses.
 
 Rule: docs/do/options.md is generated from this table; every option is in this table and nowhere else (but
-``kafka.*`` in coordinator/client/kafka_options.py, share.* and errors.deadletterqueue.* in
+``kafka.*`` in coordinator/config/kafka_options.py, share.* and errors.deadletterqueue.* in
 coordinator/config/group_keys.py).
 """
 
 from __future__ import annotations
 
-from coordinator.client.kafka_options import SHARE_GROUPS_FORBID
 from coordinator.client.options import Option, OptionTable
+from coordinator.config.java_keys import SHARE_GROUPS_FORBID
 
 OPTIONS = (
     Option("kafka.bootstrap.servers", "required", "The brokers to ask first: host:port, separated by commas."),
@@ -68,8 +68,8 @@ OPTIONS = (
     Option(
         "kafka.*",
         "librdkafka's",
-        "Any property of librdkafka; of Java's names those that mean the same. What only Java clients have is refused, "
-        "with what to use.",
+        "Any property of librdkafka, by its name or by Java's. docs/run/java-keys.md has what each of Java's becomes, "
+        "or why it is refused.",
         "there they are Java's",
     ),
     Option(

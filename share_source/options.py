@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coordinator.client.group_options import GroupOptions, shared_fields
-from coordinator.client.option_errors import InvalidOption
 from coordinator.client.options import by_lower_name, count, flag
 from coordinator.config.resolved import CoordinatorConfig
+from coordinator.protocol.option_errors import InvalidOption
 from coordinator.protocol.topic_names import check_pattern, check_topic
 from share_source.errors import NoSubscription, SeveralSubscriptions
 from share_source.offset_options import parse_assign, parse_starting_offsets
@@ -51,7 +51,7 @@ class SourceOptions(GroupOptions):
         """Returns the options that Spark passes, whose names may be in any case.
 
         Raises:
-            UnknownOption, RefusedOption, MissingOption, InvalidOption: see coordinator.client.option_errors.
+            UnknownOption, RefusedOption, MissingOption, InvalidOption: see coordinator.protocol.option_errors.
             UnknownConfig, ConfigTypeMismatch, ConfigOutOfBounds, ConfigConflict: see coordinator.config.resolved.
             NoSubscription, SeveralSubscriptions: not exactly one option says what to read.
         """

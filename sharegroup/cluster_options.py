@@ -59,21 +59,30 @@ def pairs(context: click.Context, option: click.Parameter, texts: tuple[str, ...
 
 
 def settings(bootstrap_server: str, config_path: str | None, properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties of file and command line, with bootstrap.servers.
+    """The properties of file and command line, with bootstrap.servers. Those of the Kafka client, which may have Java's
+    names, are librdkafka's then.
 
     Raises:
         InvalidPropertiesFile: the file can't be read.
+        ShareGroupError: as of to_librdkafka, broker_addresses and check_kafka_config.
     """
+    from coordinator.config.kafka_options import broker_addresses, check_kafka_config, to_librdkafka
     from coordinator.config.properties_file import read_properties
 
-    read = read_properties(config_path) if config_path else {}
-    return {**read, **properties, "bootstrap.servers": bootstrap_server}
+    read = {**(read_properties(config_path) if config_path else {}), **properties}
+    read.pop("bootstrap.servers", None)
+    kafka = kafka_config(read)
+    own = {key: text for key, text in read.items() if key not in kafka}
+    translated = to_librdkafka(kafka, {}, prefix="", forbidden={})
+    check_kafka_config(translated, prefix="")
+    servers = broker_addresses(bootstrap_server, translated, prefix="")
+    return {**own, **translated, "bootstrap.servers": servers}
 
 
 def connect_options(config_path: str | None, properties: Mapping[str, str]) -> tuple[str, ...]:
     """The words of --command-config and --command-property, for another command that is printed; secrets are
     replaced."""
-    from coordinator.client.kafka_options import redacted
+    from coordinator.config.kafka_options import redacted
 
     kafka = redacted(kafka_config(properties))
     of_properties = (

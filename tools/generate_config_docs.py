@@ -14,8 +14,8 @@ from typing import TypeVar
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from coordinator.client.kafka_options import SERIALIZERS, SHARE_GROUPS_FORBID  # noqa: E402
 from coordinator.client.options import Option  # noqa: E402
+from coordinator.config.java_keys import SERIALIZERS, SHARE_GROUPS_FORBID  # noqa: E402
 from coordinator.config.keys import ConfigKey, show  # noqa: E402
 from coordinator.config.properties_text import coordinator_properties, group_properties  # noqa: E402
 from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS  # noqa: E402

@@ -18,11 +18,10 @@ from coordinator.client.client import ENDPOINT, CoordinatorClient
 from coordinator.client.cluster_metadata import cluster_id
 from coordinator.client.connection import CALL_TIMEOUT_S
 from coordinator.client.endpoints import Endpoints
-from coordinator.client.kafka_options import redacted
 from coordinator.client.offset_resets import ResetTo, reset_of
 from coordinator.client.on_demand import OnDemand, store_of
-from coordinator.client.option_errors import MissingOption
 from coordinator.client.options import GROUP_PREFIXES, as_text, configs
+from coordinator.config.kafka_options import redacted
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.protocol.addresses import show_address
 from coordinator.protocol.admin_messages import (
@@ -53,6 +52,7 @@ from coordinator.protocol.admin_messages import (
 )
 from coordinator.protocol.errors import CoordinatorUnreachable, GroupChanged, GroupIdNotFound, InvalidRequest
 from coordinator.protocol.messages import DescribeGroup, GroupDescription, GroupRequest, Reply, Request
+from coordinator.protocol.option_errors import MissingOption
 from coordinator.protocol.rights import Right
 from coordinator.protocol.wire import LaunchSettings, TokenHolder, WhoAmI
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import socket
+import ssl
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,6 +25,7 @@ from coordinator.protocol.errors import (
     BrokerHostUnknown,
     BrokerNotReachable,
     BrokerSecurityFailed,
+    BrokerSpeaksOtherwise,
     InvalidKafkaConfig,
     ShareGroupError,
 )
@@ -39,6 +42,16 @@ _SIZE = re.compile(r"Invalid response size (-?\d+)")
 _TLS_ALERT = 0x15
 """The first byte of a TLS listener's answer to plain text, which a librdkafka that speaks plain text reads as a
 size."""
+_NO_TLS = re.compile(r"wrong version number", re.IGNORECASE)
+"""OpenSSL's text about an answer in plain text, where it speaks TLS."""
+_NAME_A_BROKER = "Name the port of a Kafka listener in kafka.bootstrap.servers."
+_ANSWERS = {
+    "tls": "Set kafka.security.protocol to SSL or SASL_SSL, or name the port of a listener without TLS.",
+    "plain": "Set kafka.security.protocol to PLAINTEXT or SASL_PLAINTEXT, or name the port of a listener with TLS. It "
+    "may be no Kafka listener at all.",
+    "text": _NAME_A_BROKER,
+}
+"""The kind of an answer in another protocol -> what to do."""
 _FAILED = re.compile(r"^FAIL \[[^]]*\](?: \[[^]]*\])?: (.*)$", re.DOTALL)
 _CLOSED = re.compile(r"Disconnected|closed by peer|connecting to a \w+ ", re.IGNORECASE)
 _UNRESOLVED = re.compile(r"Failed to resolve '([^']+)'")
@@ -55,7 +68,7 @@ class FirstContact(Complaints):
     def __init__(self) -> None:
         super().__init__()
         self.kinds: set[str] = set()
-        """``resolve``, ``closed``, ``size`` and ``other``: the kinds of causes so far."""
+        """``resolve``, ``closed``, ``size``, ``other``, and the keys of ``_ANSWERS``: the kinds of causes so far."""
         self.reasons: dict[str, str] = {}
         """The newest cause of each kind."""
         self.unresolved: set[str] = set()
@@ -78,8 +91,9 @@ class FirstContact(Complaints):
         if "Failed to resolve" in cause:
             self._note("other" if _PASSING.search(cause) else "resolve", cause)
         elif size := _SIZE.search(cause):
-            is_tls = int(size.group(1)) >> 24 == _TLS_ALERT
-            self._note("closed" if is_tls else "size", f"it answers in TLS ({cause})" if is_tls else cause)
+            self._note(_kind_of_answer(int(size.group(1))), cause)
+        elif _NO_TLS.search(cause):
+            self._note("plain", cause)
         elif found or _CLOSED.search(cause):
             self._note("closed" if _CLOSED.search(cause) else "other", cause)
 
@@ -94,7 +108,9 @@ class FirstContact(Complaints):
     def error(self, addresses: str, protocol: str, waited_s: float) -> ShareGroupError | None:
         """Returns the named error of a cause that is certain by now; None while waiting may help. Of several addresses
         another may still answer: a slow broker has reported no error yet."""
-        if self.refused:
+        if self.kinds and self.kinds <= {*_ANSWERS} and (len(_named(addresses)) == 1 or waited_s >= CLOSED_S):
+            return self._of_another_protocol(addresses, protocol)
+        if self.refused and not _NO_TLS.search(self.refused):
             return BrokerSecurityFailed(addresses=addresses, reason=self.refused)
         named = _named(addresses)
         if self.kinds == {"resolve"} and (len(named) == 1 or self.unresolved >= named):
@@ -102,8 +118,54 @@ class FirstContact(Complaints):
         if self.kinds == {"size"} and (len(named) == 1 or waited_s >= CLOSED_S):
             return InvalidKafkaConfig(key="receive.message.max.bytes", reason=self.reasons["size"])
         if self.kinds == {"closed"} and waited_s >= CLOSED_S:
+            if found := self.in_tls(addresses, protocol):
+                return found
             return BrokerClosesConnection(addresses=addresses, reason=self.reasons["closed"], protocol=protocol)
         return None
+
+    def in_tls(self, addresses: str, protocol: str) -> BrokerSpeaksOtherwise | None:
+        """Returns the error of a client in plain text whose listener speaks TLS, by asking the listener; else None."""
+        if protocol.upper().endswith("SSL") or not _speaks_tls(addresses):
+            return None
+        self.reasons = {"tls": next(iter(self.reasons.values()), "it closes connections in plain text")}
+        return self._of_another_protocol(addresses, protocol)
+
+    def _of_another_protocol(self, addresses: str, protocol: str) -> BrokerSpeaksOtherwise:
+        kind, reason = next(iter(self.reasons.items()))
+        size = _SIZE.search(reason)
+        begins = _first_bytes(int(size.group(1))).decode("ascii", "replace") if kind == "text" and size else ""
+        texts = {"HTTP": "in HTTP"}
+        answer = {"tls": "in TLS", "plain": "without TLS"}.get(kind) or texts.get(begins, f'with the text "{begins}"')
+        return BrokerSpeaksOtherwise(
+            addresses=addresses, answer=answer, protocol=protocol, reason=reason, instead=_ANSWERS[kind]
+        )
+
+
+def _speaks_tls(addresses: str) -> bool:
+    """Whether the first address completes a TLS handshake: a TLS listener only closes a connection in plain text."""
+    host, _, port = min(_named(addresses)).rpartition(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent
+    try:
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), timeout=ATTEMPT_S) as connection,
+            context.wrap_socket(connection, server_hostname=host.strip("[]")),
+        ):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+def _first_bytes(size: int) -> bytes:
+    """The four bytes that librdkafka took for the size of an answer."""
+    return (size & 0xFFFFFFFF).to_bytes(4, "big")
+
+
+def _kind_of_answer(size: int) -> str:
+    begins = _first_bytes(size)
+    if begins[0] == _TLS_ALERT:
+        return "tls"
+    return "text" if begins.isascii() and begins.decode().isprintable() else "size"
 
 
 def _named(addresses: str) -> set[str]:
@@ -119,6 +181,7 @@ def cluster_metadata(bootstrap_servers: str, kafka_config: Mapping[str, str], *,
         BrokerNotReachable: no broker answered within ``timeout_s`` (else BROKER_TIMEOUT_S); it names addresses only.
         BrokerSecurityFailed, BrokerHostUnknown: the brokers refuse the client, or no host name is known; at once.
         BrokerClosesConnection: the brokers do nothing but close connections, for CLOSED_S.
+        BrokerSpeaksOtherwise: they answer in HTTP or another text, in TLS to plain text, or in plain text to TLS.
         InvalidKafkaConfig: librdkafka refuses the configuration.
     """
     contact = FirstContact()
@@ -154,6 +217,9 @@ def _metadata(
     try:
         return retrying(ask)
     except KafkaException as error:
+        protocol = kafka_config.get("security.protocol", "PLAINTEXT")
+        if found := contact.in_tls(bootstrap_servers, protocol):
+            raise found from None
         reason = contact.last or next(iter(contact.reasons.values()), error.args[0].name())
         raise BrokerNotReachable(addresses=bootstrap_servers, timeout_ms=int(timeout_s * 1000), reason=reason) from None
 

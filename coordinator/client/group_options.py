@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.client import kafka_options
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.on_demand import OnDemand, store_of
 from coordinator.client.options import OptionTable, configs, group_id
+from coordinator.config import kafka_options
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.protocol.errors import ShareGroupError
 
@@ -66,7 +66,7 @@ def shared_fields(given: Mapping[str, str], table: OptionTable, why_group_id: st
     for, for the error if it is missing.
 
     Raises:
-        UnknownOption, RefusedOption, MissingOption: see coordinator.client.option_errors.
+        UnknownOption, RefusedOption, MissingOption: see coordinator.protocol.option_errors.
         UnknownConfig, ConfigTypeMismatch, ConfigOutOfBounds, ConfigConflict: see coordinator.config.resolved.
     """
     group_configs, coordinator_configs = configs(given)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from coordinator.client.kafka_options import PREFIX, SHARE_GROUPS_FORBID, to_librdkafka
-from coordinator.client.option_errors import InvalidOption, MissingOption, RefusedOption, UnknownOption
+from coordinator.config.java_keys import SHARE_GROUPS_FORBID
+from coordinator.config.kafka_options import PREFIX, KafkaConfig, broker_addresses, to_librdkafka
 from coordinator.config.resolved import (
     COORDINATOR_KEYS,
     GROUP_KEYS,
@@ -24,6 +24,7 @@ from coordinator.config.resolved import (
 from coordinator.protocol.addresses import wrong_broker
 from coordinator.protocol.errors import ConfigConflict, UnknownConfig
 from coordinator.protocol.group_ids import check_group_id
+from coordinator.protocol.option_errors import InvalidOption, MissingOption, RefusedOption, UnknownOption
 from coordinator.protocol.topic_names import check_written
 
 GROUP_PREFIXES = ("share.", "errors.", "group.share.")
@@ -78,14 +79,14 @@ class OptionTable:
         options = ", ".join(sorted(option.name for option in self.options if "*" not in option.name))
         return f"the nearest known one is {taken[near]}" if near else f"its options are {options}, kafka.* and share.*"
 
-    def kafka_config(self, given: Mapping[str, str]) -> dict[str, str]:
+    def kafka_config(self, given: Mapping[str, str]) -> KafkaConfig:
         """The ``kafka.*`` options as librdkafka's, with bootstrap.servers, without group.id: no client here joins a
         consumer group.
 
         Raises:
             MissingOption: kafka.bootstrap.servers is not set.
             InvalidOption: it is not a list of addresses.
-            RefusedOption, UnknownKafkaOption, InvalidKafkaOption: as of to_librdkafka.
+            RefusedOption, InvalidKafkaOption, MissingOption: as of to_librdkafka, and of broker_addresses.
         """
         properties = {
             name[len(PREFIX) :]: value
@@ -98,7 +99,8 @@ class OptionTable:
         if wrong is not None:
             problem = f"{wrong!r} is not host:port; several brokers are separated by commas."
             raise InvalidOption(option=_BOOTSTRAP, problem=problem)
-        return {"bootstrap.servers": servers, **config}
+        servers = broker_addresses(servers, config)
+        return KafkaConfig({"bootstrap.servers": servers, **config}, config.written)
 
 
 def by_lower_name(options: Mapping[str, object]) -> dict[str, str]:

@@ -757,6 +757,11 @@ class BrokerClosesConnection(BrokerNotReachable):
     or SASL_SSL). Set that, or name the listener's port."""
 
 
+class BrokerSpeaksOtherwise(BrokerNotReachable):
+    """The listener at {addresses} answers {answer}, and this client speaks {protocol} (kafka.security.protocol):
+    {reason}. {instead}"""
+
+
 class BrokerHostUnknown(BrokerNotReachable):
     """The host name of no Kafka broker in {addresses} can be resolved: {reason}. Correct kafka.bootstrap.servers, or
     the name resolution of this host."""

@@ -12,6 +12,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from coordinator.protocol.errors import InvalidKafkaConfig
+from coordinator.protocol.kafka_properties import is_shown
 
 UNKNOWN_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 """The codes for a topic or a partition that is not there, or not known yet: the broker's and librdkafka's own."""
@@ -117,27 +118,29 @@ def new_client(client: Any, config: Mapping[str, Any], **beside: Any) -> Any:
     """
     try:
         return client(dict(config), **beside)
-    except KafkaException as error:
-        text = error.args[0].str()
+    except (KafkaException, ValueError, ImportError) as error:  # the last two are confluent_kafka's own checks
+        text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
         raise InvalidKafkaConfig(key=_refused_key(config, text), reason=_reason(config, text)) from None
 
 
 _CREATING = re.compile(r"^Failed to create [\w ]+: ")
 _PROPERTY = re.compile(r"\b(?:sasl|ssl|fetch|message|receive|max|session|socket)(?:\.[a-z0-9]+)+\b")
 _MECHANISM = "SASL mechanism"
-_MECHANISMS = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, or GSSAPI if librdkafka was built with it"
-_SHOWN = frozenset(
-    {"sasl.mechanism", "sasl.mechanisms", "ssl.ca.location", "ssl.key.location", "auto.offset.reset", "client.id"}
+_NO_KERBEROS = "No provider for SASL mechanism GSSAPI"
+_KERBEROS = (
+    "the confluent-kafka of PyPI is built without Kerberos; docs/run/brokers.md says how to build it with libsasl2"
 )
-"""Keys whose values may be in an error's text; others may be secrets."""
+_MECHANISMS = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, or GSSAPI if librdkafka was built with it"
 
 
 def _reason(config: Mapping[str, Any], text: str) -> str:
     """librdkafka's text about a configuration, without values that may be secrets."""
     text = " ".join(_CREATING.sub("", text).replace("`", "").split()).rstrip(".")
-    hidden = [value for key, value in config.items() if isinstance(value, str) and key not in _SHOWN]
-    for value in sorted((value for value in hidden if len(value) > 3), key=len, reverse=True):
-        text = text.replace(value, "***")
+    hidden = [value for key, value in config.items() if isinstance(value, str) and not is_shown(key)]
+    for value in sorted(filter(None, hidden), key=len, reverse=True):
+        text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "***", text)  # not within a word, as kafka is in librdkafka
+    if _NO_KERBEROS in text:
+        return f"{text}; {_KERBEROS}"
     if _MECHANISM not in text:
         return text
     is_set = "sasl.mechanism" in config or "sasl.mechanisms" in config

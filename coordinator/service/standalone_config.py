@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from coordinator.config.kafka_options import broker_addresses, check_kafka_config, to_librdkafka
 from coordinator.config.properties_file import read_properties
 from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS, CoordinatorConfig, ServerConfig, hint
 from coordinator.protocol.addresses import wrong_broker
@@ -61,6 +62,7 @@ def read_config(path: str, environ: Mapping[str, str] = os.environ) -> Standalon
         InvalidPropertiesFile: the file can't be read.
         MissingConfig: ``bootstrap.servers`` is missing.
         UnknownConfig, ConfigOutOfBounds: a key is unknown, or its value is out of bounds.
+        ShareGroupError: as of to_librdkafka, broker_addresses and check_kafka_config, for the keys of the Kafka client.
     """
     texts = read_properties(path, environ)
     brokers = texts.pop(BROKERS, "").strip()
@@ -75,9 +77,13 @@ def read_config(path: str, environ: Mapping[str, str] = os.environ) -> Standalon
     config = CoordinatorConfig.parse({STORE: "kafka", **configs})
     if config.share_state_store == "sqlite":
         raise ConfigOutOfBounds(key=STORE, value="sqlite", bounds="kafka or sqlite:PATH for a standalone coordinator")
+    kafka_config = to_librdkafka(
+        {key.removeprefix(KAFKA_PREFIX): text for key, text in kafka.items()}, {}, forbidden={}
+    )
+    check_kafka_config(kafka_config)
     settings = LaunchSettings(
-        bootstrap_servers=brokers,
-        kafka_config={key.removeprefix(KAFKA_PREFIX): text for key, text in kafka.items()},
+        bootstrap_servers=broker_addresses(brokers, kafka_config),
+        kafka_config=dict(kafka_config),
         state_store=config.share_state_store,
         configs={STORE: "kafka", **configs},
     )

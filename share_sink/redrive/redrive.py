@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from coordinator.client.cluster_metadata import cluster_metadata
-from coordinator.client.kafka_options import check_kafka_config
 from coordinator.client.options import by_lower_name
+from coordinator.config.kafka_options import check_kafka_config
 from coordinator.protocol.errors import ConfigOutOfBounds, ShareGroupError, UnknownTopic
 from coordinator.protocol.librdkafka import new_client
 from coordinator.protocol.topic_names import check_written, is_reserved

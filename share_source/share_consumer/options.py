@@ -17,11 +17,11 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from coordinator.client.group_options import GroupOptions
-from coordinator.client.kafka_options import redacted
-from coordinator.client.option_errors import MissingOption
 from coordinator.client.options import GROUP_PREFIXES, Option, configs, flag
+from coordinator.config.kafka_options import redacted
 from coordinator.config.resolved import ConfigKey, CoordinatorConfig
 from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.option_errors import MissingOption
 from share_source.share_consumer.errors import invalid_config
 
 Callback = Callable[..., Any]

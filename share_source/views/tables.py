@@ -12,10 +12,10 @@ import msgspec
 import pyarrow as pa
 
 from coordinator.admin.admin import Admin
-from coordinator.client.option_errors import MissingOption
 from coordinator.protocol.arrow_types import TIMESTAMP
 from coordinator.protocol.errors import GroupIdNotFound
 from coordinator.protocol.messages import GroupDescription
+from coordinator.protocol.option_errors import MissingOption
 from share_sink.redrive.dlq_reader import DeadLetter
 from share_sink.redrive.dlq_reader import dead_letters as read_dead_letters
 

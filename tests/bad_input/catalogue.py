@@ -10,7 +10,6 @@ from pyspark.sql.types import DoubleType, IntegerType
 
 import share_sink
 from coordinator.client.on_demand import runtime_dir, state_dir
-from coordinator.client.option_errors import TableRefused
 from coordinator.protocol.errors import (
     BrokerClosesConnection,
     BrokerHostUnknown,
@@ -26,6 +25,7 @@ from coordinator.protocol.errors import (
     StateTopicMissing,
     TopicNotAuthorized,
 )
+from coordinator.protocol.option_errors import TableRefused
 from coordinator.service.stores.sqlite_store import SqliteStore
 from share_sink.archive import archive_dataset, compact
 from share_source.arrow_schema import spark_schema
@@ -220,7 +220,7 @@ SECURED = [
     ),
     sources(
         "kafka.sasl.mechanism=PLAINN",
-        "Unsupported SASL mechanism",
+        "SCRAM-SHA-512",
         {
             "kafka.security.protocol": "SASL_PLAINTEXT",
             "kafka.sasl.mechanism": "PLAINN",
@@ -236,6 +236,32 @@ SECURED = [
             "kafka.sasl.mechanism": "PLAIN",
             "kafka.sasl.username": "alice",
         },
+    ),
+    sources(
+        "kafka.sasl.mechanism=OAUTHBEARER, without kafka.sasl.oauthbearer.method",
+        "kafka.sasl.oauthbearer.method is missing",
+        {
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "OAUTHBEARER",
+            "kafka.sasl.oauthbearer.client.id": "me",
+            "kafka.sasl.oauthbearer.client.secret": "secret",
+            "kafka.sasl.oauthbearer.token.endpoint.url": "https://localhost:1/token",
+        },
+    ),
+    sources(
+        "kafka.security.protocol=SASL_SSL, without a mechanism",
+        "kafka.sasl.mechanism is missing",
+        {"kafka.security.protocol": "SASL_SSL"},
+    ),
+    sources(
+        "kafka.sasl.mechanism=AWS_MSK_IAM",
+        "docs/run/brokers.md",
+        {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "AWS_MSK_IAM"},
+    ),
+    sources(
+        "kafka.ssl.certificate.location without kafka.ssl.key.location",
+        "kafka.ssl.key.location is missing",
+        {"kafka.security.protocol": "SSL", "kafka.ssl.certificate.location": "client.pem"},
     ),
     shown(
         "SSL against a plaintext listener",

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.client.kafka_options import _SUGGESTIONS as KAFKA_PROPERTIES
 from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS
 from coordinator.protocol.errors import InvalidGroupId, ShareGroupError
+from coordinator.protocol.kafka_properties import PROPERTIES
 from coordinator.service.standalone_config import read_config
 from share_sink.option_table import OPTIONS as SINK_OPTIONS
 from share_sink.options import SinkOptions
@@ -63,7 +63,7 @@ def _a_token(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", [*names(SOURCE_OPTIONS), *GROUP_KEYS, *COORDINATOR_KEYS, *(f"kafka.{key}" for key in KAFKA_PROPERTIES)]
+    "name", [*names(SOURCE_OPTIONS), *GROUP_KEYS, *COORDINATOR_KEYS, *(f"kafka.{key}" for key in sorted(PROPERTIES))]
 )
 def test_a_source_option(name):
     needed = {

@@ -1,13 +1,21 @@
 """Tests of the checks that load() makes on the cluster, against metadata of their own, and of the first contact with
 brokers that fail."""
 
+import re
+import socketserver
+import threading
 from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError
 
-from coordinator.client.cluster_metadata import CLOSED_S, FirstContact
-from coordinator.protocol.errors import BrokerHostUnknown, DeadLetterTopicMissing, DeadLetterTopicSubscribed
+from coordinator.client.cluster_metadata import CLOSED_S, FirstContact, cluster_metadata
+from coordinator.protocol.errors import (
+    BrokerHostUnknown,
+    BrokerSpeaksOtherwise,
+    DeadLetterTopicMissing,
+    DeadLetterTopicSubscribed,
+)
 from share_source import cluster_check
 from share_source.options import SourceOptions
 
@@ -65,3 +73,45 @@ def test_an_unknown_host_is_final_only_if_no_other_broker_may_answer():
     contact(unresolved("new:9093"))
     both = contact.error("SASL_SSL://old.invalid, new:9093", "PLAINTEXT", 0.0)
     assert isinstance(both, BrokerHostUnknown)
+
+
+class Answer(socketserver.BaseRequestHandler):
+    """Sends the server's answer to whatever comes."""
+
+    def handle(self) -> None:
+        self.request.recv(1)
+        self.request.sendall(self.server.answer)
+        self.request.recv(1 << 16)
+
+
+LOGIN = {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "hunter2"}
+TLS_ALERT = b"\x15\x03\x03\x00\x02\x02\x46\x00"
+HTTP = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
+
+
+NO_BROKER = "Name the port of a Kafka listener"
+PLAIN = ("PLAINTEXT", "SASL_PLAINTEXT")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "answer", "told"),
+    [
+        *((protocol, HTTP, f"answers in HTTP.*{NO_BROKER}") for protocol in PLAIN),
+        *((protocol, b"SSH-2.0-x\r\n", f'answers with the text "SSH-".*{NO_BROKER}') for protocol in PLAIN),
+        *((protocol, TLS_ALERT, r"answers in TLS.*Set kafka\.security\.protocol to SSL") for protocol in PLAIN),
+        *((protocol, HTTP, r"answers without TLS.*Set kafka\.security\.protocol") for protocol in ("SSL", "SASL_SSL")),
+    ],
+)
+def test_a_listener_of_another_protocol_is_told_from_others(protocol, answer, told):
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answer) as server:
+        server.daemon_threads, server.answer = True, answer
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        address = f"127.0.0.1:{server.server_address[1]}"
+        config = {"security.protocol": protocol, **(LOGIN if protocol.startswith("SASL") else {})}
+        try:
+            with pytest.raises(BrokerSpeaksOtherwise) as raised:
+                cluster_metadata(address, config, timeout_s=5)
+        finally:
+            server.shutdown()
+    assert re.search(told, str(raised.value))
+    assert f"this client speaks {protocol} (kafka.security.protocol)" in str(raised.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import StructType
 
-from coordinator.client.option_errors import MissingOption, TableRefused
+from coordinator.protocol.option_errors import MissingOption, TableRefused
 from pyspark_sharegroup import DefaultSource
 from share_source.arrow_schema import spark_schema
 from share_source.errors import BatchReadRefused, SchemaRefused

@@ -17,7 +17,6 @@ OURS = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0", "group.id": "unuse
     [
         ({"no.such.key": SECRET}, "no.such.key"),
         ({"socket.timeout.ms": SECRET}, "socket.timeout.ms"),
-        ({"security.protocol": SECRET}, "security.protocol"),
         ({"client.id": SECRET, "sasl.jaas.config": SECRET}, "sasl.jaas.config"),
         ({"security.protocol": "ssl", "ssl.key.pem": SECRET}, "ssl.key.pem"),
         (
@@ -37,6 +36,26 @@ def test_a_property_that_librdkafka_refuses_is_named(client, config, key):
 def test_the_invalid_property_is_named_beside_a_callback():
     with pytest.raises(InvalidKafkaConfig, match=r"sasl\.jaas\.config"):
         new_client(Consumer, {**OURS, "on_commit": lambda *_: None, "sasl.jaas.config": "x"})
+
+
+def test_a_value_that_is_no_secret_is_shown():
+    with pytest.raises(InvalidKafkaConfig, match=r'Invalid value "SSLL" for .* "security\.protocol"'):
+        new_client(Consumer, {**OURS, "security.protocol": "SSLL"})
+
+
+def test_only_whole_values_are_redacted_and_no_part_of_a_word():
+    def refuses(config):
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "recompile librdkafka: kafka refuses it"))
+
+    with pytest.raises(InvalidKafkaConfig, match=r"recompile librdkafka: \*\*\* refuses it"):
+        new_client(refuses, {**OURS, "sasl.password": "kafka"})
+    with pytest.raises(InvalidKafkaConfig, match=r"recompile librdkafka: kafka refuses it"):
+        new_client(refuses, {**OURS, "sasl.kerberos.service.name": "kafka"})
+
+
+def test_a_wheel_without_kerberos_says_how_to_get_one_with_it():
+    with pytest.raises(InvalidKafkaConfig, match=r"recompile librdkafka with libsasl2 .*docs/run/brokers\.md"):
+        new_client(Consumer, {**OURS, "security.protocol": "SASL_SSL", "sasl.kerberos.service.name": "kafka"})
 
 
 def test_a_conflict_between_several_properties_is_named():

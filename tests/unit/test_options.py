@@ -9,14 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.client.option_errors import (
-    InvalidKafkaOption,
-    InvalidOption,
-    MissingOption,
-    RefusedOption,
-    UnknownKafkaOption,
-    UnknownOption,
-)
 from coordinator.protocol.errors import (
     ConfigConflict,
     ConfigOutOfBounds,
@@ -24,6 +16,14 @@ from coordinator.protocol.errors import (
     ShareGroupError,
     TopicKept,
     UnknownConfig,
+)
+from coordinator.protocol.option_errors import (
+    InvalidKafkaOption,
+    InvalidOption,
+    MissingOption,
+    RefusedOption,
+    UnknownKafkaOption,
+    UnknownOption,
 )
 from share_source.errors import NoSubscription, SeveralSubscriptions
 from share_source.options import SourceOptions
@@ -271,7 +271,7 @@ def test_an_option_ruled_out_by_share_groups_is_refused_with_the_replacement(nam
         ("value.serializer", "CAST"),
         ("enable.partition.eof", "Remove it"),
         ("max.poll.records", "maxOffsetsPerTrigger"),
-        ("sasl.jaas.config", "kafka.sasl.username"),
+        ("ssl.truststore.type", "kafka.ssl.ca.location"),
         ("ssl.truststore.location", "kafka.ssl.ca.location"),
         ("ssl.truststore.password", "kafka.ssl.ca.location"),
         ("share.session.timeout.ms", "Use share.session.timeout.ms"),
@@ -322,9 +322,12 @@ def test_an_endpoint_is_an_address_or_several_and_goes_with_no_store() -> None:
 # --- what librdkafka knows
 
 
+LOGIN = {"kafka.sasl.username": "alice", "kafka.sasl.password": "hunter2"}
+
+
 def test_librdkafka_checks_the_rest_without_starting_anything() -> None:
     before = set(threading.enumerate())
-    options(**{"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}).check_kafka_config()
+    options(**{"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN", **LOGIN}).check_kafka_config()
     assert set(threading.enumerate()) <= before
 
 
@@ -339,7 +342,9 @@ def test_an_unknown_kafka_property_names_the_nearest() -> None:
     [
         ("security.protocol", "SSLL", 'Invalid value "SSLL"'),
         ("fetch.min.bytes", "-5", "allowed range 0"),
-        ("enable.metrics.push", "hunter2", "its value is refused"),
+        ("enable.metrics.push", "hunter2", "Expected bool value"),
+        ("receive.buffer.bytes", "-5", r'"receive\.buffer\.bytes" value -5 is outside allowed range 0'),
+        ("retry.backoff.ms", "0", r"outside allowed range 1\.\.300000"),
     ],
 )
 def test_a_kafka_value_that_librdkafka_refuses_is_named(key: str, value: str, problem: str) -> None:

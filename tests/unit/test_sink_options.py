@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.client.option_errors import (
+from coordinator.protocol.errors import ConfigOutOfBounds, ShareGroupError, UnknownConfig
+from coordinator.protocol.option_errors import (
     InvalidKafkaOption,
     InvalidOption,
     MissingOption,
@@ -16,7 +17,6 @@ from coordinator.client.option_errors import (
     UnknownKafkaOption,
     UnknownOption,
 )
-from coordinator.protocol.errors import ConfigOutOfBounds, ShareGroupError, UnknownConfig
 from pyspark_sharegroup import DefaultSource
 from share_sink.errors import NoSinkOptions
 from share_sink.foreach_batch import _Writes, sink_options
@@ -94,7 +94,7 @@ def test_a_missing_required_option_is_named(name: str) -> None:
         ("kafka.transactional.id", "deduplicable"),
         ("kafka.allow.auto.create.topics", "errors.deadletterqueue.auto.create.topics.enable"),
         ("kafka.value.serializer", "CAST"),
-        ("kafka.sasl.jaas.config", "kafka.sasl.username"),
+        ("kafka.ssl.truststore.type", "kafka.ssl.ca.location"),
         ("kafka.errors.deadletterqueue.topic.name", "Use errors.deadletterqueue.topic.name"),
     ],
 )

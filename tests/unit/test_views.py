@@ -5,10 +5,10 @@ import contextlib
 import pytest
 from pyspark.sql.types import StructType
 
-from coordinator.client.option_errors import InvalidOption, MissingOption, UnknownOption
 from coordinator.protocol.admin_messages import GroupListing, GroupsListed, OffsetsListed
 from coordinator.protocol.errors import GroupIdNotFound, UnknownConfig
 from coordinator.protocol.messages import GroupDescription, PartitionDescription
+from coordinator.protocol.option_errors import InvalidOption, MissingOption, UnknownOption
 from share_source.data_source import ShareGroupDataSource
 from share_source.errors import ViewIsNoStream
 from share_source.views import tables

@@ -1,0 +1,253 @@
+"""The options of a Kafka client, by librdkafka's names or by Java's: which go to librdkafka, under which name and in
+which form, and which ones share groups or librdkafka refuse. Options with ``kafka.``, a command's properties and a
+coordinator's file are all translated here.
+
+Spark's Kafka source takes Java's names; librdkafka has others for some. Rule: a value stands in no error and in no
+``repr``, unless its key is known and is no secret; an error names the key as the user wrote it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from coordinator.config.java_keys import (
+    BY_VALUE,
+    NO_MEANING,
+    OF_THE_GROUP,
+    REFUSED,
+    RENAMED,
+    SERIALIZERS,
+    SHARE_GROUPS_FORBID,
+)
+from coordinator.config.java_values import by_value, java_value, key_store
+from coordinator.config.kafka_security import check_security
+from coordinator.config.resolved import hint
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.kafka_properties import PROPERTIES, SECRETS, is_shown
+from coordinator.protocol.option_errors import InvalidKafkaOption, RefusedOption, UnknownKafkaOption
+from coordinator.protocol.secret_files import read_file
+
+PREFIX = "kafka."
+_BOOTSTRAP = "bootstrap.servers"
+_KEY_STORE = "ssl.keystore.location"
+_NOT_NEEDED = "Remove it."
+_IS_JAVAS = "it is for Java clients only, and this project uses librdkafka."
+
+HIDDEN = "*********(redacted)"
+"""Spark's own text in place of a secret."""
+
+
+def is_harmless(key: str) -> bool:
+    """Whether a value of this key, librdkafka's or Java's, may be shown. All others count as secrets: a password may
+    also stand under a mistyped key."""
+    is_javas = key in RENAMED or key in NO_MEANING or key in REFUSED or key in BY_VALUE
+    return key not in SECRETS and (is_shown(key) or is_javas)
+
+
+def redacted(kafka_config: Mapping[str, str]) -> dict[str, str]:
+    """The same keys, with the values that may be shown."""
+    return {key: value if is_harmless(key) else HIDDEN for key, value in kafka_config.items()}
+
+
+class KafkaConfig(dict[str, str]):
+    """librdkafka's properties. ``written``: property -> the key from which it came, as the user wrote it, where that is
+    another."""
+
+    def __init__(self, properties: Mapping[str, str], written: Mapping[str, str]) -> None:
+        super().__init__(properties)
+        self.written = dict(written)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (dict(self), self.written))
+
+
+def to_librdkafka(
+    options: Mapping[str, str],
+    owned: Mapping[str, str],
+    *,
+    prefix: str = PREFIX,
+    forbidden: Mapping[str, str] = SHARE_GROUPS_FORBID,
+) -> KafkaConfig:
+    """Options of a Kafka client, given without the prefix, as librdkafka's. ``owned``: what source or sink set by
+    themselves -> what to use instead; ``forbidden``: what members of a share group do without -> the same. ``prefix``:
+    how an error's keys begin.
+
+    Raises:
+        RefusedOption: an option can't be given to librdkafka, or is one of ``owned``.
+        InvalidKafkaOption: an option is named twice, by its Java name and by librdkafka's; or its value is wrong.
+        MissingOption: a key without which no broker can be reached, with such a protocol and mechanism.
+    """
+    return _in_words_of(prefix, lambda: _translated(options, owned, prefix, forbidden))
+
+
+def _translated(
+    options: Mapping[str, str], owned: Mapping[str, str], prefix: str, forbidden: Mapping[str, str]
+) -> KafkaConfig:
+    config: dict[str, str] = {}
+    written: dict[str, str] = {}
+    for key, value in options.items():
+        _refuse(key, prefix, owned, forbidden)
+        for name, text in _properties_of(key, value, options).items():
+            if name in config and (config[name] != text or key in RENAMED or written.get(name) in RENAMED):
+                other = PREFIX + written.get(name, name)
+                raise InvalidKafkaOption(option=PREFIX + key, problem=f"it is the same as {other}; remove one.")
+            if name != key and name not in config:
+                written[name] = key
+            config[name] = text
+    check_security(config)
+    return KafkaConfig(config, written)
+
+
+def _properties_of(key: str, value: str, options: Mapping[str, str]) -> dict[str, str]:
+    if key in BY_VALUE:
+        return by_value(key, value, options)
+    if key == _KEY_STORE:
+        return key_store(value, options)
+    name = RENAMED.get(key, key)
+    return {name: java_value(key, name, value)}
+
+
+def _refuse(key: str, prefix: str, owned: Mapping[str, str], forbidden: Mapping[str, str]) -> None:
+    option = PREFIX + key
+    refusals = (
+        (forbidden, "a share group does without it."),
+        (SERIALIZERS, "records are bytes here."),
+        (REFUSED, _IS_JAVAS),
+        (owned, "sharegroup sets it."),
+    )
+    for keys, reason in refusals:
+        if key in keys:
+            raise RefusedOption(option=option, reason=reason, instead=keys[key])
+    if key in NO_MEANING:
+        raise RefusedOption(option=option, reason=f"it has no meaning here: {NO_MEANING[key]}", instead=_NOT_NEEDED)
+    if key in OF_THE_GROUP or key.startswith(("share.", "group.share.", "errors.deadletterqueue.")):
+        raise RefusedOption(option=option, reason="group configurations have no prefix.", instead=f"Use {key}.")
+    if not prefix and key.startswith(PREFIX):
+        instead = f"Use {key.removeprefix(PREFIX)}."
+        raise RefusedOption(option=option, reason="properties have no prefix in a command.", instead=instead)
+    if key.endswith("_cb") or key in ("on_commit", "logger", "opaque", "default.topic.config"):
+        raise RefusedOption(option=option, reason="an option is a text, this is code.", instead=_NOT_NEEDED)
+
+
+_OWN_PREFIX = re.compile(r"(?<![\w.])kafka\.(?=[a-z])")
+_Result = TypeVar("_Result")
+
+
+def _in_words_of(prefix: str, act: Callable[[], _Result]) -> _Result:
+    """Returns what ``act`` does; its errors name keys that begin with ``prefix``."""
+    try:
+        return act()
+    except ShareGroupError as error:
+        if prefix == PREFIX:
+            raise
+        fields = {name: _OWN_PREFIX.sub(prefix, str(text)) for name, text in error.fields.items()}
+        raise type(error)(**fields) from None
+
+
+_ADDRESS = re.compile(r"([A-Za-z_]+)://(.*)", re.DOTALL)
+
+
+def broker_addresses(servers: str, config: Mapping[str, str], *, prefix: str = PREFIX) -> str:
+    """The addresses of bootstrap.servers without a protocol, as SASL_SSL://host:9093 has one in a listener.
+
+    Raises:
+        InvalidKafkaOption: the protocol is another one than security.protocol.
+    """
+    protocol = config.get("security.protocol", "PLAINTEXT").strip().upper()
+    found = []
+    for address in servers.split(","):
+        match = _ADDRESS.fullmatch(address.strip())
+        if match is not None and match[1].upper() != protocol:
+            problem = (
+                f"{address.strip()} names {match[1].upper()}, and {prefix}security.protocol is {protocol}; set "
+                f"{prefix}security.protocol={match[1].upper()}, or correct the address."
+            )
+            raise InvalidKafkaOption(option=prefix + _BOOTSTRAP, problem=problem)
+        found.append(match[2] if match else address)
+    return ",".join(found)
+
+
+_END_OF_CHECK = "sharegroup.end.of.check"
+
+
+_FILES = (
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.keystore.location",
+    "ssl.crl.location",
+)
+"""Properties that name a file, or a folder of files. librdkafka's errors about a missing one say little."""
+_NO_FILE = "probe"
+"""The value of ssl.ca.location with which librdkafka searches for the system's certificates."""
+
+
+def check_kafka_config(kafka_config: Mapping[str, str], *, prefix: str = PREFIX) -> None:
+    """Lets librdkafka check names and values, without a thread or connection: an unknown property at the end makes it
+    stop before it starts anything. ``plugin.library.paths`` is not checked, since that would load the library. Files
+    that properties name must exist on this host. ``prefix``: how an error's keys begin.
+
+    Raises:
+        UnknownKafkaOption, InvalidKafkaOption: the first wrong property.
+        UnusableFile: a file can't be read.
+    """
+    written = getattr(kafka_config, "written", {})
+    for key in _FILES:
+        path = kafka_config.get(key, "")
+        if path and path != _NO_FILE and not os.path.isdir(path):
+            read_file(prefix + written.get(key, key), path)
+    for key, value in kafka_config.items():
+        if key == "plugin.library.paths":
+            continue
+        text = _complaint(key, value) or _half_read(key, value)
+        if "No such configuration property" in text:
+            raise UnknownKafkaOption(option=prefix + key, hint=_hint(key, prefix))
+        if text:
+            own = written.get(key, key)
+            problem = (text.replace(f'"{key}"', f'"{own}"') if is_shown(key) else _REFUSED_VALUE) + _CHOICES.get(
+                key, ""
+            )
+            raise InvalidKafkaOption(option=prefix + own, problem=f"{problem}.")
+
+
+_REFUSED_VALUE = "its value is refused"
+_CHOICES = {"security.protocol": "; it is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"}
+_BEGINS_AS_NUMBER = re.compile(r"\s*[+-]?\d")
+_NUMBER = re.compile(r"\s*[+-]?(0[xX][0-9a-fA-F]+|\d+)\s*", re.ASCII)
+_OUT_OF_RANGE = "-7"
+
+
+def _half_read(key: str, value: str) -> str:
+    """Returns why librdkafka would misread a number; empty if it would not. It reads the leading digits, so 1e3 is
+    1."""
+    if not _BEGINS_AS_NUMBER.match(value) or _NUMBER.fullmatch(value):
+        return ""
+    return f'"{value}" is not a whole number' if "range" in _complaint(key, _OUT_OF_RANGE) else ""
+
+
+def _suggestions() -> Iterable[str]:
+    """The keys that a mistyped one is compared with."""
+    return sorted((PROPERTIES | {*RENAMED} | {*BY_VALUE}) - {*SHARE_GROUPS_FORBID})
+
+
+def _hint(key: str, prefix: str) -> str:
+    known = "https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md has all"
+    return hint(prefix + key, [prefix + each for each in _suggestions()], known)
+
+
+def _complaint(key: str, value: str) -> str:
+    """Returns librdkafka's error about one property; empty if there is none."""
+    from confluent_kafka import Consumer, KafkaException
+
+    try:
+        Consumer({"group.id": _END_OF_CHECK, key: value, _END_OF_CHECK: ""})
+    except KafkaException as error:
+        text = error.args[0].str()
+    except (TypeError, ValueError):
+        text = _REFUSED_VALUE
+    else:
+        raise AssertionError("librdkafka knows the property that it can't know")
+    return "" if _END_OF_CHECK in text else re.sub(r"\s+", " ", text).strip()

@@ -1,0 +1,149 @@
+"""Security settings with which no broker can be reached are refused at once, by the key that is missing: each protocol
+and each mechanism with all that it needs, and with one thing less. librdkafka itself is asked about each."""
+
+import itertools
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from coordinator.config.kafka_options import to_librdkafka
+from coordinator.config.kafka_security import MECHANISMS, PROTOCOLS
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.option_errors import InvalidKafkaOption, MissingOption, RefusedOption
+
+SECRET = "hunter2"
+LOGIN = {"sasl.username": "alice", "sasl.password": SECRET}
+JWT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+OIDC = {
+    "sasl.oauthbearer.method": "oidc",
+    "sasl.oauthbearer.token.endpoint.url": "https://127.0.0.1:1/token",
+    "sasl.oauthbearer.client.id": "me",
+    "sasl.oauthbearer.client.secret": SECRET,
+}
+BY_JWT = {
+    "sasl.oauthbearer.method": "oidc",
+    "sasl.oauthbearer.token.endpoint.url": "https://127.0.0.1:1/token",
+    "sasl.oauthbearer.assertion.private.key.file": "key.pem",
+}
+NEEDS = {
+    "PLAIN": [LOGIN],
+    "SCRAM-SHA-256": [LOGIN],
+    "SCRAM-SHA-512": [LOGIN],
+    "OAUTHBEARER": [OIDC, BY_JWT],
+    "GSSAPI": [{"sasl.kerberos.keytab": "alice.keytab"}],
+}
+BESIDE = {"sasl.oauthbearer.assertion.private.key.file": {"sasl.oauthbearer.grant.type": JWT}}
+"""A key of a set of needs -> what makes it the set that is needed."""
+ALSO_FINE = [
+    {"sasl.mechanism": "OAUTHBEARER", "enable.sasl.oauthbearer.unsecure.jwt": "true"},
+    {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "OIDC",
+        "sasl.oauthbearer.metadata.authentication.type": "azure_imds",
+    },
+    {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": "https://127.0.0.1:1/token",
+        "sasl.oauthbearer.client.credentials.client.id": "me",
+        "sasl.oauthbearer.client.credentials.client.secret": SECRET,
+    },
+    {"sasl.mechanism": "GSSAPI", "sasl.kerberos.min.time.before.relogin": "0"},
+    {"sasl.mechanism": "GSSAPI", "sasl.kerberos.kinit.cmd": "kinit -k alice"},
+    {"sasl.kerberos.service.name": "kafka"},
+]
+SASL = [protocol for protocol in PROTOCOLS if protocol.startswith("SASL")]
+COMPLETE = [
+    (protocol, mechanism, {**needs, **{k: v for key in needs for k, v in BESIDE.get(key, {}).items()}}, [*needs])
+    for protocol, mechanism in itertools.product(SASL, MECHANISMS)
+    for needs in NEEDS[mechanism]
+]
+
+
+def translated(config, prefix="kafka."):
+    return to_librdkafka(config, {}, prefix=prefix)
+
+
+def librdkafka_refuses(config):
+    try:
+        AdminClient({**config, "bootstrap.servers": "", "log_level": "0"})
+    except KafkaException:
+        return True
+    return False
+
+
+@pytest.mark.parametrize(("protocol", "mechanism", "config", "needed"), COMPLETE)
+def test_a_mechanism_with_all_that_it_needs_is_taken(protocol, mechanism, config, needed):
+    given = {"security.protocol": protocol, "sasl.mechanism": mechanism, **config}
+    assert translated(given) == given
+    is_asked = mechanism not in ("GSSAPI", "OAUTHBEARER")  # not in the wheel; it would fetch a token
+    assert not (is_asked and librdkafka_refuses(given))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "mechanism", "config", "missing"),
+    [(*case[:3], key) for case in COMPLETE for key in case[3]],
+)
+@pytest.mark.parametrize("prefix", ["kafka.", ""])
+@pytest.mark.parametrize("blank", [None, " "])
+def test_what_a_mechanism_lacks_is_named(protocol, mechanism, config, missing, prefix, blank):
+    given = {"security.protocol": protocol, "sasl.mechanism": mechanism, **config}
+    given = {key: value for key, value in given.items() if key != missing}
+    given |= {} if blank is None else {missing: blank}
+    with pytest.raises(MissingOption) as refused:
+        translated(given, prefix)
+    assert refused.value.fields["option"] == prefix + missing
+    assert "needs it" in str(refused.value)
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize("protocol", SASL)
+def test_a_protocol_with_sasl_needs_a_mechanism(protocol):
+    for config in ({}, LOGIN, OIDC):
+        with pytest.raises(MissingOption, match=rf"kafka\.sasl\.mechanism is missing: .*{protocol} needs it"):
+            translated({"security.protocol": protocol.lower(), **config})
+    with pytest.raises(InvalidKafkaOption, match=r'"plain" is no SASL mechanism of librdkafka; it is PLAIN, SCRAM'):
+        translated({"security.protocol": protocol, "sasl.mechanism": "plain", **LOGIN})
+    with pytest.raises(RefusedOption, match=r"AWS_MSK_IAM.*SCRAM, or mutual TLS"):
+        translated({"security.protocol": protocol, "sasl.mechanisms": "AWS_MSK_IAM"})
+
+
+@pytest.mark.parametrize("config", ALSO_FINE)
+@pytest.mark.parametrize("protocol", SASL)
+def test_other_ways_of_a_mechanism_are_taken(protocol, config):
+    assert translated({"security.protocol": protocol, **config})
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("form", ["location", "pem"])
+@pytest.mark.parametrize(("half", "other"), [("certificate", "key"), ("key", "certificate")])
+def test_half_a_client_certificate_is_refused_where_tls_is_spoken(protocol, form, half, other):
+    given = {"security.protocol": protocol, f"ssl.{half}.{form}": "x"}
+    given |= {"sasl.mechanism": "PLAIN", **LOGIN} if protocol in SASL else {}
+    if not protocol.endswith("SSL"):
+        assert translated(given) == given
+        return
+    with pytest.raises(MissingOption, match=rf"kafka\.ssl\.{other}\.{form} is missing: kafka\.ssl\.{half}\.{form} is"):
+        translated(given)
+    assert translated({**given, f"ssl.{other}.{form}": "x"})
+
+
+def test_a_key_store_needs_its_password():
+    given = {"security.protocol": "SSL", "ssl.keystore.location": "client.p12"}
+    assert librdkafka_refuses(given)
+    with pytest.raises(MissingOption, match=r"kafka\.ssl\.keystore\.password"):
+        translated(given)
+
+
+@pytest.mark.parametrize("mechanism", [None, *MECHANISMS[:3]])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("given", [{}, {"sasl.username": "alice"}, {"sasl.password": SECRET}, LOGIN])
+def test_what_librdkafka_refuses_is_refused_before_and_nothing_else(mechanism, protocol, given):
+    config = {"security.protocol": protocol, **({"sasl.mechanism": mechanism} if mechanism else {}), **given}
+    try:
+        translated(config)
+    except ShareGroupError:
+        assert librdkafka_refuses(config)
+    else:
+        assert not librdkafka_refuses(config)
