@@ -14,7 +14,7 @@ READ_VIEWS = ("groups", "members", "offsets", "in-flight", "dead-letters")
 DTYPES = {
     "groups": "group:string,state:string,coordinator:string",
     "in-flight": "group:string,topic:string,topicId:string,partition:int,first:bigint,last:bigint,state:string,"
-    "deliveryCount:int,failures:int,releases:int,planId:string,memberId:string,clientId:string,clientHost:string,"
+    "deliveryCount:int,failures:int,releases:int,queryFailures:int,planId:string,memberId:string,clientId:string,clientHost:string,"
     "since:timestamp,firstSignal:timestamp,lastSignal:timestamp,hint:string,lockDeadline:timestamp,"
     "notBefore:timestamp,stage:string,disposition:string,reason:string",
 }
