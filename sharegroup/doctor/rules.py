@@ -222,6 +222,26 @@ def nobody_consumes(facts: GroupFacts) -> Iterator[Finding]:
     yield Finding(rule="nobody-consumes", severity=severity, what=what, do=do, command=command)
 
 
+def topic_is_missing(facts: GroupFacts) -> Iterator[Finding]:
+    """Topics that a member with a session subscribes to, and that the cluster does not have: a misspelt one is silent
+    in a ShareConsumer, as in Kafka's."""
+    members: dict[str, list[str]] = defaultdict(list)
+    for member in facts.description.members if facts.topics is not None else ():
+        for topic in member.topics if member.active else ():
+            if topic not in (facts.topics or ()):
+                members[topic].append(member.member_id)
+    for topic, of_topic in sorted(members.items())[:MOST_NAMED]:
+        yield Finding(
+            rule="topic-missing",
+            severity=Severity.WARNING,
+            what=f"{len(of_topic)} member(s), {of_topic[0]} first, subscribe to topic {topic}, and the cluster does "
+            "not have it, or does not show it to this user: they get none of its records.",
+            do="Correct the name in the member's subscription, or create the topic: its records are then read without "
+            "a restart.",
+            command=facts.command("groups --describe", "--members"),
+        )
+
+
 def start_offset_is_below_the_log(facts: GroupFacts) -> Iterator[Finding]:
     """Partitions whose log no longer holds records that the group has not processed."""
     for p in facts.description.partitions:
@@ -323,6 +343,7 @@ GROUP_RULES = (
     given_up_without_a_dead_letter,
     dead_letter_topic_is_reserved,
     nobody_consumes,
+    topic_is_missing,
     dead_letters_wait,
     query_is_slowed,
     query_has_no_evidence,

@@ -54,8 +54,8 @@ def plan(**fields):
     return PlanInFlight(**{**base, "records": 4, "held": 4, "attempt": 0, **fields})
 
 
-def member(member_id="billing-1", active=True, breaker=None):
-    return MemberDescription(member_id=member_id, member_epoch=1, active=active, breaker=breaker)
+def member(member_id="billing-1", active=True, **fields):
+    return MemberDescription(member_id=member_id, member_epoch=1, active=active, **fields)
 
 
 def facts(partitions=None, *, state="STABLE", configs=None, members=None, records=None, **fields):
@@ -167,6 +167,18 @@ CASES = {
         rules.nobody_consumes,
         facts(state="UNKNOWN", members=(member(active=False),)),
         ["No coordinator of the group runs here; 5 record(s) of orders-0 wait", "sharegroup groups --describe"],
+    ),
+    "topic-missing": (
+        rules.topic_is_missing,
+        facts(
+            members=[
+                member(topics=("orders", "ordres")),
+                member("billing-2", topics=("ordres",)),
+                member("billing-3", active=False, topics=("old",)),
+            ],
+            topics=frozenset({"orders"}),
+        ),
+        ["2 member(s), billing-1 first, subscribe to topic ordres", "Correct the name"],
     ),
     "start-offset-below-log-start": (
         rules.start_offset_is_below_the_log,
