@@ -44,16 +44,11 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def key_row(key: ConfigKey) -> list[str]:
-    """The row of a key. Why a key of ours is not Kafka's stands in conf/ alone."""
+    """The row of a key. Bounds, and why a key of ours is not Kafka's, stand in conf/ alone."""
     text = key.doc if key.ours or not key.why else f"{key.doc} *{key.why}*"
     default = key.unset or (f"`{show(key.default)}`" if key.shown_default else "none")
-    takes = "true, false" if key.type is bool else key.bounds.removeprefix("one of ").replace("between ", "", 1)
-    return [
-        f"`{key.name}`{origin(key)}",
-        default,
-        takes.replace(" and ", " to ") if key.low is not None else takes,
-        text,
-    ]
+    others = "".join(f", or `{choice}`" for choice in key.choices if choice != key.default)
+    return [f"`{key.name}`{origin(key)}", default + others, f"{text} {key.takes}." if key.takes else text]
 
 
 def origin(key: ConfigKey) -> str:
@@ -100,8 +95,8 @@ def options_page() -> str:
             "## Share groups",
             "",
             "Options of source and sink that are stored with the group and hold for all its members. They can be",
-            "changed while the group runs; a lock that is held keeps its deadline. `conf/*.properties` have the reason",
-            "for each key that Kafka does not have.",
+            "changed while the group runs; a lock that is held keeps its deadline. Bounds, and the reason for each key",
+            "that Kafka does not have, are in [conf/](../../conf).",
             "",
             "The group keeps an option that is removed from the program. An empty value unsets it, as in",
             '`.option("share.release.backoff.ms", "")`: then the default holds again.',
@@ -140,7 +135,7 @@ def _by_value(table: Mapping[str, _Value]) -> Iterable[tuple[_Value, list[str]]]
 
 
 def key_table(keys: Mapping[str, ConfigKey]) -> str:
-    return table(("key", "default", "takes", "meaning"), map(key_row, keys.values()))
+    return table(("key", "default", "meaning"), map(key_row, keys.values()))
 
 
 if __name__ == "__main__":

