@@ -12,7 +12,7 @@ import click
 
 from share_sink.errors import InvalidCondition
 from share_sink.redrive.conditions import ORIGIN, all_hold, conditions
-from sharegroup.cluster_options import JSON_OPTION, cluster_options, settings
+from sharegroup.cluster_options import JSON_OPTION, cluster_options, kafka_config, settings
 
 if TYPE_CHECKING:
     from share_sink.redrive.dlq_reader import DeadLetter
@@ -76,7 +76,7 @@ def list_dead_letters(
     from share_sink.redrive.dlq_reader import dead_letters
 
     wanted = conditions(where)
-    config = _kafka_config(settings(bootstrap_server, config_path, properties))
+    config = kafka_config(settings(bootstrap_server, config_path, properties))
     read = (each for each in dead_letters(topic, config) if all_hold(wanted, each))
     found = list(islice(read, limit + 1))
     shown, is_cut = found[:limit], len(found) > limit
@@ -120,7 +120,7 @@ def show_dead_letter(
     """
     from share_sink.redrive.dlq_reader import dead_letter_at
 
-    config = _kafka_config(settings(bootstrap_server, config_path, properties))
+    config = kafka_config(settings(bootstrap_server, config_path, properties))
     found = dead_letter_at(topic, partition, offset, config)
     if found is None:
         raise NoDeadLetter(f"There is no dead letter at {topic}-{partition}@{offset}: sharegroup dlq list names some.")
@@ -133,10 +133,6 @@ def show_dead_letter(
     told = {name.removesuffix("_ms"): clean("-" if each in (None, "") else str(each)) for name, each in named.items()}
     for name, text in (*told.items(), *record.items(), *((f"header {clean(name)}", text) for name, text in headers)):
         click.echo(f"{name}: {'null' if text is None else text}")
-
-
-def _kafka_config(found: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in found.items() if not key.startswith("share.")}
 
 
 def _print_table(topic: str, letters: list[DeadLetter]) -> None:

@@ -54,14 +54,14 @@ def redacted(kafka_config: Mapping[str, str]) -> dict[str, str]:
 
 class KafkaConfig(dict[str, str]):
     """librdkafka's properties. ``written``: property -> the key from which it came, as the user wrote it, where that is
-    another."""
+    another. A pickle is a plain dict: only load() needs the keys, and a task is spared this module."""
 
     def __init__(self, properties: Mapping[str, str], written: Mapping[str, str]) -> None:
         super().__init__(properties)
         self.written = dict(written)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (dict(self), self.written))
+        return (dict, (dict(self),))
 
 
 def to_librdkafka(

@@ -773,6 +773,6 @@ class BrokerRefused(ShareGroupError):
 
 class InvalidKafkaConfig(ShareGroupError):
     """Kafka client configuration {key} is not accepted by librdkafka, which this project reads Kafka with: {reason}.
-    Java's client and librdkafka differ in some names (ssl.ca.location, not ssl.truststore.*)."""
+    docs/run/java-keys.md has what Java's keys become."""
 
     kafka_error = "INVALID_CONFIG"

@@ -2,6 +2,7 @@
 options, in the files of commands and in a coordinator's file. The cases are Kafka's own ConfigDef."""
 
 import ctypes
+import pickle
 import re
 import shlex
 from pathlib import Path
@@ -159,6 +160,14 @@ def test_a_key_that_java_calls_a_password_is_never_shown(key):
     assert redacted({key: SECRET}) == {key: HIDDEN}
     for name in re.findall(r"`([\w.]+)`", outcome(key)[1]):
         assert name == "sasl.kerberos.*" or redacted({name: SECRET}) == {name: HIDDEN}
+
+
+def test_a_pickle_of_the_properties_is_a_plain_dict():
+    found = source({"kafka.fetch.max.wait.ms": "100"})
+    assert found.written == {"fetch.wait.max.ms": "fetch.max.wait.ms"}
+    again = pickle.loads(pickle.dumps(found))
+    assert type(again) is dict
+    assert again == found
 
 
 # --- values in Java's forms
