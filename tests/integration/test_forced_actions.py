@@ -22,6 +22,7 @@ from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import Access, one
 from tests.support.fake_cluster import FakeCluster
 from tests.support.one_partition import one_partition
+from tests.support.running_service import NothingStored
 from tests.support.state_topics import Hosts, state_topic
 from tests.support.waiting import wait_until
 
@@ -31,13 +32,6 @@ GROUP = {"group_id": "billing"}
 FORCED = {**GROUP, "force": True}
 ORDERS = ("orders",)
 AGAIN = AlterGroupConfigs(**GROUP, set={"share.delivery.count.limit": "7"}, execute=True)
-
-
-class Stored:
-    """No group beside those that are served."""
-
-    def stored_groups(self):
-        return []
 
 
 @pytest.fixture
@@ -61,7 +55,7 @@ def hosts(topic):
     loops = [one_partition(CoordinatorRuntime(stores(name))) for name in ("one", "two")]
     create = one(CreateGroup(incarnation="i", topic_ids=False))
     wait_until(lambda: answered(lambda: loops[0].call("billing", create, Access.CLAIM)), what="the group is there")
-    one_host, other = (AdminService(loop, cluster, Stored(), TopicDoubts()) for loop in loops)
+    one_host, other = (AdminService(loop, cluster, NothingStored(), TopicDoubts()) for loop in loops)
     one_host.handle(AlterOffsets(**GROUP, topics={"orders": ()}, execute=True))
     loops[0].call("billing", one(JoinGroup(**GROUP, member_id="m1", process_id="p1")))
     yield one_host, other
@@ -112,7 +106,7 @@ def test_an_impossible_forced_reset_takes_no_group(hosts):
 def test_a_dry_run_with_force_waits_for_members_of_a_restarted_coordinator(hosts, topic):
     with contextlib.closing(Hosts(topic)) as stores:
         loop = one_partition(CoordinatorRuntime(stores("one")))
-        restarted = AdminService(loop, FakeCluster(), Stored(), TopicDoubts())
+        restarted = AdminService(loop, FakeCluster(), NothingStored(), TopicDoubts())
 
         def wait_ms():
             with pytest.raises(MembersNotKnown) as refused:

@@ -275,6 +275,14 @@ def fetched(group: GroupDriver, max_records: int, member: str = "c1") -> list[tu
     return [(r.first, r.last, r.delivery_count) for p in reply.partitions for r in p.ranges]
 
 
+def holding(**configs: str) -> GroupDriver:
+    """A group in which the ShareConsumer c1 holds the records 0 to 9."""
+    group = GroupDriver(records=10, **configs)
+    group.join("c1", query=False)
+    fetched(group, 10)
+    return group
+
+
 def acknowledged(
     group: GroupDriver, first: int, last: int, count: int, kind: int, member: str = "c1"
 ) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.group_driver import GroupDriver, ranges, started_plan
+from tests.support.group_driver import GroupDriver, offsets, ranges, started_plan
 
 
 def quarantined_record(limit: int = 5, records: int = 1) -> tuple[GroupDriver, str]:
@@ -13,6 +13,15 @@ def quarantined_record(limit: int = 5, records: int = 1) -> tuple[GroupDriver, s
     assert ranges(reclaimed) == []
     assert group.dump() == [f"[0..0] AVAILABLE {limit} {limit} -"], "quarantined, not archived"
     group.ends[0] = records
+    return group, plan
+
+
+def quarantined_plan(records: int = 1, limit: int = 5, **configs: str) -> tuple[GroupDriver, str]:
+    """A plan of ``records`` records fails until all of them are quarantined. Returns the group, and the plan's id."""
+    group, plan = started_plan(records, **{"share.delivery.count.limit": str(limit), **configs})
+    for _ in range(limit):
+        group.restart(plan)
+    assert not offsets(group.start(plan))
     return group, plan
 
 

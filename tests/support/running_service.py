@@ -1,5 +1,6 @@
 """A coordinator's service in this process, on a fake cluster and a real state file whose faults a test may choose."""
 
+from coordinator.core.commands import AlterConfigs
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.admin_messages import ListInFlight
 from coordinator.protocol.errors import CoordinatorNotAvailable
@@ -9,7 +10,7 @@ from coordinator.service.coordinator_service import CoordinatorService
 from coordinator.service.news import News
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.runtime import CoordinatorRuntime
-from coordinator.service.runtime.transaction import Access
+from coordinator.service.runtime.transaction import Access, ask
 from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.faulty_store import FaultyStore
 from tests.support.one_partition import one_partition
@@ -78,6 +79,22 @@ class Running:
 
     def start_offsets(self):
         return {where: p.start_offset for where, p in self.partitions().items()}
+
+
+class NothingStored:
+    """No group beside those that are served."""
+
+    def stored_groups(self):
+        return []
+
+
+def storing(configs):
+    """The transaction that stores configs unchecked, as another version's coordinator has."""
+
+    def transaction(group):
+        yield from ask(AlterConfigs(configs=configs))
+
+    return transaction
 
 
 def held(plan):

@@ -24,6 +24,15 @@ def batch(records: int = 10, **configs: str) -> tuple[GroupDriver, str]:
     return started_plan(records, **configs)
 
 
+def second_batch(first: int = 10, second: int = 10, **configs: str) -> tuple[GroupDriver, str]:
+    """m1 has completed a batch of the first records, and has started the next one. Returns the group and the plan."""
+    group, plan = batch(first, **configs)
+    group.ends[0] = first + second
+    plan = group.next(plan, limit=second).plan.plan_id
+    group.start(plan)
+    return group, plan
+
+
 def states(group: GroupDriver) -> list[str]:
     """``[first..last] STATE count``, neighbours alike merged."""
     found: list[tuple[int, int, str]] = []

@@ -49,17 +49,10 @@ from coordinator.service.server.flight_server import FlightServer
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from sharegroup import offsets_from_file
 from tests.support.fake_cluster import FakeCluster
-from tests.support.running_service import Running, held
+from tests.support.running_service import NothingStored, Running, held
 
 GROUP = {"group_id": "billing"}
 NOW = {**GROUP, "execute": True}
-
-
-class Stored:
-    """No group beside those that are served."""
-
-    def stored_groups(self):
-        return []
 
 
 @pytest.fixture
@@ -67,7 +60,7 @@ def running(tmp_path):
     cluster = FakeCluster()
     cluster.add("orders", 2, end=100, start=10)
     running = Running(tmp_path / "state.db", cluster)
-    running.admin = AdminService(running.runtime, cluster, Stored(), TopicDoubts())
+    running.admin = AdminService(running.runtime, cluster, NothingStored(), TopicDoubts())
     yield running
     running.close()
 

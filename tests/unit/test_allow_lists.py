@@ -10,7 +10,7 @@ import pytest
 
 from coordinator.client.connection import Connection
 from coordinator.config.resolved import ServerConfig
-from coordinator.core.commands import AlterConfigs, StageRuns
+from coordinator.core.commands import StageRuns
 from coordinator.protocol.admin_messages import (
     AlterGroupConfigs,
     AlterOffsets,
@@ -36,13 +36,12 @@ from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters.builder import DeadLetterBuilder
 from coordinator.service.dead_letters.group_worker import GroupWorker, PassResult
 from coordinator.service.process.rate_limited_log import RateLimitedLog
-from coordinator.service.runtime.transaction import ask
 from coordinator.service.server.allow_lists import check_allowed, shown_to
 from coordinator.service.server.audit import AUDIT
 from coordinator.service.server.flight_server import FlightServer
 from sharegroup.web.command import _tokens
 from tests.support.fake_cluster import FakeCluster
-from tests.support.running_service import Running
+from tests.support.running_service import Running, storing
 from tests.support.standalone import write_secret
 
 NAME = "errors.deadletterqueue.topic.name"
@@ -323,19 +322,10 @@ def test_a_reset_gives_a_group_no_topic_that_is_not_allowed():
             AdminService(running.runtime, running.cluster, None, TopicDoubts()).handle(reset)
 
 
-def setting(configs):
-    """The transaction that stores configs as they are, as another coordinator has."""
-
-    def transaction(group):
-        yield from ask(AlterConfigs(configs=configs))
-
-    return transaction
-
-
 def test_dead_letters_of_a_stored_topic_that_is_not_allowed_are_held(caplog):
     with served() as running:
         running.join(starting_offsets="earliest")
-        running.runtime.call("billing", setting({NAME: "mine"}))
+        running.runtime.call("billing", storing({NAME: "mine"}))
         running.join(process="later", configs={}, starting_offsets="earliest")
         assert running.service.handle(OpenSink(group_id="billing")).dead_letter_topic == ""
         reject(running)

@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.client.options import configs
 from coordinator.config.resolved import GroupConfig
-from coordinator.core.commands import AlterConfigs, StageRuns
+from coordinator.core.commands import StageRuns
 from coordinator.dead_letters.producer import DeadLetterProducer
 from coordinator.dead_letters.record_format import Origin, dead_letter
 from coordinator.protocol.admin_messages import AlterGroupConfigs
@@ -27,9 +27,8 @@ from coordinator.service.dead_letters import group_backlog
 from coordinator.service.dead_letters.group_worker import GroupWorker, PassResult
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
 from coordinator.service.process.rate_limited_log import RateLimitedLog
-from coordinator.service.runtime.transaction import ask
 from tests.support.fake_cluster import FakeCluster
-from tests.support.running_service import Running
+from tests.support.running_service import Running, storing
 
 NAME = "errors.deadletterqueue.topic.name"
 CREATE = "errors.deadletterqueue.auto.create.topics.enable"
@@ -245,15 +244,6 @@ def test_the_producer_of_dead_letters_writes_to_no_reserved_topic(topic):
 
     with pytest.raises(TopicNotWritten, match=topic):
         producer.write(topic, 1, [letter])
-
-
-def storing(configs):
-    """The transaction of an earlier version, which stored what it was given."""
-
-    def transaction(group):
-        yield from ask(AlterConfigs(configs=configs))
-
-    return transaction
 
 
 def test_a_stored_reserved_topic_holds_dead_letters_and_the_group_is_served(service, cluster, tmp_path, caplog):

@@ -10,15 +10,7 @@ from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.messages import AckBatch, Acknowledge, Heartbeat, PartitionAcks
 from coordinator.protocol.values import AcknowledgeType, SharePartitionKey
 from tests.kip932.consumers import ACCEPT, LOCK_MS, RENEW, ShareConsumers
-from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, acknowledged, fetched, started_plan
-
-
-def holding(**configs: str) -> GroupDriver:
-    """c1 holds 0 to 9."""
-    group = GroupDriver(records=10, **configs)
-    group.join("c1", query=False)
-    fetched(group, 10)
-    return group
+from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, acknowledged, fetched, holding, started_plan
 
 
 def test_a_deadline_passes_when_the_time_is_after_it() -> None:

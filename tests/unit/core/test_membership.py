@@ -13,7 +13,7 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import FencedMemberEpoch, GroupIdNotFound, SubscriptionTooLarge, UnknownMemberId
 from coordinator.protocol.messages import Done, Heartbeat, Joined, JoinGroup, LeaveGroup
 from tests.kip932.consumers import ACCEPT, ShareConsumers
-from tests.support.group_driver import SESSION_MS, UNSET, GroupDriver, fetched, started_plan
+from tests.support.group_driver import SESSION_MS, UNSET, GroupDriver, holding, started_plan
 
 HOUR_MS = 3_600_000
 Request = Callable[[ShareConsumers], None]
@@ -89,14 +89,6 @@ def test_a_heartbeat_is_answered_as_a_join_is() -> None:
         isolation_level="read_uncommitted",
     )
     assert group.run(Heartbeat(group_id="billing", member_id="m1", member_epoch=1)) == joined
-
-
-def holding(**configs: str) -> GroupDriver:
-    """c1 holds 0 to 9."""
-    group = GroupDriver(records=10, **configs)
-    group.join("c1", query=False)
-    fetched(group, 10)
-    return group
 
 
 def test_a_load_gives_a_session_only_to_holders() -> None:

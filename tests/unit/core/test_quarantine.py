@@ -22,23 +22,14 @@ from tests.support.group_driver import (
     ranges,
     started_plan,
 )
-from tests.support.quarantine import quarantined_record, started_trial
+from tests.support.quarantine import quarantined_plan, quarantined_record, started_trial
 from tests.support.sink_driver import ACCEPT, RELEASE, run_at, said
 
 DEAD_LETTERS: dict[str, Any] = {"errors_deadletterqueue_topic_name": "dead", "share_poison_solo_timeout_ms": 600_000}
 
 
-def aside(records: int = 1, limit: int = 5, **configs: str) -> tuple[GroupDriver, str]:
-    """A plan of as many records failed until all of them were quarantined."""
-    group, plan = started_plan(records, **{"share.delivery.count.limit": str(limit), **configs})
-    for _ in range(limit):
-        group.restart(plan)
-    assert not offsets(group.start(plan))
-    return group, plan
-
-
 def test_a_consumer_gets_a_quarantined_record_alone_after_its_backoff() -> None:
-    group, plan = aside(records=2, limit=2)
+    group, plan = quarantined_plan(records=2, limit=2)
     alone = group.next(plan).plan.plan_id
     group.start(alone)
     group.restart(alone)
@@ -53,7 +44,7 @@ def test_a_consumer_gets_a_quarantined_record_alone_after_its_backoff() -> None:
 
 @pytest.mark.parametrize(("held", "taken"), [(99, 1), (100, 0)])
 def test_a_quarantined_record_needs_a_free_lock(held: int, taken: int) -> None:
-    group, plan = aside()
+    group, plan = quarantined_plan()
     group.run(AlterConfigs(configs={"share.partition.max.record.locks": "100"}))
     group.complete(plan)
     group.ends[0] = held + 1
@@ -64,7 +55,7 @@ def test_a_quarantined_record_needs_a_free_lock(held: int, taken: int) -> None:
 
 @pytest.mark.parametrize(("waited_ms", "taken"), [(999, 0), (1_000, 1)])
 def test_a_backoff_ends_at_its_time(waited_ms: int, taken: int) -> None:
-    group, plan = aside()
+    group, plan = quarantined_plan()
     alone = group.next(plan).plan.plan_id
     group.start(alone)
     group.restart(alone)
@@ -96,14 +87,14 @@ def bound(partition: int, end: int) -> PartitionBounds:
 
 
 def test_no_quarantined_record_beyond_the_log_end_is_acquired() -> None:
-    group, plan = aside()
+    group, plan = quarantined_plan()
     group.complete(plan)
     reply = group.run(AcquirePlan(member_id="m1", member_epoch=group.epochs["m1"], start=plan, bounds=(bound(0, 0),)))
     assert reply == PlanReply()
 
 
 def test_a_record_that_never_failed_alone_is_not_on_trial() -> None:
-    group, plan = aside(records=2, limit=2)
+    group, plan = quarantined_plan(records=2, limit=2)
     group.group.config = replace(group.group.config, **DEAD_LETTERS)
     group.now_ms += 10**9
     group.join()
@@ -111,7 +102,7 @@ def test_a_record_that_never_failed_alone_is_not_on_trial() -> None:
 
 
 def test_the_least_recently_tried_record_is_next() -> None:
-    group, plan = aside(records=3, limit=2)
+    group, plan = quarantined_plan(records=3, limit=2)
     tried = []
     for _ in range(3):
         alone = group.next(plan)
@@ -124,7 +115,7 @@ def test_the_least_recently_tried_record_is_next() -> None:
 
 
 def test_an_owner_whose_clock_is_behind_delays_no_record_beyond_its_backoff() -> None:
-    group, plan = aside()
+    group, plan = quarantined_plan()
     alone = group.next(plan).plan.plan_id
     group.start(alone)
     group.restart(alone)
@@ -140,7 +131,7 @@ def test_an_owner_whose_clock_is_behind_delays_no_record_beyond_its_backoff() ->
 
 def test_the_record_that_failed_first_is_tried_again_first() -> None:
     """Two queries try one each; the first to fail is the first to be tried again."""
-    group, plan = aside(records=2, limit=2)
+    group, plan = quarantined_plan(records=2, limit=2)
     group.join("m2")
     first = group.next(plan)
     group.start(first.plan.plan_id)
@@ -311,7 +302,7 @@ def test_a_released_record_leaves_quarantine() -> None:
 
 def test_records_released_from_quarantine_are_one_run_again() -> None:
     """Nothing of their tries alone is left, each of which was at another time."""
-    group, plan = aside(records=2, limit=2)
+    group, plan = quarantined_plan(records=2, limit=2)
     group.join("m2")
     first = group.next(plan).plan.plan_id
     group.start(first)

@@ -28,7 +28,7 @@ from coordinator.protocol.errors import (
 from coordinator.protocol.messages import OutcomesStaged, PartitionOutcomes
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, fetched, from_snapshot, ranges, started_plan
-from tests.support.sink_driver import ACCEPT, DLQ, REJECT, RELEASE, batch, run_at, said, states
+from tests.support.sink_driver import ACCEPT, DLQ, REJECT, RELEASE, batch, run_at, said, second_batch, states
 
 
 def test_a_batch_stages_after_a_lost_lock_that_no_member_took() -> None:
@@ -114,15 +114,6 @@ def test_a_late_attempt_of_a_replayed_batch_is_refused_whole() -> None:
     assert group.stage(said(1, 2, REJECT)).stale == 2, "nobody's any more"
     group.complete(plan)
     assert group.partition().archived_total == 0
-
-
-def second_batch(first: int = 10, second: int = 10, **configs: str) -> tuple[GroupDriver, str]:
-    """m1 has completed a batch of the first records, and is in the next one."""
-    group, plan = batch(first, **configs)
-    group.ends[0] = first + second
-    plan = group.next(plan, limit=second).plan.plan_id
-    group.start(plan)
-    return group, plan
 
 
 def test_stale_rows_are_counted_with_samples_and_fail_no_other_row() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from coordinator.protocol.errors import NoneHeld
-from tests.support.group_driver import GroupDriver, from_snapshot, ranges
-from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, said, states
+from tests.support.group_driver import from_snapshot, ranges
+from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, said, second_batch, states
 
 
 def test_records_cut_from_a_replay_come_again_though_accepted_before() -> None:
@@ -33,15 +33,6 @@ def test_an_attempt_without_a_commit_sets_no_target() -> None:
     group.stage(said(0, 0, ACCEPT, 3), replaces=True)
     group.complete(plan)
     assert group.partition().start_offset == 1
-
-
-def second_batch(first: int = 10, second: int = 10, **configs: str) -> tuple[GroupDriver, str]:
-    """m1 has completed a batch of the first records, and is in the next one."""
-    group, plan = batch(first, **configs)
-    group.ends[0] = first + second
-    plan = group.next(plan, limit=second).plan.plan_id
-    group.start(plan)
-    return group, plan
 
 
 def test_stale_rows_set_no_target() -> None:

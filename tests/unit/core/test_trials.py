@@ -10,23 +10,14 @@ import pytest
 from coordinator.core.commands import Expire
 from coordinator.protocol.messages import LeaveGroup
 from tests.support.group_driver import SESSION_MS, GroupDriver, offsets, ranges, started_plan
-from tests.support.quarantine import quarantined_record, started_trial
+from tests.support.quarantine import quarantined_plan, quarantined_record, started_trial
 
 DEAD_LETTERS: dict[str, Any] = {"errors_deadletterqueue_topic_name": "dead", "share_poison_solo_timeout_ms": 600_000}
 
 
-def aside(records: int = 1, limit: int = 5, **configs: str) -> tuple[GroupDriver, str]:
-    """A plan of as many records failed until all of them were quarantined."""
-    group, plan = started_plan(records, **{"share.delivery.count.limit": str(limit), **configs})
-    for _ in range(limit):
-        group.restart(plan)
-    assert not offsets(group.start(plan))
-    return group, plan
-
-
 @pytest.mark.parametrize(("waited_ms", "trial"), [(599_999, False), (600_000, True)])
 def test_a_dead_letter_topic_lets_a_trial_begin_without_evidence_in_time(waited_ms: int, trial: bool) -> None:
-    group, plan = aside()
+    group, plan = quarantined_plan()
     group.group.config = replace(group.group.config, **DEAD_LETTERS)
     assert group.partition().runs.first().run.failed_alone_ms == group.now_ms  # type: ignore[union-attr]
     group.now_ms += waited_ms
@@ -36,7 +27,7 @@ def test_a_dead_letter_topic_lets_a_trial_begin_without_evidence_in_time(waited_
 
 
 def test_a_reclaimed_trial_is_still_a_trial() -> None:
-    group, plan = aside()
+    group, plan = quarantined_plan()
     group.ends[0] = 10
     other = group.next(plan)
     group.start(other.plan.plan_id)
