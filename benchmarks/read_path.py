@@ -67,7 +67,7 @@ def read_with_python(topic: str, partitions: list[int], records: int, config: Co
 
 
 def consume_into_arrow(topic: str, partitions: list[int], records: int, config: Config) -> int:
-    """The way that docs/trust/facts.md measured (R1, R6): large prefetch settings, ``consume(10000)``, key, value,
+    """The way that docs/trust/facts.md measured (R1, R2): large prefetch settings, ``consume(10000)``, key, value,
     offset and timestamp."""
     consumer = Consumer(
         {

@@ -145,7 +145,7 @@ class PlanInFlight(Message, frozen=True, tag=False):
     """A query's newest plan. ``state``: a PlanState; ``records``: how many records its last delivery held; ``held``:
     how many records are in runs that still carry its id; ``attempt``: from 0, how often a later process reclaimed the
     plan. ``batch_id``: Spark's number of the batch, from the sink that staged last for the plan; None before, after the
-    start of a coordinator, and without a sink, as Spark does not tell it to a reader (docs/trust/facts.md, S23);
+    start of a coordinator, and without a sink, as Spark does not tell it to a reader (docs/trust/facts.md, S13);
     ``stage``: the furthest stage of isolation of its records. ``evidence``: the query has completed a batch which says
     that processing works. ``tasks``: the tasks' signals about their work on the batch while it is not completed, newest
     first: some of ``tasks_total``, which counts up to a hundred."""

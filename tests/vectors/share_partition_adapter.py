@@ -3,7 +3,7 @@
 The core acquires offset ranges and never sees log batches. So an acquire is fed the ranges that Kafka acquired (under
 ``record_limit``: the limit, and the core chooses), a receipt is looked up, and what Kafka finds to be a hole in the log
 when it fetches is archived as our reader does when it finds none of a range's offsets. A write that fails or is pending
-is a command whose append fails or has not been made: nothing of it is to be seen (docs/trust/facts.md, K18 to K22).
+is a command whose append fails or has not been made: nothing of it is to be seen (docs/trust/facts.md, K18 and K21).
 """
 
 from __future__ import annotations
