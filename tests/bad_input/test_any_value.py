@@ -20,6 +20,8 @@ VALUES = (
     *("banana", "größe²", "a\x00b\nc", "\u202egnp.exe", "'5'", "[1,2]", '{"a":1}', ",,,", "x" * 5_000, "no/such/file"),
     *("localhost:9092", "orders", "${env:HOME}", "https://host/path?a=b", "5 minutes", "PT5M", "10k", "true,false"),
 )
+SLOWLY_REFUSED = {"group.protocol.type", "plugin.library.paths"}
+"""Properties of which librdkafka needs 5 s to refuse a value, since it has made the client by then (seen)."""
 LONGEST = 1_000
 """A sentence has at most this number of characters: two values, and what to do."""
 SINK = {"kafka.bootstrap.servers": "localhost:9092", "kafka.group.id": "billing"}
@@ -63,7 +65,13 @@ def _a_token(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", [*names(SOURCE_OPTIONS), *GROUP_KEYS, *COORDINATOR_KEYS, *(f"kafka.{key}" for key in sorted(PROPERTIES))]
+    "name",
+    [
+        *names(SOURCE_OPTIONS),
+        *GROUP_KEYS,
+        *COORDINATOR_KEYS,
+        *(f"kafka.{key}" for key in sorted(PROPERTIES - SLOWLY_REFUSED)),
+    ],
 )
 def test_a_source_option(name):
     needed = {
