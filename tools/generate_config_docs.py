@@ -15,7 +15,6 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from coordinator.client.options import Option  # noqa: E402
-from coordinator.config.java_keys import SERIALIZERS, SHARE_GROUPS_FORBID  # noqa: E402
 from coordinator.config.keys import ConfigKey, show  # noqa: E402
 from coordinator.config.properties_text import coordinator_properties, group_properties  # noqa: E402
 from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS  # noqa: E402
@@ -77,12 +76,9 @@ def options_page() -> str:
             table(("option", "default", "meaning"), map(option_row, OPTIONS)),
             "Refused are:",
             "",
-            refused_table(
-                {
-                    **{name: instead for name, (_, instead) in REFUSED.items()},
-                    **{f"kafka.{key}": instead for key, instead in {**SHARE_GROUPS_FORBID, **SERIALIZERS}.items()},
-                }
-            ),
+            refused_table({name: instead for name, (_, instead) in REFUSED.items()}),
+            "The properties of Kafka's clients that are refused are among [Java's keys](../run/java-keys.md).",
+            "",
             "## The sink",
             "",
             'For `df.writeStream.format("sharegroup")`, and for `df.write` inside of foreachBatch. Options of the',
