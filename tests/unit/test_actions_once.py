@@ -7,23 +7,30 @@ import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from coordinator.admin.admin import Admin
 from coordinator.client.connection import NoAnswer, Unreachable
 from coordinator.client.endpoints import Endpoints
 from coordinator.core.commands import actions
+from coordinator.core.records import ActionDone
 from coordinator.core.replays.group import ACTIONS_KEPT
+from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import (
+    Altered,
+    AlteredOffsets,
     AlterGroupConfigs,
     AlterOffsets,
     DecideRecords,
     DeleteGroup,
     DeleteOffsets,
+    Effect,
+    OffsetChanges,
     ReleaseMember,
 )
 from coordinator.protocol.errors import CoordinatorNotAvailable, GroupChanged, GroupIdNotFound, ShareGroupError
-from coordinator.protocol.messages import DescribeGroup, LeaveGroup
+from coordinator.protocol.messages import DescribeGroup, Done, LeaveGroup
 from coordinator.protocol.secret_files import TOKEN_VARIABLE
 from coordinator.service.admin import AdminService
 from coordinator.service.brokers.topic_doubts import TopicDoubts
@@ -186,6 +193,34 @@ def test_a_very_long_answer_is_remembered_without_its_list(running, monkeypatch)
     assert repeated.executed
     assert repeated.partitions == ()
     assert "Its 1 change(s) are not listed" in repeated.notes[-1]
+
+
+LONG = AlteredOffsets(topic="orders", topic_id="T", partition=0, before=1, after=2)
+
+
+@pytest.mark.parametrize(
+    ("answer", "short"),
+    [
+        (Altered(executed=True, effects=(Effect("limit", "5", "9"),) * 3, notes=("first",)), {"effects": ()}),
+        (OffsetChanges(executed=True, partitions=(LONG,) * 3, notes=("first",)), {"partitions": ()}),
+    ],
+)
+def test_a_long_answer_of_either_kind_is_kept_but_for_its_list(monkeypatch, answer, short):
+    command, size = actions.RememberAction(action_id="a1", answer=answer), len(msgspec.json.encode(answer))
+    note = "An earlier try of this request did it. Its 3 change(s) are not listed: the answer is too long to be kept."
+    for most, kept in (size, answer), (size - 1, msgspec.structs.replace(answer, notes=("first", note), **short)):
+        monkeypatch.setattr(actions, "MOST_ANSWER_BYTES", most)
+        remembered = actions.remember_action(ShareGroup("billing"), command, 0)
+        assert remembered.records == (ActionDone(action_id="a1", answer=msgspec.json.encode(kept)),)
+        assert remembered.reply == Done()
+
+
+def test_a_dry_run_of_an_action_that_was_done_is_computed_anew(running):
+    done(running, rests=True)
+    reset = {"action_id": "a1", "to": "offset", "value": 50}
+    assert running.admin.handle(AlterOffsets(**GROUP, **reset, execute=True)).executed
+    shown = running.admin.handle(AlterOffsets(**GROUP, **reset))
+    assert (shown.executed, [(each.before, each.after) for each in shown.partitions]) == (False, [(50, 50)])
 
 
 # --- late
