@@ -278,6 +278,39 @@ def test_records_that_were_acquired_since_are_not_released_late():
             running.admin.handle(DecideRecords(**ONCE, **fields, seen=state))
 
 
+def release(running, first, last, **more):
+    """Release records of orders-0 by hand, unless ``more`` makes it a dry run."""
+    fields = {"decision": "release", "topic": "orders", "partition": 0, "first": first, "last": last}
+    return running.admin.handle(DecideRecords(**{**ONCE, "action_id": f"{first}-{last}", **fields, **more}))
+
+
+def test_a_change_behind_the_first_of_several_delivery_counts_is_seen():
+    with serving() as running:
+        working(running)
+        release(running, 0, 9)
+        running.join("m2")
+        assert held(running.next(member="m2")) == {("orders", 0): [(0, 9)]}
+        first, state = (release(running, *range_, execute=False).state for range_ in ((0, 9), (0, 99)))
+        running.ask(LeaveGroup)
+        running.join("m3")
+        assert held(running.next(member="m3")) == {("orders", 0): [(10, 99)]}
+        with pytest.raises(GroupChanged) as raised:
+            release(running, 0, 99, seen=state)
+        assert raised.value.fields == {"group_id": "billing", "what": "records were acquired or done"}
+        assert release(running, 0, 9, action_id="again", seen=first).executed
+
+
+def test_an_unchanged_state_is_no_reason_to_refuse_an_action():
+    with serving() as running:
+        working(running)
+        alone = ReleaseMember(**ONCE, member_id="m1")
+        shown = running.admin.handle(ReleaseMember(**GROUP, member_id="m1"))
+        assert running.admin.handle(msgspec.structs.replace(alone, seen=shown.state)).executed
+        with pytest.raises(GroupChanged) as raised:
+            release(running, 0, 9, seen=shown.state)
+        assert raised.value.fields == {"group_id": "billing", "what": "another action was carried out"}
+
+
 def test_a_join_that_is_sent_again_leaves_later_configs():
     with serving() as running:
         running.join(configs={LIMIT: "5"})
