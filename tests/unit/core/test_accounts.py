@@ -11,6 +11,7 @@ from coordinator.core.commands import ArchiveDeletedTopics, PartitionStart
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.failed_deliveries import removed
 from coordinator.core.left_out import count
+from coordinator.core.looks.group import describe_counts
 from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.records import PartitionInitialized
 from coordinator.core.replay import replay
@@ -44,6 +45,8 @@ def accounts(group: GroupDriver) -> dict[str, int]:
     loaded = again.partitions[partition.key]
     for each in ("counts", "unaccounted", "first_offset"):
         assert getattr(loaded, each) == getattr(partition, each), each
+    described = describe_counts(group.group)
+    assert [getattr(described, name) for name in names] == [getattr(partition.counts, name) for name in names]
     return {name: number for name in names if (number := getattr(partition.counts, name))}
 
 
