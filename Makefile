@@ -71,6 +71,8 @@ a-python:
 demo: setup
 	@python -m sharegroup demo $(ARGS)
 
+# Four workers: most of its tests wait, for a broker or for Spark.
+test: WORKERS = 4
 test: setup
 	@python -m tests.support.class_archives
 	python -m pytest --short -n $(WORKERS) --durations=15 $(LATE) $(ARGS)

@@ -307,8 +307,12 @@ def test_groups_at_rest_are_shown_while_this_process_owns_them(tmp_path, monkeyp
         clock.later_ms += runtime.cold_after_ms + 2 * REST_AFTER_MS
         partitioned.call("other", one(CreateGroup(incarnation="i", topic_ids=True)))
         clock.later_ms += REST_AFTER_MS + runtime.cold_after_ms
-        partitioned.call("other", one(MeasureGroup(group_id="other")))
-        assert partitioned.rested_groups().keys() == {"billing"}
+
+        def rested():
+            partitioned.call("other", one(MeasureGroup(group_id="other")))
+            return partitioned.rested_groups().keys() == {"billing"}
+
+        wait_until(rested, what="the loop lets the group rest, which it does after it has answered a call")
         with monkeypatch.context() as patch:
             patch.setattr(SqliteStore, "is_current", False)
             assert partitioned.rested_groups() == {}
