@@ -54,7 +54,7 @@ class DeadLetterDispatcher:
     def __init__(
         self, runtime: PartitionedRuntime, cluster: Cluster, kafka_config: Mapping[str, str], doubts: TopicDoubts
     ) -> None:
-        """Works on the groups that it is told of. What was loaded before, its caller must :meth:`tell`."""
+        """Has no group yet: its caller names those that were loaded before to :meth:`notify`."""
         self._runtime = runtime
         self._cluster, self._kafka_config, self._doubts = cluster, kafka_config, doubts
         self._changed = threading.Condition()
