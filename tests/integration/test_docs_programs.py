@@ -76,30 +76,18 @@ def test_the_program_in_explicit_mode_releases_and_rejects(kafka, topic, unique)
     assert amounts == [1, 2, 1], "the released record comes again, the rejected one does not"
 
 
-def test_the_program_of_records_in_progress_works_on_each(world):
-    words = []
+@pytest.mark.parametrize("section", ["Records in progress", "asyncio"])
+def test_a_program_works_on_each_record(world, section):
+    values = []
 
-    def work(word):
-        words.append(word)
-        if len(words) == 3:
+    def work(value):
+        values.append(value)
+        if len(values) == 3:
             raise Enough
 
     with pytest.raises(Enough):
-        world.run(printed("docs/do/share-consumer.md", "Records in progress"), print=work)
-    assert words == [b"a", b"b", b"c"]
-
-
-def test_the_asynchronous_program_handles_each_record(world):
-    handled = []
-
-    def handle(value):
-        handled.append(value)
-        if len(handled) == 3:
-            raise Enough
-
-    with pytest.raises(Enough):
-        world.run(printed("docs/do/share-consumer.md", "asyncio"), print=handle)
-    assert handled == [b"a", b"b", b"c"]
+        world.run(printed("docs/do/share-consumer.md", section), print=work)
+    assert values == [b"a", b"b", b"c"]
 
 
 def test_the_program_of_looks_and_actions_resets_the_group(world):
