@@ -46,6 +46,9 @@ class Progress(StreamingQueryListener):
         self.files: dict[str, EventFile] = {}
         """The event files by the name of the query that starts."""
         self._files_of_runs: dict[str, EventFile] = {}
+        self._stages: dict[str, tuple[int, int]] = {}
+        """Each run's newest job that was read, and the tasks of its largest stage: to read all jobs in each report
+        would delay the session's other listeners by minutes."""
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """A late report goes to the file of its own query: the next query of that name has another file."""
@@ -66,9 +69,13 @@ class Progress(StreamingQueryListener):
         """Does nothing: the thread that awaits the query writes the event."""
 
     def _largest_stage(self, run_id: str) -> int:
-        jobs = [self._tracker.getJobInfo(job) for job in self._tracker.getJobIdsForGroup(run_id)]
-        stages = [self._tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
-        return max((stage.numTasks for stage in stages if stage), default=0)
+        newest, largest = self._stages.get(run_id, (-1, 0))
+        jobs = [job for job in self._tracker.getJobIdsForGroup(run_id) if job > newest]
+        infos = [self._tracker.getJobInfo(job) for job in jobs]
+        stages = [self._tracker.getStageInfo(stage) for job in infos if job for stage in job.stageIds]
+        largest = max([largest, *(stage.numTasks for stage in stages if stage)])
+        self._stages[run_id] = (max([newest, *jobs]), largest)
+        return largest
 
 
 class Program:
