@@ -1,19 +1,37 @@
-"""The page of all groups: first those that need a person; a search; a bounded number of groups on a page."""
+"""The page of all groups: first those that need a person, the worst need first; a search, a filter and an order; a
+bounded number of groups on a page."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.responses import Response
 
+from sharegroup.web.errors import BadRequest
 from sharegroup.web.history import NAMES, Sparkline, sparkline
+from sharegroup.web.needs import Need
 from sharegroup.web.site import Visit
 from sharegroup.web.watch import WatchedGroup
 
 ON_A_PAGE = 25
 """A page has up to this many groups: with their sparklines, less than 100 kB."""
 WORDS = {"lag": "Lag", "in_flight": "In flight", "acquired_rate": "Acquired/s", "done_rate": "Done/s"}
+ALL, NONE = "all", "none"
+SHOWS = (ALL, *(need.word for need in Need), NONE)
+"""The filters: all groups, those of one need, and those that need nobody."""
+_NEED = "need"
+ORDERS: Mapping[str, tuple[str, Callable[[WatchedGroup], Any]]] = {
+    _NEED: ("what needs a person", lambda each: each.need or len(Need) + 1),
+    "lag": ("lag", lambda each: -(each.line.lag or 0)),
+    "oldest": ("oldest", lambda each: -(each.line.oldest_ms or 0)),
+    "given-up": ("given up", lambda each: -each.line.archived),
+    "name": ("name", lambda each: each.line.group_id.casefold()),
+}
+"""The orders by the name in the address, with their words. Groups that are equal come by need, lag and name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,15 +43,20 @@ class Row:
 
 
 def show(visit: Visit) -> Response:
-    """All groups, or those whose ids hold the words of the search."""
+    """All groups, or those whose ids hold the words of the search, with one need, in one order."""
     snapshot = visit.site.watch.snapshot
-    search = visit.text("search").strip()
-    found = [
+    search, show, order = visit.text("search").strip(), visit.text("show", ALL), visit.text("order", _NEED)
+    if show not in SHOWS or order not in ORDERS:
+        raise BadRequest(what=f"Groups are shown as {', '.join(SHOWS)}, in the order {', '.join(ORDERS)}.")
+    matching = [
         each
         for group_id, each in snapshot.groups.items()
         if all(word in group_id.casefold() for word in search.casefold().split())
     ]
-    found.sort(key=lambda each: (-each.weight, -(each.line.lag or 0), each.line.group_id))
+    counts = Counter(_shown_as(each) for each in matching)
+    counts[ALL] = len(matching)
+    found = [each for each in matching if show in (ALL, _shown_as(each))]
+    found.sort(key=lambda each: [key(each) for key in (ORDERS[order][1], ORDERS[_NEED][1], ORDERS["lag"][1])])
     pages = max(1, -(-len(found) // ON_A_PAGE))
     number = min(visit.number("page", 1, least=1), pages)
     on_page = found[(number - 1) * ON_A_PAGE : number * ON_A_PAGE]
@@ -43,13 +66,24 @@ def show(visit: Visit) -> Response:
         as_of_s=min((each.at_s for each in on_page), default=0.0),
         snapshot=snapshot,
         rows=[Row(seen=each, sparklines=sparklines(visit, each.line.group_id)) for each in on_page],
-        found=len(found),
+        found=len(matching),
         total=len(snapshot.groups),
-        troubled=sum(1 for each in found if each.weight),
+        troubled=len(matching) - counts[NONE],
+        counts={word: counts[word] for word in SHOWS},
+        orders={name: words for name, (words, _) in ORDERS.items()},
+        kept={"search": search or None, "show": None if show == ALL else show},
+        sorted_by=None if order == _NEED else order,
         search=search,
+        shown=show,
+        order=order,
         number=number,
         pages=pages,
     )
+
+
+def _shown_as(group: WatchedGroup) -> str:
+    """The filter that shows the group."""
+    return NONE if group.need is None else group.need.word
 
 
 def sparklines(visit: Visit, group_id: str) -> dict[str, Sparkline]:

@@ -18,11 +18,9 @@ from coordinator.admin.admin import Admin
 from coordinator.protocol.admin_messages import InFlightPage
 from coordinator.protocol.errors import GroupIdNotFound, ShareGroupError
 from coordinator.protocol.messages import GroupDescription
-from sharegroup.doctor.dead_letters_watch import WATCHED_S
-from sharegroup.doctor.limits import HELD_LONG_MS
-from sharegroup.durations import duration
 from sharegroup.group_line import HELD, QUARANTINED, GroupLine, line_of
 from sharegroup.web.history import History
+from sharegroup.web.needs import Need, attention
 
 _log = logging.getLogger(__name__)
 
@@ -37,31 +35,27 @@ MOST_ERRORS = 3
 """A scan is given up after this many failing groups in a row."""
 OPEN_S, MOST_OPEN = 30.0, 100
 """A page counts as open for OPEN_S seconds after its request; the newest MOST_OPEN groups of open pages are kept."""
-STANDS_S = 600.0
-"""A group with lag stands still after this many seconds without an acknowledgement, as in the alert."""
-DEAD_LETTERS_STAND_S = WATCHED_S
-"""If no dead letter is written for this many seconds, the waiting ones are reported as stuck. The doctor's value."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchedGroup:
     """A group as of its last scan. ``failed``: records in flight that failed before, or were delivered more than once;
     ``is_part``: there may be more, since not all runs were scanned. ``attention``: why a person should look, worst
-    first, with its weight; ``dead_letter_topic``: where its dead letters go; empty: nowhere. ``at_s``: the time of the
-    scan, by the wall clock."""
+    first; ``dead_letter_topic``: where its dead letters go; empty: nowhere. ``at_s``: the time of the scan, by the wall
+    clock."""
 
     line: GroupLine
     failed: int = 0
     is_part: bool = False
-    attention: tuple[tuple[int, str], ...] = ()
+    attention: tuple[tuple[Need, str], ...] = ()
     dead_letter_topic: str = ""
     topics: tuple[str, ...] = ()
     at_s: float = 0.0
 
     @property
-    def weight(self) -> int:
-        """How much a person is needed: 0 not at all, 3 most."""
-        return max((weight for weight, _ in self.attention), default=0)
+    def need(self) -> Need | None:
+        """The worst need of a person; None: nobody has to look."""
+        return min((need for need, _ in self.attention), default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +189,9 @@ class Watch:
                 if errors == MOST_ERRORS:
                     raise
                 line = line_of(GroupDescription(group_id=group_id, state="UNKNOWN", incarnation=""), (), 0)
-                seen[group_id] = WatchedGroup(line=line, attention=((3, type(error).__name__),), at_s=time.time())
+                seen[group_id] = WatchedGroup(
+                    line=line, attention=((Need.STUCK, type(error).__name__),), at_s=time.time()
+                )
             if self._ended.wait((time.monotonic() - began_s) * REST if len(group_ids) > 1 else 0):
                 break
         return seen
@@ -258,32 +254,6 @@ class Watch:
             since_s = now_s
         self._wrote_s[line.group_id] = (line.archiving, line.archived, since_s)
         return now_s - since_s
-
-
-def attention(
-    line: GroupLine, quarantined: int, stands_s: float, dead_letters_stand_s: float = 0.0, *, is_part: bool = False
-) -> tuple[tuple[int, str], ...]:
-    """Why a person should look at the group, the worst first; the weight is from 1 to 3. ``stands_s`` and
-    ``dead_letters_stand_s``: seconds without an acknowledgement, and without one of the dead letters that wait.
-    ``is_part``: not all runs were scanned for those in quarantine."""
-    found = []
-    if line.without_dead_letter:
-        found.append((3, f"{line.without_dead_letter:,} given up without a dead letter"))
-    if line.lag and line.state == "Empty":
-        found.append((3, "nobody consumes"))
-    if line.lag and line.state == "Unknown":
-        found.append((3, "no coordinator runs"))
-    if line.archiving and dead_letters_stand_s >= DEAD_LETTERS_STAND_S:
-        found.append((3, f"{line.archiving:,} dead letters wait"))
-    if line.lag and line.members and stands_s > STANDS_S:
-        found.append((3, f"stands still for {duration(int(stands_s * 1000))}"))
-    if line.slowed:
-        found.append((2, f"{line.slowed} slowed: sinks release"))
-    if quarantined:
-        found.append((2, f"{quarantined:,}{' or more' if is_part else ''} in quarantine"))
-    if (line.oldest_ms or 0) > HELD_LONG_MS:
-        found.append((1, f"held for {duration(line.oldest_ms or 0)}"))
-    return tuple(found)
 
 
 def _troubled(page: InFlightPage) -> tuple[int, int, bool]:

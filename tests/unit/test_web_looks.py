@@ -23,8 +23,9 @@ from coordinator.protocol.values import Disposition
 from sharegroup.group_line import GroupLine
 from sharegroup.web import examinations, group_pages, history, watch
 from sharegroup.web.examinations import Examinations
+from sharegroup.web.needs import Need, attention
 from sharegroup.web.records import KafkaRecord
-from sharegroup.web.watch import Snapshot, WatchedGroup, attention
+from sharegroup.web.watch import Snapshot, WatchedGroup
 from tests.support.service_sinks import stage
 from tests.support.waiting import wait_until
 from tests.support.web_site import ACTOR, LOOKER, Page
@@ -75,11 +76,11 @@ def examined(browser):
 
 def test_groups_that_need_a_person_come_first_of_2000(page):
     groups = {f"g{n:04}": WatchedGroup(line=line(f"g{n:04}", lag=n)) for n in range(2_000)}
-    groups["g0007"] = WatchedGroup(line=line("g0007"), attention=((3, "nobody consumes"),))
-    groups["g0003"] = WatchedGroup(line=line("g0003"), attention=((2, "1 in quarantine"),))
+    groups["g0007"] = WatchedGroup(line=line("g0007"), attention=((Need.ABANDONED, "nobody consumes"),))
+    groups["g0003"] = WatchedGroup(line=line("g0003"), attention=((Need.STUCK, "1 in quarantine"),))
     page.watch.snapshot = Snapshot(groups=groups, round=1)
     answer = page.browser(LOOKER).get("/")
-    assert names(answer.text)[:3] == ["g0007", "g0003", "g1999"]
+    assert names(answer.text)[:3] == ["g0003", "g0007", "g1999"]
     assert "2,000 groups; 2 need a person" in answer.text
     assert len(answer.content) < MOST_PAGE
 
@@ -170,10 +171,59 @@ def test_groups_come_in_pages(page):
 def test_a_group_shows_why_a_person_should_look(fields, given, says):
     assert [why for _, why in attention(line("g", **fields), *given)] == [says]
     assert attention(line("g", lag=0), 0, 10_000) == ()
-    assert attention(line("g", without_dead_letter=5_100), 0, 0)[0] == (3, "5,100 given up without a dead letter")
-    assert attention(line("g", slowed=2), 0, 0)[0] == (2, "2 slowed: sinks release")
+    assert attention(line("g", without_dead_letter=5_100), 0, 0)[0] == (
+        Need.LOSS,
+        "5,100 given up without a dead letter",
+    )
+    assert attention(line("g", slowed=2), 0, 0)[0] == (Need.SLOW, "2 slowed: sinks release")
     assert attention(line("g", archiving=3), 0, 0, 4.9) == (), "dead letters that are being written"
-    assert attention(line("g"), 2, 0, is_part=True) == ((2, "2 or more in quarantine"),)
+    assert attention(line("g"), 2, 0, is_part=True) == ((Need.STUCK, "2 or more in quarantine"),)
+
+
+FACTS = {
+    Need.LOSS: {"without_dead_letter": 3},
+    Need.STUCK: {"archiving": 3},
+    Need.SLOW: {"slowed": 1},
+    Need.ABANDONED: {"state": "Empty"},
+}
+"""What a group of this need has."""
+MIXED = [set(some) for size in range(5) for some in itertools.combinations(Need, size)]
+"""All sets of needs."""
+
+
+def in_need(group_id, needs, **fields):
+    """A group as the watch sees it, with these needs."""
+    found = line(group_id, **{name: value for need in needs for name, value in FACTS[need].items()}, **fields)
+    return WatchedGroup(line=found, attention=attention(found, 0, 0, 9.0))
+
+
+def test_groups_come_by_their_worst_need_whatever_else_they_need(page):
+    groups = {f"g{n}": in_need(f"g{n}", needs, lag=10 + n) for n, needs in enumerate(MIXED)}
+    page.watch.snapshot = Snapshot(groups=groups, round=1)
+    assert all({need for need, _ in groups[f"g{n}"].attention} == needs for n, needs in enumerate(MIXED))
+    browser = page.browser(LOOKER)
+    shown = names(browser.get("/").text)
+    assert [min(MIXED[int(name[1:])], default=9) for name in shown] == [1] * 8 + [2] * 4 + [3, 3, 4, 9]
+    for need in Need:
+        assert names(browser.get("/", show=need.word).text) == [
+            name for name in shown if min(MIXED[int(name[1:])], default=9) == need
+        ]
+    assert names(browser.get("/", show="none").text) == ["g0"]
+    assert names(browser.get("/", show="loss", search="g1").text) == [name for name in shown[:8] if "g1" in name]
+
+
+@pytest.mark.parametrize(
+    ("order", "first"),
+    [("lag", "g9"), ("oldest", "g2"), ("given-up", "g3"), ("name", "g0"), ("need", "g5")],
+)
+def test_the_list_is_ordered_as_asked_and_keeps_the_search(page, order, first):
+    fields = {2: {"oldest_ms": 9_000}, 3: {"archived": 7}}
+    groups = {f"g{n}": WatchedGroup(line=line(f"g{n}", lag=n, **fields.get(n, {}))) for n in range(10)}
+    groups["g5"] = in_need("g5", {Need.ABANDONED})
+    page.watch.snapshot = Snapshot(groups=groups, round=1)
+    text = page.browser(LOOKER).get("/", order=order, search="g").text
+    assert names(text)[0] == first
+    assert all("search=g" in link for link in re.findall(r'href="(/\?[^"]*show=[^"]*)"', text))
 
 
 def test_dead_letters_need_a_person_only_when_none_is_written(page):
@@ -184,7 +234,10 @@ def test_dead_letters_need_a_person_only_when_none_is_written(page):
 
 
 def test_a_marked_group_counts_as_needing_a_person(page):
-    groups = {"a": WatchedGroup(line=line("a"), attention=((1, "held for 6 min"),)), "b": WatchedGroup(line=line("b"))}
+    groups = {
+        "a": WatchedGroup(line=line("a"), attention=((Need.SLOW, "held for 6 min"),)),
+        "b": WatchedGroup(line=line("b")),
+    }
     page.watch.snapshot = Snapshot(groups=groups, round=1)
     assert "2 groups; 1 needs a person" in page.browser(LOOKER).get("/").text
 
@@ -314,6 +367,8 @@ def test_a_records_history_names_members_and_ends_of_deliveries(held):
         ("/content", {**WHERE, "topic": "secrets", "offset": 0}, 404),
         ("/nowhere", {}, 404),
         ("/", {"page": "0"}, 400),
+        ("/", {"show": "some"}, 400),
+        ("/", {"order": "age"}, 400),
         ("/", {"search": "x" * 2_000}, 400),
     ],
 )

@@ -19,6 +19,7 @@ from share_sink.redrive.dlq_reader import DeadLetter
 from sharegroup.group_line import GroupLine
 from sharegroup.web import examinations
 from sharegroup.web.history import POINTS, History
+from sharegroup.web.needs import Need
 from sharegroup.web.records import LISTED, KafkaRecord
 from sharegroup.web.watch import Snapshot, WatchedGroup
 from tests.support.fake_cluster import FakeCluster
@@ -82,7 +83,7 @@ def worked(page, group_id):
 
 def with_an_hour(page, names):
     """The page has seen these groups for an hour, and all that can be said of a group is said of each."""
-    why = tuple((3, f"{10**9:,} dead letters wait") for _ in range(4))
+    why = tuple((Need.STUCK, f"{10**9:,} dead letters wait") for _ in range(4))
     numbers = {"members": 10**6, "lag": 10**12, "in_flight": 10**9, "archiving": 10**9, "archived": 10**12, "done": 9}
     now_s = time.time()
     groups = {}
