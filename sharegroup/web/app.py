@@ -53,6 +53,7 @@ def create_app(site: Site) -> Starlette:
         Mount("/static", StaticFiles(directory=HERE / "static")),
         Route("/{path:path}", answers(site, _nothing_here, right=READ), methods=["GET"]),
     ]
+    site.last_known.update(group_pages.LAST_KNOWN)
     return Starlette(routes=routes, middleware=[Middleware(Guard, is_tls=site.is_tls)])
 
 

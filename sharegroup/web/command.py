@@ -139,9 +139,11 @@ def site_of(
     """The parts of the page on this cluster, for the length of a ``with`` block. ``tokens`` None: the coordinators of
     share.coordinator.endpoint check them. ``repeated``: the words of other commands that name the cluster."""
     from coordinator.admin.admin import Admin
+    from coordinator.client.broker_probe import brokers_answer
     from sharegroup.web.examinations import Examinations
     from sharegroup.web.jobs import Jobs
     from sharegroup.web.logins import CoordinatorTokens, OwnTokens
+    from sharegroup.web.outages import Outages
     from sharegroup.web.records import KafkaReads
     from sharegroup.web.sessions import Sessions
     from sharegroup.web.site import Site
@@ -153,7 +155,11 @@ def site_of(
         sessions = stack.enter_context(contextlib.closing(Sessions()))
         examinations = stack.enter_context(contextlib.closing(Examinations(_examined(admin, config, repeated))))
         jobs = stack.enter_context(contextlib.closing(Jobs()))
+        asks = brokers_answer(kafka_config(config))
+        outages = Outages(config["bootstrap.servers"], asks, watch.waiting, watch.notify)
+        stack.enter_context(contextlib.closing(outages))
         watch.start()
+        outages.start()
         yield Site(
             admin=admin,
             logins=CoordinatorTokens(config) if tokens is None else OwnTokens(tokens, admin),
@@ -162,6 +168,7 @@ def site_of(
             examinations=examinations,
             kafka=KafkaReads(kafka_config(config)),
             jobs=jobs,
+            outages=outages,
             cluster=config["bootstrap.servers"],
             is_tls=is_tls,
         )

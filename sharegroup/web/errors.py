@@ -26,6 +26,12 @@ class BadRequest(ShareGroupError):
     kafka_error = "INVALID_REQUEST"
 
 
+class Away(ShareGroupError):
+    """{what} This can't be shown or asked for until they answer; nothing was changed."""
+
+    kafka_error = "COORDINATOR_NOT_AVAILABLE"
+
+
 class NotSignedIn(ShareGroupError):
     """The session is over, or there is none: sign in with a token."""
 

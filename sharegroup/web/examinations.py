@@ -27,8 +27,8 @@ MOST_KEPT = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """The findings of a group; ``is_known`` false: they are being found. ``error``: why they can't be; ``at_s``:
-    when they were found."""
+    """The findings of a group; ``is_known`` false: they are being found. ``error``: why they can't be: ``found`` are
+    those of before; ``at_s``: when the group was examined."""
 
     found: tuple[Finding, ...] = ()
     is_known: bool = False
@@ -75,7 +75,8 @@ class Examinations:
         try:
             findings = Findings(found=tuple(self._examine(group_id)), is_known=True)
         except Exception as error:  # noqa: BLE001 - whatever the brokers answer, the page is shown
-            findings = Findings(is_known=True, error=f"{type(error).__name__}: {error}")
+            before = self._known.get(group_id, (0.0, Findings()))[1]
+            findings = Findings(found=before.found, is_known=True, error=f"{type(error).__name__}: {error}")
         findings = replace(findings, at_s=time.monotonic())
         kept_s = max(KEPT_S, REST * (findings.at_s - began_s))
         with self._lock:

@@ -17,16 +17,16 @@ from starlette.responses import Response
 
 from coordinator.admin.admin import Admin
 from coordinator.config.resolved import GROUP_KEYS
-from coordinator.protocol.admin_messages import PlanInFlight, RunInFlight
-from coordinator.protocol.errors import GroupIdNotFound, UnknownSharePartition
-from coordinator.protocol.messages import MemberDescription, PartitionDescription
+from coordinator.protocol.admin_messages import InFlightPage, PlanInFlight, RunInFlight
+from coordinator.protocol.errors import GroupIdNotFound, ShareGroupError, UnknownSharePartition
+from coordinator.protocol.messages import GroupDescription, MemberDescription, PartitionDescription
 from sharegroup.admin_access import described
 from sharegroup.group_line import HELD
 from sharegroup.web import strip
 from sharegroup.web.groups_page import WORDS
 from sharegroup.web.history import LEAST_S, Sparkline, sparkline
 from sharegroup.web.parallel_calls import in_parallel
-from sharegroup.web.site import Handler, Visit
+from sharegroup.web.site import Handler, LastKnown, Visit
 
 ON_A_PAGE = 10
 """A page of a group has up to this many partitions."""
@@ -91,15 +91,41 @@ def show_group(visit: Visit) -> Response:
         partial(admin.plans, group_id),
     )
     description, held, plans = in_parallel(looks)
+    return _group_page(visit, description, held, plans, is_live=True)
+
+
+def show_last_known(visit: Visit, error: ShareGroupError) -> Response | None:
+    """The page of a group as the page's own scan saw it last, in an outage; None: it was not seen."""
+    seen = visit.site.watch.snapshot.groups.get(visit.text("group"))
+    if seen is None or seen.description is None or seen.held is None:
+        return None
+    return _group_page(visit, seen.description, seen.held, (), is_live=False, as_of_s=seen.at_s, error=error)
+
+
+def _group_page(
+    visit: Visit,
+    description: GroupDescription,
+    held: InFlightPage,
+    plans: Sequence[PlanInFlight],
+    *,
+    is_live: bool,
+    as_of_s: float = 0.0,
+    error: ShareGroupError | None = None,
+) -> Response:
+    """``is_live``: coordinators are asked for the windows of the partitions."""
+    admin, group_id = visit.admin, description.group_id
     partitions = description.partitions
     ordered = sorted(partitions, key=lambda p: (-p.archiving, -(p.end_offset - p.start_offset), p.topic, p.partition))
     pages = max(1, -(-len(ordered) // ON_A_PAGE))
     number = min(visit.number("page", 1, least=1), pages)
     on_page = ordered[(number - 1) * ON_A_PAGE : number * ON_A_PAGE]
-    windows, looked = _looked(admin, group_id, on_page)
+    windows, looked = _looked(admin, group_id, on_page if is_live else ())
     colours = strip.colours_of({run.member_id for run in held.runs} | strip.holders_of(looked))
     return visit.page(
         "group.html",
+        is_live=is_live,
+        as_of_s=as_of_s,
+        error=error and f"{type(error).__name__}: {error}",
         group_id=group_id,
         description=description,
         seen=visit.site.watch.snapshot.groups.get(group_id),
@@ -285,5 +311,6 @@ def _cells(drawn: strip.Strip, looked: strip.Looked, first: int, last: int) -> l
     return cells
 
 
+LAST_KNOWN: dict[str, LastKnown] = {"/group": show_last_known}
 LOOKS: dict[str, Handler] = {"/group": show_group, "/partition": show_partition}
 """The handlers by their addresses."""

@@ -15,7 +15,7 @@ from html import escape
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, quote_plus
+from urllib.parse import parse_qs, quote, quote_plus
 
 import anyio
 import anyio.to_thread
@@ -25,25 +25,23 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from coordinator.admin.admin import Admin
 from coordinator.protocol.errors import (
-    BrokerNotReachable,
-    CoordinatorUnreachable,
     GroupIdNotFound,
     MemberNotFound,
     NotAllowed,
     NotAuthorized,
     NotInFlight,
-    OutageTooLong,
     ShareGroupError,
     UnknownSharePartition,
     UnknownTopic,
 )
 from sharegroup.durations import duration
 from sharegroup.top import short
-from sharegroup.web.errors import BadRequest, Forged, NotSignedIn, TooManyOpen
+from sharegroup.web.errors import Away, BadRequest, Forged, NotSignedIn, TooManyOpen
 from sharegroup.web.examinations import Examinations
 from sharegroup.web.guard import body_of, check_origin
 from sharegroup.web.jobs import Jobs
 from sharegroup.web.logins import Logins
+from sharegroup.web.outages import UNANSWERED, Outages
 from sharegroup.web.records import Kafka
 from sharegroup.web.sessions import Session, Sessions
 from sharegroup.web.texts import clean
@@ -68,16 +66,19 @@ _STATUS: dict[type[ShareGroupError], int] = {
     MemberNotFound: 404,
     NotInFlight: 404,
     TooManyOpen: 429,
-    CoordinatorUnreachable: 503,
-    BrokerNotReachable: 503,
-    OutageTooLong: 503,
+    Away: 503,
+    **dict.fromkeys(UNANSWERED, 503),
 }
+PATIENCE_S = 1.0
+"""While brokers or coordinators do not answer, a page waits for its own calls this many seconds."""
+AWAY = "sharegroup-away"
+"""The header of an answer with what does not answer now, for open pages."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
     """The parts that all requests share. ``admin`` speaks for the page itself, which reads all groups; ``cluster``: the
-    brokers' addresses, in the heading."""
+    brokers' addresses, in the heading; ``last_known``: by address, the page of what was known before an error."""
 
     admin: Admin = field(repr=False)
     logins: Logins
@@ -86,8 +87,10 @@ class Site:
     examinations: Examinations
     kafka: Kafka
     jobs: Jobs
+    outages: Outages
     cluster: str
     is_tls: bool = False
+    last_known: dict[str, LastKnown] = field(default_factory=dict, repr=False)
 
     def cookie(self, request: Request) -> str:
         """The name of the session's cookie; with TLS, one that only this host can set. It has the port that the browser
@@ -141,11 +144,13 @@ class Visit:
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """The template as an answer."""
-        html = _environment().get_template(template).render(visit=self, site=self.site, session=self.session, **values)
+        given = {"visit": self, "site": self.site, "session": self.session, "away": self.site.outages.text(), **values}
+        html = _environment().get_template(template).render(given)
         return HTMLResponse(html, status)
 
 
 Handler = Callable[[Visit], Response]
+LastKnown = Callable[[Visit, ShareGroupError], "Response | None"]
 
 
 def answers(
@@ -163,21 +168,61 @@ def answers(
                 body = await body_of(request.receive)
                 visit = Visit(site=site, request=request, session=session, form=_fields(body))
             _check(visit, right)
-            return await anyio.to_thread.run_sync(handler, visit, abandon_on_cancel=True, limiter=limiter)
-        except NotSignedIn as error:
-            return _sent_to_login(visit, error)
         except ShareGroupError as error:
-            return await anyio.to_thread.run_sync(partial(refused, visit, error))
-        except Exception:  # noqa: BLE001 - our mistake in one page is told without its details
-            _log.exception("request failed: %s", request.url.path)
-            return visit.page("error.html", 500, name="InternalError", text="The page's log says why.")
+            return await anyio.to_thread.run_sync(partial(_refused, visit, error))
+        response = await _within_patience(visit, partial(_answered, handler, visit), limiter, is_bounded=bool(right))
+        if response is None:
+            response = await anyio.to_thread.run_sync(partial(_refused, visit, Away(what=site.outages.text())))
+        if text := site.outages.text():
+            response.headers[AWAY] = quote(text)
+        return response
 
     return endpoint
 
 
-def refused(visit: Visit, error: ShareGroupError) -> Response:
-    """The page that says why a request was refused."""
+def _answered(handler: Handler, visit: Visit) -> Response:
+    """The handler's answer, or the page that says why there is none."""
+    try:
+        return handler(visit)
+    except ShareGroupError as error:
+        return _refused(visit, error)
+    except Exception:  # noqa: BLE001 - our mistake in one page is told without its details
+        _log.exception("request failed: %s", visit.request.url.path)
+        return visit.page("error.html", 500, name="InternalError", text="The page's log says why.")
+
+
+async def _within_patience(
+    visit: Visit, answer: Callable[[], Response], limiter: anyio.CapacityLimiter | None, *, is_bounded: bool
+) -> Response | None:
+    """The answer; None: brokers or coordinators are away, and it did not come within PATIENCE_S. A confirmed action is
+    waited for, since its end is told."""
+    found: list[Response] = []
+    async with anyio.create_task_group() as tasks:
+
+        async def give_up() -> None:
+            while not visit.site.outages.text():
+                await anyio.sleep(PATIENCE_S / 4)
+            await anyio.sleep(PATIENCE_S)
+            tasks.cancel_scope.cancel()
+
+        if is_bounded and not visit.request.url.path.endswith("/confirm"):
+            tasks.start_soon(give_up)
+        found.append(await anyio.to_thread.run_sync(answer, abandon_on_cancel=True, limiter=limiter))
+        tasks.cancel_scope.cancel()
+    return found[0] if found else None
+
+
+def _refused(visit: Visit, error: ShareGroupError) -> Response:
+    """The page that says why a request was refused; in an outage the last known state, if the page has one."""
+    if isinstance(error, NotSignedIn):
+        return _sent_to_login(visit, error)
     status = next((number for kind, number in _STATUS.items() if isinstance(error, kind)), 400)
+    last_known = visit.site.last_known.get(visit.request.url.path)
+    is_refresh = bool(visit.request.headers.get("hx-request"))  # the open page keeps what it shows
+    if status == 503 and last_known is not None and visit.request.method == "GET" and not is_refresh:
+        found = last_known(visit, error)
+        if found is not None:
+            return found
     return visit.page("error.html", status, name=type(error).__name__, text=str(error))
 
 

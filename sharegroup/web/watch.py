@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from coordinator.admin.admin import Admin
 from coordinator.protocol.admin_messages import InFlightPage
 from coordinator.protocol.errors import GroupIdNotFound, ShareGroupError
@@ -21,6 +23,7 @@ from coordinator.protocol.messages import GroupDescription
 from sharegroup.group_line import HELD, QUARANTINED, GroupLine, line_of
 from sharegroup.web.history import History
 from sharegroup.web.needs import Need, attention
+from sharegroup.web.outages import UNANSWERED, Waiting
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +45,7 @@ class WatchedGroup:
     """A group as of its last scan. ``failed``: records in flight that failed before, or were delivered more than once;
     ``is_part``: there may be more, since not all runs were scanned. ``attention``: why a person should look, worst
     first; ``dead_letter_topic``: where its dead letters go; empty: nowhere. ``at_s``: the time of the scan, by the wall
-    clock."""
+    clock. ``description`` and ``held``: the group, and runs that members hold, for its page in an outage."""
 
     line: GroupLine
     failed: int = 0
@@ -51,6 +54,8 @@ class WatchedGroup:
     dead_letter_topic: str = ""
     topics: tuple[str, ...] = ()
     at_s: float = 0.0
+    description: GroupDescription | None = None
+    held: InFlightPage | None = None
 
     @property
     def need(self) -> Need | None:
@@ -82,6 +87,7 @@ class Watch:
         self._wrote_s: dict[str, tuple[int, int, float]] = {}
         self._open_s: dict[str, float] = {}
         self._told: set[Callable[[int], None]] = set()
+        self.waiting = Waiting()
         self.snapshot = Snapshot()
         self._thread = threading.Thread(target=self._run, name="web-watch", daemon=True)
 
@@ -122,11 +128,19 @@ class Watch:
 
         return stop
 
+    def notify(self) -> None:
+        """Let open pages look again."""
+        with self._lock:
+            told_of = tuple(self._told)
+        for tell in told_of:
+            tell(self.snapshot.round)
+
     def look(self) -> None:
         """Scan all groups once. An error is kept for the page, with the groups of the scan before."""
         before = self.snapshot
         try:
-            listed = self._admin.list_groups()
+            with self.waiting.asking():
+                listed = self._admin.list_groups()
             seen = self._look_at_each([listing.group_id for listing in listed.groups], before)
             after = Snapshot(groups=seen, read_from=listed.read_from, round=before.round + 1)
         except ShareGroupError as error:
@@ -152,10 +166,7 @@ class Watch:
     def _show(self, snapshot: Snapshot) -> None:
         """Publish a snapshot, and notify open event streams."""
         self.snapshot = snapshot
-        with self._lock:
-            told_of = tuple(self._told)
-        for tell in told_of:
-            tell(snapshot.round)
+        self.notify()
 
     def _forget(self, after: Snapshot) -> None:
         """Drop what was kept of groups that no longer exist."""
@@ -188,10 +199,7 @@ class Watch:
                 errors += 1
                 if errors == MOST_ERRORS:
                     raise
-                line = line_of(GroupDescription(group_id=group_id, state="UNKNOWN", incarnation=""), (), 0)
-                seen[group_id] = WatchedGroup(
-                    line=line, attention=((Need.STUCK, type(error).__name__),), at_s=time.time()
-                )
+                seen[group_id] = _not_seen(group_id, error, before.groups.get(group_id))
             if self._ended.wait((time.monotonic() - began_s) * REST if len(group_ids) > 1 else 0):
                 break
         return seen
@@ -214,9 +222,12 @@ class Watch:
                 break
 
     def _look_at(self, group_id: str, before: WatchedGroup | None) -> WatchedGroup:
-        description = self._admin.describe_groups([group_id])[group_id]
-        page = self._admin.in_flight(group_id, limit=MOST_SCANNED)
-        held = page if page.cursor is None else self._admin.in_flight(group_id, only_state=HELD, limit=RUNS_LOOKED_AT)
+        with self.waiting.asking():
+            description = self._admin.describe_groups([group_id])[group_id]
+            page = self._admin.in_flight(group_id, limit=MOST_SCANNED)
+            held = page
+            if page.cursor is not None:
+                held = self._admin.in_flight(group_id, only_state=HELD, limit=RUNS_LOOKED_AT)
         now_s = time.monotonic()
         elapsed_s = now_s - self._looked_s.get(group_id, now_s)
         self._looked_s[group_id] = now_s
@@ -236,6 +247,10 @@ class Watch:
             dead_letter_topic=description.configs.get("errors.deadletterqueue.topic.name", ""),
             topics=tuple(dict.fromkeys(p.topic for p in description.partitions)),
             at_s=time.time(),
+            description=description,
+            held=msgspec.structs.replace(
+                held, runs=tuple(run for run in held.runs if run.state in HELD)[:RUNS_LOOKED_AT]
+            ),
         )
 
     def _stands_s(self, line: GroupLine, now_s: float) -> float:
@@ -254,6 +269,15 @@ class Watch:
             since_s = now_s
         self._wrote_s[line.group_id] = (line.archiving, line.archived, since_s)
         return now_s - since_s
+
+
+def _not_seen(group_id: str, error: ShareGroupError, before: WatchedGroup | None) -> WatchedGroup:
+    """A group that can't be scanned: as it was before, if nobody answered, marked with the error."""
+    why = (Need.STUCK, type(error).__name__)
+    if before is not None and isinstance(error, UNANSWERED):
+        return replace(before, attention=(why, *(each for each in before.attention if each != why)))
+    line = line_of(GroupDescription(group_id=group_id, state="UNKNOWN", incarnation=""), (), 0)
+    return WatchedGroup(line=line, attention=(why,), at_s=time.time())
 
 
 def _troubled(page: InFlightPage) -> tuple[int, int, bool]:

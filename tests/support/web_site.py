@@ -25,6 +25,7 @@ from sharegroup.web.command import MOST_EXAMINED
 from sharegroup.web.examinations import Examinations
 from sharegroup.web.jobs import Jobs
 from sharegroup.web.logins import OwnTokens
+from sharegroup.web.outages import Outages
 from sharegroup.web.sessions import Sessions
 from sharegroup.web.site import Site
 from sharegroup.web.watch import Watch
@@ -122,6 +123,8 @@ class Page:
         )
         self.kafka = FakeKafka()
         self.watch = Watch(self.admin)
+        self.answer = True
+        self.outages = Outages("fake:9092", lambda: self.answer, self.watch.waiting, self.watch.notify)
         self.site = Site(
             admin=self.admin,
             logins=OwnTokens(TOKENS, self.admin),
@@ -130,9 +133,16 @@ class Page:
             examinations=Examinations(self._examined),
             kafka=self.kafka,  # type: ignore[arg-type]
             jobs=Jobs(),
+            outages=self.outages,
             cluster="fake:9092",
         )
         self.app = create_app(self.site)
+
+    def brokers_answer(self, answer: bool) -> None:
+        """Let the brokers answer from now on, or not, and the page notice it."""
+        self.answer = answer
+        self.outages.ask_brokers()
+        self.outages.look()
 
     def close(self) -> None:
         self.site.jobs.close()

@@ -43,8 +43,12 @@
     stale.hidden = false;
     if (isOver) close();
   };
+  const away = document.getElementById("away");
   document.addEventListener("htmx:after:request", (event) => {
-    const status = event.detail.ctx.response.status;
+    const { status, headers } = event.detail.ctx.response;
+    const said = decodeURIComponent(headers.get("sharegroup-away") || "");
+    if (away && away.textContent !== said) away.textContent = said;
+    if (away) away.hidden = !said;
     if (status >= 400) {
       tell(status);
     } else {
