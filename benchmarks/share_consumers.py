@@ -151,7 +151,7 @@ def _consumer(kind: str, bootstrap: str, group: str, topic: str) -> Any:
 
         consumer = ShareConsumer(config)
     else:
-        from share_source import ShareConsumer as OwnShareConsumer
+        from sharegroup import ShareConsumer as OwnShareConsumer
 
         own = {"share.auto.offset.reset": "earliest"} | ({"max.poll.records": LARGE_POLL} if kind == OURS_LARGE else {})
         consumer = OwnShareConsumer({**config, **own})

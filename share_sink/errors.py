@@ -152,7 +152,7 @@ class RedriveIntoItself(ShareGroupError):
 class RedriveStopped(ShareGroupError):
     """The redrive of {topic} stopped after {sent} dead letter(s) were sent; {unsent} more were not sent, or it is not
     known whether they were ({first}): {reason}. All are in {topic} still. A new redrive sends all that where selects,
-    also those that were sent already. To leave these out, call share_sink.redrive with a function as where that
+    also those that were sent already. To leave these out, call sharegroup.redrive with a function as where that
     compares DeadLetter.partition and DeadLetter.offset: partition= and offset= of --where name the original record."""
 
     report: Any = None

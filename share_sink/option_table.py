@@ -33,12 +33,12 @@ OPTIONS = (
     Option(
         "batchId",
         "the batch's",
-        "The batch of the rows: share_sink.acknowledge sets it.",
+        "The batch of the rows: sharegroup.acknowledge sets it.",
     ),
     Option(
         "batchWrite",
         "0",
-        "The number of this write among several of one batch: share_sink.acknowledge counts them. A replay replaces "
+        "The number of this write among several of one batch: sharegroup.acknowledge counts them. A replay replaces "
         "in the archive the rows of the same write.",
     ),
     Option(

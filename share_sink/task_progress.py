@@ -161,4 +161,4 @@ def _sender() -> _Sender:
 def _say(reason: str) -> None:
     """Log why signals have no effect, once per process."""
     log_for_query()
-    _log.warning("share_sink.progress() has no effect: %s", reason)
+    _log.warning("sharegroup.progress() has no effect: %s", reason)

@@ -339,4 +339,4 @@ def _leave_note(plan: TaskPlan) -> None:
 @lru_cache(maxsize=1)
 def _log_without_note(reason: str) -> None:
     """Log, once per process, that tasks on this host can't send signals."""
-    logger.warning("share_sink.progress() has no effect on this host: %s", reason)
+    logger.warning("sharegroup.progress() has no effect on this host: %s", reason)

@@ -1,25 +1,94 @@
-"""The command line ``sharegroup``, and the admin client: one module for each subcommand.
+"""The names that a program imports, and the command line ``sharegroup``: one module for each subcommand.
 
-Rule: an error is one line on standard error, never a traceback; the exit status is then 1, or 2 if the command line is
-wrong.
+Rule: a program imports from here alone, and this module imports nothing until a name is asked for, since each of
+Spark's workers imports it. coordinator/, share_source/ and share_sink/ are the inside. The names that a program imports
+beside confluent_kafka.ShareConsumer are here too, so that such a program changes its import alone.
 """
 
-from typing import Any
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from confluent_kafka import TIMESTAMP_CREATE_TIME as TIMESTAMP_CREATE_TIME
+    from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME as TIMESTAMP_LOG_APPEND_TIME
+    from confluent_kafka import TIMESTAMP_NOT_AVAILABLE as TIMESTAMP_NOT_AVAILABLE
+    from confluent_kafka import ConcurrentModificationException as ConcurrentModificationException
+    from confluent_kafka import IllegalStateException as IllegalStateException
+    from confluent_kafka import KafkaError as KafkaError
+    from confluent_kafka import KafkaException as KafkaException
+    from confluent_kafka import Message as Message
+    from confluent_kafka import Messages as Messages
+    from confluent_kafka import TopicPartition as TopicPartition
+
+    from coordinator.admin.admin import Admin as Admin
+    from coordinator.client.offset_resets import offsets_from_file as offsets_from_file
+    from coordinator.protocol.errors import ShareGroupError as ShareGroupError
+    from coordinator.protocol.values import AcknowledgeType as AcknowledgeType
+    from coordinator.state_log.placement import state_partition_of as state_partition_of
+    from share_sink import archive as archive
+    from share_sink.foreach_batch import acknowledge as acknowledge
+    from share_sink.redrive.redrive import redrive as redrive
+    from share_sink.task_progress import progress as progress
+    from share_source import views as views
+    from share_source.finished_run import complete_run as complete_run
+    from share_source.share_consumer.aio import AsyncShareConsumer as AsyncShareConsumer
+    from share_source.share_consumer.consumer import ShareConsumer as ShareConsumer
+    from share_source.share_consumer.deserializing_consumer import (
+        DeserializingShareConsumer as DeserializingShareConsumer,
+    )
+    from share_source.share_consumer.errors import UsedAfterFork as UsedAfterFork
+    from share_source.share_consumer.errors import WakeupException as WakeupException
+    from share_source.views.query_listener import ShareGroupListener as ShareGroupListener
+
+    __version__: str
+
+# The module of each name; of the names of packages, the package.
+_MODULES = {
+    "TIMESTAMP_CREATE_TIME": "confluent_kafka",
+    "TIMESTAMP_LOG_APPEND_TIME": "confluent_kafka",
+    "TIMESTAMP_NOT_AVAILABLE": "confluent_kafka",
+    "AcknowledgeType": "coordinator.protocol.values",
+    "Admin": "coordinator.admin.admin",
+    "AsyncShareConsumer": "share_source.share_consumer.aio",
+    "ConcurrentModificationException": "confluent_kafka",
+    "DeserializingShareConsumer": "share_source.share_consumer.deserializing_consumer",
+    "IllegalStateException": "confluent_kafka",
+    "KafkaError": "confluent_kafka",
+    "KafkaException": "confluent_kafka",
+    "Message": "confluent_kafka",
+    "Messages": "confluent_kafka",
+    "ShareConsumer": "share_source.share_consumer.consumer",
+    "ShareGroupError": "coordinator.protocol.errors",
+    "ShareGroupListener": "share_source.views.query_listener",
+    "TopicPartition": "confluent_kafka",
+    "UsedAfterFork": "share_source.share_consumer.errors",
+    "WakeupException": "share_source.share_consumer.errors",
+    "acknowledge": "share_sink.foreach_batch",
+    "archive": "share_sink.archive",
+    "complete_run": "share_source.finished_run",
+    "offsets_from_file": "coordinator.client.offset_resets",
+    "progress": "share_sink.task_progress",
+    "redrive": "share_sink.redrive.redrive",
+    "state_partition_of": "coordinator.state_log.placement",
+    "views": "share_source.views",
+}
+_PACKAGES = ("archive", "views")
 
 
-def __getattr__(name: str) -> Any:
-    """The class ``sharegroup.Admin``, the function ``sharegroup.offsets_from_file``, or the value of
-    ``sharegroup.__version__``: loaded on demand, since the class imports Arrow."""
-    if name == "Admin":
-        from coordinator.admin.admin import Admin
+def __getattr__(name: str) -> object:
+    """Load the module of a name when the name is asked for."""
+    if name == "__version__":
+        from coordinator.protocol.package_version import package_version
 
-        return Admin
-    if name == "offsets_from_file":
-        from coordinator.client.offset_resets import offsets_from_file
-
-        return offsets_from_file
-    if name != "__version__":
+        return package_version()
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from coordinator.protocol.package_version import package_version
+    module = import_module(_MODULES[name])
+    return module if name in _PACKAGES else getattr(module, name)
 
-    return package_version()
+
+def __dir__() -> list[str]:
+    """The names that a program imports, and the modules that are loaded."""
+    return sorted({*globals(), *_MODULES})

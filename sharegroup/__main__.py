@@ -1,4 +1,8 @@
-"""``sharegroup`` and ``python -m sharegroup``: runs a subcommand, and prints an error as one line."""
+"""``sharegroup`` and ``python -m sharegroup``: runs a subcommand.
+
+Rule: an error is one line on standard error, never a traceback; the exit status is then 1, or 2 if the command line is
+wrong.
+"""
 
 from __future__ import annotations
 

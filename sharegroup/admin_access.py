@@ -12,7 +12,7 @@ import msgspec
 
 from coordinator.protocol.log_lines import printable
 from sharegroup.cluster_options import settings
-from sharegroup.progress import progress
+from sharegroup.progress_bar import progress
 
 if TYPE_CHECKING:
     from coordinator.admin.admin import Admin, ReadStore

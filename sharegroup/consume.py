@@ -120,7 +120,7 @@ class _Printer:
         """Print until ``most`` records are printed, none comes for ``timeout_ms``, or the user interrupts."""
         from confluent_kafka import KafkaException
 
-        from share_source import ShareConsumer
+        from sharegroup import ShareConsumer
 
         # A record beyond --max-messages would be acquired, and counted as delivered, for nothing.
         limits = {} if most is None else {"max.poll.records": str(min(most, 500)), "share.acquire.mode": "record_limit"}
@@ -142,7 +142,7 @@ class _Printer:
         click.echo(f"Processed a total of {self.count} messages", err=True)
 
     def _print_all(self, consumer: object, most: int | None, timeout_ms: int | None) -> None:
-        from share_source import AcknowledgeType
+        from sharegroup import AcknowledgeType
 
         last_s = time.monotonic()
         while most is None or self.count < most:

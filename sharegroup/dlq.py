@@ -14,7 +14,7 @@ from share_sink.redrive.conditions import ORIGIN
 from sharegroup.admin_access import opened, origins_of, print_json
 from sharegroup.cluster_options import JSON_OPTION, cluster_options, kafka_config, settings
 from sharegroup.dead_letters import checked_conditions, list_dead_letters, printable, show_dead_letter
-from sharegroup.progress import progress
+from sharegroup.progress_bar import progress
 
 if TYPE_CHECKING:
     from share_sink.redrive.report import RedriveReport

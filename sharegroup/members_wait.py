@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sharegroup.progress import progress
+from sharegroup.progress_bar import progress
 
 if TYPE_CHECKING:
     import tenacity

@@ -19,7 +19,7 @@ import click
 
 from sharegroup.cluster_options import JSON_OPTION, as_named, check_topic, cluster_options, settings
 from sharegroup.date_format import KAFKAS, time_format
-from sharegroup.progress import progress
+from sharegroup.progress_bar import progress
 
 HEADER = (
     "start.time, end.time, data.consumed.in.MB, MB.sec, nMsg.sec, data.consumed.in.nMsg, fetch.time.ms"  # as Kafka's
@@ -226,7 +226,7 @@ class Measurement:
     def _consume(self, client: str, number: int) -> Consumption:
         from confluent_kafka import KafkaException
 
-        from share_source import ShareConsumer
+        from sharegroup import ShareConsumer
 
         try:
             with ShareConsumer({**self._config, "client.id": client}) as consumer:
@@ -237,7 +237,7 @@ class Measurement:
             raise as_named(error) from None
 
     def _read(self, consumer: Any, number: int) -> Consumption:
-        from share_source import AcknowledgeType
+        from sharegroup import AcknowledgeType
 
         pattern = outcomes(self._options["ack_pattern"]) if self._options["ack_pattern"] else None
         found, reported, total = Consumption(), Consumption(), 0

@@ -114,7 +114,7 @@ RULES = [
     ),
     Rule(folder="share_source", ours=(CLIENT, PROTOCOL, CONFIG)),
     Rule(folder="share_sink", ours=(CLIENT, DEAD_LETTERS, PROTOCOL, CONFIG)),
-    Rule(folder="sharegroup/demo", ours=(CLIENT, DEAD_LETTERS, PROTOCOL, "share_sink")),
+    Rule(folder="sharegroup/demo", ours=(CLIENT, DEAD_LETTERS, PROTOCOL, "sharegroup")),
     Rule(
         folder="sharegroup/web",
         ours=(
@@ -131,7 +131,10 @@ RULES = [
         ),
         others=frozenset({"anyio", "click", "jinja2", "msgspec", "starlette", "uvicorn"}),
     ),
-    Rule(folder="sharegroup", ours=(SERVICE, ADMIN, CLIENT, PROTOCOL, CONFIG, "share_source", "share_sink")),
+    Rule(
+        folder="sharegroup",
+        ours=(SERVICE, ADMIN, CLIENT, PROTOCOL, CONFIG, f"{STATE_LOG}.placement", "share_source", "share_sink"),
+    ),
     Rule(folder="pyspark_sharegroup", ours=("share_source", "share_sink"), others=frozenset({"pyspark"})),
 ]
 
@@ -178,6 +181,8 @@ FLOORS = {
     ),
     # The redrive and the archive build on these alone.
     "share_sink, base": ("errors.py", "option_table.py"),
+    # The names that programs import, which commands and the demo import too.
+    "sharegroup, names": ("__init__.py",),
     # Some commands are in folders, and build on what commands share.
     "sharegroup, top": ("__main__.py", "coordinator.py"),
 }

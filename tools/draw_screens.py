@@ -23,8 +23,7 @@ from rich.text import Text  # noqa: E402
 
 from coordinator.client.client import CoordinatorClient  # noqa: E402
 from coordinator.protocol.messages import JoinGroup, NextPlan, StartPlan  # noqa: E402
-from share_source import AcknowledgeType, ShareConsumer  # noqa: E402
-from sharegroup import Admin, in_flight, kafka_tables, top  # noqa: E402
+from sharegroup import AcknowledgeType, Admin, ShareConsumer, in_flight, kafka_tables, top  # noqa: E402
 from sharegroup.doctor.command import report  # noqa: E402
 from sharegroup.doctor.facts import Examination  # noqa: E402
 from sharegroup.doctor.rules import examine  # noqa: E402

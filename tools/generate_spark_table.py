@@ -63,7 +63,7 @@ ROWS: tuple[tuple[str, Callable[[Has], str]], ...] = (
         "a killed query's batch is replayed with the same records, a committed one completed",
         lambda has: _yes(has["replays"]),
     ),
-    ("Spark Connect; `share_sink.acknowledge` in `foreachBatch`", lambda has: _yes(has["connects"])),
+    ("Spark Connect; `sharegroup.acknowledge` in `foreachBatch`", lambda has: _yes(has["connects"])),
     (
         "Spark tells the source what is committed",
         lambda has: f"by `{', '.join(has['given'])}`" if has["given"] else "by the end of its log",

@@ -254,7 +254,7 @@ class TooManyRejects(ShareGroupError):
 class NothingDecided(ShareGroupError):
     """A batch of share group {group_id} began with share.acknowledgement.mode=explicit, and no sink has decided any
     record of its query: the batch was given back as it was. Write the rows with format("sharegroup") or
-    share_sink.acknowledge, with kafka.group.id={group_id}, or set share.acknowledgement.mode=implicit; then start the
+    sharegroup.acknowledge, with kafka.group.id={group_id}, or set share.acknowledgement.mode=implicit; then start the
     query again."""
 
     kafka_error = "INVALID_REQUEST"

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, concat, from_json, lit, udf, when
 from pyspark.sql.types import BooleanType, DoubleType
 
-from share_sink import acknowledge
+from sharegroup import acknowledge
 from sharegroup.demo.payments import Payments
 
 ORDER = "order INT, amount DOUBLE, broken STRING"

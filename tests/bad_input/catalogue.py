@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyspark.sql.types import DoubleType, IntegerType
 
-import share_sink
+import sharegroup
 from coordinator.client.on_demand import runtime_dir, state_dir
 from coordinator.protocol.errors import (
     BrokerClosesConnection,
@@ -69,7 +69,7 @@ def not_an_archive(place: Place) -> object:
 def redriven(place: Place, **arguments: object) -> object:
     """A redrive in a program."""
     options = {"kafka.bootstrap.servers": place.bootstrap, **arguments.pop("options", {})}  # type: ignore[dict-item]
-    return share_sink.redrive("dlq", options=options, **arguments)  # type: ignore[arg-type]
+    return sharegroup.redrive("dlq", options=options, **arguments)  # type: ignore[arg-type]
 
 
 FORMS = "tests/spark/test_refused_forms.py::test_batch_reads_other_columns_and_sql_tables_are_refused_by_name"
@@ -355,9 +355,9 @@ PLACES = [
     in_directory("SHAREGROUP_STATE_DIR", "FOLDER/file"),
     Row("share.state.store=sqlite:/proc/x.db", "can't be made", lambda place: SqliteStore("/proc/x.db")),  # type: ignore[arg-type]
     Row("share.state.store=sqlite:FOLDER", "it is a folder", lambda place: SqliteStore(place.folder)),
-    Row('share_sink.archive.compact("nope")', "ArchiveNotFound", lambda place: compact("nope")),
-    Row("share_sink.archive.compact of a folder of other files", "ArchiveNotFound", not_an_archive),
-    Row('share_sink.archive.archive_dataset("nope")', "ArchiveNotFound", lambda place: archive_dataset("nope")),
+    Row('sharegroup.archive.compact("nope")', "ArchiveNotFound", lambda place: compact("nope")),
+    Row("sharegroup.archive.compact of a folder of other files", "ArchiveNotFound", not_an_archive),
+    Row('sharegroup.archive.archive_dataset("nope")', "ArchiveNotFound", lambda place: archive_dataset("nope")),
 ]
 
 COMMANDS = [
@@ -367,13 +367,13 @@ COMMANDS = [
     command("coordinator --config nosuch.properties", "InvalidPropertiesFile"),
     command("coordinatr", "No such command"),
     command("dlq redrive --bootstrap-server localhost:9092 --topic dlq --where tenant", "neither NAME=VALUE"),
-    Row('share_sink.redrive(where="tenant")', "InvalidCondition", lambda place: redriven(place, where="tenant")),
+    Row('sharegroup.redrive(where="tenant")', "InvalidCondition", lambda place: redriven(place, where="tenant")),
     Row(
-        'share_sink.redrive(where="message~=(")', "InvalidCondition", lambda place: redriven(place, where="message~=(")
+        'sharegroup.redrive(where="message~=(")', "InvalidCondition", lambda place: redriven(place, where="message~=(")
     ),
-    Row('share_sink.redrive(options={"foo": 1})', "UnknownOption", lambda place: redriven(place, options={"foo": 1})),
-    Row('share_sink.redrive("dlq") of a missing topic', "UnknownTopic", lambda place: redriven(place)),
-    Row('share_sink.redrive(max_redrives="3")', "ConfigOutOfBounds", lambda place: redriven(place, max_redrives="3")),
+    Row('sharegroup.redrive(options={"foo": 1})', "UnknownOption", lambda place: redriven(place, options={"foo": 1})),
+    Row('sharegroup.redrive("dlq") of a missing topic', "UnknownTopic", lambda place: redriven(place)),
+    Row('sharegroup.redrive(max_redrives="3")', "ConfigOutOfBounds", lambda place: redriven(place, max_redrives="3")),
 ]
 
 SECTIONS: dict[str, list[Row]] = {

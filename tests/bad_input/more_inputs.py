@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 from pyspark.sql.types import BooleanType, DataType, IntegerType, MapType, StringType, StructField, StructType
 
-import share_sink
+import sharegroup
 from coordinator.protocol.secret_files import TOKEN_VARIABLE, read_token
 from share_sink.archive import archive_dataset, compact
 from share_sink.foreach_batch import sink_options
@@ -279,15 +279,15 @@ COMMANDS = [
     properties("kafka.foo.bar=1", "foo.bar", "kafka.foo.bar=1\n"),
     properties("group.share.max.size=ten", "ConfigTypeMismatch", "group.share.max.size=ten\n"),
     *(token(text) for text in ("", "short", "two words in the token", "größe-größe-größe")),
-    Row("share_sink.redrive() without brokers", "MissingOption", lambda place: share_sink.redrive("dlq", options={})),
+    Row("sharegroup.redrive() without brokers", "MissingOption", lambda place: sharegroup.redrive("dlq", options={})),
     Row(
-        "share_sink.redrive(where=3)",
+        "sharegroup.redrive(where=3)",
         "InvalidCondition",
-        lambda place: share_sink.redrive("dlq", where=3, options={}),  # type: ignore[arg-type]
+        lambda place: sharegroup.redrive("dlq", where=3, options={}),  # type: ignore[arg-type]
     ),
-    Row("share_sink.archive.compact of a file", "ArchiveNotFound", lambda place: compact(place.file("file"))),
-    Row("share_sink.archive.archive_dataset of a file", "ArchiveNotFound", lambda p: archive_dataset(p.file("file"))),
-    Row("share_sink.archive.compact('foo://x')", "ArchiveNotWritable", lambda place: compact("foo://x")),
+    Row("sharegroup.archive.compact of a file", "ArchiveNotFound", lambda place: compact(place.file("file"))),
+    Row("sharegroup.archive.archive_dataset of a file", "ArchiveNotFound", lambda p: archive_dataset(p.file("file"))),
+    Row("sharegroup.archive.compact('foo://x')", "ArchiveNotWritable", lambda place: compact("foo://x")),
 ]
 
 MORE_INPUTS = {

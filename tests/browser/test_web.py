@@ -20,8 +20,7 @@ from playwright.sync_api import expect
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import Identity, MemberSession
 from coordinator.protocol.messages import NextPlan, StartPlan
-from share_source import ShareConsumer
-from sharegroup import Admin
+from sharegroup import Admin, ShareConsumer
 from sharegroup.web.history import LONGEST_S, POINTS, History
 from tests.support import chromium
 from tests.support.chromium import LOOKER, SIZES, WAIT_MS, faults, new_page, page_server, picture, signed_in, violations

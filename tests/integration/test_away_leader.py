@@ -11,7 +11,7 @@ import pytest
 from coordinator.client.group_options import connect
 from coordinator.protocol.messages import DescribeGroup, PartitionPlan
 from coordinator.protocol.values import AcquiredRange
-from share_source import AcknowledgeType, ShareConsumer, consumers
+from share_source import consumers
 from share_source.errors import ReadTimeout
 from share_source.offset_ranges import PartitionRanges
 from share_source.range_reader import ReadTask
@@ -19,6 +19,7 @@ from share_source.reader_choice import NATIVE, PYTHON
 from share_source.share_consumer import paused_partitions
 from share_source.share_consumer.fetching import collector_of
 from share_source.share_consumer.reading import NotRead, read_records
+from sharegroup import AcknowledgeType, ShareConsumer
 from tests.support.kafka_broker import BrokerError, KafkaBroker
 from tests.support.waiting import wait_until
 

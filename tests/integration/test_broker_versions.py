@@ -14,8 +14,7 @@ import pytest
 from coordinator.dead_letters.record_format import Origin
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from coordinator.state_log.placement import state_partition_of
-from share_source import AcknowledgeType, ShareConsumer
-from sharegroup import Admin
+from sharegroup import AcknowledgeType, Admin, ShareConsumer
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.reader_query import Query, read

@@ -6,12 +6,11 @@ from confluent_kafka import KafkaError
 from coordinator.dead_letters import source_records
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord, SourceRecordReader
 from share_sink.redrive.dlq_reader import dead_letters, read_topic, record_at
-from share_source import AcknowledgeType, ShareConsumer
 from share_source.errors import RecordsDamaged
 from share_source.reader_choice import NATIVE, PYTHON
 from share_source.record_batches import Rows
 from share_source.task_reader import open_readers, pass_through
-from sharegroup import Admin
+from sharegroup import AcknowledgeType, Admin, ShareConsumer
 from tests.support.damaged_log import CRC, PAYLOAD, batches_of, damage
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.read_tasks import offsets

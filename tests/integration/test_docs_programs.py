@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from share_source import ShareConsumer
+from sharegroup import ShareConsumer
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.readme import printed
 from tests.support.waiting import wait_until

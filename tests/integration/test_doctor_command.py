@@ -13,7 +13,7 @@ import pytest
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.protocol.messages import NextPlan, StartPlan
-from share_source import AcknowledgeType, ShareConsumer
+from sharegroup import AcknowledgeType, ShareConsumer
 from sharegroup.__main__ import run
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker

@@ -10,7 +10,7 @@ import pytest
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.protocol.messages import JoinGroup, NextPlan
-from share_source import ShareConsumer
+from sharegroup import ShareConsumer
 from sharegroup.__main__ import run
 from tests.support.command_line import mistake
 from tests.support.coordinator_process import kill_coordinators

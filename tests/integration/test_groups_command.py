@@ -13,8 +13,7 @@ from confluent_kafka import ShareConsumer as NativeConsumer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from coordinator.protocol.secret_files import TOKEN_VARIABLE
-from share_source import AcknowledgeType, ShareConsumer
-from sharegroup import Admin
+from sharegroup import AcknowledgeType, Admin, ShareConsumer
 from sharegroup.__main__ import run
 from tests.support.command_line import LEAST, mistake
 from tests.support.coordinator_process import kill_coordinators

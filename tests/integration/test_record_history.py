@@ -18,8 +18,7 @@ from coordinator.protocol.values import SharePartitionKey
 from coordinator.service import histories
 from coordinator.service.histories import Histories, RecordLocation
 from coordinator.service.stores.kafka.log_parts import log_parts
-from share_source import AcknowledgeType, ShareConsumer
-from sharegroup import Admin
+from sharegroup import AcknowledgeType, Admin, ShareConsumer
 from sharegroup.__main__ import run
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.state_topics import Hosts, state_topic

@@ -11,10 +11,10 @@ from confluent_kafka import Consumer, TopicPartition
 from coordinator.dead_letters.record_format import DeadLetterRecord, Disposition, Origin, dead_letter
 from coordinator.protocol.errors import BrokerNotReachable, ConfigOutOfBounds, TopicNotWritten, UnknownTopic
 from coordinator.protocol.option_errors import MissingOption, RefusedOption
-from share_sink import redrive
 from share_sink.errors import RedriveChanged, RedriveIntoItself, RedriveStopped, RedriveTargetMissing
 from share_sink.redrive.dlq_reader import REDRIVES
 from share_sink.redrive.report import Sent
+from sharegroup import redrive
 from sharegroup.__main__ import run
 from tests.support.ports import free_ports
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.broker
 
 CONSUMER = """
 import sys
-from share_source import ShareConsumer
+from sharegroup import ShareConsumer
 config = {"bootstrap.servers": sys.argv[1], "group.id": sys.argv[2], "share.auto.offset.reset": "earliest"}
 with ShareConsumer(config | dict(option.split("=") for option in sys.argv[4:])) as consumer:
     consumer.subscribe([sys.argv[3]])

@@ -12,9 +12,8 @@ from coordinator.dead_letters.record_format import Origin
 from coordinator.protocol.errors import BrokerNotReachable, BrokerSecurityFailed
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from pyspark_sharegroup import DefaultSource
-from share_source import AcknowledgeType, ShareConsumer
 from share_source.reader_choice import NATIVE, PYTHON
-from sharegroup import Admin
+from sharegroup import AcknowledgeType, Admin, ShareConsumer
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.reader_query import Query
 from tests.support.rejecting import origins, read_all

@@ -18,10 +18,9 @@ from coordinator.client.client import CoordinatorClient
 from coordinator.client.group_options import connect
 from coordinator.client.session import MemberSession
 from coordinator.protocol.messages import AcquireRecords, DescribeGroup
-from share_source import AcknowledgeType, AsyncShareConsumer, ShareConsumer, UsedAfterFork, WakeupException
 from share_source.share_consumer import fetching
 from share_source.share_consumer.pace import BACKLOG_RECORDS
-from sharegroup import Admin
+from sharegroup import AcknowledgeType, Admin, AsyncShareConsumer, ShareConsumer, UsedAfterFork, WakeupException
 from tests.support.consumer_process import ConsumerProgram
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker

@@ -16,7 +16,10 @@ MODULES = (outcomes, members, logs, errors, differences)
 GOLDEN = Path(__file__).with_name("traces.md")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "do" / "share-consumer.md"
 BEGIN, END = "<!-- side by side: python -m tests.same_program -->", "<!-- end of side by side -->"
-HEADER = "| program | native | ours | |\n| --- | --- | --- | --- |\n"
+HEADER = (
+    "`0×2` is the record at offset 0, delivered for the second time; `p0` is partition 0.\n\n"
+    "| program | native | ours | |\n| --- | --- | --- | --- |\n"
+)
 SHOWN = 400
 """The table cuts a trace after this number of characters; the tests compare all of it."""
 
@@ -73,7 +76,7 @@ def check(program: Program, broker: KafkaBroker) -> None:
 
 def rows() -> list[str]:
     """The rows of the golden file."""
-    return GOLDEN.read_text(encoding="utf-8").splitlines()[2:]
+    return GOLDEN.read_text(encoding="utf-8").splitlines()[HEADER.count("\n") :]
 
 
 def golden(rows: Iterable[str]) -> str:

@@ -10,14 +10,14 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
-import share_source
+import sharegroup
 from coordinator.client.group_options import connect
 from coordinator.protocol.messages import DescribeGroup
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.waiting import wait_until
 
 NATIVE, OURS = "native", "ours"
-SIDES = {NATIVE: confluent_kafka, OURS: share_source}
+SIDES = {NATIVE: confluent_kafka, OURS: sharegroup}
 PATIENCE_S = 60.0
 """A poll that has to bring records fails after this many seconds: a busy machine takes far less."""
 NATIVE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"

@@ -31,7 +31,7 @@ RECORDS = 2_000
 
 DECIDING = """
 import sys
-import share_sink
+import sharegroup
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, expr, when
 
@@ -51,7 +51,7 @@ scored = numbers.withColumn("acknowledgement", when(col("number") % 10 == 3, "re
 
 def each(batch, batch_id):
     decided = batch.withColumn("acknowledgement", expr("if(number % 10 = 3, 'reject', 'accept')")).persist()
-    share_sink.acknowledge(decided.withColumn("reason", expr("'ends with 3'")), batch_id, replaces)
+    sharegroup.acknowledge(decided.withColumn("reason", expr("'ends with 3'")), batch_id, replaces)
     decided.where("acknowledgement = 'accept'").selectExpr("number").write.mode("overwrite").parquet(
         f"output/{topic}/batch={batch_id}"
     )

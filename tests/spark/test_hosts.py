@@ -129,7 +129,7 @@ def test_progress_under_a_coordinator_on_demand_is_logged(kafka, topic, job, sta
     queue = job(orders)
     start(queue.query("a", hint="page 1 of 9")).wait_written()
     queue.output().assert_exactly_once(numbers(10))
-    shared_program.get().wait_said("share_sink.progress() has no effect: no task on this host has read the batch")
+    shared_program.get().wait_said("sharegroup.progress() has no effect: no task on this host has read the batch")
 
 
 def test_a_missing_or_wrong_token_fails_the_querys_start(kafka, topic, job, start, tmp_path):

@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(300)]
 
 PROGRAM = """
 import io, logging, queue
-from share_source import ShareGroupListener
+from sharegroup import ShareGroupListener
 from share_source.views import query_listener
 
 query_listener.TIMEOUT_MS = 60_000  # the machine may be busy

@@ -30,7 +30,7 @@ def wait_done(query, queue) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["acknowledge", pytest.param("write", marks=pytest.mark.soak)])
 def test_in_foreach_batch_rows_are_acknowledged_and_then_written(kafka, orders, topic, job, start, step):
-    """share_sink.acknowledge(df, batch_id), and df.write.format("sharegroup")."""
+    """sharegroup.acknowledge(df, batch_id), and df.write.format("sharegroup")."""
     dlq = topic("dlq", partitions=2)
     queue = job(orders, maxOffsetsPerTrigger=40)
     ends = {
@@ -229,7 +229,7 @@ def test_an_explicit_query_without_a_sink_fails_and_counts_no_try(orders, job, s
     queue = job(orders, **EXPLICIT)
     for _ in range(2):
         error = start(queue.query("a")).wait_over().error()
-        assert "NothingDecided" in error and queue.group in error and "share_sink.acknowledge" in error
+        assert "NothingDecided" in error and queue.group in error and "sharegroup.acknowledge" in error
         assert describe(queue).acquired() == 0 and describe(queue).lag() == 100
         assert {(run.failures, run.releases) for run in runs_of(queue)} == {(0, 0)}
     sink = queue.sink_options()

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from share_source import AcknowledgeType, ShareConsumer, views
+from sharegroup import AcknowledgeType, ShareConsumer, views
 from tests.support.share_job import numbers
 from tests.support.waiting import wait_until
 

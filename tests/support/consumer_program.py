@@ -16,7 +16,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Message
 
-from share_source import AsyncShareConsumer, ShareConsumer
+from sharegroup import AsyncShareConsumer, ShareConsumer
 
 SIGNAL_S = 0.2
 """The program sends a signal every 0.2 seconds."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-import share_sink
+import sharegroup
 from tests.support.held_job import hold
 from tests.support.imports import ROOT
 from tests.support.readme import until_idle
@@ -53,7 +53,7 @@ def function_held(
     """The function of the page, which holds at the point."""
     held = held_at(int(call), file)
     if point == "between":
-        share_sink.acknowledge = held(share_sink.acknowledge, after=True)
+        sharegroup.acknowledge = held(sharegroup.acknowledge, after=True)
     return held(function, after=point == "after") if point in ("before", "after") else function
 
 

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, expr
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery, StreamingQueryListener
 
-from share_source import complete_run
+from sharegroup import complete_run
 from tests.support.query_sinks import each_batch, is_stream_sink
 from tests.support.query_spec import QuerySpec
 from tests.support.query_work import decided, worked_on

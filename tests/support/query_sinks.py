@@ -3,7 +3,7 @@
 ``replace``     what this (query, batch) wrote before is replaced
 ``append``      it is added to
 ``skip``        as replace, but a batch that was written before is left as it is
-``acknowledge`` share_sink.acknowledge
+``acknowledge`` sharegroup.acknowledge
 ``write``       df.write.format("sharegroup")
 ``fail``        the query fails here
 
@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from pyspark.sql import DataFrame
 
-import share_sink
+import sharegroup
 from tests.support.query_spec import QuerySpec
 from tests.support.query_work import decided
 
@@ -64,7 +64,7 @@ def _skip(spec: QuerySpec, rows: DataFrame, batch_id: int) -> None:
 
 
 def _acknowledge(spec: QuerySpec, rows: DataFrame, batch_id: int) -> None:
-    share_sink.acknowledge(rows, batch_id, spec.sink_options)
+    sharegroup.acknowledge(rows, batch_id, spec.sink_options)
 
 
 def _write(spec: QuerySpec, rows: DataFrame, batch_id: int) -> None:

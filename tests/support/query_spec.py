@@ -54,11 +54,11 @@ class QuerySpec:
     """As ``hold``, but only the first attempt of a task stops; ``attempts`` says which attempts came to a value."""
 
     hint: str = ""
-    """The text of the progress signal (share_sink.progress) that the work sends each time it begins on values; empty:
+    """The text of the progress signal (sharegroup.progress) that the work sends each time it begins on values; empty:
     none."""
 
     completes: bool = False
-    """The program completes the last batch when the query has ended (share_source.complete_run)."""
+    """The program completes the last batch when the query has ended (sharegroup.complete_run)."""
 
     checkpoint: str = ""
     """The folder of the checkpoint; empty: its usual place."""

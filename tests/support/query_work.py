@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import col, expr, lit, pandas_udf
 
-from share_sink import progress
+from sharegroup import progress
 from tests.support.query_spec import QuerySpec
 
 POLL_S = 0.02

@@ -79,7 +79,7 @@ def has_processing_time() -> bool:
 
 
 def connects() -> bool:
-    """Whether Connect has streams with any format and foreachBatch, and `share_sink.acknowledge` finds out by itself
+    """Whether Connect has streams with any format and foreachBatch, and `sharegroup.acknowledge` finds out by itself
     that a session of Connect does not have the query's run. No server is asked."""
     has = hasattr(ConnectReader, "load") and hasattr(ConnectWriter, "foreachBatch") and find_spec(FOREACH_BATCH_WORKER)
     session = SparkSession.__new__(SparkSession)

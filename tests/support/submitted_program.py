@@ -25,10 +25,10 @@ def main(given: dict[str, Any]) -> None:
     place = udf(_place, "string")
 
     def write(batch: DataFrame, batch_id: int) -> None:
-        import share_sink
+        import sharegroup
 
         decided = batch.withColumn("acknowledgement", lit("accept"))
-        share_sink.acknowledge(decided, batch_id, given["sink_options"])
+        sharegroup.acknowledge(decided, batch_id, given["sink_options"])
         rows = batch.select(
             "topic", "partition", "offset", "deliveryCount", col("value").cast("string"), place("topic").alias("place")
         )
@@ -43,9 +43,9 @@ def main(given: dict[str, Any]) -> None:
 
 def _place(_: str) -> str:
     """Where an executor's Python has the package from."""
-    import share_source
+    import sharegroup
 
-    return str(share_source.__file__)
+    return str(sharegroup.__file__)
 
 
 if __name__ == "__main__":

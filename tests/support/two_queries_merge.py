@@ -15,7 +15,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-import share_sink
+import sharegroup
 from tests.support.cookbook_job import COLUMNS, of_the_page
 
 SNAPSHOT = "TBLPROPERTIES ('write.merge.isolation-level' = 'snapshot')"
@@ -24,7 +24,7 @@ TABLES = {"local.db.serializable": "", "local.db.snapshot": SNAPSHOT, "uncached.
 
 def main(file: str) -> None:
     spark = SparkSession.builder.getOrCreate()
-    share_sink.acknowledge = lambda *given: None
+    sharegroup.acknowledge = lambda *given: None
     answers = {}
     for table, properties in TABLES.items():
         spark.sql(f"CREATE TABLE {table} ({COLUMNS}) USING iceberg {properties}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 
-from sharegroup.progress import progress
+from sharegroup.progress_bar import progress
 
 
 class Terminal(io.StringIO):

@@ -11,8 +11,8 @@ import pytest
 from coordinator.admin.admin import Admin
 from coordinator.protocol.errors import CoordinatorUnreachable
 from coordinator.protocol.messages import GroupDescription, PartitionDescription
-from share_source import ShareGroupListener
 from share_source.views import query_listener
+from sharegroup import ShareGroupListener
 
 PLAN = {"orders": {"id": "T", "0": "0-9:1,10-11:3", "1": "5-5:2"}}
 OFFSET = {"version": 1, "group": "billing", "member": "m1", "plan_id": "i.2", "plan": PLAN}

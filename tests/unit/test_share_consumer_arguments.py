@@ -9,7 +9,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaException
 
-import share_source
+import sharegroup
 from share_source.share_consumer.options import ConsumerOptions
 from tests.support.share_members import CONFIG
 
@@ -74,14 +74,14 @@ def made(module: Any, **more: Any) -> tuple[str, str]:
 
 @pytest.mark.parametrize("config", CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
 def test_both_constructors_raise_the_same_for_a_configuration(config: dict[str, Any]) -> None:
-    assert made(share_source, **config) == made(confluent_kafka, **config)
+    assert made(sharegroup, **config) == made(confluent_kafka, **config)
 
 
 @pytest.mark.parametrize("mode", ["implicit", "explicit"])
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 def test_the_methods_of_both_consumers_raise_the_same_for_arguments(call: Callable[[Any], object], mode: str) -> None:
     config = {**CONFIG, "log_level": 0, "share.acknowledgement.mode": mode}
-    native, ours = confluent_kafka.ShareConsumer(config), share_source.ShareConsumer(config)
+    native, ours = confluent_kafka.ShareConsumer(config), sharegroup.ShareConsumer(config)
     assert said(lambda: call(ours)) == said(lambda: call(native))
     native.close()
     ours.close()
@@ -89,7 +89,7 @@ def test_the_methods_of_both_consumers_raise_the_same_for_arguments(call: Callab
 
 def test_oauth_cb_is_refused_by_its_name() -> None:
     with pytest.raises(KafkaException, match="oauth_cb is not supported"):
-        share_source.ShareConsumer({**CONFIG, "oauth_cb": print})
+        sharegroup.ShareConsumer({**CONFIG, "oauth_cb": print})
 
 
 @pytest.mark.parametrize(("text", "number"), [("7", 7), ("1.5", 1), (7.9, 7), ("0x10", 16), ("010", 8), (" 7x", 7)])
@@ -98,19 +98,19 @@ def test_numbers_are_parsed_as_by_librdkafka(text: object, number: int) -> None:
 
 
 def test_a_program_that_changes_its_import_finds_every_name() -> None:
-    """But for the classes of its own, share_source has confluent's."""
+    """But for the classes of its own, sharegroup has confluent's."""
     own = {"AcknowledgeType", "ShareConsumer", "DeserializingShareConsumer"}
     names = own | {"ConcurrentModificationException", "IllegalStateException", "KafkaError", "KafkaException"}
     names |= {"Message", "Messages", "TopicPartition", "TIMESTAMP_NOT_AVAILABLE", "TIMESTAMP_CREATE_TIME"}
-    assert names <= set(share_source.__all__)
-    other = {name for name in names if getattr(share_source, name) is not getattr(confluent_kafka, name)}
+    assert names <= set(dir(sharegroup))
+    other = {name for name in names if getattr(sharegroup, name) is not getattr(confluent_kafka, name)}
     assert other == own
     for kind in confluent_kafka.AcknowledgeType:
-        assert share_source.AcknowledgeType[kind.name] == kind
+        assert sharegroup.AcknowledgeType[kind.name] == kind
 
 
 @pytest.mark.parametrize("arguments", [(), (None,), ([],), ({},)])
 def test_the_deserializing_class_has_the_constructor_of_confluents(arguments: tuple[Any, ...]) -> None:
-    classes = (share_source.DeserializingShareConsumer, confluent_kafka.DeserializingShareConsumer)
+    classes = (sharegroup.DeserializingShareConsumer, confluent_kafka.DeserializingShareConsumer)
     ours, native = (said(lambda of=of: of(*arguments))[0] for of in classes)  # type: ignore[misc]
     assert ours == native

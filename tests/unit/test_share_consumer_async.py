@@ -12,7 +12,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import IllegalStateException
 
-from share_source import AsyncShareConsumer, ShareConsumer, UsedAfterFork, WakeupException
+from sharegroup import AsyncShareConsumer, ShareConsumer, UsedAfterFork, WakeupException
 from tests.support.share_members import CONFIG, Stubs
 
 SECONDS = 60

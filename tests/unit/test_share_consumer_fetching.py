@@ -23,7 +23,6 @@ from coordinator.protocol.messages import (
     PartitionPlan,
 )
 from coordinator.protocol.values import AcknowledgeType, AcquiredRange
-from share_source import ShareConsumer
 from share_source.range_reader import ReadTask
 from share_source.share_consumer import fetching, membership, paused_partitions
 from share_source.share_consumer.acknowledgements import acknowledged
@@ -34,6 +33,7 @@ from share_source.share_consumer.membership import Membership
 from share_source.share_consumer.options import ConsumerOptions
 from share_source.share_consumer.reading import NotRead
 from share_source.share_consumer.sending import Sending
+from sharegroup import ShareConsumer
 from tests.support.share_members import CONFIG, run_of
 from tests.support.waiting import wait_until
 

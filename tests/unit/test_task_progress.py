@@ -1,4 +1,4 @@
-"""share_sink.progress(): which plan a task's signal is for, how often it is sent, and that no task fails for it."""
+"""sharegroup.progress(): which plan a task's signal is for, how often it is sent, and that no task fails for it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from coordinator.client.task_plans import KEPT_S, TaskPlan, endpoint_configs, no
 from coordinator.protocol.errors import CoordinatorUnreachable, UnsafeDirectory
 from coordinator.protocol.rights import RIGHT_OF, Right
 from coordinator.protocol.values import MOST_HINT_BYTES
-from share_sink import progress, task_progress
+from share_sink import task_progress
 from share_source import plan_reader
+from sharegroup import progress
 from tests.support.waiting import wait_until
 
 CONFIGS = {"share.coordinator.endpoint": "coordinators:9999", "share.coordinator.token.file": "/secrets/token"}
@@ -176,7 +177,7 @@ def test_progress_without_a_known_plan_is_logged_once(coordinator, works, monkey
         wait_until(lambda: sender._newest is None)
     wait_until(lambda: caplog.messages)
     (said,) = caplog.messages
-    assert "share_sink.progress() has no effect" in said and "share.coordinator.endpoint" in said
+    assert "sharegroup.progress() has no effect" in said and "share.coordinator.endpoint" in said
     assert coordinator.asked == []
 
 
@@ -184,7 +185,7 @@ def test_progress_outside_of_a_query_is_logged_once(works, caplog):
     for task in (None, Task(query=None), Task(batch=None)):
         works(task)
         progress("page 1")
-    assert caplog.messages == ["share_sink.progress() has no effect: it is called in no task of a streaming query"]
+    assert caplog.messages == ["sharegroup.progress() has no effect: it is called in no task of a streaming query"]
 
 
 def test_a_coordinator_that_does_not_answer_fails_no_task(coordinator, works, monkeypatch, caplog):
