@@ -54,6 +54,10 @@ TAKEN = (
     "The group is taken from {owner}: its queries there end (GroupTakenOver). Whether it has members is known after "
     "that."
 )
+CUT = (
+    "{count} start offset(s) that are asked for lie before or beyond what their logs hold: the log's start or end is "
+    "taken."
+)
 DELETED = "Topic {topic} was deleted: {count} share partition(s) of it are left as they are."
 NOT_SHOWN = (
     "The brokers do not show topic {topic} at present, which may be deleted: {count} share partition(s) of it are left "
@@ -86,8 +90,9 @@ def alter_offsets(groups: Groups, cluster: Cluster, doubts: TopicDoubts, request
     if not view.incarnation:
         raise GroupIdNotFound(group_id=request.group_id)
     chosen, notes = _chosen(cluster, doubts, request, view)
-    targets = _targets(cluster, request, view, chosen)
-    return call_action(groups, request, _alter(request, view, targets, notes))
+    targets, cut = _targets(cluster, request, view, chosen)
+    told = (CUT.format(count=cut),) if cut else ()
+    return call_action(groups, request, _alter(request, view, targets, (*told, *notes)))
 
 
 def act(groups: Groups, request: Action[Any], transaction: Transaction[T]) -> T:
@@ -244,8 +249,10 @@ def _named(offsets: Mapping[str, Mapping[str, int]]) -> dict[str, tuple[int, ...
     return {topic: tuple(int(index) for index in of_topic) for topic, of_topic in offsets.items()}
 
 
-def _targets(cluster: Cluster, request: AlterOffsets, view: ResetView, chosen: list[TopicIdPartition]) -> Starts:
-    """The new start offsets, within what the logs hold.
+def _targets(
+    cluster: Cluster, request: AlterOffsets, view: ResetView, chosen: list[TopicIdPartition]
+) -> tuple[Starts, int]:
+    """The new start offsets, within what the logs hold, and how many of those asked for are outside of that.
 
     Raises:
         InvalidReset: the kind of reset is unknown, a shift has no start to begin from, or the brokers give no offsets.
@@ -257,6 +264,7 @@ def _targets(cluster: Cluster, request: AlterOffsets, view: ResetView, chosen: l
         raise InvalidReset(what=request.to, reason=f"the brokers give no offsets of {', '.join(missing[:10])}")
     at = cluster.offsets(where, request.value, read_committed=view.read_committed) if request.to == "timestamp" else {}
     targets = {}
+    cut = 0
     for p in chosen:
         low, high = earliest[p.topic_partition], latest[p.topic_partition]
         if request.to == "earliest":
@@ -275,7 +283,8 @@ def _targets(cluster: Cluster, request: AlterOffsets, view: ResetView, chosen: l
             reason = "the group has no start offset to shift" if request.to == "shift" else "there is no such reset"
             raise InvalidReset(what=request.to, reason=f"{p.topic}-{p.partition}: {reason}")
         targets[p] = min(max(wanted, low), high)
-    return targets
+        cut += targets[p] != wanted
+    return targets, cut
 
 
 def _alter(

@@ -18,9 +18,12 @@ from starlette.responses import Response
 
 from coordinator.admin.admin import Admin
 from coordinator.protocol.admin_messages import Altered, OffsetChanges
-from coordinator.protocol.errors import GroupChanged
+from coordinator.protocol.errors import GroupChanged, NotAllowed, ShareGroupError
 from sharegroup.web.errors import BadRequest
-from sharegroup.web.site import Handler, Visit
+from sharegroup.web.forms import ACTS, form_page
+from sharegroup.web.sessions import OVER
+from sharegroup.web.site import MOST_TEXT, Handler, Instead, Visit, label, status_of
+from sharegroup.web.words import told
 
 _log = logging.getLogger(__name__)
 
@@ -34,11 +37,10 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """An action: its title, a function that reads its form, and the call that does it. ``is_steady``: its numbers do
+    """An action: a function that reads its form, and the call that does it. ``is_steady``: its numbers do
     not change by themselves while the group works, so a change is shown before anything is done. ``fixed``: the
     confirmed values, from the form and the answer that was shown."""
 
-    title: str
     read: Callable[[Visit], Values]
     call: Callable[..., Answer]
     is_steady: bool = True
@@ -55,59 +57,121 @@ class Change:
 
 
 def ask(visit: Visit) -> Response:
-    """Dry-run the action of the form, and show its effect."""
-    kind = visit.text("kind")
-    if kind not in KINDS:
-        raise BadRequest(what=f"There is no action {kind!r}.")
-    values = {"group": visit.text("group"), "reason": visit.text("reason").strip(), **KINDS[kind].read(visit)}
-    return _shown(visit, kind, values, _call(visit, kind, values, execute=False), notice="")
+    """Dry-run the action of the form, and lead to the page with its effect."""
+    kind = _kind(visit)
+    fields = ACTS[kind].given(visit)
+    values = {"group": visit.text("group"), "reason": fields["reason"].strip(), **KINDS[kind].read(visit)}
+    return _led_to_dry_run(visit, kind, fields, values, _call(visit, kind, values, execute=False), notice="")
+
+
+def show_dry_run(visit: Visit) -> Response:
+    """The page that says what an action would do."""
+    assert visit.session is not None
+    pending = visit.session.waiting(visit.text("pending"))
+    if pending is None or pending.kind not in KINDS:
+        raise BadRequest(what=OVER)
+    values, answer = pending.values["values"], pending.values["answer"]
+    return visit.page(
+        "confirm.html",
+        title=ACTS[pending.kind].title,
+        group_id=values["group"],
+        reason=values["reason"],
+        notice=pending.values["notice"],
+        numbers=numbers(answer),
+        changes=changes(answer)[:MOST_SHOWN],
+        total=len(changes(answer)),
+        pending=visit.text("pending"),
+        form_query={"kind": pending.kind, "group": values["group"], **pending.values["fields"]},
+    )
 
 
 def confirm(visit: Visit) -> Response:
-    """Carry out an action that was shown."""
+    """Carry out an action that was shown, and lead to the page that says so."""
     assert visit.session is not None
     pending = visit.session.confirmed(visit.text("pending"))
     if pending.kind not in KINDS:
         raise BadRequest(what="This is no action on a group.")
-    kind, asked, shown = pending.kind, pending.values["values"], pending.values["answer"]
-    values = KINDS[kind].fixed(asked, shown)
-    if KINDS[kind].is_steady and not _alike(_call(visit, kind, values, execute=False), shown):
-        return _shown_anew(visit, kind, asked)
+    kind, asked, fields, shown = (pending.kind, *(pending.values[name] for name in ("values", "fields", "answer")))
     try:
+        values = KINDS[kind].fixed(asked, shown)
+        if KINDS[kind].is_steady and not _alike(_call(visit, kind, values, execute=False), shown):
+            return _shown_anew(visit, kind, fields, asked)
         answer = _call(visit, kind, values, execute=True, seen=shown.state)
     except GroupChanged:
-        return _shown_anew(visit, kind, asked)
+        return _shown_anew(visit, kind, fields, asked)
+    except ShareGroupError as error:
+        return _led_to_form(visit, kind, asked["group"], fields, error)
     name = visit.session.visitor.name or "somebody without a name"
     _log.info("done on the page: by=%r action=%s group=%r", name, kind, values["group"])
+    kept = visit.session.keep({"kind": kind, "group": values["group"], "answer": answer})
+    return visit.redirect(f"/done?done={kept}")
+
+
+def show_done(visit: Visit) -> Response:
+    """The page that says what an action has done."""
+    assert visit.session is not None
+    done = visit.session.kept.get(visit.text("done"))
+    if done is None or "answer" not in done:
+        raise BadRequest(what="What was done then is not kept any more; the coordinator's audit log has it.")
     return visit.page(
         "done.html",
-        title=KINDS[kind].title,
-        group_id=values["group"],
-        numbers=numbers(answer),
-        changes=changes(answer)[:MOST_SHOWN],
-        total=len(changes(answer)),
-        is_gone=kind == "delete",
+        title=ACTS[done["kind"]].title,
+        group_id=done["group"],
+        numbers=numbers(done["answer"]),
+        changes=changes(done["answer"])[:MOST_SHOWN],
+        total=len(changes(done["answer"])),
+        is_gone=done["kind"] == "delete",
     )
 
 
-def _shown_anew(visit: Visit, kind: str, asked: Values) -> Response:
-    now = _call(visit, kind, asked, execute=False)
-    return _shown(visit, kind, asked, now, notice="The group has changed meanwhile: these are the new numbers.")
-
-
-def _shown(visit: Visit, kind: str, values: Values, answer: Answer, *, notice: str) -> Response:
+def show_form(visit: Visit) -> Response:
+    """The form of an action: as it was filled in when it was refused, or with the fields of the address."""
     assert visit.session is not None
-    return visit.page(
-        "confirm.html",
-        title=KINDS[kind].title,
-        group_id=values["group"],
-        reason=values["reason"],
-        notice=notice,
-        numbers=numbers(answer),
-        changes=changes(answer)[:MOST_SHOWN],
-        total=len(changes(answer)),
-        pending=visit.session.ask_confirmation(kind, {"values": values, "answer": answer}),
-    )
+    kept = visit.session.kept.get(visit.text("kept"))
+    if kept is not None and "error" in kept:
+        refusal = {name: kept[name] for name in ("kind", "group_id", "status", "error", "wrong")}
+        return form_page(visit, ACTS[kept["kind"]], kept["fields"], **refusal)
+    kind = _kind(visit)
+    return form_page(visit, ACTS[kind], ACTS[kind].given(visit), kind=kind, group_id=visit.text("group"))
+
+
+def refused(visit: Visit, error: ShareGroupError) -> Response | None:
+    """Leads to the form of an action that was refused, as it was filled in; None: the action may not be asked for."""
+    is_admin = visit.session is not None and visit.session.visitor.is_admin
+    kind = (visit.form.get("kind") or [""])[0]
+    if not is_admin or kind not in KINDS or isinstance(error, NotAllowed):
+        return None
+    fields = {field.name: (visit.form.get(field.name) or [""])[0][: 2 * MOST_TEXT] for field in ACTS[kind].fields}
+    return _led_to_form(visit, kind, (visit.form.get("group") or [""])[0][:MOST_TEXT], fields, error)
+
+
+def _kind(visit: Visit) -> str:
+    kind = visit.text("kind")
+    if kind not in KINDS:
+        raise BadRequest(what=f"There is no action {kind!r}.")
+    return kind
+
+
+def _led_to_form(visit: Visit, kind: str, group_id: str, fields: Mapping[str, str], error: ShareGroupError) -> Response:
+    assert visit.session is not None
+    wrong = str(error.fields.get("field") or _WRONG.get(type(error).__name__, {}).get(kind, ""))
+    refusal = {"error": told(error), "wrong": wrong, "status": status_of(error)}
+    kept = visit.session.keep({"kind": kind, "group_id": group_id, "fields": dict(fields), **refusal})
+    return visit.redirect(f"/form?kept={kept}")
+
+
+def _shown_anew(visit: Visit, kind: str, fields: Mapping[str, str], asked: Values) -> Response:
+    now = _call(visit, kind, asked, execute=False)
+    notice = "The group has changed meanwhile: these are the new numbers."
+    return _led_to_dry_run(visit, kind, fields, asked, now, notice=notice)
+
+
+def _led_to_dry_run(
+    visit: Visit, kind: str, fields: Mapping[str, str], values: Values, answer: Answer, *, notice: str
+) -> Response:
+    assert visit.session is not None
+    shown = {"values": values, "fields": dict(fields), "answer": answer, "notice": notice}
+    return visit.redirect(f"/dry-run?pending={visit.session.ask_confirmation(kind, shown)}")
 
 
 def _call(visit: Visit, kind: str, values: Values, *, execute: bool, seen: str = "") -> Answer:
@@ -164,27 +228,30 @@ def _reset(visit: Visit) -> Values:
         try:
             found = datetime.fromisoformat(at.removesuffix("Z"))
         except ValueError:
-            raise BadRequest(what=f"{at!r} is no time: YYYY-MM-DDThh:mm, in UTC.") from None
+            why = f"{at!r} is no time such as 2026-11-01T08:00, in UTC." if at else "a time is missing."
+            raise BadRequest(what=f"{label('at')}: {why}", field="at") from None
         return {"to": found if found.tzinfo else found.replace(tzinfo=timezone.utc), "topics": topics}
     if to == "offset":
         return {"to": visit.number("at"), "topics": topics}
     if to == "shift":
         return {"shift_by": visit.number("at", least=-(2**63)), "topics": topics}
-    raise BadRequest(what=f"There is no reset to {to!r}.")
+    raise BadRequest(what=f"{label('to')}: there is no reset to {to!r}.", field="to")
 
 
 def _records(visit: Visit) -> Values:
     first = visit.number("first")
     last = visit.number("last", first)
     if not first <= last < first + MOST_AT_ONCE:
-        raise BadRequest(what=f"{first} to {last} are not 1 to {MOST_AT_ONCE:,} offsets.")
+        what = f"{label('last')}: {first} to {last} are not 1 to {MOST_AT_ONCE:,} offsets."
+        raise BadRequest(what=what, field="last")
     where = {"topic": visit.text("topic"), "partition": visit.number("partition")}
     return {**where, "offsets": range(first, last + 1)}
 
 
 def _given_up(visit: Visit) -> Values:
     if not visit.text("reason").strip():
-        raise BadRequest(what="Records are archived with a reason, which stands in their dead letters.")
+        what = f"{label('reason')}: records are archived with a reason, which stands in their dead letters."
+        raise BadRequest(what=what, field="reason")
     return _records(visit)
 
 
@@ -195,8 +262,16 @@ def _member(visit: Visit) -> Values:
 def _configs(visit: Visit) -> Values:
     key, value = visit.text("key").strip(), visit.text("value").strip()
     if not key:
-        raise BadRequest(what="Name a config.")
+        raise BadRequest(what=f"{label('key')}: name a config.", field="key")
     return {"configs": {key: value}} if value else {"unset": (key,)}
+
+
+def _dead_letters(visit: Visit) -> Values:
+    name = visit.text("name").strip()
+    if not name:
+        raise BadRequest(what=f"{label('name')}: name a topic.", field="name")
+    created = {"errors.deadletterqueue.auto.create.topics.enable": "true"} if visit.text("create") else {}
+    return {"configs": {"errors.deadletterqueue.topic.name": name, **created}}
 
 
 def _nothing(visit: Visit) -> Values:
@@ -214,15 +289,26 @@ def _to_offsets(values: Values, shown: Answer) -> Values:
 
 
 KINDS: Mapping[str, Kind] = {
-    "reset": Kind(title="Reset start offsets", read=_reset, call=Admin.reset_offsets, fixed=_to_offsets),
-    "release_member": Kind(
-        title="Release what a member holds", read=_member, call=Admin.release_member, is_steady=False
-    ),
-    "release": Kind(title="Release records", read=_records, call=Admin.release_records),
-    "archive": Kind(title="Archive records", read=_given_up, call=Admin.archive_records),
-    "configs": Kind(title="Alter a config", read=_configs, call=Admin.alter_configs),
-    "delete": Kind(title="Delete the group", read=_nothing, call=Admin.delete_group),
+    "reset": Kind(read=_reset, call=Admin.reset_offsets, fixed=_to_offsets),
+    "release_member": Kind(read=_member, call=Admin.release_member, is_steady=False),
+    "release": Kind(read=_records, call=Admin.release_records),
+    "archive": Kind(read=_given_up, call=Admin.archive_records),
+    "dead_letters": Kind(read=_dead_letters, call=Admin.alter_configs),
+    "configs": Kind(read=_configs, call=Admin.alter_configs),
+    "delete": Kind(read=_nothing, call=Admin.delete_group),
 }
 """The actions by the names that their forms give."""
+_WRONG: Mapping[str, Mapping[str, str]] = {
+    **dict.fromkeys(("UnknownTopic", "UnknownSharePartition"), dict.fromkeys(KINDS, "topic")),
+    **dict.fromkeys(("UnknownPartition", "NotInFlight", "RecordsHeld"), dict.fromkeys(KINDS, "first")),
+    **{name: {"configs": "value"} for name in ("ConfigOutOfBounds", "ConfigTypeMismatch", "ConfigConflict")},
+    "UnknownConfig": {"configs": "key"},
+    "MemberNotFound": {"release_member": "member"},
+    "DeadLetterTopicMissing": {"configs": "value", "dead_letters": "name"},
+    "InvalidReset": {"reset": "at"},
+}
+"""The field at fault, by the names of errors and of actions."""
+LOOKS: dict[str, Handler] = {"/form": show_form, "/dry-run": show_dry_run, "/done": show_done}
 ACTIONS: dict[str, Handler] = {"/act": ask, "/act/confirm": confirm}
 """The handlers by their addresses; all need the right admin."""
+INSTEAD: dict[str, Instead] = {"/act": refused}

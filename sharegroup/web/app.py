@@ -9,30 +9,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from urllib.parse import parse_qsl, urlencode
 
 import anyio
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from coordinator.protocol.errors import ShareGroupError
-from sharegroup.web import actions, dead_letter_pages, group_pages, groups_page, record_page
+from sharegroup.web import actions, dead_letter_pages, forms, group_pages, groups_page, record_page
 from sharegroup.web.errors import TooManyOpen
 from sharegroup.web.guard import EVENTS, Guard
 from sharegroup.web.sessions import LONGEST_S, Session
 from sharegroup.web.site import HERE, Handler, Site, Visit, answers
+from sharegroup.web.words import told
 
 READ, ADMIN, ANYBODY = "read", "admin", ""
 KEEP_ALIVE_S = 15.0
 """An event stream sends a sign of life after this many seconds."""
-MOST_TOKEN = 4_096
+MOST_TOKEN, MOST_KEPT = 4_096, 8_192
+"""Up to this many characters of a token are checked, and of a form kept over a sign-in."""
 MOST_ATTEMPTS = 8
 """Up to this many tokens are checked at once: coordinators are asked for each."""
 _LOOKS = (group_pages.LOOKS, record_page.LOOKS, dead_letter_pages.LOOKS)
+_LOOKS_OF_ACTIONS = actions.LOOKS
+"""The pages of actions; they need the right admin."""
 _ACTIONS = (actions.ACTIONS, dead_letter_pages.ACTIONS)
 
 
@@ -49,30 +54,34 @@ def create_app(site: Site) -> Starlette:
         route("/", groups_page.show, READ),
         *(route(path, handler, READ) for looks in _LOOKS for path, handler in looks.items()),
         *(route(path, handler, ADMIN, "POST") for acts in _ACTIONS for path, handler in acts.items()),
+        *(route(path, handler, ADMIN) for path, handler in _LOOKS_OF_ACTIONS.items()),
         Route(EVENTS, _events(site), methods=["GET"]),
         Mount("/static", StaticFiles(directory=HERE / "static")),
         Route("/{path:path}", answers(site, _nothing_here, right=READ), methods=["GET"]),
     ]
-    site.last_known.update(group_pages.LAST_KNOWN)
+    for each in (group_pages, forms, actions, dead_letter_pages):
+        site.instead.update(each.INSTEAD)
     return Starlette(routes=routes, middleware=[Middleware(Guard, is_tls=site.is_tls)])
 
 
 def show_login(visit: Visit) -> Response:
     """The form for a token."""
-    return RedirectResponse("/", 303) if visit.session is not None else visit.page("login.html", error="")
+    return visit.redirect("/") if visit.session is not None else visit.page("login.html", error="", kept="")
 
 
 def sign_in(visit: Visit) -> Response:
     """Begin a session if the token is one."""
     token = visit.form.get("token", [""])[0].strip()
+    kept = visit.form.get("kept", [""])[0]
+    kept = urlencode(parse_qsl(kept)) if len(kept) <= MOST_KEPT else ""
     is_word = token.isascii() and token.isprintable() and " " not in token and len(token) <= MOST_TOKEN
     try:
         visitor = visit.site.logins.visitor(token) if token and is_word else None
     except ShareGroupError as error:
-        return visit.page("login.html", 503, error=f"{type(error).__name__}: {error}")
+        return visit.page("login.html", 503, error=told(error), kept=kept)
     if visitor is None:
-        return visit.page("login.html", 401, error="Nobody has this token, or it has no right to look.")
-    response = RedirectResponse("/", 303)
+        return visit.page("login.html", 401, error="Nobody has this token, or it has no right to look.", kept=kept)
+    response = visit.redirect(f"/form?{kept}" if kept and visitor.is_admin else "/")
     response.set_cookie(
         visit.site.cookie(visit.request),
         visit.site.sessions.begin(visitor, token),
@@ -103,13 +112,13 @@ def sign_out(visit: Visit) -> Response:
     """End the session of this browser."""
     cookie = visit.site.cookie(visit.request)
     visit.site.sessions.end(visit.request.cookies.get(cookie, ""))
-    response = RedirectResponse("/login", 303)
+    response = visit.redirect("/login")
     response.delete_cookie(cookie, path="/", secure=visit.site.is_tls, httponly=True, samesite="strict")
     return response
 
 
 def _nothing_here(visit: Visit) -> Response:
-    return visit.page("error.html", 404, name="Not found", text="There is no such page.")
+    return visit.page("error.html", 404, name="Not found", text="There is no such page.", of_group="")
 
 
 # --- the event stream

@@ -13,15 +13,17 @@ from functools import partial
 from typing import Any
 
 from msgspec.json import encode
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
+from coordinator.protocol.errors import ShareGroupError
 from share_sink.redrive.dlq_reader import DeadLetter
 from share_sink.redrive.report import RedriveReport
 from sharegroup.admin_access import described, origins_of
 from sharegroup.web.errors import BadRequest
 from sharegroup.web.jobs import Job
 from sharegroup.web.records import FORMS, LISTED, MOST_KEY_BYTES, headers_shown, shown
-from sharegroup.web.site import Handler, Visit
+from sharegroup.web.site import Handler, Instead, Visit, status_of
+from sharegroup.web.words import told
 
 _audit = logging.getLogger("sharegroup.audit")
 """Beside a standalone coordinator the coordinator's audit log, else lines of the page's own log."""
@@ -42,6 +44,16 @@ _ALL = "all"
 
 def show_list(visit: Visit) -> Response:
     """The group's dead letters among the newest of its topic, or those with one reason."""
+    return _list(visit)
+
+
+def refused(visit: Visit, error: ShareGroupError) -> Response | None:
+    """The list of dead letters with what was chosen in it, and why their redrive was refused."""
+    is_ours = visit.session is not None and visit.session.visitor.is_admin and isinstance(error, BadRequest)
+    return _list(visit, error) if is_ours and visit.request.method == "POST" else None
+
+
+def _list(visit: Visit, error: ShareGroupError | None = None) -> Response:
     group_id, reason = visit.text("group"), visit.text("reason")
     topic = _topic_of(visit, group_id)
     found = [each for each in visit.site.kafka.dead_letters(topic) if each.group_id == group_id] if topic else []
@@ -51,6 +63,9 @@ def show_list(visit: Visit) -> Response:
     number = min(visit.number("page", 1, least=1), pages)
     return visit.page(
         "dead_letters.html",
+        200 if error is None else status_of(error),
+        error="" if error is None else told(error),
+        chosen=frozenset(visit.form.get("chosen", ())),
         group_id=group_id,
         topic=topic,
         reasons=reasons.most_common(MOST_REASONS),
@@ -140,7 +155,7 @@ def show_job(visit: Visit) -> Response:
 
 def _begun(visit: Visit, job: Job) -> Response:
     name = visit.site.jobs.begin(job, partial(_redriven, visit))
-    return RedirectResponse(f"/redrive?job={name}", 303)
+    return visit.redirect(f"/redrive?job={name}")
 
 
 def _redriven(visit: Visit, job: Job) -> RedriveReport:
@@ -220,3 +235,4 @@ def _topic_of(visit: Visit, group_id: str) -> str:
 LOOKS: dict[str, Handler] = {"/deadletters": show_list, "/deadletter": show_one, "/redrive": show_job}
 ACTIONS: dict[str, Handler] = {"/redrive": ask_redrive, "/redrive/confirm": confirm_redrive}
 """The handlers by their addresses; those of ACTIONS need the right admin."""
+INSTEAD: dict[str, Instead] = {"/redrive": refused}

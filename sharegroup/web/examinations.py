@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 from sharegroup.doctor.findings import Finding
+from sharegroup.web.words import told
 
 KEPT_S = 5.0
 """Findings are shown for at least this many seconds before the group is examined again."""
@@ -76,7 +77,7 @@ class Examinations:
             findings = Findings(found=tuple(self._examine(group_id)), is_known=True)
         except Exception as error:  # noqa: BLE001 - whatever the brokers answer, the page is shown
             before = self._known.get(group_id, (0.0, Findings()))[1]
-            findings = Findings(found=before.found, is_known=True, error=f"{type(error).__name__}: {error}")
+            findings = Findings(found=before.found, is_known=True, error=told(error))
         findings = replace(findings, at_s=time.monotonic())
         kept_s = max(KEPT_S, REST * (findings.at_s - began_s))
         with self._lock:

@@ -22,11 +22,12 @@ from coordinator.protocol.errors import GroupIdNotFound, ShareGroupError, Unknow
 from coordinator.protocol.messages import GroupDescription, MemberDescription, PartitionDescription
 from sharegroup.admin_access import described
 from sharegroup.group_line import HELD
-from sharegroup.web import strip
+from sharegroup.web import forms, strip
 from sharegroup.web.groups_page import WORDS
 from sharegroup.web.history import LEAST_S, Sparkline, sparkline
 from sharegroup.web.parallel_calls import in_parallel
-from sharegroup.web.site import Handler, LastKnown, Visit
+from sharegroup.web.site import Handler, Instead, Visit, status_of
+from sharegroup.web.words import told
 
 ON_A_PAGE = 10
 """A page of a group has up to this many partitions."""
@@ -95,7 +96,9 @@ def show_group(visit: Visit) -> Response:
 
 
 def show_last_known(visit: Visit, error: ShareGroupError) -> Response | None:
-    """The page of a group as the page's own scan saw it last, in an outage; None: it was not seen."""
+    """The page of a group as the page's own scan saw it last, in an outage; None: there is none, or it was not seen."""
+    if status_of(error) != 503:
+        return None
     seen = visit.site.watch.snapshot.groups.get(visit.text("group"))
     if seen is None or seen.description is None or seen.held is None:
         return None
@@ -125,7 +128,7 @@ def _group_page(
         "group.html",
         is_live=is_live,
         as_of_s=as_of_s,
-        error=error and f"{type(error).__name__}: {error}",
+        error=error and told(error),
         group_id=group_id,
         description=description,
         seen=visit.site.watch.snapshot.groups.get(group_id),
@@ -145,6 +148,7 @@ def _group_page(
         words=strip.WORDS,
         topics=sorted({p.topic for p in partitions})[:MOST_TOPICS],
         keys=sorted(GROUP_KEYS),
+        acts=forms.ACTS,
         has_dead_letters=bool(description.configs.get("errors.deadletterqueue.topic.name")),
     )
 
@@ -311,6 +315,6 @@ def _cells(drawn: strip.Strip, looked: strip.Looked, first: int, last: int) -> l
     return cells
 
 
-LAST_KNOWN: dict[str, LastKnown] = {"/group": show_last_known}
+INSTEAD: dict[str, Instead] = {"/group": show_last_known}
 LOOKS: dict[str, Handler] = {"/group": show_group, "/partition": show_partition}
 """The handlers by their addresses."""

@@ -16,6 +16,7 @@ from typing import Any
 from share_sink.redrive.report import RedriveReport
 from sharegroup.web.errors import TooManyOpen
 from sharegroup.web.sessions import Session
+from sharegroup.web.words import told
 
 MOST_WAITING, MOST_KEPT = 10, 100
 """Up to MOST_WAITING jobs wait or run at once; up to MOST_KEPT are kept."""
@@ -83,4 +84,4 @@ def _run(job: Job, run: Callable[[Job], RedriveReport]) -> None:
     try:
         job.end = End(report=run(job))
     except Exception as error:  # noqa: BLE001 - whatever ends a redrive is told on its page
-        job.end = End(report=getattr(error, "report", None), error=f"{type(error).__name__}: {error}")
+        job.end = End(report=getattr(error, "report", None), error=told(error))

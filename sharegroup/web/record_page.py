@@ -8,6 +8,7 @@ from starlette.responses import Response
 from coordinator.protocol.admin_messages import RunInFlight
 from coordinator.protocol.messages import PartitionDescription
 from sharegroup.in_flight import RECORD_STATES, begins
+from sharegroup.web import forms
 from sharegroup.web.errors import BadRequest
 from sharegroup.web.group_pages import partition_of
 from sharegroup.web.records import FORMS, MOST_KEY_BYTES, headers_shown, shown
@@ -37,6 +38,7 @@ def show_record(visit: Visit) -> Response:
         run=run,
         now_ms=now_ms,
         state=_state(partition, offset, run),
+        acts=forms.ACTS,
         is_held=run is not None and run.state in ("ACQUIRED", "IN_PROGRESS"),
     )
 

@@ -28,7 +28,9 @@ MOST_SESSIONS = 200
 MOST_OF_A_TOKEN = 40
 """One token has up to this many sessions; its oldest one ends for a new one, and those of others stay."""
 MOST_PENDING = 20
-"""Up to this many actions of a session wait for their confirmation; the oldest one is dropped for a new one."""
+"""Up to this many actions of a session wait for their confirmation, and as many answers are kept; the oldest one is
+dropped for a new one."""
+OVER = "This action was carried out already, or its numbers are too old. Ask for it anew."
 PENDING_S = 600.0
 """The numbers of a dry run may be confirmed for this many seconds."""
 MOST_FAILURES, FAILURES_S, DELAY_S = 20, 60.0, 3.0
@@ -68,13 +70,15 @@ class Pending:
 
 @dataclass(kw_only=True)
 class Session:
-    """One person's session. ``streams``: the event streams that are open; ``holder``: the hash of the token."""
+    """One person's session. ``streams``: the event streams that are open; ``holder``: the hash of the token; ``kept``:
+    what forms were answered, by random names."""
 
     visitor: Visitor
     until_s: float
     holder: bytes = field(default=b"", repr=False)
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     pending: OrderedDict[str, Pending] = field(default_factory=OrderedDict, repr=False)
+    kept: OrderedDict[str, dict[str, Any]] = field(default_factory=OrderedDict, repr=False)
     streams: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -91,6 +95,21 @@ class Session:
                 self.pending.popitem(last=False)
         return name
 
+    def waiting(self, name: str) -> Pending | None:
+        """The action of this name that waits for its confirmation; None: there is none, or it is too old."""
+        with self.lock:
+            found = self.pending.get(name)
+        return found if found is not None and found.until_s >= time.monotonic() else None
+
+    def keep(self, values: dict[str, Any]) -> str:
+        """Keep the answer to a form, for the page that shows it. Returns its name."""
+        name = secrets.token_urlsafe(16)
+        with self.lock:
+            self.kept[name] = values
+            while len(self.kept) > MOST_PENDING:
+                self.kept.popitem(last=False)
+        return name
+
     def confirmed(self, name: str) -> Pending:
         """The action of this name, which can be confirmed once.
 
@@ -100,7 +119,7 @@ class Session:
         with self.lock:
             found = self.pending.pop(name, None)
         if found is None or found.until_s < time.monotonic():
-            raise BadRequest(what="This action was carried out already, or its numbers are too old. Ask for it anew.")
+            raise BadRequest(what=OVER)
         return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
@@ -15,7 +16,7 @@ from html import escape
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, quote, quote_plus
+from urllib.parse import parse_qs, quote, quote_plus, urlencode
 
 import anyio
 import anyio.to_thread
@@ -46,6 +47,7 @@ from sharegroup.web.records import Kafka
 from sharegroup.web.sessions import Session, Sessions
 from sharegroup.web.texts import clean
 from sharegroup.web.watch import Watch
+from sharegroup.web.words import said
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +56,30 @@ MOST_TEXT = 1_000
 """One field of a form or of an address has up to this many characters."""
 MOST_FIELDS = 400
 """A form has up to this many fields: a list of dead letters has one for each chosen one."""
+
+LABELS = {
+    "at": "Time, offset or shift",
+    "create": "If it is missing",
+    "first": "First offset",
+    "key": "Key",
+    "last": "Last offset",
+    "member": "Member",
+    "name": "Dead letter topic",
+    "offset": "Record at offset",
+    "partition": "Partition",
+    "reason": "Reason, for the audit log",
+    "search": "Search",
+    "to": "To",
+    "topic": "Topic",
+    "value": "Value; empty: its default",
+}
+"""What the forms write beside their fields, by the fields' names."""
+
+
+def label(name: str) -> str:
+    """The words beside the field of this name."""
+    return LABELS.get(name, name.capitalize())
+
 
 _STATUS: dict[type[ShareGroupError], int] = {
     NotSignedIn: 401,
@@ -78,7 +104,7 @@ AWAY = "sharegroup-away"
 @dataclass(frozen=True, kw_only=True)
 class Site:
     """The parts that all requests share. ``admin`` speaks for the page itself, which reads all groups; ``cluster``: the
-    brokers' addresses, in the heading; ``last_known``: by address, the page of what was known before an error."""
+    brokers' addresses, in the heading; ``instead``: by address, what is shown in place of a page about an error."""
 
     admin: Admin = field(repr=False)
     logins: Logins
@@ -90,7 +116,7 @@ class Site:
     outages: Outages
     cluster: str
     is_tls: bool = False
-    last_known: dict[str, LastKnown] = field(default_factory=dict, repr=False)
+    instead: dict[str, Instead] = field(default_factory=dict, repr=False)
 
     def cookie(self, request: Request) -> str:
         """The name of the session's cookie; with TLS, one that only this host can set. It has the port that the browser
@@ -125,7 +151,7 @@ class Visit:
         values = self.form.get(name) if self.request.method == "POST" else self.request.query_params.getlist(name)
         found = values[0] if values else default
         if len(found) > MOST_TEXT:
-            raise BadRequest(what=f"{name} has more than {MOST_TEXT} characters.")
+            raise BadRequest(what=f"{label(name)}: it has more than {MOST_TEXT} characters.", field=name)
         return found
 
     def number(self, name: str, default: int | None = None, *, least: int = 0) -> int:
@@ -137,10 +163,23 @@ class Visit:
         text = self.text(name).strip()
         if not text and default is not None:
             return default
-        digits = text.removeprefix("-") if least < 0 else text
-        if not (digits.isascii() and digits.isdecimal() and len(digits) < 20) or not least <= int(text) < 2**63:
-            raise BadRequest(what=f"{name} is no whole number: {text!r}")
-        return int(text)
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdecimal()):
+            why = f"{text!r} is no whole number" if text else "a number is missing"
+        elif len(digits) > 19 or not least <= int(text) < 2**63:
+            why = f"{text} is below {least}" if text.startswith("-") or int(text) < least else f"{text} is too large"
+        else:
+            return int(text)
+        raise BadRequest(what=f"{label(name)}: {why}.", field=name)
+
+    @property
+    def is_refresh(self) -> bool:
+        """Whether an open page asks: it keeps what it shows, and what was typed in it, where there is an error."""
+        return bool(self.request.headers.get("hx-request"))
+
+    def redirect(self, path: str) -> Response:
+        """An answer that leads to a page, so that Back leads to pages and never to a form's answer."""
+        return RedirectResponse(path, 303)
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """The template as an answer."""
@@ -150,7 +189,7 @@ class Visit:
 
 
 Handler = Callable[[Visit], Response]
-LastKnown = Callable[[Visit, ShareGroupError], "Response | None"]
+Instead = Callable[[Visit, ShareGroupError], "Response | None"]
 
 
 def answers(
@@ -188,7 +227,7 @@ def _answered(handler: Handler, visit: Visit) -> Response:
         return _refused(visit, error)
     except Exception:  # noqa: BLE001 - our mistake in one page is told without its details
         _log.exception("request failed: %s", visit.request.url.path)
-        return visit.page("error.html", 500, name="InternalError", text="The page's log says why.")
+        return visit.page("error.html", 500, name="InternalError", text="The page's log says why.", of_group="")
 
 
 async def _within_patience(
@@ -216,14 +255,18 @@ def _refused(visit: Visit, error: ShareGroupError) -> Response:
     """The page that says why a request was refused; in an outage the last known state, if the page has one."""
     if isinstance(error, NotSignedIn):
         return _sent_to_login(visit, error)
-    status = next((number for kind, number in _STATUS.items() if isinstance(error, kind)), 400)
-    last_known = visit.site.last_known.get(visit.request.url.path)
-    is_refresh = bool(visit.request.headers.get("hx-request"))  # the open page keeps what it shows
-    if status == 503 and last_known is not None and visit.request.method == "GET" and not is_refresh:
-        found = last_known(visit, error)
+    instead = visit.site.instead.get(visit.request.url.path)
+    with suppress(ShareGroupError):
+        found = None if instead is None or visit.is_refresh else instead(visit, error)
         if found is not None:
             return found
-    return visit.page("error.html", status, name=type(error).__name__, text=str(error))
+    group_id = (visit.form.get("group") or [visit.request.query_params.get("group", "")])[0][:MOST_TEXT]
+    return visit.page("error.html", status_of(error), name=type(error).__name__, text=said(error), of_group=group_id)
+
+
+def status_of(error: ShareGroupError) -> int:
+    """The HTTP status of an error."""
+    return next((number for kind, number in _STATUS.items() if isinstance(error, kind)), 400)
 
 
 def _check(visit: Visit, right: str) -> None:
@@ -244,10 +287,16 @@ def _check(visit: Visit, right: str) -> None:
 
 
 def _sent_to_login(visit: Visit, error: NotSignedIn) -> Response:
-    is_refresh = bool(visit.request.headers.get("hx-request"))  # the open page says so, and keeps what was typed in it
-    if visit.request.method != "GET" or visit.request.url.path == "/events" or is_refresh:
-        return visit.page("error.html", 401, name=type(error).__name__, text=str(error))
-    return RedirectResponse("/login", 303)
+    if visit.request.method == "POST" and visit.form.get("kind"):
+        return visit.page("login.html", 401, error=str(error), kept=urlencode(_kept(visit)))
+    if visit.request.method != "GET" or visit.request.url.path == "/events" or visit.is_refresh:
+        return visit.page("error.html", 401, name=type(error).__name__, text=str(error), of_group="")
+    return visit.redirect("/login")
+
+
+def _kept(visit: Visit) -> dict[str, str]:
+    """The fields of a form, to show them again after a sign-in."""
+    return {name: values[0][:MOST_TEXT] for name, values in visit.form.items() if name != "csrf" and values}
 
 
 def _fields(body: bytes) -> dict[str, list[str]]:

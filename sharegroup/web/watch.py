@@ -24,6 +24,7 @@ from sharegroup.group_line import HELD, QUARANTINED, GroupLine, line_of
 from sharegroup.web.history import History
 from sharegroup.web.needs import Need, attention
 from sharegroup.web.outages import UNANSWERED, Waiting
+from sharegroup.web.words import told
 
 _log = logging.getLogger(__name__)
 
@@ -144,8 +145,7 @@ class Watch:
             seen = self._look_at_each([listing.group_id for listing in listed.groups], before)
             after = Snapshot(groups=seen, read_from=listed.read_from, round=before.round + 1)
         except ShareGroupError as error:
-            told = f"{type(error).__name__}: {error}"
-            after = Snapshot(groups=before.groups, error=told, round=before.round + 1)
+            after = Snapshot(groups=before.groups, error=told(error), round=before.round + 1)
         self._forget(after)
         self._show(after)
 

@@ -62,7 +62,7 @@ def look_at_dead_letters(page: Page) -> None:
 
 
 def release_of_a_member(page: Page) -> None:
-    page.get_by_role("button", name=re.compile("Release what")).first.click()
+    page.get_by_role("button", name=re.compile("End the session of")).first.click()
     expect(page.get_by_text("Nothing has been changed yet")).to_be_visible(timeout=WAIT_MS)
     page.get_by_role("link", name="Change nothing").click()
 

@@ -175,7 +175,9 @@ class Browser:
     def post(self, path: str, data: Mapping[str, Any], *, origin: str | None = HERE, csrf: str | None = None) -> Any:
         headers = {} if origin is None else {"origin": origin}
         secret = self.secret() if csrf is None else csrf
-        return self.client.post(path, data={**data, **({"csrf": secret} if secret else {})}, headers=headers)
+        answer = self.client.post(path, data={**data, **({"csrf": secret} if secret else {})}, headers=headers)
+        is_led = answer.status_code == 303 and path.startswith("/act")
+        return self.client.get(answer.headers["location"]) if is_led else answer
 
     def secret(self) -> str:
         """The CSRF token of the session; empty if nobody is signed in."""
