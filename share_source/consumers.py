@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from coordinator.protocol.librdkafka import BY_OFFSET, IN_BULK, READING, UNKNOWN_TOPIC, is_refused
+from coordinator.protocol.librdkafka import BY_OFFSET, IN_BULK, READING, UNKNOWN_TOPIC, is_refused, new_client
 from share_source.range_cursor import Key
 from share_source.record_batches import timestamps_of
 
@@ -134,7 +134,7 @@ class KeptConsumer:
         self.misses_topic = False
         """Whether librdkafka reported a missing topic since the reader last cleared this."""
         self.positions: dict[Key, ConsumerPosition] = {}
-        self._consumer = Consumer({**dict(config), "error_cb": _weakly(self._on_error)})
+        self._consumer = new_client(Consumer, {**dict(config), "error_cb": _weakly(self._on_error)})
 
     def __repr__(self) -> str:
         return f"<KeptConsumer {sorted(self.positions)}>"

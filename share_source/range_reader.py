@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from coordinator.protocol.damaged_batch import ASKING, DAMAGED, INVALID_HEADERS, READINGS, Damage, end_of_batch
 from coordinator.protocol.errors import BrokerSecurityFailed
-from coordinator.protocol.librdkafka import NO_ANSWER, Silence
+from coordinator.protocol.librdkafka import NO_ANSWER, Silence, new_client
 from coordinator.protocol.outage import Outage
 from share_source.consumers import (
     MISSING_TOPIC,
@@ -376,7 +376,12 @@ class Reader:
             return first + 1
         config = {**dict(client_config(self._task.kafka_config, self._task.isolation_level)), **ASKING}
         return end_of_batch(
-            lambda: Consumer(config), cursor.key, max(first, cursor.wanted), event.offset, high, self._until_s
+            lambda: new_client(Consumer, config),
+            cursor.key,
+            max(first, cursor.wanted),
+            event.offset,
+            high,
+            self._until_s,
         )
 
     def _pass_damaged(self, cursor: RangeCursor, damage: Damage) -> None:

@@ -113,7 +113,7 @@ standalone coordinator's file, and in the files of `--command-config`.
 
 | outcome | keys | |
 | --- | --- | --- |
-| native | {native} | librdkafka has the same name |
+| native | {native} | librdkafka has the same name; not listed below |
 | translated | {translated} | librdkafka has another name or form |
 | refused | {refused} | sharegroup sets it, or has something else: the error says what to use |
 | no meaning | {no_meaning} | refused, with the reason |
@@ -130,14 +130,14 @@ A setting without what it needs is refused at once.
 | --- | --- |
 | `security.protocol=SASL_PLAINTEXT`, `SASL_SSL` | `sasl.mechanism` |
 | `sasl.mechanism=PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` | `sasl.username`, `sasl.password` (or `sasl.jaas.config`) |
-| `sasl.mechanism=OAUTHBEARER` | `sasl.oauthbearer.method=oidc` |
+| `sasl.mechanism=OAUTHBEARER` | `sasl.oauthbearer.method=oidc`, or [`oauth_cb`](brokers.md#security) |
 | `sasl.oauthbearer.method=oidc` | `sasl.oauthbearer.token.endpoint.url`, `sasl.oauthbearer.client.id`, `sasl.oauthbearer.client.secret` |
 | and `sasl.oauthbearer.grant.type` of a JWT | instead of client id and secret: `sasl.oauthbearer.assertion.private.key.file`, or the key as `.pem` |
 | `sasl.mechanism=GSSAPI` | `sasl.kerberos.keytab`, and a confluent-kafka with [Kerberos](brokers.md#kerberos) |
 | a client certificate | its key: `ssl.certificate.location` and `ssl.key.location`, or both as `.pem` |
 | `ssl.keystore.location` | `ssl.keystore.password` |
 
-## All keys
+## The other keys
 
 | keys | outcome | |
 | --- | --- | --- |
@@ -151,6 +151,8 @@ def page() -> str:
     fields = {kind.replace(" ", "_"): str(counts[kind]) for kind in ("native", "translated", "refused", "no meaning")}
     alike: dict[tuple[str, str], list[str]] = {}
     for key, row in found.items():
+        if row == ("native", ""):
+            continue
         alike.setdefault(row, []).append(f"`{key}`")
     rows = [f"| {', '.join(keys)} | {kind} | {_cell(text)} |" for (kind, text), keys in alike.items()]
     return _HEAD.format(versions=f"{OLDER_KAFKA} and {KAFKA_VERSION}", **fields) + "\n".join(rows) + "\n"
@@ -162,9 +164,7 @@ _KEY = re.compile(r"\b((?:kafka|share|sasl|ssl)\.[a-z_.*]*[a-z*])(?:=([\w:.]+))?
 def _cell(text: str) -> str:
     """Keys as code, where they are not yet."""
     parts = text.split("`")
-    parts[::2] = [
-        re.sub(r"\b((?:kafka|share|sasl|ssl)\.[a-z_.*]*[a-z*])(?:=([\w:.]+))?", _code, part) for part in parts[::2]
-    ]
+    parts[::2] = [_KEY.sub(_code, part) for part in parts[::2]]
     return "`".join(parts).replace("|", "\\|")
 
 

@@ -19,8 +19,8 @@ _KEY_STORE, _KEY_TYPE = "ssl.keystore.location", "ssl.keystore.type"
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _OIDC = {"sasl.oauthbearer.method": "oidc"}
 MSK = (
-    "MSK's tokens are signed by code, and librdkafka has none of it. Use SCRAM, or mutual TLS: docs/run/brokers.md has "
-    "both."
+    "MSK's tokens are signed by code: use kafka.sasl.mechanism=OAUTHBEARER, and kafka.oauth_cb=MODULE:FUNCTION, which "
+    "docs/run/brokers.md shows; or SCRAM, or mutual TLS."
 )
 _IAM = ("iam.iamclientcallbackhandler", "iam.iamoauthbearerlogincallbackhandler")
 _PEM_ENDS = (".pem", ".crt", ".cer")

@@ -26,9 +26,10 @@ from coordinator.config.java_values import by_value, java_value, key_store
 from coordinator.config.kafka_security import check_security
 from coordinator.config.resolved import hint
 from coordinator.protocol.errors import ShareGroupError
-from coordinator.protocol.kafka_properties import PROPERTIES, SECRETS, is_shown
+from coordinator.protocol.kafka_properties import PROPERTIES, SECRETS, TOKEN_FUNCTION, is_shown
 from coordinator.protocol.option_errors import InvalidKafkaOption, RefusedOption, UnknownKafkaOption
 from coordinator.protocol.secret_files import read_file
+from coordinator.protocol.token_function import check_token_function
 
 PREFIX = "kafka."
 _BOOTSTRAP = "bootstrap.servers"
@@ -128,7 +129,12 @@ def _refuse(key: str, prefix: str, owned: Mapping[str, str], forbidden: Mapping[
     if not prefix and key.startswith(PREFIX):
         instead = f"Use {key.removeprefix(PREFIX)}."
         raise RefusedOption(option=option, reason="properties have no prefix in a command.", instead=instead)
-    if key.endswith("_cb") or key in ("on_commit", "logger", "opaque", "default.topic.config"):
+    if (key.endswith("_cb") and key != TOKEN_FUNCTION) or key in (
+        "on_commit",
+        "logger",
+        "opaque",
+        "default.topic.config",
+    ):
         raise RefusedOption(option=option, reason="an option is a text, this is code.", instead=_NOT_NEEDED)
 
 
@@ -179,6 +185,11 @@ _FILES = (
     "ssl.key.location",
     "ssl.keystore.location",
     "ssl.crl.location",
+    "https.ca.location",
+    "sasl.kerberos.keytab",
+    "sasl.oauthbearer.assertion.file",
+    "sasl.oauthbearer.assertion.private.key.file",
+    "sasl.oauthbearer.assertion.jwt.template.file",
 )
 """Properties that name a file, or a folder of files. librdkafka's errors about a missing one say little."""
 _NO_FILE = "probe"
@@ -191,7 +202,7 @@ def check_kafka_config(kafka_config: Mapping[str, str], *, prefix: str = PREFIX)
     that properties name must exist on this host. ``prefix``: how an error's keys begin.
 
     Raises:
-        UnknownKafkaOption, InvalidKafkaOption: the first wrong property.
+        UnknownKafkaOption, InvalidKafkaOption: the first wrong property, or a token function that gives no token.
         UnusableFile: a file can't be read.
     """
     written = getattr(kafka_config, "written", {})
@@ -202,6 +213,9 @@ def check_kafka_config(kafka_config: Mapping[str, str], *, prefix: str = PREFIX)
     for key, value in kafka_config.items():
         if key == "plugin.library.paths":
             continue
+        if key == TOKEN_FUNCTION:
+            check_tokens(kafka_config, prefix=prefix)
+            continue
         text = _complaint(key, value) or _half_read(key, value)
         if "No such configuration property" in text:
             raise UnknownKafkaOption(option=prefix + key, hint=_hint(key, prefix))
@@ -211,6 +225,20 @@ def check_kafka_config(kafka_config: Mapping[str, str], *, prefix: str = PREFIX)
                 key, ""
             )
             raise InvalidKafkaOption(option=prefix + own, problem=f"{problem}.")
+
+
+def check_tokens(kafka_config: Mapping[str, str], *, prefix: str = PREFIX) -> None:
+    """Check the token function ``oauth_cb``, and call it once.
+
+    Raises:
+        InvalidKafkaOption: other settings don't go with it, it can't be imported here, or it gives no token.
+    """
+
+    def check() -> None:
+        check_security(kafka_config)
+        check_token_function(kafka_config[TOKEN_FUNCTION], kafka_config.get("sasl.oauthbearer.config", ""))
+
+    _in_words_of(prefix, check)
 
 
 _REFUSED_VALUE = "its value is refused"

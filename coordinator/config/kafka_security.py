@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from coordinator.config.java_values import JWT_BEARER, MSK
+from coordinator.protocol.kafka_properties import TOKEN_FUNCTION
 from coordinator.protocol.option_errors import InvalidKafkaOption, MissingOption, RefusedOption
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -28,6 +29,7 @@ def check_security(config: Mapping[str, str]) -> None:
         RefusedOption, InvalidKafkaOption: librdkafka does not have the mechanism.
     """
     protocol = config.get("security.protocol", "PLAINTEXT").strip().upper()
+    _check_token_function(config, protocol)
     if protocol.startswith("SASL_") and protocol in PROTOCOLS:
         _check_sasl(config, protocol)
     if protocol in ("SSL", "SASL_SSL"):
@@ -66,11 +68,27 @@ def _kinits(config: Mapping[str, str]) -> bool:
     return is_own or config.get("sasl.kerberos.min.time.before.relogin", "").strip() == "0"
 
 
+def _check_token_function(config: Mapping[str, str], protocol: str) -> None:
+    if TOKEN_FUNCTION not in config:
+        return
+    problem = ""
+    if not protocol.startswith("SASL_") or "OAUTHBEARER" not in map(config.get, ("sasl.mechanism", "sasl.mechanisms")):
+        problem = "it goes with kafka.security.protocol=SASL_SSL and kafka.sasl.mechanism=OAUTHBEARER."
+    elif config.get(f"{_OAUTH}method", "").strip().lower() == "oidc":
+        problem = f"kafka.{_OAUTH}method=oidc gets tokens by itself; remove one."
+    if problem:
+        raise InvalidKafkaOption(option=f"kafka.{TOKEN_FUNCTION}", problem=problem)
+
+
 def _check_oauth(config: Mapping[str, str], why: str) -> None:
+    if TOKEN_FUNCTION in config:
+        return
     if config.get(f"{_OAUTH}method", "").strip().lower() != "oidc":
         if config.get("enable.sasl.oauthbearer.unsecure.jwt", "").strip().lower() in ("true", "t", "1"):
             return
-        raise MissingOption(option=f"kafka.{_OAUTH}method", why=f"{why} Set it to oidc.")
+        raise MissingOption(
+            option=f"kafka.{_OAUTH}method", why=f"{why} Set it to oidc, or kafka.{TOKEN_FUNCTION} to a function."
+        )
     by_metadata = config.get(f"{_OAUTH}metadata.authentication.type", "none").strip().lower()
     if by_metadata == "azure_imds":
         return

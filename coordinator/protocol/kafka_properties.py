@@ -79,6 +79,10 @@ SECRETS = frozenset(
 password; and certificates, which are long."""
 
 
+TOKEN_FUNCTION = "oauth_cb"  # noqa: S105 - a key, no password
+"""confluent_kafka's key of a function that gives tokens; here its value is a text, MODULE:FUNCTION."""
+
+
 def is_shown(key: str) -> bool:
     """Whether a value of this property of librdkafka may be in an error, a log or a ``repr``."""
-    return key in PROPERTIES and key not in SECRETS
+    return key == TOKEN_FUNCTION or (key in PROPERTIES and key not in SECRETS)

@@ -12,7 +12,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from coordinator.protocol.errors import InvalidKafkaConfig
-from coordinator.protocol.kafka_properties import is_shown
+from coordinator.protocol.kafka_properties import TOKEN_FUNCTION, is_shown
+from coordinator.protocol.option_errors import InvalidKafkaOption
+from coordinator.protocol.token_function import TokenFunction
 
 UNKNOWN_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 """The codes for a topic or a partition that is not there, or not known yet: the broker's and librdkafka's own."""
@@ -71,11 +73,12 @@ _REFUSED = frozenset(
     }
 )
 _CUT_OFF = re.compile(
-    r"disconnect|connection re|timed out|transport failure|could ?n.t connect|could not (connect|resolve)",
+    r"disconnect|connection re|timed out|transport failure|could ?n.t connect|could not (connect|resolve)"
+    r"|callback raised",
     re.IGNORECASE,
 )
-"""librdkafka's texts for a broker that dies during a handshake, and for an OAuth endpoint that is away: the error code
-is that of a refusal."""
+"""librdkafka's texts for a broker that dies during a handshake, and for an OAuth endpoint that is away or a token
+function that raises: the error code is that of a refusal."""
 _TLS_ALERT = re.compile(r"alert (\w+ )?(certificate|unknown ca|access denied)")
 """A TLS listener's answer to a certificate that it refuses, or to none. With TLS 1.3 it comes after the handshake, and
 librdkafka reports a broken connection."""
@@ -115,11 +118,18 @@ def new_client(client: Any, config: Mapping[str, Any], **beside: Any) -> Any:
 
     Raises:
         InvalidKafkaConfig: librdkafka refuses the configuration; the error names the key, not the value.
+        InvalidKafkaOption: the token function can't be imported here, or gave no token for 10 s.
     """
+    settings, tokens = dict(config), None
+    if isinstance(name := settings.get(TOKEN_FUNCTION), str):
+        settings[TOKEN_FUNCTION] = tokens = TokenFunction(name)
     try:
-        return client(dict(config), **beside)
+        return client(settings, **beside)
     except (KafkaException, ValueError, ImportError) as error:  # the last two are confluent_kafka's own checks
         text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        if tokens is not None and "OAuth token not set" in text:
+            problem = tokens.problem or "librdkafka has not called it"
+            raise InvalidKafkaOption(option=f"kafka.{TOKEN_FUNCTION}", problem=f"{problem}.") from None
         raise InvalidKafkaConfig(key=_refused_key(config, text), reason=_reason(config, text)) from None
 
 
@@ -166,7 +176,7 @@ def _refused_key(config: Mapping[str, Any], text: str) -> str:
 def _is_refused_alone(key: str, value: Any) -> bool:
     from confluent_kafka.admin import AdminClient  # slow to import, and needed only here
 
-    if not isinstance(value, str):  # a callback of ours
+    if not isinstance(value, str) or key == TOKEN_FUNCTION:  # a callback of ours, or code
         return False
     try:
         AdminClient({"bootstrap.servers": "unused", "log_level": "0", key: value})

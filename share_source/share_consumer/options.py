@@ -18,9 +18,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from coordinator.client.group_options import GroupOptions
 from coordinator.client.options import GROUP_PREFIXES, Option, configs, flag
-from coordinator.config.kafka_options import redacted
+from coordinator.config.kafka_options import check_tokens, redacted
 from coordinator.config.resolved import ConfigKey, CoordinatorConfig
 from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.kafka_properties import TOKEN_FUNCTION
 from coordinator.protocol.option_errors import MissingOption
 from share_source.share_consumer.errors import invalid_config
 
@@ -171,8 +172,8 @@ class ConsumerOptions(GroupOptions):
         progress = texts.pop(PROGRESS_BATCHES.name, str(PROGRESS_BATCHES.default))
         checked = _check_properties({**texts, **of_topics}, own)
         texts = {**{str(key): _text(value) for key, value in of_topics.get(_TOPIC_CONFIG, {}).items()}, **texts}
-        _check_together(texts, checked)
         try:
+            _check_together(texts, checked)
             batches = int(PROGRESS_BATCHES.parse(progress))
             return cls(**_parsed(texts, own), **beside_fields(beside), max_progress_batches=batches)
         except ShareGroupError as error:
@@ -182,11 +183,13 @@ class ConsumerOptions(GroupOptions):
 def _beside(given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings that are no texts."""
     beside = {key: given[key] for key in (*_CALLBACKS, "logger") if key in given}
+    if isinstance(given.get(TOKEN_FUNCTION), str):
+        del beside[TOKEN_FUNCTION]
     for key, refusal in _CALLBACKS.items():
         if key in beside and not callable(beside[key]):
             raise refusal(f"expected {key} property as a callable function")
-    if "oauth_cb" in beside:
-        text = "oauth_cb is not supported: the coordinator needs credentials too. Use sasl.oauthbearer.method=oidc"
+    if TOKEN_FUNCTION in beside:
+        text = f'{TOKEN_FUNCTION} is a text here, "MODULE:FUNCTION": the coordinator calls the function too'
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG, text))
     if "on_commit" in given:
         raise ValueError("on_commit is not supported on ShareConsumer")
@@ -217,7 +220,7 @@ def _text(value: Any) -> str:
 def _check_properties(given: Mapping[str, Any], own: Mapping[str, str]) -> dict[str, Any]:
     """Have librdkafka check its properties at once: an unknown property at the end makes it stop before it starts a
     thread or a connection. Returns the checked properties."""
-    checked = {key: value for key, value in given.items() if key != "plugin.library.paths"}
+    checked = {key: value for key, value in given.items() if key not in ("plugin.library.paths", TOKEN_FUNCTION)}
     if ACKNOWLEDGEMENT_MODE in own:
         checked[ACKNOWLEDGEMENT_MODE] = own[ACKNOWLEDGEMENT_MODE]
     try:
@@ -235,7 +238,9 @@ def _check_together(texts: Mapping[str, str], checked: Mapping[str, Any]) -> Non
     for key in texts:
         if key in REFUSED:
             raise ValueError(f"Failed to create share consumer: {REFUSED[key].format(key)}")
-    if any(key in texts for key in _TOKEN_SOURCES):
+    if TOKEN_FUNCTION in texts:
+        check_tokens(texts, prefix="")
+    if any(key in texts for key in (*_TOKEN_SOURCES, TOKEN_FUNCTION)):
         return
     without = {key: value for key, value in checked.items() if key != "metadata.broker.list"}
     client = confluent_kafka.ShareConsumer({**without, "bootstrap.servers": "", "log_level": "0"})

@@ -3,21 +3,29 @@ each, and what the brokers do not accept is told by name, with librdkafka's reas
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, KafkaException
 
 from coordinator.client.cluster_metadata import cluster_metadata
 from coordinator.dead_letters.record_format import Origin
 from coordinator.protocol.errors import BrokerNotReachable, BrokerSecurityFailed
+from coordinator.protocol.librdkafka import new_client
+from coordinator.protocol.option_errors import InvalidKafkaOption
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from pyspark_sharegroup import DefaultSource
 from share_source.reader_choice import NATIVE, PYTHON
-from sharegroup import AcknowledgeType, Admin, ShareConsumer
-from tests.support.coordinator_process import kill_coordinators
+from sharegroup import ShareConsumer
+from tests.support.iam_signer import LIFETIME_VARIABLE
 from tests.support.reader_query import Query
 from tests.support.rejecting import origins, read_all
 from tests.support.secured_broker import CLIENT_SECRET, PASSWORD, SecuredBroker
+from tests.support.secured_story import read_and_reject
+from tests.support.standalone import sharegroup, write_properties
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("own_runtime")]
@@ -52,23 +60,110 @@ def test_reading_state_and_dead_letters_work(
     kafka, config, group = secured.broker, secured.configs[kind], unique("group")
     orders, dlq = kafka.create_topic(), kafka.create_topic()
     kafka.produce(orders, ["read", "rejected"])
-    options = {f"kafka.{key}": value for key, value in config.items()}
-    query = Query(**options, **{"kafka.group.id": group}, subscribe=orders, startingOffsets="earliest")
-    assert [row["value"] for row in query.run(most=1)] == [b"read"]
-    kill_coordinators()
-    assert not query.next_batch(0)
+    read_and_reject(config, group, orders, dlq)
+    wait_until(lambda: read_all(kafka, dlq), what="its dead letter is written")
+    assert list(origins(read_all(kafka, dlq))) == [Origin(orders, 0, 1, group, 1)]
+    assert read_all(kafka, STATE_TOPIC)
+
+
+@pytest.fixture
+def signing(secured: SecuredBroker, tmp_path: Path) -> dict[str, str]:
+    """A client's configuration whose tokens a function signs, and no endpoint gives."""
+    config = {key: value for key, value in secured.configs["OAUTHBEARER"].items() if "oauthbearer" not in key}
+    key = secured.tokens.write_key(tmp_path / "signer.pem")
+    return {**config, "oauth_cb": "tests.support.iam_signer:token", "sasl.oauthbearer.config": str(key)}
+
+
+def calls(signing: dict[str, str]) -> Counter[int]:
+    """How often the function was called, by process."""
+    path = Path(signing["sasl.oauthbearer.config"]).with_name("calls")
+    return Counter(map(int, path.read_text().split()))
+
+
+@pytest.mark.slow
+def test_a_function_signs_the_tokens_of_every_client(
+    secured: SecuredBroker,
+    signing: dict[str, str],
+    unique: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv(LIFETIME_VARIABLE, "5")
+    kafka, group = secured.broker, unique("group")
+    orders, dlq = kafka.create_topic(), kafka.create_topic()
+    kafka.produce(orders, ["read", "rejected"])
+    read_and_reject(signing, group, orders, dlq)
+    assert list(origins(read_all(kafka, dlq))) == [Origin(orders, 0, 1, group, 1)]
+    coordinators = set(calls(signing)) - {os.getpid()}
+    assert coordinators
+    newest = max(coordinators)
+    before = calls(signing)[newest]
+    wait_until(lambda: calls(signing)[newest] > before, what="an idle coordinator renews its token")
+
+    file = write_properties(
+        tmp_path / "client.properties", {k: v for k, v in signing.items() if k != "bootstrap.servers"}
+    )
+    bootstrap = signing["bootstrap.servers"]
+    done = sharegroup(
+        "groups", "--bootstrap-server", bootstrap, "--command-config", file, "--group", group, "--describe"
+    )
+    assert orders in done.stdout, done.stderr
+
+
+@pytest.mark.slow
+def test_a_signer_that_is_away_for_a_while_is_called_again(
+    secured: SecuredBroker, signing: dict[str, str], unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LIFETIME_VARIABLE, "10")
+    topic, group = secured.broker.create_topic(), unique("group")
+    options = {f"kafka.{key}": value for key, value in signing.items()}
+    query = Query(**options, **{"kafka.group.id": group}, subscribe=topic, startingOffsets="earliest")
+    secured.broker.produce(topic, ["before"])
+    assert [row["value"] for row in query.run()] == [b"before"]
+    away = Path(signing["sasl.oauthbearer.config"]).with_name("away")
+    away.touch()
+    before = calls(signing)
+    # It is called again 10 s after it raised: by then each token has ended.
+    wait_until(lambda: max((calls(signing) - before).values(), default=0) > 1, what="it is called in vain, twice")
+    away.unlink()
+    secured.broker.produce(topic, ["after"])
+    assert [row["value"] for row in query.run()] == [b"after"]
     query.reader.stop()
 
-    more = {"group.id": group, "errors.deadletterqueue.topic.name": dlq, "share.acknowledgement.mode": "explicit"}
-    with ShareConsumer({**config, **more}) as consumer, Admin(config) as admin:
-        consumer.subscribe([orders])
-        (message,) = wait_until(lambda: list(consumer.poll(1.0)), what="the second record comes")
-        consumer.acknowledge(message, AcknowledgeType.REJECT)
-        consumer.commit_sync()
-        wait_until(lambda: read_all(kafka, dlq), what="its dead letter is written")
-        assert list(origins(read_all(kafka, dlq))) == [Origin(orders, 0, 1, group, 1)]
-        wait_until(lambda: [p.start_offset for p in admin.list_offsets(group).partitions] == [2], what="all is done")
-    assert read_all(kafka, STATE_TOPIC)
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        ("tests.support.iam_signer:milliseconds", "returned an expiry in milliseconds; return expiry_ms / 1000"),
+        ("tests.support.iam_signer:away", "tests.support.iam_signer has no function away"),
+        ("tests.support.nowhere:token", "can't be imported here (ModuleNotFoundError"),
+        ("__main__:token", "it is MODULE:FUNCTION"),
+        ("print", "it is MODULE:FUNCTION"),
+    ],
+)
+def test_a_wrong_token_function_is_refused_by_queries_and_share_consumers(
+    signing: dict[str, str], function: str, says: str
+) -> None:
+    wrong = {**signing, "oauth_cb": function}
+    options = {f"kafka.{key}": value for key, value in wrong.items()}
+    with pytest.raises(InvalidKafkaOption, match=r"kafka\.oauth_cb") as loaded:
+        DefaultSource({**options, "kafka.group.id": "g", "subscribe": "orders"}).schema()
+    with pytest.raises(KafkaException, match="oauth_cb") as consumer:
+        ShareConsumer({**wrong, "group.id": "g"})
+    assert says in str(loaded.value)
+    assert says in str(consumer.value)
+
+
+def test_a_function_that_raises_is_named_with_its_error(
+    signing: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(signing["sasl.oauthbearer.config"]).with_name("away").touch()
+    says = "tests.support.iam_signer:token raised ConnectionError: the signer has no credentials"
+    options = {f"kafka.{key}": value for key, value in signing.items()}
+    with pytest.raises(InvalidKafkaOption, match=says):
+        DefaultSource({**options, "kafka.group.id": "g", "subscribe": "orders"}).schema()
+    with pytest.raises(InvalidKafkaOption, match=says):
+        new_client(Consumer, {**signing, "group.id": "g", "log_level": "0"})
 
 
 def wrong(secured: SecuredBroker, case: str) -> dict[str, str]:

@@ -5,10 +5,8 @@ The rule: keys and certificates are made anew in each run; the test's own addres
 
 from __future__ import annotations
 
-import base64
 import json
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,16 +15,16 @@ from typing import Any
 
 import trustme
 from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.support.broker_versions import chosen_version, is_at_least
+from tests.support.iam_signer import AUDIENCE, base64_text, signed
 from tests.support.java_options import BROKER_OPTIONS
 from tests.support.kafka_broker import KafkaBroker
 
 PASSWORD = "alice-s3cret"
 CLIENT_SECRET = "the-client-s3cret"
-AUDIENCE = "sharegroup-tests"
 _OAUTH = "org.apache.kafka.common.security.oauthbearer."
 _LISTENERS = {"SCRAM": "SASL_SSL", "TLS": "SSL", "MUTUAL": "SSL", "OAUTH": "SASL_SSL", "CLEAR": "SASL_PLAINTEXT"}
 
@@ -61,7 +59,7 @@ class TokenEndpoint:
         self.lifetime_s, self.audience, self.status, self.issued = 3600, AUDIENCE, 200, 0
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         numbers = self._key.public_key().public_numbers()
-        parts = {"n": _base64(numbers.n.to_bytes(256, "big")), "e": _base64(numbers.e.to_bytes(3, "big"))}
+        parts = {"n": base64_text(numbers.n.to_bytes(256, "big")), "e": base64_text(numbers.e.to_bytes(3, "big"))}
         self.keys = folder / "jwks.json"
         self.keys.write_text(json.dumps({"keys": [{"kty": "RSA", "kid": "1", "alg": "RS256", "use": "sig", **parts}]}))
         endpoint = self
@@ -97,14 +95,13 @@ class TokenEndpoint:
         return {"access_token": self.token(), "token_type": "Bearer", "expires_in": self.lifetime_s}
 
     def token(self) -> str:
-        now_s = int(time.time())
-        # One that has expired was issued before that.
-        claims = {"sub": "alice", "aud": self.audience, "iat": now_s - 7200, "exp": now_s + self.lifetime_s}
-        signed = ".".join(
-            _base64(json.dumps(part).encode()) for part in ({"alg": "RS256", "kid": "1", "typ": "JWT"}, claims)
-        )
-        signature = self._key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
-        return f"{signed}.{_base64(signature)}"
+        return signed(self._key, self.audience, self.lifetime_s)
+
+    def write_key(self, path: Path) -> Path:
+        """Write the private key, for a client that signs its tokens itself."""
+        form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        path.write_bytes(self._key.private_bytes(*form))
+        return path
 
     @contextmanager
     def changed(self, **attributes: object) -> Iterator[None]:
@@ -214,7 +211,3 @@ def _start(folder: Path, authority: Authority, tokens: TokenEndpoint, java_optio
         java_options=(*java_options, allowed, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.files={folder}"),
         **{key.replace(".", "_"): value for key, value in config.items()},
     )
-
-
-def _base64(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")

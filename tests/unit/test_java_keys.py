@@ -203,10 +203,10 @@ LOGIN = {"sasl.username": "alice", "sasl.password": 'p"w;='}
         ({"sasl.jaas.config": f'{PLAIN} username="alice" password="p\\"w;=";'}, LOGIN),
         ({"sasl.jaas.config": f"{SCRAM} username='alice' password='p\"w;=' ;"}, LOGIN),
         (
-            {"sasl.jaas.config": f'{KRB5} useKeyTab=true keyTab="/a b.keytab" principal="a@B" serviceName=k;'},
+            {"sasl.jaas.config": f'{KRB5} useKeyTab=true keyTab="/dev/null" principal="a b@B" serviceName=k;'},
             {
-                "sasl.kerberos.keytab": "/a b.keytab",
-                "sasl.kerberos.principal": "a@B",
+                "sasl.kerberos.keytab": "/dev/null",
+                "sasl.kerberos.principal": "a b@B",
                 "sasl.kerberos.service.name": "k",
             },
         ),

@@ -35,7 +35,9 @@ NEEDS = {
 }
 BESIDE = {"sasl.oauthbearer.assertion.private.key.file": {"sasl.oauthbearer.grant.type": JWT}}
 """A key of a set of needs -> what makes it the set that is needed."""
+TOKENS = {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": "billing_iam:token"}
 ALSO_FINE = [
+    TOKENS,
     {"sasl.mechanism": "OAUTHBEARER", "enable.sasl.oauthbearer.unsecure.jwt": "true"},
     {
         "sasl.mechanism": "OAUTHBEARER",
@@ -105,7 +107,7 @@ def test_a_protocol_with_sasl_needs_a_mechanism(protocol):
             translated({"security.protocol": protocol.lower(), **config})
     with pytest.raises(InvalidKafkaOption, match=r'"plain" is no SASL mechanism of librdkafka; it is PLAIN, SCRAM'):
         translated({"security.protocol": protocol, "sasl.mechanism": "plain", **LOGIN})
-    with pytest.raises(RefusedOption, match=r"AWS_MSK_IAM.*SCRAM, or mutual TLS"):
+    with pytest.raises(RefusedOption, match=r"AWS_MSK_IAM.*kafka\.oauth_cb=MODULE:FUNCTION.*mutual TLS"):
         translated({"security.protocol": protocol, "sasl.mechanisms": "AWS_MSK_IAM"})
 
 
@@ -113,6 +115,15 @@ def test_a_protocol_with_sasl_needs_a_mechanism(protocol):
 @pytest.mark.parametrize("protocol", SASL)
 def test_other_ways_of_a_mechanism_are_taken(protocol, config):
     assert translated({"security.protocol": protocol, **config})
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("mechanism", [*MECHANISMS, ""])
+def test_a_token_function_goes_with_oauth_alone(protocol, mechanism):
+    function = {"security.protocol": protocol, "oauth_cb": "billing_iam:token"}
+    given = {**function, **({"sasl.mechanism": mechanism} if mechanism else {})}
+    with pytest.raises(InvalidKafkaOption, match=r"kafka\.oauth_cb is wrong.*(remove one|=OAUTHBEARER)\."):
+        translated({**given, **(OIDC if mechanism == "OAUTHBEARER" and protocol in SASL else LOGIN)})
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

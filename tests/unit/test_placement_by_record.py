@@ -78,7 +78,7 @@ class Topic:
         return len(self.logs[partition].records)
 
     def client_config(self, **config: Any) -> Any:
-        return self.logs
+        return {"logs": self.logs}
 
     def prepared(self, configured: int) -> int:
         """The number that a coordinator with this setting uses."""
@@ -117,8 +117,8 @@ class Reader:
 class Writer:
     """A producer on these logs."""
 
-    def __init__(self, logs: list[Log]) -> None:
-        self._logs = logs
+    def __init__(self, config: dict[str, list[Log]]) -> None:
+        self._logs = config["logs"]
 
     def produce(
         self, name: str, value: bytes, key: bytes, partition: int, *, on_delivery: Callable[[Any, Any], None]

@@ -87,8 +87,8 @@ def test_the_methods_of_both_consumers_raise_the_same_for_arguments(call: Callab
     ours.close()
 
 
-def test_oauth_cb_is_refused_by_its_name() -> None:
-    with pytest.raises(KafkaException, match="oauth_cb is not supported"):
+def test_oauth_cb_as_code_is_refused_with_its_form_as_text() -> None:
+    with pytest.raises(KafkaException, match='oauth_cb is a text here, "MODULE:FUNCTION"'):
         sharegroup.ShareConsumer({**CONFIG, "oauth_cb": print})
 
 

@@ -264,14 +264,15 @@ class KafkaCluster:
 
     def existing(self, where: TopicAndPartition, first: int, last: int, *, most: int, read_committed: bool) -> Seen:
         deadline = time.monotonic() + min(self._timeout_ms / 1000, READ_TIMEOUT_S)
-        reader = Consumer(
+        reader = new_client(
+            Consumer,
             {
                 **self._config,
                 **BY_OFFSET,
                 "isolation.level": "read_committed" if read_committed else "read_uncommitted",
                 "fetch.message.max.bytes": READ_BYTES,
                 "queued.max.messages.kbytes": READ_BYTES // 1024,
-            }
+            },
         )
         try:
             return self._seen(reader, where, first, last, most, deadline)

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, Producer
 
 from coordinator.protocol.errors import BrokerNotReachable, StateTopicUnfit
 from coordinator.protocol.format_versions import UnknownFormat
+from coordinator.protocol.librdkafka import new_client
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.stores.kafka.log_reader import LogReader
 from coordinator.service.stores.kafka.state_topic import StateTopic, is_denied
@@ -62,7 +63,7 @@ def record(topic: StateTopic, partitions: int) -> None:
     failed: list[Any] = []
     timeout_ms = topic.broker_timeout_ms
     # Not idempotent: librdkafka takes half a second to get a producer id, and the record written twice says the same.
-    producer = Producer(topic.client_config(acks="all", message_timeout_ms=timeout_ms, linger_ms=0))
+    producer = new_client(Producer, topic.client_config(acks="all", message_timeout_ms=timeout_ms, linger_ms=0))
     producer.produce(
         topic.name, encode_placement(partitions), PLACEMENT_KEY, 0, on_delivery=lambda error, _: failed.append(error)
     )

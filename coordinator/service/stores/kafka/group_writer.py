@@ -18,7 +18,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from coordinator.protocol.errors import BrokerSecurityFailed, ShareGroupError, TransactionsMissing
-from coordinator.protocol.librdkafka import LACKING, Complaints
+from coordinator.protocol.librdkafka import LACKING, Complaints, new_client
 from coordinator.service.stores.kafka.state_topic import MAX_MESSAGE_BYTES, StateTopic, is_denied
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.partition_log import KeyValue
@@ -78,7 +78,7 @@ class GroupWriter:
             linger_ms=0,
         )
         try:
-            self._producer = Producer({**config, "error_cb": self._complaints})
+            self._producer = new_client(Producer, {**config, "error_cb": self._complaints})
         except RuntimeError as error:  # each client takes one of the process's 1,024 keys of thread local storage
             reason = f"this process has as many Kafka clients as it can have, one for each group it serves ({error})"
             raise StoreRefused(f"{reason}: a fleet of more coordinators serves more groups") from None

@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from coordinator.protocol.errors import BrokerSecurityFailed
-from coordinator.protocol.librdkafka import NO_ANSWER, WITHOUT_A_GROUP, is_refused
+from coordinator.protocol.librdkafka import NO_ANSWER, WITHOUT_A_GROUP, is_refused, new_client
 from coordinator.protocol.record_headers import is_copy
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
 from coordinator.service.stores.kafka.state_topic import StateTopic, is_denied
@@ -67,7 +67,8 @@ class LogReader:
         """The offset of the next record to read."""
         self.copies = ForeignRecords()
         """Dead letters and redriven records, which were skipped."""
-        self._consumer = Consumer(
+        self._consumer = new_client(
+            Consumer,
             topic.client_config(
                 **WITHOUT_A_GROUP,
                 enable_partition_eof=True,
@@ -78,7 +79,7 @@ class LogReader:
                 fetch_queue_backoff_ms=2,
                 fetch_wait_max_ms=20,  # the end is known: a long poll at it would only wait
                 check_crcs=True,
-            )
+            ),
         )
         self._consumer.assign([TopicPartition(topic.name, partition, self.position)])
 

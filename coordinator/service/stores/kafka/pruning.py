@@ -18,7 +18,7 @@ from collections.abc import Callable
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from coordinator.protocol.librdkafka import LACKING
+from coordinator.protocol.librdkafka import LACKING, new_client
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
 from coordinator.service.stores.kafka.group_placement import record as record_placement
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
@@ -122,7 +122,7 @@ class Pruning:
 
     def _delete_below(self, partition: int, offset: int) -> None:
         if self._admin is None:
-            self._admin = AdminClient(self._topic.client_config())
+            self._admin = new_client(AdminClient, self._topic.client_config())
         partition_offset = TopicPartition(self._topic.name, partition, offset)
         asked = self._admin.delete_records([partition_offset], request_timeout=self._topic.timeout_s)
         try:

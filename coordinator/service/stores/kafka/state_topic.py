@@ -22,7 +22,7 @@ from coordinator.protocol.errors import (
     StateTopicNotAuthorized,
     StateTopicUnfit,
 )
-from coordinator.protocol.librdkafka import LACKING, NO_ANSWER
+from coordinator.protocol.librdkafka import LACKING, NO_ANSWER, new_client
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.brokers.retries import retry_until
 from coordinator.state_log.placement import state_partition_of
@@ -132,7 +132,7 @@ class StateTopic:
         """
         if not self.cluster.gives_topic_ids():
             raise StateTopicUnfit(topic=self.name, reason="this cluster has no controller, or gives topics no ids")
-        admin = AdminClient(self.client_config())
+        admin = new_client(AdminClient, self.client_config())
         found = self._call("look for it", lambda: admin.list_topics(timeout=self.timeout_s))
         if self.name not in found.topics or not found.topics[self.name].partitions:
             self._create(admin, len(found.brokers))
