@@ -45,6 +45,13 @@ def slowed_queries(description: GroupDescription) -> list[MemberDescription]:
     return [member for member in description.members if member.breaker is not None]
 
 
+def topics_without_partitions(description: GroupDescription) -> list[str]:
+    """The topics that members with a session name, and of which the group has no partition."""
+    known = {partition.topic for partition in description.partitions}
+    named = {topic for member in description.members if member.active for topic in member.topics}
+    return sorted(named - known)
+
+
 def given_up_without_dead_letter(description: GroupDescription) -> int:
     """The records that the group gave up without a dead letter, those of deleted topics among them; 0 once it has a
     dead letter topic."""

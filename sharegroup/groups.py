@@ -263,7 +263,7 @@ def _coordinator(admin: Admin, description: GroupDescription) -> str:
 def _lines(admin: Admin, description: GroupDescription, options: Mapping[str, Any]) -> list[str]:
     """Returns the lines of one group, in the form of the options."""
     from sharegroup import kafka_tables
-    from sharegroup.group_line import given_up_without_dead_letter, slowed_queries
+    from sharegroup.group_line import given_up_without_dead_letter, slowed_queries, topics_without_partitions
     from sharegroup.in_flight import time_of
 
     group_id, verbose = description.group_id, options["verbose"]
@@ -276,6 +276,8 @@ def _lines(admin: Admin, description: GroupDescription, options: Mapping[str, An
             f"{member.breaker.released} of {member.breaker.records} records. sharegroup doctor says more.",
             err=True,
         )
+    for topic in topics_without_partitions(description):
+        click.echo(f"\nTopic '{topic}', to which a member subscribes, does not exist, or was just created.", err=True)
     if options["state"] is not None:
         coordinator = _coordinator(admin, description) or kafka_tables.MISSING
         return kafka_tables.states(description, coordinator, verbose=verbose)

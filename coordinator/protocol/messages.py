@@ -202,7 +202,8 @@ class Joined(Message, frozen=True):
     are set now, as texts.
 
     In the answer to a join only: ``created``: the join created the group; ``begun``: the partitions that got their
-    start offset; ``replaced``: the configs that the join changed in an existing group, with the earlier values.
+    start offset; ``replaced``: the configs that the join changed in an existing group, with the earlier values;
+    ``missing``: the topics of a ShareConsumer that do not exist.
     """
 
     member_epoch: int
@@ -214,6 +215,7 @@ class Joined(Message, frozen=True):
     created: bool = False
     begun: int = 0
     replaced: dict[str, str] = {}
+    missing: tuple[str, ...] = ()
 
 
 class ReleaseBreaker(Message, frozen=True, tag=False):

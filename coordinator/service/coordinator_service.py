@@ -150,17 +150,17 @@ class CoordinatorService(Handlers):
         if new:
             self._check_dead_letters(request, view)
         try:
-            starts = self._starts(request, view, topic_ids=topic_ids)
+            starts, missing = self._starts(request, view, topic_ids=topic_ids)
         except (BrokerNotReachable, BrokerRefused, CoordinatorNotAvailable) as error:
             if new:
                 raise
             # A session that lapsed must come back even while the broker is away.
             _log.warning("member rejoined while the brokers did not answer: group=%s %s", request.group_id, error)
-            starts = {}
+            starts, missing = {}, ()
         join = self._limits.within(request, transactions.join(request, topic_ids=topic_ids, starts=starts))
         joined = self._runtime.call(request.group_id, join, Access.CLAIM if new else Access.SERVE)
         _log.info("joined: group=%s member=%s epoch=%d", request.group_id, request.member_id, joined.member_epoch)
-        return joined
+        return msgspec.structs.replace(joined, missing=missing)
 
     def _check_dead_letters(self, request: JoinGroup, view: JoinView) -> None:
         """Check the dead letter topic at the join, and not when the first dead letter can't be written.
@@ -174,8 +174,11 @@ class CoordinatorService(Handlers):
             is_read = view.reads_dead_letters or Subscription.of(request).has(name)
             check_dead_letter_topic(self._watch.cluster, view.config, is_read=is_read)
 
-    def _starts(self, request: JoinGroup, view: JoinView, *, topic_ids: bool) -> dict[TopicIdPartition, Start]:
-        """The start offsets of subscribed partitions that the group does not have yet.
+    def _starts(
+        self, request: JoinGroup, view: JoinView, *, topic_ids: bool
+    ) -> tuple[dict[TopicIdPartition, Start], tuple[str, ...]]:
+        """The start offsets of subscribed partitions that the group does not have yet, and the topics that the
+        subscription names and the cluster does not have.
 
         Raises:
             CoordinatorNotAvailable: the brokers do not answer the offsets of every new partition.
@@ -197,7 +200,8 @@ class CoordinatorService(Handlers):
             raise CoordinatorNotAvailable(
                 group_id=request.group_id, reason=f"the brokers give no offsets of {', '.join(missing)} yet"
             )
-        return {p: Start(earliest[p.topic_partition], policy.get(p.topic_partition)) for p in new}
+        starts = {p: Start(earliest[p.topic_partition], policy.get(p.topic_partition)) for p in new}
+        return starts, tuple(topic for topic in subscription.named if topic not in topics)
 
     def _by_policy(
         self, request: JoinGroup, view: JoinView, topic_partitions: list[TopicAndPartition]

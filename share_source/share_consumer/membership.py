@@ -10,6 +10,7 @@ one whose answer was lost, after which the member joins anew.
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 
@@ -25,6 +26,8 @@ Joins = tuple[int, int] | None
 PATTERN = "^"
 """A subscription of one name that begins so is a regular expression, as in librdkafka's consumers."""
 
+_log = logging.getLogger(__name__)
+
 
 class Membership:
     """The session of a consumer. Thread-safe."""
@@ -37,6 +40,7 @@ class Membership:
         self._client: CoordinatorClient | None = None
         self._session: MemberSession | None = None
         self._topics: tuple[str, ...] = ()
+        self._told: set[str] = set()
         self._closed = False
 
     def __repr__(self) -> str:
@@ -87,6 +91,7 @@ class Membership:
                 options = self._options
                 self._client = connect(options.bootstrap_servers, options.kafka_config, options.coordinator_configs)
             joined = self._join(self._client, topics)
+            self._tell_of_missing(joined.joined.missing)
             if self._session is not None:
                 self._session.close()
             self._session, self._topics = joined, topics
@@ -107,6 +112,18 @@ class Membership:
                 self._session.close(leave=True)
             if self._client is not None:
                 self._client.close()
+
+    def _tell_of_missing(self, topics: tuple[str, ...]) -> None:
+        """Log, once for each topic, that it does not exist."""
+        for topic in topics:
+            if topic not in self._told:
+                self._told.add(topic)
+                _log.warning(
+                    "share group %s: topic %s, to which this ShareConsumer subscribes, does not exist, or may not be "
+                    "seen: no records come from it until it does. Correct the name, or create it",
+                    self._options.group_id,
+                    topic,
+                )
 
     def _join(self, client: CoordinatorClient, topics: tuple[str, ...]) -> MemberSession:
         pattern = topics[0] if len(topics) == 1 and topics[0].startswith(PATTERN) else None

@@ -24,6 +24,12 @@ def cluster():
     return cluster
 
 
+def test_a_share_consumer_learns_which_of_its_topics_do_not_exist(running, cluster):
+    assert running.join("m1", query=False, topics=("orders-us", "ordrs", "paymets")).missing == ("ordrs", "paymets")
+    assert running.join("m2", query=False, topics=("orders-us",)).missing == ()
+    assert running.join("m3", query=False, topics=(), topic_pattern="nosuch.*").missing == ()
+
+
 # --- where a topic begins that came later than a subscription that has it
 
 

@@ -6,6 +6,7 @@ import gc
 import math
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -54,6 +55,7 @@ class StubSession:
         self.fenced, self.member_epoch, self.rejoins = False, len(client.sessions), 0
         self.lives_until_s, self.lock_s = math.inf, 0.0
         self.client, self.topics = client, topics
+        self.joined = SimpleNamespace(missing=tuple(topic for topic in topics if topic in client.missing))
         client.sessions.append(self)
 
     def call(self, request_of: RequestOf[Any]) -> Any:
@@ -79,6 +81,7 @@ class StubClient:
         self.calls: list[tuple[MemberRequest[Any], tuple[str, ...]]] = []
         self.join_error: ShareGroupError | None = None
         self.is_fenced = False
+        self.missing: set[str] = set()
         self.when_asked: Callable[[], object] = lambda: None
         plan = PartitionPlan(topic="orders", topic_id="T", partition=0, ranges=(AcquiredRange(0, 4, 1),))
         self.acquired = AcquiredReply(plan_id="1", partitions=(plan,), lock_timeout_ms=30_000)
@@ -205,6 +208,27 @@ def test_an_outcome_that_a_join_overtakes_is_sent_again(client) -> None:
     assert isinstance(request, Acknowledge) and topics == ("other",)
     assert request.member_epoch == new.member_epoch > old.member_epoch
     assert len(client.sessions) == 2
+
+
+@pytest.mark.parametrize(
+    ("subscriptions", "lines"),
+    [
+        ([("ordrs",)], ["ordrs"]),
+        ([("orders",)], []),
+        ([("ordrs", "orders")], ["ordrs"]),
+        ([("ordrs",), ("ordrs", "paymets"), ("orders",), ("ordrs",)], ["ordrs", "paymets"]),
+    ],
+)
+def test_a_misspelt_topic_is_logged_once(client, caplog, subscriptions, lines) -> None:
+    client.missing = {"ordrs", "paymets"}
+    member = Membership(OPTIONS)
+    for topics in subscriptions:
+        member.session(topics)
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [
+        f"topic {name}, to which this ShareConsumer subscribes, does not exist" in line
+        for name, line in zip(lines, told, strict=True)
+    ] == [True] * len(lines)
 
 
 @pytest.mark.parametrize("request_type", [Acknowledge, AcquireRecords])
