@@ -309,7 +309,7 @@ class PlanReader(DataSourceStreamReader):
             log_for_query(group=self._options.group_id, member=member_id)
             self._session = open_session(self._options, member_id)
             before_sigterm_ends(self.stop)
-            log_started(self._options, self._session)
+            log_started(self._options, self._session, is_new=member_id == self._new_member_id)
         if self._available_now and self._until is None:
             reply = self._session.call(lambda who: LatestOffsets(**who))
             self._until, self._began_ms = reply.ends, reply.now_ms

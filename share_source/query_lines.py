@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -31,9 +32,9 @@ LONGEST = 200
 _log = logging.getLogger(__name__)
 
 
-def log_started(options: SourceOptions, session: MemberSession) -> None:
+def log_started(options: SourceOptions, session: MemberSession, *, is_new: bool) -> None:
     """Log ``started``, ``reads``, the configs, and a line for each option that has no effect, or not the written
-    one."""
+    one. ``is_new``: the query has a new checkpoint."""
     joined = session.joined
     group: GroupDescription | None = None
     try:
@@ -54,7 +55,7 @@ def log_started(options: SourceOptions, session: MemberSession) -> None:
     for line in effective_configs(joined.configs, options.group_configs):
         _log.info("%s", line)
     log_joined(joined, options.group_configs)
-    _log_starting_offsets(options, joined, group)
+    _log_starting_offsets(options, joined, group, is_new=is_new)
     if options.topic_pattern is not None and group is not None and not group.partitions:
         _log.warning(
             "subscribePattern=%s matches no topic yet: the query waits for topics, and reads a new one from its "
@@ -92,17 +93,22 @@ def _subscription(options: SourceOptions) -> str:
     return _short(",".join(options.topics or (options.assign or {})))
 
 
-def _log_starting_offsets(options: SourceOptions, joined: Joined, group: GroupDescription | None) -> None:
-    """Log that startingOffsets have no effect, or begin elsewhere than they name."""
+def _log_starting_offsets(
+    options: SourceOptions, joined: Joined, group: GroupDescription | None, *, is_new: bool
+) -> None:
+    """Log that startingOffsets have no effect, or begin elsewhere than they name. With a new checkpoint a person may
+    expect one."""
     name, text = "startingOffsets", options.starting_offsets
     if text is None:
         name, text = "share.auto.offset.reset", options.group_configs.get("share.auto.offset.reset", "")
     if text and not joined.created and not joined.begun:
-        _log.info(
-            "%s=%s has no effect: the group exists, and goes on where it is. Only a new group, or a topic that is new "
-            "to its group, begins there",
+        _log.log(
+            logging.WARNING if is_new else logging.INFO,
+            "%s=%s has no effect: the group exists, and goes on where it is, also with a new checkpoint or after a "
+            "pipeline's full refresh. To read again, stop the group's queries, and: %s",
             name,
             _short(text),
+            reset_command(options.bootstrap_servers, options.group_id),
         )
     if joined.created and group is not None:
         for partition, wanted in _beyond(options.starting_offsets, group.partitions):
@@ -113,6 +119,12 @@ def _log_starting_offsets(options: SourceOptions, joined: Joined, group: GroupDe
                 partition.partition,
                 partition.start_offset,
             )
+
+
+def reset_command(bootstrap_servers: str, group_id: str) -> str:
+    """The command by which a person lets a group read its topics again."""
+    group = f"--bootstrap-server {shlex.quote(bootstrap_servers)} --group {shlex.quote(group_id)}"
+    return f"sharegroup groups {group} --reset-offsets --all-topics --to-earliest --execute"
 
 
 def _beyond(

@@ -64,8 +64,8 @@ def started(caplog):
     """Logs the start of a query with these options; returns its lines."""
     caplog.set_level(logging.INFO)
 
-    def lines(session, **options):
-        log_started(SourceOptions.parse({**OPTIONS, **options}), session)
+    def lines(session, is_new=True, **options):
+        log_started(SourceOptions.parse({**OPTIONS, **options}), session, is_new=is_new)
         found = [f"{record.levelname} {record.getMessage()}" for record in caplog.records]
         assert found[0].startswith("INFO started: group=billing member=m1 ")
         return [line for line in found[1:] if not line.startswith("INFO configs")]
@@ -97,9 +97,15 @@ def test_a_starting_offset_beyond_the_end_is_named(started):
 @pytest.mark.parametrize(
     ("name", "value"), [("startingOffsets", "earliest"), ("share.auto.offset.reset", "by_duration:PT1H")]
 )
-def test_a_starting_point_of_an_existing_group_has_no_effect(started, name, value):
-    _, line = started(Session(partition(0), created=False, begun=0), subscribe="orders", **{name: value})
-    assert line.startswith(f"INFO {name}={value} has no effect: the group exists, and goes on where it is.")
+@pytest.mark.parametrize(("is_new", "level"), [(True, "WARNING"), (False, "INFO")])
+def test_a_starting_point_of_an_existing_group_has_no_effect(started, name, value, is_new, level):
+    session = Session(partition(0), created=False, begun=0)
+    _, line = started(session, is_new, subscribe="orders", **{name: value})
+    assert line.startswith(f"{level} {name}={value} has no effect: the group exists, and goes on where it is")
+    assert line.endswith(
+        "sharegroup groups --bootstrap-server nowhere:9092 --group billing --reset-offsets --all-topics --to-earliest "
+        "--execute"
+    )
 
 
 def test_a_starting_point_of_a_topic_new_to_its_group_has_effect(started):
