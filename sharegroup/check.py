@@ -1,14 +1,18 @@
-"""``sharegroup check``: checks the options of a query as ``load()`` and the sink do, without a query."""
+"""``sharegroup check``: checks the options of a query as ``load()``, sink and coordinator do, without a query."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import click
 
 from coordinator.protocol.errors import ShareGroupError
 from sharegroup.admin_access import print_json
 from sharegroup.cluster_options import JSON_OPTION
+
+if TYPE_CHECKING:
+    from sharegroup.option_check import Found
 
 _FILE = click.Path(dir_okay=False)
 
@@ -21,8 +25,8 @@ _FILE = click.Path(dir_okay=False)
 def check(context: click.Context, source_path: str | None, sink_path: str | None, as_json: bool) -> int:
     """Check the options of a query: exit status 0 if the query can start with them, 1 if not.
 
-    A file is a Java properties file or a JSON object, with an option of readStream or writeStream in each entry. The
-    brokers are asked, and a standalone coordinator if the options name one. No coordinator is started, and no group is
+    A file is a Java properties file or a JSON object, with an option of readStream or writeStream in each entry. Every
+    leader is asked, and a standalone coordinator if the options name one. No coordinator is started, and no group is
     changed. If the sink's options have archive.path, its folder is created, and a small file is written and deleted.
 
     \b
@@ -33,29 +37,37 @@ def check(context: click.Context, source_path: str | None, sink_path: str | None
     """
     if source_path is None and sink_path is None:
         raise click.UsageError("Name --options, --sink-options, or both.", context)
-    from sharegroup.option_check import of_sink, of_source, read_options  # importing takes a second
+    from sharegroup.option_check import of_host, of_sink, of_source, read_options  # importing takes a second
 
-    sides: dict[str, Callable[[], Iterator[str]]] = {}
+    sides: dict[str, Callable[[], Iterator[Found]]] = {}
     if source_path is not None:
         sides["source"] = lambda: of_source(read_options(source_path))
     if sink_path is not None:
         sides["sink"] = lambda: of_sink(read_options(sink_path), source_path)
+    sides["host"] = of_host
     found = []
     for each in _checks(sides):
         found.append(each)
         if not as_json:
             error = f"{each['error']}: " if each["error"] else ""
-            click.echo(f"{'wrong ' if error else 'ok    '} {each['side']}: {error}{each['what']}")
+            click.echo(f"{each['result']:6} {each['side']}: {error}{each['what']}")
     if as_json:
         print_json(found)
     return 1 if any(each["error"] for each in found) else 0
 
 
-def _checks(sides: Mapping[str, Callable[[], Iterator[str]]]) -> Iterator[dict[str, str | None]]:
-    """Yields the findings of each side's check; the first error of a side ends it."""
+def _checks(sides: Mapping[str, Callable[[], Iterator[Found]]]) -> Iterator[dict[str, str | None]]:
+    """Yields the findings of each side's check; an error that it raises ends the side."""
     for side, findings in sides.items():
         try:
             for finding in findings():
-                yield {"side": side, "error": None, "what": finding}
+                yield _row(side, finding)
         except ShareGroupError as error:
-            yield {"side": side, "error": type(error).__name__, "what": " ".join(str(error).split())}
+            yield _row(side, error)
+
+
+def _row(side: str, found: Found) -> dict[str, str | None]:
+    is_error = isinstance(found, ShareGroupError)
+    result = "wrong" if is_error else str(getattr(found, "result", "ok"))
+    what = " ".join(str(found).split())
+    return {"side": side, "result": result, "error": type(found).__name__ if is_error else None, "what": what}

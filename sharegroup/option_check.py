@@ -6,25 +6,35 @@ that is missing, and a small file in it, as the sink does. No line has a secret.
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import json
-from collections.abc import Iterator, Mapping
+import platform
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from coordinator.client.cluster_metadata import cluster_metadata
 from coordinator.client.group_options import GroupOptions
-from coordinator.client.on_demand import runtime_dir, store_of
+from coordinator.client.options import by_lower_name
 from coordinator.config.properties_file import read_properties
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.protocol.errors import InvalidPropertiesFile, ShareGroupError
-from coordinator.protocol.topic_names import matches
-from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
+from coordinator.protocol.package_version import package_version
 from share_sink.archive.batches import check_archive
 from share_sink.errors import RowsOfAnotherGroup
 from share_sink.options import SinkOptions
-from share_source.cluster_check import check_at_load, check_dead_letter_topic, exists
+from share_source.cluster_check import check_at_load, subscribed
+from share_source.errors import ViewIsNoStream
+from share_source.option_table import VIEW
 from share_source.options import SourceOptions
+from share_source.reader_choice import reader_choice
+from sharegroup.cluster_questions import ClusterQuestions, Note, token_endpoint
+from sharegroup.demo.command import missing_for_spark
 from sharegroup.health import ask, probe_of_endpoint
+
+Found: TypeAlias = str | ShareGroupError
+Question: TypeAlias = Callable[[], Iterator[str]]
 
 
 def read_options(path: str) -> dict[str, str]:
@@ -49,27 +59,55 @@ def _is_json(path: str) -> bool:
         return False
 
 
-def of_source(given: Mapping[str, str]) -> Iterator[str]:
-    """A line for each check of the source's options that passed.
+def of_host() -> Iterator[Found]:
+    """The versions of this host, which a query's driver needs.
+
+    Raises:
+        UnknownReader, NativeReaderMissing: SHAREGROUP_READER names a reader that this host does not have.
+    """
+    spark = importlib.util.find_spec("pyspark") and importlib.metadata.version("pyspark")
+    reader = reader_choice()
+    yield f"sharegroup {package_version()}, Python {platform.python_version()}, Spark {spark}, reader {reader}"
+    if lacking := missing_for_spark():
+        yield Note(f"a driver can't run here. {lacking}")
+
+
+def of_source(given: Mapping[str, str]) -> Iterator[Found]:
+    """A line for each check of the source's options that passed, and the errors of those that did not.
 
     Raises:
         ShareGroupError: by name, as load() raises it.
     """
+    if VIEW in by_lower_name(given):
+        raise ViewIsNoStream()
     options = SourceOptions.parse(given)
     yield _of_options(given, options)
+    yield from token_endpoint(options)
     check_at_load(options)
     metadata = cluster_metadata(options.bootstrap_servers, options.kafka_config)
     yield _of_cluster(metadata)
-    for topic in (*options.topics, *(options.assign or {})):
-        yield f"topic {topic} has {len(metadata.topics[topic].partitions)} partition(s)"
+    topics = subscribed(options, metadata)
     if options.topic_pattern is not None:
-        found = sorted(topic for topic in metadata.topics if matches(options.topic_pattern, topic))
-        yield f"subscribePattern matches {len(found)} topic(s) now{': ' if found else ''}{', '.join(found)}"
-    yield from _of_group(options, metadata)
+        yield _of_pattern(options.topic_pattern, topics)
+    for topic in topics:
+        yield f"topic {topic} has {len(metadata.topics[topic].partitions)} partition(s), and may be read"
+    partitions = [
+        (topic, partition)
+        for topic in topics
+        for partition in (options.assign or {}).get(topic, sorted(metadata.topics[topic].partitions))
+    ]
+    cluster = ClusterQuestions(options, metadata)
+    for question in (
+        lambda: cluster.leaders(partitions),
+        *_of_group(options, cluster),
+        lambda: cluster.starting_offsets(options, partitions),
+    ):
+        yield from _answers(question)
 
 
-def of_sink(given: Mapping[str, str], source_path: str | None) -> Iterator[str]:
-    """A line for each check of the sink's options that passed. ``source_path``: the file of the source's options.
+def of_sink(given: Mapping[str, str], source_path: str | None) -> Iterator[Found]:
+    """A line for each check of the sink's options that passed, and the errors of those that did not. ``source_path``:
+    the file of the source's options.
 
     Raises:
         ShareGroupError: by name, as the sink raises it in the first batch.
@@ -81,10 +119,19 @@ def of_sink(given: Mapping[str, str], source_path: str | None) -> Iterator[str]:
     if options.archive_path:
         check_archive(options.archive_path)
         yield "archive.path can be written from this host"
+    yield from token_endpoint(options)
     metadata = cluster_metadata(options.bootstrap_servers, options.kafka_config)
     yield _of_cluster(metadata)
-    check_dead_letter_topic(options, metadata.topics)
-    yield from _of_group(options, metadata)
+    for question in _of_group(options, ClusterQuestions(options, metadata)):
+        yield from _answers(question)
+
+
+def _answers(question: Question) -> Iterator[Found]:
+    """The lines of a question; an error ends it, and no other question."""
+    try:
+        yield from question()
+    except ShareGroupError as error:
+        yield error
 
 
 def _check_group(options: SinkOptions, source_path: str | None) -> None:
@@ -109,23 +156,22 @@ def _of_cluster(metadata: Any) -> str:
     return f"the brokers answer: cluster {metadata.cluster_id}, {len(metadata.brokers)} broker(s)"
 
 
-def _of_group(options: GroupOptions, metadata: Any) -> Iterator[str]:
-    for name, value in sorted(options.group_configs.items()):
-        yield f"the group gets {name}={value}"
-    dead_letters = options.group_configs.get("errors.deadletterqueue.topic.name", "").strip()
-    if dead_letters:
-        found = exists(metadata.topics, dead_letters)
-        yield f"dead letter topic {dead_letters} {'exists' if found else 'will be created'}"
+def _of_pattern(pattern: str, topics: list[str]) -> str:
+    if not topics:
+        return Note(f"subscribePattern={pattern} matches no topic now: the query waits for topics")
+    return f"subscribePattern matches {len(topics)} topic(s) now: {', '.join(topics)}"
+
+
+def _of_group(options: GroupOptions, cluster: ClusterQuestions) -> tuple[Question, ...]:
+    """The questions about the coordinator, the group and the dead letter topic, in this order."""
     config = CoordinatorConfig.parse(options.coordinator_configs)
-    if config.share_coordinator_endpoint:
-        yield from _of_endpoint(config)
-    elif config.share_state_store == "kafka":
-        found = exists(metadata.topics, STATE_TOPIC)
-        there = "exists" if found else "is missing, and the first coordinator creates it"
-        yield f"a coordinator starts on demand ({runtime_dir()}); the state topic {STATE_TOPIC} {there}"
-    else:
-        store = store_of(config.share_state_store, str(metadata.cluster_id))
-        yield f"a coordinator starts on demand ({runtime_dir()}); its state is in {store}"
+
+    def configs() -> Iterator[str]:
+        for name, value in sorted(options.group_configs.items()):
+            yield f"the group gets {name}={value}"
+
+    endpoint = config.share_coordinator_endpoint
+    return configs, (lambda: _of_endpoint(config)) if endpoint else cluster.state, cluster.dead_letters
 
 
 def _of_endpoint(config: CoordinatorConfig) -> Iterator[str]:

@@ -13,7 +13,7 @@ import socket
 import ssl
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import tenacity
@@ -224,18 +224,35 @@ def _metadata(
         raise BrokerNotReachable(addresses=bootstrap_servers, timeout_ms=int(timeout_s * 1000), reason=reason) from None
 
 
-def denied_topics(bootstrap_servers: str, kafka_config: Mapping[str, str], names: Iterable[str]) -> set[str]:
-    """Returns those of the topics that the principal may not see. A listing of all topics leaves them out, as if they
-    did not exist."""
-    denied = set()
-    with _admin(bootstrap_servers, kafka_config, FirstContact()) as admin:
-        for name, described in admin.describe_topics(TopicCollection([*names]), request_timeout=2 * ATTEMPT_S).items():
-            try:
-                described.result(BROKER_TIMEOUT_S)
-            except KafkaException as error:
-                if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    denied.add(name)
-    return denied
+def metadata_and_rights(
+    bootstrap_servers: str, kafka_config: Mapping[str, str], topics: Callable[[Any], Iterable[str]]
+) -> tuple[Any, dict[str, frozenset[str]]]:
+    """The cluster's metadata, and what the principal may do with the topics that ``topics`` names from it: the names of
+    operations in ACLs. There are none for a topic that may not be seen: a listing leaves it out, as if it did not
+    exist. A topic of which the cluster does not say is left out. Raises as :func:`cluster_metadata`."""
+    contact = FirstContact()
+    with _admin(bootstrap_servers, kafka_config, contact) as admin:
+        metadata = _metadata(admin, contact, bootstrap_servers, kafka_config, BROKER_TIMEOUT_S)
+        named = sorted(topics(metadata))
+        has_controller = metadata.controller_id in metadata.brokers  # else librdkafka waits for one, and asks nobody
+        return metadata, _rights(admin, named) if named and has_controller else {}
+
+
+def _rights(admin: Any, topics: list[str]) -> dict[str, frozenset[str]]:
+    asked = admin.describe_topics(
+        TopicCollection(topics), include_authorized_operations=True, request_timeout=2 * ATTEMPT_S
+    )
+    rights = {}
+    for name, described in asked.items():
+        try:
+            allowed = described.result(BROKER_TIMEOUT_S).authorized_operations
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                rights[name] = frozenset[str]()
+        else:
+            if allowed is not None:
+                rights[name] = frozenset(operation.name for operation in allowed)
+    return rights
 
 
 def cluster_id(bootstrap_servers: str, kafka_config: Mapping[str, str], *, timeout_s: float | None = None) -> str:

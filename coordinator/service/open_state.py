@@ -127,14 +127,7 @@ class KafkaState:
         advertised: str = "",
     ) -> None:
         config = runtimes.config
-        self._wanted = StateTopic(
-            cluster=cluster,
-            bootstrap_servers=cluster.addresses,
-            kafka_config=kafka_config,
-            partitions=config.share_coordinator_state_topic_num_partitions,
-            write_timeout_ms=config.share_coordinator_write_timeout_ms,
-            broker_timeout_ms=config.share_coordinator_broker_timeout_ms,
-        )
+        self._wanted = StateTopic.of(cluster, kafka_config, config)
         self._topic = prepared(self._wanted)
         self._runtimes, self._config = runtimes, config
         self._stores: dict[int, KafkaStore] = {}

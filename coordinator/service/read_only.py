@@ -58,7 +58,7 @@ def read_store(settings: LaunchSettings) -> Callable[[Request[Any]], Message]:
         settings.bootstrap_servers, settings.kafka_config, config.share_coordinator_broker_timeout_ms
     )
     kind, _, path = settings.state_store.partition(":")
-    stored = FileToRead(Path(path)) if kind == "sqlite" else _topic_to_read(settings, config, cluster)
+    stored = FileToRead(Path(path)) if kind == "sqlite" else topic_to_read(settings, config, cluster)
     looks = LooksOnly(stored)
     admin = AdminService(looks, cluster, stored, TopicDoubts())
 
@@ -139,16 +139,17 @@ class TopicToRead:
         """The group's records, as of :class:`~coordinator.service.histories.StoredLogs`."""
         return iter(()) if self._topic is None else log_parts(self._topic, group_id)
 
+    def foreign_owner(self, group_id: str, installation_id: str) -> str:
+        """The process that served the group last, in words, if it is of another installation; else empty."""
+        if self._topic is None:
+            return ""
+        owner = groups_in(self._topic, [self._topic.partition_of(group_id)]).get(group_id)
+        return "" if owner is None or owner.installation_id == installation_id else str(owner)
 
-def _topic_to_read(settings: LaunchSettings, config: CoordinatorConfig, cluster: KafkaCluster) -> TopicToRead:
-    topic = StateTopic(
-        cluster=cluster,
-        bootstrap_servers=settings.bootstrap_servers,
-        kafka_config=settings.kafka_config,
-        partitions=config.share_coordinator_state_topic_num_partitions,
-        write_timeout_ms=config.share_coordinator_write_timeout_ms,
-        broker_timeout_ms=config.share_coordinator_broker_timeout_ms,
-    )
+
+def topic_to_read(settings: LaunchSettings, config: CoordinatorConfig, cluster: KafkaCluster) -> TopicToRead:
+    """The cluster's state topic as a store of groups that are read only. Raises as :func:`read_store`."""
+    topic = StateTopic.of(cluster, settings.kafka_config, config)
     info = cluster.topics([topic.name]).get(topic.name)
     if info is None or (placed := recorded(topic)) is None:
         return TopicToRead(None, topic.name)

@@ -229,7 +229,7 @@ class SimulatedCluster:
     def may_write(self, topic: str) -> bool:
         return True
 
-    def create_topic(self, name: str) -> None:
+    def create_topic(self, name: str, *, only_ask: bool = False) -> None:
         """Does nothing, since every topic exists here."""
 
     # --- inside

@@ -107,9 +107,9 @@ class FakeCluster:
         self._answer()
         return topic not in self.read_only
 
-    def create_topic(self, name: str) -> None:
+    def create_topic(self, name: str, *, only_ask: bool = False) -> None:
         self._answer()
-        if name not in self.found:
+        if name not in self.found and not only_ask:
             self.add(name)
 
     def _offset(self, where: TopicAndPartition, at: int, read_committed: bool) -> int:

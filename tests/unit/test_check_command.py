@@ -48,14 +48,36 @@ def test_a_wrong_option_is_a_line_and_status_1(file, capsys):
     told = capsys.readouterr().out
     assert told.startswith("wrong  source: UnknownOption: ")
     assert "maxOffsetsPerTrigger" in told
-    assert told.count("\n") == 1
+    assert [line[:12] for line in told.splitlines()] == ["wrong  sourc", "ok     host:"]
+
+
+def test_a_view_is_no_query(file, capsys):
+    assert run(["check", "--options", file("a.properties", {**SOURCE, "View": "groups"})]) == 1
+    assert capsys.readouterr().out.startswith("wrong  source: ViewIsNoStream: ")
+
+
+def test_a_token_endpoint_that_is_away_is_named_before_the_brokers(file, capsys):
+    with closing(socket.create_server(("127.0.0.1", 0))) as closed:
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    oauth = {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.oauthbearer.method": "oidc",
+        "kafka.sasl.oauthbearer.client.id": "alice",
+        "kafka.sasl.oauthbearer.client.secret": "hunter2",
+        "kafka.sasl.oauthbearer.token.endpoint.url": f"http://{address}/token?key=hunter2",
+    }
+    assert run(["check", "--options", file("a.json", {**SOURCE, **oauth})]) == 1
+    wrong = capsys.readouterr().out.splitlines()[1]
+    assert wrong.startswith(f"wrong  source: TokenEndpointNotReachable: The token endpoint {address} ")
+    assert "hunter2" not in wrong
 
 
 def test_both_sides_are_checked_and_each_has_its_line(file, capsys):
     source = file("source.json", {**SOURCE, "share.delivery.count.limit": 99})
     sink = file("sink.json", {**SOURCE, "kafka.group.id": "payments"})
     assert run(["check", "--options", source, "--sink-options", sink]) == 1
-    first, second = capsys.readouterr().out.splitlines()
+    first, second, _ = capsys.readouterr().out.splitlines()
     assert first.startswith("wrong  source: ConfigOutOfBounds: share.delivery.count.limit=99")
     assert second.startswith("wrong  sink: RefusedOption: The option subscribe")
 
@@ -64,8 +86,9 @@ def test_check_prints_json(file, capsys):
     source = file("source.json", {**SOURCE, "share.delivery.count.limit": 99})
     sink = file("sink.json", {**SOURCE, "kafka.group.id": "payments"})
     assert run(["check", "--options", source, "--sink-options", sink, "--json"]) == 1
-    first, second = json.loads(capsys.readouterr().out)
-    assert (first["side"], first["error"]) == ("source", "ConfigOutOfBounds")
+    first, second, host = json.loads(capsys.readouterr().out)
+    assert (host["side"], host["result"], host["error"]) == ("host", "ok", None)
+    assert (first["side"], first["result"], first["error"]) == ("source", "wrong", "ConfigOutOfBounds")
     assert first["what"].startswith("share.delivery.count.limit=99")
     assert (second["side"], second["error"]) == ("sink", "RefusedOption")
 
@@ -75,7 +98,7 @@ def test_an_unreachable_broker_is_named_after_the_right_options(file, capsys, mo
     with closing(socket.create_server(("127.0.0.1", 0))) as closed:
         address = f"localhost:{closed.getsockname()[1]}"
     assert run(["check", "--options", file("a.json", {**SOURCE, "kafka.bootstrap.servers": address})]) == 1
-    first, second = capsys.readouterr().out.splitlines()
+    first, second, _ = capsys.readouterr().out.splitlines()
     assert first == "ok     source: 3 option(s) are known, and their values are in bounds; share group billing"
     assert second.startswith("wrong  source: BrokerNotReachable: ")
     assert address in second

@@ -2,9 +2,13 @@
 brokers that fail."""
 
 import re
+import socket
 import socketserver
 import threading
-from types import SimpleNamespace
+import time
+from contextlib import nullcontext
+from itertools import combinations
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError
@@ -14,20 +18,23 @@ from coordinator.protocol.errors import (
     BrokerHostUnknown,
     BrokerSpeaksOtherwise,
     DeadLetterTopicMissing,
+    DeadLetterTopicNotAuthorized,
     DeadLetterTopicSubscribed,
 )
 from share_source import cluster_check
+from share_source.errors import ReadDenied
 from share_source.options import SourceOptions
 
 
 @pytest.fixture
 def check(monkeypatch):
-    """A function that checks these options on a cluster with these topics, of which none is denied."""
-    topics = {name: SimpleNamespace(error=None, partitions={0: None}) for name in ("orders", "orders-dlq")}
-    monkeypatch.setattr(cluster_check, "cluster_metadata", lambda *_: SimpleNamespace(topics=topics, cluster_id="c"))
-    monkeypatch.setattr(cluster_check, "denied_topics", lambda *_: set())
+    """A function that checks these options on a cluster with these topics, rights and brokers."""
 
-    def run(**options):
+    def run(rights=MappingProxyType({}), brokers=MappingProxyType({}), **options):
+        partitions = {number: SimpleNamespace(leader=leader) for number, leader in enumerate(brokers or [1])}
+        topics = {name: SimpleNamespace(error=None, partitions=partitions) for name in ("orders", "orders-dlq")}
+        metadata = SimpleNamespace(topics=topics, cluster_id="c", brokers=brokers)
+        monkeypatch.setattr(cluster_check, "metadata_and_rights", lambda *_: (metadata, rights))
         given = {"kafka.bootstrap.servers": "localhost:9092", "kafka.group.id": "billing"}
         cluster_check.check_cluster(SourceOptions.parse({**given, **options}))
 
@@ -56,6 +63,35 @@ def test_a_standalone_coordinator_checks_the_dead_letter_topic_with_its_own_cred
         **missing,
         **{"share.coordinator.endpoint": "localhost:9099", "share.coordinator.token.file": str(token)},
     )
+
+
+RIGHTS = [{}, *({"of": frozenset(names)} for n in range(4) for names in combinations(("DESCRIBE", "READ", "WRITE"), n))]
+
+
+@pytest.mark.parametrize("orders", RIGHTS)
+@pytest.mark.parametrize("dlq", RIGHTS)
+def test_a_right_that_is_known_to_lack_is_refused_and_no_other(check, orders, dlq):
+    rights = {name: each["of"] for name, each in (("orders", orders), ("orders-dlq", dlq)) if each}
+    expected = []
+    if "READ" not in orders.get("of", {"READ"}):
+        expected.append(ReadDenied)
+    elif "WRITE" not in dlq.get("of", {"WRITE"}):
+        expected.append(DeadLetterTopicNotAuthorized)
+    with pytest.raises(expected[0]) if expected else nullcontext():
+        check(rights, subscribe="orders", **{"errors.deadletterqueue.topic.name": "orders-dlq"})
+
+
+def test_leaders_out_of_reach_are_logged_soon_and_stop_no_start(check, caplog, monkeypatch):
+    monkeypatch.setattr(cluster_check, "LEADER_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as open_, socket.create_server(("127.0.0.1", 0)) as closed:
+        addresses = [open_.getsockname(), closed.getsockname(), ("nosuch.invalid", 9092)]
+        closed.close()
+        brokers = {number: SimpleNamespace(host=host, port=port) for number, (host, port) in enumerate(addresses)}
+        began_s = time.monotonic()
+        check(brokers=brokers, subscribePattern="orders")
+    assert time.monotonic() - began_s < 5
+    told = [record.getMessage() for record in caplog.records]
+    assert [f"{host}:{port}" in line for line, (host, port) in zip(told, addresses[1:], strict=True)] == [True, True]
 
 
 # --- the first contact

@@ -150,8 +150,9 @@ class Cluster(Protocol):
     def may_write(self, topic: str) -> bool:
         """Whether the principal may write to a topic that exists; True where the cluster does not say."""
 
-    def create_topic(self, name: str) -> None:
-        """Create the topic with the cluster's defaults, if it does not exist.
+    def create_topic(self, name: str, *, only_ask: bool = False) -> None:
+        """Create the topic with the cluster's defaults, if it does not exist. ``only_ask``: only ask whether it may be
+        created.
 
         Raises:
             BrokerRefused: the cluster does not create it.
@@ -296,8 +297,13 @@ class KafkaCluster:
             originals.close()
 
     def may_write(self, topic: str) -> bool:
+        return not self.lacking(topic, "WRITE")
+
+    def lacking(self, topic: str, *operations: str) -> list[str]:
+        """Those of the operations, by their names in ACLs, that the principal may not do with a topic that exists; none
+        where the cluster does not say."""
         if not self.gives_topic_ids():
-            return True
+            return []
         asked = TopicCollection([topic])
         answer = self._retried(
             "describe topics",
@@ -306,20 +312,22 @@ class KafkaCluster:
             ),
         )
         allowed = None if answer is None else answer.authorized_operations
-        return allowed is None or AclOperation.WRITE in allowed
+        return [] if allowed is None else [name for name in operations if AclOperation[name] not in allowed]
 
-    def create_topic(self, name: str) -> None:
+    def create_topic(self, name: str, *, only_ask: bool = False) -> None:
         if not self.gives_topic_ids():  # no topic can be created by request; a listing of a topic creates it there
-            self._retried("create a topic", lambda left_s: self._admin.list_topics(name, timeout=left_s))
+            if not only_ask:
+                self._retried("create a topic", lambda left_s: self._admin.list_topics(name, timeout=left_s))
             return
         new = NewTopic(name, num_partitions=-1, replication_factor=-1)
-        self._retried("create a topic", lambda left_s: self._create(new, left_s))
+        self._retried("create a topic", lambda left_s: self._create(new, left_s, only_ask=only_ask))
 
     # --- inside
 
-    def _create(self, new: Any, left_s: float) -> None:
+    def _create(self, new: Any, left_s: float, *, only_ask: bool) -> None:
+        asked = self._admin.create_topics([new], operation_timeout=left_s, validate_only=only_ask)
         try:
-            self._admin.create_topics([new], operation_timeout=left_s)[new.topic].result(left_s)
+            asked[new.topic].result(left_s)
         except KafkaException as raised:
             if raised.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise

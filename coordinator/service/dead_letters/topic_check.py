@@ -27,10 +27,10 @@ _DENIED = frozenset(("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED
 _log = logging.getLogger(__name__)
 
 
-def check_dead_letter_topic(cluster: Cluster, config: GroupConfig, *, is_read: bool) -> int:
+def check_dead_letter_topic(cluster: Cluster, config: GroupConfig, *, is_read: bool, creates: bool = True) -> int:
     """Returns the number of partitions of the dead letter topic (errors.deadletterqueue.topic.name). The topic is
-    created if errors.deadletterqueue.auto.create.topics.enable is set. ``is_read``: whether the group reads the topic
-    now.
+    created if errors.deadletterqueue.auto.create.topics.enable is set; without ``creates`` the cluster is only asked
+    whether it may be, and 0 returned. ``is_read``: whether the group reads the topic now.
 
     Raises:
         TopicNotWritten: the topic is reserved.
@@ -47,7 +47,9 @@ def check_dead_letter_topic(cluster: Cluster, config: GroupConfig, *, is_read: b
         raise DeadLetterTopicSubscribed(topic=name)
     partitions = partitions_of(cluster, name)
     if not partitions and config.errors_deadletterqueue_auto_create_topics_enable:
-        partitions = _created(cluster, name)
+        partitions = _created(cluster, name, only_ask=not creates)
+        if not creates:
+            return 0
     if not partitions:
         raise DeadLetterTopicMissing(topic=name, addresses=cluster.addresses)
     if not cluster.may_write(name):
@@ -76,11 +78,13 @@ def partitions_of(cluster: Cluster, name: str) -> int:
     return 0 if topic is None else topic.partitions
 
 
-def _created(cluster: Cluster, name: str) -> int:
+def _created(cluster: Cluster, name: str, *, only_ask: bool) -> int:
     try:
-        cluster.create_topic(name)
+        cluster.create_topic(name, only_ask=only_ask)
     except BrokerRefused as refused:
         raise _named(refused, "create", name) from None
+    if only_ask:
+        return 0
     _log.info("dead letter topic created: %s", name)
     listed = retry_until(CREATED_WITHIN_S, _PAUSE, retry_if_result(lambda partitions: not partitions))
     return listed(partitions_of, cluster, name)

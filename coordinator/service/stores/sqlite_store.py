@@ -131,20 +131,7 @@ class SqliteStore(SoleOwner):
         """
         if not self.path.exists():
             self.path.touch(mode=0o600)
-        try:
-            with contextlib.closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)) as reading:
-                if _is_new(reading):
-                    return True
-                (application_id,) = reading.execute("PRAGMA application_id").fetchone()
-                (version,) = reading.execute("PRAGMA user_version").fetchone()
-        except sqlite3.Error as error:
-            raise StateStoreUnreadable(path=self.path, reason=error) from error
-        if application_id != APPLICATION_ID:
-            raise StateStoreUnreadable(path=self.path, reason="it is a database of another program")
-        if version not in SQLITE_SCHEMAS_READ:
-            too_new_or_old = StateStoreTooNew if version > SQLITE_SCHEMA else StateStoreTooOld
-            raise too_new_or_old(path=self.path, found=version or "of no version", known=SQLITE_SCHEMA)
-        return False
+        return check_state_file(self.path)
 
     def _open(self, *, is_new: bool) -> sqlite3.Connection:
         try:
@@ -273,6 +260,28 @@ class SqliteStore(SoleOwner):
         if known is not None:
             raise StoreRefused(f"{self.path}: another process writes to it, too")
         return int(last) + 1
+
+
+def check_state_file(path: Path) -> bool:
+    """Whether the file is new. Checks the file without changing it.
+
+    Raises:
+        StateStoreTooNew, StateStoreTooOld, StateStoreUnreadable: the file is not this version's to change.
+    """
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as reading:
+            if _is_new(reading):
+                return True
+            (application_id,) = reading.execute("PRAGMA application_id").fetchone()
+            (version,) = reading.execute("PRAGMA user_version").fetchone()
+    except sqlite3.Error as error:
+        raise StateStoreUnreadable(path=path, reason=error) from error
+    if application_id != APPLICATION_ID:
+        raise StateStoreUnreadable(path=path, reason="it is a database of another program")
+    if version not in SQLITE_SCHEMAS_READ:
+        too_new_or_old = StateStoreTooNew if version > SQLITE_SCHEMA else StateStoreTooOld
+        raise too_new_or_old(path=path, found=version or "of no version", known=SQLITE_SCHEMA)
+    return False
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]  # documented
 from tenacity import retry_if_result, wait_fixed
 
+from coordinator.config.resolved import CoordinatorConfig
 from coordinator.protocol.errors import (
     BrokerNotReachable,
     BrokerRefused,
@@ -66,6 +67,18 @@ class StateTopic:
     broker_timeout_ms: int
     name: str = STATE_TOPIC
     topic_id: str = ""
+
+    @classmethod
+    def of(cls, cluster: KafkaCluster, kafka_config: Mapping[str, str], config: CoordinatorConfig) -> StateTopic:
+        """The state topic as the coordinator's config has it, not prepared."""
+        return cls(
+            cluster=cluster,
+            bootstrap_servers=cluster.addresses,
+            kafka_config=kafka_config,
+            partitions=config.share_coordinator_state_topic_num_partitions,
+            write_timeout_ms=config.share_coordinator_write_timeout_ms,
+            broker_timeout_ms=config.share_coordinator_broker_timeout_ms,
+        )
 
     @property
     def timeout_s(self) -> float:
@@ -130,19 +143,29 @@ class StateTopic:
             StateTopicNotAuthorized: the principal lacks a permission.
             BrokerNotReachable, BrokerRefused: the brokers do not answer, or refuse.
         """
+        return self._found(only_look=False)
+
+    def look(self) -> int:
+        """As :meth:`ensure`, but creates nothing: where the topic is missing, the cluster is asked whether it may be
+        created, and 0 returned."""
+        return self._found(only_look=True)
+
+    # --- inside
+
+    def _found(self, *, only_look: bool) -> int:
         if not self.cluster.gives_topic_ids():
             raise StateTopicUnfit(topic=self.name, reason="this cluster has no controller, or gives topics no ids")
         admin = new_client(AdminClient, self.client_config())
         found = self._call("look for it", lambda: admin.list_topics(timeout=self.timeout_s))
         if self.name not in found.topics or not found.topics[self.name].partitions:
-            self._create(admin, len(found.brokers))
+            self._create(admin, len(found.brokers), only_ask=only_look)
+            if only_look:
+                return 0
         partitions = self._wait_for_leaders(admin)
         self._check_configs(admin)
         return partitions
 
-    # --- inside
-
-    def _create(self, admin: AdminClient, brokers: int) -> None:
+    def _create(self, admin: AdminClient, brokers: int, *, only_ask: bool) -> None:
         config = {
             "cleanup.policy": "delete",
             "retention.ms": _UNLIMITED,
@@ -152,8 +175,11 @@ class StateTopic:
         replicas = max(1, min(MAX_REPLICAS, brokers))
         topic = NewTopic(self.name, num_partitions=self.partitions, replication_factor=replicas, config=config)
         try:
-            self._call("create it", lambda: admin.create_topics([topic])[self.name].result(self.timeout_s))
+            asked = admin.create_topics([topic], validate_only=only_ask)
+            self._call("create it", lambda: asked[self.name].result(self.timeout_s))
         except _Exists:
+            return
+        if only_ask:
             return
         _log.info("state topic created: %s partitions=%d replicas=%d", self.name, self.partitions, replicas)
 

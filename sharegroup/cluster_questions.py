@@ -1,0 +1,279 @@
+"""The questions of ``sharegroup check`` to the cluster and the state store: what a query, its coordinator and its
+executors will ask of them.
+
+Rule: each question is asked by the function that asks it in a query. Nothing is created, and no group is taken: the
+brokers are asked whether a topic may be created, and a transactional id of its own is opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from filelock import FileLock, Timeout
+
+from coordinator.admin.admin import Admin
+from coordinator.client.client import CoordinatorClient
+from coordinator.client.endpoints import Endpoints
+from coordinator.client.group_options import GroupOptions
+from coordinator.client.on_demand import OnDemand, runtime_dir, store_of
+from coordinator.config.resolved import CoordinatorConfig, GroupConfig, changed_configs
+from coordinator.protocol.errors import (
+    BrokerNotReachable,
+    CoordinatorNotAvailable,
+    GroupIdNotFound,
+    LeaderNotReachable,
+    StateStoreInUse,
+    TokenEndpointNotReachable,
+    UnusableFile,
+)
+from coordinator.protocol.messages import DescribeGroup, GroupDescription
+from coordinator.protocol.values import TopicAndPartition
+from coordinator.protocol.wire import LaunchSettings
+from coordinator.service.brokers.cluster import EARLIEST, KafkaCluster
+from coordinator.service.brokers.leaders import NO_LEADER, by_leader
+from coordinator.service.brokers.subscription import starting_offsets
+from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
+from coordinator.service.open_state import installation_id
+from coordinator.service.process.clock import Clock
+from coordinator.service.read_only import topic_to_read
+from coordinator.service.stores.kafka.group_writer import GroupWriter
+from coordinator.service.stores.kafka.state_topic import StateTopic
+from coordinator.service.stores.sqlite_store import check_state_file
+from coordinator.service.stores.store import StoreRefused
+from share_source.options import SourceOptions
+from share_source.query_lines import reset_command
+
+LEADER_TIMEOUT_MS = 5_000
+"""A leader that gives no offsets within this many milliseconds can't be reached: a person waits, and each is asked
+alone."""
+CONNECT_S = 3.0
+"""A token endpoint must take a connection within this many seconds."""
+NAMED = 5
+"""A line names up to this many partitions."""
+NO_GROUP_ID = "\tcheck"
+"""The end of the transactional id that is opened. No group id has a tab: the coordinator of no group is fenced."""
+
+
+class Note(str):
+    """A line about something that stops no query, and that a person should know."""
+
+    __slots__ = ()
+    result = "note"
+
+
+def token_endpoint(options: GroupOptions) -> Iterator[str]:
+    """Whether the endpoint of OAuth tokens takes connections, if the options name one.
+
+    Raises:
+        TokenEndpointNotReachable: it does not.
+    """
+    url = options.kafka_config.get("sasl.oauthbearer.token.endpoint.url", "").strip()
+    if not url:
+        return
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    address = host
+    try:
+        port = parts.port or (80 if parts.scheme == "http" else 443)
+        address = f"{host}:{port}"
+        socket.create_connection((host, port), timeout=CONNECT_S).close()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise TokenEndpointNotReachable(address=address, reason=reason, timeout_ms=int(CONNECT_S * 1000)) from None
+    yield f"the token endpoint {address} takes connections"
+
+
+class ClusterQuestions:
+    """The questions of one side's options. ``metadata``: the cluster's, as cluster_metadata returns it."""
+
+    def __init__(self, options: GroupOptions, metadata: Any) -> None:
+        self._options, self._metadata = options, metadata
+        self._config = CoordinatorConfig.parse(options.coordinator_configs)
+        self._cluster = KafkaCluster(
+            options.bootstrap_servers, options.kafka_config, self._config.share_coordinator_broker_timeout_ms
+        )
+        self._settings = LaunchSettings(
+            bootstrap_servers=options.bootstrap_servers,
+            kafka_config=dict(options.kafka_config),
+            cluster_id=str(metadata.cluster_id or options.bootstrap_servers),
+            state_store=self._config.share_state_store,
+            configs=dict(options.coordinator_configs),
+        )
+
+    # --- topics
+
+    def leaders(self, partitions: list[TopicAndPartition]) -> Iterator[str]:
+        """Whether each leader of the partitions answers at the address that it advertises.
+
+        Raises:
+            LeaderNotReachable: one does not, or a partition has no leader.
+        """
+        addresses = []
+        for leader, led in sorted(by_leader(self._metadata, partitions).items()):
+            if leader == NO_LEADER:
+                raise LeaderNotReachable(partitions=_named(led), reason="the cluster names none at present")
+            broker = self._metadata.brokers[leader]
+            address = f"{broker.host}:{broker.port}"
+            asking = KafkaCluster(self._options.bootstrap_servers, self._options.kafka_config, LEADER_TIMEOUT_MS)
+            try:
+                asking.offsets(led, EARLIEST)
+            except BrokerNotReachable as error:
+                reason = f"broker {leader} advertises {address} ({error.fields['reason']})"
+                raise LeaderNotReachable(partitions=_named(led), reason=reason) from None
+            addresses.append(address)
+        if addresses:
+            yield f"the leaders of {len(partitions)} partition(s) answer at {', '.join(addresses)}"
+
+    def starting_offsets(self, options: SourceOptions, partitions: list[TopicAndPartition]) -> Iterator[str]:
+        """Where the group begins. For partitions that it has not begun, startingOffsets is asked as its coordinator
+        does.
+
+        Raises:
+            InvalidStartingOffsets: startingOffsets lacks a partition that the group has not begun.
+        """
+        begun = {each.topic for each in self.group.partitions} if self.group is not None else set()
+        new = [where for where in partitions if where[0] not in begun]
+        text = options.starting_offsets or ""
+        if text and partitions and not new:
+            yield Note(
+                f"startingOffsets={text} has no effect: the group has begun all of these partitions, and goes on where "
+                f"it is. To read again: {reset_command(options.bootstrap_servers, options.group_id)}"
+            )
+        if not new or not text.startswith("{"):
+            return
+        named = json.loads(text)
+        for where, at in starting_offsets(self._cluster, text, new, Clock().now_ms(), read_committed=False).items():
+            wanted = named[where[0]][str(where[1])]
+            if wanted >= 0 and wanted != at:
+                yield Note(
+                    f"startingOffsets names offset {wanted} of {where[0]}-{where[1]}, and the log has none there: the "
+                    f"group begins at {at}"
+                )
+        yield "startingOffsets names every partition that the group has not begun"
+
+    def dead_letters(self) -> Iterator[str]:
+        """Whether the dead letter topic may be written, with what the group keeps of earlier queries.
+
+        Raises:
+            ConfigConflict: the options do not go with the group's configs.
+            DeadLetterTopicMissing, DeadLetterTopicNotAuthorized, TopicNotWritten: the topic can't be written.
+        """
+        kept = dict(self.group.configs) if self.group is not None else {}
+        config = GroupConfig.parse(changed_configs(kept, self._options.group_configs))
+        topic = config.errors_deadletterqueue_topic_name
+        if topic and not self._config.share_coordinator_endpoint:  # those have a principal of their own
+            exists = check_dead_letter_topic(self._cluster, config, is_read=False, creates=False)
+            yield f"dead letter topic {topic} {'exists, and may be written' if exists else 'may be created'}"
+
+    # --- the state
+
+    @cached_property
+    def group(self) -> GroupDescription | None:
+        """The group as its coordinator or the state store has it; None: it does not exist yet.
+
+        Raises:
+            ShareGroupError: neither can be asked.
+        """
+        options = self._options
+        if not self._config.share_coordinator_endpoint:
+            with Admin({**options.kafka_config, **options.coordinator_configs}) as admin:
+                found = admin.describe_groups([options.group_id])[options.group_id]
+            return None if found.state == "DEAD" else found
+        client = CoordinatorClient(Endpoints.of(options.coordinator_configs), retry_timeout_s=CONNECT_S)
+        with contextlib.closing(client), contextlib.suppress(GroupIdNotFound):
+            return client.ask(DescribeGroup(group_id=options.group_id), options.group_id)
+        return None
+
+    def state(self) -> Iterator[str]:
+        """Whether a coordinator on demand can keep the group's state.
+
+        Raises:
+            StateTopicUnfit, StateTopicNotAuthorized, TransactionsMissing: the cluster does not let it.
+            UnsafeDirectory, UnusableFile, StateStoreInUse, StateStoreTooNew, StateStoreTooOld, StateStoreUnreadable:
+                the file can't be used.
+        """
+        where = f"a coordinator starts on demand ({runtime_dir()})"
+        if self._config.share_state_store == "kafka":
+            yield f"{where}; {self._state_topic()}"
+            yield from self._owner()
+            return
+        store = store_of(self._config.share_state_store, self._settings.cluster_id)
+        if not self._coordinator_here(store).is_running():
+            _check_file(Path(store.removeprefix("sqlite:")))
+        yield f"{where}; its state is in {store}"
+
+    def _state_topic(self) -> str:
+        topic = StateTopic.of(self._cluster, self._options.kafka_config, self._config)
+        exists = topic.look()
+        if lacking := self._cluster.lacking(topic.name, "READ", "WRITE"):
+            raise topic.denied(f"{lacking[0].lower()} it")
+        writer = GroupWriter(topic, 0, f"{self._options.group_id}{NO_GROUP_ID}")
+        try:
+            writer.fence()
+        except StoreRefused as refused:
+            raise CoordinatorNotAvailable(group_id=self._options.group_id, reason=str(refused)) from None
+        finally:
+            writer.close()
+        there = "exists" if exists else "is missing, and the first coordinator creates it"
+        return f"the state topic {topic.name} {there}"
+
+    def _owner(self) -> Iterator[str]:
+        stored = topic_to_read(self._settings, self._config, self._cluster)
+        if owner := stored.foreign_owner(self._options.group_id, installation_id(runtime_dir())):
+            yield Note(
+                f"the group was served last by {owner}. If it still runs, a query here takes the group over, and the "
+                "queries there end: run them on one host, or let all name one share.coordinator.endpoint"
+            )
+
+    def _coordinator_here(self, store: str) -> OnDemand:
+        return OnDemand(
+            bootstrap_servers=self._options.bootstrap_servers,
+            kafka_config=self._options.kafka_config,
+            cluster_id=self._settings.cluster_id,
+            state_store=store,
+            configs=dict(self._options.coordinator_configs),
+        )
+
+
+def _check_file(path: Path) -> None:
+    """Check that a coordinator could own this state file. Makes nothing.
+
+    Raises:
+        UnusableFile: no file can be made there.
+        StateStoreInUse: another process owns it.
+        StateStoreTooNew, StateStoreTooOld, StateStoreUnreadable: it is not this version's to change.
+    """
+    folder = next((each for each in path.parents if each.exists()), path)
+    reason = "it is a folder; name a file in it" if path.is_dir() else ""
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        reason = f"{folder} is no folder in which this user can make files"
+    if reason:
+        raise UnusableFile(key="share.state.store", path=f"sqlite:{path}", reason=reason)
+    if not path.exists():
+        return
+    check_state_file(path)
+    with contextlib.suppress(FileNotFoundError):
+        if Path(f"{path}.lock").exists():
+            try:
+                with FileLock(f"{path}.lock").acquire(timeout=0):
+                    pass
+            except Timeout:
+                owner = Path(f"{path}.owner").read_text(encoding="ascii").strip()
+                raise StateStoreInUse(path=path, owner=owner or "unknown") from None
+
+
+def _named(partitions: list[TopicAndPartition]) -> str:
+    return _shortened([f"{topic}-{partition}" for topic, partition in partitions])
+
+
+def _shortened(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"

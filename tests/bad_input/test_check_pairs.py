@@ -1,0 +1,58 @@
+"""`sharegroup check` names every wrong option that load() or the sink names: the catalogue is run through both."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StructType
+
+from sharegroup.__main__ import run
+from tests.bad_input.catalogue import SECTIONS
+from tests.bad_input.page import line, sentences
+from tests.bad_input.row import Place
+
+
+class CheckedPlace(Place):
+    """A place where options of a source or of a sink are checked by `sharegroup check`, and not by load()."""
+
+    def source(self, options: Mapping[str, Any]) -> object:
+        base = {"kafka.bootstrap.servers": self.bootstrap, "kafka.group.id": "billing", "subscribe": "orders"}
+        return self._check("--options", {**base, **options})
+
+    def sink(self, options: Mapping[str, Any], columns: StructType | None = None, *, overwrite: bool = False) -> object:
+        if columns is not None or overwrite:  # wrong rows and modes are no options
+            return super().sink(options, columns, overwrite=overwrite)
+        base = {"kafka.bootstrap.servers": self.bootstrap, "kafka.group.id": "billing"}
+        return self._check("--sink-options", {**base, **options})
+
+    def _check(self, option: str, options: Mapping[str, Any]) -> str:
+        given = {name: str(value) for name, value in options.items() if value is not None}
+        path = Path(tempfile.mkdtemp(dir=self.folder)) / "options.json"
+        path.write_text(json.dumps(given))
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            status = run(["check", option, str(path), "--json"])
+        wrong = [each for each in json.loads(printed.getvalue()) if each["error"]]
+        assert status == 1, "check says ok"
+        return f"{wrong[0]['error']}: {wrong[0]['what']}"
+
+
+OPTIONS = [
+    row for rows in SECTIONS.values() for row in rows if not row.shown_by and not row.written.startswith("sharegroup ")
+]
+
+
+@pytest.mark.parametrize("row", OPTIONS, ids=lambda row: row.written[:60].encode("ascii", "backslashreplace").decode())
+def test_check_says_what_load_and_sink_say(row, embedded, tmp_path, monkeypatch):
+    monkeypatch.delenv("SHAREGROUP_COORDINATOR_TOKEN", raising=False)
+    embedded.create_topic("orders")
+    with tempfile.TemporaryDirectory(prefix="sg-bad-") as folder:
+        said = row.sentence(CheckedPlace(embedded.bootstrap_servers, Path(folder)))
+    assert line(said) == sentences()[line(row.written)]

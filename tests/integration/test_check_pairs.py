@@ -1,0 +1,157 @@
+"""A query starts with what `sharegroup check` calls ok: each check is paired with a start, on a broker with ACLs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from confluent_kafka.admin import ResourceType
+
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
+from pyspark_sharegroup import DefaultSource
+from share_source.options import SourceOptions
+from share_source.reader import ShareGroupStreamReader
+from sharegroup.__main__ import run
+from tests.support.coordinator_process import kill_coordinators
+from tests.support.guarded_broker import ALICE, grant, guarded_broker, revoke
+from tests.support.kafka_broker import KafkaBroker
+
+pytestmark = pytest.mark.broker
+
+TOPIC, TRANSACTIONS = ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID
+NEEDED = [
+    *((TOPIC, STATE_TOPIC, each) for each in ("CREATE", "DESCRIBE", "DESCRIBE_CONFIGS", "READ", "WRITE", "DELETE")),
+    *((TRANSACTIONS, f"{STATE_TOPIC}-", each) for each in ("DESCRIBE", "WRITE")),
+    *((TOPIC, "orders", each) for each in ("DESCRIBE", "READ")),
+    *((TOPIC, "dlq", each) for each in ("DESCRIBE", "WRITE")),
+]
+IMPLIED = "DESCRIBE"
+"""Kafka implies this right by the others on the same resource."""
+DLQ = "errors.deadletterqueue.topic.name"
+
+
+@pytest.fixture(autouse=True)
+def runtime(runtime_dir, monkeypatch, unique):
+    directory = runtime_dir / unique("run")
+    directory.mkdir(mode=0o700)
+    monkeypatch.setenv("SHAREGROUP_RUNTIME_DIR", str(directory))
+    yield directory
+    kill_coordinators(directory)
+
+
+@pytest.fixture(scope="module")
+def guarded():
+    with guarded_broker() as broker:
+        for topic, partitions in (("orders", 2), ("dlq", 1)):
+            broker.create_topic(topic, partitions)
+        broker.produce("orders", [b"x"] * 3)
+        yield broker
+
+
+def checked(tmp_path, capsys, options):
+    """The names of the errors that the command prints."""
+    path = tmp_path / "options.json"
+    path.write_text(json.dumps(options))
+    status = run(["check", "--options", str(path), "--json"])
+    found = [each["error"] for each in json.loads(capsys.readouterr().out) if each["error"]]
+    assert status == bool(found)
+    return found
+
+
+def started(options):
+    """The name of the error with which the query's first batch fails; empty if it is read."""
+    try:
+        DefaultSource({name.lower(): value for name, value in options.items()}).schema()
+        reader = ShareGroupStreamReader(SourceOptions.parse(options))
+        try:
+            start = reader.initialOffset()
+            end = reader.latestOffset(start, reader.getDefaultReadLimit())
+            for task in reader.partitions(start, end):
+                assert sum(batch.num_rows for batch in reader.read(task)) > 0
+        finally:
+            reader.stop()
+    except ShareGroupError as error:
+        return type(error).__name__
+    return ""
+
+
+def options_of(bootstrap, group_id, **options):
+    given = {"kafka.bootstrap.servers": bootstrap, "kafka.group.id": group_id, "startingOffsets": "earliest"}
+    return {**given, "subscribe": "orders", **options}
+
+
+@pytest.mark.slow
+def test_no_right_is_missing_where_check_says_ok(guarded, tmp_path, capsys, unique):
+    alice = {f"kafka.{key}": value for key, value in ALICE.items()}
+    found = {}
+    for missing in [*NEEDED, None]:
+        granted = [
+            acl
+            for kind, name, op in NEEDED
+            if (kind, name, op) != missing
+            for acl in grant(guarded, kind, name, op, prefix=kind is TRANSACTIONS)
+        ]
+        options = options_of(guarded.proxied_bootstrap, unique("group"), **alice, **{DLQ: "dlq"})
+        names = checked(tmp_path, capsys, options)
+        error = started(options)
+        found[missing and (missing[1], missing[2])] = (names, error)
+        kill_coordinators()
+        revoke(guarded, granted)
+    wrong_yet_ok = {missing: said for missing, said in found.items() if said[1] and said[1] not in said[0]}
+    assert wrong_yet_ok == {}
+    assert found[None] == ([], "")
+    fails = {missing for missing, (_, error) in found.items() if error}
+    assert {(STATE_TOPIC, "CREATE"), ("orders", "READ"), ("dlq", "WRITE"), (f"{STATE_TOPIC}-", "WRITE")} <= fails
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"startingOffsets": '{"orders":{"0":1}}'},
+        {"startingOffsets": '{"orders":{"0":1,"1":900}}'},
+        {"startingOffsets": "latest"},
+        {DLQ: "nosuch"},
+        {DLQ: "made", "errors.deadletterqueue.auto.create.topics.enable": "true"},
+        {DLQ: "orders"},
+        {"subscribe": "nosuch"},
+        {"share.state.store": "sqlite:/"},
+        {"share.state.store": "sqlite:/etc/hostname"},
+        {"share.state.store": "sqlite:/dev/null/file.db"},
+    ],
+    ids=str,
+)
+def test_what_check_calls_ok_starts(guarded, tmp_path, capsys, unique, given):
+    options = options_of(guarded.bootstrap, unique("group"), **given)
+    names = checked(tmp_path, capsys, options)
+    error = started(options)
+    assert names[:1] == ([error] if error else [])
+
+
+def test_check_names_a_leader_that_is_out_of_reach_by_its_address(tmp_path, capsys, unique):
+    with KafkaBroker() as broker:
+        broker.create_topic("orders", 3)
+        broker.proxy.cut()
+        options = options_of(broker.records_proxied_bootstrap, unique("group"))
+        path = tmp_path / "options.json"
+        path.write_text(json.dumps({**options, "share.coordinator.broker.timeout.ms": "2000"}))
+        assert run(["check", "--options", str(path)]) == 1
+    wrong = [line for line in capsys.readouterr().out.splitlines() if line.startswith("wrong")]
+    assert "LeaderNotReachable: The leader of orders-0, orders-1, orders-2 can't be reached" in wrong[0]
+    assert f"advertises {broker.proxied_bootstrap}" in wrong[0]
+
+
+def test_check_names_another_hosts_coordinator_and_a_position_that_stays(
+    guarded, tmp_path, capsys, unique, monkeypatch
+):
+    options = options_of(guarded.bootstrap, unique("group"))
+    assert started(options) == ""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    monkeypatch.setenv("SHAREGROUP_RUNTIME_DIR", str(elsewhere))
+    path = tmp_path / "options.json"
+    path.write_text(json.dumps(options))
+    assert run(["check", "--options", str(path)]) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note")]
+    assert "the group was served last by the coordinator on " in notes[0]
+    assert "startingOffsets=earliest has no effect: the group has begun all of these partitions" in notes[1]
