@@ -20,7 +20,7 @@ import tenacity
 from coordinator.client.cluster_metadata import cluster_id
 from coordinator.client.connection import CALL_TIMEOUT_S, Connection, Refused, Unreachable
 from coordinator.client.endpoints import Endpoints
-from coordinator.client.on_demand import OnDemand, store_of
+from coordinator.client.on_demand import OnDemand, has_coordinator_for, store_of
 from coordinator.client.retry_deadline import StopAtDeadline
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.protocol.errors import (
@@ -47,6 +47,9 @@ FIRST_CALL_TIMEOUT_S = 60.0
 """The call by which a member joins is retried for this many seconds: it waits for a coordinator that moves, not for
 brokers that are away."""
 ENDPOINT = "share.coordinator.endpoint"
+
+_reached: set[str] = set()
+"""The brokers, as options name them, that have answered this process: those that are away now are no wrong address."""
 
 _log = logging.getLogger(__name__)
 
@@ -118,8 +121,9 @@ class CoordinatorClient:
         """With ``endpoint``: to the standalone coordinators there; ``configs`` may say where their token and their
         certificates are. Without: to the coordinator of this cluster and state store
         (share.state.store), which is started if need be; ``configs`` are then its own. ``retry_timeout_s`` None:
-        share.broker.outage.timeout.ms of the configs. ``in_batch``: the query's source has reached the cluster, so the
-        connection is retried through an outage; else brokers that are away are an error soon.
+        share.broker.outage.timeout.ms of the configs. ``in_batch``: the query's source has reached its cluster, so the
+        connection is retried through an outage, if this is the same cluster: this process has reached these brokers, or
+        a coordinator of this host was started with them. Else brokers that are away are an error soon.
 
         Raises:
             BrokerNotReachable: the brokers are away.
@@ -135,9 +139,12 @@ class CoordinatorClient:
             client._retried(patience_s, may_pass, "", client._connected)
             return client
         outage = _outage(bootstrap_servers, retry_timeout_s)
+        if in_batch and bootstrap_servers not in _reached and not has_coordinator_for(bootstrap_servers):
+            may_pass = _may_pass_soon
         found = _retry_through_outage(
             outage, retry_timeout_s, may_pass, cluster_id, bootstrap_servers, kafka_config or {}
         )
+        _reached.add(bootstrap_servers)
         directory = OnDemand(
             bootstrap_servers=bootstrap_servers,
             kafka_config={} if kafka_config is None else kafka_config,  # no copy: credentials may be set in it later
@@ -147,7 +154,7 @@ class CoordinatorClient:
         )
         client = cls(directory, retry_timeout_s=retry_timeout_s)
         if in_batch:
-            client._retried(retry_timeout_s, may_pass, "", client._connected)
+            client._retried(retry_timeout_s, _may_pass, "", client._connected)
         else:
             client._connected()
         return client

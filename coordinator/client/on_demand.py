@@ -111,6 +111,21 @@ def _file_name(cluster_id: str) -> str:
     return safe if safe == cluster_id else f"{safe}-{hashlib.sha256(cluster_id.encode()).hexdigest()[:8]}"
 
 
+def has_coordinator_for(bootstrap_servers: str) -> bool:
+    """Whether an endpoint file of this host is of a coordinator that was started with one of these brokers."""
+    wanted = _addresses(bootstrap_servers)
+    for path in runtime_dir().glob("endpoint-*.json"):
+        with contextlib.suppress(OSError):
+            found = decode_endpoint(path.read_bytes())
+            if found is not None and wanted & _addresses(found.brokers):
+                return True
+    return False
+
+
+def _addresses(bootstrap_servers: str) -> set[str]:
+    return {address.strip().lower() for address in bootstrap_servers.split(",") if address.strip()}
+
+
 @dataclass(frozen=True, kw_only=True)
 class OnDemand:
     """A :class:`~coordinator.client.client.Directory` of one coordinator: that of ``cluster_id`` and ``state_store``

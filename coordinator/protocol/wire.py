@@ -77,8 +77,8 @@ class Failed(Message, frozen=True):
 
 class Endpoint(Message, frozen=True, tag=False):
     """Where a coordinator that was started on demand is found: the content of its endpoint file (mode 0600).
-    ``protocol`` 0: the file does not say it. ``configs``: those of the query that started it; no secret is among
-    them."""
+    ``protocol`` 0: the file does not say it. ``configs`` and ``brokers`` (its bootstrap servers): those of the query
+    that started it; no secret is among them."""
 
     host: str
     port: int
@@ -87,6 +87,7 @@ class Endpoint(Message, frozen=True, tag=False):
     protocol: int = 0
     version: str = ""
     configs: dict[str, str] = msgspec.field(default_factory=dict)
+    brokers: str = ""
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.host}:{self.port} pid={self.pid}>"

@@ -108,6 +108,7 @@ def run(settings: LaunchSettings) -> Iterator[Endpoint]:
         protocol=PROTOCOL,
         version=package_version(),
         configs=settings.configs,
+        brokers=settings.bootstrap_servers,
     )
     try:
         write_endpoint(Path(settings.endpoint_path), endpoint)

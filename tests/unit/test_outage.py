@@ -23,6 +23,8 @@ from coordinator.protocol.errors import (
 )
 from coordinator.protocol.messages import Done, Heartbeat, JoinGroup, NextPlan
 from coordinator.protocol.outage import Outage
+from coordinator.protocol.wire import Endpoint
+from coordinator.service.on_demand import write_endpoint
 from share_source.options import SourceOptions
 
 AWAY = BrokerNotReachable(addresses="kafka:9092", timeout_ms=15_000, reason="_TRANSPORT")
@@ -175,10 +177,42 @@ def connected(monkeypatch, *errors, **options):
     return len(asked)
 
 
-def test_a_new_sink_retries_during_the_outage_of_its_query(monkeypatch):
+def started_with(directory, brokers):
+    """An endpoint file of a coordinator that was started with these brokers."""
+    write_endpoint(
+        directory / f"endpoint-{len(brokers)}.json", Endpoint(host="h", port=1, token="t", pid=1, brokers=brokers)
+    )
+
+
+@pytest.fixture
+def runtime(monkeypatch, tmp_path):
+    """An empty runtime folder, in a process that has reached no brokers."""
+    monkeypatch.setattr(client_module, "_reached", set())
+    monkeypatch.setenv("SHAREGROUP_RUNTIME_DIR", str(tmp_path))
+    tmp_path.chmod(0o700)
+    return tmp_path
+
+
+@pytest.mark.parametrize("brokers", ["kafka:9092", "other:9092, Kafka:9092", "kafka:9092,third:9092"])
+def test_a_new_sink_retries_during_the_outage_of_its_query(monkeypatch, runtime, brokers):
+    started_with(runtime, brokers)
     assert connected(monkeypatch, *[AWAY] * 20, in_batch=True) == 21
     with pytest.raises(BrokerSecurityFailed):
         connected(monkeypatch, REFUSED, in_batch=True)
+
+
+def test_a_sink_whose_brokers_have_answered_its_process_retries(monkeypatch, runtime):
+    assert connected(monkeypatch, in_batch=True) == 1
+    assert connected(monkeypatch, *[AWAY] * 20, in_batch=True) == 21
+
+
+@pytest.mark.parametrize("brokers", ["", "other:9092", "kafka:9093", "kafka:90921"])
+def test_a_sink_with_other_brokers_than_every_coordinator_here_fails_soon(monkeypatch, runtime, brokers):
+    if brokers:
+        started_with(runtime, brokers)
+    (runtime / "endpoint-cut.json").write_text("{")
+    with pytest.raises(BrokerNotReachable):
+        connected(monkeypatch, AWAY, in_batch=True)
 
 
 def test_a_new_query_fails_at_once_since_its_address_may_be_wrong(monkeypatch):
