@@ -578,6 +578,13 @@ class StateStoreUnreadable(ShareGroupError):
     share.state.store name another one: its groups begin anew then."""
 
 
+class DiskFull(ShareGroupError):
+    """{path} can't be written, since its disk is full ({reason}). Free space there, or raise the quota: nothing is
+    lost."""
+
+    kafka_error = "KAFKA_STORAGE_ERROR"
+
+
 class StateFileGone(ShareGroupError):
     """State store {path} was deleted or replaced while its coordinator ran: the coordinator answers nothing more from
     it. Stop the coordinator, put the file back, with its -wal, and start it again. Without the file its groups begin

@@ -6,12 +6,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from pathlib import Path
 
 import msgspec
 
 from coordinator.protocol.errors import InternalError, InvalidRequest, ShareGroupError
 from coordinator.protocol.wire import LaunchSettings, Started, encode, encode_error
 from coordinator.service.on_demand import log_to, run
+from coordinator.service.process.disk_space import disk_full
 from coordinator.service.process.process_exit import end_process
 
 
@@ -47,6 +49,9 @@ def _serve(settings: LaunchSettings) -> int:
                 os.close(settings.start_lock)
     except ShareGroupError as error:
         return _fail(error, serving=serving)
+    except OSError as error:
+        full = disk_full(Path(settings.endpoint_path), error)
+        return _fail(full or InternalError(what="its start", reason=repr(error)), serving=serving)
     except Exception as error:  # noqa: BLE001 - the process that started this one waits for any error
         return _fail(InternalError(what="its start", reason=repr(error)), serving=serving)
     return 0

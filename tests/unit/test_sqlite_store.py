@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import sys
 import pytest
 
 from coordinator.protocol.errors import (
+    DiskFull,
     StateFileGone,
     StateRecordUnreadable,
     StateStoreInUse,
@@ -43,6 +45,51 @@ def reopen(path):
     yield open_again
     for store in opened:
         store.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 160 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if (
+        shutil.which("mount") is None
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", str(disk)], capture_output=True, check=False
+        ).returncode
+    ):
+        pytest.skip("a file system can't be mounted here")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("free", range(0, 160 << 10, 8 << 10))
+def test_a_full_disk_is_named_whatever_does_not_fit(small_disk, free):
+    space = os.statvfs(small_disk)
+    (small_disk / "fill").write_bytes(b"x" * max(0, space.f_bavail * space.f_frsize - free))
+    told = pytest.raises(
+        (DiskFull, StoreRefused, StoreOutcomeUnknown), match=r"groups\.db can't .* its disk is full \(.*Free"
+    )
+    with told, contextlib.closing(SqliteStore(small_disk / "groups.db")) as store:
+        list(store.load("billing"))
+        for _ in range(200):
+            append(store, {"billing": [b"x" * 1000]})
+
+
+@pytest.mark.parametrize("pages", [1, 2, 3])
+def test_a_database_that_may_not_grow_is_a_full_disk(path, monkeypatch, pages):
+    connect = sqlite3.connect
+
+    def limited(*arguments, **options):
+        connection = connect(*arguments, **options)
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", limited)
+    told = pytest.raises((DiskFull, StoreRefused), match=r"its disk is full.*Free space")
+    with told, contextlib.closing(SqliteStore(path)) as store:
+        list(store.load("billing"))
+        append(store, {"billing": [b"x" * 100_000]})
 
 
 class TestContract(StoreContract):

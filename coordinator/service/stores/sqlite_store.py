@@ -23,6 +23,7 @@ from coordinator.core.record_codec import encode_record
 from coordinator.core.records import GroupDeleted
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import (
+    ShareGroupError,
     StateFileGone,
     StateRecordUnreadable,
     StateStoreInUse,
@@ -32,6 +33,7 @@ from coordinator.protocol.errors import (
     UnusableFile,
 )
 from coordinator.protocol.format_versions import SQLITE_SCHEMA, SQLITE_SCHEMAS_READ
+from coordinator.service.process.disk_space import disk_full
 from coordinator.service.stores.store import (
     Append,
     SoleOwner,
@@ -66,17 +68,20 @@ class SqliteStore(SoleOwner):
             StateStoreInUse: another process owns the file.
             StateStoreTooNew, StateStoreTooOld: another version of sharegroup wrote the file.
             StateStoreUnreadable: it is damaged, or not a file of sharegroup.
+            DiskFull: its disk has no space left.
         """
         self.path = Path(os.path.realpath(path))
         self._check_place()
         # Not singleton, not thread-local: one process may have two owners, and any thread may close a store.
         self._lock = FileLock(f"{self.path}.lock", thread_local=False)
-        self._acquire(lock_timeout_s)
         try:
+            self._acquire(lock_timeout_s)
             self._connection = self._open(is_new=self._check_file())
             self._inodes = self._found()
-        except BaseException:
+        except BaseException as error:
             self._lock.release()
+            if isinstance(error, OSError) and (full := disk_full(self.path, error)):
+                raise full from error
             raise
         self._next_sequence: dict[str, int] = {}
 
@@ -106,6 +111,8 @@ class SqliteStore(SoleOwner):
                 with open(f"{self.path}.lock", "ab"):
                     pass
         except OSError as error:
+            if full := disk_full(self.path, error):
+                raise full from None
             reason = f"it can't be made ({error.strerror})"
         if reason:
             raise UnusableFile(key="share.state.store", path=f"sqlite:{self.path}", reason=reason)
@@ -147,7 +154,7 @@ class SqliteStore(SoleOwner):
             elif connection.execute("PRAGMA user_version").fetchone() != (SQLITE_SCHEMA,):
                 connection.execute(f"PRAGMA user_version = {SQLITE_SCHEMA}")
         except sqlite3.Error as error:
-            raise StateStoreUnreadable(path=self.path, reason=error) from error
+            raise _unusable(self.path, error) from error
         return connection
 
     @property
@@ -192,7 +199,7 @@ class SqliteStore(SoleOwner):
                 yield record
                 following = record.sequence + 1
         except sqlite3.DatabaseError as error:
-            raise StoreRefused(str(error)) from error
+            raise StoreRefused(str(disk_full(self.path, error) or error)) from error
         self._next_sequence[group_id] = following
 
     def append(self, appends: Mapping[str, Append], now_ms: int) -> None:
@@ -221,7 +228,7 @@ class SqliteStore(SoleOwner):
             yield
         except sqlite3.Error as error:
             self._roll_back(before)
-            raise StoreRefused(f"{self.path}: {error}") from error
+            raise StoreRefused(str(disk_full(self.path, error) or f"{self.path}: {error}")) from error
         except BaseException:
             self._roll_back(before)
             raise
@@ -229,7 +236,7 @@ class SqliteStore(SoleOwner):
             self._commit()
         except sqlite3.Error as error:
             self._roll_back({group_id: at for group_id, at in before.items() if group_id not in set(group_ids)})
-            raise StoreOutcomeUnknown(f"{self.path}: {error}") from error
+            raise StoreOutcomeUnknown(str(disk_full(self.path, error) or f"{self.path}: {error}")) from error
         self._check_found()  # what was written into a file that is gone is answered to nobody
 
     def _commit(self) -> None:
@@ -262,6 +269,11 @@ class SqliteStore(SoleOwner):
         return int(last) + 1
 
 
+def _unusable(path: Path, error: sqlite3.Error) -> ShareGroupError:
+    """The named error for a file that SQLite can't open."""
+    return disk_full(path, error) or StateStoreUnreadable(path=path, reason=error)
+
+
 def check_state_file(path: Path) -> bool:
     """Whether the file is new. Checks the file without changing it.
 
@@ -275,7 +287,7 @@ def check_state_file(path: Path) -> bool:
             (application_id,) = reading.execute("PRAGMA application_id").fetchone()
             (version,) = reading.execute("PRAGMA user_version").fetchone()
     except sqlite3.Error as error:
-        raise StateStoreUnreadable(path=path, reason=error) from error
+        raise _unusable(path, error) from error
     if application_id != APPLICATION_ID:
         raise StateStoreUnreadable(path=path, reason="it is a database of another program")
     if version not in SQLITE_SCHEMAS_READ:
@@ -327,7 +339,7 @@ class SqliteReader(SoleOwner):
             with contextlib.closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)) as reading:
                 return [] if _is_new(reading) else list(_records_of(reading, group_id, self.path))
         except sqlite3.Error as error:
-            raise StateStoreUnreadable(path=self.path, reason=error) from error
+            raise _unusable(self.path, error) from error
 
     load = peek
 
@@ -356,7 +368,7 @@ def groups_in_file(path: Path) -> list[str]:
                 return []
             return [group_id for group_id, _, data in reading.execute(last) if data != _DELETED]
     except sqlite3.Error as error:
-        raise StateStoreUnreadable(path=path, reason=error) from error
+        raise _unusable(path, error) from error
 
 
 def parts_of_file(path: Path, group_id: str) -> Iterator[list[Logged]]:
@@ -373,7 +385,7 @@ def parts_of_file(path: Path, group_id: str) -> Iterator[list[Logged]]:
             with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as reading:
                 rows = reading.execute(query, (group_id, before, PART_RECORDS)).fetchall()
         except sqlite3.Error as error:
-            raise StateStoreUnreadable(path=path, reason=error) from error
+            raise _unusable(path, error) from error
         if not rows:
             return
         before = rows[-1][0]
