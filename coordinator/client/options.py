@@ -6,11 +6,12 @@ everywhere; an option that is not in it was not set.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from coordinator.config.java_keys import SHARE_GROUPS_FORBID
-from coordinator.config.kafka_options import PREFIX, KafkaConfig, broker_addresses, to_librdkafka
+from coordinator.config.java_keys import JAVAS, SHARE_GROUPS_FORBID
+from coordinator.config.kafka_options import PREFIX, KafkaConfig, broker_addresses, refuse, to_librdkafka
 from coordinator.config.resolved import (
     COORDINATOR_KEYS,
     GROUP_KEYS,
@@ -24,6 +25,7 @@ from coordinator.config.resolved import (
 from coordinator.protocol.addresses import wrong_broker
 from coordinator.protocol.errors import ConfigConflict, UnknownConfig
 from coordinator.protocol.group_ids import check_group_id
+from coordinator.protocol.kafka_properties import PROPERTIES
 from coordinator.protocol.option_errors import InvalidOption, MissingOption, RefusedOption, UnknownOption
 from coordinator.protocol.topic_names import check_written
 
@@ -62,22 +64,27 @@ class OptionTable:
             RefusedOption, UnknownOption: for the first wrong name.
         """
         taken = {option.name.lower(): option.name for option in self.options if "*" not in option.name}
-        refused = {name.lower(): name for name in self.refused}
         for name in given:
-            if name.startswith((PREFIX, *GROUP_PREFIXES)) or name in taken:
-                continue
-            if name in refused:
-                reason, instead = self.refused[refused[name]]
-                raise RefusedOption(option=refused[name], reason=reason, instead=instead)
-            if name in SHARE_GROUPS_FORBID:
-                instead = SHARE_GROUPS_FORBID[name]
-                raise RefusedOption(option=name, reason="a share group does without it.", instead=instead)
-            raise UnknownOption(option=name, side=self.side, hint=self._hint(name, taken))
+            if not name.startswith((PREFIX, *GROUP_PREFIXES)) and name not in taken:
+                self._refuse(name, taken)
 
-    def _hint(self, name: str, taken: Mapping[str, str]) -> str:
+    def _refuse(self, name: str, taken: Mapping[str, str]) -> None:
+        refused = {letters(each): each for each in self.refused}
+        if (found := refused.get(letters(name))) is not None:
+            reason, instead = self.refused[found]
+            raise RefusedOption(option=found, reason=reason, instead=instead)
+        if (found := _by_letters(taken.values()).get(letters(name))) is not None:
+            raise UnknownOption(option=name, side=self.side, hint=f"it is written {found}")
+        if (found := {**_KAFKAS, **_by_letters(self.owned)}.get(letters(name))) is not None:
+            refuse(found, "", self.owned, SHARE_GROUPS_FORBID)
+            hint = f"the options of Kafka's client have a prefix: {PREFIX}{found}"
+            raise UnknownOption(option=name, side=self.side, hint=hint)
+        if (found := written_key(name)) is not None:
+            raise UnknownOption(option=name, side=self.side, hint=f"it is written {found}")
         near = nearest(name, taken)
-        options = ", ".join(sorted(option.name for option in self.options if "*" not in option.name))
-        return f"the nearest known one is {taken[near]}" if near else f"its options are {options}, kafka.* and share.*"
+        options = ", ".join(sorted(taken.values()))
+        hint = f"the nearest known one is {taken[near]}" if near else f"its options are {options}, kafka.* and share.*"
+        raise UnknownOption(option=name, side=self.side, hint=hint)
 
     def kafka_config(self, given: Mapping[str, str]) -> KafkaConfig:
         """The ``kafka.*`` options as librdkafka's, with bootstrap.servers, without group.id: no client here joins a
@@ -101,6 +108,30 @@ class OptionTable:
             raise InvalidOption(option=_BOOTSTRAP, problem=problem)
         servers = broker_addresses(servers, config)
         return KafkaConfig({"bootstrap.servers": servers, **config}, config.written)
+
+
+def letters(name: str) -> str:
+    """Returns the letters and digits of a name, in lower case: the same for each way to write it."""
+    return re.sub("[^a-z0-9]", "", name.lower())
+
+
+def _by_letters(names: Iterable[str]) -> dict[str, str]:
+    """Returns the names by their letters; those of Kafka's client also without their prefix."""
+    known = list(names)
+    return {**{letters(each.removeprefix(PREFIX)): each for each in known}, **{letters(each): each for each in known}}
+
+
+_KAFKAS = _by_letters(sorted(JAVAS | PROPERTIES))
+_CONFIGS = {
+    **{letters(each.split(".", 1)[1]): each for each in (*COORDINATOR_KEYS, *GROUP_KEYS)},
+    **{letters(each): each for each in (*COORDINATOR_KEYS, *GROUP_KEYS)},
+}
+
+
+def written_key(name: str) -> str | None:
+    """Returns the group's or the coordinator's key that a name means which is written in another way, or without its
+    prefix; None: no such key. A dead letter queue may be a DLQ."""
+    return _CONFIGS.get(re.sub("^dlq", "deadletterqueue", letters(name)))
 
 
 def by_lower_name(options: Mapping[str, object]) -> dict[str, str]:
@@ -143,6 +174,8 @@ def configs(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _hint(name: str, known: Mapping[str, object]) -> str:
+    if (found := written_key(name)) is not None:
+        return f"it is written {found}"
     if name in SERVER_KEYS:
         return "it is a key of a standalone coordinator: set it in the file that sharegroup coordinator --config names"
     if name.endswith("group.id"):

@@ -150,3 +150,6 @@ SERIALIZERS: dict[str, str] = dict.fromkeys(
 
 OF_THE_GROUP = ("share.acknowledgement.mode", "share.acquire.mode")
 """Keys of Java's ShareConsumer that are configurations of the group here, without a prefix."""
+
+JAVAS = frozenset({*RENAMED, *BY_VALUE, *NO_MEANING, *REFUSED, *SHARE_GROUPS_FORBID, *SERIALIZERS})
+"""All of these keys of Java's clients; librdkafka has the others by the same name."""

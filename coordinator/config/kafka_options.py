@@ -90,7 +90,7 @@ def _translated(
     config: dict[str, str] = {}
     written: dict[str, str] = {}
     for key, value in options.items():
-        _refuse(key, prefix, owned, forbidden)
+        refuse(key, prefix, owned, forbidden)
         for name, text in _properties_of(key, value, options).items():
             if name in config and (config[name] != text or key in RENAMED or written.get(name) in RENAMED):
                 other = PREFIX + written.get(name, name)
@@ -111,7 +111,12 @@ def _properties_of(key: str, value: str, options: Mapping[str, str]) -> dict[str
     return {name: java_value(key, name, value)}
 
 
-def _refuse(key: str, prefix: str, owned: Mapping[str, str], forbidden: Mapping[str, str]) -> None:
+def refuse(key: str, prefix: str, owned: Mapping[str, str], forbidden: Mapping[str, str]) -> None:
+    """Refuse a key that is not for librdkafka; the arguments as of to_librdkafka.
+
+    Raises:
+        RefusedOption: with what to use instead.
+    """
     option = PREFIX + key
     refusals = (
         (forbidden, "a share group does without it."),

@@ -26,14 +26,15 @@ _LOOKS = {
     "offsets": tables.offsets,
     "in-flight": tables.in_flight,
 }
+_TAKEN = (VIEW, "kafka.bootstrap.servers", "kafka.group.id")
 _OPTIONS = OptionTable(
     side="source with a view",
-    options=(
-        Option(VIEW, "", "groups, members, offsets, in-flight or dead-letters"),
-        Option("kafka.bootstrap.servers", "", ""),
-        Option("kafka.group.id", "", ""),
-    ),
-    refused={},
+    options=tuple(Option(name, "", "") for name in _TAKEN),
+    refused={
+        name: ("with view, a read shows the group and takes no records.", "Remove it.")
+        for name in [*(option.name for option in TABLE.options), *TABLE.refused]
+        if name not in _TAKEN
+    },
     owned=TABLE.owned,
 )
 

@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 from coordinator.protocol.admin_messages import GroupListing, GroupsListed, OffsetsListed
 from coordinator.protocol.errors import GroupIdNotFound, UnknownConfig
 from coordinator.protocol.messages import GroupDescription, PartitionDescription
-from coordinator.protocol.option_errors import InvalidOption, MissingOption, UnknownOption
+from coordinator.protocol.option_errors import InvalidOption, MissingOption, RefusedOption
 from share_source.data_source import ShareGroupDataSource
 from share_source.errors import ViewIsNoStream
 from share_source.views import tables
@@ -31,7 +31,7 @@ def test_each_view_has_columns_that_spark_knows(view):
     [
         ({"view": "records"}, InvalidOption, "'records' is no view; the views are groups, members, offsets"),
         ({"view": ""}, InvalidOption, "'' is no view"),
-        ({"subscribe": "orders"}, UnknownOption, "subscribe"),
+        ({"subscribe": "orders"}, RefusedOption, "subscribe .* with view"),
         ({"kafka.bootstrap.servers": " "}, MissingOption, "kafka.bootstrap.servers"),
         ({"share.nothing": "1"}, UnknownConfig, "share.nothing"),
     ],

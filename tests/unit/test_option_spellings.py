@@ -1,0 +1,100 @@
+"""A key that is written in another way, or without its prefix, is refused with the way to write it. The cases are all
+options and keys, each in the ways in which people write names."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from coordinator.client.options import GROUP_PREFIXES
+from coordinator.config.java_keys import OF_THE_GROUP
+from coordinator.config.kafka_options import PREFIX
+from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.kafka_properties import PROPERTIES
+from coordinator.protocol.option_errors import RefusedOption
+from share_sink.option_table import TABLE as SINK
+from share_sink.options import SinkOptions
+from share_source.option_table import TABLE as SOURCE
+from share_source.options import SourceOptions
+from share_source.views.reader import ViewOptions
+from tools.generate_java_keys import all_keys
+
+CLUSTER = {"kafka.bootstrap.servers": "localhost:9092", "kafka.group.id": "billing"}
+SIDES = {
+    "source": (SOURCE, lambda options: SourceOptions.parse({**CLUSTER, "subscribe": "orders", **options})),
+    "sink": (SINK, lambda options: SinkOptions.parse({**CLUSTER, **options})),
+}
+KAFKAS = sorted({*all_keys(), *PROPERTIES} - {"topic", *OF_THE_GROUP})  # Spark's sink has an option of that name
+CONFIGS = sorted({*GROUP_KEYS, *COORDINATOR_KEYS})
+SEPARATORS = {"camel": "", "kebab": "-", "snake": "_", "dots": "."}
+
+
+def spelled(name: str, separator: str) -> str:
+    """The name in this way, as Spark passes it: in lower case."""
+    return separator.join(re.findall("[A-Z]?[a-z0-9]+", name)).lower()
+
+
+def refusal(side: str, name: str) -> str | None:
+    """What the side says about an option of this name; None: it takes it."""
+    try:
+        SIDES[side][1]({name: "1"})
+    except ShareGroupError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("separator", SEPARATORS.values(), ids=SEPARATORS)
+@pytest.mark.parametrize("side", SIDES)
+def test_an_option_in_another_spelling_is_answered_with_its_own(side: str, separator: str) -> None:
+    table = SIDES[side][0]
+    for name in [option.name for option in table.options if "*" not in option.name] + list(table.refused):
+        other = spelled(name, separator)
+        if other != name.lower() and not other.startswith((PREFIX, *GROUP_PREFIXES)):
+            assert name in (refusal(side, other) or ""), other
+
+
+@pytest.mark.parametrize("separator", SEPARATORS.values(), ids=SEPARATORS)
+@pytest.mark.parametrize("side", SIDES)
+def test_a_clients_key_without_its_prefix_is_answered_with_what_to_use(side: str, separator: str) -> None:
+    for key in KAFKAS:
+        told = refusal(side, spelled(key, separator))
+        if told is None:  # as `acks` of a sink that has such an option
+            continue
+        assert f"{PREFIX}{key}" in told or "can't be used here" in told, told
+        assert "its options are" not in told
+
+
+@pytest.mark.parametrize("separator", SEPARATORS.values(), ids=SEPARATORS)
+@pytest.mark.parametrize("side", SIDES)
+def test_a_configuration_in_another_spelling_is_answered_with_its_own(side: str, separator: str) -> None:
+    for key in CONFIGS:
+        for written in (key, key.partition(".")[2]):
+            other = spelled(written, separator)
+            if other in (*CONFIGS, *KAFKAS) or other == "topic":
+                continue
+            told = refusal(side, other) or ""
+            assert key in told or "can't be used here" in told or f"{PREFIX}{written}" in told, (other, told)
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    {
+        "max.poll.records": "Use maxOffsetsPerTrigger for a batch",
+        "groupId": "Use kafka.group.id",
+        "dlq.topic.name": "it is written errors.deadletterqueue.topic.name",
+        "security.protocol": "have a prefix: kafka.security.protocol",
+        "max_offsets_per_trigger": "it is written maxOffsetsPerTrigger",
+    }.items(),
+)
+def test_a_name_that_somebody_wrote_is_answered(name: str, answer: str) -> None:
+    assert answer in str(refusal("source", name.lower()))
+
+
+@pytest.mark.parametrize("name", [option.name for option in SOURCE.options if "*" not in option.name])
+def test_a_view_says_why_it_refuses_an_option_of_the_source(name: str) -> None:
+    if name in ("view", *CLUSTER):
+        return
+    with pytest.raises(RefusedOption, match=rf"^The option {name} can't be used here: with view, a read shows"):
+        ViewOptions.parse({**CLUSTER, "view": "groups", name: "1"})
