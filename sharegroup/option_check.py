@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from coordinator.client.cluster_metadata import cluster_metadata
 from coordinator.client.group_options import GroupOptions
 from coordinator.client.options import by_lower_name
-from coordinator.config.properties_file import read_properties
+from coordinator.config.properties_file import once, read_properties
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.protocol.errors import InvalidPropertiesFile, ShareGroupError
 from coordinator.protocol.package_version import package_version
@@ -46,7 +46,7 @@ def read_options(path: str) -> dict[str, str]:
     if not _is_json(path):
         return read_properties(path)
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        found = json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=lambda pairs: once(path, pairs))
     except ValueError as error:
         raise InvalidPropertiesFile(path=path, reason=f"it is not JSON: {error}.") from None
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in found.items()}

@@ -1,37 +1,82 @@
 """Reads configuration files as Kafka's are: Java properties; ``${env:NAME}`` in a value is an environment variable.
 
-Rule: values may be secrets, so errors name keys and lines and never a value.
+Rule: values may be secrets, so errors and warnings name keys and lines and never a value.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import javaproperties
 
 from coordinator.protocol.errors import InvalidPropertiesFile
+from coordinator.protocol.kafka_properties import SECRETS
 
+_log = logging.getLogger(__name__)
+
+_JSON = re.compile(r"\s*[\[{]")
+_YAML = re.compile(r"^(?:---\s*$|- |[^\s#!][^=:]*:[ \t]*\n[ \t]+\S)", re.MULTILINE)
+"""A document's start, a list's entry, or a key whose values are set in below it."""
+PUBLIC = frozenset(
+    (
+        "https.ca.pem",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.oauthbearer.extensions",
+        "sasl.oauthbearer.token.endpoint.url",
+        "sasl.username",
+        "ssl.ca.pem",
+        "ssl.certificate.pem",
+        "ssl.keystore.certificate.chain",
+        "ssl.truststore.certificates",
+    )
+)
+"""The keys of SECRETS whose values may be in a file that everybody reads."""
 _VARIABLE = re.compile(r"\$\{env:([^}]*)\}")
 
 
 def read_properties(path: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The values of the file by key.
+    """The values of the file by key. Logs a WARNING if a key stands twice, or others may read a secret.
 
     Raises:
-        InvalidPropertiesFile: the file can't be read, or a value names a variable that is not set.
+        InvalidPropertiesFile: the file can't be read, has another form, or a value names a variable that is not set.
     """
     try:
-        found = javaproperties.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        pairs = list(javaproperties.loads(text, object_pairs_hook=list))
     except OSError as error:
         raise InvalidPropertiesFile(path=path, reason=f"{error.strerror}.") from None
     except UnicodeDecodeError as error:
         raise InvalidPropertiesFile(path=path, reason=f"it is not UTF-8 (byte {error.start}).") from None
     except javaproperties.InvalidUEscapeError as error:
         raise InvalidPropertiesFile(path=path, reason=f"invalid escape {error.escape}.") from None
+    for form, named in ((_JSON.match(text), "JSON"), (_YAML.search(text), "YAML")):
+        if form:
+            reason = f"it is {named}, and has to have a line KEY=VALUE for each value."
+            raise InvalidPropertiesFile(path=path, reason=reason)
+    found = once(path, pairs)
+    secrets = [
+        key
+        for key, value in found.items()
+        if key.removeprefix("kafka.") in SECRETS - PUBLIC and not _VARIABLE.search(value)
+    ]
+    if secrets and Path(path).stat().st_mode & stat.S_IROTH:
+        _log.warning("%s holds a secret (%s), and others may read it: chmod 600 %s", path, ", ".join(secrets), path)
     return {key: _with_variables(path, key, value, environ) for key, value in found.items()}
+
+
+def once(path: str, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The pairs of the file by key; the last of a key counts. Logs a WARNING for each key that stands twice."""
+    found: dict[str, str] = {}
+    for key, value in pairs:
+        if key in found:
+            _log.warning("%s has %s more than once: the last one counts", path, key)
+        found[key] = value
+    return found
 
 
 def _with_variables(path: str, key: str, value: str, environ: Mapping[str, str]) -> str:
