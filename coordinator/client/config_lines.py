@@ -15,18 +15,23 @@ from coordinator.protocol.messages import Joined
 LONGEST_LINE = 200
 """A line of configs has up to this many characters; a longer value has a line of its own."""
 
+TOLD = ("share.session.timeout.ms", "share.delivery.count.limit", "share.release.backoff.ms")
+"""The keys whose defaults a query's start names: they decide when its records come again."""
+
 _log = logging.getLogger(__name__)
 
 
 def effective_configs(configs: Mapping[str, str], own: Mapping[str, str]) -> list[str]:
-    """Lines with all group configs that hold, and where each comes from: this query, the group, or the defaults.
-    ``configs``: the group's, ``own``: this query's."""
+    """Lines with the group's configs that are set, and where each comes from: this query or the group; and a line with
+    those of TOLD that have their defaults. ``configs``: the group's, ``own``: this query's."""
     set_keys = [key for key in GROUP_KEYS if key in configs]
     named = [f"{key}={configs[key]} ({'this query' if own.get(key, '').strip() else 'group'})" for key in set_keys]
-    defaults = [f"{key}={_default(key)}" for key in GROUP_KEYS if key not in configs]
+    defaults = [f"{key}={_default(key)}" for key in TOLD if key not in configs]
+    more = len(GROUP_KEYS) - len(set_keys) - len(defaults)
     return [
         *(f"configs: {line}" for line in _lines(named)),
-        *(f"configs that have their default: {line}" for line in _lines(defaults)),
+        f"configs that have their default: {''.join(f'{each}, ' for each in defaults)}and {more} more (sharegroup "
+        "configs list --all)",
     ]
 
 

@@ -132,9 +132,9 @@ class MemberForgotten(ShareGroupError):
 
 
 class GroupIdNotFound(ShareGroupError):
-    """Share group {group_id} does not exist in this coordinator's state store. Is kafka.group.id right (a sink's is
-    that of its query's source)? If the group's state was deleted while its query ran, start the query with a new
-    checkpointLocation."""
+    """Share group {group_id} does not exist in this coordinator's state store. Is its name right? sharegroup groups
+    --list has all. In a query, a sink's kafka.group.id is its source's; if the group was deleted while its query ran,
+    start the query with a new checkpointLocation."""
 
     kafka_error = "GROUP_ID_NOT_FOUND"
 

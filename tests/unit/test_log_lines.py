@@ -60,10 +60,21 @@ def test_an_event_is_one_line_with_time_process_level_module_and_member():
 
 
 def test_each_effective_config_is_logged_with_its_source():
-    own, *defaults = effective_configs({LIMIT: "3", BACKOFF: "5"}, {LIMIT: "3"})
+    own, defaults = effective_configs({LIMIT: "3", BACKOFF: "5"}, {LIMIT: "3"})
     assert own == f"configs: {LIMIT}=3 (this query), {BACKOFF}=5 (group)"
-    assert defaults[0].startswith("configs that have their default: share.session.timeout.ms=45000, ")
-    assert all(f" {key}=" in "".join([own, *defaults]) for key in GROUP_KEYS)
+    assert defaults == (
+        f"configs that have their default: share.session.timeout.ms=45000, and {len(GROUP_KEYS) - 3} more (sharegroup "
+        "configs list --all)"
+    )
+
+
+def test_a_start_has_one_line_of_defaults():
+    for known in range(len(GROUP_KEYS) + 1):
+        configs = dict.fromkeys([*GROUP_KEYS][:known], "1")
+        told = [line for line in effective_configs(configs, {}) if not line.startswith("configs: ")]
+        assert len(told) == 1 and len(told[0]) < 250
+        more = int(told[0].partition(" more")[0].split()[-1])
+        assert told[0].count("=") + more == len(GROUP_KEYS) - known
 
 
 def test_a_start_says_how_long_a_querys_releases_wait_by_default():
