@@ -17,6 +17,7 @@ from sharegroup.cluster_options import JSON_OPTION, cluster_options
 from sharegroup.dead_letters import clean
 from sharegroup.durations import duration
 from sharegroup.group_actions import topics_of
+from sharegroup.progress_bar import console
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -129,12 +130,10 @@ class Found:
 
     def print(self, more: str) -> None:
         """Print the runs as a table. ``more``: how to see the rest, in words."""
-        from rich.console import Console
-
-        console = Console(highlight=False)
-        console.print(table(self.group_id, self.runs, self.page, all_stale=self.all_stale))
+        screen = console()
+        screen.print(table(self.group_id, self.runs, self.page, all_stale=self.all_stale))
         if self.is_cut:
-            console.print(f"… and more: {more}", markup=False, soft_wrap=True)
+            screen.print(f"… and more: {more}", markup=False, soft_wrap=True)
 
 
 def look(admin: Admin, group_id: str, filters: Mapping[str, Any], limit: int) -> Found:
@@ -175,11 +174,9 @@ def show_history(
     if as_json:
         print_json({"group_id": group_id, "topic": topic, "partition": partition, "offset": offset, **plain(found)})
         return
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    console.print(history_table(f"{topic}-{partition}@{offset} in {group_id}", found))
-    console.print(begins(found))
+    screen = console()
+    screen.print(history_table(f"{topic}-{partition}@{offset} in {group_id}", found))
+    screen.print(begins(found))
     tell_source(found.read_from)
 
 

@@ -1,13 +1,30 @@
-"""A command that takes long shows its progress: a bar or a count on standard error.
+"""The screen of a command: its tables on standard output, and its progress, a bar or a count on standard error.
 
-Rule: nothing is shown where standard error is no terminal, and nothing of it is left on the screen.
+Rule: no progress is shown where standard error is no terminal, and nothing of it is left on the screen. Tables are as
+wide as the terminal; in a file or a pipe nothing is cut.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+UNCUT = 10_000
+"""The columns of a file or a pipe, wider than any table, unless COLUMNS names another number."""
+
+
+def console() -> Console:
+    """A console on standard output."""
+    from rich.console import Console
+
+    is_screen = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(width=None if is_screen else UNCUT, highlight=False)
 
 
 @contextmanager

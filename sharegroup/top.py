@@ -15,6 +15,7 @@ from sharegroup.admin_access import opened, print_json
 from sharegroup.cluster_options import JSON_OPTION, cluster_options
 from sharegroup.durations import duration
 from sharegroup.group_line import HELD, GroupLine, line_of
+from sharegroup.progress_bar import console
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -69,9 +70,7 @@ def top(
             if as_json:
                 print_json([{**asdict(line), "state": line.state.upper()} for line in lines])  # as groups --json
                 return
-            from rich.console import Console
-
-            Console(highlight=False).print(screen(lines, looks.read_from))
+            console().print(screen(lines, looks.read_from))
             return
         _draw(looks, interval)
 

@@ -11,6 +11,7 @@ import click
 from sharegroup.admin_access import opened, print_json, tell_source
 from sharegroup.cluster_options import JSON_OPTION, cluster_options, connect_options, settings
 from sharegroup.doctor.limits import HELD_LONG_MS
+from sharegroup.progress_bar import console
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -69,12 +70,10 @@ def doctor(
     if as_json:
         print_json([as_object(group_id, each) for group_id, of_group in found.items() for each in of_group])
     else:
-        from rich.console import Console
-
-        console = Console(highlight=False)
+        screen = console()
         for group_id, of_group in found.items():
             if of_group or group_id:
-                console.print(report(group_id, of_group))
+                screen.print(report(group_id, of_group))
     return 1 if any(each.severity is Severity.ERROR for of_group in found.values() for each in of_group) else 0
 
 
@@ -100,11 +99,12 @@ def report(group_id: str, findings: Iterable[Finding]) -> RenderableType:
     parts: list[RenderableType] = [Text(title, style="bold")]
     for finding in findings:
         said = Text.assemble((finding.severity.value, _STYLES[finding.severity.value]), "  ", finding.what)
-        parts += [Padding(said, (0, 0, 0, 2)), Padding(Text(finding.do, style="italic"), (0, 0, 0, 6))]
+        parts.append(Padding(said, (0, 0, 0, 2), expand=False))
+        parts.append(Padding(Text(finding.do, style="italic"), (0, 0, 0, 6), expand=False))
         if finding.command:
-            parts.append(Padding(_Pasted(finding.command), (0, 0, 1, 6)))
+            parts.append(Padding(_Pasted(finding.command), (0, 0, 1, 6), expand=False))
     if len(parts) == 1:
-        parts.append(Padding(Text("nothing is wrong", style="green"), (0, 0, 0, 2)))
+        parts.append(Padding(Text("nothing is wrong", style="green"), (0, 0, 0, 2), expand=False))
     return Group(*parts)
 
 

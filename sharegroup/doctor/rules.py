@@ -367,7 +367,20 @@ def examine_cluster(cluster: ClusterFacts) -> list[Finding]:
 
 
 def _sorted(found: Iterable[Finding]) -> list[Finding]:
-    return sorted(found, key=lambda finding: list(Severity).index(finding.severity))
+    """The findings, the worst first. Those with the same way out, as of the partitions of one topic, are one."""
+    alike: dict[tuple[str, Severity, str, str], list[str]] = defaultdict(list)
+    for each in found:
+        alike[each.rule, each.severity, each.do, each.command].append(each.what)
+    merged = (
+        Finding(rule=rule, severity=severity, what=_together(whats), do=do, command=command)
+        for (rule, severity, do, command), whats in alike.items()
+    )
+    return sorted(merged, key=lambda finding: list(Severity).index(finding.severity))
+
+
+def _together(whats: list[str]) -> str:
+    more = len(whats) - MOST_NAMED
+    return " ".join(whats[:MOST_NAMED]) + (f" The same is so {more} more time(s)." if more > 0 else "")
 
 
 def _first_run(facts: GroupFacts, partition: PartitionDescription) -> RunInFlight | None:

@@ -332,6 +332,18 @@ def test_the_worst_findings_come_first_and_fit_a_screen():
     assert screen(report("audit", [])) == ["Group audit", "  nothing is wrong"]
 
 
+@pytest.mark.parametrize("count", [1, 2, rules.MOST_NAMED, rules.MOST_NAMED + 2])
+def test_findings_of_several_partitions_with_one_way_out_are_one(count):
+    numbers = range(count)
+    log_starts = {("orders", number): 14 for number in numbers}
+    found = rules.examine(facts([partition(partition=number) for number in numbers], log_starts=log_starts))
+    (one,) = [finding for finding in found if finding.rule == "start-offset-below-log-start"]
+    named = [number for number in numbers if f"The log of orders-{number} begins at 14" in one.what]
+    assert len(named) == min(count, rules.MOST_NAMED)
+    assert ("The same is so 2 more time(s)." in one.what) == (count > rules.MOST_NAMED)
+    assert len({(each.rule, each.do, each.command) for each in found}) == len(found)
+
+
 def screen(shown):
     """The lines that a screen of 80 columns shows."""
     console = Console(width=80, file=io.StringIO())
