@@ -66,8 +66,8 @@ class RejectedRowWriter:
     def _dead_letters(self, rows: pa.Table) -> Iterator[DeadLetterRecord]:
         group_id, copy = self._sink.options.group_id, self._sink.opened.copy_record
         columns = (TOPIC, PARTITION, OFFSET, DELIVERY_COUNT, REASON, KEY, VALUE, HEADERS)
-        for topic, partition, offset, count, reason, key, value, headers in zip(
-            *(_values(rows, name) for name in columns), strict=True
+        for topic, partition, offset, count, reason, key, value, headers, timestamp_ms in zip(
+            *(_values(rows, name) for name in columns), _timestamps_ms(rows), strict=True
         ):
             yield dead_letter(
                 Origin(topic, partition, offset, group_id, count),
@@ -76,6 +76,7 @@ class RejectedRowWriter:
                 key=key,
                 value=value,
                 headers=[(header["key"] or "", header["value"]) for header in headers],
+                timestamp_ms=timestamp_ms,
                 copy=copy,
             )
 
@@ -150,6 +151,13 @@ def _values(rows: pa.Table, name: str) -> list[Any]:
     """null for a column that is not there; no headers are an empty list, as a record has them."""
     values = rows[name].to_pylist() if name in rows.column_names else [None] * rows.num_rows
     return [headers or [] for headers in values] if name == HEADERS else values
+
+
+def _timestamps_ms(rows: pa.Table) -> list[int | None]:
+    """The records' timestamps; null where the rows do not have them."""
+    if TIMESTAMP not in rows.column_names:
+        return [None] * rows.num_rows
+    return [None if us is None else us // 1000 for us in rows[TIMESTAMP].cast(pa.int64()).to_pylist()]
 
 
 @lru_cache(maxsize=4)

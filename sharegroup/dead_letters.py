@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from itertools import islice
@@ -13,6 +14,7 @@ import click
 from share_sink.errors import InvalidCondition
 from share_sink.redrive.conditions import ORIGIN, all_hold, conditions
 from sharegroup.cluster_options import JSON_OPTION, cluster_options, kafka_config, settings
+from sharegroup.progress_bar import console, progress
 
 if TYPE_CHECKING:
     from share_sink.redrive.dlq_reader import DeadLetter
@@ -40,6 +42,9 @@ def checked_conditions(context: click.Context, option: click.Parameter, texts: t
     return texts
 
 
+_TOLD_EVERY = 1_000
+"""The count on the screen changes after this many records: drawing takes longer than reading."""
+_DEAD_LETTERS, _OTHERS = "dead letters", "others"
 _TOPIC = click.option("--topic", required=True, help="The dead letter topic.")
 
 
@@ -52,7 +57,7 @@ _TOPIC = click.option("--topic", required=True, help="The dead letter topic.")
     callback=checked_conditions,
     metavar="NAME=VALUE",
     help="Only dead letters whose header NAME has this value; NAME~=REGEX: whose header matches the expression. NAME "
-    f"can also be {', '.join(ORIGIN)}, key or value. All conditions must hold.",
+    f"can also be {', '.join(ORIGIN)}, key or value; header.NAME always means a header. All conditions must hold.",
 )
 @click.option("--limit", type=click.IntRange(min=1), default=MOST_SHOWN, show_default=True, help="Rows, at most.")
 @JSON_OPTION
@@ -77,13 +82,26 @@ def list_dead_letters(
 
     wanted = conditions(where)
     config = kafka_config(settings(bootstrap_server, config_path, properties))
-    read = (each for each in dead_letters(topic, config) if all_hold(wanted, each))
-    found = list(islice(read, limit + 1))
+    count = Counter[str]()
+    with progress(f"reading {topic}", unit="records") as tell:
+
+        def watch(is_dead_letter: bool) -> None:
+            count[_DEAD_LETTERS if is_dead_letter else _OTHERS] += 1
+            if count.total() % _TOLD_EVERY == 0:
+                tell(count.total())
+
+        read = (each for each in dead_letters(topic, config, watch=watch) if all_hold(wanted, each))
+        found = list(islice(read, limit + 1))
     shown, is_cut = found[:limit], len(found) > limit
     if as_json:
         click.echo(json.dumps({"topic": topic, "dead_letters": [each.named() for each in shown], "more": is_cut}))
         return
-    _print_table(topic, shown)
+    if shown:
+        _print_table(topic, shown)
+    elif count[_OTHERS] and not count[_DEAD_LETTERS]:
+        click.echo(f"{topic} has no dead letters: its {count[_OTHERS]:,} records are others. Is the topic right?")
+    else:
+        click.echo(f"{topic} has no dead letters{' as asked' if count else ''}.")
     if is_cut:
         click.echo("… and more: --limit shows more")
 
@@ -129,20 +147,16 @@ def show_dead_letter(
     if as_json:
         click.echo(json.dumps({**found.named(), **record, "headers": headers}))
         return
-    named = {**found.named(), "timestamp_ms": _time(found.timestamp_ms)}
+    times = {"timestamp_ms": found.timestamp_ms, "origin_timestamp_ms": found.origin_timestamp_ms}
+    named = {**found.named(), **{name: _time(time_ms) for name, time_ms in times.items()}}
     told = {name.removesuffix("_ms"): clean("-" if each in (None, "") else str(each)) for name, each in named.items()}
     for name, text in (*told.items(), *record.items(), *((f"header {clean(name)}", text) for name, text in headers)):
         click.echo(f"{name}: {'null' if text is None else text}")
 
 
 def _print_table(topic: str, letters: list[DeadLetter]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False)
-    if not letters:
-        console.print(f"{topic} has no dead letters as asked.", markup=False)
-        return
     table = Table(title=f"Dead letters of {printable(topic)}", title_justify="left", box=None, pad_edge=False)
     for heading in ("AT", "WRITTEN", "GROUP", "RECORD", "DELIVERY", "DISPOSITION", "MESSAGE"):
         table.add_column(heading, justify="right" if heading == "DELIVERY" else "left", overflow="fold")
@@ -151,7 +165,7 @@ def _print_table(topic: str, letters: list[DeadLetter]) -> None:
         record = f"{letter.origin_topic}-{letter.origin_partition}@{letter.origin_offset}"
         found = (_time(letter.timestamp_ms), letter.group_id, record, letter.delivery_count, letter.disposition)
         table.add_row(*(printable(str(each or "-")) for each in (at, *found, letter.message)))
-    console.print(table)
+    console().print(table)
 
 
 def _time(time_ms: int | None) -> str | None:

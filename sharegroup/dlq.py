@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from share_sink.redrive.conditions import ORIGIN
 from sharegroup.admin_access import opened, origins_of, print_json
 from sharegroup.cluster_options import JSON_OPTION, cluster_options, kafka_config, settings
 from sharegroup.dead_letters import checked_conditions, list_dead_letters, printable, show_dead_letter
-from sharegroup.progress_bar import progress
+from sharegroup.progress_bar import console, progress
 
 if TYPE_CHECKING:
     from share_sink.redrive.report import RedriveReport
@@ -58,9 +57,7 @@ dlq.add_command(show_dead_letter)
     multiple=True,
     callback=checked_conditions,
     metavar="NAME=VALUE",
-    help="Send only dead letters whose header NAME has this value; NAME~=REGEX: whose header matches the expression. "
-    f"NAME can also be {', '.join(ORIGIN)}, key or value; header.NAME always means a header. If the option is given "
-    "several times, all conditions must hold.",
+    help="Send only these dead letters; conditions are those of dlq list.",
 )
 @click.option(
     "--max-redrives",
@@ -70,10 +67,15 @@ dlq.add_command(show_dead_letter)
     help="Do not send a record that was redriven this often already.",
 )
 @click.option(
+    "--keep-timestamp",
+    is_flag=True,
+    help="Send records with their own timestamps, if known: retention counts from them.",
+)
+@click.option("--rate", type=click.IntRange(min=1), help="Send at most this many records a second.  [no limit]")
+@click.option(
     "--any-origin",
     is_flag=True,
-    help="Send also dead letters whose origin their group's coordinator does not confirm: whoever may write to the "
-    "dead letter topic may have written them.",
+    help="Send also dead letters whose origin their group's coordinator does not confirm.",
 )
 @click.option(
     "--as-shown", metavar="TEXT", default="", help="With --execute: send what the dry run has shown that printed TEXT."
@@ -91,6 +93,8 @@ def redrive(
     to: str | None,
     where: tuple[str, ...],
     max_redrives: int,
+    keep_timestamp: bool,
+    rate: int | None,
     any_origin: bool,
     as_shown: str,
     dry_run: bool,
@@ -100,7 +104,7 @@ def redrive(
     """Send dead letters back to the topics that their records came from.
 
     Each record is sent once, however many dead letters it has. The dead letters stay in their topic: a second --execute
-    sends the records again, unless --where leaves them out.
+    sends them again.
 
     \b
     Examples:
@@ -127,6 +131,8 @@ def redrive(
                 watch=lambda so_far: tell(so_far.read),
                 origins=None if any_origin else lambda group_id: origins_of(admin(), group_id, dlq_topic),
                 as_shown=as_shown,
+                keep_timestamp=keep_timestamp,
+                rate=rate,
             )
     except RedriveStopped as error:
         _show(error.report, as_json=as_json)
@@ -145,7 +151,6 @@ def _show(report: RedriveReport, *, as_json: bool) -> None:
     if as_json:
         print_json(as_object(report))
         return
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(
@@ -155,13 +160,11 @@ def _show(report: RedriveReport, *, as_json: bool) -> None:
     rows = report.by_reason.most_common()
     for kind, count in rows[:ROWS]:
         table.add_row(*(printable(text) for text in (kind.topic, kind.disposition or "-", kind.message)), f"{count:,}")
-    console = Console(markup=False, highlight=False)
+    screen = console()
     if rows:
-        console.print(table)
-    if len(rows) > ROWS:
-        console.print(f"… and {len(rows) - ROWS} more reasons")
-    for line in summary(report):
-        console.print(line, soft_wrap=True)
+        screen.print(table)
+    for line in ([f"… and {len(rows) - ROWS} more reasons"] if len(rows) > ROWS else []) + summary(report):
+        screen.print(line, markup=False, soft_wrap=True)
 
 
 def summary(report: RedriveReport) -> list[str]:

@@ -1,8 +1,9 @@
 """The dead letter of a record: its headers, what it copies of the record, and its partition (KIP-1191).
 
 Rule: a dead letter's headers are those that Kafka's own dead letter queue writes, as UTF-8 text: where the record was,
-and why it is here. Three things differ from Kafka's: a disposition header (KIP-1317's idea), the record's own headers,
-which a redrive needs, and the sink's reason in the place of Kafka's message.
+and why it is here. Four things differ from Kafka's: a disposition header (KIP-1317's idea), the record's own headers,
+which a redrive needs, and the sink's reason in the place of Kafka's message. The record's own timestamp is a header,
+since the dead letter's says when it was written.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ GROUP = PREFIX + "group"
 DELIVERY_COUNT = PREFIX + "delivery.count"
 MESSAGE = PREFIX + "message"
 DISPOSITION = PREFIX + "disposition"
+TIMESTAMP = PREFIX + "timestamp"
 
 REJECTED_MESSAGE = "Offset rejected by client."
 LIMIT_MESSAGE = "Offset delivery count exceeded the threshold."
@@ -67,10 +69,12 @@ def dead_letter(
     key: bytes | None = None,
     value: bytes | None = None,
     headers: Sequence[Header] | None = None,
+    timestamp_ms: int | None = None,
     copy: bool = True,
 ) -> DeadLetterRecord:
     """The dead letter of a record. ``message``: the reason that a sink gave; empty: Kafka's. ``headers``: the record's,
-    kept in order before ours; those of an earlier dead letter are dropped. ``copy`` False
+    kept in order before ours; those of an earlier dead letter are dropped. ``timestamp_ms``: the record's; None or
+    negative: it is not known, and has no header. ``copy`` False
     (errors.deadletterqueue.copy.record.enable): our headers only, as Kafka writes it by default."""
     said = message or (REJECTED_MESSAGE if disposition is Disposition.REJECTED else LIMIT_MESSAGE)
     ours: tuple[Header, ...] = (
@@ -81,6 +85,7 @@ def dead_letter(
         (DELIVERY_COUNT, _text(origin.delivery_count)),
         (MESSAGE, _cut(_text(said))),
         (DISPOSITION, _text(disposition.name.lower())),
+        *(((TIMESTAMP, _text(timestamp_ms)),) if timestamp_ms is not None and timestamp_ms >= 0 else ()),
     )
     if not copy:
         return DeadLetterRecord(origin, None, None, ours)
@@ -95,12 +100,14 @@ def dead_letter_partition(source_partition: int, partitions: int) -> int:
 
 class ParsedHeaders(NamedTuple):
     """The headers of a dead letter. ``message`` and ``disposition`` are empty where it has none: Kafka's own
-    queue writes no disposition. ``record_headers``: the record's own, without those that make it a dead letter."""
+    queue writes no disposition. ``record_headers``: the record's own, without those that make it a dead letter.
+    ``timestamp_ms``: the record's; None where no header has it."""
 
     origin: Origin
     message: str
     disposition: str
     record_headers: tuple[Header, ...]
+    timestamp_ms: int | None = None
 
 
 def parse_headers(headers: Sequence[Header] | None) -> ParsedHeaders | None:
@@ -118,7 +125,8 @@ def parse_headers(headers: Sequence[Header] | None) -> ParsedHeaders | None:
         )
     except (KeyError, ValueError):
         return None
-    return ParsedHeaders(origin, texts.get(MESSAGE, ""), texts.get(DISPOSITION, ""), record_headers(headers))
+    message, disposition = texts.get(MESSAGE, ""), texts.get(DISPOSITION, "")
+    return ParsedHeaders(origin, message, disposition, record_headers(headers), _time(texts.get(TIMESTAMP, "")))
 
 
 def record_headers(headers: Sequence[Header] | None) -> tuple[Header, ...]:
@@ -136,6 +144,14 @@ def _number(text: str) -> int:
     if not -(2**63) <= number < 2**63:
         raise ValueError(text)
     return number
+
+
+def _time(text: str) -> int | None:
+    """The time in ms since 1970; None: the header is missing, or anybody else's."""
+    try:
+        return time_ms if (time_ms := _number(text)) >= 0 else None
+    except ValueError:
+        return None
 
 
 def _text(value: object) -> bytes:

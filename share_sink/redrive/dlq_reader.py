@@ -56,6 +56,8 @@ class DeadLetter:
     offset: int
     timestamp_ms: int | None
     """When the dead letter was written; None if the topic has no timestamps."""
+    origin_timestamp_ms: int | None = None
+    """The record's own timestamp; None where its dead letter does not have it, as that of Kafka's own queue."""
     origin_topic: str
     origin_partition: int
     origin_offset: int
@@ -83,6 +85,7 @@ class DeadLetter:
             partition=raw.partition(),
             offset=raw.offset(),
             timestamp_ms=None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
+            origin_timestamp_ms=parsed.timestamp_ms,
             origin_topic=parsed.origin.topic,
             origin_partition=parsed.origin.partition,
             origin_offset=parsed.origin.offset,
@@ -106,6 +109,7 @@ class DeadLetter:
             "origin_topic": self.origin_topic,
             "origin_partition": self.origin_partition,
             "origin_offset": self.origin_offset,
+            "origin_timestamp_ms": self.origin_timestamp_ms,
             "delivery_count": self.delivery_count,
             "disposition": self.disposition,
             "message": self.message,
@@ -134,15 +138,25 @@ class DeadLetter:
         return [(value or b"").decode("utf-8", "replace") for key, value in self.headers if key == name]
 
 
-def dead_letters(topic: str, kafka_config: Mapping[str, str], *, newest: int | None = None) -> Iterator[DeadLetter]:
+def dead_letters(
+    topic: str,
+    kafka_config: Mapping[str, str],
+    *,
+    newest: int | None = None,
+    watch: Callable[[bool], None] = lambda is_dead_letter: None,
+) -> Iterator[DeadLetter]:
     """Yields the dead letters that are in the topic now, and skips other records. ``newest``: only the newest of each
-    partition, up to this many. Raises as :func:`read_topic`, and
+    partition, up to this many. ``watch`` is called for each record. Raises as :func:`read_topic`, and
 
     Raises:
         UnknownTopic: the cluster has no such topic.
     """
     read = read_topic(topic, _partitions_of(topic, kafka_config), kafka_config, newest=newest)
-    yield from (found for message in read if (found := DeadLetter.of(message)) is not None)
+    for message in read:
+        found = DeadLetter.of(message)
+        watch(found is not None)
+        if found is not None:
+            yield found
 
 
 def dead_letter_at(topic: str, partition: int, offset: int, kafka_config: Mapping[str, str]) -> DeadLetter | None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -32,9 +33,12 @@ from share_sink.redrive.report import EXAMPLES, RedriveReport, record_label
 MAX_REDRIVES = 3
 """A record that became a dead letter again after this many redrives is not sent any more; the default of
 ``max_redrives``."""
+Item = TypeVar("Item")
 Origins: TypeAlias = Callable[[str], Mapping[tuple[str, int], int]]
 """By a group's id: the first offset that the group was never given, by topic and partition of all that it reads or has
 read. Empty if the group does not exist, or has another dead letter topic."""
+_NOW = 0
+"""librdkafka's timestamp for the time of sending."""
 _CLOSE_S = 5.0
 """Closing the producer may take this many seconds."""
 _DEFAULTS = {"client.id": "sharegroup-redrive", "log_level": "0", "linger.ms": "5", "message.timeout.ms": "60000"}
@@ -58,6 +62,8 @@ def redrive(
     watch: Callable[[RedriveReport], None] = lambda report: None,
     origins: Origins | None = None,
     as_shown: str = "",
+    keep_timestamp: bool = False,
+    rate: int | None = None,
 ) -> RedriveReport:
     """Send dead letters to their topics again, or to the topic ``to``: those that are in ``dlq_topic`` now and that
     ``where`` selects. ``where`` is as --where of the command line ("message~=timeout", or a list of such texts), names
@@ -67,8 +73,9 @@ def redrive(
     ``options``: ``kafka.bootstrap.servers`` and other ``kafka.*`` options; the sink's other options are ignored.
     A record is sent to the partition that it came from; its key chooses the partition in another topic, and if that
     partition does not exist any more. It has its key, its value and its own headers, without those of the dead letter,
-    and a new timestamp. ``origins``: what groups were given; a dead letter of another record is not sent, and counted.
-    ``as_shown``: the ``shown`` of a dry run's report; what it did not show is not sent.
+    and a new timestamp; with ``keep_timestamp`` its own, where the dead letter has it. ``rate``: at most this many
+    records a second; None: no limit. ``origins``: what groups were given; a dead letter of another record is not sent,
+    and counted. ``as_shown``: the ``shown`` of a dry run's report; what it did not show is not sent.
     ``watch`` is called with the report so far, before each dead letter is selected.
 
     Raises:
@@ -80,12 +87,13 @@ def redrive(
         DeadLettersNotRead: the dead letter topic could not be read to its end.
         RedriveStopped: sending failed. Its ``report`` says what was sent, and which dead letters were not.
         BrokerNotReachable: no broker answers.
-        ConfigOutOfBounds: ``max_redrives`` is below 1.
+        ConfigOutOfBounds: ``max_redrives`` or ``rate`` is below 1.
         InvalidCondition: ``where`` is wrong.
         UnknownOption, MissingOption, RefusedOption, UnknownKafkaOption, InvalidKafkaOption: an option is wrong.
     """
-    if type(max_redrives) is not int or max_redrives < 1:
-        raise ConfigOutOfBounds(key="max_redrives", value=max_redrives, bounds="a whole number, at least 1")
+    for key, value in (("max_redrives", max_redrives), ("rate", 1 if rate is None else rate)):
+        if type(value) is not int or value < 1:
+            raise ConfigOutOfBounds(key=key, value=value, bounds="a whole number, at least 1")
     named = [] if callable(where) else conditions(where)
     selects = where if callable(where) else lambda dead_letter: all_hold(named, dead_letter)
     _check_target(to, dlq_topic)
@@ -112,7 +120,8 @@ def redrive(
     if dry_run:
         report.shown = _shown(ends, selected(report), report)
     else:
-        _send_all(selected(report), topics, report, {**_DEFAULTS, **config, **_FIXED})
+        paced = selected(report) if rate is None else at_rate(selected(report), rate)
+        _send_all(paced, topics, report, {**_DEFAULTS, **config, **_FIXED}, keep_timestamp=keep_timestamp)
     report.unknown_names = [each.name for each in named if report.read and not each.is_known]
     return report
 
@@ -235,11 +244,27 @@ class _Selection:
 # --- sending
 
 
+def at_rate(
+    items: Iterable[Item],
+    rate: int,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], object] = time.sleep,
+) -> Iterator[Item]:
+    """Yields the items, at most ``rate`` in each second since the first."""
+    began_s = clock()
+    for number, item in enumerate(items):
+        if number % rate == 0 and (left_s := began_s + number // rate - clock()) > 0:
+            sleep(left_s)
+        yield item
+
+
 def _send_all(
     dead_letters: Iterator[tuple[DeadLetter, str]],
     topics: Mapping[str, int],
     report: RedriveReport,
     config: Mapping[str, Any],
+    *,
+    keep_timestamp: bool,
 ) -> None:
     """Send the dead letters.
 
@@ -247,7 +272,7 @@ def _send_all(
         RedriveStopped: sending failed, or reading failed after dead letters were sent.
         ShareGroupError: an error before anything was sent, under its own name.
     """
-    with contextlib.closing(_Sender(new_client(Producer, config), report)) as sender:
+    with contextlib.closing(_Sender(new_client(Producer, config), report, keep_timestamp)) as sender:
         try:
             for dead_letter, target in dead_letters:
                 own = target == dead_letter.origin_topic and dead_letter.origin_partition < topics[target]
@@ -277,8 +302,9 @@ def _stopped(report: RedriveReport, reason: str) -> RedriveStopped:
 class _Sender:
     """Sends dead letters and counts those that the brokers acknowledged. At the first failure it drops the rest."""
 
-    def __init__(self, producer: Any, report: RedriveReport) -> None:
+    def __init__(self, producer: Any, report: RedriveReport, keep_timestamp: bool) -> None:
         self.failure = ""
+        self._keep_timestamp = keep_timestamp
         self._producer = producer
         self._report = report
 
@@ -288,10 +314,17 @@ class _Sender:
         on_delivery = partial(self._on_delivery, dead_letter, target)
         kept = [header for header in dead_letter.record_headers if header[0] != REDRIVES]
         headers = [*kept, (REDRIVES, str(dead_letter.redrives + 1).encode())]
+        timestamp_ms = (dead_letter.origin_timestamp_ms if self._keep_timestamp else None) or _NOW
         while not self.failure:
             try:
                 self._producer.produce(
-                    target, dead_letter.value, dead_letter.key, partition, on_delivery=on_delivery, headers=headers
+                    target,
+                    dead_letter.value,
+                    dead_letter.key,
+                    partition,
+                    on_delivery=on_delivery,
+                    headers=headers,
+                    timestamp=timestamp_ms,
                 )
             except BufferError:
                 self._producer.poll(0.1)

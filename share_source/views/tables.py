@@ -90,6 +90,7 @@ SCHEMAS: dict[str, pa.Schema] = {
             "originTopic": _TEXT,
             "originPartition": _INT,
             "originOffset": _LONG,
+            "originTimestamp": TIMESTAMP,
             "deliveryCount": _INT,
             "disposition": _TEXT,
             "message": _TEXT,
@@ -107,6 +108,7 @@ _TIMES = {
     "lockDeadline": "lock_deadline_ms",
     "notBefore": "not_before_ms",
     "timestamp": "timestamp_ms",
+    "originTimestamp": "origin_timestamp_ms",
 }
 
 

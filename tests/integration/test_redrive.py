@@ -400,6 +400,13 @@ def test_a_stopped_redrive_command_prints_the_number_of_sent_records(world, uniq
     assert told.err.count("\n") == 1
 
 
+def test_a_record_comes_back_with_its_own_timestamp(world):
+    world.put(world.dead(1, timestamp_ms=1_767_225_600_000), world.dead(2))
+    assert world.redrive(keep_timestamp=True, rate=1_000).sent == 2
+    times = {message.value(): message.timestamp()[1] for message in world.read()}
+    assert times[b"v1"] == 1_767_225_600_000 < times[b"v2"]
+
+
 # --- lists and shows
 
 

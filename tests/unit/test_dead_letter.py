@@ -42,6 +42,27 @@ def test_headers_are_kafkas_in_kafkas_order_and_the_disposition(disposition, nam
     ]
 
 
+@pytest.mark.parametrize("timestamp_ms", [0, 1, 1_767_225_600_000, 2**63 - 1])
+@pytest.mark.parametrize("copy", [True, False])
+def test_the_records_own_timestamp_is_a_header(timestamp_ms, copy):
+    written = dead_letter(ORIGIN, Disposition.REJECTED, timestamp_ms=timestamp_ms, copy=copy)
+    assert written.headers[-1] == ("__dlq.errors.timestamp", str(timestamp_ms).encode())
+    assert parse_headers(written.headers_only().headers).timestamp_ms == timestamp_ms
+
+
+@pytest.mark.parametrize("timestamp_ms", [None, -1])
+def test_a_timestamp_that_is_not_known_has_no_header(timestamp_ms):
+    written = dead_letter(ORIGIN, Disposition.REJECTED, timestamp_ms=timestamp_ms)
+    assert written == dead_letter(ORIGIN, Disposition.REJECTED)
+    assert parse_headers(written.headers).timestamp_ms is None
+
+
+@pytest.mark.parametrize("text", [b"", b"soon", b"-1", b"9223372036854775808", b"1.5", b"\xff"])
+def test_a_timestamp_that_is_none_is_not_known(text):
+    headers = [*dead_letter(ORIGIN, Disposition.REJECTED).headers, ("__dlq.errors.timestamp", text)]
+    assert parse_headers(headers).timestamp_ms is None
+
+
 def test_a_rows_reason_replaces_the_message():
     headers = dict(dead_letter(ORIGIN, Disposition.REJECTED, message="ungültig: {").headers)
 

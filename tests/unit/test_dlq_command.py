@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections import Counter
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +17,7 @@ from share_sink.errors import InvalidCondition, RedriveStopped
 from share_sink.redrive import dlq_reader
 from share_sink.redrive.conditions import all_hold, condition, conditions
 from share_sink.redrive.dlq_reader import REDRIVES, DeadLetter
+from share_sink.redrive.redrive import _Sender, at_rate
 from share_sink.redrive.report import EXAMPLES, OTHER_REASONS, REASONS, RedriveReport, Sent
 from sharegroup.__main__ import run
 from sharegroup.dlq import ROWS, summary
@@ -106,6 +108,57 @@ def test_a_topic_is_read_to_its_end_at_the_start_only():
     found = dlq_reader._read(log, "dlq", {0: (4, 6), 1: (0, 2)}, lambda: None)
     assert [(each.partition(), each.offset()) for each in found] == [(0, 4), (0, 5), (1, 0)]
     assert log.assigned == {0: 4, 1: 0}
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        ([], "dlq has no dead letters.\n"),
+        ([Record()] * 1_200, "dlq has no dead letters: its 1,200 records are others. Is the topic right?\n"),
+        ([Record(headers=dead().headers)], "dlq has no dead letters as asked.\n"),
+    ],
+)
+def test_a_list_without_dead_letters_says_what_the_topic_has(monkeypatch, capsys, found, told):
+    monkeypatch.setattr(dlq_reader, "_partitions_of", lambda *_: 1)
+    monkeypatch.setattr(dlq_reader, "read_topic", lambda *_, **__: iter(found))
+    counts = []
+    monkeypatch.setattr("sharegroup.dead_letters.progress", lambda *_, **__: nullcontext(counts.append))
+    where = ["--where", "group=nobody"] if len(found) == 1 else []
+    assert run(["dlq", "list", "--bootstrap-server", "broker:9092", "--topic", "dlq", *where]) == 0
+    assert capsys.readouterr().out == told
+    assert counts == list(range(1_000, len(found) + 1, 1_000))
+
+
+# --- how fast, and when
+
+
+@given(rate=st.integers(1, 7), count=st.integers(0, 40), work_s=st.sampled_from([0.0, 0.01, 0.2, 3.0]))
+def test_a_redrive_sends_no_more_than_its_rate_in_a_second(rate, count, work_s):
+    now, sent_s = [0.0], []
+
+    def sleep(seconds):
+        assert seconds > 0
+        now[0] += seconds
+
+    for _ in at_rate(range(count), rate, lambda: now[0], sleep):
+        sent_s.append(now[0])
+        now[0] += work_s
+    assert len(sent_s) == count
+    assert all(at_s >= number // rate for number, at_s in enumerate(sent_s))
+    if not work_s:
+        assert sent_s == [number // rate for number in range(count)], "it waits no longer than it has to"
+
+
+@pytest.mark.parametrize(
+    ("keep", "of_letter", "sent"),
+    [(True, 1_500, 1_500), (True, None, 0), (False, 1_500, 0)],
+)
+def test_a_record_keeps_its_timestamp_where_that_is_asked_for_and_known(keep, of_letter, sent):
+    produced = []
+    producer = SimpleNamespace(produce=lambda *_, timestamp, **__: produced.append(timestamp), poll=lambda _: 0)
+    sender = _Sender(producer, RedriveReport(dlq_topic="dlq", dry_run=False), keep)
+    sender.send(dead(timestamp_ms=of_letter), "orders", 0)
+    assert produced == [sent]
 
 
 # --- conditions

@@ -156,6 +156,7 @@ class DeadLetterBuilder:
             key=record.key,
             value=record.value,
             headers=record.headers,
+            timestamp_ms=record.timestamp_ms,
             copy=copies,
         )
 
