@@ -88,7 +88,7 @@ setup(
     package_data={
         "": ["py.typed"],
         "share_source.native": ["_drain.pyi"],
-        "sharegroup.demo": ["first_program.txt"],
+        "sharegroup.demo": ["*_program.txt"],
         "sharegroup.web": ["templates/*", "static/*"],
     },
     # The defaults of all keys: below the environment's own folder, as sys.prefix names it.

@@ -25,8 +25,7 @@ _CONFIG = click.option(
     "config_path",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="A Java properties file; --print-config prints one with all keys. ${env:NAME} stands for the value of the "
-    "environment variable NAME.",
+    help="A Java properties file (--print-config prints one); ${env:NAME} is an environment variable.",
 )
 
 

@@ -128,8 +128,7 @@ def perf(
     """Measure how fast ShareConsumers read a topic.
 
     A record that is delivered again counts again. If fewer records come than were asked for, the exit status is 1;
-    Kafka's tool ends with 0. A new group begins at the latest record; to begin at the earliest, add --command-property
-    share.auto.offset.reset=earliest.
+    Kafka's tool ends with 0. A new group begins at the latest record, unless as in the examples.
 
     \b
     Examples:

@@ -1,34 +1,50 @@
-"""``sharegroup quickstart``: an embedded broker with a topic and records, and the first program for it."""
+"""``sharegroup quickstart``: an embedded broker with a topic and records, and README's programs for it."""
 
 from __future__ import annotations
 
 import click
 
-from sharegroup.demo.fixed_port import PORT
+from sharegroup.demo.programs import BROKER_PORT, READING, SINK
 
 
-@click.command(short_help="A broker with records, for README's first program.")
+@click.command(short_help="A broker with records, for README's programs.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    default=PORT,
+    default=BROKER_PORT,
     show_default=True,
     help="The port of the broker on this host; 0 is any free one.",
 )
-@click.option("--print-program", is_flag=True, help="Print the first program alone, and end.")
-def quickstart(port: int, print_program: bool) -> None:
-    """Run a Kafka broker in memory with 40,000 records in the topic orders, and print a program that reads them.
+@click.option(
+    "--rate",
+    type=click.IntRange(0, 10_000),
+    default=100,
+    show_default=True,
+    help="New records a second, after the first 40,000.",
+)
+@click.option(
+    "--print-program",
+    type=click.Choice([READING, SINK]),
+    is_flag=False,
+    flag_value=READING,
+    help="Print one of README's programs alone, and end.  [reading]",
+)
+def quickstart(port: int, rate: int, print_program: str | None) -> None:
+    """Run a Kafka broker in memory with records in the topic orders, and print what to run against it.
 
-    No Kafka is needed. Run the program in a second terminal. Ctrl-C ends the broker; nothing of it is left.
+    Ctrl-C ends the broker; nothing of it is left. A topic has four partitions, and keeps 5 MB of each.
 
     \b
     Examples:
       sharegroup quickstart
       sharegroup quickstart --print-program > billing.py
+      sharegroup quickstart --print-program sink > payments.py
     """
-    from sharegroup.quickstart_broker import first_program, run  # importing takes a second, which --help does not need
+    from sharegroup.demo.programs import program
 
     if print_program:
-        click.echo(first_program(port), nl=False)
-    else:
-        run(port)
+        click.echo(program(print_program, port), nl=False)
+        return
+    from sharegroup.quickstart_broker import run  # importing takes a second, which --help does not need
+
+    run(port, rate)

@@ -1,7 +1,8 @@
 """The broker, the records and the coordinator of ``sharegroup quickstart``.
 
-Rule: the program is that of README.md, as it stands. So the broker has the program's address, and a coordinator with
-its state in a temporary file runs where the program finds it, since the embedded broker can't keep state.
+Rule: the programs are those of README.md, as they stand. So the broker has their address, their dead letter topic is
+there, and a coordinator with its state in a temporary file runs where they find it, since the embedded broker can't
+keep state.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ import errno
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
-from importlib import resources
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -20,24 +20,27 @@ import click
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.cluster_metadata import cluster_id
 from coordinator.client.on_demand import OnDemand, runtime_dir
+from coordinator.protocol.admin_messages import ListGroups
+from sharegroup.demo.broker_front import HOST, fixed_port
 from sharegroup.demo.command import missing_for_spark
 from sharegroup.demo.embedded_broker import EmbeddedBroker
 from sharegroup.demo.errors import DemoFailed
-from sharegroup.demo.fixed_port import PORT, fixed_port
-from sharegroup.demo.group import GROUP_ID, GroupState, group_state
+from sharegroup.demo.group import GroupState, group_state
 from sharegroup.demo.orders import TOPIC, Orders
 from sharegroup.demo.processes import ENDING, kill_coordinators, undisturbed
+from sharegroup.demo.programs import BROKER_PORT, READING, program
 
 DEAD_LETTERS = "dlq.payments"
 """The dead letter topic of README's second program, which has to exist before a query names it."""
 RECORDS = 40_000
-"""Four batches of the first program. The embedded broker keeps up to 5 MB of a partition."""
-_ADDRESS = f"localhost:{PORT}"
+"""Four batches of the first program."""
 _LOOK_EVERY_S = 1.0
+_LINE_EVERY_S = 5.0
+"""A group whose queries stay the same has a line at most this often: its lag changes with each record."""
 _PATIENCE_S = 60.0
 
 
-def run(port: int) -> None:
+def run(port: int, rate: int) -> None:
     """Run until an interrupt.
 
     Raises:
@@ -49,66 +52,93 @@ def run(port: int) -> None:
             signal.signal(number, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as cleanup:
         try:
-            _run(port, cleanup)
+            _run(port, rate, cleanup)
         finally:
             with undisturbed():
                 cleanup.close()
     click.echo(
-        "The broker has ended, and its records are gone. Remove the program's folders checkpoints and output before "
+        "The broker has ended, and its records are gone. Remove the programs' folders checkpoints and output before "
         "the next quickstart."
     )
 
 
-def first_program(port: int = PORT) -> str:
-    """The first program of README.md, with this port in its address."""
-    text = resources.files("sharegroup.demo").joinpath("first_program.txt").read_text(encoding="utf-8")
-    return text.replace(_ADDRESS, f"localhost:{port}")
-
-
-def _run(port: int, cleanup: contextlib.ExitStack) -> None:
+def _run(port: int, rate: int, cleanup: contextlib.ExitStack) -> None:
     broker = cleanup.enter_context(EmbeddedBroker())
-    port = cleanup.enter_context(_at(port, broker.bootstrap_servers))
+    port = cleanup.enter_context(_at(port, broker))
     broker.create_topic(TOPIC)
     broker.create_topic(DEAD_LETTERS)
-    try:
-        Orders(broker.bootstrap_servers, partition=None).place(RECORDS)
-    except DemoFailed as error:
-        raise click.ClickException(f"The quickstart could not begin: {error}. Start it again.") from None
-    client = cleanup.enter_context(_coordinator(broker.bootstrap_servers))
-    option = "" if port == PORT else f" --port {port}"
-    click.echo(
-        f"A Kafka broker runs in this process, at localhost:{port}. Its topic {TOPIC} has {RECORDS:,} records.\n"
+    orders = Orders(broker.bootstrap_servers, partition=None)
+    _place(orders, RECORDS)
+    client = cleanup.enter_context(_coordinator(f"{HOST}:{port}"))
+    click.echo(instructions(port, rate))
+    if missing := missing_for_spark():
+        click.echo(f"The programs do not run here yet: {missing}.")
+    _go_on(orders, rate, Lines(client))
+
+
+def instructions(port: int, rate: int) -> str:
+    """Returns what a person runs against the broker."""
+    command = "sharegroup quickstart" + ("" if port == BROKER_PORT else f" --port {port}") + " --print-program"
+    more = f", and {rate:,} more each second" if rate else ""
+    return (
+        f"A Kafka broker runs in this process, at {HOST}:{port}. Its topic {TOPIC} has {RECORDS:,} records{more}.\n"
         "This program reads them:\n\n"
-        f"{first_program(port)}\n"
-        "Run it in a second terminal:\n\n"
-        f"    sharegroup quickstart{option} --print-program > billing.py\n"
-        "    python billing.py\n\n"
-        "A copy with billing-2 in place of billing-1, in a third terminal, shares the records with it.\n"
+        f"{program(READING, port)}\n"
+        "Run it in a second terminal, and in a third one a copy with another name, which shares the records with it:"
+        "\n\n"
+        f"    {command} > billing.py; python billing.py\n"
+        "    sed s/billing-1/billing-2/ billing.py > billing2.py; python billing2.py\n\n"
+        f"A program that accepts, releases or rejects each record, and the dead letters ({DEAD_LETTERS}) that it "
+        "leaves:\n\n"
+        f"    {command} sink > payments.py; python payments.py\n"
+        f"    sharegroup dlq list --bootstrap-server {HOST}:{port} --topic {DEAD_LETTERS} --limit 5\n\n"
         "Ctrl-C ends the broker."
     )
-    if missing := missing_for_spark():
-        click.echo(f"The program does not run here yet: {missing}.")
-    _follow(client)
 
 
-def _follow(client: CoordinatorClient) -> None:
-    """Print a line whenever the group's state has changed, until the process is interrupted."""
-    seen = GroupState()
+def _place(orders: Orders, count: int) -> None:
+    try:
+        orders.place(count)
+    except DemoFailed as error:
+        raise click.ClickException(f"The quickstart ends: {error}. Start it again.") from None
+
+
+def _go_on(orders: Orders, rate: int, lines: Lines) -> None:
+    """Place ``rate`` orders a second, and print the groups' lines, until the process is interrupted."""
+    began_s = time.monotonic()
     while True:
-        state = group_state(client)
-        if state != seen:
-            queries = f"{state.members} {'query' if state.members == 1 else 'queries'}"
-            left = "" if state.lag is None else f", {state.lag:,} of {RECORDS:,} records are left"
-            click.echo(f"{time.strftime('%H:%M:%S')} share group {GROUP_ID}: {queries}{left}")
-            seen = state
+        lines.print()
         time.sleep(_LOOK_EVERY_S)
+        _place(orders, RECORDS + int((time.monotonic() - began_s) * rate) - orders.count)
+
+
+class Lines:
+    """Prints a line for a group when its queries have changed, and every 5 s when its lag has."""
+
+    def __init__(self, client: CoordinatorClient, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._clock = clock
+        self._seen: dict[str, tuple[GroupState, float]] = {}
+
+    def print(self) -> None:
+        """Print the lines that are due."""
+        for group in self._client.ask(ListGroups()).groups:
+            state = group_state(self._client, group.group_id)
+            seen, at_s = self._seen.get(group.group_id, (GroupState(), 0.0))
+            if state == seen or (state.members == seen.members and self._clock() - at_s < _LINE_EVERY_S):
+                continue
+            self._seen[group.group_id] = state, self._clock()
+            queries = f"{state.members} {'query' if state.members == 1 else 'queries'}"
+            left = "" if state.lag is None else f", {state.lag:,} records are left"
+            given_up = f", {state.archived:,} given up" if state.archived else ""
+            click.echo(f"{time.strftime('%H:%M:%S')} share group {group.group_id}: {queries}{left}{given_up}")
 
 
 @contextlib.contextmanager
-def _at(port: int, target: str) -> Iterator[int]:
+def _at(port: int, broker: EmbeddedBroker) -> Iterator[int]:
     with contextlib.ExitStack() as cleanup:
         try:
-            found = cleanup.enter_context(fixed_port(port, target))
+            found = cleanup.enter_context(fixed_port(port, broker))
         except OSError as error:
             why = "another program uses it" if error.errno == errno.EADDRINUSE else error.strerror
             raise click.ClickException(

@@ -69,13 +69,13 @@ class OptionTable:
                 self._refuse(name, taken)
 
     def _refuse(self, name: str, taken: Mapping[str, str]) -> None:
-        refused = {letters(each): each for each in self.refused}
-        if (found := refused.get(letters(name))) is not None:
+        refused = {bare_name(each): each for each in self.refused}
+        if (found := refused.get(bare_name(name))) is not None:
             reason, instead = self.refused[found]
             raise RefusedOption(option=found, reason=reason, instead=instead)
-        if (found := _by_letters(taken.values()).get(letters(name))) is not None:
+        if (found := _by_bare_name(taken.values()).get(bare_name(name))) is not None:
             raise UnknownOption(option=name, side=self.side, hint=f"it is written {found}")
-        if (found := {**_KAFKAS, **_by_letters(self.owned)}.get(letters(name))) is not None:
+        if (found := {**_KAFKAS, **_by_bare_name(self.owned)}.get(bare_name(name))) is not None:
             refuse(found, "", self.owned, SHARE_GROUPS_FORBID)
             hint = f"the options of Kafka's client have a prefix: {PREFIX}{found}"
             raise UnknownOption(option=name, side=self.side, hint=hint)
@@ -110,28 +110,29 @@ class OptionTable:
         return KafkaConfig({"bootstrap.servers": servers, **config}, config.written)
 
 
-def letters(name: str) -> str:
-    """Returns the letters and digits of a name, in lower case: the same for each way to write it."""
+def bare_name(name: str) -> str:
+    """Returns the name without signs, in lower case: the same for each way to write it."""
     return re.sub("[^a-z0-9]", "", name.lower())
 
 
-def _by_letters(names: Iterable[str]) -> dict[str, str]:
-    """Returns the names by their letters; those of Kafka's client also without their prefix."""
+def _by_bare_name(names: Iterable[str]) -> dict[str, str]:
+    """Returns the names by their bare names; those of Kafka's client also without their prefix."""
     known = list(names)
-    return {**{letters(each.removeprefix(PREFIX)): each for each in known}, **{letters(each): each for each in known}}
+    without = {bare_name(each.removeprefix(PREFIX)): each for each in known}
+    return without | {bare_name(each): each for each in known}
 
 
-_KAFKAS = _by_letters(sorted(JAVAS | PROPERTIES))
+_KAFKAS = _by_bare_name(sorted(JAVAS | PROPERTIES))
 _CONFIGS = {
-    **{letters(each.split(".", 1)[1]): each for each in (*COORDINATOR_KEYS, *GROUP_KEYS)},
-    **{letters(each): each for each in (*COORDINATOR_KEYS, *GROUP_KEYS)},
+    **{bare_name(each.split(".", 1)[1]): each for each in (*COORDINATOR_KEYS, *GROUP_KEYS)},
+    **{bare_name(each): each for each in (*COORDINATOR_KEYS, *GROUP_KEYS)},
 }
 
 
 def written_key(name: str) -> str | None:
     """Returns the group's or the coordinator's key that a name means which is written in another way, or without its
     prefix; None: no such key. A dead letter queue may be a DLQ."""
-    return _CONFIGS.get(re.sub("^dlq", "deadletterqueue", letters(name)))
+    return _CONFIGS.get(re.sub("^dlq", "deadletterqueue", bare_name(name)))
 
 
 def by_lower_name(options: Mapping[str, object]) -> dict[str, str]:

@@ -75,14 +75,13 @@ def redrive(
     partition does not exist any more. It has its key, its value and its own headers, without those of the dead letter,
     and a new timestamp; with ``keep_timestamp`` its own, where the dead letter has it. ``rate``: at most this many
     records a second; None: no limit. ``origins``: what groups were given; a dead letter of another record is not sent,
-    and counted. ``as_shown``: the ``shown`` of a dry run's report; what it did not show is not sent.
-    ``watch`` is called with the report so far, before each dead letter is selected.
+    and counted. ``as_shown``: the ``shown`` of a dry run's report; what it did not show is not sent. ``watch`` is
+    called with the report so far, before each dead letter is selected.
 
     Raises:
         UnknownTopic: the dead letter topic does not exist.
         RedriveTargetMissing: a topic to send to does not exist.
-        RedriveIntoItself: ``to`` is the dead letter topic.
-        TopicNotWritten: ``to`` is a topic of Kafka's or sharegroup's own.
+        RedriveIntoItself, TopicNotWritten: ``to`` is the dead letter topic, or one of Kafka's or sharegroup's own.
         RedriveChanged: what would be sent is not what ``as_shown`` stands for.
         DeadLettersNotRead: the dead letter topic could not be read to its end.
         RedriveStopped: sending failed. Its ``report`` says what was sent, and which dead letters were not.
@@ -91,9 +90,7 @@ def redrive(
         InvalidCondition: ``where`` is wrong.
         UnknownOption, MissingOption, RefusedOption, UnknownKafkaOption, InvalidKafkaOption: an option is wrong.
     """
-    for key, value in (("max_redrives", max_redrives), ("rate", 1 if rate is None else rate)):
-        if type(value) is not int or value < 1:
-            raise ConfigOutOfBounds(key=key, value=value, bounds="a whole number, at least 1")
+    _check_numbers(max_redrives=max_redrives, rate=1 if rate is None else rate)
     named = [] if callable(where) else conditions(where)
     selects = where if callable(where) else lambda dead_letter: all_hold(named, dead_letter)
     _check_target(to, dlq_topic)
@@ -124,6 +121,12 @@ def redrive(
         _send_all(paced, topics, report, {**_DEFAULTS, **config, **_FIXED}, keep_timestamp=keep_timestamp)
     report.unknown_names = [each.name for each in named if report.read and not each.is_known]
     return report
+
+
+def _check_numbers(**numbers: object) -> None:
+    for key, value in numbers.items():
+        if type(value) is not int or value < 1:
+            raise ConfigOutOfBounds(key=key, value=value, bounds="a whole number, at least 1")
 
 
 def _check_target(to: str | None, dlq_topic: str) -> None:

@@ -2,19 +2,21 @@
 
 Rule: it is for demos and tests only. It keeps everything in memory and ends with its owner; other processes of this
 host can use it. It creates topics when they are first named, with PARTITIONS_PER_TOPIC partitions. It has no
-controller: no topic ids, no topic configs, no delete-records, no create-topics.
+controller: no topic ids, no topic configs, no delete-records, no create-topics. It knows no offset of a timestamp.
 """
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
 PARTITIONS_PER_TOPIC = 4
 """Partitions of every topic of librdkafka's mock cluster; the number can't be changed."""
 
 _ANSWER_TIMEOUT_S = 10.0
+_READ_AT_ONCE = 1_000
 
 
 class EmbeddedBroker:
@@ -69,11 +71,43 @@ class EmbeddedBroker:
 
     def create_topic(self, name: str) -> None:
         """Create an empty topic. Returns when its partitions have leaders."""
-        if self._owner is None:
-            raise RuntimeError("the embedded broker is not running")
         for _ in range(20):  # the first request creates the topic, a later one finds it
-            metadata = self._owner.list_topics(name, timeout=_ANSWER_TIMEOUT_S).topics[name]
+            metadata = self._running().list_topics(name, timeout=_ANSWER_TIMEOUT_S).topics[name]
             if metadata.error is None and len(metadata.partitions) == PARTITIONS_PER_TOPIC:
                 return
-            self._owner.poll(0.05)
+            self._running().poll(0.05)
         raise KafkaException(metadata.error)
+
+    def topic_names(self) -> set[str]:
+        """The names of all topics."""
+        return set(self._running().list_topics(timeout=_ANSWER_TIMEOUT_S).topics)
+
+    def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
+        """The timestamp and the offset of the partition's first record at or after the timestamp; None: it has none.
+        The partition is read from its start."""
+        reader = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "group.id": "embedded-broker",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "log_level": 0,
+            }
+        )
+        try:
+            reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+            deadline = time.monotonic() + _ANSWER_TIMEOUT_S
+            while time.monotonic() < deadline:
+                for message in reader.consume(_READ_AT_ONCE, 0.5):
+                    if message.error():  # the end of the log
+                        return None
+                    if message.timestamp()[1] >= timestamp_ms:
+                        return int(message.timestamp()[1]), int(message.offset() or 0)
+            return None
+        finally:
+            reader.close()
+
+    def _running(self) -> Producer:
+        if self._owner is None:
+            raise RuntimeError("the embedded broker is not running")
+        return self._owner

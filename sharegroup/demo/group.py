@@ -22,10 +22,10 @@ class GroupState(NamedTuple):
     archived: int = 0
 
 
-def group_state(client: CoordinatorClient) -> GroupState:
+def group_state(client: CoordinatorClient, group_id: str = GROUP_ID) -> GroupState:
     """The group's state now. The client starts the coordinator if none runs."""
     try:
-        description = client.call(DescribeGroup(group_id=GROUP_ID))
+        description = client.call(DescribeGroup(group_id=group_id))
     except GroupIdNotFound:  # nobody has joined yet
         return GroupState()
     return GroupState(

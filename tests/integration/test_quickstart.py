@@ -10,7 +10,8 @@ import sys
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.cluster_metadata import cluster_metadata
@@ -28,12 +29,13 @@ from tests.support.waiting import wait_until
 class Quickstart:
     """The command, whose output is read line by line."""
 
-    def __init__(self, runtime, temporary):
+    def __init__(self, runtime, temporary, *arguments):
         environment = {"SHAREGROUP_RUNTIME_DIR": str(runtime), "TMPDIR": str(temporary), "PYTHONUNBUFFERED": "1"}
         with hearing(signal.SIGINT):
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "sharegroup", "quickstart", "--port", "0"],
+                [sys.executable, "-m", "sharegroup", "quickstart", "--port", "0", *arguments],
                 stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 text=True,
                 cwd=ROOT,
                 env={**os.environ, **environment},
@@ -51,33 +53,104 @@ class Quickstart:
 
     def end(self, number):
         self.process.send_signal(number)
-        told = self.process.stdout.read()
-        self.process.stdout.close()
-        return self.process.wait(60), told
+        told, errors = self.process.communicate(timeout=60)
+        return self.process.returncode, told, errors
 
 
 @pytest.fixture
-def quickstart(tmp_path, monkeypatch):
+def rate():
+    return "0"
+
+
+@pytest.fixture
+def quickstart(tmp_path, monkeypatch, rate):
     runtime, temporary = tmp_path / "run", tmp_path / "tmp"
     for folder in (runtime, temporary):
         folder.mkdir(mode=0o700)
     monkeypatch.setenv("SHAREGROUP_RUNTIME_DIR", str(runtime))
-    found = Quickstart(runtime, temporary)
+    found = Quickstart(runtime, temporary, "--rate", rate)
     yield found
     if found.process.poll() is None:
         found.end(signal.SIGTERM)
 
 
-@pytest.mark.slow
-def test_a_second_terminal_finds_the_records_at_the_port(quickstart):
-    topic = cluster_metadata(quickstart.bootstrap, {}).topics[TOPIC]
-    reader = Consumer({"bootstrap.servers": quickstart.bootstrap, "group.id": "g", "log_level": 0})
+def ends(bootstrap):
+    topic = cluster_metadata(bootstrap, {}).topics[TOPIC]
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "log_level": 0})
     try:
-        ends = [reader.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=60) for number in topic.partitions]
+        return [reader.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=60) for number in topic.partitions]
     finally:
         reader.close()
-    assert sum(end - start for start, end in ends) == RECORDS
-    assert min(end - start for start, end in ends) > 0
+
+
+@pytest.mark.slow
+def test_a_second_terminal_finds_the_records_at_the_port(quickstart):
+    found = ends(quickstart.bootstrap)
+    assert sum(end - start for start, end in found) == RECORDS
+    assert min(end - start for start, end in found) > 0
+
+
+@pytest.mark.parametrize("rate", ["500"])
+def test_the_quickstart_goes_on_producing(quickstart):
+    wait_until(lambda: sum(end for _, end in ends(quickstart.bootstrap)) > RECORDS + 500, what="new records come")
+
+
+def test_clients_know_the_address_that_the_user_knows(quickstart):
+    metadata = cluster_metadata(quickstart.bootstrap, {})
+    assert {f"{each.host}:{each.port}" for each in metadata.brokers.values()} == {quickstart.bootstrap}
+    assert metadata.controller_id in metadata.brokers
+
+
+def test_a_topic_is_created_by_request_and_only_once(quickstart):
+    admin = AdminClient({"bootstrap.servers": quickstart.bootstrap})
+    admin.create_topics([NewTopic("dlq.new", 1)], operation_timeout=30)["dlq.new"].result(60)
+    assert "dlq.new" in admin.list_topics(timeout=60).topics
+    with pytest.raises(KafkaException, match="already exists"):
+        admin.create_topics([NewTopic("dlq.new", 1)])["dlq.new"].result(60)
+    admin.create_topics([NewTopic("tried", 1)], validate_only=True)["tried"].result(60)
+    assert "tried" not in admin.list_topics(timeout=60).topics
+
+
+def test_a_timestamp_has_the_offset_of_its_record(quickstart):
+    producer = Producer({"bootstrap.servers": quickstart.bootstrap})
+    for at in range(1_000, 6_000, 1_000):
+        producer.produce("timed", str(at).encode(), partition=0, timestamp=at)
+    assert producer.flush(60) == 0
+    reader = Consumer({"bootstrap.servers": quickstart.bootstrap, "group.id": "g", "log_level": 0})
+    try:
+        found = {
+            at: reader.offsets_for_times([TopicPartition("timed", 0, at)], timeout=60)[0].offset
+            for at in (0, 1_000, 1_001, 4_000, 5_000, 5_001)
+        }
+    finally:
+        reader.close()
+    assert found == {0: 0, 1_000: 0, 1_001: 1, 4_000: 3, 5_000: 4, 5_001: OFFSET_END}
+
+
+def test_a_reset_to_a_time_begins_at_its_record(quickstart):
+    client = CoordinatorClient.connect(quickstart.bootstrap)
+    member = MemberSession(client, GROUP_ID, "m", topics=(TOPIC,), configs={}, starting_offsets="latest")
+    member.close()
+    client.close()
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "sharegroup", "groups", "--bootstrap-server", quickstart.bootstrap),
+            *(
+                "--reset-offsets",
+                "--group",
+                GROUP_ID,
+                "--to-datetime",
+                "2020-01-01T00:00:00Z",
+                "--all-topics",
+                "--force",
+            ),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.findall(rf"{TOPIC} +(\d) +(\d+)", done.stdout) == [(str(number), "0") for number in range(4)], done.stdout
 
 
 def test_a_query_with_the_default_store_is_served_and_shown(quickstart):
@@ -95,8 +168,11 @@ def test_an_interrupt_ends_the_quickstart_and_leaves_nothing_behind(quickstart, 
     client = CoordinatorClient.connect(quickstart.bootstrap)
     coordinator = psutil.Process(client.endpoint_of("").pid)
     client.close()
-    status, told = quickstart.end(number)
-    assert status == 0
+    reader = Consumer({"bootstrap.servers": quickstart.bootstrap, "group.id": "g", "log_level": 0})
+    reader.list_topics(timeout=60)  # its connection is open
+    status, told, errors = quickstart.end(number)
+    reader.close()
+    assert (status, errors) == (0, "")
     assert "The broker has ended" in told
     wait_until(lambda: has_ended(coordinator), what="its coordinator has ended")
     assert [path for folder in ("run", "tmp") for path in (tmp_path / folder).iterdir()] == []

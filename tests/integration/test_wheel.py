@@ -70,7 +70,7 @@ def run(fresh, *command, **variables):
 def test_every_package_is_in_the_wheel_with_a_py_typed_marker(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert all(f"{package}/py.typed" in names for package in PACKAGES)
-    assert "sharegroup/demo/first_program.txt" in names
+    assert {"sharegroup/demo/reading_program.txt", "sharegroup/demo/sink_program.txt"} <= names
     page = [*(ROOT / "sharegroup" / "web").glob("templates/*"), *(ROOT / "sharegroup" / "web").glob("static/*")]
     assert {str(path.relative_to(ROOT)) for path in page} <= set(names)
     assert not [name for name in names if name.startswith(("tests", "tools", "benchmarks"))]

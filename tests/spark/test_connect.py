@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sharegroup.demo.orders import is_broken, record_of
-from sharegroup.quickstart_broker import PORT, first_program
+from sharegroup.demo.programs import BROKER_PORT, READING, program
 from tests.support.dead_letters import read_dead_letters
 from tests.support.group_state import describe, forget_clients
 from tests.support.imports import python_path
@@ -144,13 +144,13 @@ def written(folder: Path) -> list[dict]:
 def test_readmes_first_program_runs_from_a_client(kafka, topic, server):
     orders = topic("orders", partitions=2)
     kafka.produce(orders, numbers(RECORDS))
-    program = (
-        first_program()
-        .replace(f"localhost:{PORT}", kafka.bootstrap)
+    printed = (
+        program(READING)
+        .replace(f"localhost:{BROKER_PORT}", kafka.bootstrap)
         .replace('"orders"', repr(orders))
         .replace('"billing"', repr(orders))
     )
-    client = server.client(program)
+    client = server.client(printed)
     try:
         output = server.folder / "output" / "billing-1"
         wait_until(lambda: len(written(output)) >= RECORDS or client.poll() is not None, timeout_s=240, what="all")

@@ -150,14 +150,14 @@ def test_a_redrive_sends_no_more_than_its_rate_in_a_second(rate, count, work_s):
 
 
 @pytest.mark.parametrize(
-    ("keep", "of_letter", "sent"),
+    ("keep", "own", "sent"),
     [(True, 1_500, 1_500), (True, None, 0), (False, 1_500, 0)],
 )
-def test_a_record_keeps_its_timestamp_where_that_is_asked_for_and_known(keep, of_letter, sent):
+def test_a_record_keeps_its_timestamp_where_that_is_asked_for_and_known(keep, own, sent):
     produced = []
     producer = SimpleNamespace(produce=lambda *_, timestamp, **__: produced.append(timestamp), poll=lambda _: 0)
     sender = _Sender(producer, RedriveReport(dlq_topic="dlq", dry_run=False), keep)
-    sender.send(dead(timestamp_ms=of_letter), "orders", 0)
+    sender.send(dead(timestamp_ms=own), "orders", 0)
     assert produced == [sent]
 
 

@@ -37,7 +37,7 @@ def spelled(name: str, separator: str) -> str:
 
 
 def refusal(side: str, name: str) -> str | None:
-    """What the side says about an option of this name; None: it takes it."""
+    """Returns what the side says about an option of this name; None: it takes it."""
     try:
         SIDES[side][1]({name: "1"})
     except ShareGroupError as error:

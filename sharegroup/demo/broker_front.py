@@ -1,0 +1,133 @@
+"""A fixed port of this host for the embedded broker, whose own port is another one at each start, and the answers that
+the embedded broker lacks: a topic is created by request, a timestamp has an offset.
+
+Rule: clients know this address alone, so that every request comes here. The requests of a connection are answered one
+after another, as by Kafka's brokers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from sharegroup.demo.embedded_broker import EmbeddedBroker
+from sharegroup.demo.wire import (
+    CREATE_TOPICS,
+    FIND_COORDINATOR,
+    LIST_OFFSETS,
+    METADATA,
+    VERSIONS,
+    ListedOffset,
+    Request,
+    capped_versions,
+    created_topics,
+    readdressed,
+    with_offsets,
+)
+
+HOST = "localhost"
+"""The name that clients are told, as README's programs have it."""
+
+
+@contextlib.contextmanager
+def fixed_port(port: int, broker: EmbeddedBroker) -> Iterator[int]:
+    """Serve the broker at `port` of localhost, for the length of the `with` block. Port 0 is any free one. Returns the
+    port.
+
+    Raises:
+        OSError: the port can't be had, with errno.EADDRINUSE if another program has it.
+    """
+    with contextlib.ExitStack() as cleanup:
+        listeners = _listen(port)
+        for listener in listeners:
+            cleanup.callback(listener.close)
+        found = int(listeners[0].getsockname()[1])
+        loop = asyncio.new_event_loop()
+        cleanup.callback(loop.close)
+        for listener in listeners:
+            loop.run_until_complete(asyncio.start_server(_Front(broker, found), sock=listener))
+        thread = threading.Thread(target=loop.run_forever, name="fixed-port", daemon=True)
+        thread.start()
+        cleanup.callback(thread.join)
+        cleanup.callback(loop.call_soon_threadsafe, _stop, loop)
+        yield found
+
+
+class _Front:
+    """Handles a connection: passes its requests on to the broker, and changes the answers that are to be changed."""
+
+    def __init__(self, broker: EmbeddedBroker, port: int) -> None:
+        self._broker = broker
+        self._port = port
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, _, port = self._broker.bootstrap_servers.rpartition(":")
+        with contextlib.suppress(OSError, EOFError, asyncio.CancelledError), contextlib.closing(writer):
+            broker_reader, broker_writer = await asyncio.open_connection(host, int(port))
+            with contextlib.closing(broker_writer):
+                while True:
+                    request = Request(await _read(reader))
+                    if request.key == CREATE_TOPICS:
+                        _write(writer, await self._in_thread(self._created, request))
+                        continue
+                    _write(broker_writer, request.content)
+                    if request.is_answered:
+                        _write(writer, await self._answer(request, await _read(broker_reader)))
+                        await writer.drain()
+
+    async def _answer(self, request: Request, answer: bytes) -> bytes:
+        if request.key == VERSIONS:
+            return capped_versions(answer)
+        if request.key in (METADATA, FIND_COORDINATOR):
+            return readdressed(request, answer, HOST, self._port)
+        if request.key == LIST_OFFSETS and (asked := request.timestamps()):
+            found = await self._in_thread(lambda: {each: self._broker.offset_at(*each, asked[each]) for each in asked})
+            return with_offsets(request, answer, {each: ListedOffset(*at) for each, at in found.items() if at})
+        return answer
+
+    def _created(self, request: Request) -> bytes:
+        names, only_validated = request.new_topics()
+        known = self._broker.topic_names()
+        for name in set(names) - known if not only_validated else ():
+            self._broker.create_topic(name)
+        return created_topics(request, {name: name in known for name in names})
+
+    async def _in_thread(self, work: Any, *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(None, work, *arguments)
+
+
+async def _read(reader: asyncio.StreamReader) -> bytes:
+    """The next request or answer; EOFError after the last."""
+    (length,) = struct.unpack(">i", await reader.readexactly(4))
+    return await reader.readexactly(length)
+
+
+def _write(writer: asyncio.StreamWriter, content: bytes) -> None:
+    writer.write(struct.pack(">i", len(content)) + content)
+
+
+def _stop(loop: asyncio.AbstractEventLoop) -> None:
+    """Cancel all connections, and stop the loop once they have ended."""
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    asyncio.gather(*tasks, return_exceptions=True).add_done_callback(lambda _: loop.stop())
+
+
+def _listen(port: int) -> list[socket.socket]:
+    """Listeners on both addresses of localhost; on IPv4 alone where this host has no IPv6."""
+    first = socket.create_server(("127.0.0.1", port))
+    try:
+        second = socket.create_server(("::1", first.getsockname()[1]), family=socket.AF_INET6)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            first.close()
+            raise
+        return [first]
+    return [first, second]
