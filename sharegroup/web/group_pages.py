@@ -124,6 +124,7 @@ def _group_page(
     on_page = ordered[(number - 1) * ON_A_PAGE : number * ON_A_PAGE]
     windows, looked = _looked(admin, group_id, on_page if is_live else ())
     colours = strip.colours_of({run.member_id for run in held.runs} | strip.holders_of(looked))
+    held_now = sum(p.acquired for p in partitions)
     return visit.page(
         "group.html",
         is_live=is_live,
@@ -137,14 +138,14 @@ def _group_page(
         number=number,
         pages=pages,
         lag=description.lag,
-        in_flight=sum(p.acquired for p in partitions),
+        held=held_now,
         archiving=sum(p.archiving for p in partitions),
         given_up=description.records.given_up,
         is_part=held.cursor is not None,
         holdings=_holdings(description.members, plans, held.runs, colours),
         now_ms=held.now_ms,
         findings=visit.site.examinations.of(group_id),
-        charts=_charts(visit, group_id),
+        charts=_charts(visit, group_id, {"lag": description.lag, "in_flight": held_now} if is_live else {}),
         words=strip.WORDS,
         topics=sorted({p.topic for p in partitions})[:MOST_TOPICS],
         keys=sorted(GROUP_KEYS),
@@ -187,10 +188,14 @@ def _counts(p: PartitionDescription) -> tuple[tuple[str, int], ...]:
     return tuple(each for each in (*counts, ("repeated", p.repeated)) if each[1])
 
 
-def _charts(visit: Visit, group_id: str) -> list[Chart]:
-    """Returns those numbers of the group's last hour that are known."""
+def _charts(visit: Visit, group_id: str, now: Mapping[str, int | None]) -> list[Chart]:
+    """Returns those numbers of the group's last hour that are known. ``now``: those that the page just read: a chart
+    ends with what stands above it."""
     history, now_s = visit.site.watch.history(group_id), time.time()
     series = {name: history.series(name) for name in WORDS}
+    for name, number in now.items():
+        if number is not None:
+            series[name].append((now_s, float(number)))
     return [
         Chart(
             name=WORDS[name],

@@ -19,7 +19,7 @@ from sharegroup.web.watch import WatchedGroup
 
 ON_A_PAGE = 25
 """A page has up to this many groups: with their sparklines, less than 100 kB."""
-WORDS = {"lag": "Lag", "in_flight": "In flight", "acquired_rate": "Acquired/s", "done_rate": "Done/s"}
+WORDS = {"lag": "Lag", "in_flight": "Held", "acquired_rate": "Acquired/s", "done_rate": "Done/s"}
 ALL, NONE = "all", "none"
 SHOWS = (ALL, *(need.word for need in Need), NONE)
 """The filters: all groups, those of one need, and those that need nobody."""
@@ -28,7 +28,7 @@ ORDERS: Mapping[str, tuple[str, Callable[[WatchedGroup], Any]]] = {
     _NEED: ("what needs a person", lambda each: each.need or len(Need) + 1),
     "lag": ("lag", lambda each: -(each.line.lag or 0)),
     "oldest": ("oldest", lambda each: -(each.line.oldest_ms or 0)),
-    "given-up": ("given up", lambda each: -each.line.archived),
+    "given-up": ("given up", lambda each: -each.given_up),
     "name": ("name", lambda each: each.line.group_id.casefold()),
 }
 """The orders by the name in the address, with their words. Groups that are equal come by need, lag and name."""

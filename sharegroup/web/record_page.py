@@ -22,7 +22,7 @@ _WORDS = {
     "IN_PROGRESS": "held by a member, which tells that its work goes on",
     "ACKNOWLEDGED": "done",
     "ARCHIVING": "given up; its dead letter is not written yet",
-    "ARCHIVED": "given up, or the log does not hold it",
+    "ARCHIVED": "given up",
 }
 
 
@@ -94,7 +94,8 @@ def _run_at(visit: Visit, partition: PartitionDescription, offset: int) -> tuple
 
 def _state(partition: PartitionDescription, offset: int, run: RunInFlight | None) -> str:
     if run is not None:
-        return _WORDS[run.state]
+        is_gap = run.state == "ARCHIVED" and run.disposition in ("", "none")
+        return "without a record: the log does not hold one there" if is_gap else _WORDS[run.state]
     if offset < partition.start_offset:
         return "done: it lies before the start offset, and the group keeps nothing more of it"
     if offset >= partition.end_offset:

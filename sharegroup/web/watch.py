@@ -44,12 +44,14 @@ OPEN_S, MOST_OPEN = 30.0, 100
 @dataclass(frozen=True, kw_only=True)
 class WatchedGroup:
     """A group as of its last scan. ``failed``: records in flight that failed before, or were delivered more than once;
-    ``is_part``: there may be more, since not all runs were scanned. ``attention``: why a person should look, worst
-    first; ``dead_letter_topic``: where its dead letters go; empty: nowhere. ``at_s``: the time of the scan, by the wall
-    clock. ``description`` and ``held``: the group, and runs that members hold, for its page in an outage."""
+    ``given_up``: as its page says; ``is_part``: there may be more, since not all runs were scanned. ``attention``: why
+    a person should look, worst first; ``dead_letter_topic``: where its dead letters go; empty: nowhere. ``at_s``: the
+    time of the scan, by the wall clock. ``description`` and ``held``: the group, and runs that members hold, for its
+    page in an outage."""
 
     line: GroupLine
     failed: int = 0
+    given_up: int = 0
     is_part: bool = False
     attention: tuple[tuple[Need, str], ...] = ()
     dead_letter_topic: str = ""
@@ -240,6 +242,7 @@ class Watch:
         return WatchedGroup(
             line=line,
             failed=failed,
+            given_up=description.records.given_up,
             is_part=is_part,
             attention=attention(
                 line, quarantined, self._stands_s(line, now_s), self._dead_letters_stand_s(line, now_s), is_part=is_part

@@ -45,14 +45,14 @@ def page(site, browser):
     """The page of the group; the watch looks whenever a test says so."""
     page, _ = signed_in(site.url, browser, ACTOR)
     page.get_by_role("link", name="billing").click()
-    expect(in_flight(page)).to_have_text("20", timeout=WAIT_MS)
+    expect(held(page)).to_have_text("20", timeout=WAIT_MS)
     wait_until(lambda: site.watch._told, what="the page listens")
     yield page
     page.context.close()
 
 
-def in_flight(page):
-    return page.locator("dt:has-text('In flight') + dd")
+def held(page):
+    return page.locator("dt:has-text('Held') + dd")
 
 
 def stale(page):
@@ -69,13 +69,13 @@ def test_a_page_whose_coordinator_fails_keeps_its_content_and_is_marked(site, pa
     site.watch.look()
     says = re.compile(r"^Not refreshed since \d\d:\d\d:\d\d UTC\.$")
     expect(stale(page).locator("span")).to_have_text(says, timeout=WAIT_MS)
-    expect(in_flight(page)).to_have_text("20")
+    expect(held(page)).to_have_text("20")
     expect(page.get_by_role("link", name="Sign in again")).to_be_hidden()
     assert faults(page, "stale") == []
     site.admin.broken = None
     released(site)
     site.watch.look()
-    expect(in_flight(page)).to_have_text("0", timeout=WAIT_MS)
+    expect(held(page)).to_have_text("0", timeout=WAIT_MS)
     expect(stale(page)).to_be_hidden()
 
 
@@ -83,11 +83,11 @@ def test_a_page_whose_server_is_away_follows_again(site, page):
     page.route("**/*", lambda route: route.abort())
     site.watch.look()
     expect(stale(page)).to_be_visible(timeout=WAIT_MS)
-    expect(in_flight(page)).to_have_text("20")
+    expect(held(page)).to_have_text("20")
     page.unroute("**/*")
     released(site)
     site.watch.look()
-    expect(in_flight(page)).to_have_text("0", timeout=WAIT_MS)
+    expect(held(page)).to_have_text("0", timeout=WAIT_MS)
     expect(stale(page)).to_be_hidden()
 
 
@@ -101,7 +101,7 @@ def test_an_event_stream_that_is_refused_is_asked_for_again(site, page):
     wait_until(lambda: page.wait_for_timeout(50) or site.watch._told, what="the page listens")
     released(site)
     site.watch.look()
-    expect(in_flight(page)).to_have_text("0", timeout=WAIT_MS)
+    expect(held(page)).to_have_text("0", timeout=WAIT_MS)
 
 
 def test_a_session_that_is_over_keeps_the_page_and_its_forms(site, page):
@@ -111,7 +111,7 @@ def test_a_session_that_is_over_keeps_the_page_and_its_forms(site, page):
     site.site.sessions.end(cookie)
     site.watch.look()
     expect(stale(page)).to_contain_text("The session is over.", timeout=WAIT_MS)
-    expect(in_flight(page)).to_have_text("20")
+    expect(held(page)).to_have_text("20")
     expect(page.get_by_label("Reason, for the audit log").first).to_have_value("a long reason")
     page.get_by_role("link", name="Sign in again").click()
     expect(page.get_by_label("Token")).to_be_visible(timeout=WAIT_MS)
@@ -122,7 +122,7 @@ def test_a_paused_page_is_not_refreshed_until_the_button_go_on(site, page):
     wait_until(lambda: page.wait_for_timeout(50) or not site.watch._told, what="the page listens no more")
     released(site)
     site.watch.look()
-    expect(in_flight(page)).to_have_text("20")
+    expect(held(page)).to_have_text("20")
     page.get_by_role("button", name="Go on").click()
-    expect(in_flight(page)).to_have_text("0", timeout=WAIT_MS)
+    expect(held(page)).to_have_text("0", timeout=WAIT_MS)
     expect(page.get_by_role("button", name="Pause")).to_be_visible()

@@ -289,6 +289,77 @@ def test_a_group_page_says_what_became_of_the_records(held):
     assert "Skipped by resets" not in text
 
 
+STATES = (RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ACKNOWLEDGED, RecordState.ARCHIVING)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_thing_has_one_number_on_all_pages(held, seed):
+    """The list, the group's page, its chart and the sums over its partitions say the same, whatever the group has."""
+    chance = random.Random(seed)
+    plan = held.running.engine.groups["billing"].members["m1"].newest.plan_id
+    keys = [p.topic_id for p in held.admin.list_offsets("billing").partitions][:1]
+
+    def transaction(group):
+        for index in range(2):
+            states = [chance.choice(STATES) for _ in range(30)]
+            runs = tuple(
+                (n, n, Run(state, 1, plan_id=plan if state == RecordState.ACQUIRED else None))
+                for n, state in enumerate(states)
+            )
+            replay(group, RunsChanged(topic_id=keys[0], partition=index, runs=runs))
+        yield from ()
+
+    held.running.runtime.call("billing", transaction)
+    for partition in held.running.engine.groups["billing"].partitions.values():
+        counts = partition.counts
+        counts.archived[Disposition.NONE] += chance.randrange(9)
+        counts.archived[Disposition.REJECTED] += chance.randrange(9)
+        counts.removed += chance.randrange(9)
+    held.watch.look()
+    browser = held.browser(LOOKER)
+    listed, group = browser.get("/").text, browser.get("/group", group="billing").text
+    in_list = dict(
+        re.findall(r'<td data-name="(Lag|Held|Dead letters wait|Given up)" class="number">([^<]*)</td>', listed)
+    )
+    facts = {
+        name.removesuffix(" so far"): number for name, number in re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", group)
+    }
+    assert {name: facts[name] for name in in_list} == in_list
+    assert set(in_list) == {"Lag", "Held", "Dead letters wait", "Given up"}
+    charts = dict(re.findall(r"(Lag|Held): <strong>([^<]*)</strong> now", group))
+    assert charts == {name: facts[name] for name in ("Lag", "Held")}
+    for name, word in (("Lag", r"lag (\d+)"), ("Held", r"held (\d+)"), ("Given up", r"(\d+) given up")):
+        assert str(sum(map(int, re.findall(word, group.split("Partitions</h2>")[1].split("<h2 id")[0])))) == facts[name]
+    (row,) = re.findall(r'<td data-name="Holds" class="number">([^<]*)</td>', group)
+    assert row == facts["Held"]
+
+
+def test_a_chart_ends_with_the_number_above_it(held):
+    now_s = time.time()
+    held.watch._histories["billing"] = history.History()
+    held.watch._histories["billing"].add(now_s - 60, (578, 9, None, 2.0, 0))
+    text = held.browser(LOOKER).get("/group", group="billing").text
+    assert "Lag: <strong>200</strong> now, 578 at most" in text and "<dt>Lag</dt><dd>200</dd>" in text
+
+
+@pytest.mark.parametrize(
+    ("disposition", "says"),
+    [(Disposition.NONE, "without a record: the log does not hold one there"), (Disposition.REJECTED, "given up")],
+)
+def test_a_record_that_was_given_up_is_no_gap(held, disposition, says):
+    key = held.admin.list_offsets("billing").partitions[0]
+    run = (3, 3, Run(RecordState.ARCHIVED, 1, disposition=disposition))
+
+    def transaction(group):
+        replay(group, RunsChanged(topic_id=key.topic_id, partition=0, runs=(run,)))
+        yield from ()
+
+    held.running.runtime.call("billing", transaction)
+    text = held.browser(LOOKER).get("/record", **WHERE, offset=3).text
+    assert f"the record is <strong>{says}</strong>" in text
+    assert ("Given up as" in text) == (disposition is Disposition.REJECTED)
+
+
 def test_the_doctor_s_finding_stands_on_top_with_its_command(page):
     page.running.join(starting_offsets="earliest")
     page.running.ask(LeaveGroup)
@@ -557,10 +628,10 @@ def test_a_member_that_has_no_plan_and_holds_nothing_is_not_named(held):
 def test_the_last_hour_shows_the_current_and_the_largest_value(held):
     now_s = time.time()
     kept = held.watch._histories["billing"] = history.History()
-    for ago_s, lag in ((1_800, 50), (900, 120), (0, 7)):
+    for ago_s, lag in ((1_800, 50), (900, 720), (0, 7)):
         kept.add(now_s - ago_s, (lag, 1, None, 2.0, 0))
     text = held.browser(LOOKER).get("/group", group="billing").text
-    assert "Lag: <strong>7</strong> now, 120 at most" in text
+    assert "Lag: <strong>200</strong> now, 720 at most" in text
     assert "<span>30 min ago</span><span>now</span>" in text
 
 
