@@ -58,6 +58,7 @@ CUT = (
     "{count} start offset(s) that are asked for lie before or beyond what their logs hold: the log's start or end is "
     "taken."
 )
+CREATED = "Topic {topic} does not exist, and is created."
 DELETED = "Topic {topic} was deleted: {count} share partition(s) of it are left as they are."
 NOT_SHOWN = (
     "The brokers do not show topic {topic} at present, which may be deleted: {count} share partition(s) of it are left "
@@ -348,9 +349,11 @@ def delete_offsets(request: DeleteOffsets) -> Transaction[OffsetChanges]:
 def alter_configs(groups: Groups, cluster: Cluster, request: AlterGroupConfigs) -> Altered:
     """Check the configs, then set and unset them."""
     config, is_read = groups.call(request.group_id, _configs_after(request))
-    if config.errors_deadletterqueue_topic_name and DEAD_LETTER_TOPIC in request.set:
-        check_dead_letter_topic(cluster, config, is_read=is_read)
-    return call_action(groups, request, _alter_configs(request))
+    name, created = config.errors_deadletterqueue_topic_name, ""
+    is_named = bool(name) and DEAD_LETTER_TOPIC in request.set
+    if is_named and not check_dead_letter_topic(cluster, config, is_read=is_read, creates=request.execute):
+        created = CREATED.format(topic=name)
+    return call_action(groups, request, _alter_configs(request, created))
 
 
 def _texts(request: AlterGroupConfigs) -> dict[str, str]:
@@ -368,7 +371,7 @@ def _configs_after(request: AlterGroupConfigs) -> Transaction[tuple[GroupConfig,
     return transaction
 
 
-def _alter_configs(request: AlterGroupConfigs) -> Transaction[Altered]:
+def _alter_configs(request: AlterGroupConfigs, created: str) -> Transaction[Altered]:
     def transaction(group: ShareGroup) -> TransactionSteps[Altered]:
         after = changed_configs(group.configs, _texts(request))
         before = replaced_configs(group.configs, after)
@@ -376,7 +379,7 @@ def _alter_configs(request: AlterGroupConfigs) -> Transaction[Altered]:
         if not request.force:
             check_dead_letter_topic_kept(group, config)
         dropped = 0 if config.errors_deadletterqueue_topic_name else group.waiting_for_dead_letters
-        notes = (NO_DEAD_LETTER.format(count=dropped),) if dropped else ()
+        notes = (*([NO_DEAD_LETTER.format(count=dropped)] if dropped else ()), *([created] if created else ()))
         effects = tuple(Effect(what=key, before=text, after=after.get(key, "")) for key, text in before.items())
         if request.execute:
             yield from ask(AlterConfigs(configs=_texts(request), drop_dead_letters=request.force))

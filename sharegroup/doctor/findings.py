@@ -24,13 +24,15 @@ class Severity(Enum):
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """One thing that is wrong: ``what`` is the cause and ``do`` the way out, both in sentences; ``command`` does it, or
-    shows more of it. ``rule``: the name of the rule that found it."""
+    shows more of it. ``rule``: the name of the rule that found it; ``about``: what the command is about, for the page's
+    button."""
 
     rule: str
     severity: Severity
     what: str
     do: str
     command: str = ""
+    about: Mapping[str, str | int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

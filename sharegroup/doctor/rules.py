@@ -43,13 +43,14 @@ def start_offset_is_held_back(facts: GroupFacts) -> Iterator[Finding]:
                 f"and {partition.end_offset - run.last - 1} later offsets were acquired already: {what}.",
                 do=do,
                 command=facts.command("in-flight"),
+                about={"topic": partition.topic, "partition": partition.partition},
             )
 
 
 def record_is_poison(facts: GroupFacts) -> Iterator[Finding]:
     """Records that keep failing, with their stage of isolation."""
     for run in _first_of(run for run in facts.runs if run.stage in _STAGES):
-        do, command = _about_poison(facts, run)
+        do, command, about = _about_poison(facts, run)
         yield Finding(
             rule="record-is-poison",
             severity=Severity.WARNING,
@@ -57,6 +58,7 @@ def record_is_poison(facts: GroupFacts) -> Iterator[Finding]:
             + (f" ({run.reason})." if run.reason else "."),
             do=do,
             command=command,
+            about=about,
         )
 
 
@@ -81,6 +83,7 @@ def member_holds_too_long(facts: GroupFacts) -> Iterator[Finding]:
             do="Look at that process. If it does nothing, end it, and its session with this command: its records go to "
             "other members at once. Without --execute the command only says how many.",
             command=facts.command("groups --release-member", "--member", member_id, "--execute"),
+            about={"member": member_id},
         )  # fmt: skip
 
 
@@ -122,6 +125,7 @@ def dead_letters_wait(facts: GroupFacts) -> Iterator[Finding]:
         "dead letters when it can.",
         command=f"kafka-topics.sh --bootstrap-server {facts.bootstrap_server} "
         + (f"--create --topic {topic}" if is_missing else f"--describe --topic {topic}"),
+        about={"name": topic, "is_missing": "yes" if is_missing else "no"},
     )  # fmt: skip
 
 
@@ -149,7 +153,8 @@ def given_up_without_a_dead_letter(facts: GroupFacts) -> Iterator[Finding]:
         do="Create a dead letter topic, and name it in errors.deadletterqueue.topic.name: with this command, or as an "
         "option of the query. The coordinator's log names the offsets in lines 'given up'; until retention removes "
         "them, Kafka's log has the records there (kafka-console-consumer.sh --partition, --offset).",
-        command=facts.command("configs set", "errors.deadletterqueue.topic.name=" + f"{facts.group_id}-dead-letters"),
+        command=facts.command("configs set", f"errors.deadletterqueue.topic.name={_queue_of(facts)}"),
+        about={"name": _queue_of(facts)},
     )
 
 
@@ -196,7 +201,8 @@ def dead_letter_topic_is_reserved(facts: GroupFacts) -> Iterator[Finding]:
         what=f"The dead letter topic {topic} is one of Kafka's or of sharegroup's own: no dead letter is written to it"
         + (f", and {waiting} record(s) wait for one; they hold back the start offset." if waiting else "."),
         do="Name another topic, which only the group's dead letters go to. What waits is written to it.",
-        command=facts.command("configs set", f"errors.deadletterqueue.topic.name={facts.group_id}-dead-letters"),
+        command=facts.command("configs set", f"errors.deadletterqueue.topic.name={_queue_of(facts)}"),
+        about={"name": _queue_of(facts)},
     )
 
 
@@ -421,9 +427,14 @@ def _why_held(facts: GroupFacts, run: RunInFlight) -> tuple[str, str] | None:
     return None
 
 
-def _about_poison(facts: GroupFacts, run: RunInFlight) -> tuple[str, str]:
-    """Returns the advice about records that keep failing, and its command. Only records that failed alone and that no
-    member holds are given up by hand: the neighbours of a slice may be good."""
+def _queue_of(facts: GroupFacts) -> str:
+    """The dead letter topic that is proposed to a group without one."""
+    return f"{facts.group_id}-dead-letters"
+
+
+def _about_poison(facts: GroupFacts, run: RunInFlight) -> tuple[str, str, dict[str, str | int]]:
+    """Returns the advice about records that keep failing, its command, and what that is about. Only records that failed
+    alone and that no member holds are given up by hand: the neighbours of a slice may be good."""
     look = "Look at the record, and at the log of the query that failed on it. "
     if run.stage != "failed alone" or run.state in HELD:
         return (
@@ -431,16 +442,23 @@ def _about_poison(facts: GroupFacts, run: RunInFlight) -> tuple[str, str]:
             f"archived (share.delivery.count.limit={facts.config.share_delivery_count_limit}).",
             f"kafka-console-consumer.sh --bootstrap-server {facts.bootstrap_server} --topic {run.topic} "
             f"--partition {run.partition} --offset {run.first} --max-messages 1",
+            {"topic": run.topic, "partition": run.partition, "first": run.first},
         )
     queue = facts.config.errors_deadletterqueue_topic_name
     place = ("--topic", f"{run.topic}:{run.partition}", "--offset", f"{run.first}-{run.last}")
+    reason = f"it failed alone, {run.failures} time(s)"
     return (
         f"{look}If the record is at fault, give it up with this command"
         + (f"; its dead letter goes to {queue}. " if queue else "; it has no dead letter, and stays in Kafka's log. ")
         + "Or wait: it goes on trial when another batch has completed, and is archived if that fails too.",
-        facts.command(
-            "groups --archive-records", *place, "--reason", f"it failed alone, {run.failures} time(s)", "--execute"
-        ),
+        facts.command("groups --archive-records", *place, "--reason", reason, "--execute"),
+        {
+            "topic": run.topic,
+            "partition": run.partition,
+            "first": run.first,
+            "last": run.last,
+            "reason": reason,
+        },
     )
 
 

@@ -27,6 +27,7 @@ from sharegroup.web.groups_page import WORDS
 from sharegroup.web.history import LEAST_S, Sparkline, sparkline
 from sharegroup.web.parallel_calls import in_parallel
 from sharegroup.web.site import Handler, Instead, Visit, status_of
+from sharegroup.web.ways import ways_of
 from sharegroup.web.words import told
 
 ON_A_PAGE = 10
@@ -39,7 +40,8 @@ SAMPLES_OF_A_STRIP, RUNS_OF_A_SAMPLE = 3, 8
 MOST_HELD = 250
 """A group's page says who holds how much of up to this many held runs. Each listed run takes the coordinator some 8 µs,
 in which acknowledgements of other groups wait."""
-MOST_MEMBERS = 30
+MOST_MEMBERS, MOST_FINDINGS = 30, 5
+"""A group's page lists up to this many members, and the worst findings of its doctor."""
 MOST_TOPICS = 100
 """The form of a reset proposes up to this many topics."""
 MOST_RUNS = 60
@@ -145,11 +147,13 @@ def _group_page(
         holdings=_holdings(description.members, plans, held.runs, colours),
         now_ms=held.now_ms,
         findings=visit.site.examinations.of(group_id),
+        most_findings=MOST_FINDINGS,
         charts=_charts(visit, group_id, {"lag": description.lag, "in_flight": held_now} if is_live else {}),
         words=strip.WORDS,
         topics=sorted({p.topic for p in partitions})[:MOST_TOPICS],
         keys=sorted(GROUP_KEYS),
         acts=forms.ACTS,
+        ways=ways_of,
         has_dead_letters=bool(description.configs.get("errors.deadletterqueue.topic.name")),
     )
 

@@ -12,218 +12,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from coordinator.protocol.admin_messages import PlanInFlight, RunInFlight
-from coordinator.protocol.messages import (
-    GroupDescription,
-    MemberDescription,
-    PartitionDescription,
-    RecordCounts,
-    ReleaseBreaker,
-)
 from sharegroup import configs, groups, in_flight
 from sharegroup.__main__ import run as run_command
 from sharegroup.cluster_options import connect_options
 from sharegroup.doctor import rules
 from sharegroup.doctor.command import as_object, report, shell_lines
-from sharegroup.doctor.findings import ClusterFacts, GroupFacts, Severity
+from sharegroup.doctor.findings import ClusterFacts, Severity
 from sharegroup.durations import duration
-
-NOW_MS = 10_000_000
-MINUTE_MS = 60_000
-DLQ = {"errors.deadletterqueue.topic.name": "dlq"}
-
-
-def partition(**fields):
-    base = {"topic": "orders", "topic_id": "T", "partition": 0, "start_offset": 10, "end_offset": 20, "lag": 5}
-    return PartitionDescription(**{**base, "acquired": 0, "archived_total": 0, **fields})
-
-
-def run(first=10, last=None, state="AVAILABLE", **fields):
-    where = {"topic": "orders", "topic_id": "T", "partition": 0}
-    return RunInFlight(**where, first=first, last=first if last is None else last, state=state, **fields)
-
-
-def plan(**fields):
-    base = {
-        "plan_id": "i.1",
-        "member_id": "billing-1",
-        "query_id": "q",
-        "state": "started",
-        "acquired_ms": NOW_MS - 5_000,
-    }
-    return PlanInFlight(**{**base, "records": 4, "held": 4, "attempt": 0, **fields})
-
-
-def member(member_id="billing-1", active=True, **fields):
-    return MemberDescription(member_id=member_id, member_epoch=1, active=active, **fields)
-
-
-def facts(partitions=None, *, state="STABLE", configs=None, members=None, records=None, **fields):
-    members = [member()] if members is None else members
-    description = GroupDescription(
-        group_id="billing",
-        state=state,
-        incarnation="i",
-        partitions=tuple(partitions or [partition()]),
-        members=tuple(members),
-        members_total=len(members),
-        configs=configs or {},
-        records=records or RecordCounts(),
-    )
-    return GroupFacts(description=description, now_ms=NOW_MS, **fields)
-
-
-HELD = {"state": "ACQUIRED", "member_id": "billing-1", "client_host": "host-1", "since_ms": NOW_MS - 6 * MINUTE_MS}
-FAILED_ALONE = run(stage="failed alone", failures=5)
-
-CASES = {
-    "start-offset-held-back: a released record": (
-        rules.start_offset_is_held_back,
-        facts(runs=(run(not_before_ms=NOW_MS + 30_000, releases=1),)),
-        ["orders-0 stays at 10, and 9 later offsets", "offset 10, released, comes again in 30 s"],
-    ),
-    "start-offset-held-back: a quarantined record": (
-        rules.start_offset_is_held_back,
-        facts(runs=(FAILED_ALONE,)),
-        ["offset 10, in quarantine: failed alone"],
-    ),
-    "start-offset-held-back: a dead letter": (
-        rules.start_offset_is_held_back,
-        facts(runs=(run(state="ARCHIVING"),), dead_letters_stand_still=True),
-        ["no dead letter is written yet of orders-0 offset 10"],
-    ),
-    "start-offset-held-back: a member": (
-        rules.start_offset_is_held_back,
-        facts(runs=(run(**HELD),)),
-        ["member billing-1 has held orders-0 offset 10"],
-    ),
-    "start-offset-held-back: nobody takes it": (
-        rules.start_offset_is_held_back,
-        facts(runs=(run(failures=1),)),
-        ["no member has taken orders-0 offset 10 again"],
-    ),
-    "record-is-poison": (
-        rules.record_is_poison,
-        facts(runs=(FAILED_ALONE,)),
-        [
-            "orders-0 offset 10 failed 5 time(s)",
-            "waiting for a trial",
-            "it has no dead letter",
-            "sharegroup groups --archive-records --bootstrap-server localhost:9092 --group billing --topic orders:0 "
-            "--offset 10-10 --reason 'it failed alone, 5 time(s)' --execute",
-        ],
-    ),
-    "record-is-poison: with a dead letter topic": (
-        rules.record_is_poison,
-        facts(runs=(FAILED_ALONE,), configs=DLQ),
-        ["give it up with this command; its dead letter goes to dlq."],
-    ),
-    "record-is-poison: in a slice": (
-        rules.record_is_poison,
-        facts(runs=(run(10, 19, stage="sliced", failures=3),)),
-        ["Then wait: it is delivered alone in the end", "--topic orders --partition 0 --offset 10 --max-messages 1"],
-    ),
-    "member-holds-too-long": (
-        rules.member_holds_too_long,
-        facts(runs=(run(10, 13, **HELD), run(15, 15, **{**HELD, "since_ms": NOW_MS - 7 * MINUTE_MS}))),
-        [
-            "Member billing-1 on host-1 has held 5 record(s) for 7 min",
-            "orders-0 offset 15 first",
-            "sharegroup groups --release-member --bootstrap-server localhost:9092 --group billing --member billing-1 "
-            "--execute",
-        ],
-    ),
-    "query-has-no-evidence": (
-        rules.query_has_no_evidence,
-        facts(runs=(FAILED_ALONE,), plans=(plan(attempt=2), plan(member_id="billing-2", evidence=True))),
-        [
-            "Query billing-1 has completed no batch",
-            "came back to its batch 2 time(s)",
-            "outage of the query's own service",
-            "Nothing is archived meanwhile.",
-        ],
-    ),
-    "query-has-no-evidence: by time, since the group has a dead letter topic": (
-        rules.query_has_no_evidence,
-        facts(runs=(FAILED_ALONE,), plans=(plan(),), configs=DLQ),
-        ["Nothing is archived meanwhile, for share.poison.solo.timeout.ms=600000."],
-    ),
-    "dead-letters-wait: the topic is not there": (
-        rules.dead_letters_wait,
-        facts([partition(archiving=3)], configs=DLQ, topics=frozenset({"orders"})),
-        ["3 record(s) of orders-0 wait for the dead letter topic dlq, which does not exist", "--create --topic dlq"],
-    ),
-    "dead-letters-wait: none is written": (
-        rules.dead_letters_wait,
-        facts([partition(archiving=3)], configs=DLQ, topics=frozenset({"dlq"}), dead_letters_stand_still=True),
-        ["wait for the dead letter topic dlq, and none was written in 5 s", "--describe --topic dlq"],
-    ),
-    "nobody-consumes": (
-        rules.nobody_consumes,
-        facts(state="EMPTY", members=()),
-        ["no member with a session, and 5 record(s) of orders-0"],
-    ),
-    "nobody-consumes: no coordinator runs": (
-        rules.nobody_consumes,
-        facts(state="UNKNOWN", members=(member(active=False),)),
-        ["No coordinator of the group runs here; 5 record(s) of orders-0 wait", "sharegroup groups --describe"],
-    ),
-    "topic-missing": (
-        rules.topic_is_missing,
-        facts(
-            members=[
-                member(topics=("orders", "ordres")),
-                member("billing-2", topics=("ordres",)),
-                member("billing-3", active=False, topics=("old",)),
-            ],
-            topics=frozenset({"orders"}),
-        ),
-        ["2 member(s), billing-1 first, subscribe to topic ordres", "Correct the name"],
-    ),
-    "start-offset-below-log-start": (
-        rules.start_offset_is_below_the_log,
-        facts(log_starts={("orders", 0): 14}),
-        ["log of orders-0 begins at 14 and the group's start offset is 10", "up to 4 record(s)"],
-    ),
-    "session-shorter-than-restart": (
-        rules.session_is_shorter_than_restarts,
-        facts(members=(member(active=False),), plans=(plan(),), runs=(run(last=12, plan_id="i.1"),)),
-        [
-            "session of query billing-1 ended with its batch i.1 unfinished",
-            "3 record(s) of it",
-            "nothing is to be done",
-        ],
-    ),
-    "given-up-without-dead-letter": (
-        rules.given_up_without_a_dead_letter,
-        facts((partition(without_dead_letter={"rejected": 2, "delivery_limit": 3}),)),
-        ["5 record(s) of orders-0 were given up (3 delivery limit, 2 rejected)", "errors.deadletterqueue.topic.name"],
-    ),
-    "given-up-without-dead-letter: the last offsets are known": (
-        rules.given_up_without_a_dead_letter,
-        facts(
-            (partition(without_dead_letter={"rejected": 3}, archived={"rejected": 3, "none": 2}),),
-            given_up=(
-                run(12, state="ARCHIVED"),
-                run(15, 16, "ARCHIVED", disposition="rejected"),
-                run(18, state="ARCHIVED"),
-            ),
-        ),
-        ["3 record(s) of orders-0 were given up (3 rejected; the last of orders-0 at offsets 15 to 16)"],
-    ),
-    "given-up-without-dead-letter: of a deleted topic": (
-        rules.given_up_without_a_dead_letter,
-        facts(
-            (partition(without_dead_letter={"rejected": 2}),), records=RecordCounts(without_dead_letter={"rejected": 9})
-        ),
-        ["9 record(s) of orders-0 and topics or offsets that were deleted (7) were given up (9 rejected)"],
-    ),
-    "dead-letter-topic-reserved": (
-        rules.dead_letter_topic_is_reserved,
-        facts((partition(archiving=4),), configs={"errors.deadletterqueue.topic.name": "share-group-state"}),
-        ["dead letter topic share-group-state is one of Kafka's", "4 record(s) wait", "billing-dead-letters"],
-    ),
-}
+from tests.support.doctor_cases import (
+    CASES,
+    DLQ,
+    FAILED_ALONE,
+    HELD,
+    MINUTE_MS,
+    NOW_MS,
+    SLOWED,
+    facts,
+    member,
+    partition,
+    plan,
+    run,
+)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -403,9 +212,6 @@ def test_no_remedy_and_no_finding_depends_on_how_late_one_looks(later_ms) -> Non
         before = [(each.rule, each.severity, each.do, each.command) for each in rule(found_in)]
         after = [(each.rule, each.severity, each.do, each.command) for each in rule(later)]
         assert after in (before, []), case
-
-
-SLOWED = ReleaseBreaker(since_ms=NOW_MS - 90 * MINUTE_MS, until_ms=NOW_MS + MINUTE_MS, released=45, records=50)
 
 
 def test_a_query_that_is_slowed_is_named_with_since_when_and_why():

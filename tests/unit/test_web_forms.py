@@ -10,11 +10,15 @@ import pytest
 
 from coordinator.protocol.errors import NotAllowed, ShareGroupError, by_name
 from coordinator.protocol.messages import LeaveGroup
+from sharegroup.doctor.rules import GROUP_RULES
 from sharegroup.web import words
 from sharegroup.web.actions import KINDS
 from sharegroup.web.errors import NotSignedIn
 from sharegroup.web.forms import ACTS, LOOKS
 from sharegroup.web.site import LABELS
+from sharegroup.web.ways import ways_of
+from tests.support.doctor_cases import CASES
+from tests.support.waiting import wait_until
 from tests.support.web_site import ACTOR, HERE, LOOKER, Page
 
 GROUP = {"group": "billing"}
@@ -209,3 +213,56 @@ def test_a_looker_gets_no_form_of_an_action(page):
 
 def test_every_class_of_errors_was_tried():
     assert len(ERRORS) > 100 and all(isinstance(error, ShareGroupError) for error in ERRORS)
+
+
+# --- what the page has where the doctor prints a command
+
+
+def examined(page, monkeypatch, finding):
+    """The group's page when the doctor has found this."""
+    monkeypatch.setattr(page.site.examinations, "_examine", lambda group_id: [finding])
+    actor = page.browser(ACTOR)
+    return wait_until(
+        lambda: "is being examined" not in (text := actor.get("/group", **GROUP).text) and text, what="examined"
+    )
+
+
+def test_each_rule_that_prints_a_command_is_tried_here():
+    assert {rule.__name__ for rule, *_ in CASES.values()} == {rule.__name__ for rule in GROUP_RULES}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_command_of_the_doctor_has_a_button_link_or_reason(page, monkeypatch, case):
+    rule, found_in, _ = CASES[case]
+    (finding,) = rule(found_in)
+    ways = ways_of("billing", finding)
+    assert bool(ways) == bool(finding.command)
+    text = examined(page, monkeypatch, finding)
+    (shown,) = re.findall(r'<div class="finding .*?(?=<p class="quiet">Examined)', text, re.DOTALL)
+    for way in ways:
+        assert bool(way.kind) + bool(way.path) + bool(way.why_none) == 1
+        assert html.escape(way.why_none or way.label, quote=False) in shown
+        assert not way.kind or set(way.fields) <= {field.name for field in ACTS[way.kind].fields}
+        assert not way.path or f'href="{way.path}' in shown
+    changes = any(word in finding.command for word in ("--execute", " configs set ", "--create"))
+    assert any(way.kind for way in ways) == changes
+    buttons = [
+        dict(re.findall(r'name="([^"]+)" value="([^"]*)"', form)) for form in re.findall(r"<form.*?</form>", shown)
+    ]
+    assert [{**button, "csrf": "", "group": ""} for button in buttons] == [
+        {"csrf": "", "kind": way.kind, "group": "", **way.fields} for way in ways if way.kind
+    ]
+    looker = page.browser(LOOKER).get("/group", **GROUP).text
+    assert 'action="/act"' not in looker and '="/form' not in looker
+
+
+def test_a_button_of_a_finding_begins_with_a_dry_run(page, actor, monkeypatch):
+    finding = CASES["given-up-without-dead-letter"]
+    (found,) = finding[0](finding[1])
+    way = ways_of("billing", found)[0]
+    dry = actor.post("/act", {**GROUP, "kind": way.kind, **way.fields})
+    assert "Topic billing-dead-letters does not exist, and is created." in dry.text
+    assert page.cluster.topics(["billing-dead-letters"]) == {}, "a dry run creates nothing"
+    (pending,) = re.findall(r'name="pending" value="([^"]+)"', dry.text)
+    assert "done" in actor.post("/act/confirm", {"pending": pending}).text
+    assert page.cluster.topics(["billing-dead-letters"])

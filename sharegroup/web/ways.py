@@ -1,0 +1,93 @@
+"""Finds what the page has where the doctor prints a command: a button with the same action, a link to what it shows,
+or a sentence why there is neither.
+
+Rule: a button is a form of the page: the action is tried first, with the rights of the person who asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from sharegroup.doctor.findings import Finding
+
+BROKERS = "The page does nothing on brokers and topics: that is for the command."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """A way out of a finding. ``kind``: of the form that the button sends; ``path``: where the link leads; ``fields``:
+    of the one or the other; ``why_none``: why the page has neither."""
+
+    label: str = ""
+    kind: str = ""
+    path: str = ""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    why_none: str = ""
+
+
+def ways_of(group_id: str, finding: Finding) -> tuple[Way, ...]:
+    """The page's ways out of a finding; none if it has no command."""
+    about = {name: str(value) for name, value in finding.about.items()}
+    return _WAYS[finding.rule](group_id, about) if finding.command else ()
+
+
+def _link(path: str, label: str, **values: str) -> Way:
+    return Way(label=label, path=path, fields=values)
+
+
+def _members(group_id: str, about: Mapping[str, str]) -> tuple[Way, ...]:
+    return (Way(label="Look at the members", path="#members"),)
+
+
+def _window(group_id: str, about: Mapping[str, str]) -> tuple[Way, ...]:
+    return (_link("/partition", "Look at the window", group=group_id, **about),)
+
+
+def _poison(group_id: str, about: Mapping[str, str]) -> tuple[Way, ...]:
+    where = {"group": group_id, "topic": about["topic"], "partition": about["partition"], "offset": about["first"]}
+    if "reason" not in about:
+        return (_link("/content", "Look at its content", **where),)
+    return (Way(label="Give it up…", kind="archive", fields=about), _link("/record", "Look at the record", **where))
+
+
+def _end_session(group_id: str, about: Mapping[str, str]) -> tuple[Way, ...]:
+    return (Way(label="End its session…", kind="release_member", fields=about),)
+
+
+def _name_queue(group_id: str, about: Mapping[str, str]) -> tuple[Way, ...]:
+    name = about["name"]
+    return (
+        Way(label=f"Let {name} take them…", kind="dead_letters", fields={"name": name, "create": "yes"}),
+        _link("/form", "Name another topic", kind="dead_letters", group=group_id),
+    )
+
+
+def _waiting(group_id: str, about: Mapping[str, str]) -> tuple[Way, ...]:
+    if about["is_missing"] == "yes":
+        create = {"name": about["name"], "create": "yes"}
+        first = Way(label=f"Create {about['name']}…", kind="dead_letters", fields=create)
+    else:
+        first = Way(why_none=BROKERS)
+    return (first, _link("/form", "Name another topic", kind="dead_letters", group=group_id))
+
+
+def _none(group_id: str, about: Mapping[str, str]) -> tuple[Way, ...]:
+    return (Way(why_none=BROKERS),)
+
+
+_WAYS: Mapping[str, Callable[[str, Mapping[str, str]], tuple[Way, ...]]] = {
+    "start-offset-held-back": _window,
+    "record-is-poison": _poison,
+    "member-holds-too-long": _end_session,
+    "query-has-no-evidence": _members,
+    "dead-letters-wait": _waiting,
+    "given-up-without-dead-letter": _name_queue,
+    "dead-letter-topic-reserved": _name_queue,
+    "query-slowed": _members,
+    "nobody-consumes": _members,
+    "topic-missing": _members,
+    "start-offset-below-log-start": _none,
+    "session-shorter-than-restart": _members,
+}
+"""The ways by the names of the doctor's rules."""
