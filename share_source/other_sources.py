@@ -18,25 +18,30 @@ _KEYS = {
 """The keys that each source's offset has, among others."""
 
 
+_OURS = {"group", "member"}
+"""The keys that each version of sharegroup's own source writes."""
+
+
 def check_ours(offset: Any, starts_at: Any) -> None:
-    """Returns if the form is no other known source's. ``starts_at``: where the batch begins that Spark asks for, after
-    the last one that it committed; None if that is not known.
+    """Returns if the form is that of sharegroup's own source. ``starts_at``: where the batch begins that Spark asks
+    for, after the last one that it committed; None if that is not known.
 
     Raises:
-        CheckpointOfAnotherSource: it names the source and, for Spark's Kafka source, the startingOffsets that continue
-            it.
+        CheckpointOfAnotherSource: it names the source, if its form is known, and, for Spark's Kafka source, the
+            startingOffsets that continue it.
     """
+    found = set(offset) if isinstance(offset, dict) else set()
+    if found >= _OURS and not _is_kafka(offset):
+        return
     if _is_kafka(offset):
         raise CheckpointOfAnotherSource(
             source="Spark's Kafka source", offset=_short(offset), then=_continued(starts_at)
         )
     if isinstance(offset, int):
-        named: str | None = "a source whose offset is one number, as Spark's rate and socket sources have it"
+        named = "a source whose offset is one number, as Spark's rate and socket sources have it"
     else:
-        found = set(offset) if isinstance(offset, dict) else set()
-        named = next((source for source, keys in _KEYS.items() if keys <= found), None)
-    if named is not None:
-        raise CheckpointOfAnotherSource(source=named, offset=_short(offset), then="")
+        named = next((source for source, keys in _KEYS.items() if keys <= found), "another source")
+    raise CheckpointOfAnotherSource(source=named, offset=_short(offset), then="")
 
 
 def _is_kafka(offset: Any) -> bool:

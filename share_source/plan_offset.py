@@ -43,17 +43,15 @@ class PlanOffset:
 
         Raises:
             CheckpointOfAnotherSource: another source wrote the offset, by its form.
-            UnreadableOffset: the form is not known, or of a version of this source that this one can't read.
+            UnreadableOffset: a version of this source wrote it that this one can't read.
             ForeignCheckpoint: a query of another share group wrote the offset.
         """
         check_ours(offset, starts_at)
         try:
             check_version(offset.get("version"), SPARK_OFFSET)
-            logged, member_id = str(offset["group"]), str(offset["member"])
         except UnknownFormat as unknown:
             raise UnreadableOffset(offset=str(offset)[:200], reason=str(unknown)) from None
-        except (KeyError, TypeError, AttributeError):
-            raise UnreadableOffset(offset=str(offset)[:200], reason="it names no group and no member") from None
+        logged, member_id = str(offset["group"]), str(offset["member"])
         if logged != group_id:
             raise ForeignCheckpoint(group_id=group_id, checkpoint_group_id=logged)
         plan_id = str(offset.get("plan_id", ""))

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from coordinator.protocol.format_versions import HIGHEST, UnknownFormat, check_version
 from coordinator.protocol.messages import Message, Plan
@@ -89,8 +91,39 @@ def test_an_offset_of_another_version_is_refused_with_the_remedies(version: dict
     "offset", [{"version": 1}, {"version": 1, "group": "billing"}, {}, None, [1], {"orders": {}, "a": 1}]
 )
 def test_an_offset_of_an_unknown_form_is_refused(offset: Any) -> None:
-    with pytest.raises(UnreadableOffset):
+    with pytest.raises(CheckpointOfAnotherSource, match="written by another source"):
         PlanOffset.parse(offset, "billing")
+
+
+NAMES, NUMBERS = st.text(min_size=1, max_size=9), st.integers(-2, 2**63 - 1)
+LEAVES = st.none() | st.booleans() | NUMBERS | st.text(max_size=9)
+SOURCES = {
+    "Spark's Kafka source": st.dictionaries(
+        NAMES, st.dictionaries(st.integers(0, 99).map(str), NUMBERS, min_size=1), min_size=1
+    ),
+    "a source whose offset is one number": NUMBERS,
+    "Spark's file source": st.builds(lambda n: {"logOffset": n}, NUMBERS),
+    "Spark's rate-micro-batch source": st.builds(lambda n, ms: {"offset": n, "timestamp": ms}, NUMBERS, NUMBERS),
+    "Delta Lake's source": st.builds(
+        lambda more, r, v: {**more, "reservoirId": r, "reservoirVersion": v},
+        st.dictionaries(NAMES, LEAVES),
+        NAMES,
+        NUMBERS,
+    ),
+    "another source": st.recursive(LEAVES, lambda each: st.lists(each) | st.dictionaries(NAMES, each)),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@given(data=st.data())
+def test_any_offset_of_another_source_is_refused_in_one_sentence(source: str, data: st.DataObject) -> None:
+    offset = data.draw(SOURCES[source])
+    with pytest.raises(CheckpointOfAnotherSource) as raised:
+        PlanOffset.parse(offset, "billing", starts_at=offset)
+    said = str(raised.value)
+    assert source == "another source" or f"written by {source}" in said
+    assert said.isprintable()
+    assert "new checkpointLocation" in said
 
 
 @pytest.mark.parametrize(
