@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from coordinator.protocol.admin_messages import RunInFlight
 from coordinator.protocol.allowed_topics import DEAD_LETTER_KEY, SOURCE_KEY
@@ -374,13 +375,10 @@ def examine_cluster(cluster: ClusterFacts) -> list[Finding]:
 
 def _sorted(found: Iterable[Finding]) -> list[Finding]:
     """The findings, the worst first. Those with the same way out, as of the partitions of one topic, are one."""
-    alike: dict[tuple[str, Severity, str, str], list[str]] = defaultdict(list)
+    alike: dict[tuple[str, Severity, str, str], list[Finding]] = defaultdict(list)
     for each in found:
-        alike[each.rule, each.severity, each.do, each.command].append(each.what)
-    merged = (
-        Finding(rule=rule, severity=severity, what=_together(whats), do=do, command=command)
-        for (rule, severity, do, command), whats in alike.items()
-    )
+        alike[each.rule, each.severity, each.do, each.command].append(each)
+    merged = (replace(same[0], what=_together([each.what for each in same])) for same in alike.values())
     return sorted(merged, key=lambda finding: list(Severity).index(finding.severity))
 
 

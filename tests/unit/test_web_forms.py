@@ -10,7 +10,7 @@ import pytest
 
 from coordinator.protocol.errors import NotAllowed, ShareGroupError, by_name
 from coordinator.protocol.messages import LeaveGroup
-from sharegroup.doctor.rules import GROUP_RULES
+from sharegroup.doctor.rules import GROUP_RULES, examine
 from sharegroup.web import words
 from sharegroup.web.actions import KINDS
 from sharegroup.web.errors import NotSignedIn
@@ -237,6 +237,7 @@ def test_each_command_of_the_doctor_has_a_button_link_or_reason(page, monkeypatc
     (finding,) = rule(found_in)
     ways = ways_of("billing", finding)
     assert bool(ways) == bool(finding.command)
+    assert all(ways_of("billing", each) for each in examine(found_in)), "also where findings with one way out are one"
     text = examined(page, monkeypatch, finding)
     (shown,) = re.findall(r'<div class="finding .*?(?=<p class="quiet">Examined)', text, re.DOTALL)
     for way in ways:
