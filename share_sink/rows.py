@@ -15,7 +15,7 @@ from coordinator.protocol.arrow_types import HEADERS as HEADERS_TYPE
 from coordinator.protocol.arrow_types import TIMESTAMP as TIMESTAMP_TYPE
 from coordinator.protocol.errors import NeverDelivered
 from coordinator.protocol.outcome_rows import SCHEMA
-from coordinator.protocol.values import AcknowledgeType
+from coordinator.protocol.values import LONGEST_DELAY_MS, AcknowledgeType
 from share_sink.columns import (
     ACKNOWLEDGEMENT,
     DELIVERY_COUNT,
@@ -42,8 +42,6 @@ from share_sink.errors import (
 )
 from share_sink.sink import Sink
 
-LARGEST_DELAY_MS = 2**31 - 1
-"""The largest releaseDelayMs, in milliseconds: some 24 days."""
 _WORDS = ("accept", "release", "reject")
 """The words of the column acknowledgement, in the order of their AcknowledgeTypes, 1 to 3."""
 TOPIC_ID = "topic_id"
@@ -198,10 +196,10 @@ def _delays(batch: pa.RecordBatch, columns: Columns, outcome: Any, receipt: dict
         return pa.nulls(batch.num_rows, pa.int64())
     delay = _column(batch, columns, RELEASE_DELAY)
     delay = pc.if_else(pc.equal(outcome, int(AcknowledgeType.RELEASE)), delay, pa.scalar(None, delay.type))
-    wrong = pc.fill_null(pc.or_(pc.less(delay, 0), pc.greater(delay, LARGEST_DELAY_MS)), False)
+    wrong = pc.fill_null(pc.or_(pc.less(delay, 0), pc.greater(delay, LONGEST_DELAY_MS)), False)
     if pc.any(wrong).as_py():
         first = _first(wrong)
-        raise InvalidReleaseDelay(row=_receipt_at(receipt, first), value=delay[first].as_py(), most=LARGEST_DELAY_MS)
+        raise InvalidReleaseDelay(row=_receipt_at(receipt, first), value=delay[first].as_py(), most=LONGEST_DELAY_MS)
     return delay
 
 

@@ -13,10 +13,7 @@ from collections.abc import Iterable
 
 from coordinator.core.isolation import SOLO_BACKOFF_MAX_MS
 from coordinator.core.runs import Run, Segment
-
-LONGEST_DELAY_MS = 2**31 - 1
-"""No delay is longer, a sink's own included, in milliseconds: some 24 days. It bounds delays whose length was not
-stored."""
+from coordinator.protocol.values import LONGEST_DELAY_MS
 
 
 def ahead(runs: Iterable[Segment], now_ms: int) -> list[Segment]:

@@ -22,6 +22,7 @@ from coordinator.protocol.values import (
     Offset,
     OutcomeRun,
     PartitionIndex,
+    ReleaseDelay,
 )
 
 Reply = TypeVar("Reply")
@@ -120,12 +121,15 @@ class PartitionBounds(Message, frozen=True, tag=False):
 
 class AckBatch(Message, frozen=True, tag=False):
     """Acknowledge offsets ``first..last``, which were delivered at ``delivery_count`` (the receipt), each as ``types``
-    says: one type for all of them, or one per offset (KIP-932, AcknowledgementBatches)."""
+    says: one type for all of them, or one per offset (KIP-932, AcknowledgementBatches). ``reason``: of the rejected
+    ones' dead letters. ``delay_ms``: the released ones are not acquired for so long; None: for the group's backoff."""
 
     first: Offset
     last: Offset
     delivery_count: Count
     types: tuple[int, ...]
+    reason: str = ""
+    delay_ms: ReleaseDelay | None = None
 
 
 class PartitionAcks(Message, frozen=True, tag=False):

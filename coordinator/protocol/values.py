@@ -20,6 +20,10 @@ Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 PartitionIndex = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Milliseconds = Annotated[int, Meta(ge=0, le=2**53)]
+LONGEST_DELAY_MS = 2**31 - 1
+"""A longer delay of a released record is refused, in milliseconds: some 24 days. It bounds stored delays whose length
+was not stored."""
+ReleaseDelay = Annotated[int, Meta(ge=0, le=LONGEST_DELAY_MS)]
 MemberId = Annotated[str, Meta(min_length=1, max_length=500)]
 """A member's id, or that of its process."""
 
@@ -112,9 +116,10 @@ class Disposition(IntEnum):
 
 
 LONGEST_REASON = 500
-"""The sink cuts a row's reason at this number of characters where the coordinator is to write the dead letter, and the
-coordinator keeps no more: the request with the reasons of a whole batch must not become too large. A dead letter that
-the sink itself writes has the reason up to LONGEST_MESSAGE_BYTES (``coordinator.dead_letters.record_format``)."""
+"""Sinks and ShareConsumers cut a reason at this number of characters where the coordinator is to write the dead letter,
+and the coordinator keeps no more: the request with the reasons of a whole batch must not become too large. A dead
+letter that the sink itself writes has the reason up to LONGEST_MESSAGE_BYTES
+(``coordinator.dead_letters.record_format``)."""
 
 
 class OutcomeRun(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any
 from coordinator.config.resolved import GroupConfig
 from coordinator.core.commands import acknowledge, acquire_records, membership
 from coordinator.core.records import RunsChanged
+from coordinator.core.release_backoff import Delay
 from coordinator.core.runs import Run, RunMap, Segment
 from coordinator.state_log import combiner, partition_log
 from coordinator.state_log.record_keys import Key, ShareSnapshotKey, ShareUpdateKey
@@ -171,8 +172,8 @@ def renew_though_it_is_disabled(patch: Patch) -> None:
 def give_a_count_back(patch: Patch) -> None:
     right = acknowledge.released
 
-    def released(run: Run, config: GroupConfig) -> Run:
-        return right(run._replace(delivery_count=run.delivery_count - 1), config)
+    def released(run: Run, config: GroupConfig, *delay: Delay) -> Run:
+        return right(run._replace(delivery_count=run.delivery_count - 1), config, *delay)
 
     patch.setattr(acknowledge, "released", released)
 

@@ -18,6 +18,7 @@ from tests.model.state import (
     Plan,
     Record,
     Refused,
+    Said,
 )
 
 Ack = tuple[int, int, int, list[int]]  # first, last, the receipt's count, a type for each offset
@@ -162,8 +163,11 @@ class PlansModel(Naive):
         self.settle()
         return plan
 
-    def acknowledge(self, name: str, epoch: int, index: int, acks: list[Ack], now_ms: int) -> bool:
-        """One partition, all or nothing: False if it is refused."""
+    def acknowledge(
+        self, name: str, epoch: int, index: int, acks: list[Ack], now_ms: int, reason: str, delay_ms: int | None
+    ) -> bool:
+        """One partition, all or nothing: False if it is refused. ``reason``, ``delay_ms``: of all that it rejects and
+        releases."""
         self.member(name, epoch)
         partition = self.partitions[index]
         decided: dict[int, int] = {}
@@ -185,7 +189,7 @@ class PlansModel(Naive):
             record = partition.records.get(offset)
             if offset >= partition.start:
                 assert record is not None
-                self.outcome((index, offset), record, kind, now_ms)
+                self.outcome((index, offset), record, kind, now_ms, reason, delay_ms)
             elif record is not None and kind != 4 and self.holds(name, record):
                 self.archive((index, offset), record)
         self.settle()
@@ -224,14 +228,17 @@ class PlansModel(Naive):
         record.state, record.progress = IN_PROGRESS, (min(first_ms, now_ms), now_ms, before if hint is None else hint)
         record.deadline_ms = record.logged_ms = self.signals_until_ms(self.plans[record.plan_id or 0], record.progress)
 
-    def outcome(self, key: Key, record: Record, kind: int, now_ms: int) -> None:
+    def outcome(
+        self, key: Key, record: Record, kind: int, now_ms: int, reason: str = "", delay_ms: int | None = None
+    ) -> None:
         if kind == 1:
             record.end(ACKNOWLEDGED)
             self.partitions[key[0]].accepted += 1
         elif kind == 2:
-            self.release(key, record, now_ms)
+            own = None if delay_ms is None else Said(record.count, kind, now_ms + delay_ms, delay_ms)
+            self.release(key, record, now_ms, own)
         elif kind == 3:
-            self.give_up(key, record, REJECTED)
+            self.give_up(key, record, REJECTED, reason)
         elif kind == 4:
             plan = self.plans[record.plan_id or 0]
             if not plan.query:

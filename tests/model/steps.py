@@ -358,15 +358,18 @@ class Steps(MemberSteps):
         assert chosen == {k: self.model.at(k).count for k in chosen}
         self.comparison.handed_out(chosen, (name, epoch, reply.plan_id))
 
-    def acknowledge(self, name: str, epoch: int, index: int, acks: list[Ack]) -> None:
+    def acknowledge(
+        self, name: str, epoch: int, index: int, acks: list[Ack], reason: str = "", delay_ms: int | None = None
+    ) -> None:
         now_ms = self.core.now_ms
-        self.trace.append(f"acks {acks}")
-        batches = tuple(AckBatch(first=f, last=la, delivery_count=c, types=tuple(t)) for f, la, c, t in acks)
+        self.trace.append(f"acks {acks} {reason} {delay_ms}")
+        note = {"reason": reason, "delay_ms": delay_ms}
+        batches = tuple(AckBatch(first=f, last=la, delivery_count=c, types=tuple(t), **note) for f, la, c, t in acks)
         partitions = (PartitionAcks(**share_partition_key(index)._asdict(), batches=batches),)
         command = Acknowledge(group_id="billing", member_id=name, member_epoch=epoch, partitions=partitions)
         reply = self.both(f"acknowledge {name} {index}", command, lambda: self.model.member(name, epoch))
         if reply is not None:
-            taken = self.model.acknowledge(name, epoch, index, acks, now_ms)
+            taken = self.model.acknowledge(name, epoch, index, acks, now_ms, reason, delay_ms)
             self.comparison.take_over_backoffs()
             self.seen["acknowledgement " + ("taken" if taken else "refused")] += 1
             assert taken == (not reply.errors), f"{acks} {reply.errors}"

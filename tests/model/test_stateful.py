@@ -48,6 +48,7 @@ sinks = st.builds(
 SAID = (None, 1, 1, 2, 3)  # None: no row says anything of this record
 said = st.lists(st.sampled_from(SAID), min_size=1, max_size=4)
 delays_ms = st.sampled_from((None, None, 0, 5_000, 60_000))
+reasons = st.sampled_from(("", "bad"))
 failures = st.sampled_from((0, 0, 0, 1, 2, 3, 5))
 ENDS = ("completed", "failed", "gone")
 times_ms = st.sampled_from((1, 500, 2_000, 10_000, 30_001, 46_000))
@@ -243,8 +244,10 @@ class EngineAndModel(RuleBasedStateMachine):
             self.steps.comparison.compare()
 
     @precondition(lambda self: any(self.holders()))
-    @rule(data=st.data(), behind=behind, older=older, one_by_one=booleans)
-    def acknowledge(self, data: Any, behind: int, older: int, one_by_one: bool) -> None:
+    @rule(data=st.data(), behind=behind, older=older, one_by_one=booleans, reason=reasons, delay_ms=delays_ms)
+    def acknowledge(
+        self, data: Any, behind: int, older: int, one_by_one: bool, reason: str, delay_ms: int | None
+    ) -> None:
         """A member, also a query's reader, acknowledges records that it holds, in any mixture of outcomes."""
         name, index = data.draw(st.sampled_from(self.holders()))
         held = self.steps.held_by(name, index)
@@ -256,7 +259,7 @@ class EngineAndModel(RuleBasedStateMachine):
             if kind is not None
         )
         if acks:
-            self.steps.acknowledge(name, self.epoch(name, behind), index, acks)
+            self.steps.acknowledge(name, self.epoch(name, behind), index, acks, reason, delay_ms)
 
     @rule(name=members, index=indexes, first=st.integers(0, 60), size=st.integers(1, 3), count=st.integers(1, 3))
     def acknowledge_something(self, name: str, index: int, first: int, size: int, count: int) -> None:

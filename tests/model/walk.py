@@ -375,8 +375,9 @@ class Walk:
         name = self._any(CONSUMERS)
         epoch, index = self._epoch(name), self._index()
         acks = self._acks(name, index)
+        reason, delay_ms = self.chance.choice((("", None), ("", None), ("bad", 0), ("worse", 5_000)))
         if acks:
-            self.steps.acknowledge(name, epoch, index, acks)
+            self.steps.acknowledge(name, epoch, index, acks, reason, delay_ms)
 
     def _acks(self, name: str, index: int) -> list[Ack]:
         """Mostly what the member holds, in pieces of equal count; now and then something else."""

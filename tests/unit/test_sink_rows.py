@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 )
 
 from coordinator.protocol.outcome_rows import coalesce
+from coordinator.protocol.values import LONGEST_DELAY_MS
 from share_sink.columns import Columns
 from share_sink.errors import (
     IncompleteReceipt,
@@ -35,7 +36,7 @@ from share_sink.errors import (
     UnknownOutcome,
     WrongColumn,
 )
-from share_sink.rows import LARGEST_DELAY_MS, outcome_rows, rejected_rows
+from share_sink.rows import outcome_rows, rejected_rows
 from tests.support.sink_rows import ARROW, COLUMNS, REQUIRED, SINK, TYPES, batch, digest_of, row, schema
 
 # --- columns
@@ -131,7 +132,7 @@ def test_a_row_without_its_receipt_is_named(name: str) -> None:
         outcomes(row(6), row(7) | {name: None})
 
 
-@pytest.mark.parametrize("delay", [-1, LARGEST_DELAY_MS + 1])
+@pytest.mark.parametrize("delay", [-1, LONGEST_DELAY_MS + 1])
 def test_an_invalid_delay_is_named_with_its_record(delay: int) -> None:
     types = pa.schema(
         [*((name, kind) for name, kind in ARROW.items() if name != "releaseDelayMs"), ("releaseDelayMs", pa.int64())]

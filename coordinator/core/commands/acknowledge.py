@@ -17,13 +17,13 @@ from coordinator.core.commands.held_records import NamedOffsets, RunLookup, by_p
 from coordinator.core.failed_deliveries import given_back, released
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import LocksRenewed, Record
-from coordinator.core.release_backoff import backoff, first_delay_ms
+from coordinator.core.release_backoff import NO_DELAY, Delay, backoff, first_delay_ms
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.errors import InvalidRequest, RenewalDisabled
 from coordinator.protocol.messages import AckBatch, Acknowledge, AcknowledgeReply
-from coordinator.protocol.values import AcknowledgeType, CappedLock, Disposition, SharePartitionKey
+from coordinator.protocol.values import LONGEST_REASON, AcknowledgeType, CappedLock, Disposition, SharePartitionKey
 
 Piece = tuple[int, int, AcknowledgeType]
 _TYPES = {kind.value: kind for kind in AcknowledgeType}
@@ -79,16 +79,18 @@ def _partition_records(
 ) -> list[Record]:
     member_id = command.member_id
     changes, renewals = Changes(), Changes()
-    outcomes: dict[AcknowledgeType, MemoizedTransition[Run]] = {}
+    outcomes: dict[tuple[AcknowledgeType, str, int | None], MemoizedTransition[Run]] = {}
     named, lookup = NamedOffsets(), RunLookup(partition)
+    backs_off = first_delay_ms(group.config, by_query=False) > 0
     for batch in batches:
         _check_types(batch)
         lookup.check(batch.first, batch.last)
         for first, last, kind in _pieces(batch):
             named.add(first, last)
             target = renewals if kind == AcknowledgeType.RENEW else changes
-            if kind not in outcomes:
-                outcomes[kind] = MemoizedTransition(partial(_outcome, group, kind, now_ms))
+            outcome = (kind, batch.reason, batch.delay_ms)
+            if outcome not in outcomes:
+                outcomes[outcome] = MemoizedTransition(partial(_outcome, group, *outcome, now_ms))
             for part in lookup.parts(first, last):
                 if part.last < partition.start_offset:
                     if kind != AcknowledgeType.RENEW and holds(group, member_id, part.run):
@@ -97,10 +99,10 @@ def _partition_records(
                 check_held(group, member_id, batch.delivery_count, part)
                 if kind == AcknowledgeType.RELEASE and command.unread and part.run.state == RecordState.ACQUIRED:
                     after = given_back(part.run)
-                elif kind == AcknowledgeType.RELEASE and first_delay_ms(group.config, by_query=False):
+                elif kind == AcknowledgeType.RELEASE and batch.delay_ms is None and backs_off:
                     after = _delayed(group, part, now_ms)
                 else:
-                    after = outcomes[kind](part.run)
+                    after = outcomes[outcome](part.run)
                 target.put(partition.key, part.first, part.last, after)
     renewed = [LocksRenewed(topic_id=r.topic_id, partition=r.partition, runs=r.runs) for r in renewals.records()]
     return [*renewed, *changes.records()]
@@ -123,15 +125,15 @@ def _pieces(batch: AckBatch) -> Iterator[Piece]:
         first = last + 1
 
 
-def _outcome(group: ShareGroup, kind: AcknowledgeType, now_ms: int, run: Run) -> Run:
+def _outcome(group: ShareGroup, kind: AcknowledgeType, reason: str, delay_ms: int | None, now_ms: int, run: Run) -> Run:
     if kind == AcknowledgeType.ACCEPT:
         return moved(run, Event.ACCEPT)
     if kind == AcknowledgeType.RELEASE:
-        return released(run, group.config)
+        return released(run, group.config, NO_DELAY if delay_ms is None else Delay(now_ms + delay_ms, delay_ms))
     if kind == AcknowledgeType.RENEW:
         return _renewed(group, run, group.config, now_ms)
     if kind == AcknowledgeType.REJECT:
-        return archived(run, Event.REJECT, group.config, Disposition.REJECTED)
+        return archived(run, Event.REJECT, group.config, Disposition.REJECTED, reason[:LONGEST_REASON])
     return moved(run, Event.GAP)
 
 

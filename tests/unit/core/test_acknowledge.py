@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 
 from coordinator.core.record_codec import decode_record
 from coordinator.core.records import RunsChanged
 from coordinator.protocol.messages import AckBatch, Acknowledge, PartitionAcks
+from coordinator.protocol.values import LONGEST_DELAY_MS, LONGEST_REASON
 from tests.kip932.consumers import ACCEPT, GAP, LOCK_MS, REJECT, RELEASE, RENEW, ShareConsumers, batch
 from tests.support.group_driver import TOPIC_ID, GroupDriver, fetched
 
@@ -330,3 +334,47 @@ def test_records_given_back_unread_are_one_run_whenever_they_were_acquired() -> 
     fetched(group, 5)
     assert given_back(group, batch(0, 9, RELEASE)) == {}
     assert len(group.partition().runs) == 1
+
+
+def rejected_or_released(**note: Any) -> tuple[list[tuple[int, int, str, int | None]], int]:
+    """Returns the runs of 0 to 9 in a group with dead letters, after a request that rejects 0 to 4 and releases the
+    others, and the time."""
+    group = GroupDriver(
+        records=10, **{"errors.deadletterqueue.topic.name": "dlq", "share.release.backoff.ms": "700000"}
+    )
+    group.join("c1", query=False)
+    fetched(group, 10)
+    halves = (AckBatch(first=0, last=4, delivery_count=1, types=(REJECT,), **note),)
+    halves += (AckBatch(first=5, last=9, delivery_count=1, types=(RELEASE,), **note),)
+    assert acknowledged_batches(group, *halves) == {}
+    return [(first, last, run.reason, run.not_before_ms) for first, last, run in group.partition().runs], group.now_ms
+
+
+def test_a_reject_keeps_its_reason_for_the_dead_letter() -> None:
+    assert rejected_or_released(reason="no amount")[0][0][:3] == (0, 4, "no amount")
+    assert len(rejected_or_released(reason="x" * 10_000)[0][0][2]) == LONGEST_REASON
+
+
+@pytest.mark.parametrize("delay_ms", [0, 1, 90_000, LONGEST_DELAY_MS])
+def test_a_release_waits_for_its_own_delay_in_place_of_the_backoff(delay_ms: int) -> None:
+    (_, (first, last, reason, not_before_ms)), now_ms = rejected_or_released(reason="no amount", delay_ms=delay_ms)
+    assert (first, last, reason, not_before_ms) == (5, 9, "", now_ms + delay_ms)
+
+
+def test_each_batch_of_a_request_has_its_own_reason_and_delay() -> None:
+    group = GroupDriver(records=10, **{"errors.deadletterqueue.topic.name": "dlq"})
+    group.join("c1", query=False)
+    fetched(group, 10)
+    kinds = [(n, (REJECT, RELEASE)[n % 2]) for n in range(10)]
+    batches = [AckBatch(first=n, last=n, delivery_count=1, types=(k,), reason=f"why {n}", delay_ms=n) for n, k in kinds]
+    assert acknowledged_batches(group, *batches) == {}
+    runs = {first: (run.reason, run.not_before_ms) for first, _, run in group.partition().runs}
+    of = {RELEASE: lambda n: ("", group.now_ms + n), REJECT: lambda n: (f"why {n}", None)}
+    assert runs == {n: of[kind](n) for n, kind in kinds}
+
+
+@pytest.mark.parametrize("delay_ms", [-1, LONGEST_DELAY_MS + 1, 1.5, "1"])
+def test_a_delay_out_of_its_bounds_is_not_decoded(delay_ms: object) -> None:
+    told = {"first": 0, "last": 0, "delivery_count": 1, "types": [2], "delay_ms": delay_ms}
+    with pytest.raises(msgspec.ValidationError, match="delay_ms"):
+        msgspec.convert(told, AckBatch)
