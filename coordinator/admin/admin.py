@@ -21,7 +21,7 @@ from coordinator.client.endpoints import Endpoints
 from coordinator.client.offset_resets import ResetTo, reset_of
 from coordinator.client.on_demand import OnDemand, store_of
 from coordinator.client.options import GROUP_PREFIXES, as_text, configs
-from coordinator.config.kafka_options import redacted
+from coordinator.config.kafka_options import broker_addresses, redacted, to_librdkafka
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.protocol.addresses import show_address
 from coordinator.protocol.admin_messages import (
@@ -85,6 +85,7 @@ class Admin:
 
     Raises:
         MissingOption: neither brokers nor an endpoint are named.
+        RefusedOption, InvalidKafkaOption, MissingOption: as of to_librdkafka and broker_addresses.
         UnknownConfig, ConfigOutOfBounds, ConfigTypeMismatch, ConfigConflict: a key or a value is bad.
         BrokerNotReachable: the brokers do not answer, and no endpoint is named.
         TokenMissing, InvalidToken, UnsafeFile, UnusableFile: the endpoint's token can't be used.
@@ -101,8 +102,10 @@ class Admin:
         texts = {key: as_text(value) for key, value in conf.items() if value is not None}
         own = {key: texts.pop(key) for key in list(texts) if key.startswith(GROUP_PREFIXES)}
         self._coordinator_configs = configs(own)[1]
-        self._bootstrap_servers = texts.get("bootstrap.servers", "").strip()
-        self._kafka_config = texts
+        config = to_librdkafka(texts, {}, prefix="", forbidden={})
+        servers = broker_addresses(config.get("bootstrap.servers", "").strip(), config, prefix="")
+        self._bootstrap_servers = servers
+        self._kafka_config: dict[str, str] = {**config, "bootstrap.servers": servers} if servers else config
         self._read_store = read_store
         self._timeout_s = RETRY_S if timeout_ms is None else timeout_ms / 1000
         self._reader: Callable[[Request[Any]], Any] | None = None

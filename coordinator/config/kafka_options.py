@@ -44,8 +44,12 @@ HIDDEN = "*********(redacted)"
 def is_harmless(key: str) -> bool:
     """Whether a value of this key, librdkafka's or Java's, may be shown. All others count as secrets: a password may
     also stand under a mistyped key."""
-    is_javas = key in RENAMED or key in NO_MEANING or key in REFUSED or key in BY_VALUE
-    return key not in SECRETS and (is_shown(key) or is_javas)
+    return key not in SECRETS and (is_shown(key) or is_javas_alone(key))
+
+
+def is_javas_alone(key: str) -> bool:
+    """Whether Java's clients have this key, and librdkafka does not."""
+    return key not in PROPERTIES and (key in RENAMED or key in NO_MEANING or key in REFUSED or key in BY_VALUE)
 
 
 def redacted(kafka_config: Mapping[str, str]) -> dict[str, str]:
