@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import ParamSpec, Protocol, TypeVar
 
 import pyarrow as pa
@@ -105,6 +106,7 @@ class CoordinatorClient:
         self._connecting = threading.Lock()
         self._connections: dict[str, Connection] = {}
         self._is_closed = False
+        self._retries_end_s = inf
 
     @classmethod
     def connect(
@@ -226,6 +228,10 @@ class CoordinatorClient:
         group_id = request.group_id
         return self._retried(self._retry_timeout_s, _may_pass, group_id, self._ask_once, request, group_id, rows)
 
+    def end_retries(self, in_s: float) -> None:
+        """Retry no call that fails later than ``in_s`` seconds from now."""
+        self._retries_end_s = time.monotonic() + in_s
+
     def close(self) -> None:
         """Closes the connections; a coordinator on demand leaves by itself. A call under way in another thread is not
         retried: it would connect again, and could start a coordinator."""
@@ -247,7 +253,7 @@ class CoordinatorClient:
         **options: Arguments.kwargs,
     ) -> Answer:
         def may_be_retried(error: BaseException) -> bool:
-            return not self._is_closed and may_pass(error)
+            return not self._is_closed and time.monotonic() < self._retries_end_s and may_pass(error)
 
         try:
             return _retry_through_outage(self._outage, timeout_s, may_be_retried, function, *arguments, **options)

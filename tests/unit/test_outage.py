@@ -161,6 +161,17 @@ def test_a_running_query_retries_while_brokers_are_away(error, request_):
     assert coordinator.asked == 21
 
 
+@pytest.mark.parametrize("request_", [POLL, BEAT], ids=["NextPlan", "Heartbeat"])
+def test_a_client_that_ends_its_retries_asks_once_more(request_):
+    """A consumer that is closed does not wait for the end of an outage."""
+    coordinator = Coordinator(*[NOT_AVAILABLE] * 20)
+    client = client_of(coordinator)
+    client.end_retries(0)
+    with pytest.raises(CoordinatorNotAvailable):
+        client.call(request_)
+    assert coordinator.asked == 1
+
+
 def connected(monkeypatch, *errors, **options):
     """How often the cluster was asked for its id, with these errors, until there was a client."""
     left, asked = list(errors), []
