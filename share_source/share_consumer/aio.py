@@ -136,19 +136,34 @@ class AsyncShareConsumer:
         """The same as :meth:`ShareConsumer.subscription`."""
         return await self._call(self._consumer.subscription)
 
-    async def acknowledge(self, message: AnyMessage, ack_type: int = AcknowledgeType.ACCEPT) -> None:
+    async def acknowledge(
+        self,
+        message: AnyMessage,
+        ack_type: int = AcknowledgeType.ACCEPT,
+        *,
+        reason: str | None = None,
+        delay_ms: int | None = None,
+    ) -> None:
         """The same as :meth:`ShareConsumer.acknowledge`."""
-        await self._call(lambda: self._consumer.acknowledge(message, ack_type))
+        await self._call(lambda: self._consumer.acknowledge(message, ack_type, reason=reason, delay_ms=delay_ms))
 
     async def mark_in_progress(self, message: AnyMessage, hint: str | None = None) -> None:
         """The same as :meth:`ShareConsumer.mark_in_progress`."""
         await self._call(lambda: self._consumer.mark_in_progress(message, hint))
 
     async def acknowledge_offset(
-        self, topic: str, partition: int, offset: int, ack_type: int = AcknowledgeType.ACCEPT
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        ack_type: int = AcknowledgeType.ACCEPT,
+        *,
+        reason: str | None = None,
+        delay_ms: int | None = None,
     ) -> None:
         """The same as :meth:`ShareConsumer.acknowledge_offset`."""
-        await self._call(lambda: self._consumer.acknowledge_offset(topic, partition, offset, ack_type))
+        at = topic, partition, offset
+        await self._call(lambda: self._consumer.acknowledge_offset(*at, ack_type, reason=reason, delay_ms=delay_ms))
 
     async def commit_sync(self, timeout: float = 60) -> Committed:
         """The same as :meth:`ShareConsumer.commit_sync`."""

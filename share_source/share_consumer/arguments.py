@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 
-from coordinator.protocol.values import MOST_HINT_BYTES
+from coordinator.protocol.values import LONGEST_DELAY_MS, LONGEST_REASON, MOST_HINT_BYTES, AcknowledgeType
 
 ERRONEOUS, INVALID = "Local: Erroneous state", "Local: Invalid argument or configuration"
 
@@ -46,6 +46,25 @@ def check_hint(hint: object) -> None:
     check_type(2, hint, str, "str")
     if len(str(hint).encode()) > MOST_HINT_BYTES:
         raise ValueError(f"Failed to mark message: the hint has more than {MOST_HINT_BYTES} bytes")
+
+
+def check_note(what: str, kind: int, reason: object, delay_ms: object) -> tuple[str, int | None]:
+    """Check what a program may say beside an outcome. Returns the reason, as far as a dead letter has it, and the
+    delay.
+
+    Raises:
+        TypeError, ValueError: one of them has another type, is beside another outcome, or is out of its bounds.
+    """
+    if reason is not None and not isinstance(reason, str):
+        raise TypeError(f"reason must be str, not {type(reason).__name__}")
+    if reason and kind != AcknowledgeType.REJECT:
+        raise ValueError(f"Failed to acknowledge {what}: reason is for AcknowledgeType.REJECT alone")
+    if delay_ms is not None and kind != AcknowledgeType.RELEASE:
+        raise ValueError(f"Failed to acknowledge {what}: delay_ms is for AcknowledgeType.RELEASE alone")
+    wait_ms = None if delay_ms is None else operator.index(delay_ms)  # type: ignore[arg-type]  # it raises TypeError
+    if wait_ms is not None and not 0 <= wait_ms <= LONGEST_DELAY_MS:
+        raise ValueError(f"Failed to acknowledge {what}: delay_ms is 0 to {LONGEST_DELAY_MS}, not {wait_ms}")
+    return (reason or "")[:LONGEST_REASON].encode(errors="replace").decode(), wait_ms  # a file's name may be no UTF-8
 
 
 def timeout_seconds(timeout: object) -> float:

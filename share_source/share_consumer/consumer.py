@@ -13,6 +13,7 @@ import weakref
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 from threading import Lock
 from typing import Any
@@ -25,10 +26,19 @@ from coordinator.protocol.messages import PartitionAcks
 from coordinator.protocol.values import AcknowledgeType
 from share_source.range_cursor import Key
 from share_source.share_consumer.acknowledgements import AcknowledgementCallback, Acknowledgements, Committed, committed
-from share_source.share_consumer.arguments import ERRONEOUS, INVALID, c_int, check_hint, check_type, timeout_seconds
+from share_source.share_consumer.arguments import (
+    ERRONEOUS,
+    INVALID,
+    c_int,
+    check_hint,
+    check_note,
+    check_type,
+    timeout_seconds,
+)
+from share_source.share_consumer.callbacks import Callbacks
 from share_source.share_consumer.departure import Departure
 from share_source.share_consumer.dropped import dropped
-from share_source.share_consumer.errors import SignalInImplicitMode, kafka_exception, one_of
+from share_source.share_consumer.errors import NoteInImplicitMode, SignalInImplicitMode, kafka_exception, one_of
 from share_source.share_consumer.fetching import FetchAnswer
 from share_source.share_consumer.hand_over import HandOver
 from share_source.share_consumer.implicit import ImplicitInFlight
@@ -42,6 +52,9 @@ from share_source.share_consumer.sending import Sending
 from share_source.share_consumer.single_thread import SingleThread
 from share_source.share_consumer.supply import LONGEST_WAIT_S, Supply
 from share_source.share_consumer.waiting import Waiting
+
+OUTAGE_PATIENCE_S = 5.0
+"""close() sends nothing again after this many seconds: records whose outcomes have no answer by then may come again."""
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +77,9 @@ class ShareConsumer:
             raise RuntimeError("ShareConsumer already initialized")
         if (config is None and not more) or not isinstance(config, dict | None):
             raise TypeError("expected configuration dict")
-        self._options = options = ConsumerOptions.parse({**(config or {}), **more})
+        options = ConsumerOptions.parse({**(config or {}), **more})
+        self._callbacks = Callbacks(options.callbacks)
+        self._options = options = replace(options, callbacks=self._callbacks.recorders)
         self._inside = SingleThread(options.group_id)
         self._topics: tuple[str, ...] = ()
         self._changing = Lock()
@@ -72,7 +87,7 @@ class ShareConsumer:
         self._implicit = None if options.explicit else ImplicitInFlight()
         self._in_flight: InFlight | ImplicitInFlight = self._explicit or self._implicit or ImplicitInFlight()
         self._membership = Membership(options)
-        self._waiting = Waiting()
+        self._waiting = Waiting(self._serve if self._callbacks else None)
         self._acknowledgements = Acknowledgements(self._membership)
         self._renewing: Future[dict[Key, str]] | None = None
         self._riding: Future[dict[Key, str]] | None = None
@@ -151,6 +166,7 @@ class ShareConsumer:
             with self._inside.enter():
                 before = self._hand_over.returned
                 seconds = timeout_seconds(timeout)
+                self._serve()
                 self._supply.polled()
                 self._send_signals()
                 if self._taking:  # a poll was interrupted while it took them
@@ -257,34 +273,63 @@ class ShareConsumer:
 
     # --- outcomes
 
-    def acknowledge(self, message: AnyMessage, ack_type: int = AcknowledgeType.ACCEPT) -> None:
+    def acknowledge(
+        self,
+        message: AnyMessage,
+        ack_type: int = AcknowledgeType.ACCEPT,
+        *,
+        reason: str | None = None,
+        delay_ms: int | None = None,
+    ) -> None:
         """Set the outcome of a record, in explicit mode; the next poll or commit sends it. The newest outcome counts.
         RENEW: the record stays with this consumer for another lock's time, and has to be acknowledged again.
+        ``reason``, of a REJECT: for the dead letter, which has its first 500 characters. ``delay_ms``, of a RELEASE: no
+        member gets the record before; None: the group's backoff.
 
         Raises:
             TypeError, ValueError, OverflowError: an argument has another type, or a value that is not allowed.
-            IllegalStateException: the mode is implicit, or the record is not in flight.
+            NoteInImplicitMode, IllegalStateException: the mode is implicit, or the record is not in flight.
         """
         with self._inside.enter():
             check_type(1, message, confluent_kafka.Message, "confluent_kafka.cimpl.Message")
-            self._decide("message", message.topic(), message.partition(), message.offset(), ack_type)
+            at = message.topic(), message.partition(), message.offset()
+            self._decide("message", *at, ack_type, reason, delay_ms)
 
     def acknowledge_offset(
-        self, topic: str, partition: int, offset: int, ack_type: int = AcknowledgeType.ACCEPT
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        ack_type: int = AcknowledgeType.ACCEPT,
+        *,
+        reason: str | None = None,
+        delay_ms: int | None = None,
     ) -> None:
         """As :meth:`acknowledge`, for the record at this offset."""
         with self._inside.enter():
             check_type(1, topic, str, "str")
-            self._decide("offset", topic, c_int(partition), c_int(offset, 64), ack_type)
+            self._decide("offset", topic, c_int(partition), c_int(offset, 64), ack_type, reason, delay_ms)
 
-    def _decide(self, what: str, topic: str | None, partition: int | None, offset: int | None, ack_type: int) -> None:
+    def _decide(
+        self,
+        what: str,
+        topic: str | None,
+        partition: int | None,
+        offset: int | None,
+        ack_type: int,
+        reason: str | None,
+        delay_ms: int | None,
+    ) -> None:
         number = c_int(ack_type)
         is_type = self._explicit is None or AcknowledgeType.ACCEPT <= number <= AcknowledgeType.RENEW
         if topic is None or partition is None or offset is None or min(partition, offset) < 0 or not is_type:
             raise ValueError(f"Failed to acknowledge {what}: {INVALID}")
+        note = check_note(what, number, reason, delay_ms)
+        if self._explicit is None and note != ("", None):
+            raise NoteInImplicitMode()
         with self._changing:
             key = (topic, partition)
-            if self._explicit is None or not self._explicit.decide(key, offset, AcknowledgeType(number)):
+            if self._explicit is None or not self._explicit.decide(key, offset, AcknowledgeType(number), *note):
                 raise IllegalStateException(f"Failed to acknowledge {what}: {ERRONEOUS}")
 
     def mark_in_progress(self, message: AnyMessage, hint: str | None = None) -> None:
@@ -338,12 +383,13 @@ class ShareConsumer:
             result: Committed = {}
             if sending:
                 future = self._acknowledgements.send(sending)
-                try:
-                    result = committed(sending, future.result(None if seconds < 0 else seconds))
-                except FutureTimeoutError:
-                    result = committed(sending, dict.fromkeys(sending.offsets, "_TIMED_OUT"))
+                future.add_done_callback(self._waiting.tell)
+                self._waiting.until(future.done, None if seconds < 0 else time.monotonic() + seconds)
+                errors = future.result() if future.done() else dict.fromkeys(sending.offsets, "_TIMED_OUT")
+                result = committed(sending, errors)
             self._supply.outcomes_left(self._topics)
             self._settle()
+            self._serve()
             return result
 
     def commit_async(self) -> None:
@@ -354,6 +400,7 @@ class ShareConsumer:
                 self._acknowledgements.send(sending)
             self._supply.outcomes_left(self._topics)
             self._settle()
+            self._serve()
 
     def _accept_returned(self) -> None:
         """Accept what the program has, in implicit mode. In explicit mode what can't be read gets its automatic
@@ -402,6 +449,11 @@ class ShareConsumer:
             if callback is not None and not callable(callback):
                 raise TypeError("callback must be callable or None")
             self._acknowledgements.callback = callback
+
+    def _serve(self) -> None:
+        """Call the program's error_cb, stats_cb, throttle_cb and logger for what has happened."""
+        if self._callbacks:
+            self._callbacks.serve(self._options.client_config)
 
     def _settle(self) -> None:
         settled = self._acknowledgements.settled()
@@ -472,10 +524,11 @@ class ShareConsumer:
         check_type(1, username, str, "str")
         check_type(2, password, str, "str")
         self._options.kafka_config.update({"sasl.username": username, "sasl.password": password})
+        self._callbacks.set_sasl_credentials(username, password)
 
     def close(self) -> None:
         """Send the outcomes, leave the group and release the other records. Waits for the answer up to
-        socket.timeout.ms."""
+        socket.timeout.ms; where coordinator or brokers are known to be away, for OUTAGE_PATIENCE_S."""
         self.check_process()
         if self._inside.closed:
             return
@@ -488,7 +541,10 @@ class ShareConsumer:
             self._renewer.close()
             self._supply.close()
             self._dropped.detach()
-            deadline_s = time.monotonic() + self._options.socket_timeout_ms / 1000
+            most_s = self._options.socket_timeout_ms / 1000
+            self._membership.end_retries(OUTAGE_PATIENCE_S)
+            has_joined = self._membership.joined is not None
+            deadline_s = time.monotonic() + (most_s if has_joined else min(most_s, OUTAGE_PATIENCE_S))
             with suppress(FutureTimeoutError):  # the session ends by itself
                 if self._riding is not None:  # outcomes that the leaving must not overtake
                     self._riding.result(max(deadline_s - time.monotonic(), 0))
@@ -500,6 +556,7 @@ class ShareConsumer:
                 self._acknowledgements.call_back(self._acknowledgements.settled())
             except Exception:  # as confluent's: a callback does not fail close()
                 logger.exception("the acknowledgement commit callback failed at close()")
+            self._callbacks.close()
 
     def _leave(self) -> None:
         """Give back what no poll has returned, and leave the group."""

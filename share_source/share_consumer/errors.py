@@ -28,6 +28,11 @@ class SignalInImplicitMode(ShareGroupError, IllegalStateException):
     share.acknowledgement.mode=explicit to say that the work on a record goes on."""
 
 
+class NoteInImplicitMode(ShareGroupError, IllegalStateException):
+    """Failed to acknowledge: the next poll accepts the record, in implicit mode. Set
+    share.acknowledgement.mode=explicit to reject with a reason, or to release with delay_ms."""
+
+
 class RecordNotInFlight(ShareGroupError, IllegalStateException):
     """Failed to mark message: this ShareConsumer has no record {record} in flight. Its outcome was sent, or another
     consumer has polled it."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from coordinator.protocol.messages import AckBatch, PartitionAcks, PartitionProgress, ProgressBatch
 from coordinator.protocol.values import AcknowledgeType
@@ -21,8 +21,18 @@ from share_source.share_consumer.message import AnyMessage, Message
 from share_source.share_consumer.record_runs import RecordRun, Unread, batch
 from share_source.share_consumer.sending import Sending
 
-RENEW = AcknowledgeType.RENEW
 What = TypeVar("What")
+
+
+class Outcome(NamedTuple):
+    """A record's outcome. ``reason``: of a reject; ``delay_ms``: of a release, None for the group's backoff."""
+
+    kind: AcknowledgeType
+    reason: str = ""
+    delay_ms: int | None = None
+
+
+RENEW = Outcome(AcknowledgeType.RENEW)
 
 
 class _Partition:
@@ -44,7 +54,7 @@ class _Partition:
         self.topic_id = topic_id
         self.messages: dict[int, Message] = {}
         self.counts: dict[int, int] = {}
-        self.outcomes: dict[int, AcknowledgeType] = {}
+        self.outcomes: dict[int, Outcome] = {}
         self.automatic: dict[int, AcknowledgeType] = {}
         self.unlocked: set[int] = set()
         self.signals: dict[int, str | None] = {}
@@ -103,11 +113,14 @@ class InFlight:
         for records in self._partitions.values():
             automatic, records.automatic = records.automatic, {}
             for offset in automatic.keys() & records.counts.keys():
-                records.outcomes.setdefault(offset, automatic[offset])
+                records.outcomes.setdefault(offset, Outcome(automatic[offset]))
 
-    def decide(self, key: Key, offset: int, outcome: AcknowledgeType) -> bool:
+    def decide(
+        self, key: Key, offset: int, kind: AcknowledgeType, reason: str = "", delay_ms: int | None = None
+    ) -> bool:
         """Set the outcome of a record. Returns False if it is not in flight, or is to be renewed though it is in
         progress."""
+        outcome = Outcome(kind, reason, delay_ms)
         records = self._partitions.get(key)
         if records is not None and offset in records.counts:
             if outcome == RENEW and offset in records.in_progress:
@@ -200,14 +213,14 @@ class InFlight:
             outcomes, records.outcomes = records.outcomes, {}
             if not outcomes:
                 continue
-            decided = sorted((offset, records.counts.pop(offset), kind) for offset, kind in outcomes.items())
+            decided = sorted((offset, records.counts.pop(offset), outcome) for offset, outcome in outcomes.items())
             for offset_set in (records.unlocked, records.in_progress, records.signalled):
                 offset_set -= outcomes.keys()
             records.signals = {offset: hint for offset, hint in records.signals.items() if offset not in outcomes}
             messages = {offset: records.messages.pop(offset) for offset in outcomes}
             sending.add(key, records.topic_id, _batches(decided))
             if RENEW in outcomes.values():
-                sending.renewed[key] = {at: (messages[at], n) for at, n, kind in decided if kind == RENEW}
+                sending.renewed[key] = {at: (messages[at], n) for at, n, how in decided if how == RENEW}
         return sending
 
     def renew(self, sent: Sending, failed: Iterable[Key]) -> None:
@@ -270,9 +283,9 @@ class InFlight:
         return records
 
 
-def _batches(decided: list[tuple[int, int, AcknowledgeType]]) -> list[AckBatch]:
+def _batches(decided: list[tuple[int, int, Outcome]]) -> list[AckBatch]:
     """Runs of neighbouring offsets with one delivery count and one outcome."""
-    return [batch(first, last, count, kind) for first, last, (count, kind) in _neighbours(decided)]
+    return [batch(first, last, count, *outcome) for first, last, (count, outcome) in _neighbours(decided)]
 
 
 def _neighbours(records: Iterable[tuple[int, int, What]]) -> Iterator[tuple[int, int, tuple[int, What]]]:

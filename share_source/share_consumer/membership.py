@@ -97,6 +97,11 @@ class Membership:
             self._session, self._topics = joined, topics
         return self._session
 
+    def end_retries(self, in_s: float) -> None:
+        """Retry no request to the coordinator that fails later than ``in_s`` seconds from now."""
+        if self._client is not None:
+            self._client.end_retries(in_s)
+
     def leave(self) -> None:
         """Leave the group, which releases the records that the consumer still holds. ``session`` joins it again."""
         with self._changing:

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from coordinator.client.group_options import GroupOptions
 from coordinator.client.options import GROUP_PREFIXES, Option, configs, flag
-from coordinator.config.kafka_options import check_tokens, redacted
+from coordinator.config.kafka_options import check_tokens, is_javas_alone, redacted, to_librdkafka
 from coordinator.config.resolved import ConfigKey, CoordinatorConfig
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.kafka_properties import TOKEN_FUNCTION
@@ -120,8 +120,8 @@ _END_OF_CHECK = "sharegroup.end.of.check"
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ConsumerOptions(GroupOptions):
-    """The configuration of a ShareConsumer; ``repr`` shows no secrets. ``client_settings``: what librdkafka's client
-    takes beside texts: stats_cb, throttle_cb, logger. ``acquire_mode`` empty: the group's."""
+    """The configuration of a ShareConsumer; ``repr`` shows no secrets. ``callbacks``: the program's error_cb, stats_cb,
+    throttle_cb and logger. ``acquire_mode`` empty: the group's."""
 
     explicit: bool = False
     acquire_mode: str = ""
@@ -132,8 +132,7 @@ class ConsumerOptions(GroupOptions):
     max_progress_batches: int = 100
     key_deserializer: Callback | None = None
     value_deserializer: Callback | None = None
-    error_cb: Callback | None = None
-    client_settings: dict[str, Any] = field(default_factory=dict)
+    callbacks: dict[str, Any] = field(default_factory=dict)
 
     @property
     def outage_timeout_ms(self) -> int:
@@ -142,9 +141,10 @@ class ConsumerOptions(GroupOptions):
 
     @property
     def client_config(self) -> dict[str, Any]:
-        """The configuration of the clients that read: librdkafka's, and its callbacks."""
-        callbacks = {"error_cb": self.error_cb} if self.error_cb is not None else {}
-        return {**self.kafka_config, **self.client_settings, **callbacks}
+        """The configuration of the clients that read: librdkafka's, and its callbacks. A logger gets what librdkafka
+        logs by default."""
+        logs = {"log_level": "6"} if "logger" in self.callbacks else {}
+        return {**logs, **self.kafka_config, **self.callbacks}
 
     def printed(self) -> dict[str, Any]:
         shown = super().printed()
@@ -170,7 +170,11 @@ class ConsumerOptions(GroupOptions):
             raise ValueError("Failed to create consumer: group.id must be set")
         texts.setdefault("group.id", "")
         progress = texts.pop(PROGRESS_BATCHES.name, str(PROGRESS_BATCHES.default))
-        checked = _check_properties({**texts, **of_topics}, own)
+        as_given = {key: others.get(key, "") for key in texts}
+        if any(is_javas_alone(key) for key in texts):
+            texts = as_given = _in_librdkafkas_words(texts)
+        nulls = [str(key) for key, value in others.items() if value is None and not str(key).startswith(GROUP_PREFIXES)]
+        checked = _check_properties({**dict.fromkeys(nulls), **as_given, **of_topics}, own)
         texts = {**{str(key): _text(value) for key, value in of_topics.get(_TOPIC_CONFIG, {}).items()}, **texts}
         try:
             _check_together(texts, checked)
@@ -206,11 +210,17 @@ def beside_fields(beside: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "key_deserializer": beside.get("key.deserializer"),
         "value_deserializer": beside.get("value.deserializer"),
-        "error_cb": beside.get("error_cb"),
-        "client_settings": {
-            key: beside[key] for key in ("stats_cb", "throttle_cb", "logger") if beside.get(key) is not None
+        "callbacks": {
+            key: beside[key] for key in ("error_cb", "stats_cb", "throttle_cb", "logger") if beside.get(key) is not None
         },
     }
+
+
+def _in_librdkafkas_words(texts: Mapping[str, str]) -> dict[str, str]:
+    try:
+        return dict(to_librdkafka(texts, {}, prefix="", forbidden={}))
+    except ShareGroupError as error:
+        raise invalid_config(error) from error
 
 
 def _text(value: Any) -> str:
@@ -235,7 +245,7 @@ def _check_together(texts: Mapping[str, str], checked: Mapping[str, Any]) -> Non
     """Have librdkafka make a client of the properties, and end it: some are refused only together, as a SASL mechanism
     without a user, or a missing certificate file. The client has no brokers, so it connects nowhere. None is made where
     it would fetch a token at once."""
-    for key in texts:
+    for key in checked:
         if key in REFUSED:
             raise ValueError(f"Failed to create share consumer: {REFUSED[key].format(key)}")
     if TOKEN_FUNCTION in texts:

@@ -97,9 +97,14 @@ class RecordRun:
             self.first = offset
 
 
-def batch(first: int, last: int, delivery_count: int, kind: AcknowledgeType) -> AckBatch:
+def batch(
+    first: int, last: int, delivery_count: int, kind: AcknowledgeType, reason: str = "", delay_ms: int | None = None
+) -> AckBatch:
     """Returns the acknowledgement that gives the offsets ``first`` to ``last`` one outcome."""
-    return AckBatch(first=first, last=last, delivery_count=delivery_count, types=(int(kind),))
+    types = (int(kind),)
+    return AckBatch(
+        first=first, last=last, delivery_count=delivery_count, types=types, reason=reason, delay_ms=delay_ms
+    )
 
 
 def split(

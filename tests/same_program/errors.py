@@ -163,6 +163,75 @@ def a_callback_that_fails(w: World) -> None:
     w.poll(consumer)
 
 
+class Reports:
+    """A program's error_cb, stats_cb and logger. ``kinds``: what they were told, and the method that was called then;
+    with ``elsewhere`` if another thread called them."""
+
+    def __init__(self, raises: str = "") -> None:
+        self.kinds: set[str] = set()
+        self.method = "no method"
+        self._raises = raises
+        self._thread = threading.get_ident()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {
+            "error_cb": lambda error: self._told(error.name()),
+            "stats_cb": lambda text: self._told("statistics"),
+            "logger": self,
+            "statistics.interval.ms": 50,
+        }
+
+    def log(self, level: int, text: str, facility: str, client: str, line: str) -> None:
+        """As logging.Logger has it; librdkafka's own words about ShareConsumers come from one side alone."""
+        if facility == "FAIL":
+            self._told(f"log {level}")
+
+    def _told(self, kind: str) -> None:
+        elsewhere = "" if threading.get_ident() == self._thread else " elsewhere"
+        self.kinds.add(f"{kind} by {self.method}{elsewhere}")
+        if self._raises in self.kinds:
+            raise KeyError(kind)
+
+    def wait_for(self, name: str, call: Callable[[], object], *kinds: str) -> None:
+        """Call a method until it has told all of this."""
+        self.method = name
+        wanted = {f"{kind} by {name}" for kind in kinds}
+        wait_until(lambda: call() is not None and wanted <= self.kinds, what=f"{wanted} of {self.kinds}")
+
+
+def reports_without_records(w: World) -> None:
+    """Polls and commits call stats_cb in their own thread, while nothing is read."""
+    reports = Reports()
+    consumer = w.kafka.ShareConsumer({**w.config(w.group()), **reports.settings})
+    consumer.subscribe([w.topic()])
+    reports.wait_for("poll", lambda: consumer.poll(0.2), "statistics")
+    reports.wait_for("commit_sync", lambda: consumer.commit_sync(1), "statistics")
+    reports.wait_for("commit_async", lambda: (consumer.commit_async(),), "statistics")
+    w.say(f"{sorted(reports.kinds)}")
+    reports.method = "close"
+    consumer.close()
+
+
+def reports_in_an_outage(w: World) -> None:
+    """Polls call error_cb and the logger in their own thread, while no broker answers; their exceptions come out."""
+    reports = Reports()
+    away = {"bootstrap.servers": "127.0.0.1:9", "reconnect.backoff.max.ms": 100, "log_level": 6}
+    consumer = w.kafka.ShareConsumer({**w.config(w.group()), **away, **reports.settings})
+    consumer.subscribe(["a"])
+    reports.wait_for("poll", lambda: consumer.poll(0.2), "_TRANSPORT", "_ALL_BROKERS_DOWN", "log 40", "statistics")
+    w.say(f"{sorted(reports.kinds)}")
+    consumer.close()
+    for kind in ("_TRANSPORT", "log 40", "statistics"):
+        reports = Reports(raises=f"{kind} by poll")
+        consumer = w.kafka.ShareConsumer({**w.config(w.group()), **away, **reports.settings})
+        consumer.subscribe(["a"])
+        reports.method = "poll"
+        w.tries(kind, lambda: wait_until(lambda: consumer.poll(0.2)))  # noqa: B023 - called at once
+        reports._raises = ""
+        consumer.close()
+
+
 def a_callback_that_calls_the_consumer(w: World) -> None:
     """A callback may not use its consumer."""
     topic = w.topic(1)
@@ -251,6 +320,8 @@ PROGRAMS = (
     poll_with_undecided_records,
     callbacks,
     a_callback_that_fails,
+    reports_without_records,
+    reports_in_an_outage,
     a_callback_that_calls_the_consumer,
     two_threads,
     deserializers,

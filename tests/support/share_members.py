@@ -72,6 +72,8 @@ class StubMembership:
     def leave(self) -> None:
         self.calls.append(("leave for now", ()))
 
+    def end_retries(self, in_s: float) -> None: ...
+
     def close(self) -> None:
         self.when_leaving()
         self.calls.append(("leave", ()))

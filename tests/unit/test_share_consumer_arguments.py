@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import confluent_kafka
+import msgspec
 import pytest
 from confluent_kafka import KafkaException
 
 import sharegroup
+from coordinator.protocol.values import LONGEST_DELAY_MS, LONGEST_REASON, AcknowledgeType
 from share_source.share_consumer.options import ConsumerOptions
-from tests.support.share_members import CONFIG
+from tests.support.share_members import CONFIG, run_of
 
 MESSAGE = confluent_kafka.Message(topic="orders", partition=0, offset=0)
 SASL = {"security.protocol": "SASL_PLAINTEXT"}
@@ -85,6 +87,63 @@ def test_the_methods_of_both_consumers_raise_the_same_for_arguments(call: Callab
     assert said(lambda: call(ours)) == said(lambda: call(native))
     native.close()
     ours.close()
+
+
+NOTES: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "a reason": {"reason": "no amount"},
+    "an empty reason": {"reason": ""},
+    "a long reason": {"reason": "x" * 10_000},
+    "a reason that is no UTF-8": {"reason": "\udcff"},
+    "a reason of bytes": {"reason": b"no amount"},
+    "a delay": {"delay_ms": 5},
+    "no delay": {"delay_ms": 0},
+    "the longest delay": {"delay_ms": LONGEST_DELAY_MS},
+    "a delay too long": {"delay_ms": LONGEST_DELAY_MS + 1},
+    "a negative delay": {"delay_ms": -1},
+    "a delay of a fraction": {"delay_ms": 1.5},
+    "both": {"reason": "no amount", "delay_ms": 5},
+}
+
+
+def refusal(note: dict[str, Any], kind: AcknowledgeType, mode: str) -> str:
+    """The exception that a note deserves; empty: none."""
+    reason, delay_ms = note.get("reason"), note.get("delay_ms")
+    if isinstance(reason, bytes):
+        return "TypeError"
+    if (reason and kind != AcknowledgeType.REJECT) or (delay_ms is not None and kind != AcknowledgeType.RELEASE):
+        return "ValueError"
+    if isinstance(delay_ms, float):
+        return "TypeError"
+    if delay_ms is not None and not 0 <= delay_ms <= LONGEST_DELAY_MS:
+        return "ValueError"
+    if mode == "implicit":
+        return "NoteInImplicitMode" if reason or delay_ms is not None else "IllegalStateException"
+    return ""
+
+
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+@pytest.mark.parametrize("kind", [kind for kind in AcknowledgeType if kind])
+@pytest.mark.parametrize("note", NOTES.values(), ids=NOTES.keys())
+def test_a_reason_and_a_delay_are_sent_or_refused(note: dict[str, Any], kind: AcknowledgeType, mode: str) -> None:
+    consumer = sharegroup.ShareConsumer({**CONFIG, "log_level": 0, "share.acknowledgement.mode": mode})
+    consumer._in_flight.add([run_of(0, 1)])
+    (message,) = run_of(0, 1).messages
+    for acknowledge in (
+        lambda: consumer.acknowledge(message, kind, **note),
+        lambda: consumer.acknowledge_offset("orders", 0, 0, kind, **note),
+    ):
+        wanted = refusal(note, kind, mode)
+        name, _ = said(acknowledge)
+        assert name == (wanted or "returned")
+        if not wanted:
+            taken = consumer._in_flight.take()
+            ((batch,),) = (of.batches for of in taken.partitions)
+            given = (note.get("reason") or "")[:LONGEST_REASON].replace("\udcff", "?")
+            assert (batch.types, batch.reason, batch.delay_ms) == ((kind,), given, note.get("delay_ms"))
+            msgspec.json.encode(batch)
+            consumer._in_flight.add([run_of(0, 1)])
+    consumer.close()
 
 
 def test_oauth_cb_as_code_is_refused_with_its_form_as_text() -> None:

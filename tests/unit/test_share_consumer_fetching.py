@@ -86,6 +86,8 @@ class StubClient:
         plan = PartitionPlan(topic="orders", topic_id="T", partition=0, ranges=(AcquiredRange(0, 4, 1),))
         self.acquired = AcquiredReply(plan_id="1", partitions=(plan,), lock_timeout_ms=30_000)
 
+    def end_retries(self, in_s: float) -> None: ...
+
     def close(self) -> None: ...
 
     def asked(self) -> list[str]:
