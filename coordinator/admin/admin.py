@@ -102,10 +102,10 @@ class Admin:
         texts = {key: as_text(value) for key, value in conf.items() if value is not None}
         own = {key: texts.pop(key) for key in list(texts) if key.startswith(GROUP_PREFIXES)}
         self._coordinator_configs = configs(own)[1]
-        config = to_librdkafka(texts, {}, prefix="", forbidden={})
-        servers = broker_addresses(config.get("bootstrap.servers", "").strip(), config, prefix="")
-        self._bootstrap_servers = servers
-        self._kafka_config: dict[str, str] = {**config, "bootstrap.servers": servers} if servers else config
+        kafka = to_librdkafka(texts, {}, prefix="", forbidden={})
+        self._bootstrap_servers = broker_addresses(kafka.get("bootstrap.servers", "").strip(), kafka, prefix="")
+        named = {"bootstrap.servers": self._bootstrap_servers} if self._bootstrap_servers else {}
+        self._kafka_config: dict[str, str] = {**kafka, **named}
         self._read_store = read_store
         self._timeout_s = RETRY_S if timeout_ms is None else timeout_ms / 1000
         self._reader: Callable[[Request[Any]], Any] | None = None
