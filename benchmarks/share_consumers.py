@@ -78,6 +78,21 @@ def share_consumer_rows(broker: KafkaBroker, topic: Topic, *, records: int, roun
     ]
 
 
+def skewed_rows(broker: KafkaBroker, *, records: int) -> list[Row]:
+    """Measure two consumers that one thread polls in turns, where one partition of six has all records: the poll of the
+    consumer without records holds up the other one's."""
+    rates = {}
+    for kind in (NATIVE, OURS):
+        topic = broker.create_topic(f"skewed-{kind}-{uuid.uuid4().hex[:8]}", WORK_PARTITIONS)
+        broker.produce(topic, [b"v" * 200] * records, partition=0)
+        rates[kind] = _alone(_in_turns, kind, broker.bootstrap, _new_group(broker, kind), topic, records).rate
+    how = f"two consumers in turns, polls of {POLL_S:.0f} s; one partition of {WORK_PARTITIONS} has {records:,} records"
+    return [
+        *(Row(name=f"ShareConsumer: records/s, skewed, {kind}", value=rate) for kind, rate in rates.items()),
+        Row(name="ShareConsumer: skewed, ours / confluent's", value=rates[OURS] / rates[NATIVE], at_least=1.0, how=how),
+    ]
+
+
 def slow_work_rows(broker: KafkaBroker, *, seconds: int) -> list[Row]:
     """Measure 60 consumers that need 5 ms a record, as a share of the rate that they can have."""
     rate = WORKERS / WORK_S
@@ -176,6 +191,24 @@ def _read(kind: str, bootstrap: str, group: str, topic: str, records: int) -> Re
     read = Read(count, last_s - began_s, time.process_time() - cpu_s, polls)
     consumer.close()
     assert size
+    return read
+
+
+def _in_turns(kind: str, bootstrap: str, group: str, topic: str, records: int) -> Read:
+    """Reads all records with two consumers, which have joined by then. The records of the first polls do not count."""
+    consumers = [_consumer(kind, bootstrap, group, topic) for _ in range(2)]
+    left = records
+    while left == records:
+        left -= sum(len(consumer.poll(POLL_S)) for consumer in consumers)
+    began_s, cpu_s, counted, last_s = time.perf_counter(), time.process_time(), left, time.perf_counter()
+    while left > 0:
+        for consumer in consumers:
+            count = len(consumer.poll(POLL_S))
+            left, last_s = left - count, time.perf_counter() if count else last_s
+        assert time.perf_counter() - last_s < SILENT_S, f"{kind}: no record for {SILENT_S} s, {left} are left"
+    read = Read(counted, last_s - began_s, time.process_time() - cpu_s)
+    for consumer in consumers:
+        consumer.close()
     return read
 
 

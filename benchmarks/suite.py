@@ -19,7 +19,7 @@ from benchmarks.idle import idle_rows
 from benchmarks.in_flight import in_flight_rows
 from benchmarks.other_clusters import SECURITY, options_by_source, secured_broker
 from benchmarks.report import Row
-from benchmarks.share_consumers import share_consumer_rows, slow_query_rows, slow_work_rows
+from benchmarks.share_consumers import share_consumer_rows, skewed_rows, slow_query_rows, slow_work_rows
 from benchmarks.sink_cost import sink_rows
 from benchmarks.small_acks import small_ack_rows
 from benchmarks.spark_process import SparkProcess
@@ -137,6 +137,8 @@ class Suite:
         topic = self._fill(broker, "shared", 2 * records, 200)
         self._say("ShareConsumer: ours and confluent's")
         self.rows += share_consumer_rows(broker, topic, records=records, rounds=self._rounds)
+        self._say("ShareConsumer: skewed partitions, native and ours")
+        self.rows += skewed_rows(broker, records=records)
         self._say("ShareConsumer: slow work, native and ours")
         self.rows += slow_work_rows(broker, seconds=10 if self._quick else 30)
         self._say("ShareConsumer: slow work in a Spark query")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
@@ -78,6 +79,9 @@ from coordinator.service.sinks import open_sink
 
 LONGEST_WAIT_MS = 60_000
 """NextPlan and AcquireRecords wait up to this many milliseconds for records."""
+LEFT_TO_OTHERS_S = 0.05
+"""A ShareConsumer that has waited for this many seconds gets records of partitions that are assigned to others: their
+consumers, if they wait, have got them by then."""
 LOOK_AGAIN_S = 1.0
 """A request that waits for records checks again after this many seconds without news."""
 ASKS_AT_ONCE = 8
@@ -300,26 +304,51 @@ class CoordinatorService(Handlers):
     def _acquire_records(self, request: AcquireRecords) -> AcquiredReply:
         if request.acknowledgements:
             return self._acknowledge_and_acquire(request)
-        deadline = time.monotonic() + min(request.wait_ms, LONGEST_WAIT_MS) / 1000
+        began = time.monotonic()
+        deadline = began + min(request.wait_ms, LONGEST_WAIT_MS) / 1000
         while True:
             news = self._news.count
             view = self._view(request)
             facts = self._facts_of_poll(request, view, may_wait=time.monotonic() < deadline)
             reply = self._acquired(request, view, facts)
+            of_others_in_s = began + LEFT_TO_OTHERS_S - time.monotonic()
+            watched = [] if reply.plan_id else self._answering(view, request.without)
+            if not reply.plan_id and of_others_in_s <= 0:
+                reply = self._acquired_of_others(request, view, watched) or reply
             self._log_held_back(request, reply)
             left_s = deadline - time.monotonic()
             if reply.plan_id or left_s <= 0:
                 return reply
-            partitions = facts.partitions
-            with self._watch.waiting([p.topic_partition for p in partitions], read_committed=view.read_committed):
-                if not self._news.wait(news, min(left_s, LOOK_AGAIN_S)) and left_s <= LOOK_AGAIN_S:
+            wait_s = min(left_s, LOOK_AGAIN_S if of_others_in_s <= 0 else of_others_in_s)
+            with self._watch.waiting([p.topic_partition for p in watched], read_committed=view.read_committed):
+                if not self._news.wait(news, wait_s) and left_s <= wait_s:
                     return reply
 
-    def _acquired(self, request: AcquireRecords, view: GroupView, facts: Facts) -> AcquiredReply:
+    def _acquired_of_others(
+        self, request: AcquireRecords, view: GroupView, subscribed: list[TopicIdPartition]
+    ) -> AcquiredReply | None:
+        """Acquire records that the consumers of other partitions have left there while this member waited; None if
+        there are none."""
+        ends = self._watch.ends([p.topic_partition for p in subscribed], read_committed=view.read_committed)
+        if not (left := transactions.left_by_others(view, subscribed, ends)):
+            return None
+        reply = self._acquired(request, view, self._facts(request, view, left, may_wait=True), beyond=True)
+        return reply if reply.plan_id else None
+
+    def _answering(self, view: GroupView, without: Collection[tuple[str, int]]) -> list[TopicIdPartition]:
+        """The subscribed partitions that the member can read, and whose leader answers."""
+        readable = [p for p in self._partitions(view) if (p.topic_id, p.partition) not in without]
+        answering = set(self._watch.answering([p.topic_partition for p in readable]))
+        return [p for p in readable if p.topic_partition in answering]
+
+    def _acquired(
+        self, request: AcquireRecords, view: GroupView, facts: Facts, *, beyond: bool = False
+    ) -> AcquiredReply:
         """The reply of an acquisition, without the records of topics that were created again: the member would read the
         new topic's. They stay its own until their locks end, and then count as deleted."""
         remade = self._remade_topics.look({p.topic for p in facts.partitions}, lambda: view)
-        reply = self._runtime.call(request.group_id, transactions.acquire_records(request, facts))
+        acquire = transactions.acquire_records(request, facts, beyond=beyond)
+        reply = self._runtime.call(request.group_id, acquire)
         if not reply.partitions:
             return reply
         gone = remade({part.topic_id: part.topic for part in reply.partitions})

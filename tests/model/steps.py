@@ -337,21 +337,28 @@ class Steps(MemberSteps):
 
     # --- ShareConsumers
 
-    def fetch(self, name: str, epoch: int, most: int, partitions: int = PARTITIONS) -> None:
+    def fetch(self, name: str, epoch: int, most: int, partitions: int = PARTITIONS, *, beyond: bool = False) -> None:
+        """``beyond``: also from partitions that are assigned to others."""
         now_ms = self.core.now_ms
         self.core.run(AssignPartitions())
         group = self.core.group
         current = {key for key in map(share_partition_key, self.core.logs()) if group.is_current(key.topic_id)}
         self.model.check_assignment(group.assignment, group.assignment_epoch, current)
         command = AcquireForConsumer(
-            group_id="billing", member_id=name, member_epoch=epoch, max_records=most, bounds=self.bounds(partitions)
+            group_id="billing",
+            member_id=name,
+            member_epoch=epoch,
+            max_records=most,
+            bounds=self.bounds(partitions),
+            beyond=beyond,
         )
-        reply = self.both(f"fetch {name} {most}", command, lambda: self.model.member(name, epoch))
+        reply = self.both(f"fetch {name} {most}{' beyond' * beyond}", command, lambda: self.model.member(name, epoch))
         if reply is None or not reply.plan_id:
             return
         chosen = self.keys(reply)
         for index in {k[0] for k in chosen}:
-            assert share_partition_key(index) in self.core.group.assignment[name], f"{name} is not assigned {index}"
+            assigned = share_partition_key(index) in self.core.group.assignment[name]
+            assert beyond or assigned, f"{name} is not assigned {index}"
             self.model.check_fetch(index, sorted(o for i, o in chosen if i == index), most, self.mode, now_ms)
         member = self.model.members[name]
         self.model.acquired(member, self.core.group.plan_id(reply.plan_id), list(chosen), False, now_ms)

@@ -225,9 +225,9 @@ class EngineAndModel(RuleBasedStateMachine):
 
     # --- ShareConsumers
 
-    @rule(name=consumers, behind=behind, most=st.integers(1, 10), partitions=asked)
-    def fetch(self, name: str, behind: int, most: int, partitions: int) -> None:
-        self.steps.fetch(name, self.epoch(name, behind), most, partitions)
+    @rule(name=consumers, behind=behind, most=st.integers(1, 10), partitions=asked, beyond=booleans)
+    def fetch(self, name: str, behind: int, most: int, partitions: int, beyond: bool) -> None:
+        self.steps.fetch(name, self.epoch(name, behind), most, partitions, beyond=beyond)
 
     @rule(name=consumers, most=st.integers(1, 10), times=st.integers(1, 6), gives_back=booleans)
     def fetch_and_fail(self, name: str, most: int, times: int, gives_back: bool) -> None:

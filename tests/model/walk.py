@@ -352,7 +352,8 @@ class Walk:
 
     def fetch(self) -> None:
         name = self._any(CONSUMERS)
-        self.steps.fetch(name, self._epoch(name), self.chance.choice((1, 4, 10)), self._partitions())
+        most, beyond = self.chance.choice((1, 4, 10)), self.chance.random() < 0.2
+        self.steps.fetch(name, self._epoch(name), most, self._partitions(), beyond=beyond)
 
     def signal(self) -> None:
         """A consumer signals some of the records that it holds, and at times others."""

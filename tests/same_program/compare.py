@@ -87,6 +87,6 @@ def golden(rows: Iterable[str]) -> str:
 def page(rows: Sequence[str]) -> str:
     """The docs' page, with the numbers of the programs that are equal and that differ."""
     equal = sum(row.endswith("| equal |") for row in rows)
-    part = f"{equal} programs have equal traces; {len(rows) - equal} differ on purpose, with the reason beside them.\n"
+    part = f"{equal} programs have equal traces, {len(rows) - equal} differ on purpose.\n"
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(f"{BEGIN}\n")
     return f"{before}{BEGIN}\n{part}{END}{rest.partition(END)[2]}"

@@ -261,7 +261,9 @@ def from_snapshot(group: GroupDriver) -> None:
     group.crash()
 
 
-def fetched(group: GroupDriver, max_records: int, member: str = "c1") -> list[tuple[int, int, int]]:
+def fetched(
+    group: GroupDriver, max_records: int, member: str = "c1", *, beyond: bool = False
+) -> list[tuple[int, int, int]]:
     """A ShareConsumer acquires; (first, last, delivery count) of each range."""
     reply = group.run(
         AcquireForConsumer(
@@ -270,6 +272,7 @@ def fetched(group: GroupDriver, max_records: int, member: str = "c1") -> list[tu
             member_epoch=group.epochs[member],
             max_records=max_records,
             bounds=group.bounds(),
+            beyond=beyond,
         )
     )
     return [(r.first, r.last, r.delivery_count) for p in reply.partitions for r in p.ranges]

@@ -110,3 +110,47 @@ def test_a_storm_of_a_hundred_members_settles_in_one_interval(running: Running) 
     storm.rest(3 * INTERVAL_MS)
     assert storm.epochs() == settled
     print(f"500 joins and departures in 10 s: {in_the_storm} assignments, {settled[1]} in all")
+
+
+def shared_out(running: Running, cluster: FakeCluster, partitions: int, members: int) -> Storm:
+    """Members that have the partitions of ``invoices``, and none of which asks for records."""
+    cluster.add("invoices", partitions, end=0)
+    storm = Storm(running)
+    for number in range(members):
+        running.join(f"c{number}", query=False, topics=("invoices",), starting_offsets="earliest")
+        storm.there.add(f"c{number}")
+    storm.rest(2 * INTERVAL_MS)
+    return storm
+
+
+@pytest.mark.parametrize(("partitions", "members"), [(2, 2), (6, 2), (7, 3), (3, 3)])
+def test_a_consumer_that_waits_gets_what_others_leave(running, cluster, partitions, members) -> None:
+    """Nobody else asks: one consumer gets all records, those of its own partitions first."""
+    storm = shared_out(running, cluster, partitions, members)
+    own = {part for m in storm.group().members if m.member_id == "c1" for of in m.assignment for part in of.partitions}
+    for partition in range(partitions):
+        cluster.move("invoices", 10, partition)
+    got = []
+    while len(got) < partitions:
+        reply = running.ask(AcquireRecords, "c1", max_records=10, wait_ms=30_000, after=None)
+        (part,) = reply.partitions
+        assert [(of.first, of.last) for of in part.ranges] == [(0, 9)]
+        got.append(part.partition)
+    assert set(got[: len(own)]) == own and sorted(got) == list(range(partitions))
+
+
+def test_the_records_of_others_are_left_to_them_for_a_while(running, cluster, monkeypatch) -> None:
+    monkeypatch.setattr("coordinator.service.coordinator_service.LEFT_TO_OTHERS_S", 1e9)
+    storm = shared_out(running, cluster, 2, 2)
+    own = {m.member_id: m.assignment[0].partitions for m in storm.group().members}
+    cluster.move("invoices", 10, own["c0"][0])
+    assert not running.ask(AcquireRecords, "c1", max_records=10, wait_ms=50).plan_id
+    assert running.ask(AcquireRecords, "c0", max_records=10, wait_ms=50).plan_id
+
+
+def test_a_consumer_gets_nothing_of_topics_to_which_it_does_not_subscribe(running, cluster) -> None:
+    cluster.add("others", 1, end=0)
+    running.join("c9", query=False, topics=("others",), starting_offsets="earliest")
+    shared_out(running, cluster, 2, 2)
+    cluster.move("others", 10)
+    assert not running.ask(AcquireRecords, "c1", max_records=10, wait_ms=200).plan_id

@@ -136,8 +136,10 @@ class StageRuns(StageOutcomes, frozen=True):
 
 
 class AcquireForConsumer(AcquireRecords, frozen=True):
-    """AcquireRecords with what the logs of the subscribed partitions hold now."""
+    """AcquireRecords with what the logs of the subscribed partitions hold now. ``beyond``: also of those that are
+    assigned to others."""
 
+    beyond: bool = False
     bounds: tuple[PartitionBounds, ...] = ()
 
 

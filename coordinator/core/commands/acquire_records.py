@@ -47,7 +47,7 @@ def acquire_records(group: ShareGroup, command: AcquireForConsumer, now_ms: int)
     if command.after is not None and (unseen := _unseen(group, command)) is not None:
         return Decision((), _again(group, unseen, now_ms))
     taken: dict[SharePartitionKey, list[Segment]] = {}
-    logs = _rotated(group, member, command.bounds)
+    logs = _rotated(group, member, command)
     if waiting := held_back(partition for partition, _ in logs):
         return Decision((), AcquiredReply(held_back=waiting))
     left, ranges = command.max_records, MAX_RANGES
@@ -76,14 +76,14 @@ def acquire_records(group: ShareGroup, command: AcquireForConsumer, now_ms: int)
 
 
 def _rotated(
-    group: ShareGroup, member: Member, bounds: tuple[PartitionBounds, ...]
+    group: ShareGroup, member: Member, command: AcquireForConsumer
 ) -> list[tuple[SharePartition, PartitionBounds]]:
     """The partitions from which the member acquires, in turn."""
     of_member = [
         (partition, of)
-        for of in bounds
+        for of in command.bounds
         if (partition := group.partitions.get(SharePartitionKey(of.topic_id, of.partition))) is not None
-        and may_acquire(group, member, partition.key)
+        and (command.beyond or may_acquire(group, member, partition.key))
     ]
     return rotated(of_member, member, [partition for partition, _ in of_member])
 

@@ -232,9 +232,9 @@ def _unreported_topics(group: ShareGroup, member: Member) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if subscription.has(name)))
 
 
-def acquire_records(request: AcquireRecords, facts: Facts) -> Transaction[AcquiredReply]:
+def acquire_records(request: AcquireRecords, facts: Facts, *, beyond: bool = False) -> Transaction[AcquiredReply]:
     """Acknowledge, assign partitions anew where that is due, and acquire records for a ShareConsumer, within what the
-    logs hold now."""
+    logs hold now. ``beyond`` as in AcquireForConsumer."""
 
     def transaction(group: ShareGroup) -> TransactionSteps[AcquiredReply]:
         errors = yield from _acknowledged(request)
@@ -242,7 +242,8 @@ def acquire_records(request: AcquireRecords, facts: Facts) -> Transaction[Acquir
         yield from initialize(group, {p: facts.log_starts[p.topic_partition] for p in known})
         yield from move_log_starts(known, facts)
         yield from ask(AssignPartitions())
-        reply = yield from ask(AcquireForConsumer(**msgspec.structs.asdict(request), bounds=bounds(known, facts, None)))
+        within = bounds(known, facts, None)
+        reply = yield from ask(AcquireForConsumer(**msgspec.structs.asdict(request), bounds=within, beyond=beyond))
         return msgspec.structs.replace(reply, errors=errors, isolation_level=group.config.share_isolation_level)
 
     return transaction
@@ -417,6 +418,21 @@ def to_acquire_from(
         if (p.topic_id, p.partition) not in view.fetch_from
         or p.topic_id in view.gone
         or SharePartitionKey(p.topic_id, p.partition) in wanted
+    ]
+
+
+def left_by_others(
+    view: GroupView, subscribed: Collection[TopicIdPartition], ends: Mapping[TopicAndPartition, int]
+) -> list[TopicIdPartition]:
+    """The partitions assigned to others alone that have records which were never acquired, by the ends as far as they
+    are known."""
+    return [
+        p
+        for p in subscribed
+        if view.assigned is not None
+        and SharePartitionKey(p.topic_id, p.partition) not in view.assigned
+        and p.topic_id not in view.gone
+        and ends.get(p.topic_partition, 0) > view.fetch_from.get((p.topic_id, p.partition), 2**63)
     ]
 
 

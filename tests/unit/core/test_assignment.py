@@ -98,6 +98,13 @@ def test_a_share_consumer_acquires_from_its_own_partitions_only() -> None:
     assert taken(group, "c2") == [1, 3]
 
 
+def test_a_share_consumer_beyond_its_partitions_acquires_from_all() -> None:
+    group = group_of("c1", "c2")
+    assert len(fetched(group, 1_000, "c1", beyond=True)) == 4
+    assert taken(group, "c2") == []
+    assert assigned(group) == {"c1": {"orders": (0, 2)}, "c2": {"orders": (1, 3)}}, "it is assigned no more than before"
+
+
 def test_a_query_acquires_from_all_partitions() -> None:
     group = group_of("c1", "c2")
     group.run(JoinGroup(group_id="billing", member_id="m1", process_id="p", topics=("orders",)))
