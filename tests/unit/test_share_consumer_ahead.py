@@ -231,7 +231,7 @@ def test_a_program_that_polls_late_gets_records_under_new_locks(lapsed: bool) ->
 
 
 def test_locks_are_not_renewed_beyond_the_poll_interval() -> None:
-    consumer, _ = subscribed(max_poll_interval_ms=1, session_timeout_ms=None)
+    consumer, _ = subscribed(max_poll_interval_ms=1)
     waiting(consumer, 0, 2)
     consumer._waiting.polled_s = -1e9
     assert consumer._held() == ()

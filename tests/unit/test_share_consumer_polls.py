@@ -88,7 +88,7 @@ def test_close_leaves_after_the_outcomes_of_an_unfinished_poll() -> None:
 
 
 def test_a_poll_that_waits_counts_as_a_poll() -> None:
-    consumer, stubs = subscribed(max_poll_interval_ms=1, session_timeout_ms=None)
+    consumer, stubs = subscribed(max_poll_interval_ms=1)
     stubs.hold(0, 4)
     seen: list[bool] = []
     stubs.when_asked = lambda: (
