@@ -37,7 +37,7 @@ def test_the_engine_and_the_model_agree_on_random_walks(walk: int) -> None:
 
 def test_a_walk_meets_every_kind_of_command() -> None:
     """Every kind of command is taken, and refused, somewhere on the way."""
-    seen = Walk(9)
+    seen = Walk(10)
     seen.run(3_000)
     kinds = ("join", "heartbeat", "acquire", "start", "complete", "leave")
     assert all(seen.seen[kind] and seen.seen[f"{kind} refused"] for kind in kinds), seen.seen
