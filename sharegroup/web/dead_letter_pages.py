@@ -21,7 +21,7 @@ from share_sink.redrive.report import RedriveReport
 from sharegroup.admin_access import described, origins_of
 from sharegroup.web.errors import BadRequest
 from sharegroup.web.jobs import Job
-from sharegroup.web.records import FORMS, LISTED, MOST_KEY_BYTES, headers_shown, shown
+from sharegroup.web.records import FORMS, LISTED, MOST_KEY_BYTES, headers_shown, preview, shown
 from sharegroup.web.site import Handler, Instead, Visit, status_of
 from sharegroup.web.words import told
 
@@ -29,7 +29,8 @@ _audit = logging.getLogger("sharegroup.audit")
 """Beside a standalone coordinator the coordinator's audit log, else lines of the page's own log."""
 
 ON_A_PAGE = 50
-MOST_REASONS = 20
+MOST_REASONS, MOST_FIRST = 20, 10
+"""A page lists up to this many reasons, and a dry run the contents of the first of those that are chosen."""
 DLQ_TOPIC = "errors.deadletterqueue.topic.name"
 _SKIPPED = {
     "doubles": "are further dead letters of a record that is sent",
@@ -43,7 +44,7 @@ _ALL = "all"
 
 
 def show_list(visit: Visit) -> Response:
-    """The group's dead letters among the newest of its topic, or those with one reason."""
+    """The group's dead letters among the newest of its topic, or those with one reason, or of one record."""
     return _list(visit)
 
 
@@ -57,6 +58,9 @@ def _list(visit: Visit, error: ShareGroupError | None = None) -> Response:
     group_id, reason = visit.text("group"), visit.text("reason")
     topic = _topic_of(visit, group_id)
     found = [each for each in visit.site.kafka.dead_letters(topic) if each.group_id == group_id] if topic else []
+    origin = (visit.text("topic"), visit.number("partition", 0), visit.number("offset", 0))
+    if origin[0]:
+        found = [each for each in found if (each.origin_topic, each.origin_partition, each.origin_offset) == origin]
     reasons = Counter((each.disposition, each.message) for each in found)
     chosen = [each for each in found if reason in ("", digest(each.message))]
     pages = max(1, -(-len(chosen) // ON_A_PAGE))
@@ -66,6 +70,8 @@ def _list(visit: Visit, error: ShareGroupError | None = None) -> Response:
         200 if error is None else status_of(error),
         error="" if error is None else told(error),
         chosen=frozenset(visit.form.get("chosen", ())),
+        origin=origin if origin[0] else None,
+        preview=preview,
         group_id=group_id,
         topic=topic,
         reasons=reasons.most_common(MOST_REASONS),
@@ -164,9 +170,13 @@ def _redriven(visit: Visit, job: Job) -> RedriveReport:
     def chosen(dead_letter: DeadLetter) -> bool:
         if dead_letter.group_id != values["group"]:
             return False
-        if values["places"]:
-            return (dead_letter.partition, dead_letter.offset) in values["places"]
-        return values["reason"] in ("", digest(dead_letter.message))
+        at = dead_letter.partition, dead_letter.offset
+        is_chosen = (
+            at in values["places"] if values["places"] else values["reason"] in ("", digest(dead_letter.message))
+        )
+        if is_chosen and len(job.first) < MOST_FIRST:
+            job.first.append(("{}@{}".format(*at), preview(dead_letter.value)))
+        return is_chosen
 
     def watch(read: int) -> None:
         job.read = read

@@ -34,7 +34,8 @@ class End:
 class Job:
     """A redrive, or its dry run. ``owner``: the session that began it; ``values``: the chosen dead letters; ``read``:
     how many dead letters were read so far; ``end``: None while it waits or runs; ``pending``: the name by which a dry
-    run is confirmed. The job goes on while a page is drawn, so that a page reads ``end`` once."""
+    run is confirmed; ``first``: the first of the chosen, with the beginning of their values. The job goes on while a
+    page is drawn, so that a page reads ``end`` once."""
 
     owner: Session = field(repr=False)
     values: dict[str, Any]
@@ -42,6 +43,7 @@ class Job:
     read: int = 0
     end: End | None = None
     pending: str = field(default="", repr=False)
+    first: list[tuple[str, str]] = field(default_factory=list, repr=False)
 
 
 class Jobs:

@@ -38,6 +38,7 @@ def show_record(visit: Visit) -> Response:
         run=run,
         now_ms=now_ms,
         state=_state(partition, offset, run),
+        may_have_dead_letter=offset < partition.end_offset and (run is None or run.state in ("ARCHIVING", "ARCHIVED")),
         acts=forms.ACTS,
         is_held=run is not None and run.state in ("ACQUIRED", "IN_PROGRESS"),
     )

@@ -21,6 +21,8 @@ MOST_BYTES = 8_192
 """Up to this many bytes of a value are shown; of hexadecimal digits a quarter, as each byte takes four characters."""
 MOST_KEY_BYTES, MOST_HEADER_BYTES = 1_024, 200
 MOST_HEADERS = 30
+PREVIEW_BYTES = 60
+"""A list shows up to this many bytes of a value, or a third of them as hexadecimal digits."""
 LISTED, MOST_LISTED_BYTES = 500, 16_000_000
 """One list has the newest dead letters of the topic, up to LISTED, and up to MOST_LISTED_BYTES of their reasons and
 names."""
@@ -94,8 +96,8 @@ class KafkaReads:
         )
 
     def dead_letters(self, topic: str) -> list[DeadLetter]:
-        """Returns the newest LISTED dead letters of all partitions, newest first, without keys, values and headers of
-        the records. Raises as the reader's function of this name."""
+        """Returns the newest LISTED dead letters of all partitions, newest first, without keys and headers of the
+        records, and with the beginnings of their values. Raises as the reader's function of this name."""
         config = {"queued.max.messages.kbytes": str(QUEUED_KB), **self._config}
         kept: list[tuple[int, int, int, DeadLetter]] = []
         size = 0
@@ -137,7 +139,8 @@ def _without_record(letter: DeadLetter) -> DeadLetter:
     ours = tuple(
         header for header in letter.headers if header[0] == REDRIVES and len(header[1] or b"") <= MOST_KEY_BYTES
     )
-    return replace(letter, key=None, value=None, headers=ours[-1:])
+    beginning = None if letter.value is None else letter.value[: PREVIEW_BYTES + 1]
+    return replace(letter, key=None, value=beginning, headers=ours[-1:])
 
 
 def _size(letter: DeadLetter) -> int:
@@ -160,6 +163,18 @@ def shown(data: bytes | None, form: str = "", most: int = MOST_BYTES) -> Shown:
         return Shown(text=clean(said, "\t\r\n"), form="text", size=len(data), is_cut=is_cut)
     few = data[: most // 4]
     return Shown(text=_hex(few), form="hex", size=len(data), is_cut=len(data) > len(few))
+
+
+def preview(data: bytes | None) -> str:
+    """The beginning of a value on one line: as text, or as hexadecimal digits."""
+    if data is None:
+        return "null"
+    cut, is_cut = data[:PREVIEW_BYTES], len(data) > PREVIEW_BYTES
+    text = text_of(cut, is_cut=is_cut)
+    if text is None:
+        few = data[: PREVIEW_BYTES // 3]
+        return f"0x{few.hex(' ')}{' …' if len(data) > len(few) else ''}"
+    return clean(" ".join(text.split())) + (" …" if is_cut else "")
 
 
 def _hex(data: bytes) -> str:

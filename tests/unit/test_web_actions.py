@@ -20,6 +20,7 @@ from share_sink.redrive.dlq_reader import DeadLetter
 from sharegroup.web.actions import KINDS
 from sharegroup.web.dead_letter_pages import digest
 from sharegroup.web.errors import BadRequest
+from sharegroup.web.records import _without_record
 from sharegroup.web.sessions import MOST_PENDING, PENDING_S, Session
 from sharegroup.web.site import HERE as PACKAGE
 from sharegroup.web.site import Visit
@@ -321,6 +322,69 @@ def test_dead_letters_are_listed_by_reason_and_time(filed, actor):
     assert html.escape(SCRIPT) in text
     only = actor.get("/deadletters", **GROUP, reason=digest("timeout")).text
     assert re.findall(r'name="chosen" value="([^"]+)"', only) == ["0@0", "0@2", "0@4"]
+
+
+VALUES = (
+    None,
+    b"",
+    b"paid",
+    b"a\nb " + SCRIPT.encode(),
+    b"x" * 5_000,
+    b"\xff\xfe" + bytes(range(60)),
+    "é🚀".encode() * 40,
+)
+
+
+def test_the_content_of_dead_letters_is_shown_before_they_are_sent(filed, actor):
+    filed.kafka.found = [letter(offset=n, value=value) for n, value in enumerate(VALUES)]
+    listed = actor.get("/deadletters", **GROUP).text
+    dry = finished(actor, actor.post("/redrive", {**GROUP, "scope": "all"})).text
+    for text in (listed, dry):
+        found = [html.unescape(each) for each in re.findall(r"<code>(.*?)</code>", text)]
+        assert len(found) == len(VALUES) and SCRIPT not in text
+        assert found[:3] == ["null", "", "paid"] and found[3] == f"a b {SCRIPT}"
+        assert found[5].startswith("0xff fe 00 01") and all(len(each) < 100 for each in found)
+        assert found[6].startswith("é🚀é🚀") and found[6].endswith("…")
+    assert filed.kafka.sent == []
+    assert [letter(offset=1, value=b"v" * 10_000)] != [_without_record(letter(offset=1, value=b"v" * 10_000))]
+    assert len(_without_record(letter(offset=1, value=b"v" * 10_000)).value or b"") < 100, (
+        "a list keeps no whole records"
+    )
+
+
+def test_all_that_match_are_chosen_by_one_button(filed, actor):
+    for reason, sent in (("", 6), (digest("timeout"), 3)):
+        text = actor.get("/deadletters", **GROUP, reason=reason).text
+        (button,) = re.findall(r'<button form="all" name="reason" value="([^"]*)">Redrive all (?:of|with)', text)
+        assert button == reason
+        assert 'id="all"' in text and 'name="scope" value="all"' in text
+        dry = finished(actor, actor.post("/redrive", {**GROUP, "scope": "all", "reason": button}))
+        assert f"{sent} records would be sent" in dry.text
+
+
+def test_a_record_leads_to_its_dead_letters_and_back(filed, actor):
+    filed.kafka.found.append(letter(offset=9, origin_offset=3))
+    (link,) = re.findall(r'href="(/deadletters\?[^"]*offset=3[^"]*)"', archived_record(filed, actor))
+    text = actor.client.get(html.unescape(link)).text
+    assert re.findall(r'name="chosen" value="([^"]+)" checked', text) == ["0@9"]
+    (back,) = re.findall(r'of record <a href="([^"]+)"', text)
+    assert actor.client.get(html.unescape(back)).status_code == 200
+    assert "Look for its dead letters" not in actor.get("/record", **RECORD, offset=4).text, "it is held"
+
+
+def archived_record(page, actor):
+    """The page of a record that was given up."""
+    confirmed(actor, shown(actor, "release", **RECORD, first=3, last=3))
+    confirmed(actor, shown(actor, "archive", **RECORD, first=3, last=3, reason="bad"))
+    return actor.get("/record", **RECORD, offset=3).text
+
+
+def test_a_refused_redrive_keeps_the_list(filed, actor):
+    answer = actor.post("/redrive", {**GROUP, "reason": digest("timeout")})
+    assert (answer.status_code, "Choose at least one dead letter." in answer.text) == (400, True)
+    assert re.findall(r'name="chosen" value="([^"]+)"', answer.text) == ["0@0", "0@2", "0@4"]
+    answer = actor.post("/redrive", {**GROUP, "chosen": ["0@1", "0@x"]})
+    assert re.findall(r'name="chosen" value="([^"]+)" checked', answer.text) == ["0@1"]
 
 
 def test_a_dead_letter_shows_its_record_and_reason(filed, actor):
