@@ -18,6 +18,7 @@ from confluent_kafka import Consumer
 
 from coordinator.client.cluster_metadata import metadata_and_rights
 from coordinator.client.endpoints import Endpoints
+from coordinator.config.kafka_options import PREFIX
 from coordinator.config.resolved import CoordinatorConfig, GroupConfig, changed_configs
 from coordinator.protocol.errors import (
     DeadLetterTopicMissing,
@@ -34,6 +35,7 @@ from coordinator.protocol.topic_names import matches
 from share_source.consumers import client_config
 from share_source.errors import ReadDenied
 from share_source.options import SourceOptions
+from share_source.reader_choice import wanted_reader
 
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 LEADER_S = 1.0
@@ -63,18 +65,21 @@ def check_clients(options: SourceOptions) -> None:
 
     Raises:
         TokenMissing, InvalidToken, UnsafeFile, UnusableFile: the token, or the file of certificates, is unusable.
+        UnknownReader: SHAREGROUP_READER has a value that is not known.
         InvalidKafkaConfig: librdkafka refuses the configuration of a task's consumer.
     """
     if CoordinatorConfig.parse(options.coordinator_configs).share_coordinator_endpoint:
         Endpoints.of(options.coordinator_configs)
+    wanted_reader()
     config = dict(client_config(options.kafka_config, "read_uncommitted"))
     del config["bootstrap.servers"]  # it connects nowhere
     try:
         new_client(Consumer, config).close()
     except InvalidKafkaConfig as error:
         written = getattr(options.kafka_config, "written", {})
-        key = error.fields["key"]
-        raise InvalidKafkaConfig(key=written.get(key, key), reason=error.fields["reason"]) from None
+        key = str(error.fields["key"])
+        named = key if key.startswith("(") else PREFIX + written.get(key, key)
+        raise InvalidKafkaConfig(key=named, reason=error.fields["reason"]) from None
 
 
 def check_cluster(options: SourceOptions) -> str:

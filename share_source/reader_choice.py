@@ -31,6 +31,18 @@ class ReaderChoice(NamedTuple):
         return f"{self.name} ({self.why})"
 
 
+def wanted_reader() -> str:
+    """Returns the read path that SHAREGROUP_READER names, or the default.
+
+    Raises:
+        UnknownReader: it has a value that is not known.
+    """
+    wanted = os.environ.get(VARIABLE, "").strip().lower() or DEFAULT
+    if wanted not in (AUTO, NATIVE, PYTHON):
+        raise UnknownReader(value=wanted)
+    return wanted
+
+
 @lru_cache(maxsize=1)
 def reader_choice() -> ReaderChoice:
     """The read path of this process.
@@ -39,11 +51,9 @@ def reader_choice() -> ReaderChoice:
         UnknownReader: SHAREGROUP_READER has a value that is not known.
         NativeReaderMissing: SHAREGROUP_READER demands the compiled one, and it can't be used here.
     """
-    wanted = os.environ.get(VARIABLE, "").strip().lower() or DEFAULT
+    wanted = wanted_reader()
     if wanted == PYTHON:
         return ReaderChoice(PYTHON, f"{VARIABLE}=python")
-    if wanted not in (AUTO, NATIVE):
-        raise UnknownReader(value=wanted)
     try:
         version = import_module("share_source.native._drain").LIBRDKAFKA
     except ImportError as error:

@@ -6,6 +6,7 @@ wrong.
 
 from __future__ import annotations
 
+import re
 import sys
 
 import click
@@ -81,8 +82,18 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:  # as in `| head`: nobody reads the rest
         return 0
     except ShareGroupError as error:
-        return _fail(f"{type(error).__name__}: {error}")
+        return _fail(_in_words_of_commands(f"{type(error).__name__}: {error}", arguments))
     return status if isinstance(status, int) else 0
+
+
+_OF_A_QUERY = re.compile(r"(?<![\w.])kafka\.(?=(?:security|sasl|ssl)\.|oauth_cb)")
+
+
+def _in_words_of_commands(text: str, arguments: list[str]) -> str:
+    """The text of an error with a command's names of what is an option of a query."""
+    if not any(argument.partition("=")[0] == "--bootstrap-server" for argument in arguments):
+        return text
+    return _OF_A_QUERY.sub("", text).replace("kafka.bootstrap.servers", "--bootstrap-server")
 
 
 def _command_path(arguments: list[str]) -> str:

@@ -21,7 +21,7 @@ from coordinator.client.endpoints import Endpoints
 from coordinator.client.offset_resets import ResetTo, reset_of
 from coordinator.client.on_demand import OnDemand, store_of
 from coordinator.client.options import GROUP_PREFIXES, as_text, configs
-from coordinator.config.kafka_options import broker_addresses, redacted, to_librdkafka
+from coordinator.config.kafka_options import broker_addresses, check_kafka_config, redacted, to_librdkafka
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.protocol.addresses import show_address
 from coordinator.protocol.admin_messages import (
@@ -77,15 +77,15 @@ def _read_store(settings: LaunchSettings) -> Callable[[Request[Any]], Any]:
 
 
 class Admin:
-    """An admin client. ``conf``: ``bootstrap.servers`` and librdkafka's other properties, and ``share.coordinator.*``
-    and ``share.state.store`` as a query of the groups sets them. With ``share.coordinator.endpoint`` the brokers may be
-    left out. Of a file with several tokens the one for actions is used, else the one for reads; ``token`` takes the
-    place of the file's. ``timeout_ms``: how long the brokers, and then a coordinator, are waited for; None: 15 s.
-    Thread-safe; :meth:`close`, or use as a context manager.
+    """An admin client. ``conf``: ``bootstrap.servers`` and other properties, librdkafka's or Java's, and
+    ``share.coordinator.*`` and ``share.state.store`` as a query of the groups sets them. With
+    ``share.coordinator.endpoint`` the brokers may be left out. Of a file with several tokens the one for actions is
+    used, else the one for reads; ``token`` takes the place of the file's. ``timeout_ms``: how long the brokers, and
+    then a coordinator, are waited for; None: 15 s. Thread-safe; :meth:`close`, or use as a context manager.
 
     Raises:
         MissingOption: neither brokers nor an endpoint are named.
-        RefusedOption, InvalidKafkaOption, MissingOption: as of to_librdkafka and broker_addresses.
+        ShareGroupError: as of to_librdkafka, broker_addresses and check_kafka_config.
         UnknownConfig, ConfigOutOfBounds, ConfigTypeMismatch, ConfigConflict: a key or a value is bad.
         BrokerNotReachable: the brokers do not answer, and no endpoint is named.
         TokenMissing, InvalidToken, UnsafeFile, UnusableFile: the endpoint's token can't be used.
@@ -103,6 +103,7 @@ class Admin:
         own = {key: texts.pop(key) for key in list(texts) if key.startswith(GROUP_PREFIXES)}
         self._coordinator_configs = configs(own)[1]
         kafka = to_librdkafka(texts, {}, prefix="", forbidden={})
+        check_kafka_config(kafka, prefix="")
         self._bootstrap_servers = broker_addresses(kafka.get("bootstrap.servers", "").strip(), kafka, prefix="")
         named = {"bootstrap.servers": self._bootstrap_servers} if self._bootstrap_servers else {}
         self._kafka_config: dict[str, str] = {**kafka, **named}

@@ -41,7 +41,7 @@ def offset_reset(text: str) -> OffsetReset | None:
 
 
 def _is_store(text: str) -> bool:
-    return text in ("sqlite", "kafka") or (text.startswith("sqlite:") and len(text) > len("sqlite:"))
+    return text in ("sqlite", "kafka") or re.fullmatch("sqlite:(?!//).+", text, re.DOTALL) is not None
 
 
 _GROUP_ROWS = (

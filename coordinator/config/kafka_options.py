@@ -24,9 +24,11 @@ from coordinator.config.java_keys import (
 )
 from coordinator.config.java_values import by_value, java_value, key_store
 from coordinator.config.kafka_security import check_security
+from coordinator.config.keys import nearest
 from coordinator.config.resolved import hint
 from coordinator.protocol.errors import ShareGroupError
-from coordinator.protocol.kafka_properties import PROPERTIES, SECRETS, TOKEN_FUNCTION, is_shown
+from coordinator.protocol.group_ids import UNREPLACED, is_placeholder
+from coordinator.protocol.kafka_properties import CHOICES, PROPERTIES, SECRETS, TOKEN_FUNCTION, is_shown
 from coordinator.protocol.option_errors import InvalidKafkaOption, RefusedOption, UnknownKafkaOption
 from coordinator.protocol.secret_files import read_file
 from coordinator.protocol.token_function import check_token_function
@@ -95,6 +97,8 @@ def _translated(
     written: dict[str, str] = {}
     for key, value in options.items():
         refuse(key, prefix, owned, forbidden)
+        if is_placeholder(value):
+            raise InvalidKafkaOption(option=PREFIX + key, problem=f"{UNREPLACED}.")
         for name, text in _properties_of(key, value, options).items():
             if name in config and (config[name] != text or key in RENAMED or written.get(name) in RENAMED):
                 other = PREFIX + written.get(name, name)
@@ -137,7 +141,7 @@ def refuse(key: str, prefix: str, owned: Mapping[str, str], forbidden: Mapping[s
         raise RefusedOption(option=option, reason="group configurations have no prefix.", instead=f"Use {key}.")
     if not prefix and key.startswith(PREFIX):
         instead = f"Use {key.removeprefix(PREFIX)}."
-        raise RefusedOption(option=option, reason="properties have no prefix in a command.", instead=instead)
+        raise RefusedOption(option=option, reason="properties have no prefix here.", instead=instead)
     if (key.endswith("_cb") and key != TOKEN_FUNCTION) or key in (
         "on_commit",
         "logger",
@@ -220,7 +224,7 @@ def check_kafka_config(kafka_config: Mapping[str, str], *, prefix: str = PREFIX)
         if path and path != _NO_FILE and not os.path.isdir(path):
             read_file(prefix + written.get(key, key), path)
     for key, value in kafka_config.items():
-        if key == "plugin.library.paths":
+        if key == "plugin.library.paths" or (key, value) == _BY_CONFLUENT:
             continue
         if key == TOKEN_FUNCTION:
             check_tokens(kafka_config, prefix=prefix)
@@ -230,10 +234,8 @@ def check_kafka_config(kafka_config: Mapping[str, str], *, prefix: str = PREFIX)
             raise UnknownKafkaOption(option=prefix + key, hint=_hint(key, prefix))
         if text:
             own = written.get(key, key)
-            problem = (text.replace(f'"{key}"', f'"{own}"') if is_shown(key) else _REFUSED_VALUE) + _CHOICES.get(
-                key, ""
-            )
-            raise InvalidKafkaOption(option=prefix + own, problem=f"{problem}.")
+            problem = _PROPERTY.sub(rf'\1"{own}"', text) if is_shown(key) else _REFUSED_VALUE
+            raise InvalidKafkaOption(option=prefix + own, problem=f"{problem}{_values(key, text)}.")
 
 
 def check_tokens(kafka_config: Mapping[str, str], *, prefix: str = PREFIX) -> None:
@@ -250,11 +252,25 @@ def check_tokens(kafka_config: Mapping[str, str], *, prefix: str = PREFIX) -> No
     _in_words_of(prefix, check)
 
 
+_BY_CONFLUENT = ("sasl.oauthbearer.metadata.authentication.type", "aws_iam")
+"""confluent_kafka takes this value itself: librdkafka does not have it."""
 _REFUSED_VALUE = "its value is refused"
-_CHOICES = {"security.protocol": "; it is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"}
+_PROPERTY = re.compile(r'(configuration property:? )"[\w.]+"', re.IGNORECASE)
+_RANGE = re.compile(r"range (-?\d+)\.\.(-?\d+)")
+
+
+def _values(key: str, problem: str) -> str:
+    """Which values the property takes, if librdkafka's text does not have them: words, or a range of numbers."""
+    if key in CHOICES:
+        return f"; it is {CHOICES[key]}"
+    if _RANGE.search(problem) or not (numbers := _RANGE.search(_complaint(key, _OUT_OF_RANGE))):
+        return ""
+    return f"; it is a whole number in {numbers[1]}..{numbers[2]}"
+
+
 _BEGINS_AS_NUMBER = re.compile(r"\s*[+-]?\d")
 _NUMBER = re.compile(r"\s*[+-]?(0[xX][0-9a-fA-F]+|\d+)\s*", re.ASCII)
-_OUT_OF_RANGE = "-7"
+_OUT_OF_RANGE = "-7777"
 
 
 def _half_read(key: str, value: str) -> str:
@@ -262,7 +278,7 @@ def _half_read(key: str, value: str) -> str:
     1."""
     if not _BEGINS_AS_NUMBER.match(value) or _NUMBER.fullmatch(value):
         return ""
-    return f'"{value}" is not a whole number' if "range" in _complaint(key, _OUT_OF_RANGE) else ""
+    return f'"{value}" is no such number' if "range" in _complaint(key, _OUT_OF_RANGE) else ""
 
 
 def _suggestions() -> Iterable[str]:
@@ -273,6 +289,15 @@ def _suggestions() -> Iterable[str]:
 def _hint(key: str, prefix: str) -> str:
     known = "https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md has all"
     return hint(prefix + key, [prefix + each for each in _suggestions()], known)
+
+
+def own_name(key: str, others: Iterable[str]) -> str:
+    """Returns what a ShareConsumer calls a key that neither it nor librdkafka has, after a semicolon; empty if nothing
+    is like it. ``others``: what it takes beside librdkafka's properties."""
+    if key.startswith(PREFIX):
+        return f"; properties have no prefix here: use {key.removeprefix(PREFIX)}"
+    near = nearest(key, sorted({*PROPERTIES, *others}))
+    return f"; the nearest known one is {near}" if near else ""
 
 
 def _complaint(key: str, value: str) -> str:

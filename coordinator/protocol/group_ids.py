@@ -5,12 +5,21 @@ Rule: a client refuses such an id before it calls anyone; a coordinator refuses 
 
 from __future__ import annotations
 
+import re
+
 from coordinator.protocol.errors import InvalidGroupId
 
 MAX_CHARACTERS = 249
 """A group id has up to this many characters, as a topic's name. Kafka takes up to 32,767 bytes; but the id stands in
 each log line, error, dead letter header and state record of its group."""
 _SHOWN = 40
+_PLACEHOLDER = re.compile(r"\s*(\$\{[^{}]*\}|\{\{[^{}]*\}\})\s*")
+UNREPLACED = "it is a placeholder that nothing replaces (${env:NAME} is replaced in properties files alone)"
+
+
+def is_placeholder(text: str) -> bool:
+    """Whether a template's variable is all of the text: ${NAME}, or {{ NAME }}."""
+    return _PLACEHOLDER.fullmatch(text) is not None
 
 
 def check_group_id(group_id: str) -> None:
@@ -24,6 +33,8 @@ def check_group_id(group_id: str) -> None:
         reason = f"it has the character {unprintable!a}, which can't be printed"
     elif len(group_id) > MAX_CHARACTERS:
         reason = f"it has {len(group_id):,} characters"
+    elif is_placeholder(group_id):
+        reason = UNREPLACED
     if reason:
         shown = ascii(group_id[:_SHOWN]) + ("..." if len(group_id) > _SHOWN else "")
         raise InvalidGroupId(group_id=shown, reason=reason)

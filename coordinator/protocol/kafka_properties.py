@@ -79,6 +79,27 @@ SECRETS = frozenset(
 password; and certificates, which are long."""
 
 
+_CODECS = "none, gzip, snappy, lz4 or zstd"
+CHOICES: dict[str, str] = {
+    "broker.address.family": "any, v4 or v6",
+    "client.dns.lookup": "use_all_dns_ips or resolve_canonical_bootstrap_servers_only",
+    "compression.codec": _CODECS,
+    "compression.type": _CODECS,
+    "debug": "generic, broker, topic, metadata, feature, queue, msg, protocol, cgrp, security, fetch, consumer, admin, "
+    "eos, conf or all, several separated by commas",
+    "metadata.recovery.strategy": "none or rebootstrap",
+    "offset.store.method": "none, file or broker",
+    "partitioner": "random, consistent, consistent_random, murmur2, murmur2_random, fnv1a or fnv1a_random",
+    "queuing.strategy": "fifo or lifo",
+    "sasl.oauthbearer.assertion.algorithm": "RS256 or ES256",
+    "sasl.oauthbearer.grant.type": "client_credentials or urn:ietf:params:oauth:grant-type:jwt-bearer",
+    "sasl.oauthbearer.metadata.authentication.type": "none, azure_imds or aws_iam",
+    "sasl.oauthbearer.method": "default or oidc",
+    "security.protocol": "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL",
+    "ssl.endpoint.identification.algorithm": "https or none",
+}
+"""The values of librdkafka's properties that take words. Its errors name none of them."""
+
 TOKEN_FUNCTION = "oauth_cb"  # noqa: S105 - a key, no password
 """confluent_kafka's key of a function that gives tokens; here its value is a text, MODULE:FUNCTION."""
 

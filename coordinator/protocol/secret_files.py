@@ -8,6 +8,7 @@ owner nor the group: Kubernetes gives a pod its secrets by group.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import ssl
 import stat
@@ -93,9 +94,20 @@ def read_file(key: str, path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise UnusableFile(key=key, path=path, reason=error.strerror or type(error).__name__) from None
+        reason = (error.strerror or type(error).__name__) + _no_path(path)
+        raise UnusableFile(key=key, path=path, reason=reason) from None
     except ValueError:
         raise UnusableFile(key=key, path=path, reason="a path has no NUL character") from None
+
+
+_URL = re.compile(r"[A-Za-z][\w+.-]+:/")
+
+
+def _no_path(path: str) -> str:
+    """Why a text that is no path of a file names none, after a semicolon."""
+    if path.startswith("~"):
+        return "; nothing replaces ~ here: write the whole path"
+    return "; it is a URL: write a path of this host" if _URL.match(path) else ""
 
 
 def read_certificates(key: str, path: str) -> bytes:

@@ -65,13 +65,13 @@ def read_config(path: str, environ: Mapping[str, str] = os.environ) -> Standalon
         ShareGroupError: as of to_librdkafka, broker_addresses and check_kafka_config, for the keys of the Kafka client.
     """
     texts = read_properties(path, environ)
+    _check_names([*texts])
     brokers = texts.pop(BROKERS, "").strip()
     if not brokers:
         raise MissingConfig(key=BROKERS, why="name at least one Kafka broker, as host:port.")
     if (wrong := wrong_broker(brokers)) is not None:
         raise ConfigOutOfBounds(key=BROKERS, value=wrong, bounds="host:port, or several, separated by commas")
     kafka = {key: texts.pop(key) for key in list(texts) if key.startswith(KAFKA_PREFIX)}
-    _check_names([*kafka, *texts])
     server = ServerConfig.parse({key: text for key, text in texts.items() if key in SERVER_KEYS})
     configs = {key: text for key, text in texts.items() if key in COORDINATOR_KEYS}
     config = CoordinatorConfig.parse({STORE: "kafka", **configs})

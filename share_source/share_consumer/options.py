@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from coordinator.client.group_options import GroupOptions
 from coordinator.client.options import GROUP_PREFIXES, Option, configs, flag
-from coordinator.config.kafka_options import check_tokens, is_javas_alone, redacted, to_librdkafka
+from coordinator.config.kafka_options import check_tokens, is_javas_alone, own_name, redacted, to_librdkafka
 from coordinator.config.resolved import ConfigKey, CoordinatorConfig
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.kafka_properties import TOKEN_FUNCTION
@@ -116,6 +116,7 @@ _CLIENT_ONLY = frozenset({"group.id", "max.poll.records", "max.poll.interval.ms"
 _INTEGER = re.compile(r"\s*[+-]?(0[xX][0-9a-fA-F]+|[0-9]+)")
 """The part of a text that librdkafka, like C's strtol, reads as a number: 1 of 1.5."""
 _END_OF_CHECK = "sharegroup.end.of.check"
+_UNKNOWN = re.compile(r'No such configuration property: "(.*)"')
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -236,8 +237,13 @@ def _check_properties(given: Mapping[str, Any], own: Mapping[str, str]) -> dict[
     try:
         confluent_kafka.ShareConsumer({**checked, _END_OF_CHECK: ""})
     except KafkaException as error:
-        if _END_OF_CHECK not in error.args[0].str():
-            raise
+        text = error.args[0].str()
+        if _END_OF_CHECK in text:
+            return checked
+        if found := _UNKNOWN.fullmatch(text):
+            text += own_name(found[1], [option.name for option in OPTIONS if " " not in option.name])
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, text)) from None
+        raise
     return checked
 
 

@@ -32,6 +32,7 @@ from share_source.arrow_schema import spark_schema
 from share_source.errors import BatchReadRefused, LogNotTold, SchemaRefused, TriggerOnceRefused
 from tests.bad_input.more_inputs import MORE_INPUTS, rows_of
 from tests.bad_input.row import Place, Row, command, shown, sink, source, sources
+from tests.bad_input.third_inputs import THIRD
 from tests.support.sink_rows import REQUIRED, schema
 
 ENDPOINT = "share.coordinator.endpoint"
@@ -385,4 +386,5 @@ SECTIONS: dict[str, list[Row]] = {
     "Directories, files, archives": PLACES,
     "Commands and functions": COMMANDS,
     **MORE_INPUTS,
+    "A third search": THIRD,
 }

@@ -154,8 +154,8 @@ NUMBERS = [
     source("includeHeaders=yes", "InvalidOption"),
     source("failOnDataLoss=0", "InvalidOption"),
     source("kafkaConsumer.pollTimeoutMs=2m", "InvalidOption"),
-    source("kafka.fetch.min.bytes=1e3", "not a whole number"),
-    source("kafka.fetch.wait.max.ms=1.5", "not a whole number"),
+    source("kafka.fetch.min.bytes=1e3", "no such number"),
+    source("kafka.fetch.wait.max.ms=1.5", "no such number"),
 ]
 CLIENTS = [
     source("group.id=billing", "kafka.group.id"),

@@ -1,0 +1,100 @@
+"""An error says what a property takes, by the user's own key: its words, its range; a path that is none and a template
+that nothing filled are named. Each client is made where a token function becomes code."""
+
+import ast
+import re
+
+import pytest
+
+from coordinator.config.java_keys import SHARE_GROUPS_FORBID
+from coordinator.config.kafka_options import check_kafka_config, to_librdkafka
+from coordinator.protocol.errors import InvalidGroupId, UnusableFile
+from coordinator.protocol.group_ids import check_group_id
+from coordinator.protocol.kafka_properties import CHOICES, PROPERTIES, SECRETS
+from coordinator.protocol.option_errors import InvalidKafkaOption
+from coordinator.protocol.secret_files import read_file
+from share_sink.option_table import OWNED as OWNED_BY_SINK
+from share_source.option_table import OWNED as OWNED_BY_SOURCE
+from tests.support.imports import PACKAGES, ROOT, python_files
+
+WITHOUT_MEANING = {
+    "share.acknowledgement.mode",
+    "builtin.features",
+    "ssl.ca.certificate.stores",
+    "group.protocol.type",
+    "plugin.library.paths",
+}
+GIVEN = sorted(PROPERTIES - {*OWNED_BY_SOURCE} - {*OWNED_BY_SINK} - {*SHARE_GROUPS_FORBID} - WITHOUT_MEANING - SECRETS)
+
+
+def refusal(key, value, prefix="kafka."):
+    try:
+        check_kafka_config(to_librdkafka({key: value}, {}, prefix=prefix, forbidden={}), prefix=prefix)
+    except (InvalidKafkaOption, UnusableFile) as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("prefix", ["kafka.", ""])
+@pytest.mark.parametrize("key", GIVEN)
+@pytest.mark.parametrize("value", ["banana", "-7777", "1e3"])
+def test_a_refused_value_is_told_with_what_its_key_takes(key, value, prefix):
+    told = refusal(key, value, prefix)
+    if not told or told.endswith("No such file or directory"):
+        return
+    assert f"The option {prefix}{key} is wrong" in told
+    assert re.search(r"range -?\d|in -?\d+\.\.\d|; it is [\w, :.-]+\.$|Expected bool", told), told
+    assert all(name == key for name in re.findall(r'property "([\w.]+)"', told))
+
+
+_NO_WORD = ("several", "SASL")
+"""How texts among the words begin that say more, or need more beside them."""
+WORDS = [(key, word) for key, text in CHOICES.items() for word in re.split(r", | or ", text)]
+WORDS = [(key, word) for key, word in WORDS if not word.startswith(_NO_WORD)]
+
+
+@pytest.mark.parametrize(("key", "word"), WORDS)
+def test_each_word_that_an_error_names_is_taken(key, word):
+    assert not refusal(key, word)
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [("~/ca.pem", "nothing replaces ~"), ("s3://b/ca.pem", "a URL"), ("dbfs:/ca.pem", "a URL"), ("/no/ca.pem", "")],
+)
+def test_a_text_that_is_no_path_is_named_so(path, says):
+    with pytest.raises(UnusableFile, match=says or None) as raised:
+        read_file("kafka.ssl.ca.location", path)
+    assert says or str(raised.value).endswith("No such file or directory")
+
+
+@pytest.mark.parametrize("text", ["${GROUP}", " ${env:X} ", "{{ group }}", "{{group}}"])
+def test_a_template_that_nothing_filled_is_refused(text):
+    for key in ("client.id", "sasl.password", "ssl.ca.location"):
+        assert f"kafka.{key} is wrong: it is a placeholder" in refusal(key, text)
+    with pytest.raises(InvalidGroupId, match="placeholder"):
+        check_group_id(text)
+    for taken in (f"a{text}b", "$x", "{a}"):
+        check_group_id(taken)
+        assert not refusal("client.id", taken)
+
+
+MADE_BESIDE = {
+    "coordinator/config/kafka_options.py",  # it only lets librdkafka check properties
+    "coordinator/protocol/librdkafka.py",
+    "share_source/share_consumer/options.py",
+    "sharegroup/demo/dead_letters.py",
+    "sharegroup/demo/embedded_broker.py",
+    "sharegroup/demo/orders.py",
+}
+"""Files with a client of their own: for a check, or of the demo's broker."""
+
+
+def test_each_client_is_made_where_a_token_function_becomes_code():
+    made = set()
+    for path in (path for package in PACKAGES for path in python_files(package)):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            name = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+            if name in ("Consumer", "Producer", "AdminClient"):
+                made.add(str(path.relative_to(ROOT)))
+    assert made <= MADE_BESIDE
