@@ -59,11 +59,19 @@ def check(context: click.Context, source_path: str | None, sink_path: str | None
 def _checks(sides: Mapping[str, Callable[[], Iterator[Found]]]) -> Iterator[dict[str, str | None]]:
     """Yields the findings of each side's check; an error that it raises ends the side."""
     for side, findings in sides.items():
-        try:
-            for finding in findings():
-                yield _row(side, finding)
-        except ShareGroupError as error:
-            yield _row(side, error)
+        told = []
+        for row in _rows(side, findings):
+            if row not in told:  # several questions may meet one error
+                yield row
+            told.append(row)
+
+
+def _rows(side: str, findings: Callable[[], Iterator[Found]]) -> Iterator[dict[str, str | None]]:
+    try:
+        for finding in findings():
+            yield _row(side, finding)
+    except ShareGroupError as error:
+        yield _row(side, error)
 
 
 def _row(side: str, found: Found) -> dict[str, str | None]:

@@ -30,6 +30,7 @@ from coordinator.protocol.errors import (
     CoordinatorNotAvailable,
     GroupIdNotFound,
     LeaderNotReachable,
+    NotAllowed,
     StateStoreInUse,
     TokenEndpointNotReachable,
     UnusableFile,
@@ -139,10 +140,16 @@ class ClusterQuestions:
         Raises:
             InvalidStartingOffsets: startingOffsets lacks a partition that the group has not begun.
         """
-        begun = {each.topic for each in self.group.partitions} if self.group is not None else set()
-        new = [where for where in partitions if where[0] not in begun]
         text = options.starting_offsets or ""
-        if text and partitions and not new:
+        if not text or not partitions:
+            return
+        try:
+            begun = {each.topic for each in self.group.partitions} if self.group is not None else set()
+        except NotAllowed:
+            yield Note("where the group stands is not known here: the token has no right read")
+            return
+        new = [where for where in partitions if where[0] not in begun]
+        if not new:
             yield Note(
                 f"startingOffsets={text} has no effect: the group has begun all of these partitions, and goes on where "
                 f"it is. To read again: {reset_command(options.bootstrap_servers, options.group_id)}"
@@ -166,10 +173,11 @@ class ClusterQuestions:
             ConfigConflict: the options do not go with the group's configs.
             DeadLetterTopicMissing, DeadLetterTopicNotAuthorized, TopicNotWritten: the topic can't be written.
         """
+        if self._config.share_coordinator_endpoint:  # those have a principal of their own
+            return
         kept = dict(self.group.configs) if self.group is not None else {}
         config = GroupConfig.parse(changed_configs(kept, self._options.group_configs))
-        topic = config.errors_deadletterqueue_topic_name
-        if topic and not self._config.share_coordinator_endpoint:  # those have a principal of their own
+        if topic := config.errors_deadletterqueue_topic_name:
             exists = check_dead_letter_topic(self._cluster, config, is_read=False, creates=False)
             yield f"dead letter topic {topic} {'exists, and may be written' if exists else 'may be created'}"
 
@@ -180,6 +188,7 @@ class ClusterQuestions:
         """The group as its coordinator or the state store has it; None: it does not exist yet.
 
         Raises:
+            NotAllowed: the query's token has no right to look.
             ShareGroupError: neither can be asked.
         """
         options = self._options

@@ -250,7 +250,7 @@ def _rights(admin: Any, topics: list[str]) -> dict[str, frozenset[str]]:
             if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 rights[name] = frozenset[str]()
         else:
-            if allowed is not None:
+            if allowed:  # a cluster that does not say names none, and who sees a topic may describe it
                 rights[name] = frozenset(operation.name for operation in allowed)
     return rights
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 
 import pytest
 from confluent_kafka.admin import ResourceType
@@ -16,6 +17,7 @@ from sharegroup.__main__ import run
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.guarded_broker import ALICE, grant, guarded_broker, revoke
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.standalone import TOKEN, StandaloneProcess, write_secret
 
 pytestmark = pytest.mark.broker
 
@@ -155,3 +157,19 @@ def test_check_names_another_hosts_coordinator_and_a_position_that_stays(
     notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note")]
     assert "the group was served last by the coordinator on " in notes[0]
     assert "startingOffsets=earliest has no effect: the group has begun all of these partitions" in notes[1]
+
+
+@pytest.mark.parametrize(("rights", "results"), [("member", {"ok", "note"}), ("read,member", {"ok"})])
+def test_a_token_of_a_query_is_enough_to_check(guarded, tmp_path, capsys, rights, results):
+    """Starting offsets of a group that the token may not look at are no error: the group may have begun."""
+    tokens = write_secret(tmp_path / "tokens", f"{rights}:{TOKEN}\n")
+    token = {"share.coordinator.token.file": str(tokens)}
+    state = {"bootstrap.servers": guarded.bootstrap, "share.state.store": f"sqlite:{tmp_path / 'state.db'}"}
+    with closing(StandaloneProcess(tmp_path, {**state, **token})) as running:
+        endpoint = {"share.coordinator.endpoint": running.wait_ready().endpoint, **token}
+        offsets = {"startingOffsets": '{"orders":{"0":1,"1":-1}}'}
+        path = tmp_path / "options.json"
+        path.write_text(json.dumps({**options_of(guarded.bootstrap, "g"), **offsets, **endpoint}))
+        assert run(["check", "--options", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {each["result"] for each in found if each["side"] == "source"} == results

@@ -312,7 +312,9 @@ class KafkaCluster:
             ),
         )
         allowed = None if answer is None else answer.authorized_operations
-        return [] if allowed is None else [name for name in operations if AclOperation[name] not in allowed]
+        if not allowed:  # the cluster does not say: who sees a topic may describe it
+            return []
+        return [name for name in operations if AclOperation[name] not in allowed]
 
     def create_topic(self, name: str, *, only_ask: bool = False) -> None:
         if not self.gives_topic_ids():  # no topic can be created by request; a listing of a topic creates it there
