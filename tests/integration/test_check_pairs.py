@@ -167,7 +167,7 @@ def test_a_token_of_a_query_is_enough_to_check(guarded, tmp_path, capsys, rights
     state = {"bootstrap.servers": guarded.bootstrap, "share.state.store": f"sqlite:{tmp_path / 'state.db'}"}
     with closing(StandaloneProcess(tmp_path, {**state, **token})) as running:
         endpoint = {"share.coordinator.endpoint": running.wait_ready().endpoint, **token}
-        offsets = {"startingOffsets": '{"orders":{"0":1,"1":-1}}'}
+        offsets = {"startingOffsets": '{"orders":{"0":-2,"1":-1}}'}
         path = tmp_path / "options.json"
         path.write_text(json.dumps({**options_of(guarded.bootstrap, "g"), **offsets, **endpoint}))
         assert run(["check", "--options", str(path), "--json"]) == 0
