@@ -14,6 +14,13 @@ if find_spec("pyspark.sql.datasource") is None:
 
     raise SparkTooOld
 
-from pyspark_sharegroup.format import DefaultSource
+from sharegroup.shadowed import PackageShadowed, check_packages
+
+try:
+    check_packages()
+except PackageShadowed:
+    from pyspark_sharegroup.shadowed_format import DefaultSource
+else:
+    from pyspark_sharegroup.format import DefaultSource  # type: ignore[assignment]
 
 __all__ = ["DefaultSource"]

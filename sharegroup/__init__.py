@@ -10,6 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from sharegroup.shadowed import check_packages
+
 if TYPE_CHECKING:
     from confluent_kafka import TIMESTAMP_CREATE_TIME as TIMESTAMP_CREATE_TIME
     from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME as TIMESTAMP_LOG_APPEND_TIME
@@ -78,13 +80,18 @@ _PACKAGES = ("archive", "views")
 
 
 def __getattr__(name: str) -> object:
-    """Load the module of a name when the name is asked for."""
+    """Load the module of a name when the name is asked for.
+
+    Raises:
+        PackageShadowed: another module has the name of a package of ours.
+    """
     if name == "__version__":
         from coordinator.protocol.package_version import package_version
 
         return package_version()
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    check_packages()
     module = import_module(_MODULES[name])
     return module if name in _PACKAGES else getattr(module, name)
 

@@ -11,6 +11,13 @@ import sys
 
 import click
 
+from sharegroup.shadowed import PackageShadowed, check_packages
+
+try:
+    check_packages()
+except PackageShadowed as error:
+    sys.exit(f"sharegroup: {error}")
+
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.package_version import package_version
 from coordinator.service.process.process_exit import end_process

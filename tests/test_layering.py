@@ -135,7 +135,11 @@ RULES = [
         folder="sharegroup",
         ours=(SERVICE, ADMIN, CLIENT, PROTOCOL, CONFIG, f"{STATE_LOG}.placement", "share_source", "share_sink"),
     ),
-    Rule(folder="pyspark_sharegroup", ours=("share_source", "share_sink"), others=frozenset({"pyspark"})),
+    Rule(
+        folder="pyspark_sharegroup",
+        ours=("share_source", "share_sink", "sharegroup.shadowed"),
+        others=frozenset({"pyspark"}),
+    ),
 ]
 
 
@@ -182,7 +186,7 @@ FLOORS = {
     # The redrive and the archive build on these alone.
     "share_sink, base": ("errors.py", "option_table.py"),
     # The names that programs import, which commands and the demo import too.
-    "sharegroup, names": ("__init__.py",),
+    "sharegroup, names": ("__init__.py", "shadowed.py"),
     # Some commands are in folders, and build on what commands share.
     "sharegroup, top": ("__main__.py", "coordinator.py"),
 }

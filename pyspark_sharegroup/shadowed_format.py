@@ -1,0 +1,33 @@
+"""The format ``sharegroup`` where another module has the name of a package of ours: each use says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.datasource import DataSource
+
+from sharegroup.shadowed import check_packages
+
+
+class DefaultSource(DataSource):
+    """A format that raises PackageShadowed: Spark would hide an error of this package's import, and say that there is
+    no such format."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "sharegroup"
+
+    def schema(self) -> Any:
+        check_packages()
+
+    def writer(self, schema: Any, overwrite: bool) -> Any:
+        check_packages()
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
+        check_packages()
+
+    def streamReader(self, schema: Any) -> Any:  # noqa: N802 - Spark's name
+        check_packages()
+
+    def reader(self, schema: Any) -> Any:
+        check_packages()

@@ -1,0 +1,58 @@
+"""Another module that has the name of a package of ours is named by its path, in one line, at the first use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sharegroup.shadowed import INSIDE, PackageShadowed, check_packages
+from tests.support.imports import ROOT, python_path
+
+USES = {
+    "api": ["-c", "import sharegroup; sharegroup.Admin"],
+    "command": ["-m", "sharegroup", "--version"],
+    "console script": ["-c", "import sharegroup.__main__"],
+    "format": ["-c", "import pyspark_sharegroup as p; p.DefaultSource({}).schema()"],
+    "writer": ["-c", "import pyspark_sharegroup as p; p.DefaultSource({}).streamWriter(None, False)"],
+}
+
+
+def foreign(folder: Path, name: str, kind: str) -> Path:
+    """A module of that name which is none of ours, in the folder."""
+    path = folder / name / "__init__.py" if kind == "package" else folder / f"{name}.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("START = 1\n")
+    return path
+
+
+@pytest.mark.parametrize(("name", "kind"), [*((name, "package") for name in INSIDE), ("coordinator", "module")])
+@pytest.mark.parametrize("use", USES)
+def test_the_first_use_says_which_path_shadows_ours(tmp_path: Path, use: str, name: str, kind: str) -> None:
+    path = foreign(tmp_path, name, kind)
+    environment = {"PYTHONPATH": f"{tmp_path}:{python_path()}"}
+    done = subprocess.run([sys.executable, *USES[use]], capture_output=True, text=True, env=environment, cwd="/")
+    assert done.returncode == 1
+    said = done.stderr.splitlines()[-1]
+    assert f"needs its package {name}, in {ROOT}, " in said and "Rename" in said
+    assert f"finds another one first: {path.parent if kind == 'package' else path}." in said
+    assert use not in ("command", "console script") or len(done.stderr.splitlines()) == 1
+
+
+def test_our_own_packages_are_no_finding_however_they_are_found(tmp_path: Path) -> None:
+    check_packages()
+    link = tmp_path / "link"
+    link.symlink_to(ROOT)
+    program = "import sharegroup; from sharegroup.shadowed import check_packages; check_packages(); print('ours')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={"PYTHONPATH": str(link)}, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.stdout == "ours\n", done.stderr
+
+
+def test_a_loaded_module_of_somebody_else_is_found_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "coordinator", type(sys)("coordinator"))
+    with pytest.raises(PackageShadowed, match="none at all"):
+        check_packages()
