@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from coordinator.client.options import by_lower_name
+from coordinator.client.task_plans import QUERY_ID
 from share_sink.errors import NoSinkOptions
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ def acknowledge(df: DataFrame, batch_id: int, options: Mapping[str, object] | No
     >>> df.writeStream.foreachBatch(each).start()  # doctest: +SKIP
     """
     chosen = sink_options(df.sparkSession.conf.getAll, options or {})
+    chosen.setdefault("checkpointlocation", _checkpoint_of(df.sparkSession))
     chosen["batchid"] = str(batch_id)
     chosen["batchwrite"] = str(_writes.next(_run_of(df.sparkSession), batch_id))
     df.write.format("sharegroup").options(**chosen).mode("append").save()
@@ -72,6 +75,18 @@ class _Writes:
 
 
 _writes = _Writes()
+
+
+def _checkpoint_of(session: SparkSession) -> str:
+    """Returns the checkpoint of the query whose foreachBatch calls, as Spark's Java has it; empty where it can't be
+    found (Spark Connect)."""
+    from pyspark.sql import SparkSession as Sessions
+
+    with suppress(Exception):  # py4j's errors too: no batch fails for what people are shown
+        query_id = session.sparkContext.getLocalProperty(QUERY_ID) or ""
+        query = Sessions.builder.getOrCreate().streams.get(query_id)  # the batch's own session has no queries
+        return str(query._jsq.streamingQuery().resolvedCheckpointRoot())  # type: ignore[union-attr]
+    return ""
 
 
 def _run_of(session: SparkSession) -> str:

@@ -44,12 +44,12 @@ OPTIONS = (
     Option(
         "checkpointLocation",
         "the query's",
-        "Spark passes on this option of a streaming query; the sink does not use it.",
+        "Spark passes it on; shown with the member.",
     ),
     Option(
         "queryName",
         "the query's",
-        "Spark passes the name on that writeStream.queryName set.",
+        "Spark passes on writeStream.queryName; shown with the member.",
     ),
     Option(
         "kafka.*",

@@ -24,14 +24,15 @@ class SinkOptions(GroupOptions):
     """The options of a query's sink; picklable; ``repr`` shows no secrets.
 
     ``kafka_config`` is for consumers and producers alike. ``replaces``: the query's output of a batch replaces what an
-    earlier attempt wrote. ``query_name``: the query's name, empty if it is not known. ``batch_id`` None: the task knows
-    the batch id. ``batch_write``: the number of this write among several writes of one batch, from 0.
+    earlier attempt wrote. ``query_name``, ``checkpoint``: the query's, empty if they are not known. ``batch_id`` None:
+    the task knows the batch id. ``batch_write``: the number of this write among several writes of one batch, from 0.
     """
 
     archive_path: str = ""
     fail_on_stale: bool = False
     replaces: bool = False
     query_name: str = ""
+    checkpoint: str = ""
     batch_id: int | None = None
     batch_write: int = 0
 
@@ -50,6 +51,7 @@ class SinkOptions(GroupOptions):
             fail_on_stale=choice(given, "onStaleReceipt", ON_STALE) == "fail",
             replaces=choice(given, "outputOnReplay", ON_REPLAY) == "replaces",
             query_name=given.get("queryname", ""),
+            checkpoint=given.get("checkpointlocation", ""),
             batch_id=count(given, "batchId", least=0),
             batch_write=count(given, "batchWrite", least=0) or 0,
         )

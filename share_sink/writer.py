@@ -20,9 +20,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from coordinator.client.spark_border import named_errors_first
 from coordinator.client.spark_log import log_for_query
-from coordinator.client.task_plans import BATCH_ID, QUERY_ID
+from coordinator.client.task_plans import BATCH_ID, DESCRIPTION, QUERY_ID, query_name
 from coordinator.protocol.messages import OutcomesStaged, StageOutcomes
 from coordinator.protocol.outcome_rows import SCHEMA, coalesce, settled
+from coordinator.protocol.values import client_text
 from share_sink.archive.batches import check_files, discard_batch, finish_batch
 from share_sink.rejected_rows import RejectedRows
 from share_sink.rows import check_delivered, is_rejected, outcome_rows, rejected_rows
@@ -41,9 +42,11 @@ _QUERY, _RUN, _BATCH = QUERY_ID, "spark.jobGroup.id", BATCH_ID
 @dataclass(frozen=True, kw_only=True)
 class Batch:
     """The query and the batch that rows belong to, as far as the task knows; NO_BATCH where no query writes.
-    ``is_query``: the query id is Spark's; if not, it is a name in its place."""
+    ``is_query``: the query id is Spark's; if not, it is a name in its place. ``query_name``: empty if it is not
+    known."""
 
     query_id: str
+    query_name: str = ""
     batch_id: int
     run_id: str = ""
     is_query: bool = True
@@ -116,7 +119,7 @@ def write_task(sink: Sink, batches: Iterator[pa.RecordBatch]) -> TaskOutcomes:
     """
     context = TaskContext.get()
     batch = _batch_of(sink, context)
-    log_for_query(group=sink.options.group_id, query=sink.options.query_name or batch.query_id)
+    log_for_query(group=sink.options.group_id, query=sink.options.query_name or batch.query_name or batch.query_id)
     decided: list[pa.Table] = []
     rows = 0
     task_id = context.partitionId() if context else 0
@@ -154,7 +157,7 @@ def commit_batch(
     batch = tasks[0].batch if tasks else _batch_of(sink, None)
     if batch_id is not None:
         batch = replace(batch, batch_id=batch_id)
-    log_for_query(group=sink.options.group_id, query=sink.options.query_name or batch.query_id)
+    log_for_query(group=sink.options.group_id, query=sink.options.query_name or batch.query_name or batch.query_id)
     files = [file for task in tasks for file in task.files]
     if sink.archive:
         check_files(sink.archive, files)
@@ -165,6 +168,8 @@ def commit_batch(
         group_id=sink.options.group_id,
         incarnation=tasks[0].incarnation if tasks else sink.opened.incarnation,
         query_id=batch.query_id if batch.is_query else "",
+        query_name=client_text(sink.options.query_name or batch.query_name),
+        checkpoint=client_text(sink.options.checkpoint),
         acknowledgement_mode=sink.options.group_configs.get(ACKNOWLEDGEMENT_MODE, "").strip(),
         replaces=sink.options.replaces,
         batch_id=batch.batch_id,
@@ -210,6 +215,7 @@ def _batch_of(sink: Sink, context: TaskContext | None) -> Batch:
     chosen = sink.options.batch_id
     return Batch(
         query_id=query or sink.name,
+        query_name=query_name(context.getLocalProperty(DESCRIPTION), query) if context and query else "",
         batch_id=chosen if chosen is not None else int(number) if number else NO_BATCH,
         run_id=(context.getLocalProperty(_RUN) or "") if context and query else "",
         is_query=bool(query),

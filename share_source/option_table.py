@@ -8,7 +8,7 @@ coordinator/config/group_keys.py).
 
 from __future__ import annotations
 
-from coordinator.client.options import Option, OptionTable
+from coordinator.client.options import MEMBER_NAME, Option, OptionTable
 from coordinator.config.java_keys import SHARE_GROUPS_FORBID
 
 OPTIONS = (
@@ -42,6 +42,7 @@ OPTIONS = (
         "At most this many records in a batch, from all partitions together. With share.acquire.mode=batch_optimized a "
         "run of records that was returned is not cut to meet it.",
     ),
+    Option(MEMBER_NAME.name, "the query's, else the application's", MEMBER_NAME.doc, "not there"),
     Option("minPartitions", "none", "Cut large ranges so that a batch has at least this many tasks."),
     Option("maxRecordsPerPartition", "no limit", "Cut ranges so that a task reads at most this many records."),
     Option("includeHeaders", "false", "Add the column headers."),

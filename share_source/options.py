@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coordinator.client.group_options import GroupOptions, shared_fields
-from coordinator.client.options import by_lower_name, count, flag
+from coordinator.client.options import MEMBER_NAME, by_lower_name, count, flag
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.protocol.option_errors import InvalidOption
 from coordinator.protocol.topic_names import check_pattern, check_topic
@@ -45,6 +45,7 @@ class SourceOptions(GroupOptions):
     include_headers: bool = False
     fail_on_data_loss: bool = True
     poll_timeout_ms: int = LEAST_POLL_TIMEOUT_MS
+    member_name: str = ""
 
     @classmethod
     def parse(cls, options: Mapping[str, str | None]) -> SourceOptions:
@@ -71,6 +72,7 @@ class SourceOptions(GroupOptions):
             fail_on_data_loss=flag(given, "failOnDataLoss", default=True),
             poll_timeout_ms=count(given, "kafkaConsumer.pollTimeoutMs")
             or _poll_timeout_ms(shared["coordinator_configs"]),
+            member_name=str(MEMBER_NAME.parse(given.get(MEMBER_NAME.name, ""))),
         )
 
 

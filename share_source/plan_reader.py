@@ -35,6 +35,7 @@ from coordinator.protocol.messages import (
 )
 from coordinator.protocol.receipts import incarnation_of, receipt_digest
 from coordinator.protocol.values import AlteredStart
+from share_source.application import application
 from share_source.damaged_records import damaged_offsets, reject_damaged, without
 from share_source.idle_pace import IdlePace
 from share_source.offset_ranges import PartitionRanges, plan_tasks
@@ -63,6 +64,7 @@ def open_session(options: SourceOptions, member_id: str) -> MemberSession:
             reached or started.
     """
     client = connect(options.bootstrap_servers, options.kafka_config, options.coordinator_configs)
+    name, pid = application()
     return MemberSession(
         client,
         options.group_id,
@@ -72,6 +74,9 @@ def open_session(options: SourceOptions, member_id: str) -> MemberSession:
         assign=options.assign,
         configs=options.group_configs,
         starting_offsets=options.starting_offsets,
+        member_name=options.member_name,
+        client_id=options.kafka_config.get("client.id", "") or name,
+        client_pid=pid,
     )
 
 

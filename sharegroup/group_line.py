@@ -7,10 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from coordinator.protocol.log_lines import printable
+
 if TYPE_CHECKING:
-    from coordinator.protocol.admin_messages import RunInFlight
+    from coordinator.protocol.admin_messages import HistoryEntry, PlanInFlight, RunInFlight
     from coordinator.protocol.messages import GroupDescription, MemberDescription
 
+LONGEST_NAME = 60
+"""A member's name is cut after this number of characters."""
 HELD = ("ACQUIRED", "IN_PROGRESS")
 """The states of a record that a member holds."""
 QUARANTINED = ("quarantined", "failed alone", "trial")
@@ -38,6 +42,12 @@ class GroupLine:
     done_rate: float | None = None
     without_dead_letter: int = 0
     slowed: int = 0
+
+
+def who(named: MemberDescription | RunInFlight | PlanInFlight | HistoryEntry) -> str:
+    """A member for people: its name, then its id, as ``billing-1 (6f1c0a)``; a name is data of any client."""
+    name = printable(named.client_id[:LONGEST_NAME])
+    return f"{name} ({named.member_id})" if name else named.member_id
 
 
 def slowed_queries(description: GroupDescription) -> list[MemberDescription]:

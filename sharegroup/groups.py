@@ -263,7 +263,7 @@ def _coordinator(admin: Admin, description: GroupDescription) -> str:
 def _lines(admin: Admin, description: GroupDescription, options: Mapping[str, Any]) -> list[str]:
     """Returns the lines of one group, in the form of the options."""
     from sharegroup import kafka_tables
-    from sharegroup.group_line import given_up_without_dead_letter, slowed_queries, topics_without_partitions
+    from sharegroup.group_line import given_up_without_dead_letter, slowed_queries, topics_without_partitions, who
     from sharegroup.in_flight import time_of
 
     group_id, verbose = description.group_id, options["verbose"]
@@ -272,7 +272,7 @@ def _lines(admin: Admin, description: GroupDescription, options: Mapping[str, An
     for member in slowed_queries(description):
         assert member.breaker is not None
         click.echo(
-            f"\nQuery '{member.member_id}' is slowed since {time_of(member.breaker.since_ms)} UTC: sinks released "
+            f"\nQuery '{who(member)}' is slowed since {time_of(member.breaker.since_ms)} UTC: sinks released "
             f"{member.breaker.released} of {member.breaker.records} records. sharegroup doctor says more.",
             err=True,
         )

@@ -17,6 +17,7 @@ from sharegroup.cluster_options import JSON_OPTION, cluster_options
 from sharegroup.dead_letters import clean
 from sharegroup.durations import duration
 from sharegroup.group_actions import topics_of
+from sharegroup.group_line import who
 from sharegroup.progress_bar import console
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def history_table(title: str, found: HistoryRead) -> RenderableType:
     for heading in ("WHEN", "WHAT", "DELIVERY", "BY", "NOTE"):
         shown.add_column(heading, justify="right" if heading == "DELIVERY" else "left", overflow="fold")
     for entry in found.entries:
-        by = " ".join(part for part in (entry.member_id, entry.client_host) if part)
+        by = " ".join(part for part in (who(entry), entry.client_host) if part)
         notes = [f"query {entry.query_id}"] if entry.query_id else []
         notes += [clean(entry.reason)] if entry.reason else []
         cells = (time_of(entry.at_ms), entry.event, str(entry.delivery_count or ""), by, ", ".join(notes))
@@ -255,7 +256,7 @@ def row(run: RunInFlight, page: InFlightPage, *, all_stale: bool) -> Iterator[st
     yield str(run.first) if run.first == run.last else f"{run.first}-{run.last}"
     yield run.state
     yield str(run.delivery_count)
-    yield escape(" ".join(part for part in (run.member_id, run.client_host) if part)) if is_held else ""
+    yield escape(" ".join(filter(None, (who(run), run.client_host)))) if is_held else ""
     yield duration(page.now_ms - run.since_ms) if is_held and run.since_ms is not None else ""
     yield escape(", ".join(_notes(run, page, all_stale=all_stale)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from coordinator.protocol.admin_messages import AlteredOffsets, GroupListing
+from coordinator.protocol.log_lines import printable
 from coordinator.protocol.messages import GroupDescription, MemberDescription, PartitionDescription, RecordCounts
 
 MISSING = "-"
@@ -79,11 +80,18 @@ def members(group_id: str, described: Iterable[MemberDescription], *, verbose: b
             continue
         count = member.assigned_total
         text = ";".join(f"{each.topic}:{','.join(map(str, each.partitions))}" for each in member.assignment)
-        names = (member.member_id, member.client_host, member.client_id)
-        epoch = (str(member.member_epoch),) if verbose else ()
-        rows.append((group_id, *(name or MISSING for name in names), str(count), *epoch, text or MISSING))
-    head = ("GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", *(("MEMBER-EPOCH",) * verbose), "ASSIGNMENT")
-    widths = [*(_width(column, rows) for column in range(4)), 12, *((13,) * verbose), 0]
+        names = [printable(name) or MISSING for name in (member.member_id, member.client_host, member.client_id)]
+        more: tuple[str, ...] = ()
+        if verbose:
+            more = (
+                str(member.member_epoch),
+                str(member.client_pid or MISSING),
+                printable(member.checkpoint) or MISSING,
+            )
+        rows.append((group_id, *names, str(count), *more, text or MISSING))
+    more = ("MEMBER-EPOCH", "PID", "CHECKPOINT") if verbose else ()
+    head = ("GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", *more, "ASSIGNMENT")
+    widths = [*(_width(column, rows) for column in range(4)), 12, *((13, 8, _width(7, rows)) if verbose else ()), 0]
     return ["", *_lines(head, rows, widths)]
 
 

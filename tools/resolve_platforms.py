@@ -111,7 +111,7 @@ def spark(python: str) -> str:
 def cell(found: dict[str, str]) -> str:
     """The words of the table on a resolution."""
     missing = [name for name, version in found.items() if not version]
-    return f"no wheel of {', '.join(missing)}" if missing else "yes"
+    return f"without {', '.join(missing)}" if missing else "yes"
 
 
 def lowest(python: str) -> dict[str, str]:

@@ -16,6 +16,7 @@ from coordinator.config.resolved import (
     COORDINATOR_KEYS,
     GROUP_KEYS,
     SERVER_KEYS,
+    ConfigKey,
     CoordinatorConfig,
     GroupConfig,
     changed_configs,
@@ -29,6 +30,14 @@ from coordinator.protocol.kafka_properties import PROPERTIES
 from coordinator.protocol.option_errors import InvalidOption, MissingOption, RefusedOption, UnknownOption
 from coordinator.protocol.topic_names import check_written
 
+LONGEST_NAME = 100
+MEMBER_NAME = ConfigKey(
+    name="member.name",
+    default="",
+    takes=f"printable text on one line, at most {LONGEST_NAME} characters",
+    is_valid=lambda text: len(text) <= LONGEST_NAME and text.isprintable(),
+    doc="A name for people, beside the member's id.",
+)
 GROUP_PREFIXES = ("share.", "errors.", "group.share.")
 LARGEST = 2**63 - 1
 _BOOTSTRAP = "kafka.bootstrap.servers"

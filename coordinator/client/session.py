@@ -37,6 +37,7 @@ from coordinator.protocol.messages import (
     MemberRequest,
     Reply,
 )
+from coordinator.protocol.values import client_text
 
 HEARTBEATS_PER_SESSION = 3
 LONGEST_HEARTBEAT_S = 10.0
@@ -81,14 +82,17 @@ class MemberSession:
         assign: dict[str, tuple[int, ...]] | None = None,
         configs: Mapping[str, str] | None = None,
         starting_offsets: str | None = None,
+        member_name: str = "",
         client_id: str = "",
+        client_pid: int = 0,
         idle_after_s: float = math.inf,
         lock_s: float = 0.0,
         leaves_when_idle: bool = False,
     ) -> None:
         """Joins the group at once. ``idle_after_s``: a member that sends no request for this many seconds, and while
         its records' locks last, sends no heartbeats until its next request: its session ends, and others get its
-        assigned partitions. ``leaves_when_idle``: it leaves the group then. ``lock_s``: seconds that the locks of
+        assigned partitions. ``member_name``, ``client_id``, ``client_pid``: as in JoinGroup; the process is this one if
+        none is named. ``leaves_when_idle``: it leaves the group then. ``lock_s``: seconds that the locks of
         records acquired in an earlier session last.
 
         Raises:
@@ -105,8 +109,10 @@ class MemberSession:
             assign=assign,
             configs=dict(configs or {}),
             starting_offsets=starting_offsets,
-            client_id=client_id or f"sharegroup-{os.getpid()}",
-            client_host=socket.gethostname(),
+            member_name=client_text(member_name),
+            client_id=client_text(client_id),
+            client_host=client_text(socket.gethostname()),
+            client_pid=client_pid or os.getpid(),
         )
         self._joining, self._closing = threading.Lock(), threading.Lock()
         self._fenced: FencedMemberEpoch | None = None

@@ -28,6 +28,8 @@ from coordinator.protocol.secret_files import TOKEN_KEY
 
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 """Spark's local properties of each task of a query."""
+DESCRIPTION = "spark.job.description"
+"""Spark's local property of each job of a query; it begins with the query's name, if it has one."""
 KEPT_S = 86_400.0
 """The note of a query is deleted this many seconds after its last change."""
 
@@ -58,6 +60,13 @@ def endpoint_configs(configs: Mapping[str, str]) -> dict[str, str]:
     if not CoordinatorConfig.parse(configs).share_coordinator_endpoint:
         return {}
     return {key: configs[key] for key in (ENDPOINT, TOKEN_KEY, CA_KEY) if key in configs}
+
+
+def query_name(description: str | None, query_id: str) -> str:
+    """The query's name, from Spark's description of its job; empty: it has none, or the program set another
+    description."""
+    name, found, _ = (description or "").partition(f"\nid = {query_id}\n")
+    return name if found else ""
 
 
 def note(query_id: str, batch_id: str, plan: TaskPlan) -> None:

@@ -13,7 +13,7 @@ from coordinator.core.release_breaker import Breaker
 from coordinator.core.runs import Progress, Run
 from coordinator.core.staging import StagedRun
 from coordinator.protocol.topic_names import matches
-from coordinator.protocol.values import SharePartitionKey
+from coordinator.protocol.values import SharePartitionKey, client_in_words
 
 PlanRanges = tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...]
 
@@ -107,7 +107,8 @@ class Member:
     newest: a query's newest plan; ``completed``: the id of the plan that it completed last (None: it completed none).
     evidence: the query completed a batch that says that processing works.
     decides: a sink has staged outcomes for the member.
-    query_id: Spark's id of the query, from the sink that staged last with rows of this member; empty: not known.
+    query_id: Spark's id of the query, from the sink that staged last with rows of this member; empty: not known. Its
+        query_name and checkpoint likewise.
     seen_ms: when the member was last seen, by the wall clock. It is written rarely, so the member may have been there
         an eighth of share.member.retention.ms later.
     acquisitions: how many plans the member acquired, by which it takes turns.
@@ -123,14 +124,18 @@ class Member:
     topic_pattern: str | None = None
     assign: dict[str, tuple[int, ...]] | None = None
     starting_offsets: str | None = None
+    member_name: str = ""
     client_id: str = ""
     client_host: str = ""
+    client_pid: int = 0
     fenced_processes: tuple[str, ...] = ()
     newest: AcquiredPlan | None = None
     completed: int | None = None
     evidence: bool = False
     decides: bool = False
     query_id: str = ""
+    query_name: str = ""
+    checkpoint: str = ""
     seen_ms: int = 0
     acquisitions: int = 0
     breaker: Breaker | None = None
@@ -139,6 +144,16 @@ class Member:
     @property
     def active(self) -> bool:
         return self.session_deadline_ms is not None
+
+    @property
+    def name(self) -> str:
+        """The name that people know the member by (MemberDescription)."""
+        return self.member_name or self.query_name or self.client_id
+
+    @property
+    def client(self) -> str:
+        """The member's name, process and host in words, for people."""
+        return client_in_words(self.name, self.client_pid, self.client_host)
 
     @property
     def is_assigned(self) -> bool:

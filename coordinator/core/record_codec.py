@@ -43,6 +43,9 @@ class RecordHead(msgspec.Struct, frozen=True):
     member_id: str | None = None
     acquired_ms: int | None = None
     query_id: str | None = None
+    query_name: str | None = None
+    member_name: str | None = None
+    client_id: str | None = None
     client_host: str | None = None
 
 
@@ -159,7 +162,7 @@ class RunsFilter:
 
     def has_outcomes_alone(self, data: bytes) -> bool:
         """Whether the record has outcomes that sinks decided, and does not say which query's they are."""
-        return data.startswith(b"PlanStaged", _NAME_AT) and b"query_id" not in data
+        return data.startswith(b"PlanStaged", _NAME_AT) and b"query_" not in data
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[Decoded], data: bytes, group_id: str) -> Decoded:

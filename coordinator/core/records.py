@@ -118,8 +118,10 @@ class MemberJoined(_Record, frozen=True):
     topic_pattern: str | None = None
     assign: dict[str, tuple[int, ...]] | None = None
     starting_offsets: str | None = None
+    member_name: str = ""
     client_id: str = ""
     client_host: str = ""
+    client_pid: int = 0
     seen_ms: int = 0
 
 
@@ -309,7 +311,7 @@ class PlanStaged(_Record, frozen=True):
     ``reject_window``: (decided, rejected) records of the group's reject ratio from now on. ``explicit_attempts``: the
     plan's attempts in which a sink wrote whose silence is a release. ``explicit``: whether silence is a release in this
     attempt. ``replaces``: whether all sinks of this attempt have said that their target replaces its output of a batch.
-    ``query_id``: Spark's id of the member's query. None, in each of these: as it was."""
+    ``query_id``, ``query_name``, ``checkpoint``: of the member's query. None, in each of these: as it was."""
 
     plan_id: int
     member_id: str
@@ -319,6 +321,8 @@ class PlanStaged(_Record, frozen=True):
     explicit: bool | None = None
     replaces: bool | None = None
     query_id: str | None = None
+    query_name: str | None = None
+    checkpoint: str | None = None
 
 
 class PlanCompleted(_Record, frozen=True):
@@ -404,13 +408,16 @@ class GroupProgressKept(_Record, frozen=True):
 
 class MemberProgressKept(_Record, frozen=True):
     """A snapshot's facts of a member: the plan that it completed last (0: none), whether it has evidence, whether a
-    sink decided for it, Spark's id of its query, how many plans it acquired, and its breaker on releases."""
+    sink decided for it, id, name and checkpoint of its query, how many plans it acquired, and its breaker on
+    releases."""
 
     member_id: str
     completed: int
     evidence: bool = False
     decides: bool = False
     query_id: str = ""
+    query_name: str = ""
+    checkpoint: str = ""
     acquisitions: int = 0
     breaker: Breaker | None = None
 

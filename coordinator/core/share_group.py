@@ -143,6 +143,7 @@ class ShareGroup:
             raise FencedMemberEpoch(
                 member_id=member.member_id,
                 group_id=self.group_id,
+                holder=member.client,
                 current_epoch=member.member_epoch,
                 member_epoch=member_epoch,
             )

@@ -148,7 +148,7 @@ class PlanInFlight(Message, frozen=True, tag=False):
     start of a coordinator, and without a sink, as Spark does not tell it to a reader (docs/trust/facts.md, S13);
     ``stage``: the furthest stage of isolation of its records. ``evidence``: the query has completed a batch which says
     that processing works. ``tasks``: the tasks' signals about their work on the batch while it is not completed, newest
-    first: some of ``tasks_total``, which counts up to a hundred."""
+    first: some of ``tasks_total``, which counts up to a hundred. ``client_id``: the member's name."""
 
     plan_id: str
     member_id: str
@@ -163,6 +163,7 @@ class PlanInFlight(Message, frozen=True, tag=False):
     evidence: bool = False
     tasks: tuple[TaskProgress, ...] = ()
     tasks_total: int = 0
+    client_id: str = ""
 
 
 class PlansListed(Message, frozen=True):
@@ -179,8 +180,9 @@ class ListPlans(GroupRequest[PlansListed], frozen=True):
 class HistoryEntry(Message, frozen=True, tag=False):
     """A change of a record: ``event``, in words. ``at_ms``: when; None where the state store does not say: an SQLite
     file knows the times of acquisitions alone. The counts are those after it. ``plan_id``: the plan that had the
-    record, of ``member_id``; ``query_id``: Spark's id of its query, known once a sink has decided; ``client_host``:
-    where the member joined last. ``not_before_ms``: it was not to be acquired before this time."""
+    record, of ``member_id``; ``query_id``: Spark's id of its query, known once a sink has decided; ``client_id``: its
+    name; ``client_host``: where the member joined last. ``not_before_ms``: it was not to be acquired before this
+    time."""
 
     event: str
     at_ms: int | None = None
@@ -190,6 +192,7 @@ class HistoryEntry(Message, frozen=True, tag=False):
     plan_id: str = ""
     member_id: str = ""
     query_id: str = ""
+    client_id: str = ""
     client_host: str = ""
     not_before_ms: int | None = None
     reason: str = ""

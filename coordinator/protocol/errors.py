@@ -116,9 +116,9 @@ class UnknownMemberId(ShareGroupError):
 
 
 class FencedMemberEpoch(ShareGroupError):
-    """Member {member_id} of share group {group_id} is fenced: another process joined with the same checkpoint
-    (its member epoch is {current_epoch}, ours was {member_epoch}). Two queries can't run on one checkpoint, nor on a
-    copy of it: stop one of them, or start it with a new checkpointLocation."""
+    """Member {member_id} of share group {group_id} is fenced: another process ({holder}) joined with the same
+    checkpoint (its member epoch is {current_epoch}, ours was {member_epoch}). Two queries can't run on one checkpoint,
+    nor on a copy of it: stop one of them, or start it with a new checkpointLocation."""
 
     kafka_error = "FENCED_MEMBER_EPOCH"
 
@@ -328,8 +328,8 @@ class UnknownSharePartition(ShareGroupError):
 
 
 class RecordsHeld(ShareGroupError):
-    """Offsets {first} to {last} of {topic}-{partition} are held by member {member_id} of share group {group_id}.
-    Release these records, or the member, and ask again."""
+    """Offsets {first} to {last} of {topic}-{partition} are held by member {member_id} ({holder}) of share group
+    {group_id}. Release these records, or the member, and ask again."""
 
     kafka_error = "INVALID_RECORD_STATE"
 

@@ -15,6 +15,7 @@ from coordinator.protocol.values import (
     AcquiredRange,
     AlteredStart,
     CappedLock,
+    ClientText,
     Count,
     Int64,
     MemberId,
@@ -342,7 +343,10 @@ class MemberDescription(Message, frozen=True, tag=False):
     """The description of a member; ``active``: it has a session. ``topics`` or ``topic_pattern``: its subscription.
     ``assignment``: some of the ``assigned_total`` partitions that it acquires from; a query's are all that are in its
     subscription. ``breaker``: a query's breaker on releases, while it slows the query: it is open, the query has a
-    session, and the group has records in flight."""
+    session, and the group has records in flight. ``client_id``: the member's name, here and in all that is shown of a
+    group: the config member.name, else the query's name, known once a sink has decided for it, else client.id, else the
+    name of the application or program. ``client_pid``: its process, 0 if it is not known. ``checkpoint``: the query's,
+    from a sink too."""
 
     member_id: str
     member_epoch: int
@@ -352,6 +356,8 @@ class MemberDescription(Message, frozen=True, tag=False):
     topic_pattern: str | None = None
     client_id: str = ""
     client_host: str = ""
+    client_pid: int = 0
+    checkpoint: str = ""
     assigned_total: int = 0
     assignment: tuple[TopicPartitions, ...] = ()
     breaker: ReleaseBreaker | None = None
@@ -424,7 +430,8 @@ class JoinGroup(GroupRequest[Joined], frozen=True):
     ``query`` tells queries (plans, session-long locks) from ShareConsumers (a lock per acquisition).
     ``topics`` are the subscribed topics' names, resolved by the service to ids. ``configs`` are group configs to set,
     by the join that raises the epoch alone. ``starting_offsets`` is for partitions that have no start offset yet:
-    None takes share.auto.offset.reset."""
+    None takes share.auto.offset.reset. ``member_name``: the config member.name; ``client_id``: client.id, else the
+    name of the application or program; ``client_pid``: its process, 0 if it is not known."""
 
     member_id: MemberId
     process_id: MemberId
@@ -435,8 +442,10 @@ class JoinGroup(GroupRequest[Joined], frozen=True):
     assign: dict[str, tuple[PartitionIndex, ...]] | None = None
     configs: dict[str, str] = {}
     starting_offsets: str | None = None
-    client_id: str = ""
-    client_host: str = ""
+    member_name: ClientText = ""
+    client_id: ClientText = ""
+    client_host: ClientText = ""
+    client_pid: Offset = 0
 
 
 class Heartbeat(MemberRequest[Joined], frozen=True):
@@ -549,10 +558,12 @@ class StageOutcomes(GroupRequest[OutcomesStaged], frozen=True):
     began. ``replaces``: the query's output of a batch takes the place of what an earlier attempt wrote. ``rows`` is how
     many the batch had. ``lost_replacements``: rejected rows whose own key, value or headers could not be written, so
     that the coordinator writes the original. ``contradicting``: records whose rows named different outcomes, and are
-    released."""
+    released. ``query_name``, ``checkpoint``: the query's, for people; empty: not known."""
 
     incarnation: str = ""
     query_id: str = ""
+    query_name: ClientText = ""
+    checkpoint: ClientText = ""
     acknowledgement_mode: str = ""
     replaces: bool = False
     batch_id: Int64 = -1

@@ -26,6 +26,21 @@ was not stored."""
 ReleaseDelay = Annotated[int, Meta(ge=0, le=LONGEST_DELAY_MS)]
 MemberId = Annotated[str, Meta(min_length=1, max_length=500)]
 """A member's id, or that of its process."""
+MOST_CLIENT_TEXT = 500
+ClientText = Annotated[str, Meta(max_length=MOST_CLIENT_TEXT)]
+"""A name, host or path that a client tells of itself, for people."""
+
+
+def client_text(text: str) -> str:
+    """Returns the text as a ClientText: on one line, and cut."""
+    return " ".join(text.split())[:MOST_CLIENT_TEXT]
+
+
+def client_in_words(name: str, pid: int, host: str) -> str:
+    """Returns what is known of a member's client, for people: ``billing-1, process 4711 on host-1``."""
+    process = f"process {pid}" if pid else "a process"
+    return ", ".join(filter(None, (name, f"{process} on {host}" if host else ""))) or "not known"
+
 
 TopicAndPartition = tuple[str, int]
 """A topic's name and a partition."""

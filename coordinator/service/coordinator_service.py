@@ -52,7 +52,7 @@ from coordinator.protocol.messages import (
     StartPlan,
 )
 from coordinator.protocol.task_messages import ReportProgress
-from coordinator.protocol.values import TopicAndPartition
+from coordinator.protocol.values import TopicAndPartition, client_in_words
 from coordinator.service.brokers.asked_ahead import AfterReplies, AskedAhead, StartFacts
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import EARLIEST, TopicInfo
@@ -163,7 +163,13 @@ class CoordinatorService(Handlers):
             starts, missing = {}, ()
         join = self._limits.within(request, transactions.join(request, topic_ids=topic_ids, starts=starts))
         joined = self._runtime.call(request.group_id, join, Access.CLAIM if new else Access.SERVE)
-        _log.info("joined: group=%s member=%s epoch=%d", request.group_id, request.member_id, joined.member_epoch)
+        _log.info(
+            "joined: group=%s member=%s epoch=%d client=(%s)",
+            request.group_id,
+            request.member_id,
+            joined.member_epoch,
+            client_in_words(request.member_name or request.client_id, request.client_pid, request.client_host),
+        )
         return msgspec.structs.replace(joined, missing=missing)
 
     def _check_dead_letters(self, request: JoinGroup, view: JoinView) -> None:
@@ -226,7 +232,7 @@ class CoordinatorService(Handlers):
             _log.warning(
                 "staged: group=%s query=%s batch=%d staged=%d stale=%d lost_replacements=%d contradicting=%d",
                 request.group_id,
-                request.query_id,
+                request.query_name or request.query_id,
                 request.batch_id,
                 staged.staged,
                 staged.stale,

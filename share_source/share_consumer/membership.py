@@ -19,6 +19,7 @@ from coordinator.client.group_options import connect
 from coordinator.client.session import MemberSession, RequestOf
 from coordinator.protocol.errors import FencedMemberEpoch, UnknownMemberId
 from coordinator.protocol.messages import Reply
+from share_source.application import program_name
 from share_source.share_consumer.options import ConsumerOptions
 
 Joins = tuple[int, int] | None
@@ -140,7 +141,8 @@ class Membership:
             topics=() if pattern else topics,
             topic_pattern=pattern,
             configs=self._options.group_configs,
-            client_id=self._options.kafka_config.get("client.id", ""),
+            member_name=self._options.member_name,
+            client_id=self._options.kafka_config.get("client.id", "") or program_name(),
             idle_after_s=self._options.max_poll_interval_ms / 1000 if topics else 0.0,
             lock_s=0.0 if self._session is None else self._session.lock_s,
             leaves_when_idle=not topics,

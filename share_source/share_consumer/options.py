@@ -17,7 +17,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from coordinator.client.group_options import GroupOptions
-from coordinator.client.options import GROUP_PREFIXES, Option, configs, flag
+from coordinator.client.options import GROUP_PREFIXES, MEMBER_NAME, Option, configs, flag
 from coordinator.config.kafka_options import check_tokens, is_javas_alone, own_name, redacted, to_librdkafka
 from coordinator.config.resolved import ConfigKey, CoordinatorConfig
 from coordinator.protocol.errors import ShareGroupError
@@ -65,6 +65,7 @@ OPTIONS = (
     ),
     Option(PROGRESS_BATCHES.name, str(PROGRESS_BATCHES.default), PROGRESS_BATCHES.doc),
     Option("key.deserializer, value.deserializer", "none", "Callables, as DeserializingShareConsumer takes them."),
+    Option(MEMBER_NAME.name, "client.id, else the program's", MEMBER_NAME.doc),
     Option("error_cb, stats_cb, throttle_cb, logger", "none", "As confluent_kafka takes them."),
     Option(
         "share.*, group.share.*, errors.deadletterqueue.*",
@@ -131,6 +132,7 @@ class ConsumerOptions(GroupOptions):
     socket_timeout_ms: int = DEFAULT_SOCKET_TIMEOUT_MS
     renews_in_background: bool = False
     max_progress_batches: int = 100
+    member_name: str = ""
     key_deserializer: Callback | None = None
     value_deserializer: Callback | None = None
     callbacks: dict[str, Any] = field(default_factory=dict)
@@ -171,16 +173,21 @@ class ConsumerOptions(GroupOptions):
             raise ValueError("Failed to create consumer: group.id must be set")
         texts.setdefault("group.id", "")
         progress = texts.pop(PROGRESS_BATCHES.name, str(PROGRESS_BATCHES.default))
+        name = texts.pop(MEMBER_NAME.name, "")
         as_given = {key: others.get(key, "") for key in texts}
         if any(is_javas_alone(key) for key in texts):
             texts = as_given = _in_librdkafkas_words(texts)
-        nulls = [str(key) for key, value in others.items() if value is None and not str(key).startswith(GROUP_PREFIXES)]
+        ours = (*GROUP_PREFIXES, MEMBER_NAME.name)
+        nulls = [str(key) for key, value in others.items() if value is None and not str(key).startswith(ours)]
         checked = _check_properties({**dict.fromkeys(nulls), **as_given, **of_topics}, own)
         texts = {**{str(key): _text(value) for key, value in of_topics.get(_TOPIC_CONFIG, {}).items()}, **texts}
         try:
             _check_together(texts, checked)
-            batches = int(PROGRESS_BATCHES.parse(progress))
-            return cls(**_parsed(texts, own), **beside_fields(beside), max_progress_batches=batches)
+            own_fields: dict[str, Any] = {
+                "max_progress_batches": int(PROGRESS_BATCHES.parse(progress)),
+                "member_name": str(MEMBER_NAME.parse(name)),
+            }
+            return cls(**_parsed(texts, own), **beside_fields(beside), **own_fields)
         except ShareGroupError as error:
             raise invalid_config(error) from error
 

@@ -39,6 +39,8 @@ SCHEMAS: dict[str, pa.Schema] = {
             "topicPattern": _TEXT,
             "clientId": _TEXT,
             "clientHost": _TEXT,
+            "clientPid": _LONG,
+            "checkpoint": _TEXT,
             "assignedTotal": _INT,
             "assignment": pa.list_(pa.field("element", _ASSIGNED)),
         }

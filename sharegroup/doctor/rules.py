@@ -16,7 +16,7 @@ from coordinator.protocol.topic_names import is_reserved
 from sharegroup.doctor.dead_letters_watch import WATCHED_S
 from sharegroup.doctor.findings import ClusterFacts, Finding, GroupFacts, Severity
 from sharegroup.durations import duration
-from sharegroup.group_line import HELD, QUARANTINED, slowed_queries
+from sharegroup.group_line import HELD, QUARANTINED, slowed_queries, who
 
 MOST_NAMED = 5
 """One finding names up to this many places."""
@@ -79,7 +79,7 @@ def member_holds_too_long(facts: GroupFacts) -> Iterator[Finding]:
         yield Finding(
             rule="member-holds-too-long",
             severity=Severity.WARNING,
-            what=f"Member {member_id}{host} has held {records[member_id]} record(s) for "
+            what=f"Member {who(run)}{host} has held {records[member_id]} record(s) for "
             f"{duration(facts.now_ms - since_ms)} without a sign of progress, {_place(run)} first.",
             do="Look at that process. If it does nothing, end it, and its session with this command: its records go to "
             "other members at once. Without --execute the command only says how many.",
@@ -100,7 +100,7 @@ def query_has_no_evidence(facts: GroupFacts) -> Iterator[Finding]:
         yield Finding(
             rule="query-has-no-evidence",
             severity=Severity.ERROR if plan.attempt else Severity.WARNING,
-            what=f"Query {plan.member_id} has completed no batch since the group last quarantined a record"
+            what=f"Query {who(plan)} has completed no batch since the group last quarantined a record"
             + (f", and came back to its batch {plan.attempt} time(s)" if plan.attempt else "")
             + f": {waiting} quarantined record(s) can't be judged. This is how an outage of the query's own service, "
             "its model or its sink looks.",
@@ -169,7 +169,7 @@ def query_is_slowed(facts: GroupFacts) -> Iterator[Finding]:
         yield Finding(
             rule="query-slowed",
             severity=Severity.WARNING,
-            what=f"Query {member.member_id} has acquired less and later for {since}: its sinks released {released} of "
+            what=f"Query {who(member)} has acquired less and later for {since}: its sinks released {released} of "
             f"{records} records, more than share.release.breaker.ratio="
             f"{facts.config.share_release_breaker_ratio} of each batch. Releases {tries}.",
             do="Look at the service that the query calls, and at the query's log. When most records of a batch are not "
@@ -236,7 +236,7 @@ def topic_is_missing(facts: GroupFacts) -> Iterator[Finding]:
     for member in facts.description.members if facts.topics is not None else ():
         for topic in member.topics if member.active else ():
             if topic not in (facts.topics or ()):
-                members[topic].append(member.member_id)
+                members[topic].append(who(member))
     for topic, of_topic in sorted(members.items())[:MOST_NAMED]:
         yield Finding(
             rule="topic-missing",
@@ -283,7 +283,7 @@ def session_is_shorter_than_restarts(facts: GroupFacts) -> Iterator[Finding]:
         yield Finding(
             rule="session-shorter-than-restart",
             severity=Severity.WARNING,
-            what=f"The session of query {plan.member_id} ended with its batch {plan.plan_id} unfinished: the query is "
+            what=f"The session of query {who(plan)} ended with its batch {plan.plan_id} unfinished: the query is "
             "stopped, or its restart takes longer than share.session.timeout.ms="
             f"{facts.config.share_session_timeout_ms}. Other members may take {waiting[plan.plan_id]} record(s) of it.",
             do="If the query is gone for good, nothing is to be done: other members get the records. If it is to keep "
@@ -415,7 +415,7 @@ def _why_held(facts: GroupFacts, run: RunInFlight) -> tuple[str, str] | None:
         since_ms = max(run.since_ms or facts.now_ms, run.last_signal_ms or 0)
         if facts.now_ms - since_ms <= facts.held_long_ms:
             return None
-        held = f"member {run.member_id} has held {_place(run)} for {duration(facts.now_ms - since_ms)}"
+        held = f"member {who(run)} has held {_place(run)} for {duration(facts.now_ms - since_ms)}"
         return held, "See the finding about this member."
     if run.not_before_ms is not None and run.not_before_ms > facts.now_ms:
         wait = duration(run.not_before_ms - facts.now_ms)

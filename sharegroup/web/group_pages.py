@@ -40,7 +40,7 @@ SAMPLES_OF_A_STRIP, RUNS_OF_A_SAMPLE = 3, 8
 MOST_HELD = 250
 """A group's page says who holds how much of up to this many held runs. Each listed run takes the coordinator some 8 µs,
 in which acknowledgements of other groups wait."""
-MOST_MEMBERS, MOST_FINDINGS = 30, 5
+MOST_MEMBERS, MOST_FINDINGS = 25, 5
 """A group's page lists up to this many members, and the worst findings of its doctor."""
 MOST_TOPICS = 100
 """The form of a reset proposes up to this many topics."""

@@ -33,6 +33,7 @@ def plan(**fields):
         "plan_id": "i.1",
         "member_id": "billing-1",
         "query_id": "q",
+        "client_id": "nightly",
         "state": "started",
         "acquired_ms": NOW_MS - 5_000,
     }
@@ -40,7 +41,7 @@ def plan(**fields):
 
 
 def member(member_id="billing-1", active=True, **fields):
-    return MemberDescription(member_id=member_id, member_epoch=1, active=active, **fields)
+    return MemberDescription(member_id=member_id, member_epoch=1, active=active, client_id="nightly", **fields)
 
 
 def facts(partitions=None, *, state="STABLE", configs=None, members=None, records=None, **fields):
@@ -59,7 +60,8 @@ def facts(partitions=None, *, state="STABLE", configs=None, members=None, record
 
 
 SLOWED = ReleaseBreaker(since_ms=NOW_MS - 90 * MINUTE_MS, until_ms=NOW_MS + MINUTE_MS, released=45, records=50)
-HELD = {"state": "ACQUIRED", "member_id": "billing-1", "client_host": "host-1", "since_ms": NOW_MS - 6 * MINUTE_MS}
+HOLDER = {"member_id": "billing-1", "client_id": "nightly", "client_host": "host-1"}
+HELD = {**HOLDER, "state": "ACQUIRED", "since_ms": NOW_MS - 6 * MINUTE_MS}
 FAILED_ALONE = run(stage="failed alone", failures=5)
 
 CASES = {
@@ -81,7 +83,7 @@ CASES = {
     "start-offset-held-back: a member": (
         rules.start_offset_is_held_back,
         facts(runs=(run(**HELD),)),
-        ["member billing-1 has held orders-0 offset 10"],
+        ["member nightly (billing-1) has held orders-0 offset 10"],
     ),
     "start-offset-held-back: nobody takes it": (
         rules.start_offset_is_held_back,
@@ -113,7 +115,7 @@ CASES = {
         rules.member_holds_too_long,
         facts(runs=(run(10, 13, **HELD), run(15, 15, **{**HELD, "since_ms": NOW_MS - 7 * MINUTE_MS}))),
         [
-            "Member billing-1 on host-1 has held 5 record(s) for 7 min",
+            "Member nightly (billing-1) on host-1 has held 5 record(s) for 7 min",
             "orders-0 offset 15 first",
             "sharegroup groups --release-member --bootstrap-server localhost:9092 --group billing --member billing-1 "
             "--execute",
@@ -123,7 +125,7 @@ CASES = {
         rules.query_has_no_evidence,
         facts(runs=(FAILED_ALONE,), plans=(plan(attempt=2), plan(member_id="billing-2", evidence=True))),
         [
-            "Query billing-1 has completed no batch",
+            "Query nightly (billing-1) has completed no batch",
             "came back to its batch 2 time(s)",
             "outage of the query's own service",
             "Nothing is archived meanwhile.",
@@ -164,7 +166,7 @@ CASES = {
             ],
             topics=frozenset({"orders"}),
         ),
-        ["2 member(s), billing-1 first, subscribe to topic ordres", "Correct the name"],
+        ["2 member(s), nightly (billing-1) first, subscribe to topic ordres", "Correct the name"],
     ),
     "start-offset-below-log-start": (
         rules.start_offset_is_below_the_log,
@@ -175,7 +177,7 @@ CASES = {
         rules.session_is_shorter_than_restarts,
         facts(members=(member(active=False),), plans=(plan(),), runs=(run(last=12, plan_id="i.1"),)),
         [
-            "session of query billing-1 ended with its batch i.1 unfinished",
+            "session of query nightly (billing-1) ended with its batch i.1 unfinished",
             "3 record(s) of it",
             "nothing is to be done",
         ],

@@ -153,10 +153,10 @@ class GroupDriver:
 
     # --- a query's reader
 
-    def join(self, member: str = "m1", process: str | None = None, *, query: bool = True) -> int:
+    def join(self, member: str = "m1", process: str | None = None, *, query: bool = True, **fields: Any) -> int:
         epoch = self.epochs.get(member, 0)
         process = process or f"{member}-process-{epoch + 1}"
-        reply = self.run(JoinGroup(group_id="billing", member_id=member, process_id=process, query=query))
+        reply = self.run(JoinGroup(group_id="billing", member_id=member, process_id=process, query=query, **fields))
         self.epochs[member] = reply.member_epoch
         return reply.member_epoch
 

@@ -47,6 +47,13 @@ def test_a_rule_names_its_cause_and_its_remedy(case):
 
 
 @pytest.mark.parametrize("case", CASES)
+def test_a_rule_names_each_member_beside_its_id(case):
+    _, given, _ = CASES[case]
+    for said in (text for finding in rules.examine(given) for text in (finding.what, finding.do)):
+        assert said.count("billing-1") == said.count("nightly (billing-1)")
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_a_command_of_a_finding_can_be_pasted(case, monkeypatch, capsys):
     def opened(*arguments, **more):
         raise click.ClickException("the command line is accepted")
@@ -217,6 +224,6 @@ def test_no_remedy_and_no_finding_depends_on_how_late_one_looks(later_ms) -> Non
 def test_a_query_that_is_slowed_is_named_with_since_when_and_why():
     (finding,) = rules.query_is_slowed(facts(members=[member(breaker=SLOWED), member("billing-2")]))
     assert finding.what == (
-        "Query billing-1 has acquired less and later for 1 h 30 min: its sinks released 45 of 50 records, more than "
-        "share.release.breaker.ratio=0.5 of each batch. Releases use up no tries."
+        "Query nightly (billing-1) has acquired less and later for 1 h 30 min: its sinks released 45 of 50 records, "
+        "more than share.release.breaker.ratio=0.5 of each batch. Releases use up no tries."
     )

@@ -41,7 +41,7 @@ from tests.support.waiting import wait_until
 ORDERS = ("orders",)
 WANTED = Wanted(ORDERS, 500)
 OPTIONS = ConsumerOptions.parse(CONFIG)
-FENCED = FencedMemberEpoch(member_id="m", group_id="billing", current_epoch=2, member_epoch=1)
+FENCED = FencedMemberEpoch(member_id="m", group_id="billing", holder="h", current_epoch=2, member_epoch=1)
 
 
 class StubSession:

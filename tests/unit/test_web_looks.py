@@ -45,7 +45,7 @@ def page(tmp_path):
 @pytest.fixture
 def held(page):
     """A query holds 0 to 9 of orders-0."""
-    page.running.join(starting_offsets="earliest", client_id="etl", client_host="host-1")
+    page.running.join(starting_offsets="earliest", client_id="etl", client_host="host-1", client_pid=4711)
     page.running.start(page.running.next(max_records=20).plan_id)
     page.watch.look()
     return page
@@ -272,7 +272,7 @@ def test_a_group_page_shows_the_doctor_the_strip_and_the_holders(held):
     text = examined(held.browser(LOOKER))
     assert "Nothing is wrong." in text
     assert 'aria-label="offsets 0 to 9: 10 held by a member"' in text
-    assert "etl host-1" in text
+    assert "etl <code>m1</code>" in text and "host-1, 4711" in text
     assert "<code>m1</code>" in text
 
 
@@ -410,13 +410,13 @@ def test_a_completed_record_is_opened_by_its_offset(held):
 
 def test_a_records_history_names_members_and_ends_of_deliveries(held):
     held.running.ask(LeaveGroup)
-    held.running.join(SCRIPT, client_host=SCRIPT)
+    held.running.join(SCRIPT, client_host=SCRIPT, client_id=f"name {SCRIPT}")
     held.running.start(held.running.next(member=SCRIPT, max_records=100).plan_id, SCRIPT)
     text = held.browser(LOOKER).get("/history", **WHERE, offset=0).text
     events = re.findall(r'<td class="name">([^<]*)</td>', text)
     assert events == ["acquired", "failed: its lock was lost", "acquired"]
     assert "The history is whole." in text
-    assert SCRIPT not in text and html.escape(SCRIPT) in text
+    assert SCRIPT not in text and f"name {html.escape(SCRIPT)} <code>" in text
     assert "was not delivered yet" in held.browser(LOOKER).get("/history", **WHERE, offset=99).text
     assert len(text.encode()) < MOST_PAGE
 
@@ -599,18 +599,21 @@ def test_a_member_is_shown_beside_the_colour_of_its_records(held):
     held.running.start(held.running.next(member="m2", max_records=20).plan_id, "m2")
     browser = held.browser(LOOKER)
     text = browser.get("/group", group="billing").text
-    dots = dict(re.findall(r'<rect class="acquired (h\d)"[^>]*/></svg><code>(m\d)</code>', text))
+    dots = dict(re.findall(r'<rect class="acquired (h\d)"[^>]*/></svg>[^<]*<code>(m\d)</code>', text))
     assert sorted(dots.values()) == ["m1", "m2"]
     assert set(re.findall(r'<path class="acquired (h\d)"', text)) == set(dots)
     one = browser.get("/partition", **WHERE).text
-    assert re.findall(r'<rect class="acquired (h\d)"[^>]*/></svg><code>', one)[0] in one.split("<h2>")[0]
+    assert re.findall(r'<rect class="acquired (h\d)"[^>]*/></svg>[^<]*<code>', one)[0] in one.split("<h2>")[0]
 
 
 def test_a_query_has_its_batch_beside_its_plan(held):
     browser = held.browser(LOOKER)
     assert query_and_batch(browser) == ("–", "–")
-    stage(held.running, (0, 9, 1, 1), query_id="etl-query", batch_id=1_234)
+    stage(held.running, (0, 9, 1, 1), query_id="etl-query", query_name="nightly", checkpoint=SCRIPT, batch_id=1_234)
     assert query_and_batch(browser) == ("etl-query", "1,234")
+    pages = [browser.get(path, **WHERE).text for path in ("/group", "/partition")]
+    assert all("nightly <code>m1</code>" in text and SCRIPT not in text for text in pages)
+    assert html.escape(SCRIPT) in pages[0]
 
 
 def query_and_batch(browser):

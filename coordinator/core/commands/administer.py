@@ -223,7 +223,8 @@ def release_member(group: ShareGroup, command: ReleaseMember, now_ms: int) -> De
     after = f"{available:,} available to others"
     after += f", {given_up:,} given up" if given_up else ""
     after += f", {kept:,} kept for it for a while, since it works on them" if kept else ""
-    effects = (Effect(what=f"records that member {member.member_id} holds", before=f"{become.total():,}", after=after),)
+    what = f"records that member {member.member_id} ({member.client}) holds"
+    effects = (Effect(what=what, before=f"{become.total():,}", after=after),)
     notes = _counted(HELD_UNTIL, available)
     if not member.active:
         notes = ("The member has no session, and holds nothing.",)
@@ -309,7 +310,9 @@ def _check_not_held(group: ShareGroup, command: DecideRecords, segment: Segment)
     if command.decision == ARCHIVE and run.state in HELD:
         plan = group.plan_of(run)
         where = {"topic": command.topic, "partition": command.partition, "first": first, "last": last}
-        raise RecordsHeld(group_id=group.group_id, member_id="" if plan is None else plan.member_id, **where)
+        member = None if plan is None else group.members.get(plan.member_id)
+        who = ("", "") if member is None else (member.member_id, member.client)
+        raise RecordsHeld(group_id=group.group_id, member_id=who[0], holder=who[1], **where)
 
 
 def _by_hand(group: ShareGroup, command: DecideRecords, run: Run) -> Run | None:

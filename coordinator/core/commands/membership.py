@@ -135,6 +135,7 @@ def _same_process(group: ShareGroup, member: Member, command: JoinGroup) -> bool
         raise FencedMemberEpoch(
             member_id=member.member_id,
             group_id=group.group_id,
+            holder=member.client,
             current_epoch=member.member_epoch,
             member_epoch=command.member_epoch if command.member_epoch is not None else "older",
         )
@@ -153,8 +154,10 @@ def _joined(command: JoinGroup, epoch: int, before: Member | None, now_ms: int) 
         topic_pattern=command.topic_pattern,
         assign=command.assign,
         starting_offsets=command.starting_offsets,
+        member_name=command.member_name,
         client_id=command.client_id,
         client_host=command.client_host,
+        client_pid=command.client_pid,
         seen_ms=now_ms,
     )
 

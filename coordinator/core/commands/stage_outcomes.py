@@ -335,9 +335,10 @@ class _Matching:
     def records(self) -> Iterator[PlanStaged]:
         """One log record a plan; the first holds the window of the reject ratio."""
         window: tuple[int, int] | None = _reject_window(self.group, self.staged, self.rejected)
-        query_id = self.command.query_id
+        command = self.command
         for plan_id, staged in self._by_plan.items():
             plan = self.group.plans[plan_id]
+            member = self.group.members[plan.member_id]
             partitions = tuple(
                 (key.topic_id, key.partition, tuple(_after_silence(plan, key, runs)))
                 for key, runs in staged.items()
@@ -345,7 +346,7 @@ class _Matching:
             )
             if not partitions:
                 continue
-            explicit = _is_explicit(plan, self.command.acknowledgement_mode)
+            explicit = _is_explicit(plan, command.acknowledgement_mode)
             yield PlanStaged(
                 plan_id=plan_id,
                 member_id=plan.member_id,
@@ -353,10 +354,17 @@ class _Matching:
                 reject_window=window,
                 explicit_attempts=_explicit_attempts(plan) if explicit else None,
                 explicit=explicit if explicit != plan.explicit else None,
-                replaces=_replaces(plan, self.command),
-                query_id=query_id if query_id not in ("", self.group.members[plan.member_id].query_id) else None,
+                replaces=_replaces(plan, command),
+                query_id=_changed(member.query_id, command.query_id),
+                query_name=_changed(member.query_name, command.query_name),
+                checkpoint=_changed(member.checkpoint, command.checkpoint),
             )
             window = None
+
+
+def _changed(before: str, now: str) -> str | None:
+    """The text, if it is known and another one than before; else None."""
+    return now if now not in ("", before) else None
 
 
 def _explicit_attempts(plan: AcquiredPlan) -> tuple[int, ...] | None:

@@ -62,6 +62,14 @@ class _Holder(NamedTuple):
     acquired_ms: int
 
 
+class _Client(NamedTuple):
+    """A member's client, as its last join has it."""
+
+    member_name: str = ""
+    client_id: str = ""
+    client_host: str = ""
+
+
 ACQUIRED, IN_PROGRESS = "acquired", "in progress"
 ALTERED, BY_HAND = "start offset altered by an administrator", "released by an administrator"
 DELETED = "deleted from its topic"
@@ -89,7 +97,8 @@ class RecordHistory:
         """The group began after the last record read."""
         self._holders: dict[int, _Holder] = {}
         self._queries: dict[str, str] = {}
-        self._hosts: dict[str, str] = {}
+        self._query_names: dict[str, str] = {}
+        self._clients: dict[str, _Client] = {}
 
     def __repr__(self) -> str:
         return f"<RecordHistory {self._key.topic_id}-{self._key.partition}@{self._offset}>"
@@ -162,14 +171,20 @@ class RecordHistory:
             return
         if head.acquired_ms is not None and head.plan_id is not None:
             self._holders.setdefault(head.plan_id, _Holder(head.member_id, head.acquired_ms))
-        elif head.query_id:
-            self._queries.setdefault(head.member_id, head.query_id)
+        elif head.query_id or head.query_name:
+            self._take_query(head.member_id, head.query_id, head.query_name)
         elif head.type == "MemberJoined":
-            self._hosts.setdefault(head.member_id, head.client_host or "")
+            client = _Client(head.member_name or "", head.client_id or "", head.client_host or "")
+            self._clients.setdefault(head.member_id, client)
+
+    def _take_query(self, member_id: str, query_id: str | None, query_name: str | None) -> None:
+        for found, value in ((self._queries, query_id), (self._query_names, query_name)):
+            if value:
+                found.setdefault(member_id, value)
 
     def _take(self, record: Record, at_ms: int | None, *, is_large: bool = False) -> None:
-        """Record the facts that the record has of the offset. The holders of plans, queries and hosts are kept besides:
-        the newest, which are read first."""
+        """Record the facts that the record has of the offset. The holders of plans, queries and clients are kept
+        besides: the newest, which are read first."""
         if isinstance(record, RunsChanged):
             if record.runs and self._is_here(record):
                 self._take_runs(record, at_ms, is_large)
@@ -181,9 +196,10 @@ class RecordHistory:
         if isinstance(record, PlanAcquired | PlanKept):
             self._holders.setdefault(record.plan_id, _Holder(record.member_id, record.acquired_ms))
         elif isinstance(record, MemberJoined):
-            self._hosts.setdefault(record.member_id, record.client_host)
-        elif isinstance(record, MemberProgressKept | PlanStaged) and record.query_id:
-            self._queries.setdefault(record.member_id, record.query_id)
+            client = _Client(record.member_name, record.client_id, record.client_host)
+            self._clients.setdefault(record.member_id, client)
+        elif isinstance(record, MemberProgressKept | PlanStaged) and (record.query_id or record.query_name):
+            self._take_query(record.member_id, record.query_id, record.query_name)
         elif isinstance(record, PlanCompleted):
             self._completed, self._behind = record.plan_id if record.records else 0, None
         elif isinstance(record, GroupDeleted):
@@ -227,6 +243,7 @@ class RecordHistory:
         plan_id = after.plan_id if after.plan_id is not None or before is None else before.plan_id
         holder = self._holders.get(plan_id) if plan_id is not None else None
         member_id = "" if holder is None else holder.member_id
+        client = self._clients.get(member_id, _Client())
         return HistoryEntry(
             event=event,
             at_ms=holder.acquired_ms if at_ms is None and event == ACQUIRED and holder is not None else at_ms,
@@ -236,7 +253,8 @@ class RecordHistory:
             plan_id="" if plan_id is None else str(plan_id),
             member_id=member_id,
             query_id=self._queries.get(member_id, ""),
-            client_host=self._hosts.get(member_id, ""),
+            client_id=client.member_name or self._query_names.get(member_id, "") or client.client_id,
+            client_host=client.client_host,
             not_before_ms=after.not_before_ms,
             reason=after.reason,
         )

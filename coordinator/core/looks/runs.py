@@ -151,7 +151,7 @@ def _run(group: ShareGroup, partition: SharePartition, segment: Segment, plan: A
         query_failures=run.query_failures,
         plan_id=group.plan_id_text(run.plan_id),
         member_id="" if plan is None else plan.member_id,
-        client_id="" if member is None else member.client_id,
+        client_id="" if member is None else member.name,
         client_host="" if member is None else member.client_host,
         since_ms=None if plan is None else plan.acquired_ms,
         first_signal_ms=None if progress is None else progress.first_ms,
@@ -195,6 +195,7 @@ def _plan(group: ShareGroup, member: Member) -> PlanInFlight | None:
             for task, signal in islice(reversed(signals.items()), MOST_TASKS_SHOWN)
         ),
         tasks_total=len(signals),
+        client_id=member.name,
     )
 
 

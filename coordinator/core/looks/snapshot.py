@@ -94,6 +94,8 @@ def _before_partitions(group: ShareGroup) -> Iterator[Record]:
             evidence=member.evidence,
             decides=member.decides,
             query_id=member.query_id,
+            query_name=member.query_name,
+            checkpoint=member.checkpoint,
             acquisitions=member.acquisitions,
             breaker=member.breaker,
         )

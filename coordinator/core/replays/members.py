@@ -78,6 +78,7 @@ def _member_progress_kept(group: ShareGroup, record: MemberProgressKept) -> None
     member = group.members[record.member_id]
     member.completed, member.evidence = record.completed or None, record.evidence
     member.decides, member.query_id = record.decides, record.query_id
+    member.query_name, member.checkpoint = record.query_name, record.checkpoint
     member.acquisitions, member.breaker = record.acquisitions, record.breaker
 
 

@@ -90,6 +90,10 @@ def _plan_staged(group: ShareGroup, record: PlanStaged) -> None:
     member.decides = True
     if record.query_id is not None:
         member.query_id = record.query_id
+    if record.query_name is not None:
+        member.query_name = record.query_name
+    if record.checkpoint is not None:
+        member.checkpoint = record.checkpoint
     if record.reject_window is not None:
         group.decided, group.rejected = record.reject_window
     plan = group.plans.get(record.plan_id)

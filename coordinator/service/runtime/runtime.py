@@ -29,8 +29,10 @@ from coordinator.core.look import is_look, look
 from coordinator.core.looks.measures import GroupMeasures, MeasureGroup
 from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import UnreadableRecord, decode_record, encode_records
+from coordinator.core.records import SessionEnded
 from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
+from coordinator.protocol.admin_messages import ReleaseMember
 from coordinator.protocol.errors import (
     BrokerNotReachable,
     CoordinatorNotAvailable,
@@ -40,7 +42,7 @@ from coordinator.protocol.errors import (
     ShareGroupError,
     StateRecordUnreadable,
 )
-from coordinator.protocol.messages import Reply, Request
+from coordinator.protocol.messages import LeaveGroup, Reply, Request
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.runtime.snapshots import REST_AFTER_MS, Log, Pause, SnapshotInSteps, is_large
 from coordinator.service.runtime.transaction import Access, Round, Submission, Transaction, error_of, one
@@ -75,6 +77,8 @@ NEVER_ASKED_MS = -REST_AFTER_MS
 """As if the last request for the group was long enough ago for it to be unloaded at once."""
 MOST_NAMED = 20  # ranges that a log line of removed records names
 COLD_AFTER_MS = 300_000  # without an append: then a snapshot is written, so that pruning can delete the log before it
+_ENDS: dict[type, str] = {LeaveGroup: "it left", ReleaseMember: "released by an administrator"}
+"""How a session ended by a command; by any other it timed out."""
 _FAILURES = (StoreRefused, StoreOutcomeUnknown)
 _ELSEWHERE = (GroupTakenOver, NotCoordinator)
 """Errors of a group that another process serves: only a new request loads it again."""
@@ -305,6 +309,9 @@ class CoordinatorRuntime:
         round_.given_up += [(group.group_id, each) for each in given_up(group, durable)]
         if gone := removed(group, durable):
             round_.removed.append((group.group_id, gone))
+        how = _ENDS.get(type(command), "it timed out")
+        ended = [record.member_id for record in decision.records if isinstance(record, SessionEnded)]
+        round_.ended += [(group.group_id, group.members[member_id], how) for member_id in ended]
         if self._measures is not None:
             round_.counts += [(group.group_id, c) for c in counts_of(group, command, decision, round_.now_ms)]
         try:
@@ -381,7 +388,7 @@ class CoordinatorRuntime:
                 self._forget(group_id)  # a request looked for it, and it does not exist
 
     def _report(self, round_: Round, failed: Mapping[str, Exception]) -> None:
-        """Log what was given up, or removed by Kafka, and count what became durable."""
+        """Log which sessions ended, and what was given up, or removed by Kafka; count what became durable."""
         for group_id, ranges in round_.removed:
             if group_id not in failed:
                 named = ", ".join(map(str, left_out.in_reply(ranges[:MOST_NAMED])))
@@ -395,6 +402,10 @@ class CoordinatorRuntime:
                 for lost in ranges:
                     labels = (lost.topic, str(lost.partition))
                     round_.counts.append((group_id, Count("removed", labels, lost.count)))
+        for group_id, member, how in round_.ended:
+            if group_id not in failed:
+                who = (group_id, member.member_id, member.client)
+                _log.info("session ended: group=%s member=%s client=(%s): %s", *who, how)
         for group_id, each in round_.given_up:
             if group_id not in failed:
                 _log.warning("given up: group=%s count=%d %s %s", group_id, each.count, each.disposition, each.sample)

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from coordinator.core.commands.counts import Count
 from coordinator.core.left_out import LeftOutRange
+from coordinator.core.members import Member
 from coordinator.core.records import Record
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvailable, ShareGroupError
@@ -87,7 +88,7 @@ class Submission:
 @dataclass(kw_only=True, slots=True)
 class Round:
     """The decisions of one round so far. ``broken``: why nothing of it may be appended. ``away``: the error of brokers
-    that did not answer when this round asked them for a group."""
+    that did not answer when this round asked them for a group. ``ended``: the sessions, and how each ended."""
 
     now_ms: int
     begun_ms: int = field(init=False)
@@ -96,6 +97,7 @@ class Round:
     outcomes: list[tuple[Submission, Any, BaseException | None]] = field(default_factory=list)
     given_up: list[tuple[str, GivenUp]] = field(default_factory=list)
     removed: list[tuple[str, list[LeftOutRange]]] = field(default_factory=list)
+    ended: list[tuple[str, Member, str]] = field(default_factory=list)
     counts: list[tuple[str, Count]] = field(default_factory=list)
     broken: str = ""
     away: BrokerNotReachable | None = None

@@ -36,7 +36,7 @@ def by_hand(group: GroupDriver, decision: str, first: int, last: int, **fields: 
 @pytest.mark.parametrize(
     ("decision", "offset", "fields", "error", "text"),
     [
-        ("archive", 7, {}, RecordsHeld, "held by member m1 of share group billing"),
+        ("archive", 7, {}, RecordsHeld, r"held by member m1 \(not known\) of share group"),
         ("archive", 7, {"reason": " "}, InvalidRequest, "^A record is archived by .* stands in its dead letter.$"),
         ("archive", 500, {}, NotInFlight, "billing"),
         ("retry", 7, {}, InvalidRequest, "^'retry' is no decision: it is archive or release.$"),

@@ -222,7 +222,7 @@ def test_a_released_members_records_are_counted_and_others_get_them(consumers):
         return altered
 
     def effect(held: int, after: str) -> tuple[Effect, ...]:
-        return (Effect(what="records that member c1 holds", before=str(held), after=after),)
+        return (Effect(what="records that member c1 (etl, a process on host-1) holds", before=str(held), after=after),)
 
     before = consumers.dump()
     note, after = HELD_UNTIL.format(count=7), "7 available to others, 1 kept for it for a while, since it works on them"

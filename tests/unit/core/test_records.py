@@ -215,8 +215,10 @@ def test_defaults_of_stored_records_never_change() -> None:
             "topic_pattern": None,
             "assign": None,
             "starting_offsets": None,
+            "member_name": "",
             "client_id": "",
             "client_host": "",
+            "client_pid": 0,
             "seen_ms": 0,
         },
         "MembersForgotten": {"unreported_losses": None},
@@ -254,6 +256,8 @@ def test_defaults_of_stored_records_never_change() -> None:
             "evidence": False,
             "decides": False,
             "query_id": "",
+            "query_name": "",
+            "checkpoint": "",
             "acquisitions": 0,
             "breaker": None,
         },
@@ -271,6 +275,8 @@ def test_defaults_of_stored_records_never_change() -> None:
             "explicit": None,
             "replaces": None,
             "query_id": None,
+            "query_name": None,
+            "checkpoint": None,
         },
     }
 
