@@ -18,6 +18,7 @@ from tests.mistakes import (  # noqa: F401 - each registers its mistakes
     reader,
     rights,
     runtime,
+    settings,
     spark,
     staging,
     targets,

@@ -1,9 +1,11 @@
 """Tests of the checks that load() makes on the cluster, against metadata of their own, and of the first contact with
 brokers that fail."""
 
+import contextlib
 import re
 import socket
 import socketserver
+import ssl
 import threading
 import time
 from contextlib import nullcontext
@@ -11,11 +13,13 @@ from itertools import combinations
 from types import MappingProxyType, SimpleNamespace
 
 import pytest
+import trustme
 from confluent_kafka import KafkaError
 
 from coordinator.client.cluster_metadata import CLOSED_S, FirstContact, cluster_metadata
 from coordinator.protocol.errors import (
     BrokerHostUnknown,
+    BrokerNotReachable,
     BrokerSpeaksOtherwise,
     DeadLetterTopicMissing,
     DeadLetterTopicNotAuthorized,
@@ -120,6 +124,39 @@ class Answer(socketserver.BaseRequestHandler):
         self.request.recv(1 << 16)
 
 
+class Tls(socketserver.BaseRequestHandler):
+    """Does a TLS handshake, and closes the connection of who speaks plain text, as Kafka's TLS listener does."""
+
+    def handle(self) -> None:
+        if self.request.recv(1, socket.MSG_PEEK) == b"\x16":
+            with contextlib.suppress(OSError), self.server.answer.wrap_socket(self.request, server_side=True) as opened:
+                opened.recv(1)
+
+
+class Silence(socketserver.BaseRequestHandler):
+    """Reads all, and answers nothing."""
+
+    def handle(self) -> None:
+        while self.request.recv(1 << 16):
+            pass
+
+
+@contextlib.contextmanager
+def listening(handler, answer):
+    """The address of a server with this handler."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads, server.answer = True, answer
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+
+
+def speaking(protocol):
+    return {"security.protocol": protocol, **(LOGIN if protocol.startswith("SASL") else {})}
+
+
 LOGIN = {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "hunter2"}
 TLS_ALERT = b"\x15\x03\x03\x00\x02\x02\x46\x00"
 HTTP = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
@@ -139,15 +176,25 @@ PLAIN = ("PLAINTEXT", "SASL_PLAINTEXT")
     ],
 )
 def test_a_listener_of_another_protocol_is_told_from_others(protocol, answer, told):
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answer) as server:
-        server.daemon_threads, server.answer = True, answer
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        address = f"127.0.0.1:{server.server_address[1]}"
-        config = {"security.protocol": protocol, **(LOGIN if protocol.startswith("SASL") else {})}
-        try:
-            with pytest.raises(BrokerSpeaksOtherwise) as raised:
-                cluster_metadata(address, config, timeout_s=5)
-        finally:
-            server.shutdown()
+    with listening(Answer, answer) as address, pytest.raises(BrokerSpeaksOtherwise) as raised:
+        cluster_metadata(address, speaking(protocol), timeout_s=5)
     assert re.search(told, str(raised.value))
     assert f"this client speaks {protocol} (kafka.security.protocol)" in str(raised.value)
+
+
+@pytest.mark.parametrize("protocol", PLAIN)
+def test_a_tls_listener_that_closes_on_plain_text_is_named(protocol):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    with listening(Tls, context) as address, pytest.raises(BrokerSpeaksOtherwise, match="answers in TLS") as raised:
+        cluster_metadata(address, speaking(protocol), timeout_s=10)
+    assert "Set kafka.security.protocol to SSL or SASL_SSL" in str(raised.value)
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_a_listener_that_answers_nothing_ends_the_wait_in_time(protocol):
+    began_s, timeout_s = time.monotonic(), 2
+    with listening(Silence, None) as address, pytest.raises(BrokerNotReachable) as raised:
+        cluster_metadata(address, speaking(protocol), timeout_s=timeout_s)
+    assert type(raised.value) is BrokerNotReachable
+    assert time.monotonic() - began_s < timeout_s + 20  # a busy machine; asking for TLS takes 2 s at most

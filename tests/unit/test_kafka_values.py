@@ -8,7 +8,8 @@ import pytest
 
 from coordinator.config.java_keys import SHARE_GROUPS_FORBID
 from coordinator.config.kafka_options import check_kafka_config, to_librdkafka
-from coordinator.protocol.errors import InvalidGroupId, UnusableFile
+from coordinator.protocol import librdkafka
+from coordinator.protocol.errors import InvalidGroupId, ShareGroupError, UnusableFile
 from coordinator.protocol.group_ids import check_group_id
 from coordinator.protocol.kafka_properties import CHOICES, PROPERTIES, SECRETS
 from coordinator.protocol.option_errors import InvalidKafkaOption
@@ -39,12 +40,12 @@ def refusal(key, value, prefix="kafka."):
 @pytest.mark.parametrize("key", GIVEN)
 @pytest.mark.parametrize("value", ["banana", "-7777", "1e3"])
 def test_a_refused_value_is_told_with_what_its_key_takes(key, value, prefix):
-    told = refusal(key, value, prefix)
-    if not told or told.endswith("No such file or directory"):
+    said = refusal(key, value, prefix)
+    if not said or said.endswith("No such file or directory"):
         return
-    assert f"The option {prefix}{key} is wrong" in told
-    assert re.search(r"range -?\d|in -?\d+\.\.\d|; it is [\w, :.-]+\.$|Expected bool", told), told
-    assert all(name == key for name in re.findall(r'property "([\w.]+)"', told))
+    assert f"The option {prefix}{key} is wrong" in said
+    assert re.search(r"range -?\d|in -?\d+\.\.\d|; it is [\w, :.-]+\.$|Expected bool", said), said
+    assert all(name == key for name in re.findall(r'property "([\w.]+)"', said))
 
 
 _NO_WORD = ("several", "SASL")
@@ -98,3 +99,42 @@ def test_each_client_is_made_where_a_token_function_becomes_code():
             if name in ("Consumer", "Producer", "AdminClient"):
                 made.add(str(path.relative_to(ROOT)))
     assert made <= MADE_BESIDE
+
+
+# --- promises that known mistakes break (tests/mistakes/settings.py)
+
+
+def told(given):
+    """The error with which these settings are refused; empty if they are taken."""
+    try:
+        to_librdkafka(given, {}, prefix="")
+    except ShareGroupError as error:
+        return str(error)
+    return ""
+
+
+def test_a_mechanism_needs_what_it_needs_in_every_protocol():
+    for protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
+        given = {"security.protocol": protocol, "sasl.mechanism": "PLAIN", "sasl.username": "alice"}
+        assert "sasl.password is missing" in told(given)
+        assert not told({**given, "sasl.password": "hunter2"})
+
+
+def test_a_token_function_and_an_endpoint_exclude_each_other():
+    given = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "oauth_cb": "billing_iam:token"}
+    assert not told(given)
+    assert "remove one" in told({**given, "sasl.oauthbearer.method": "oidc"})
+
+
+def test_a_reason_hides_secrets_and_no_words():
+    config = {"sasl.username": "kafka", "sasl.password": "hunter2"}
+    text = 'Failed to create consumer: librdkafka takes no "hunter2" of kafka'
+    assert librdkafka._reason(config, text) == 'librdkafka takes no "***" of ***'
+
+
+def test_javas_key_and_value_become_librdkafkas_and_are_named():
+    given = {"receive.buffer.bytes": "-1", "fetch.max.wait.ms": "99999999"}
+    translated = to_librdkafka(given, {}, prefix="")
+    assert translated == {"socket.receive.buffer.bytes": "0", "fetch.wait.max.ms": "99999999"}
+    with pytest.raises(InvalidKafkaOption, match=r"option fetch\.max\.wait\.ms is wrong.*outside allowed range"):
+        check_kafka_config(translated, prefix="")
