@@ -80,7 +80,7 @@ _PACKAGES = ("archive", "views")
 
 
 def __getattr__(name: str) -> object:
-    """Load the module of a name when the name is asked for.
+    """Load the module of a name when the name is asked for. From then on the name is here: a UDF asks for each row.
 
     Raises:
         PackageShadowed: another module has the name of a package of ours.
@@ -93,7 +93,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     check_packages()
     module = import_module(_MODULES[name])
-    return module if name in _PACKAGES else getattr(module, name)
+    found = globals()[name] = module if name in _PACKAGES else getattr(module, name)
+    return found
 
 
 def __dir__() -> list[str]:
