@@ -61,7 +61,7 @@ def create_app(site: Site) -> Starlette:
     ]
     for each in (group_pages, forms, actions, dead_letter_pages):
         site.instead.update(each.INSTEAD)
-    return Starlette(routes=routes, middleware=[Middleware(Guard, is_tls=site.is_tls)])
+    return Starlette(routes=routes, middleware=[Middleware(Guard, is_tls=site.is_tls, public=site.public)])
 
 
 def show_login(visit: Visit) -> Response:
@@ -86,8 +86,8 @@ def sign_in(visit: Visit) -> Response:
         visit.site.cookie(visit.request),
         visit.site.sessions.begin(visitor, token),
         max_age=int(LONGEST_S),
-        path="/",
-        secure=visit.site.is_tls,
+        path=visit.site.public.prefix or "/",
+        secure=visit.site.is_secure,
         httponly=True,
         samesite="strict",
     )
@@ -113,7 +113,9 @@ def sign_out(visit: Visit) -> Response:
     cookie = visit.site.cookie(visit.request)
     visit.site.sessions.end(visit.request.cookies.get(cookie, ""))
     response = visit.redirect("/login")
-    response.delete_cookie(cookie, path="/", secure=visit.site.is_tls, httponly=True, samesite="strict")
+    response.delete_cookie(
+        cookie, path=visit.site.public.prefix or "/", secure=visit.site.is_secure, httponly=True, samesite="strict"
+    )
     return response
 
 
@@ -132,7 +134,7 @@ class EventStream(StreamingResponse):
 
     def __init__(self, site: Site, session: Session, name: str) -> None:
         self._site, self._session, self._name = site, session, name
-        super().__init__(self._looks())
+        super().__init__(self._looks(), headers={"x-accel-buffering": "no"})  # a proxy passes each event on at once
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events until the stream ends."""

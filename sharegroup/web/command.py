@@ -17,6 +17,7 @@ from sharegroup.cluster_options import cluster_options, connect_options, kafka_c
 if TYPE_CHECKING:
     from coordinator.protocol.rights import Tokens
     from sharegroup.doctor.findings import Finding
+    from sharegroup.web.public_url import PublicUrl
     from sharegroup.web.site import Site
 
 DEFAULT_PORT = 9396
@@ -43,6 +44,12 @@ ENDPOINT = "share.coordinator.endpoint"
     f"it. With {ENDPOINT} the coordinators know the tokens.",
 )
 @click.option(
+    "--public-url",
+    default="",
+    metavar="URL",
+    help="The page's address in browsers, behind a proxy or an ingress: https://ops.example/groups.",
+)
+@click.option(
     "--interval",
     type=click.FloatRange(min=1.0),
     default=INTERVAL_S,
@@ -58,6 +65,7 @@ def web(
     tls_certificate: str,
     tls_key: str,
     token_file: str,
+    public_url: str,
     interval: float,
 ) -> None:
     """Show all groups in the browser: what is stuck, who holds it and since when, what died and why.
@@ -74,21 +82,23 @@ def web(
     from coordinator.service.process.end_signals import set_by_signal
     from coordinator.service.process.log_format import TEXT, log_lines
     from sharegroup.web.app import create_app
+    from sharegroup.web.public_url import PublicUrl
     from sharegroup.web.server import Address, Server
 
     address = Address(host=host, port=port, certificate=tls_certificate, key=tls_key)
     address.check()
+    public = PublicUrl.parse(public_url)
     config = settings(bootstrap_server, config_path, properties)
     tokens, told = _tokens(config, token_file)
     repeated = connect_options(config_path, properties)
     with (
         log_lines(sys.stderr, TEXT),
-        site_of(config, tokens, interval, is_tls=bool(tls_certificate), repeated=repeated) as site,
+        site_of(config, tokens, interval, is_tls=bool(tls_certificate), repeated=repeated, public=public) as site,
     ):
         site.admin.list_groups()  # a wrong address or token of the page's own ends the command, not each scan
         server = Server(create_app(site), address)
         server.start()
-        click.echo(f"The page is at {server.url}")
+        click.echo(f"The page is at {server.url}" + (f", and in browsers at {public_url}" if public_url else ""))
         click.echo(told)
         ended = threading.Event()
         set_by_signal(ended)
@@ -135,6 +145,7 @@ def site_of(
     *,
     is_tls: bool,
     repeated: tuple[str, ...] = (),
+    public: PublicUrl | None = None,
 ) -> Iterator[Site]:
     """The parts of the page on this cluster, for the length of a ``with`` block. ``tokens`` None: the coordinators of
     share.coordinator.endpoint check them. ``repeated``: the words of other commands that name the cluster."""
@@ -144,6 +155,7 @@ def site_of(
     from sharegroup.web.jobs import Jobs
     from sharegroup.web.logins import CoordinatorTokens, OwnTokens
     from sharegroup.web.outages import Outages
+    from sharegroup.web.public_url import PublicUrl
     from sharegroup.web.records import KafkaReads
     from sharegroup.web.sessions import Sessions
     from sharegroup.web.site import Site
@@ -171,6 +183,7 @@ def site_of(
             outages=outages,
             cluster=config["bootstrap.servers"],
             is_tls=is_tls,
+            public=public or PublicUrl(),
         )
 
 

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from coordinator.protocol.addresses import is_loopback
 from sharegroup.web.errors import BadRequest, Forged
+from sharegroup.web.public_url import PublicUrl
 
 _log = logging.getLogger(__name__)
 
@@ -23,6 +24,7 @@ MOST_BODY = 65_536
 BODY_S, REQUEST_S, STREAM_S = 10.0, 60.0, 600.0
 """A form must arrive within BODY_S seconds, and a request be answered within REQUEST_S; an event stream ends after
 STREAM_S."""
+NO_PUBLIC_URL = PublicUrl()
 EVENTS = "/events"
 _STATIC = "/static/"
 
@@ -41,16 +43,18 @@ _HEADERS = {
 
 class Guard:
     """Middleware around the pages. ``is_tls``: the page is served with TLS; without, it answers only requests that name
-    this host, so that no other name resolves to it (DNS rebinding)."""
+    this host, so that no other name resolves to it (DNS rebinding), or ``public``, its address in browsers."""
 
-    def __init__(self, app: ASGIApp, *, is_tls: bool) -> None:
-        self._app, self._is_tls = app, is_tls
+    def __init__(self, app: ASGIApp, *, is_tls: bool, public: PublicUrl = NO_PUBLIC_URL) -> None:
+        self._app, self._is_tls, self._public = app, is_tls, public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        path = self._public.inside(scope["path"])
+        scope = {**scope, "path": path, "raw_path": path.encode(), "root_path": ""}
         answered = False
 
         async def send_with_headers(message: Message) -> None:
@@ -74,7 +78,8 @@ class Guard:
         """Returns the status and the reason with which the request is refused; None if it is not."""
         if scope["method"] not in ("GET", "HEAD", "POST"):
             return 405, "GET and POST only."
-        if not self._is_tls and not is_loopback(host_of(header(scope, "host"))):
+        host = host_of(header(scope, "host"))
+        if not self._is_tls and not is_loopback(host) and not (host and host == self._public.host):
             return 421, "This page is at 127.0.0.1 or localhost only."
         length = header(scope, "content-length") or "0"
         if not length.isdecimal() or int(length) > MOST_BODY:
@@ -103,14 +108,18 @@ def host_of(address: str) -> str:
         return ""
 
 
-def check_origin(scope: Scope) -> None:
-    """Check that a form was sent by this page.
+def check_origin(scope: Scope, public: str = "") -> None:
+    """Check that a form was sent by this page. ``public``: the page's origin in browsers, where it is configured.
 
     Raises:
         Forged: another site sent it, or a program that does not name the page.
     """
     origin = urlsplit(header(scope, "origin"))
-    if not origin.netloc or origin.netloc.lower() != header(scope, "host").lower() or origin.scheme != scope["scheme"]:
+    if public and header(scope, "origin").lower() != public:
+        raise Forged(reason=f"its Origin is not {public}")
+    if not public and (
+        not origin.netloc or origin.netloc.lower() != header(scope, "host").lower() or origin.scheme != scope["scheme"]
+    ):
         raise Forged(reason="its Origin is not this page")
     if header(scope, "sec-fetch-site") not in ("", "same-origin"):
         raise Forged(reason="its Sec-Fetch-Site is not this page")

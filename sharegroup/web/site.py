@@ -43,6 +43,7 @@ from sharegroup.web.guard import body_of, check_origin
 from sharegroup.web.jobs import Jobs
 from sharegroup.web.logins import Logins
 from sharegroup.web.outages import UNANSWERED, Outages
+from sharegroup.web.public_url import PublicUrl
 from sharegroup.web.records import Kafka
 from sharegroup.web.sessions import Session, Sessions
 from sharegroup.web.texts import clean
@@ -116,15 +117,20 @@ class Site:
     outages: Outages
     cluster: str
     is_tls: bool = False
+    public: PublicUrl = field(default_factory=PublicUrl)
     instead: dict[str, Instead] = field(default_factory=dict, repr=False)
 
     def cookie(self, request: Request) -> str:
         """The name of the session's cookie; with TLS, one that only this host can set. It has the port that the browser
         sees: a host's cookies go to all of its ports, and each may have a page of its own."""
-        _, _, port = request.headers.get("host", "").rpartition(":")
-        return (
-            f"{'__Host-' if self.is_tls else ''}sharegroup{f'-{port}' if port.isdecimal() and port.isascii() else ''}"
-        )
+        _, _, port = (self.public.origin or request.headers.get("host", "")).rpartition(":")
+        first = "" if not self.is_secure else "__Secure-" if self.public.prefix else "__Host-"
+        return f"{first}sharegroup{f'-{port}' if port.isdecimal() and port.isascii() else ''}"
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether browsers speak TLS, with the page or with a proxy before it."""
+        return self.public.is_tls if self.public.origin else self.is_tls
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,12 +185,14 @@ class Visit:
 
     def redirect(self, path: str) -> Response:
         """An answer that leads to a page, so that Back leads to pages and never to a form's answer."""
-        return RedirectResponse(path, 303)
+        return RedirectResponse(self.site.public.prefix + path, 303)
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """The template as an answer."""
         given = {"visit": self, "site": self.site, "session": self.session, "away": self.site.outages.text(), **values}
         html = _environment().get_template(template).render(given)
+        if prefix := self.site.public.prefix:  # text has no quote: they are escaped in it
+            html = _ADDRESS.sub(rf"\g<0>{prefix[1:]}/", html)
         return HTMLResponse(html, status)
 
 
@@ -203,7 +211,7 @@ def answers(
         visit = Visit(site=site, request=request, session=session, form={})
         try:
             if request.method == "POST":
-                check_origin(request.scope)
+                check_origin(request.scope, site.public.origin)
                 body = await body_of(request.receive)
                 visit = Visit(site=site, request=request, session=session, form=_fields(body))
             _check(visit, right)
@@ -308,6 +316,7 @@ def _fields(body: bytes) -> dict[str, list[str]]:
 
 # --- templates
 
+_ADDRESS = re.compile(r' (?:href|action|src|hx-get|data-events)="/(?!/)')
 _TO_QUOTE = re.compile("[\x00-\x7f\ud800-\udfff]+")
 _made: list[Environment] = []
 

@@ -26,6 +26,7 @@ from sharegroup.web.examinations import Examinations
 from sharegroup.web.jobs import Jobs
 from sharegroup.web.logins import OwnTokens
 from sharegroup.web.outages import Outages
+from sharegroup.web.public_url import PublicUrl
 from sharegroup.web.sessions import Sessions
 from sharegroup.web.site import Site
 from sharegroup.web.watch import Watch
@@ -113,7 +114,7 @@ class FakeKafka:
 class Page:
     """The page over one group, ``billing``, of a running service."""
 
-    def __init__(self, path: Any, cluster: FakeCluster | None = None) -> None:
+    def __init__(self, path: Any, cluster: FakeCluster | None = None, public: str = "") -> None:
         self.cluster = cluster or FakeCluster()
         if cluster is None:
             self.cluster.add("orders", 2, end=100)
@@ -135,6 +136,7 @@ class Page:
             jobs=Jobs(),
             outages=self.outages,
             cluster="fake:9092",
+            public=PublicUrl.parse(public),
         )
         self.app = create_app(self.site)
 

@@ -20,7 +20,7 @@
     if (!isWanted()) {
       close();
     } else if (stream === null) {
-      stream = new EventSource("/events");
+      stream = new EventSource(document.body.dataset.events);
       stream.addEventListener("look", look);
       // The browser connects again by itself after a cut, and not after a refusal. Either way the page looks once: its
       // own request says whether it is still up to date, and whether the session is over.

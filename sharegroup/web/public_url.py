@@ -1,0 +1,66 @@
+"""The page's address in browsers, where a proxy stands before it: the links, the cookie and the checks follow it.
+
+Rule: the address is the command's alone. No header of a request (X-Forwarded-*, Forwarded) changes it, since anybody
+may send one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from coordinator.protocol.addresses import is_loopback
+from sharegroup.web.errors import WebNotAvailable
+
+_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicUrl:
+    """An address as https://ops.example/groups. ``origin``: up to its path, in lower case, empty: that of each
+    request; ``prefix``: its path, without a slash at its end."""
+
+    origin: str = ""
+    prefix: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> PublicUrl:
+        """The address that this text names; an empty one names none.
+
+        Raises:
+            WebNotAvailable: it is no address of a page, or other hosts would send tokens to it without TLS.
+        """
+        if not text:
+            return cls()
+        try:
+            parts = urlsplit(text)
+            host, port = parts.hostname or "", parts.port
+        except ValueError:
+            host = ""
+        if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment or "@" in parts.netloc:
+            raise WebNotAvailable(listener=text, reason="--public-url is an address as https://ops.example/groups")
+        prefix = parts.path.rstrip("/")
+        if not _PATH.fullmatch(prefix):
+            raise WebNotAvailable(listener=text, reason="the path of --public-url has a-z, A-Z, 0-9 and ._~- only")
+        if parts.scheme == "http" and not is_loopback(host):
+            raise WebNotAvailable(listener=text, reason="--public-url is https:// where other hosts use it")
+        named = f"[{host}]" if ":" in host else host
+        is_default = port in (None, 443 if parts.scheme == "https" else 80)
+        return cls(origin=f"{parts.scheme}://{named}{'' if is_default else f':{port}'}", prefix=prefix)
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether browsers speak TLS."""
+        return self.origin.startswith("https:")
+
+    @property
+    def host(self) -> str:
+        """The host, without a port."""
+        return urlsplit(self.origin).hostname or ""
+
+    def inside(self, path: str) -> str:
+        """The path without the prefix: a proxy may cut it off, or not."""
+        if self.prefix and (path == self.prefix or path.startswith(f"{self.prefix}/")):
+            return path[len(self.prefix) :] or "/"
+        return path
