@@ -6,11 +6,10 @@ everywhere; an option that is not in it was not set.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from coordinator.config.java_keys import JAVAS, SHARE_GROUPS_FORBID
+from coordinator.config.java_keys import SHARE_GROUPS_FORBID
 from coordinator.config.kafka_options import PREFIX, KafkaConfig, broker_addresses, refuse, to_librdkafka
 from coordinator.config.resolved import (
     COORDINATOR_KEYS,
@@ -23,10 +22,10 @@ from coordinator.config.resolved import (
     hint,
     nearest,
 )
+from coordinator.config.spellings import bare_name, by_bare_name, kafka_key, written_key
 from coordinator.protocol.addresses import wrong_broker
 from coordinator.protocol.errors import ConfigConflict, UnknownConfig
 from coordinator.protocol.group_ids import check_group_id
-from coordinator.protocol.kafka_properties import PROPERTIES
 from coordinator.protocol.option_errors import InvalidOption, MissingOption, RefusedOption, UnknownOption
 from coordinator.protocol.topic_names import check_written
 
@@ -82,9 +81,9 @@ class OptionTable:
         if (found := refused.get(bare_name(name))) is not None:
             reason, instead = self.refused[found]
             raise RefusedOption(option=found, reason=reason, instead=instead)
-        if (found := _by_bare_name(taken.values()).get(bare_name(name))) is not None:
+        if (found := by_bare_name(taken.values()).get(bare_name(name))) is not None:
             raise UnknownOption(option=name, side=self.side, hint=f"it is written {found}")
-        if (found := {**_KAFKAS, **_by_bare_name(self.owned)}.get(bare_name(name))) is not None:
+        if (found := by_bare_name(self.owned).get(bare_name(name)) or kafka_key(name)) is not None:
             refuse(found, "", self.owned, SHARE_GROUPS_FORBID)
             hint = f"the options of Kafka's client have a prefix: {PREFIX}{found}"
             raise UnknownOption(option=name, side=self.side, hint=hint)
@@ -117,31 +116,6 @@ class OptionTable:
             raise InvalidOption(option=_BOOTSTRAP, problem=problem)
         servers = broker_addresses(servers, config)
         return KafkaConfig({"bootstrap.servers": servers, **config}, config.written)
-
-
-def bare_name(name: str) -> str:
-    """Returns the name without signs, in lower case: the same for each way to write it."""
-    return re.sub("[^a-z0-9]", "", name.lower())
-
-
-def _by_bare_name(names: Iterable[str]) -> dict[str, str]:
-    """Returns the names by their bare names; those of Kafka's client also without their prefix."""
-    known = list(names)
-    without = {bare_name(each.removeprefix(PREFIX)): each for each in known}
-    return without | {bare_name(each): each for each in known}
-
-
-_KAFKAS = _by_bare_name(sorted(JAVAS | PROPERTIES))
-_CONFIGS = {
-    **{bare_name(each.split(".", 1)[1]): each for each in (*COORDINATOR_KEYS, *GROUP_KEYS)},
-    **{bare_name(each): each for each in (*COORDINATOR_KEYS, *GROUP_KEYS)},
-}
-
-
-def written_key(name: str) -> str | None:
-    """Returns the group's or the coordinator's key that a name means which is written in another way, or without its
-    prefix; None: no such key. A dead letter queue may be a DLQ."""
-    return _CONFIGS.get(re.sub("^dlq", "deadletterqueue", bare_name(name)))
 
 
 def by_lower_name(options: Mapping[str, object]) -> dict[str, str]:

@@ -26,6 +26,7 @@ from coordinator.config.java_values import by_value, java_value, key_store
 from coordinator.config.kafka_security import check_security
 from coordinator.config.keys import nearest
 from coordinator.config.resolved import hint
+from coordinator.config.spellings import spelt_here
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.group_ids import UNREPLACED, is_placeholder
 from coordinator.protocol.kafka_properties import CHOICES, PROPERTIES, SECRETS, TOKEN_FUNCTION, is_shown
@@ -287,6 +288,8 @@ def _suggestions() -> Iterable[str]:
 
 
 def _hint(key: str, prefix: str) -> str:
+    if (found := spelt_here(key, prefix)) is not None:
+        return f"it is written {found}"
     known = "https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md has all"
     return hint(prefix + key, [prefix + each for each in _suggestions()], known)
 
@@ -296,6 +299,8 @@ def own_name(key: str, others: Iterable[str]) -> str:
     is like it. ``others``: what it takes beside librdkafka's properties."""
     if key.startswith(PREFIX):
         return f"; properties have no prefix here: use {key.removeprefix(PREFIX)}"
+    if (found := spelt_here(key, "")) is not None:
+        return f"; it is written {found}"
     near = nearest(key, sorted({*PROPERTIES, *others}))
     return f"; the nearest known one is {near}" if near else ""
 

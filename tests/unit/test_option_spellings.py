@@ -4,11 +4,13 @@ options and keys, each in the ways in which people write names."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
+from confluent_kafka import KafkaException
 
 from coordinator.client.options import GROUP_PREFIXES
-from coordinator.config.java_keys import OF_THE_GROUP
+from coordinator.config.java_keys import OF_THE_GROUP, RENAMED
 from coordinator.config.kafka_options import PREFIX
 from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS
 from coordinator.protocol.errors import ShareGroupError
@@ -18,7 +20,9 @@ from share_sink.option_table import TABLE as SINK
 from share_sink.options import SinkOptions
 from share_source.option_table import TABLE as SOURCE
 from share_source.options import SourceOptions
+from share_source.share_consumer.options import ConsumerOptions
 from share_source.views.reader import ViewOptions
+from sharegroup.cluster_options import settings
 from tools.generate_java_keys import all_keys
 
 CLUSTER = {"kafka.bootstrap.servers": "localhost:9092", "kafka.group.id": "billing"}
@@ -76,6 +80,33 @@ def test_a_configuration_in_another_spelling_is_answered_with_its_own(side: str,
                 continue
             told = refusal(side, other) or ""
             assert key in told or "can't be used here" in told or f"{PREFIX}{written}" in told, (other, told)
+
+
+def of_command(key: str) -> None:
+    settings("localhost:9092", None, {key: "1"})
+
+
+def of_consumer(key: str) -> None:
+    ConsumerOptions.parse({"bootstrap.servers": "localhost:9092", "group.id": "billing", key: "1"})
+
+
+@pytest.mark.parametrize("separator", ["", "-", "_", None], ids=["camel", "kebab", "snake", "prefixed"])
+@pytest.mark.parametrize("of", [of_command, of_consumer])
+def test_commands_and_consumers_answer_a_spelling_with_their_own(
+    of: Callable[[str], None], separator: str | None
+) -> None:
+    for key in [*PROPERTIES, *CONFIGS]:
+        other = f"kafka.{key}" if separator is None else key.replace(".", separator)
+        if other in PROPERTIES or other.startswith(GROUP_PREFIXES):
+            continue
+        with pytest.raises((ShareGroupError, KafkaException, ValueError)) as raised:
+            of(other)
+        told = [
+            f"it is written {RENAMED.get(key, key)}",
+            f"Use {key}.",
+            f"use {key}",
+        ]  # a command takes Java's keys, too
+        assert any(each in str(raised.value) for each in told), raised.value
 
 
 @pytest.mark.parametrize(
