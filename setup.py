@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -60,6 +61,22 @@ def project_urls() -> dict[str, str]:
     return {name: REPOSITORY + page for name, page in pages.items()} if REPOSITORY else {}
 
 
+# pyspark is not here on purpose: a cluster brings its own, and pip must not put a second one beside it.
+REQUIREMENTS = [
+    "confluent-kafka>=2.16.1,<3",  # reads, watermarks and topic ids; 2.16.1 is the first with the ShareConsumer we compare with
+    "pyarrow>=17",  # Flight carries the coordinator's protocol; record batches go to Spark as they are
+    "numpy>=1.23",  # a sink's runs are joined and compared as columns; pyarrow hands them over without a copy
+    "msgspec>=0.18",  # the protocol's messages and the stored records, typed and fast to decode
+    "sortedcontainers>=2.4",  # the ordered runs of a share partition, the lock deadlines
+    "google-re2>=1.1",  # subscribePattern: Python's re takes a time without bound for some patterns, and holds up all threads
+    "tenacity>=8.2",  # one way to retry, with limits, for the client and the broker's admin calls
+    "platformdirs>=4",  # where the endpoint file and the state lie when nobody says where
+    "filelock>=3.13",  # one owner at a time for a state file; one starter at a time for the coordinator
+    "click>=8.2",  # the command line: its help, its options, its mistakes in one line
+    "javaproperties>=0.8",  # conf/*.properties, read as Java reads them
+    "rich>=13",  # the tables and the progress of the demo and the benchmarks
+]
+
 setup(
     name="sharegroup",
     version="0.1.0",
@@ -96,21 +113,8 @@ setup(
     # Said aloud, so that an editable install is one path entry and not an import hook: Spark finds `pyspark_sharegroup`
     # with pkgutil.iter_modules, which sees paths only.
     package_dir={"": "."},
-    # pyspark is not here on purpose: a cluster brings its own, and pip must not put a second one beside it.
-    install_requires=[
-        "confluent-kafka>=2.16.1,<3",  # reads, watermarks and topic ids; 2.16.1 is the first with the ShareConsumer we compare with
-        "pyarrow>=17",  # Flight carries the coordinator's protocol; record batches go to Spark as they are
-        "numpy>=1.23",  # a sink's runs are joined and compared as columns; pyarrow hands them over without a copy
-        "msgspec>=0.18",  # the protocol's messages and the stored records, typed and fast to decode
-        "sortedcontainers>=2.4",  # the ordered runs of a share partition, the lock deadlines
-        "google-re2>=1.1",  # subscribePattern: Python's re takes a time without bound for some patterns, and holds up all threads
-        "tenacity>=8.2",  # one way to retry, with limits, for the client and the broker's admin calls
-        "platformdirs>=4",  # where the endpoint file and the state lie when nobody says where
-        "filelock>=3.13",  # one owner at a time for a state file; one starter at a time for the coordinator
-        "click>=8.2",  # the command line: its help, its options, its mistakes in one line
-        "javaproperties>=0.8",  # conf/*.properties, read as Java reads them
-        "rich>=13",  # the tables and the progress of the demo and the benchmarks
-    ],
+    # Without requirements pip's last line on an older Python is about Python, not about the first package that needs it.
+    install_requires=REQUIREMENTS if sys.version_info >= (3, 10) else [],
     entry_points={"console_scripts": ["sharegroup = sharegroup.__main__:main"]},
     extras_require={
         "spark": [

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import runpy
+import sys
+from typing import Any
 from unittest import mock
 
 import setuptools
@@ -18,10 +20,15 @@ REQUIRED = {line.name: line.specifier for line in map(Requirement, requirements(
 NEWEST_SPARK = "the newest Spark"
 
 
-def python_requires() -> SpecifierSet:
+def settings() -> dict[str, Any]:
+    """Returns what setup.py gives to setuptools."""
     with mock.patch.object(setuptools, "setup") as found:
         runpy.run_path(str(ROOT / "setup.py"))
-    return SpecifierSet(found.call_args.kwargs["python_requires"])
+    return dict(found.call_args.kwargs)
+
+
+def python_requires() -> SpecifierSet:
+    return SpecifierSet(settings()["python_requires"])
 
 
 def test_the_table_has_the_rows_and_pythons_that_are_resolved() -> None:
@@ -35,6 +42,13 @@ def test_its_first_python_is_the_oldest_that_installs() -> None:
     oldest = Version(PYTHONS[0])
     assert oldest in python_requires()
     assert Version(f"3.{oldest.minor - 1}") not in python_requires()
+
+
+def test_an_older_python_lacks_nothing_but_its_version() -> None:
+    """pip's last line is then about Python, and not about the first package that needs a newer one."""
+    with mock.patch.object(sys, "version_info", (3, 9, 18)):
+        assert settings()["install_requires"] == []
+    assert settings()["install_requires"]
 
 
 def test_its_versions_are_those_that_the_requirements_take() -> None:
