@@ -9,8 +9,10 @@ is in the coordinator's state or in Spark's log, never in the reader.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import sys
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -37,6 +39,7 @@ from coordinator.protocol.receipts import incarnation_of, receipt_digest
 from coordinator.protocol.values import AlteredStart
 from share_source.application import application
 from share_source.damaged_records import damaged_offsets, reject_damaged, without
+from share_source.errors import UnreadableOffset
 from share_source.idle_pace import IdlePace
 from share_source.offset_ranges import PartitionRanges, plan_tasks
 from share_source.options import SourceOptions
@@ -298,13 +301,21 @@ class PlanReader(DataSourceStreamReader):
         short."""
         self._pace.busy()
 
+    @named_errors_first
     def stop(self) -> None:
         """Stop the heartbeats, and log what this process did. The session ends at its timeout, so a query that restarts
-        within it keeps its batch."""
+        within it keeps its batch.
+
+        Raises:
+            UnreadableOffset: Spark calls this since it has read an offset that is no JSON.
+        """
+        error = sys.exc_info()[1]
         with last_lines():
             if self._session is not None and self._session.close():
                 member_id = self._session.member_id
                 logger.info("ended: group=%s member=%s %s", self._options.group_id, member_id, self._counts)
+        if isinstance(error, json.JSONDecodeError):  # Spark's runner parses the log before it calls the reader
+            raise UnreadableOffset(offset=error.doc[:200], reason=f"it is no JSON, {error}") from None
 
     def _joined_as(self, member_id: str) -> MemberSession:
         if self._session is not None and self._session.member_id != member_id:

@@ -64,6 +64,21 @@ def test_a_checkpoint_of_sparks_kafka_source_is_refused_with_its_offsets(orders,
 
 
 @pytest.mark.slow
+def test_a_cut_offset_of_the_checkpoint_is_one_named_line(orders, job, start):
+    queue = job(orders)
+    done = start(queue.query("a", trigger="available_now")).wait_over()
+    assert not done.error()
+    for path in (done.spec.checkpoint_path / "offsets").iterdir():  # among them the checksum, which no longer fits
+        lines = path.read_text(errors="replace").splitlines()
+        path.unlink()
+        if path.name == "0":
+            path.write_text("\n".join([*lines[:-1], lines[-1][:40]]))
+    refused = start(queue.query("a", checkpoint=str(done.spec.checkpoint_path))).wait_over().error()
+    assert "UnreadableOffset: The checkpoint's offset was not written by this version" in refused.splitlines()[0]
+    assert "Traceback" not in refused and "it is no JSON" in refused
+
+
+@pytest.mark.slow
 def test_an_added_topic_is_read_and_a_removed_topics_records_are_released(
     kafka, orders, topic, job, start, shared_program
 ):
