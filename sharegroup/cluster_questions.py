@@ -32,6 +32,7 @@ from coordinator.protocol.errors import (
     LeaderNotReachable,
     NotAllowed,
     StateStoreInUse,
+    StateTopicUnfit,
     TokenEndpointNotReachable,
     UnusableFile,
 )
@@ -211,7 +212,14 @@ class ClusterQuestions:
         """
         where = f"a coordinator starts on demand ({runtime_dir()})"
         if self._config.share_state_store == "kafka":
-            yield f"{where}; {self._state_topic()}"
+            try:
+                there = self._state_topic()
+            except StateTopicUnfit:  # as the quickstart's, a coordinator may run that keeps the state in a file
+                if not self._coordinator_here("kafka").is_running():
+                    raise
+                yield f"a coordinator runs on this host ({runtime_dir()}), and keeps the state in a file"
+                return
+            yield f"{where}; {there}"
             yield from self._owner()
             return
         store = store_of(self._config.share_state_store, self._settings.cluster_id)

@@ -153,6 +153,15 @@ def test_a_reset_to_a_time_begins_at_its_record(quickstart):
     assert re.findall(rf"{TOPIC} +(\d) +(\d+)", done.stdout) == [(str(number), "0") for number in range(4)], done.stdout
 
 
+def test_check_says_ok_for_a_query_that_the_quickstart_serves(quickstart, tmp_path):
+    options = tmp_path / "options.properties"
+    options.write_text(f"kafka.bootstrap.servers={quickstart.bootstrap}\nkafka.group.id=g\nsubscribe={TOPIC}\n")
+    command = [sys.executable, "-m", "sharegroup", "check", "--options", options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert "a coordinator runs on this host" in done.stdout and "keeps the state in a file" in done.stdout
+
+
 def test_a_query_with_the_default_store_is_served_and_shown(quickstart):
     """The embedded broker can't keep state: the quickstart's coordinator serves the default store from a file."""
     client = CoordinatorClient.connect(quickstart.bootstrap)
