@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from threading import Lock
 from typing import Any
@@ -59,6 +60,13 @@ OUTAGE_PATIENCE_S = 5.0
 logger = logging.getLogger(__name__)
 
 
+def _serve(callbacks: Callbacks, options: ConsumerOptions) -> None:
+    """Call the program's error_cb, stats_cb, throttle_cb and logger for what has happened. It refers to no consumer,
+    so that a dropped one is collected at once."""
+    if callbacks:
+        callbacks.serve(options.client_config)
+
+
 class ShareConsumer:
     """A member of a share group that gets single records, each for a limited time, and acknowledges each of them.
 
@@ -87,6 +95,7 @@ class ShareConsumer:
         self._implicit = None if options.explicit else ImplicitInFlight()
         self._in_flight: InFlight | ImplicitInFlight = self._explicit or self._implicit or ImplicitInFlight()
         self._membership = Membership(options)
+        self._serve = partial(_serve, self._callbacks, options)
         self._waiting = Waiting(self._serve if self._callbacks else None)
         self._acknowledgements = Acknowledgements(self._membership)
         self._renewing: Future[dict[Key, str]] | None = None
@@ -449,11 +458,6 @@ class ShareConsumer:
             if callback is not None and not callable(callback):
                 raise TypeError("callback must be callable or None")
             self._acknowledgements.callback = callback
-
-    def _serve(self) -> None:
-        """Call the program's error_cb, stats_cb, throttle_cb and logger for what has happened."""
-        if self._callbacks:
-            self._callbacks.serve(self._options.client_config)
 
     def _settle(self) -> None:
         settled = self._acknowledgements.settled()

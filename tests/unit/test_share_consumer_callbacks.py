@@ -4,7 +4,9 @@ A fake stands for librdkafka's clients; tests/same_program has the same promises
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -139,6 +141,18 @@ def test_a_logger_gets_what_librdkafka_logs_by_default(monkeypatch) -> None:
     assert program.readers["log_level"] == "6"
     assert "log_level" not in ShareConsumer(CONFIG)._options.client_config
     assert ShareConsumer({**CONFIG, "log_level": 3, "logger": program})._options.client_config["log_level"] == "3"
+
+
+@pytest.mark.parametrize("settings", [{}, {"error_cb": print}])
+def test_a_dropped_consumer_is_collected_at_once(settings: dict[str, Any]) -> None:
+    consumer = ShareConsumer({**CONFIG, **settings})
+    dropped = weakref.ref(consumer)
+    gc.disable()
+    try:
+        del consumer
+        assert dropped() is None
+    finally:
+        gc.enable()
 
 
 def test_without_callbacks_there_is_no_further_client(monkeypatch) -> None:
