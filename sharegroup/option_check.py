@@ -11,13 +11,12 @@ import importlib.util
 import json
 import platform
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from coordinator.client.cluster_metadata import cluster_metadata
 from coordinator.client.group_options import GroupOptions
 from coordinator.client.options import by_lower_name
-from coordinator.config.properties_file import once, read_properties
+from coordinator.config.properties_file import once, parsed, text_of
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.protocol.errors import InvalidPropertiesFile, ShareGroupError
 from coordinator.protocol.package_version import package_version
@@ -43,20 +42,14 @@ def read_options(path: str) -> dict[str, str]:
     Raises:
         InvalidPropertiesFile: the file can't be read, or has another form.
     """
-    if not _is_json(path):
-        return read_properties(path)
+    text = text_of(path)
+    if not text.lstrip().startswith("{"):
+        return parsed(path, text)
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=lambda pairs: once(path, pairs))
+        found = json.loads(text, object_pairs_hook=lambda pairs: once(path, pairs))
     except ValueError as error:
         raise InvalidPropertiesFile(path=path, reason=f"it is not JSON: {error}.") from None
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in found.items()}
-
-
-def _is_json(path: str) -> bool:
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="replace").lstrip().startswith("{")
-    except OSError:
-        return False
 
 
 def of_host() -> Iterator[Found]:

@@ -45,13 +45,27 @@ def read_properties(path: str, environ: Mapping[str, str] = os.environ) -> dict[
     Raises:
         InvalidPropertiesFile: the file can't be read, has another form, or a value names a variable that is not set.
     """
+    return parsed(path, text_of(path), environ)
+
+
+def text_of(path: str) -> str:
+    """Returns the file's text.
+
+    Raises:
+        InvalidPropertiesFile: the file can't be read.
+    """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        pairs = list(javaproperties.loads(text, object_pairs_hook=list))
+        return Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise InvalidPropertiesFile(path=path, reason=f"{error.strerror}.") from None
     except UnicodeDecodeError as error:
         raise InvalidPropertiesFile(path=path, reason=f"it is not UTF-8 (byte {error.start}).") from None
+
+
+def parsed(path: str, text: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """As read_properties, of the file's text."""
+    try:
+        pairs = list(javaproperties.loads(text, object_pairs_hook=list))
     except javaproperties.InvalidUEscapeError as error:
         raise InvalidPropertiesFile(path=path, reason=f"invalid escape {error.escape}.") from None
     for form, named in ((_JSON.match(text), "JSON"), (_YAML.search(text), "YAML")):

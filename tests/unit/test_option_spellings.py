@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import KafkaException
 
+from coordinator.admin.admin import Admin
 from coordinator.client.options import GROUP_PREFIXES
 from coordinator.config.java_keys import OF_THE_GROUP, RENAMED
 from coordinator.config.kafka_options import PREFIX
@@ -86,13 +87,17 @@ def of_command(key: str) -> None:
     settings("localhost:9092", None, {key: "1"})
 
 
+def of_admin(key: str) -> None:
+    Admin({"bootstrap.servers": "localhost:9092", key: "1"})
+
+
 def of_consumer(key: str) -> None:
     ConsumerOptions.parse({"bootstrap.servers": "localhost:9092", "group.id": "billing", key: "1"})
 
 
 @pytest.mark.parametrize("separator", ["", "-", "_", None], ids=["camel", "kebab", "snake", "prefixed"])
-@pytest.mark.parametrize("of", [of_command, of_consumer])
-def test_commands_and_consumers_answer_a_spelling_with_their_own(
+@pytest.mark.parametrize("of", [of_command, of_consumer, of_admin])
+def test_commands_and_clients_answer_a_spelling_with_their_own(
     of: Callable[[str], None], separator: str | None
 ) -> None:
     for key in [*PROPERTIES, *CONFIGS]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,16 @@ def test_a_key_that_stands_twice_is_named(tmp_path: Path, caplog: pytest.LogCapt
     path = file(tmp_path, text)
     assert read_options(path) == {"a": "3", "b": "2"}
     assert caplog.messages == [f"{path} has a more than once: the last one counts"]
+
+
+@pytest.mark.parametrize("text", ["a=1\n", '{"a": 1}'])
+def test_options_come_also_from_a_pipe(text: str) -> None:
+    """As in `sharegroup check --options <(print-options)`: a pipe is read once."""
+    reads, writes = os.pipe()
+    with os.fdopen(reads), os.fdopen(writes, "w") as pipe:
+        pipe.write(text)
+        pipe.close()
+        assert read_options(f"/dev/fd/{reads}") == {"a": "1"}
 
 
 @pytest.mark.parametrize(
