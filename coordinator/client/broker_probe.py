@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -28,7 +29,7 @@ def brokers_answer(config: Mapping[str, str]) -> Callable[[], bool]:
             made[0].describe_cluster(request_timeout=PATIENCE_S).result(PATIENCE_S + 1)
         except KafkaException as error:
             return error.args[0].code() not in _AWAY
-        except TimeoutError:
+        except FutureTimeoutError:
             return False
         return True
 

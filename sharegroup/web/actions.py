@@ -103,6 +103,7 @@ def confirm(visit: Visit) -> Response:
         return _led_to_form(visit, kind, asked["group"], fields, error)
     name = visit.session.visitor.name or "somebody without a name"
     _log.info("done on the page: by=%r action=%s group=%r", name, kind, values["group"])
+    visit.site.examinations.forget(values["group"])
     kept = visit.session.keep({"kind": kind, "group": values["group"], "answer": answer})
     return visit.redirect(f"/done?done={kept}")
 

@@ -67,6 +67,11 @@ class Examinations:
                 return self._known.get(group_id, (until_s, known))[1]
         return known
 
+    def forget(self, group_id: str) -> None:
+        """Drop what was found of a group that an action has just changed."""
+        with self._lock:
+            self._known.pop(group_id, None)
+
     def close(self) -> None:
         """Let no further group be examined."""
         self._pool.shutdown(wait=False, cancel_futures=True)

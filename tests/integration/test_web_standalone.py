@@ -64,7 +64,9 @@ class Browser:
             connection.request(method, path, urllib.parse.urlencode(form or {}), headers)
             answer = connection.getresponse()
             self.cookie = (answer.headers.get("set-cookie") or self.cookie).partition(";")[0]
-            return answer.status, answer.read().decode()
+            found = answer.status, answer.read().decode()
+        is_led = answer.status == 303 and path.startswith("/act")
+        return self.ask("GET", answer.headers["location"]) if is_led else found
 
     def sign_in(self, token):
         return self.ask("POST", "/login", {"token": token})[0]

@@ -1,0 +1,47 @@
+"""Whether brokers answer: a refused connection, silence, and an error that is an answer."""
+
+from __future__ import annotations
+
+import socket
+import time
+from concurrent.futures import Future
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from coordinator.client import broker_probe
+from coordinator.client.broker_probe import PATIENCE_S, brokers_answer
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_brokers_that_refuse_or_are_silent_are_away_within_seconds(listens):
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        if listens:
+            listener.listen()
+        began_s = time.monotonic()
+        answer = brokers_answer({"bootstrap.servers": f"127.0.0.1:{listener.getsockname()[1]}"})
+        assert [answer(), time.monotonic() - began_s < PATIENCE_S + 3] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_answer"),
+    [
+        (None, True),
+        (KafkaError.CLUSTER_AUTHORIZATION_FAILED, True),
+        (KafkaError._TRANSPORT, False),
+        (KafkaError._TIMED_OUT, False),
+    ],
+)
+def test_an_error_of_a_broker_is_an_answer(monkeypatch, error, is_answer):
+    class Brokers:
+        def describe_cluster(self, **more):
+            found = Future()
+            if error is None:
+                found.set_result(None)
+            else:
+                found.set_exception(KafkaException(KafkaError(error)))
+            return found
+
+    monkeypatch.setattr(broker_probe, "new_client", lambda *given: Brokers())
+    assert brokers_answer({})() == is_answer
