@@ -262,6 +262,7 @@ def _coordinator(admin: Admin, description: GroupDescription) -> str:
 
 def _lines(admin: Admin, description: GroupDescription, options: Mapping[str, Any]) -> list[str]:
     """Returns the lines of one group, in the form of the options."""
+    from coordinator.protocol.log_lines import printable
     from sharegroup import kafka_tables
     from sharegroup.group_line import given_up_without_dead_letter, slowed_queries, topics_without_partitions, who
     from sharegroup.in_flight import time_of
@@ -284,6 +285,9 @@ def _lines(admin: Admin, description: GroupDescription, options: Mapping[str, An
     if options["members"]:
         if not any(member.active for member in description.members):
             return []
+        for member in description.members if verbose else ():
+            if member.active and member.checkpoint:
+                click.echo(f"\nQuery '{who(member)}' has the checkpoint {printable(member.checkpoint)}.", err=True)
         return kafka_tables.members(group_id, description.members, verbose=verbose)
     if options["counts"]:
         return kafka_tables.records(description)

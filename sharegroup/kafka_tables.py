@@ -73,25 +73,19 @@ def states(description: GroupDescription, coordinator: str, *, verbose: bool) ->
 
 
 def members(group_id: str, described: Iterable[MemberDescription], *, verbose: bool) -> list[str]:
-    """The lines of --describe --members: those with a session, as Kafka has no others."""
+    """The lines of --describe --members: those with a session, as Kafka has no others. HOST has the process too."""
     rows = []
     for member in described:
         if not member.active:
             continue
         count = member.assigned_total
         text = ";".join(f"{each.topic}:{','.join(map(str, each.partitions))}" for each in member.assignment)
-        names = [printable(name) or MISSING for name in (member.member_id, member.client_host, member.client_id)]
-        more: tuple[str, ...] = ()
-        if verbose:
-            more = (
-                str(member.member_epoch),
-                str(member.client_pid or MISSING),
-                printable(member.checkpoint) or MISSING,
-            )
-        rows.append((group_id, *names, str(count), *more, text or MISSING))
-    more = ("MEMBER-EPOCH", "PID", "CHECKPOINT") if verbose else ()
-    head = ("GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", *more, "ASSIGNMENT")
-    widths = [*(_width(column, rows) for column in range(4)), 12, *((13, 8, _width(7, rows)) if verbose else ()), 0]
+        host = f"{member.client_host} ({member.client_pid})" if member.client_pid else member.client_host
+        names = [printable(name) or MISSING for name in (member.member_id, host, member.client_id)]
+        epoch = (str(member.member_epoch),) if verbose else ()
+        rows.append((group_id, *names, str(count), *epoch, text or MISSING))
+    head = ("GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", *(("MEMBER-EPOCH",) * verbose), "ASSIGNMENT")
+    widths = [*(_width(column, rows) for column in range(4)), 12, *((13,) * verbose), 0]
     return ["", *_lines(head, rows, widths)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import socket
 
@@ -127,13 +128,13 @@ def test_lists_are_those_of_the_native_group(lived, told):
 @pytest.mark.parametrize("more", [[], ["--verbose"]])
 def test_members_are_those_of_the_native_group(more, lived, told):
     """An id and an epoch are each engine's own. HOST: brokers tell the address that they see, a coordinator the name
-    that the member's host has."""
+    that the member's host has, and its process."""
     described = ("--describe", "--group", GROUP, "--members", *more)
     (native,), (ours,) = rows(theirs(lived[0], *described)), rows(told(*described))
     assert [*ours] == [*native]
     same = ("GROUP", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT")
     assert values(ours, *same) == values(native, *same) == [GROUP, "etl", "2", "orders:0,1"]
-    assert (native["HOST"], ours["HOST"]) == ("/127.0.0.1", socket.gethostname())
+    assert (native["HOST"], ours["HOST"]) == ("/127.0.0.1", f"{socket.gethostname()} ({os.getpid()})")
     for each in (native, ours):
         assert re.fullmatch(r"[\w+/-]{22,32}", each["CONSUMER-ID"])
         assert ("MEMBER-EPOCH" in each) is bool(more)

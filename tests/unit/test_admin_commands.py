@@ -99,12 +99,19 @@ def test_a_table_has_kafkas_widths_and_a_dash_for_unknown_values():
 
 def test_only_members_with_a_session_are_listed():
     active, away = (
-        MemberDescription(member_id=name, member_epoch=3, active=name == "m1", client_id="etl", client_pid=4711)
+        MemberDescription(
+            member_id=name,
+            member_epoch=3,
+            active=name == "m1",
+            client_id="etl",
+            client_host="host-1",
+            client_pid=4711,
+        )
         for name in ("m1", "m2")
     )
     lines = kafka_tables.members("billing", [active, away], verbose=True)
-    assert [line.split() for line in lines[2:]] == [["billing", "m1", "-", "etl", "0", "3", "4711", "-", "-"]]
-    assert lines[1].split()[-4:] == ["MEMBER-EPOCH", "PID", "CHECKPOINT", "ASSIGNMENT"]
+    assert [line.split() for line in lines[2:]] == [["billing", "m1", "host-1", "(4711)", "etl", "0", "3", "-"]]
+    assert lines[1].split()[-2:] == ["MEMBER-EPOCH", "ASSIGNMENT"]
 
 
 def test_runs_in_flight_fit_a_screen_and_a_stale_run_is_marked():

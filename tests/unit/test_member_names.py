@@ -38,7 +38,7 @@ from share_source.application import name_in
 from share_source.options import SourceOptions
 from share_source.share_consumer import membership
 from share_source.share_consumer.options import ConsumerOptions
-from sharegroup import group_line, in_flight, kafka_tables
+from sharegroup import group_line, groups, in_flight, kafka_tables
 from tests.support.fake_cluster import FakeCluster
 from tests.support.group_driver import GroupDriver
 from tests.support.running_service import Running
@@ -225,3 +225,11 @@ def test_a_hostile_name_makes_no_line_of_its_own_in_tables() -> None:
     run = RunInFlight(topic="t", topic_id="i", partition=0, first=0, last=0, state="ACQUIRED", client_id=HOSTILE)
     cells = list(in_flight.row(run, admin_messages.InFlightPage(), all_stale=False))
     assert all(cell.isprintable() for cell in cells)
+
+
+def test_with_verbose_the_command_says_which_checkpoint_a_query_has(capsys) -> None:
+    query = MemberDescription(member_id="m1", member_epoch=1, active=True, client_id="etl", checkpoint="/c/\x1b[2J")
+    described = messages.GroupDescription(group_id="billing", state="STABLE", incarnation="i", members=(query,))
+    asked = {"state": None, "members": True, "verbose": True}
+    assert "etl" in "".join(groups._lines(None, described, asked))  # type: ignore[arg-type]
+    assert capsys.readouterr().err == "\nQuery 'etl (m1)' has the checkpoint /c/\\x1b[2J.\n"
