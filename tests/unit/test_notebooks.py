@@ -13,7 +13,12 @@ from tests.support.notebooks import NOTEBOOKS, outputs, sources
 
 # What a user imports; the broker in memory is the quickstart's.
 PUBLIC = {"share_sink", "share_source", "sharegroup", "sharegroup.demo.embedded_broker"}
-PICTURES = {"02_watching_a_group": 2, "04_scoring_with_a_slow_service": 1}
+PICTURES = {
+    "01_first_steps": 1,
+    "02_watching_a_group": 2,
+    "03_poison_and_dead_letters": 1,
+    "04_scoring_with_a_slow_service": 1,
+}
 
 
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
