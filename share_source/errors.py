@@ -44,6 +44,13 @@ class SchemaRefused(ShareGroupError):
     kafka_error = "INVALID_REQUEST"
 
 
+class ExecutorsUnfit(ShareGroupError):
+    """Executors on {hosts} can't run tasks of sharegroup {version}: {reason}. Install that version, with its packages,
+    in the Python that PYSPARK_PYTHON names on every executor."""
+
+    kafka_error = "INVALID_CONFIG"
+
+
 # --- checkpoints: found when the query starts
 
 

@@ -20,9 +20,12 @@ _FILE = click.Path(dir_okay=False)
 @click.command(short_help="Check the options of a query, without a query.")
 @click.option("--options", "source_path", metavar="FILE", type=_FILE, help="The options of the source, in a file.")
 @click.option("--sink-options", "sink_path", metavar="FILE", type=_FILE, help="The options of the sink, in a file.")
+@click.option("--master", metavar="URL", help="Ask this Spark's executors too.")
 @JSON_OPTION
 @click.pass_context
-def check(context: click.Context, source_path: str | None, sink_path: str | None, as_json: bool) -> int:
+def check(
+    context: click.Context, source_path: str | None, sink_path: str | None, master: str | None, as_json: bool
+) -> int:
     """Check the options of a query: exit status 0 if the query can start with them, 1 if not.
 
     A file is a Java properties file or a JSON object, with an option of readStream or writeStream in each entry. Every
@@ -45,6 +48,10 @@ def check(context: click.Context, source_path: str | None, sink_path: str | None
     if sink_path is not None:
         sides["sink"] = lambda: of_sink(read_options(sink_path), source_path)
     sides["host"] = of_host
+    if master is not None:
+        from sharegroup.executor_check import of_executors
+
+        sides["executors"] = lambda: of_executors(master)
     found = []
     for each in _checks(sides):
         found.append(each)

@@ -1,0 +1,42 @@
+"""`sharegroup check --master` asks executors whether they have this sharegroup, with what it imports there."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from tests.support.standalone import sharegroup
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+
+def of_executors(tmp_path: Any, master: str, **environ: str) -> list[dict[str, str | None]]:
+    """The lines about executors; the options are those of no query."""
+    path = tmp_path / "options.json"
+    path.write_text("{}")
+    done = sharegroup("check", "--options", path, "--master", master, "--json", **environ)
+    return [each for each in json.loads(done.stdout) if each["side"] == "executors"]
+
+
+def test_executors_with_this_sharegroup_are_ok(tmp_path):
+    (found,) = of_executors(tmp_path, "local[2]", PYSPARK_PYTHON=sys.executable)
+    assert found["result"] == "ok"
+    assert "have sharegroup " in str(found["what"])
+
+
+def test_executors_without_the_package_are_named(tmp_path):
+    bare = tmp_path / "python-without-packages"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.chmod(0o755)
+    (found,) = of_executors(tmp_path, "local[2]", PYSPARK_PYTHON=str(bare), PYTHONPATH="")
+    assert found["error"] == "ExecutorsUnfit"
+    assert "No module named" in str(found["what"])
+
+
+def test_a_master_that_is_none_is_named(tmp_path):
+    (found,) = of_executors(tmp_path, "nosuch://master")
+    assert found["error"] == "ExecutorsUnfit"
+    assert "nosuch://master" in str(found["what"])
