@@ -33,7 +33,7 @@ SIZES = {"light": (1_200, 800), "dark": (1_200, 800), "phone": (390, 800)}
 PICTURES = os.environ.get("WEB_PICTURES", "")
 """The folder for pictures of pages; empty: none are made. ``WEB_PICTURES=docs/pictures`` makes those of the docs."""
 KEPT = {name: tuple(SIZES) for name in ("groups", "group", "offsets", "history")}
-KEPT |= {"members": ("phone",), "actions": ("phone",)}
+KEPT |= {"members": ("phone",), "actions": ("phone",), "away": (), "form": (), "groups-at-night": ()}
 """The looks of which pictures are kept, by the name of the page; of others the light one."""
 TALLEST, TALLEST_OF = 1_300, {"group": 2_600}
 """A picture is at most this number of pixels high; the second by the name of the page."""
