@@ -80,7 +80,9 @@ def coordinator(
     from coordinator.service.standalone_config import read_config
 
     try:
-        serve(read_config(config_path), log_format, _page)
+        with log_lines(sys.stderr, log_format):  # warnings about the file are lines of the log
+            standalone = read_config(config_path)
+        serve(standalone, log_format, _page)
     except ShareGroupError as error:
         if log_format != JSON:
             raise
