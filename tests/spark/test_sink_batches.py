@@ -4,7 +4,7 @@ breaker: one small query each."""
 import pytest
 
 from share_sink.archive.batches import archive_dataset
-from tests.support.dead_letters import read_dead_letters
+from tests.support.dead_letters import read_dead_letters, timestamps
 from tests.support.group_state import describe, runs_of
 from tests.support.share_job import Output, numbers
 
@@ -118,11 +118,14 @@ def test_without_copying_dead_letters_are_headers_only_and_the_archive_whole(kaf
     wait_done(start(queue.query("a", columns=columns, sink="sharegroup", sink_options=sink)), queue)
     letters = sorted(read_dead_letters(kafka.bootstrap, dlq), key=lambda letter: letter.origin)
     assert [(letter.key, letter.value, letter.own_headers) for letter in letters] == [(None, None, ())] * 2
+    sent = timestamps(kafka.bootstrap, orders)
     every = {"topic": orders, "partition": "0", "group": queue.group}
     limit = "Offset delivery count exceeded the threshold."
+    first = {"offset": "0", "delivery.count": "1", "message": "bad it is", "disposition": "rejected"}
+    second = {"offset": "1", "delivery.count": "2", "message": limit, "disposition": "delivery_limit"}
     assert [letter.said for letter in letters] == [
-        {**every, "offset": "0", "delivery.count": "1", "message": "bad it is", "disposition": "rejected"},
-        {**every, "offset": "1", "delivery.count": "2", "message": limit, "disposition": "delivery_limit"},
+        {**every, **first, "timestamp": sent[0]},
+        {**every, **second, "timestamp": sent[1]},
     ]
     (row,) = archive_dataset(archive).to_table().to_pylist()
     assert (row["offset"], row["key"], row["value"], row["reason"]) == (0, b"k", b"masked bad", "bad it is")
@@ -147,6 +150,7 @@ def test_the_coordinator_dead_letters_a_record_at_the_delivery_limit(kafka, orde
         "delivery.count": "2",
         "message": "Offset delivery count exceeded the threshold.",
         "disposition": "delivery_limit",
+        "timestamp": timestamps(kafka.bootstrap, orders)[7],
     }
     assert describe(queue).archived() == 1
 

@@ -51,6 +51,11 @@ def read_records(bootstrap: str, topic: str) -> list[DeadLetter]:
     ]
 
 
+def timestamps(bootstrap: str, topic: str) -> dict[int, str]:
+    """The timestamps of the records in partition 0, by offset, as a dead letter has them."""
+    return {m.offset() or 0: str(m.timestamp()[1]) for m in _messages(bootstrap, topic) if m.partition() == 0}
+
+
 def _messages(bootstrap: str, topic: str) -> Iterator[Message]:
     with _consumer(bootstrap) as consumer:
         for partition, low, high in _bounds(consumer, topic):
