@@ -167,6 +167,7 @@ class ServerConfig:
     share_coordinator_ssl_certificate_location: str
     share_coordinator_ssl_key_location: str
     share_coordinator_web_port: int
+    share_coordinator_web_public_url: str
     share_coordinator_source_topics: str
     share_coordinator_dead_letter_topics: str
     group_share_max_size: int

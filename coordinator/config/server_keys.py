@@ -60,6 +60,13 @@ _SERVER_ROWS = (
         why="Kafka's brokers have no page.",
     ),
     ConfigKey(
+        name="share.coordinator.web.public.url",
+        default="",
+        ours=True,
+        doc="The page's address in browsers behind an ingress (--public-url).",
+        why="Kafka's brokers have no page.",
+    ),
+    ConfigKey(
         name=SOURCE_KEY,
         default=EVERYTHING,
         takes="an RE2 pattern of the whole name",

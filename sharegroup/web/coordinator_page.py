@@ -28,6 +28,7 @@ def page_of(standalone: Standalone, address: str) -> Iterator[None]:
     """
     check_installed()
     from sharegroup.web.app import create_app
+    from sharegroup.web.public_url import PublicUrl
     from sharegroup.web.server import Address, Server
 
     server, settings = standalone.server, standalone.settings
@@ -39,10 +40,11 @@ def page_of(standalone: Standalone, address: str) -> Iterator[None]:
         certificate=certificate,
         key=server.share_coordinator_ssl_key_location,
     )
+    public = PublicUrl.parse(server.share_coordinator_web_public_url, "share.coordinator.web.public.url")
     config = {key: text for key, text in settings.configs.items() if key != STORE}
     config |= {**settings.kafka_config, "bootstrap.servers": settings.bootstrap_servers, ENDPOINT: address}
     with (
-        site_of(config, None, INTERVAL_S, is_tls=bool(certificate), repeated=_connects(config)) as site,
+        site_of(config, None, INTERVAL_S, is_tls=bool(certificate), repeated=_connects(config), public=public) as site,
         contextlib.closing(Server(create_app(site), where)) as page,
     ):
         page.start()

@@ -25,8 +25,8 @@ class PublicUrl:
     prefix: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> PublicUrl:
-        """The address that this text names; an empty one names none.
+    def parse(cls, text: str, named: str = "--public-url") -> PublicUrl:
+        """The address that this text names; an empty one names none. ``named``: the option or key that has it.
 
         Raises:
             WebNotAvailable: it is no address of a page, or other hosts would send tokens to it without TLS.
@@ -39,15 +39,15 @@ class PublicUrl:
         except ValueError:
             host = ""
         if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment or "@" in parts.netloc:
-            raise WebNotAvailable(listener=text, reason="--public-url is an address as https://ops.example/groups")
+            raise WebNotAvailable(listener=text, reason=f"{named} is an address as https://ops.example/groups")
         prefix = parts.path.rstrip("/")
         if not _PATH.fullmatch(prefix):
-            raise WebNotAvailable(listener=text, reason="the path of --public-url has a-z, A-Z, 0-9 and ._~- only")
+            raise WebNotAvailable(listener=text, reason=f"the path of {named} has a-z, A-Z, 0-9 and ._~- only")
         if parts.scheme == "http" and not is_loopback(host):
-            raise WebNotAvailable(listener=text, reason="--public-url is https:// where other hosts use it")
-        named = f"[{host}]" if ":" in host else host
+            raise WebNotAvailable(listener=text, reason=f"{named} is https:// where other hosts use it")
+        shown = f"[{host}]" if ":" in host else host
         is_default = port in (None, 443 if parts.scheme == "https" else 80)
-        return cls(origin=f"{parts.scheme}://{named}{'' if is_default else f':{port}'}", prefix=prefix)
+        return cls(origin=f"{parts.scheme}://{shown}{'' if is_default else f':{port}'}", prefix=prefix)
 
     @property
     def is_tls(self) -> bool:

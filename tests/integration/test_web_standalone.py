@@ -50,6 +50,23 @@ def world(kafka, topic, tmp_path):
         yield SimpleNamespace(running=running, port=port, audit=tmp_path / "audit.log", orders=orders)
 
 
+def test_the_coordinator_s_page_is_behind_an_ingress(kafka, tmp_path):
+    (port,) = free_ports(1)
+    configs = {
+        "bootstrap.servers": kafka.bootstrap,
+        "share.state.store": f"sqlite:{tmp_path / 'state.db'}",
+        "share.coordinator.web.port": port,
+        "share.coordinator.web.public.url": "https://ops.example/groups",
+    }
+    with contextlib.closing(StandaloneProcess(tmp_path, configs)) as running:
+        wait_until(lambda: running.said("serving the web page at "), what="the page is shown")
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        with contextlib.closing(connection):
+            connection.request("GET", "/", headers={"X-Forwarded-Prefix": "/evil"})
+            answer = connection.getresponse()
+            assert (answer.status, answer.headers["location"].partition("?")[0]) == (303, "/groups/login")
+
+
 class Browser:
     """A browser without scripts, which keeps the cookie of its session."""
 

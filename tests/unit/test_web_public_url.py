@@ -153,3 +153,5 @@ def test_a_public_address_is_taken_apart(tmp_path, text, origin, prefix, cookie)
 def test_an_address_that_is_none_is_refused_by_name(text):
     with pytest.raises(WebNotAvailable, match="--public-url"):
         PublicUrl.parse(text)
+    with pytest.raises(WebNotAvailable, match=r"share\.coordinator\.web\.public\.url"):
+        PublicUrl.parse(text, "share.coordinator.web.public.url")
