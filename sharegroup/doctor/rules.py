@@ -81,7 +81,7 @@ def member_holds_too_long(facts: GroupFacts) -> Iterator[Finding]:
             severity=Severity.WARNING,
             what=f"Member {who(run)}{host} has held {records[member_id]} record(s) for "
             f"{duration(facts.now_ms - since_ms)} without a sign of progress, {_place(run)} first.",
-            do="Look at that process. If it does nothing, end it, and its session with this command: its records go to "
+            do="Look at that process. If it does nothing, end it, and its session: its records go to "
             "other members at once. Without --execute the command only says how many.",
             command=facts.command("groups --release-member", "--member", member_id, "--execute"),
             about={"member": member_id},
@@ -151,9 +151,9 @@ def given_up_without_a_dead_letter(facts: GroupFacts) -> Iterator[Finding]:
         severity=Severity.ERROR,
         what=f"{sum(reasons.values())} record(s) of {' and '.join(of)} were given up ({named}{last}), "
         "and the group has no dead letter topic: no member gets them again.",
-        do="Create a dead letter topic, and name it in errors.deadletterqueue.topic.name: with this command, or as an "
-        "option of the query. The coordinator's log names the offsets in lines 'given up'; until retention removes "
-        "them, Kafka's log has the records there (kafka-console-consumer.sh --partition, --offset).",
+        do="Create a dead letter topic, and name it in errors.deadletterqueue.topic.name, a config of the "
+        "group and an option of its queries. The coordinator's log names the offsets in lines 'given up'; until "
+        "retention removes them, Kafka's log has the records there (kafka-console-consumer.sh --partition, --offset).",
         command=facts.command("configs set", f"errors.deadletterqueue.topic.name={_queue_of(facts)}"),
         about={"name": _queue_of(facts)},
     )
@@ -446,7 +446,7 @@ def _about_poison(facts: GroupFacts, run: RunInFlight) -> tuple[str, str, dict[s
     place = ("--topic", f"{run.topic}:{run.partition}", "--offset", f"{run.first}-{run.last}")
     reason = f"it failed alone, {run.failures} time(s)"
     return (
-        f"{look}If the record is at fault, give it up with this command"
+        f"{look}If the record is at fault, give it up"
         + (f"; its dead letter goes to {queue}. " if queue else "; it has no dead letter, and stays in Kafka's log. ")
         + "Or wait: it goes on trial when another batch has completed, and is archived if that fails too.",
         facts.command("groups --archive-records", *place, "--reason", reason, "--execute"),

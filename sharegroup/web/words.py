@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from coordinator.protocol.errors import MAX_SHOWN as MOST_SHOWN
 from coordinator.protocol.errors import ShareGroupError
+from sharegroup.web.errors import BadRequest
 from sharegroup.web.texts import clean
 
 _IN_USE = (
@@ -54,4 +55,4 @@ def said(error: Exception) -> str:
 
 def told(error: Exception) -> str:
     """The error's name and its sentences."""
-    return f"{type(error).__name__}: {said(error)}"
+    return said(error) if isinstance(error, BadRequest) else f"{type(error).__name__}: {said(error)}"

@@ -104,7 +104,7 @@ CASES = {
     "record-is-poison: with a dead letter topic": (
         rules.record_is_poison,
         facts(runs=(FAILED_ALONE,), configs=DLQ),
-        ["give it up with this command; its dead letter goes to dlq."],
+        ["give it up; its dead letter goes to dlq."],
     ),
     "record-is-poison: in a slice": (
         rules.record_is_poison,
