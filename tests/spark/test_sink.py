@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from share_sink.archive.batches import archive_dataset
-from tests.support.dead_letters import DeadLetter, read_dead_letters
+from tests.support.dead_letters import DeadLetter, read_dead_letters, timestamps
 from tests.support.group_state import describe
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.share_job import ShareJob
@@ -136,7 +136,8 @@ def test_dead_letters_equal_their_originals_byte_for_byte(story):
 
 @pytest.mark.parametrize(("partition", "message"), [(2, "Offset rejected by client."), (3, REASON)])
 def test_a_dead_letter_has_kafka_4_4_headers_and_its_disposition(story, partition, message):
-    """KIP-1191's table, each value as text; the row's reason takes the place of Kafka's message."""
+    """KIP-1191's table, each value as text; the row's reason takes the place of Kafka's message. Ours come after it."""
+    sent = timestamps(story.bootstrap, story.orders)
     for offset in range(len(BAD)):
         kafkas = [
             ("__dlq.errors.topic", story.orders.encode()),
@@ -148,7 +149,8 @@ def test_a_dead_letter_has_kafka_4_4_headers_and_its_disposition(story, partitio
         ]
         own = len(story.dead_letter_of(partition, offset).own_headers)
         found = list(story.dead_letter_of(partition, offset).headers[own:])
-        assert found == [*kafkas, ("__dlq.errors.disposition", b"rejected")]
+        timestamp = ("__dlq.errors.timestamp", sent[partition, offset].encode())
+        assert found == [*kafkas, ("__dlq.errors.disposition", b"rejected"), timestamp]
 
 
 def test_dead_letters_are_in_the_partition_that_kafka_would_choose(story):

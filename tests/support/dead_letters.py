@@ -51,9 +51,9 @@ def read_records(bootstrap: str, topic: str) -> list[DeadLetter]:
     ]
 
 
-def timestamps(bootstrap: str, topic: str) -> dict[int, str]:
-    """The timestamps of the records in partition 0, by offset, as a dead letter has them."""
-    return {m.offset() or 0: str(m.timestamp()[1]) for m in _messages(bootstrap, topic) if m.partition() == 0}
+def timestamps(bootstrap: str, topic: str) -> dict[tuple[int, int], str]:
+    """The records' timestamps as their dead letters have them, by partition and offset."""
+    return {(m.partition() or 0, m.offset() or 0): str(m.timestamp()[1]) for m in _messages(bootstrap, topic)}
 
 
 def _messages(bootstrap: str, topic: str) -> Iterator[Message]:

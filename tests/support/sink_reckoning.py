@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from share_sink.archive.batches import archive_dataset
-from tests.support.dead_letters import DeadLetter, read_dead_letters
+from tests.support.dead_letters import DeadLetter, read_dead_letters, timestamps
 from tests.support.share_job import Output
 from tests.support.sink_chaos import DLQ_PARTITIONS, SinkChaos, delay_ms, state_of
 
@@ -124,9 +124,10 @@ def _twice(places: list[Place]) -> bool:
 def _dead_letters(result: Reckoning, chaos: SinkChaos, found: _Found) -> None:
     """Each dead letter equals its original and has the right headers; which records have one depends on their kind."""
     counts = found.seen.groupby(["partition", "offset"])["deliveryCount"].agg(set).to_dict()
+    sent = timestamps(chaos.broker.bootstrap, chaos.job.topics[0])
     for place, letters in found.letters.items():
         for letter in letters:
-            if wrong := list(_wrong(chaos, place, letter, counts.get(place, set()))):
+            if wrong := list(_wrong(chaos, place, letter, counts.get(place, set()), sent.get(place))):
                 result.problems.append(f"dead letter of {place} ({found.values.get(place)}): {wrong}, {letter}")
     kinds = {place: found.values[place][0] for place in found.letters if place in found.values}
     rejected = {place for place, value in found.values.items() if value[0] == "r"}
@@ -143,7 +144,7 @@ def _dead_letters(result: Reckoning, chaos: SinkChaos, found: _Found) -> None:
     del result.problems[20:]
 
 
-def _wrong(chaos: SinkChaos, place: Place, letter: DeadLetter, counts: set[int]) -> Iterator[str]:
+def _wrong(chaos: SinkChaos, place: Place, letter: DeadLetter, counts: set[int], sent: str | None) -> Iterator[str]:
     original = chaos.produced.get(place)
     if original != (letter.key, letter.value, letter.own_headers):
         yield f"not the original {original}"
@@ -157,6 +158,7 @@ def _wrong(chaos: SinkChaos, place: Place, letter: DeadLetter, counts: set[int])
         "group": chaos.job.group,
         "message": f"record {number}" if kind == "r" else LIMIT_MESSAGE,
         "disposition": "rejected" if kind == "r" else "delivery_limit",
+        "timestamp": sent,
     }
     if said != expected:
         yield f"not {expected}"
