@@ -50,12 +50,13 @@ def fixed_port(port: int, broker: EmbeddedBroker) -> Iterator[int]:
         found = int(listeners[0].getsockname()[1])
         loop = asyncio.new_event_loop()
         cleanup.callback(loop.close)
-        for listener in listeners:
-            loop.run_until_complete(asyncio.start_server(_Front(broker, found), sock=listener))
+        front = _Front(broker, found)
+        servers = [loop.run_until_complete(asyncio.start_server(front, sock=listener)) for listener in listeners]
         thread = threading.Thread(target=loop.run_forever, name="fixed-port", daemon=True)
         thread.start()
         cleanup.callback(thread.join)
-        cleanup.callback(loop.call_soon_threadsafe, _stop, loop)
+        cleanup.callback(loop.call_soon_threadsafe, loop.stop)
+        cleanup.callback(lambda: asyncio.run_coroutine_threadsafe(_end(servers), loop).result())
         yield found
 
 
@@ -112,12 +113,16 @@ def _write(writer: asyncio.StreamWriter, content: bytes) -> None:
     writer.write(struct.pack(">i", len(content)) + content)
 
 
-def _stop(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel all connections, and stop the loop once they have ended."""
-    tasks = asyncio.all_tasks(loop)
-    for task in tasks:
-        task.cancel()
-    asyncio.gather(*tasks, return_exceptions=True).add_done_callback(lambda _: loop.stop())
+async def _end(servers: list[asyncio.Server]) -> None:
+    """Take no more connections, and return once all have ended, also those that were taken just now."""
+    for server in servers:
+        server.close()
+    # Python 3.11 reports a connection that is cancelled before it has begun as an error.
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _listen(port: int) -> list[socket.socket]:

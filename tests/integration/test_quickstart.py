@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 
 import psutil
 import pytest
@@ -170,6 +173,27 @@ def test_a_query_with_the_default_store_is_served_and_shown(quickstart):
     assert client.call(DescribeGroup(group_id=GROUP_ID)).members[0].active
     member.close()
     client.close()
+
+
+def connect_again_and_again(port, over, connected):
+    while not over.is_set():
+        with contextlib.suppress(OSError):
+            socket.create_connection(("localhost", port), 5).close()
+            connected.append(port)
+
+
+def test_it_ends_without_a_word_while_programs_connect(quickstart):
+    over, connected = threading.Event(), []
+    arguments = (int(quickstart.bootstrap.partition(":")[2]), over, connected)
+    programs = [threading.Thread(target=connect_again_and_again, args=arguments) for _ in range(4)]
+    for each in programs:
+        each.start()
+    wait_until(lambda: len(connected) > 200, what="programs connect")
+    status, _, errors = quickstart.end(signal.SIGTERM)
+    over.set()
+    for each in programs:
+        each.join()
+    assert (status, errors) == (0, "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
