@@ -52,8 +52,9 @@ def properties(written: str, says: str, text: str) -> Row:
     """A row of a properties file of a standalone coordinator."""
 
     def started(place: Place) -> object:
-        needed = "bootstrap.servers=localhost:9092\nshare.coordinator.listener=127.0.0.1:0\n"
-        place.file("coordinator.properties", needed + text)
+        needed = {"bootstrap.servers": "localhost:9092", "share.coordinator.listener": "127.0.0.1:0"}
+        others = [f"{key}={value}\n" for key, value in needed.items() if not text.startswith(f"{key}=")]
+        place.file("coordinator.properties", "".join([*others, text]))
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(TOKEN_VARIABLE, "a-token-of-enough-characters")
             return place.command("coordinator --config coordinator.properties")
