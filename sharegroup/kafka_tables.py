@@ -73,7 +73,7 @@ def states(description: GroupDescription, coordinator: str, *, verbose: bool) ->
 
 
 def members(group_id: str, described: Iterable[MemberDescription], *, verbose: bool) -> list[str]:
-    """The lines of --describe --members: those with a session, as Kafka has no others. HOST has the process too."""
+    """Returns the lines of --describe --members, of those with a session: Kafka has no others. HOST has the process."""
     rows = []
     for member in described:
         if not member.active:

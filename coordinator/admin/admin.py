@@ -391,7 +391,7 @@ class Admin:
         execute: bool = False,
         seen: str = "",
     ) -> Altered:
-        """Give up records in flight that no member holds, with a reason, which their dead letters say too.
+        """Gives up records in flight that no member holds. Their dead letters say the reason as well.
 
         Raises:
             RecordsHeld: a member holds one of the records.

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Iterable
 
 _works_for = {"text": ""}
-"""What this process works for (``group``, ``member``), as text. A process of Spark's has one query's source, or one
-task at a time."""
+"""The text names what this process works for (``group``, ``member``). A process of Spark's has one
+query's source, or one task at a time."""
 
 
 class TextLines(logging.Formatter):

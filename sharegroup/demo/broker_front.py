@@ -32,7 +32,7 @@ from sharegroup.demo.wire import (
 )
 
 HOST = "localhost"
-"""The name that clients are told, as README's programs have it."""
+"""Clients are told this name, which README's programs have."""
 
 
 @contextlib.contextmanager

@@ -74,7 +74,7 @@ LABELS = {
     "topic": "Topic",
     "value": "Value; empty: its default",
 }
-"""What the forms write beside their fields, by the fields' names."""
+"""The forms write these texts beside their fields; the keys are the fields' names."""
 
 
 def label(name: str) -> str:
@@ -241,8 +241,8 @@ def _answered(handler: Handler, visit: Visit) -> Response:
 async def _within_patience(
     visit: Visit, answer: Callable[[], Response], limiter: anyio.CapacityLimiter | None, *, is_bounded: bool
 ) -> Response | None:
-    """The answer; None: brokers or coordinators are away, and it did not come within PATIENCE_S. A confirmed action is
-    waited for, since its end is told."""
+    """Returns the answer; None: brokers or coordinators are away, and none came within PATIENCE_S. A confirmed action
+    is waited for, since its end is told."""
     found: list[Response] = []
     async with anyio.create_task_group() as tasks:
 

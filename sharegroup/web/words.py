@@ -39,7 +39,7 @@ OF_COMMANDS = re.compile(
     r"(?:^|[\s(`])--?[a-z][\w-]+|\.sh\b|\bforced?\b|"
     r"\bsharegroup (?:check|configs|consume|coordinator|demo|dlq|doctor|groups|in-flight|perf|top|web)\b"
 )
-"""What only a command line has: a flag, a command, or the word for going on all the same."""
+"""The pattern finds what a command line alone has: a flag, a command, or the word for going on all the same."""
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
 

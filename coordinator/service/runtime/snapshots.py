@@ -16,7 +16,7 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.service.stores.store import Store
 
 STEPS_FROM_RUNS = 10_000
-"""From this many runs on a group's snapshot is made in steps; a smaller one takes some hundredths of a second."""
+"""A group with this many runs gets its snapshot in steps; a smaller one takes some hundredths of a second."""
 SNAPSHOT_AGAIN_MS = 60_000
 RUNS_A_STEP = 5_000
 """One step writes this many runs: some milliseconds, and a transaction."""
