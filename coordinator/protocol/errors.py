@@ -412,6 +412,14 @@ class NotCoordinator(ShareGroupError):
     retriable = True
 
 
+class RequestTooLate(ShareGroupError):
+    """A request to share group {group_id} came to its owner, on another host, after its time: nothing was changed. Ask
+    again."""
+
+    kafka_error = "REQUEST_TIMED_OUT"
+    retriable = True
+
+
 class GroupTakenOver(ShareGroupError):
     """Share group {group_id} was taken over by {owner}, where a newer query of the group has started; this one ends,
     and does not take it back by itself. Its records are safe: they are delivered there. Run all queries of the group

@@ -28,7 +28,7 @@ from coordinator.service.stores.kafka.group_list import groups_in
 from coordinator.service.stores.kafka.group_placement import prepared
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.log_parts import log_parts
-from coordinator.service.stores.kafka.ownership import FleetMember, NewestClaimant, Ownership, this_process
+from coordinator.service.stores.kafka.ownership import FleetMember, LivingOwner, Ownership, this_process
 from coordinator.service.stores.kafka.pruning import Pruning
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.service.stores.kafka.state_topic_watch import StateTopicWatch

@@ -39,7 +39,7 @@ from coordinator.service.stores.kafka.group_list import groups_in
 from coordinator.service.stores.kafka.group_placement import recorded
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.log_parts import log_parts
-from coordinator.service.stores.kafka.ownership import NewestClaimant, this_process
+from coordinator.service.stores.kafka.ownership import LivingOwner, this_process
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.service.stores.sqlite_store import SqliteReader, groups_in_file, parts_of_file
 from coordinator.service.stores.store import Store
@@ -122,7 +122,7 @@ class TopicToRead:
         """The store of the group's partition; None: there is no state topic."""
         if self._topic is None:
             return None
-        looks_only = NewestClaimant(this_process(installation_id=""))
+        looks_only = LivingOwner(this_process(installation_id=""), asks_owners=False)
         return KafkaStore(self._topic, self._topic.partition_of(group_id), looks_only, updates_per_snapshot=1)
 
     def log_end(self, group_id: str) -> int | None:

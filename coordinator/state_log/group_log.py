@@ -83,6 +83,8 @@ class GroupLog:
         self.is_empty = True
         self.owner: Owner | None = None
         self._owner_at: int | None = None
+        self.end_offset = 0
+        """The offset after the group's last record that was read."""
         self.foreign = ForeignRecords()
         self.parts: Sequence[bytes] = ()
         """The records of the last snapshot that came before its mark, in transactions of their own."""
@@ -111,12 +113,14 @@ class GroupLog:
             if len(key) != len(self._record_head) + INT64.size:
                 raise self._unreadable("the key of a record has another length")
             (sequence,) = INT64.unpack_from(key, len(self._record_head))
+            self.end_offset = offset + 1
             return self._own(int(sequence), value, offset)
         group_id = group_of(key)
         if group_id is None and key != PLACEMENT_KEY:
             self.foreign.add(offset)
         if key is None or group_id != self.group_id:
             return None
+        self.end_offset = offset + 1
         decoded = self._state_keys.get(key) or decode_key(key)
         if isinstance(decoded, (ShareSnapshotKey, ShareUpdateKey)):
             self._state_keys[key] = decoded
@@ -129,7 +133,7 @@ class GroupLog:
             self.owner, self._owner_at = decode_owner(value or b"", self.group_id), offset
         return None
 
-    def read_owner(self, key: bytes | None, value: bytes | None) -> bool:
+    def read_owner(self, key: bytes | None, value: bytes | None, offset: int) -> bool:
         """Whether the record belongs to this group. Reads only the owner in it.
 
         Raises:
@@ -138,6 +142,7 @@ class GroupLog:
         """
         if group_of(key) != self.group_id:
             return False
+        self.end_offset = offset + 1
         if key == self._owner_key:
             self.owner = decode_owner(value or b"", self.group_id)
         return True

@@ -11,13 +11,19 @@ from coordinator.state_log.value_version import group_content_of, versioned
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A coordinator process. ``installation_id``: the same for all coordinators that replace each other (on demand:
-    those of one host and one runtime directory; a fleet: all of them). ``process``: a random id of this one process."""
+    those of one host and one runtime directory; a fleet: all of them). ``process``: a random id of this one process.
+    ``tenure``: a random id of the load by which the process took the group. ``answers``: the version of the records by
+    which other hosts may ask the process (coordinator.protocol.host_records); 0: they can't. ``released``: it has given
+    the group up, and anybody may take it."""
 
     installation_id: str
     process: str
     host: str
     pid: int
     endpoint: str = ""
+    tenure: str = ""
+    answers: int = 0
+    released: bool = False
 
     def __str__(self) -> str:
         at = f" at {self.endpoint}" if self.endpoint else ""

@@ -242,6 +242,16 @@ class PartitionedRuntime:
         event_loop = self._event_loops.get(self._partition_of(group_id))
         return event_loop is not None and event_loop.has_dead_letters_due(group_id)
 
+    def tenure(self, group_id: str) -> str:
+        """The tenure of this process as the owner of the group; empty if it does not serve it."""
+        event_loop = self._event_loops.get(self._partition_of(group_id))
+        return "" if event_loop is None else event_loop.runtime.store.tenure(group_id)
+
+    def holds(self, group_id: str) -> bool:
+        """Whether the group is served here, or loaded again soon."""
+        event_loop = self._event_loops.get(self._partition_of(group_id))
+        return event_loop is not None and event_loop.runtime.holds(group_id)
+
     def end(self, partitions: frozenset[int]) -> None:
         """Close the loops of partitions that go to another process, once their running requests are finished."""
         with self._making:

@@ -45,7 +45,7 @@ from coordinator.protocol.errors import (
 from coordinator.protocol.messages import LeaveGroup, Reply, Request
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.runtime.snapshots import REST_AFTER_MS, Log, Pause, SnapshotInSteps, is_large
-from coordinator.service.runtime.transaction import Access, Round, Submission, Transaction, error_of, one
+from coordinator.service.runtime.transaction import ORIGIN, Access, Round, Submission, Transaction, error_of, one
 from coordinator.service.stores.store import (
     Append,
     Store,
@@ -149,9 +149,12 @@ class CoordinatorRuntime:
 
     def submit(self, group_id: str, transaction: Transaction[T], access: Access = Access.SERVE) -> Future[T]:
         """Run the transaction in the next round; the future has its answer, or its ShareGroupError, once that round is
-        durable."""
+        durable. The calling thread's ORIGIN bounds it."""
         answer: Future[T] = Future()
-        self._waiting.append(Submission(group_id=group_id, transaction=transaction, answer=answer, access=access))
+        waits = Submission(
+            group_id=group_id, transaction=transaction, answer=answer, access=access, origin=ORIGIN.get()
+        )
+        self._waiting.append(waits)
         return answer
 
     def step(self, now_ms: int, stalled_ms: int = 0) -> int:
@@ -193,6 +196,10 @@ class CoordinatorRuntime:
         if (end_ms := self._ends.earliest_ms()) is not None:
             deadlines.append(end_ms if self._not_current_ms is None else max(end_ms, self._asks_again_ms))
         return min(deadlines, default=None)
+
+    def holds(self, group_id: str) -> bool:
+        """Whether the group is served, or loaded again soon. Any thread may call it."""
+        return group_id in self.groups or group_id in self._reload_ms
 
     def may_rest(self, now_ms: int, *, loaded: bool = False) -> bool:
         """Whether no group holds anything, waits for anything, or has a member; ``loaded``: no group that is loaded."""
@@ -270,6 +277,7 @@ class CoordinatorRuntime:
         if submission.answer.cancelled():
             return  # no caller waits for it, and it may be old
         try:
+            submission.check_origin(self.store.tenure(group_id), round_.now_ms)
             group = self._peeked(group_id, round_) if submission.access is Access.PEEK else None
             outcome = self._play(round_, group or self._group(submission, round_), submission.transaction)
         except ShareGroupError as failed:

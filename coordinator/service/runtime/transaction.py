@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -16,7 +17,13 @@ from coordinator.core.left_out import LeftOutRange
 from coordinator.core.members import Member
 from coordinator.core.records import Record
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvailable, ShareGroupError
+from coordinator.protocol.errors import (
+    BrokerNotReachable,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    RequestTooLate,
+    ShareGroupError,
+)
 from coordinator.protocol.messages import GivenUp, Reply, Request
 from coordinator.service.stores.store import StoreFenced, StoreRefused
 
@@ -76,6 +83,20 @@ def one(command: Request[Reply]) -> Transaction[Reply]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FromAnotherHost:
+    """The bounds of a request that came from another host: it is for the owner with this tenure, and is carried out up
+    to ``not_after_ms`` on the clock of the event loops. Its asker has given it up after that, and may have sent
+    another one."""
+
+    tenure: str
+    not_after_ms: int
+
+
+ORIGIN: ContextVar[FromAnotherHost | None] = ContextVar("origin", default=None)
+"""Where the request that a thread handles came from; None: from this host."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Submission:
     """A request's transaction that waits for its round."""
 
@@ -83,6 +104,21 @@ class Submission:
     transaction: Transaction[Any]
     answer: Future[Any]
     access: Access = Access.SERVE
+    origin: FromAnotherHost | None = None
+
+    def check_origin(self, tenure: str, now_ms: int) -> None:
+        """Check that the request may be carried out now, by the owner with this tenure (empty: none).
+
+        Raises:
+            NotCoordinator: it is for an earlier or later owner.
+            RequestTooLate: its time is over.
+        """
+        if self.origin is None:
+            return
+        if self.origin.tenure != tenure:
+            raise NotCoordinator(what=f"share group {self.group_id}")
+        if now_ms > self.origin.not_after_ms:
+            raise RequestTooLate(group_id=self.group_id)
 
 
 @dataclass(kw_only=True, slots=True)

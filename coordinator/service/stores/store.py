@@ -100,6 +100,10 @@ class Store(Protocol):
     def claim(self, group_id: str) -> None:
         """Records that a new member wants the group here: the next load may take the group from its owner."""
 
+    def tenure(self, group_id: str) -> str:
+        """The id of the load by which this process took the group; empty if it does not serve it, or if no other
+        process asks. Any thread may call it."""
+
     def release(self, group_id: str) -> None:
         """Closes the group: this process does not serve it any more."""
 
@@ -159,6 +163,10 @@ class SoleOwner:
 
     def claim(self, group_id: str) -> None:
         """Does nothing: the store's owner owns every group."""
+
+    def tenure(self, group_id: str) -> str:
+        """Returns an empty text: no other process asks for a group."""
+        return ""
 
     def release(self, group_id: str) -> None:
         """Does nothing: no group has anything open."""

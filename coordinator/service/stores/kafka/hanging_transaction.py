@@ -151,7 +151,7 @@ def _read(topic: StateTopic, partition: int, group_id: str) -> tuple[KeyValue, L
     with LogReader(topic, partition, committed=False) as reader:
         for messages in reader.read_to(reader.end()):
             for message in messages:
-                if log.read_owner(message.key(), message.value()):
+                if log.read_owner(message.key(), message.value(), message.offset()):
                     last.add(headers_of(message))
     if log.owner is None:
         raise StoreRefused("the group has no owner record")

@@ -7,11 +7,14 @@ append whose outcome is unknown the group is closed, and the next load finds out
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, cast
 
+import msgspec
 from tenacity import retry_if_result, wait_fixed
 
 from coordinator.core.record_codec import UnreadableRecord
@@ -69,21 +72,27 @@ _log = logging.getLogger(__name__)
 class _OpenGroup:
     """A group that this process has loaded and may append to."""
 
-    __slots__ = ("confirmed_s", "end", "loaded_to", "log", "writer")
+    __slots__ = ("confirmed_s", "end", "loaded_to", "log", "owner", "writer")
 
-    def __init__(self, log: GroupLog, writer: GroupWriter, loaded_to: int, confirmed_s: float) -> None:
+    def __init__(
+        self, log: GroupLog, writer: GroupWriter, loaded_to: int, confirmed_s: float, owner: Owner
+    ) -> None:
         self.log, self.writer, self.loaded_to, self.confirmed_s = log, writer, loaded_to, confirmed_s
+        self.owner = owner
+        """This process, with the tenure of the load."""
         self.end = loaded_to
         """The partition is at least this long: the offset after the last record that this process knows of."""
 
 
 class _Inspection(NamedTuple):
-    """The result of an inspection of a group's log: whether the log is empty, the offset up to which it was read, and
-    the group's last transaction."""
+    """The result of an inspection of a group's log: whether the log is empty, the offset up to which it was read, the
+    group's last transaction, its owner, and the offset after its last record."""
 
     is_empty: bool
     position: int
     last: LastTransaction
+    owner: Owner | None
+    end: int
 
 
 class KafkaStore:
@@ -179,14 +188,15 @@ class KafkaStore:
             if not claimed or self._topic.offset(self.partition, LATEST) > seen.position:
                 seen = self._inspect(group_id, seen, may_take=claimed)  # another coordinator may have written since
             begun_s = now_s()
-            self._write_first(writer, [self._owner_record(group_id)], aborts=seen.last.is_cut)
+            owner = msgspec.structs.replace(self._ownership.me, tenure=uuid.uuid4().hex)
+            self._write_first(writer, [_owner_record(group_id, owner)], aborts=seen.last.is_cut)
             loaded_to = yield from self._read(log)
             if log.owner is not None and log.owner.process != self._ownership.me.process:
                 raise self._ownership.lost(group_id, log.owner)  # another coordinator took the group during the read
         except BaseException:
             writer.close()
             raise
-        self._open[group_id] = _OpenGroup(log, writer, loaded_to, begun_s)
+        self._open[group_id] = _OpenGroup(log, writer, loaded_to, begun_s, owner)
         self._served_before.add(group_id)
         if log.needed_offset is not None:
             self._needed[group_id] = log.needed_offset
@@ -194,13 +204,21 @@ class KafkaStore:
 
     def peek(self, group_id: str) -> Iterator[StoredRecord] | None:
         self._refuse_while_open(group_id)
-        return _only_records(self._read(self._new_log(group_id))) if self._ownership.may_peek else None
+        return self._peeked(self._new_log(group_id)) if self._ownership.may_peek else None
+
+    def tenure(self, group_id: str) -> str:
+        """The tenure of this process as the owner of the group; empty if it does not serve it. Any thread may call
+        it."""
+        open_ = self._open.get(group_id)
+        return "" if open_ is None else open_.owner.tenure
 
     def release(self, group_id: str) -> None:
         if (open_ := self._open.pop(group_id, None)) is not None:
             open_.writer.close()
 
     def close(self) -> None:
+        if self._ownership.hands_over and self._topic_error is None:
+            self._give_up_all()
         for group_id in list(self._open):
             self.release(group_id)
         if self._append_threads is not None:
@@ -237,7 +255,7 @@ class KafkaStore:
         shown = log.snapshot_records(group, now_ms)
         begun_s = now_s()
         # The owner record goes into the snapshot: the one before the mark is pruned.
-        owner = self._owner_record(group_id)
+        owner = _owner_record(group_id, open_.owner)
         transactions = list(transactions_of([*log.snapshot_parts(data, first), *shown]))
         if len(transactions) == 1:
             offset = self._write_snapshot(
@@ -259,7 +277,7 @@ class KafkaStore:
     ) -> Iterator[None]:
         group_id, offset = group.group_id, None
         open_ = self._opened(group_id)
-        for entries in open_.log.snapshot_in_steps(group, data, tail, self._owner_record(group_id), now_ms):
+        for entries in open_.log.snapshot_in_steps(group, data, tail, _owner_record(group_id, open_.owner), now_ms):
             if not entries:
                 yield
                 continue
@@ -282,6 +300,21 @@ class KafkaStore:
             )
 
     # --- inside: reading
+
+    def _peeked(self, log: GroupLog) -> Iterator[StoredRecord]:
+        """Yields the group's records, of a log that this process does not take.
+
+        Raises:
+            OwnedElsewhere: another host's coordinator owns the group, and may live: it knows more.
+        """
+        yield from self._read(log)
+        owner = log.owner
+        if owner is not None and owner.answers and not owner.released:
+            self._check_owner(log.group_id, owner, log.end_offset, claims=True)
+
+    def _check_owner(self, group_id: str, owner: Owner | None, end: int, *, claims: bool) -> None:
+        had = group_id in self._served_before
+        self._ownership.check(group_id, self.partition, owner, had=had, claims=claims, end=end)
 
     def _new_log(self, group_id: str) -> GroupLog:
         return GroupLog(group_id, updates_per_snapshot=self._updates_per_snapshot)
@@ -354,7 +387,7 @@ class KafkaStore:
     def _inspect(self, group_id: str, seen: _Inspection | None = None, *, may_take: bool = False) -> _Inspection:
         """Reads in the group's log whether the group exists and who owns it. It reads uncommitted records as well,
         because their producer has already fenced every other one. ``seen`` is an earlier inspection, from whose
-        position on it reads. With ``may_take`` the owner does not matter: a new member asks for the group here.
+        position on it reads. ``may_take``: a new member asks for the group here.
 
         Raises:
             GroupTakenOver, NotCoordinator: another coordinator owns the group.
@@ -367,7 +400,7 @@ class KafkaStore:
             for messages in reader.read_to(reader.end()):
                 for message in messages:
                     try:
-                        if log.read_owner(message.key(), message.value()):
+                        if log.read_owner(message.key(), message.value(), message.offset()):
                             is_empty = False
                             last.add(headers_of(message))
                     except UnreadableRecord as error:
@@ -377,9 +410,12 @@ class KafkaStore:
                 return self._inspect(group_id, may_take=may_take)
             if log.owner is not None and log.owner.process != self._ownership.me.process:
                 self._needed.pop(group_id, None)  # of the time before: what that owner needs may begin earlier
-            if not may_take and (log.owner is not None or (seen is None and not is_empty)):
-                self._ownership.check(group_id, self.partition, log.owner, had=group_id in self._served_before)
-            return _Inspection(is_empty, reader.position, last)
+            owner, end = log.owner, log.end_offset
+            if seen is not None:
+                owner, end = owner or seen.owner, max(end, seen.end)
+            if not is_empty:
+                self._check_owner(group_id, owner, end, claims=may_take)
+            return _Inspection(is_empty, reader.position, last, owner, end)
 
     def _unreadable(
         self, log: GroupLog, position: str, error: UnreadableRecord, reader: LogReader
@@ -398,7 +434,7 @@ class KafkaStore:
             def look() -> Owner | None:
                 for messages in reader.read_to(reader.end()):
                     for message in messages:
-                        log.read_owner(message.key(), message.value())
+                        log.read_owner(message.key(), message.value(), message.offset())
                 is_new = log.owner is not None and log.owner.process != self._ownership.me.process
                 return log.owner if is_new else None
 
@@ -430,7 +466,7 @@ class KafkaStore:
         entries = [*log.keyed(append.data, first), *shown]
         is_first = log.is_empty and bool(append.data)
         if is_first or not entries:
-            entries.insert(0, self._owner_record(group_id))
+            entries.insert(0, _owner_record(group_id, open_.owner))
         if is_first and first:
             entries.insert(0, log.snapshot_mark(first))
         offset = self._write_transaction(group_id, open_, entries)
@@ -477,9 +513,19 @@ class KafkaStore:
         except Fenced as fenced:
             raise StoreRefused(f"another process took the group just now: {fenced}") from None
 
-    def _owner_record(self, group_id: str) -> KeyValue:
-        return encode_key(GroupOwnerKey(group_id)), encode_owner(self._ownership.me)
+    def _give_up_all(self) -> None:
+        """Write into each group's log that anybody may take the group: another host takes it at once. Where that fails,
+        another host waits until it has found this process gone."""
+
+        def give_up(group_id: str, open_: _OpenGroup) -> None:
+            with contextlib.suppress(Exception):  # a newer owner has it, or the brokers are away
+                released = msgspec.structs.replace(open_.owner, released=True)
+                open_.writer.write([_owner_record(group_id, released)], end=open_.end)
+
+        with ThreadPoolExecutor(PARALLEL_APPENDS, thread_name_prefix=f"share-release-{self.partition}") as threads:
+            for group_id, open_ in self._open.items():
+                threads.submit(give_up, group_id, open_)
 
 
-def _only_records(read: Generator[StoredRecord, None, int]) -> Iterator[StoredRecord]:
-    yield from read
+def _owner_record(group_id: str, owner: Owner) -> KeyValue:
+    return encode_key(GroupOwnerKey(group_id)), encode_owner(owner)

@@ -1,9 +1,9 @@
 """The ownership of groups: whether this process may take a group, and which error members get when another owns it.
 
-Coordinators on demand: the newest claimant wins, since a job that was restarted on another host must go on at once. A
-fenced coordinator takes the group back only for a new member. A fleet: Kafka's group assigns the partitions among its
-coordinators. Between a fleet and a coordinator on demand the newest claimant wins as well: each takes the group back
-from the other only for a new member, or they would take it from each other without end.
+Coordinators on demand: an owner stays the owner while it lives. One of another host takes a group that its owner has
+given up, or whose owner was found gone. A fleet: Kafka's group assigns the partitions among its coordinators. Between a
+fleet, or an owner that other hosts can't ask, and a coordinator on demand the newest claimant wins: each takes the group
+back from the other only for a new member, or they would take it from each other without end.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import uuid
 from typing import Protocol
 
 from coordinator.protocol.errors import GroupTakenOver, NotCoordinator, ShareGroupError
+from coordinator.protocol.host_records import VERSION as ANSWERS
 from coordinator.service.fleet.fleet import Fleet
 from coordinator.state_log.owner import Owner
 
@@ -27,11 +28,18 @@ class Ownership(Protocol):
     def may_peek(self) -> bool:
         """Whether this process may read a group that another process owns."""
 
-    def check(self, group_id: str, partition: int, owner: Owner | None, *, had: bool) -> None:
+    @property
+    def hands_over(self) -> bool:
+        """Whether this process gives its groups up when it ends."""
+
+    def check(
+        self, group_id: str, partition: int, owner: Owner | None, *, had: bool, claims: bool, end: int
+    ) -> None:
         """Returns if this process may take the group, whose last owner was ``owner``. ``had``: this process owned the
-        group before.
+        group before. ``claims``: a new member asks for it here. ``end``: the offset after the group's last record.
 
         Raises:
+            OwnedElsewhere: the owner is another host's, which may live.
             GroupTakenOver, NotCoordinator: another process owns the group.
         """
 
@@ -59,24 +67,54 @@ def this_process(installation_id: str, endpoint: str = "") -> Owner:
         host=socket.gethostname(),
         pid=os.getpid(),
         endpoint=endpoint,
+        answers=0 if endpoint else ANSWERS,
     )
 
 
-class NewestClaimant:
-    """The policy of coordinators on demand: the newest claimant owns a group."""
+class OwnedElsewhere(NotCoordinator):
+    """This process does not serve {what}: {owner} does. It is asked over Kafka."""
+
+    kafka_error = "NOT_COORDINATOR"
+    retriable = True
+
+    def __init__(self, *, group_id: str, owner: Owner) -> None:
+        super().__init__(what=f"share group {group_id}", owner=str(owner))
+        self.group_id, self.owner = group_id, owner
+
+
+class LivingOwner:
+    """The policy of coordinators on demand: the owner of a group stays the owner until it has given the group up, or
+    was found gone."""
 
     may_peek = True
+    hands_over = True
 
-    def __init__(self, me: Owner) -> None:
-        self.me = me
+    def __init__(self, me: Owner, *, asks_owners: bool = True) -> None:
+        """``asks_owners``: whether this process can ask the owners on other hosts; else it reads what they wrote."""
+        self.me, self._asks_owners = me, asks_owners
+        self._gone: dict[str, tuple[str, int]] = {}
 
     def __repr__(self) -> str:
-        return f"<NewestClaimant {self.me}>"
+        return f"<LivingOwner {self.me}>"
 
-    def check(self, group_id: str, partition: int, owner: Owner | None, *, had: bool) -> None:
-        if owner is None or owner.process == self.me.process:
+    def found_gone(self, group_id: str, tenure: str, end: int) -> None:
+        """Apply that the owner with this tenure did not answer, and that the state partition ended at ``end`` before it
+        was asked: if it has written nothing since, this process may take the group. Any thread may call it."""
+        self._gone[group_id] = tenure, end
+
+    def check(
+        self, group_id: str, partition: int, owner: Owner | None, *, had: bool, claims: bool, end: int
+    ) -> None:
+        if owner is None or owner.process == self.me.process or owner.released:
             return
-        if had or owner.installation_id != self.me.installation_id:
+        if owner.installation_id == self.me.installation_id:
+            if had and not claims:
+                raise self.lost(group_id, owner)
+        elif owner.answers == ANSWERS and self._asks_owners:
+            tenure, until = self._gone.get(group_id, ("", 0))
+            if tenure != owner.tenure or end > until:
+                raise OwnedElsewhere(group_id=group_id, owner=owner)
+        elif not claims:
             raise self.lost(group_id, owner)
 
     def confirm(self, partition: int) -> None:
@@ -85,11 +123,10 @@ class NewestClaimant:
     is_current = True
 
     def lost(self, group_id: str, owner: Owner | None) -> ShareGroupError:
-        if owner is not None and owner.installation_id == self.me.installation_id:
-            return NotCoordinator(
-                what=f"share group {group_id}"
-            )  # this one was taken for dead: its clients find the newer one
-        return GroupTakenOver(group_id=group_id, owner="another coordinator" if owner is None else str(owner))
+        if owner is None or owner.installation_id == self.me.installation_id or owner.answers:
+            # This one was taken for dead: its clients find the newer one, or it passes their requests on.
+            return NotCoordinator(what=f"share group {group_id}")
+        return GroupTakenOver(group_id=group_id, owner=str(owner))
 
 
 class FleetMember:
@@ -97,6 +134,7 @@ class FleetMember:
     Kafka's group before it takes one."""
 
     may_peek = False
+    hands_over = False
 
     def __init__(self, me: Owner, fleet: Fleet) -> None:
         self.me, self._fleet = me, fleet
@@ -104,9 +142,11 @@ class FleetMember:
     def __repr__(self) -> str:
         return f"<FleetMember {self.me}>"
 
-    def check(self, group_id: str, partition: int, owner: Owner | None, *, had: bool) -> None:
+    def check(
+        self, group_id: str, partition: int, owner: Owner | None, *, had: bool, claims: bool, end: int
+    ) -> None:
         """As in Ownership. Among the fleet's coordinators the assignment by Kafka's group has decided."""
-        if had and self._is_foreign(owner):
+        if had and not claims and self._is_foreign(owner):
             raise self.lost(group_id, owner)
 
     def confirm(self, partition: int) -> None:
