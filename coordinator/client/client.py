@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from math import inf
 from typing import ParamSpec, Protocol, TypeVar
@@ -190,7 +191,7 @@ class CoordinatorClient:
         timeout_s = min(self._retry_timeout_s, FIRST_CALL_TIMEOUT_S) if is_first else self._retry_timeout_s
         may_pass = _may_pass_soon if is_first else _may_pass
         group_id = request.group_id
-        return self._retried(timeout_s, may_pass, group_id, self._ask_once, request, group_id, None, answer_timeout_s)
+        return self._asked(timeout_s, may_pass, request, group_id, None, answer_timeout_s)
 
     def ask(
         self,
@@ -204,9 +205,7 @@ class CoordinatorClient:
         coordinator that can't be reached is an error soon. ``once``: it is not retried. ``answer_timeout_s`` as in
         ``call``. Raises as ``call``."""
         timeout_s = 0.0 if once else self._retry_timeout_s
-        return self._retried(
-            timeout_s, _may_pass_soon, group_id, self._ask_once, request, group_id, None, answer_timeout_s
-        )
+        return self._asked(timeout_s, _may_pass_soon, request, group_id, None, answer_timeout_s)
 
     def ask_connected(self, request: Request[Reply], answer_timeout_s: float = CALL_TIMEOUT_S) -> Reply | None:
         """The reply over the connection to the coordinator that answered before. None if there is no connection, or no
@@ -226,7 +225,7 @@ class CoordinatorClient:
     def call_with_rows(self, request: GroupRequest[Reply], rows: pa.Table) -> Reply:
         """As ``call``, for a request whose records come as Arrow rows beside it."""
         group_id = request.group_id
-        return self._retried(self._retry_timeout_s, _may_pass, group_id, self._ask_once, request, group_id, rows)
+        return self._asked(self._retry_timeout_s, _may_pass, request, group_id, rows, CALL_TIMEOUT_S)
 
     def end_retries(self, in_s: float) -> None:
         """Retry no call that fails later than ``in_s`` seconds from now."""
@@ -242,6 +241,21 @@ class CoordinatorClient:
             self._connections.clear()
 
     # --- inside
+
+    def _asked(
+        self,
+        timeout_s: float,
+        may_pass: Callable[[BaseException], bool],
+        request: Request[Reply],
+        group_id: str,
+        rows: pa.Table | None,
+        answer_timeout_s: float,
+    ) -> Reply:
+        """The reply. All tries have one id, by which an owner on another host knows a request that it has answered."""
+        request_id = uuid.uuid4().hex
+        return self._retried(
+            timeout_s, may_pass, group_id, self._ask_once, request, group_id, rows, answer_timeout_s, request_id
+        )
 
     def _retried(
         self,
@@ -269,11 +283,13 @@ class CoordinatorClient:
             raise self._directory.naming_log(error) from error
 
     def _ask_once(
-        self, request: Request[Reply], group_id: str, rows: pa.Table | None = None, timeout_s: float = CALL_TIMEOUT_S
+        self, request: Request[Reply], group_id: str, rows: pa.Table | None, timeout_s: float, request_id: str
     ) -> Reply:
         connection = self._connected(group_id)
         try:
-            return connection.call(request, timeout_s) if rows is None else connection.call_with_rows(request, rows)
+            if rows is None:
+                return connection.call(request, timeout_s, request_id)
+            return connection.call_with_rows(request, rows, timeout_s, request_id)
         except (Unreachable, NotCoordinator):
             self._forget(connection)
             raise

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from coordinator.protocol.errors import CoordinatorVersionMismatch
-from coordinator.protocol.format_versions import PROTOCOL, PROTOCOL_HEADER
+from coordinator.protocol.format_versions import PROTOCOL, PROTOCOL_HEADER, REQUEST_ID_HEADER
 from coordinator.protocol.messages import AcquireRecords, Message, NextPlan, Reply, Request
 from coordinator.protocol.request_rows import body_with_rows
 from coordinator.protocol.wire import Endpoint, Health, Healthy, decode_answer, encode
@@ -81,8 +81,8 @@ class Connection:
     def __repr__(self) -> str:
         return f"<Connection {self.endpoint!r}>"
 
-    def call(self, request: Request[Reply], timeout_s: float = CALL_TIMEOUT_S) -> Reply:
-        """The coordinator's reply to the request.
+    def call(self, request: Request[Reply], timeout_s: float = CALL_TIMEOUT_S, request_id: str = "") -> Reply:
+        """The coordinator's reply to the request. ``request_id``: the same for all tries of a request.
 
         Raises:
             ShareGroupError: the coordinator's error.
@@ -90,15 +90,18 @@ class Connection:
         """
         if isinstance(request, NextPlan | AcquireRecords):
             timeout_s += request.wait_ms / 1000
-        return cast("Reply", self._ask(request, encode(request), timeout_s))
+        return cast("Reply", self._ask(request, encode(request), timeout_s, request_id))
 
-    def call_with_rows(self, request: Request[Reply], rows: pa.Table, timeout_s: float = CALL_TIMEOUT_S) -> Reply:
+    def call_with_rows(
+        self, request: Request[Reply], rows: pa.Table, timeout_s: float = CALL_TIMEOUT_S, request_id: str = ""
+    ) -> Reply:
         """The reply to a request whose records are sent as rows after it. Raises as :meth:`call`."""
-        return cast("Reply", self._ask(request, body_with_rows(encode(request), rows), timeout_s))
+        return cast("Reply", self._ask(request, body_with_rows(encode(request), rows), timeout_s, request_id))
 
-    def _ask(self, request: Request[Any], body: Any, timeout_s: float) -> Message:
+    def _ask(self, request: Request[Any], body: Any, timeout_s: float, request_id: str) -> Message:
         action = flight.Action(type(request).__name__, body)
-        options = flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)
+        headers = [*self._headers, (REQUEST_ID_HEADER.encode(), request_id.encode())]
+        options = flight.FlightCallOptions(timeout=timeout_s, headers=headers)
         try:
             (answer,) = self._client.do_action(action, options)
         except (pa.ArrowException, OSError, ValueError) as error:

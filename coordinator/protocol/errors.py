@@ -626,6 +626,14 @@ class StateTopicNotAuthorized(ShareGroupError):
     kafka_error = "TOPIC_AUTHORIZATION_FAILED"
 
 
+class HostTopicNotAuthorized(ShareGroupError):
+    """The Kafka principal may not {what} (topic {topic}), by which the coordinators of several hosts ask each other.
+    Let an administrator create share-group-requests, share-group-admin-requests and share-group-replies with 10
+    partitions each; the principal needs Describe, Read and Write on them."""
+
+    kafka_error = "TOPIC_AUTHORIZATION_FAILED"
+
+
 class TransactionsMissing(ShareGroupError):
     """The Kafka brokers at {addresses} have no transactions ({reason}), with which the state of share groups is kept in
     topic {topic}. Keep the state in a file of this host: share.state.store=sqlite:PATH."""

@@ -16,6 +16,9 @@ and each request carries the client's number in the header ``PROTOCOL_HEADER``."
 PROTOCOL_HEADER = "sharegroup-protocol"
 """The gRPC header of each request, with the client's protocol version as decimal text."""
 
+REQUEST_ID_HEADER = "sharegroup-request"
+"""The gRPC header with the id of a request, the same for all its tries."""
+
 SQLITE_SCHEMA = 4
 """Version of an SQLite state file, its table and its records: the file's ``user_version``."""
 

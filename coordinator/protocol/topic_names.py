@@ -22,6 +22,9 @@ MAX_COMPILED_BYTES = 1 << 20
 
 KEPT = {
     "share-group-state": "sharegroup",
+    "share-group-requests": "sharegroup",
+    "share-group-admin-requests": "sharegroup",
+    "share-group-replies": "sharegroup",
     "__consumer_offsets": "Kafka",
     "__transaction_state": "Kafka",
     "__share_group_state": "Kafka",

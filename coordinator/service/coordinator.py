@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from coordinator.config.resolved import CoordinatorConfig, ServerConfig
 from coordinator.protocol.errors import CoordinatorNotAvailable, MetricsNotAvailable
 from coordinator.protocol.messages import Message, Request
@@ -33,7 +35,7 @@ from coordinator.service.open_state import Runtimes, open_state
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.runtime.group_limits import GroupLimits
 from coordinator.service.server.audit import audit_to
-from coordinator.service.server.flight_server import FlightServer
+from coordinator.service.server.flight_server import Call, FlightServer, Head
 from coordinator.service.server.listener import LOOPBACK, Listener
 
 if TYPE_CHECKING:
@@ -95,6 +97,7 @@ class Coordinator:
                 find=self._find,
                 greet=greet,
                 step_down=step_down,
+                by_owner=self._by_owner,
             )
             started.callback(self.server.shutdown)
             self._metrics = _metrics_of(config, is_optional=not in_fleet)
@@ -111,6 +114,7 @@ class Coordinator:
             self._handlers = Handlers({**self.service.handlers, **self.admin.handlers})
             if self._metrics is not None:
                 self._metrics.measure(self.runtime, self.watch.known_ends)
+            self.hosts = self.state.hosts(self.server.answer)
             self._counting = contextlib.nullcontext if measures is None else measures.handling
             started.pop_all()
         self._is_built = True
@@ -122,7 +126,11 @@ class Coordinator:
         self.dispatcher.close()
         if self._metrics is not None:
             self._metrics.close()
+        if self.hosts is not None:
+            self.hosts.leave()
         self.state.close()
+        if self.hosts is not None:
+            self.hosts.close()
         self.watch.close()
         self._end_audit()
 
@@ -133,6 +141,11 @@ class Coordinator:
 
     def _find(self, group_id: str) -> str:
         return self.state.find(group_id) if self._is_built else ""
+
+    def _by_owner(self, name: str, body: pa.Buffer, head: Head, call: Call, here: Callable[[], bytes]) -> bytes:
+        if not self._is_built or self.hosts is None:
+            return here()
+        return self.hosts.answered(name, body, head, call, here)
 
     def _handle(self, request: Request[Any]) -> Message:
         if not self._serves():

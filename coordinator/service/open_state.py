@@ -20,6 +20,7 @@ from coordinator.protocol.errors import BrokerNotReachable, ShareGroupError, Sta
 from coordinator.protocol.wire import LaunchSettings
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.fleet.fleet import Fleet
+from coordinator.service.hosts.hosts import Answers, Hosts
 from coordinator.service.process.clock import Clock
 from coordinator.service.runtime.event_loop import PartitionedRuntime
 from coordinator.service.runtime.runtime import CoordinatorRuntime, Measures
@@ -95,6 +96,10 @@ class SqliteState:
 
         return parts_of_file(self._store.path, group_id)
 
+    def hosts(self, answer: Answers) -> Hosts | None:
+        """Returns None: other hosts can't ask for groups in a file."""
+        return None
+
     def find(self, group_id: str) -> str:
         """Empty: this coordinator serves every group of the file."""
         return ""
@@ -135,8 +140,14 @@ class KafkaState:
         self.runtime = PartitionedRuntime(self._topic.partition_of, self._new_runtime, runtimes.clock)
         fleet_id = f"fleet {config.share_coordinator_fleet_group_id}"
         me = this_process(fleet_id if advertised else installation_id, advertised)
-        self._fleet = self._join_fleet(advertised) if advertised else None
-        self._ownership: Ownership = NewestClaimant(me) if self._fleet is None else FleetMember(me, self._fleet)
+        self._fleet: Fleet | None = None
+        self._living: LivingOwner | None = None
+        self._ownership: Ownership
+        if advertised:
+            self._fleet = self._join_fleet(advertised)
+            self._ownership = FleetMember(me, self._fleet)
+        else:
+            self._ownership = self._living = LivingOwner(me)
         self._pruning = Pruning(
             self._topic,
             lambda: list(self._stores.values()),
@@ -144,6 +155,12 @@ class KafkaState:
             wake=self._wake if advertised else None,
         )
         self._guard = StateTopicWatch(self._look_at_topic, interval_ms=config.share_coordinator_metadata_refresh_ms)
+
+    def hosts(self, answer: Answers) -> Hosts | None:
+        """Begins to answer other hosts, and to ask them, if this is a coordinator on demand."""
+        if self._living is None:
+            return None
+        return Hosts(lambda: self._topic, self.runtime, self._living, answer)
 
     def find(self, group_id: str) -> str:
         """The host:port of the coordinator of the fleet that serves the group; empty: this coordinator."""

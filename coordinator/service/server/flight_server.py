@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -39,7 +39,7 @@ from coordinator.protocol.errors import (
     ShareGroupError,
     TopicNotAllowed,
 )
-from coordinator.protocol.format_versions import PROTOCOL, PROTOCOL_HEADER
+from coordinator.protocol.format_versions import PROTOCOL, PROTOCOL_HEADER, REQUEST_ID_HEADER
 from coordinator.protocol.messages import Acknowledge, Done, Heartbeat, Message, Request, StageOutcomes
 from coordinator.protocol.request_rows import read_rows, split_body
 from coordinator.protocol.rights import Caller, Tokens
@@ -66,8 +66,8 @@ __all__ = ["LOOPBACK", "FlightServer"]
 
 ON_LOOPBACK = Listener()
 _TOKEN = "token"  # noqa: S105 - the name of the middleware that knows the caller
-_PROTOCOL = "protocol"
-"""The name of the middleware for the client's protocol version."""
+_PROTOCOL, _REQUEST_ID = "protocol", "request id"
+"""The names of the middlewares for the client's protocol version, and for the id of its request."""
 
 _log = logging.getLogger(__name__)
 
@@ -98,20 +98,42 @@ class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyar
         return _Holder(caller)
 
 
-class _ClientProtocol(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
-    """The protocol version that a call's client speaks, as the text of its header; empty if it sent none."""
+class _Header(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
+    """A header of a call as text; empty if the client sent none."""
 
-    def __init__(self, protocol: str) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__()
-        self.protocol = protocol
+        self.text = text
 
 
-class _ProtocolReader(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Reads the client's protocol version from the headers of every call."""
+class _HeaderReader(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Reads a header of every call."""
 
-    def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> _ClientProtocol:
-        given = (headers.get(PROTOCOL_HEADER) or [""])[0]
-        return _ClientProtocol(given if isinstance(given, str) else bytes(given).decode("ascii", "replace"))
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> _Header:
+        given = (headers.get(self._name) or [""])[0]
+        return _Header(given if isinstance(given, str) else bytes(given).decode("ascii", "replace"))
+
+
+class Call(NamedTuple):
+    """Who sends a request: the caller, where it calls from, the client's protocol version, the request's id (empty: the
+    client gave none), and the host that passed the request on (None: it is this one's)."""
+
+    caller: Caller
+    peer: str
+    protocol: str
+    request_id: str = ""
+    from_host: str | None = None
+
+
+class ByOwner(Protocol):
+    """Returns the answer of the owner of a group, which may be on another host; ``here`` answers as this process."""
+
+    def __call__(self, name: str, body: pa.Buffer, head: Head, call: Call, here: Callable[[], bytes]) -> bytes:
+        """The answer as bytes."""
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
@@ -137,7 +159,9 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         find: Callable[[str], str] = lambda group_id: "",
         greet: Callable[[str], None] = lambda peer: None,
         step_down: Callable[[str], None] | None = None,
+        by_owner: ByOwner | None = None,
     ) -> None:
+        """``by_owner`` None: this process owns every group that it is asked for."""
         limits = limits or ServerConfig.parse()
         self._handle = handle
         self._version = version
@@ -149,11 +173,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         self._counting = threading.Lock()
         self._running = 0
         self._is_ready, self._find, self._greet, self._step_down = is_ready, find, greet, step_down
+        self._by_owner = by_owner
         self.last_request_s = time.monotonic()
         pair = [(listener.certificate, listener.key)] if listener.certificate else []
         known = tokens if isinstance(tokens, Tokens) else Tokens(((tokens, Caller()),))
         self._open_keys = known.open_keys(limits.allowed_topics)
-        middleware = {_TOKEN: _TokenCheck(known, self._rate_limited), _PROTOCOL: _ProtocolReader()}
+        middleware = {_TOKEN: _TokenCheck(known, self._rate_limited), _PROTOCOL: _HeaderReader(PROTOCOL_HEADER)}
+        middleware[_REQUEST_ID] = _HeaderReader(REQUEST_ID_HEADER)
         try:
             super().__init__(listener.location, tls_certificates=pair, middleware=middleware)
         except pa.ArrowException as error:
@@ -176,28 +202,39 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
 
     def do_action(self, context: Any, action: Any) -> list[bytes]:
         self._greet(context.peer())
-        return [self._answer(context, action.type, action.body)]
+        call = Call(
+            _caller_of(context), context.peer(), _header_of(context, _PROTOCOL), _header_of(context, _REQUEST_ID)
+        )
+        return [self.answer(action.type, action.body, call)]
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
         return []
 
     # --- inside
 
-    def _answer(self, context: Any, name: str, body: pa.Buffer) -> bytes:
+    def answer(self, name: str, body: pa.Buffer, call: Call) -> bytes:
+        """The answer to a request, of this host or of another one: the reply, or an error by its name."""
         shown = request_name(name)
         try:
-            self._check_protocol(_protocol_of(context), name)
-            self._check_right(context, name)
+            self._check_protocol(call.protocol, name)
+            self._check_right(call, name)
             self._check_size(shown, body.size)
-            request = _request_of(name, body)
-            self._check_allowed(context, request)
-            return encode(self._reply(request, context))
+            if self._by_owner is not None and call.from_host is None:
+                head = head_of(name, body)
+                if head.group_id:
+                    return self._by_owner(name, body, head, call, lambda: self._answered_here(name, body, call))
+            return self._answered_here(name, body, call)
         except ShareGroupError as error:
             self._say_refused(error)
             return encode_error(error)
         except Exception as error:  # noqa: BLE001 - our mistake in one request must reach its caller by name
             _log.exception("request failed: %s", shown)
             return encode_error(InternalError(what=shown, reason=type(error).__name__))
+
+    def _answered_here(self, name: str, body: pa.Buffer, call: Call) -> bytes:
+        request = _request_of(name, body)
+        self._check_allowed(call, request)
+        return encode(self._reply(request, call))
 
     def _check_protocol(self, protocol: str, name: str) -> None:
         """Check the client's version. Another version may send Health alone, whose answer names this one.
@@ -209,61 +246,59 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             theirs = f"{PROTOCOL} (sharegroup {self._version})"
             raise CoordinatorVersionMismatch(pid=os.getpid(), theirs=theirs, ours=protocol[:20] or "of no version")
 
-    def _check_right(self, context: Any, name: str) -> None:
+    def _check_right(self, call: Call, name: str) -> None:
         """Check the caller's right to send the request.
 
         Raises:
             NotAllowed: the caller's token lacks it.
         """
-        caller = _caller_of(context)
-        with self._telling(context, name):
-            caller.check(name)
+        with self._telling(call, name):
+            call.caller.check(name)
 
-    def _check_allowed(self, context: Any, request: Request[Any]) -> None:
+    def _check_allowed(self, call: Call, request: Request[Any]) -> None:
         """Check that the allow lists of the caller's token have the group and the topics of the request.
 
         Raises:
             GroupNotAllowed, TopicNotAllowed: they do not.
         """
-        with self._telling(context, type(request).__name__):
-            check_allowed(_caller_of(context), request)
+        with self._telling(call, type(request).__name__):
+            check_allowed(call.caller, request)
 
     @contextlib.contextmanager
-    def _telling(self, context: Any, name: str) -> Iterator[None]:
+    def _telling(self, call: Call, name: str) -> Iterator[None]:
         """A context that logs what the caller's token is refused, in the audit log and the log."""
         try:
             yield
         except (NotAllowed, GroupNotAllowed, TopicNotAllowed) as error:
-            self._refusals.log(_caller_of(context), context.peer(), name, error)
+            self._refusals.log(call.caller, call.peer, name, error)
             self._rate_limited.warn("right", f"refused: {error}")
             raise
 
-    def _reply(self, request: Request[Any], context: Any) -> Message:
+    def _reply(self, request: Request[Any], call: Call) -> Message:
         if isinstance(request, Health):
             return Healthy(pid=os.getpid(), protocol=PROTOCOL, version=self._version, ready=self._is_ready())
         if isinstance(request, FindCoordinator):
             return CoordinatorFound(endpoint=self._find(request.group_id) or self.address)
         if isinstance(request, WhoAmI):
-            caller = _caller_of(context)
-            rights = tuple(sorted(right.value for right in caller.rights))
-            return TokenHolder(name=caller.name, rights=rights, open_keys=self._open_keys)
-        if isinstance(request, StepDown) and self._step_down is not None:
+            rights = tuple(sorted(right.value for right in call.caller.rights))
+            return TokenHolder(name=call.caller.name, rights=rights, open_keys=self._open_keys)
+        if isinstance(request, StepDown) and self._step_down is not None and call.from_host is None:
             self._step_down(request.reason)
             return Done()
         if isinstance(request, Action):
-            return self._audited(request, context)
-        return shown_to(_caller_of(context), self._counted(request))
+            return self._audited(request, call)
+        return shown_to(call.caller, self._counted(request, call))
 
-    def _audited(self, request: Action[Any], context: Any) -> Message:
-        caller = _caller_of(context)
+    def _audited(self, request: Action[Any], call: Call) -> Message:
+        caller = call.caller
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         try:
-            by = f"{caller} from {context.peer()} at {now}"
-            answer = self._counted(msgspec.structs.replace(request, by=by, name=caller.name))
+            by = f"{caller} from {call.peer} at {now}"
+            answer = self._counted(msgspec.structs.replace(request, by=by, name=caller.name), call)
         except Exception as error:
-            audit(caller, context.peer(), request, error)
+            audit(caller, call.peer, request, error)
             raise
-        audit(caller, context.peer(), request, answer)
+        audit(caller, call.peer, request, answer)
         return answer
 
     def _check_size(self, name: str, size_bytes: int) -> None:
@@ -275,7 +310,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         if isinstance(error, (InvalidRequest, RequestTooLarge, CoordinatorOverloaded, CoordinatorVersionMismatch)):
             self._rate_limited.warn(type(error).__name__, f"refused: {type(error).__name__}: {str(error)[:200]}")
 
-    def _counted(self, request: Request[Any]) -> Message:
+    def _counted(self, request: Request[Any], call: Call) -> Message:
         """Handle the request unless too many requests run. A heartbeat is never refused: a full queue must end no
         session."""
         with self._counting:
@@ -287,7 +322,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         finally:
             with self._counting:
                 self._running -= 1
-                self.last_request_s = time.monotonic()
+                if call.from_host is None:
+                    self.last_request_s = time.monotonic()
 
 
 def _caller_of(context: Any) -> Caller:
@@ -295,9 +331,30 @@ def _caller_of(context: Any) -> Caller:
     return caller
 
 
-def _protocol_of(context: Any) -> str:
-    client = context.get_middleware(_PROTOCOL)
-    return client.protocol if client is not None else ""
+def _header_of(context: Any, name: str) -> str:
+    client = context.get_middleware(name)
+    return client.text if client is not None else ""
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What is read of a request that is passed on."""
+
+    group_id: str = ""
+    wait_ms: int = 0
+
+
+_head = msgspec.json.Decoder(Head)
+_LOCAL = frozenset({FindCoordinator.__name__, StepDown.__name__})
+
+
+def head_of(name: str, body: pa.Buffer) -> Head:
+    """The head of a request. Empty for one that concerns no group, or that can't be read: its handler refuses it."""
+    if name in _LOCAL:
+        return Head()
+    try:
+        return _head.decode(split_body(body)[0] if name in WITH_ROWS else memoryview(body))
+    except (msgspec.DecodeError, UnicodeDecodeError, InvalidRequest):
+        return Head()
 
 
 def _request_of(name: str, body: pa.Buffer) -> Request[Any]:

@@ -74,9 +74,7 @@ class _OpenGroup:
 
     __slots__ = ("confirmed_s", "end", "loaded_to", "log", "owner", "writer")
 
-    def __init__(
-        self, log: GroupLog, writer: GroupWriter, loaded_to: int, confirmed_s: float, owner: Owner
-    ) -> None:
+    def __init__(self, log: GroupLog, writer: GroupWriter, loaded_to: int, confirmed_s: float, owner: Owner) -> None:
         self.log, self.writer, self.loaded_to, self.confirmed_s = log, writer, loaded_to, confirmed_s
         self.owner = owner
         """This process, with the tenure of the load."""

@@ -2,8 +2,8 @@
 
 Coordinators on demand: an owner stays the owner while it lives. One of another host takes a group that its owner has
 given up, or whose owner was found gone. A fleet: Kafka's group assigns the partitions among its coordinators. Between a
-fleet, or an owner that other hosts can't ask, and a coordinator on demand the newest claimant wins: each takes the group
-back from the other only for a new member, or they would take it from each other without end.
+fleet, or an owner that other hosts can't ask, and a coordinator on demand the newest claimant wins: each takes the
+group back from the other only for a new member, or they would take it from each other without end.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ class Ownership(Protocol):
     def hands_over(self) -> bool:
         """Whether this process gives its groups up when it ends."""
 
-    def check(
-        self, group_id: str, partition: int, owner: Owner | None, *, had: bool, claims: bool, end: int
-    ) -> None:
+    def check(self, group_id: str, partition: int, owner: Owner | None, *, had: bool, claims: bool, end: int) -> None:
         """Returns if this process may take the group, whose last owner was ``owner``. ``had``: this process owned the
         group before. ``claims``: a new member asks for it here. ``end``: the offset after the group's last record.
 
@@ -102,9 +100,7 @@ class LivingOwner:
         was asked: if it has written nothing since, this process may take the group. Any thread may call it."""
         self._gone[group_id] = tenure, end
 
-    def check(
-        self, group_id: str, partition: int, owner: Owner | None, *, had: bool, claims: bool, end: int
-    ) -> None:
+    def check(self, group_id: str, partition: int, owner: Owner | None, *, had: bool, claims: bool, end: int) -> None:
         if owner is None or owner.process == self.me.process or owner.released:
             return
         if owner.installation_id == self.me.installation_id:
@@ -142,9 +138,7 @@ class FleetMember:
     def __repr__(self) -> str:
         return f"<FleetMember {self.me}>"
 
-    def check(
-        self, group_id: str, partition: int, owner: Owner | None, *, had: bool, claims: bool, end: int
-    ) -> None:
+    def check(self, group_id: str, partition: int, owner: Owner | None, *, had: bool, claims: bool, end: int) -> None:
         """As in Ownership. Among the fleet's coordinators the assignment by Kafka's group has decided."""
         if had and not claims and self._is_foreign(owner):
             raise self.lost(group_id, owner)

@@ -1,0 +1,327 @@
+"""Passes requests of this host's clients on to the owners of groups on other hosts, and finds out whether such an owner
+is gone.
+
+Rule: an owner counts as gone only if a broker has taken a question to it, PATIENCE_S have passed without an answer, and
+this process could have read one: it has written a record to its own reply partition and read it back. That the owner
+has written nothing into the group's log meanwhile is checked when the group is taken.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from confluent_kafka import Message
+
+from coordinator.protocol.errors import CoordinatorNotAvailable, RequestTooLate
+from coordinator.protocol.host_records import (
+    ADMIN_REQUESTS,
+    PARTITIONS,
+    REPLIES,
+    REQUESTS,
+    Alive,
+    Answer,
+    Ask,
+    Echo,
+    Moved,
+    Probe,
+    Reply,
+    Request,
+    headers_of_reply,
+    headers_of_request,
+    is_proven,
+    parts_of,
+    read_reply,
+)
+from coordinator.service.brokers.cluster import LATEST
+from coordinator.service.hosts.records import Reader, Writer
+from coordinator.service.hosts.topics import ensure, request_partition_of
+from coordinator.service.process.clock import now_s
+from coordinator.service.stores.kafka.state_topic import StateTopic
+from coordinator.state_log.owner import Owner
+
+PATIENCE_S = 6.0
+"""An owner that has not answered for this many seconds counts as gone: more than an owner answers from memory for
+(MEMORY_ANSWER_S), so that it can't answer its own host's members any more when another one takes the group."""
+QUIET_S = 1.0
+"""After this many seconds without an answer the owner is asked whether it lives, and again after as many."""
+PASS_ON_S = 20.0
+"""A request is passed on for this many seconds, beside the time that it may wait for records."""
+FIRST_S = 10.0
+"""The brokers have this many seconds to take the first question to an owner."""
+
+_log = logging.getLogger(__name__)
+
+
+class OwnerGone(Exception):
+    """The owner of the group does not serve it any more: it is gone, or said so. ``end``: the end of the state
+    partition before it was asked."""
+
+    def __init__(self, end: int, *, is_silent: bool) -> None:
+        super().__init__(end)
+        self.end, self.is_silent = end, is_silent
+
+
+class _Route(NamedTuple):
+    """An owner that has answered: ``ahead_ms`` is at most what its clock is ahead of this process's."""
+
+    owner: Owner
+    ahead_ms: int
+
+
+@dataclass
+class _Waiting:
+    """A record to an owner that waits for its reply, or an echo."""
+
+    id: str
+    reply_key: bytes
+    done: threading.Event = field(default_factory=threading.Event)
+    reply: Reply | None = None
+    heard_s: float = 0.0
+    parts: dict[int, bytes] = field(default_factory=dict)
+    is_written: bool | None = None
+    written_s: float = 0.0
+
+    def written(self, ok: bool) -> None:
+        self.is_written, self.written_s = ok, now_s()
+
+
+class Gateway:
+    """Asks owners on other hosts. Thread-safe. Nothing is read or written before the first question."""
+
+    def __init__(self, state: Callable[[], StateTopic], me: Owner) -> None:
+        """``state``: returns the state topic, which may be made anew."""
+        self._state, self._me = state, me
+        self._starting = threading.Lock()
+        self._writer: Writer | None = None
+        self._reader: Reader | None = None
+        self._reply_to = random.randrange(PARTITIONS)
+        self._waiting: dict[str, _Waiting] = {}
+        self._routes: dict[str, _Route] = {}
+
+    def __repr__(self) -> str:
+        return f"<Gateway routes={len(self._routes)} waiting={len(self._waiting)}>"
+
+    def owner_of(self, group_id: str) -> Owner | None:
+        """The owner that answered last; None if none has, or it did not serve the group any more."""
+        route = self._routes.get(group_id)
+        return None if route is None else route.owner
+
+    def forget(self, group_id: str) -> None:
+        """The group may have another owner now."""
+        self._routes.pop(group_id, None)
+
+    def pass_on(
+        self,
+        group_id: str,
+        owner: Owner,
+        name: str,
+        body: bytes,
+        *,
+        request_id: str,
+        protocol: str,
+        is_action: bool,
+        waits_s: float,
+    ) -> bytes:
+        """The owner's answer to the request ``name``, which may wait ``waits_s`` for records.
+
+        Raises:
+            OwnerGone: the owner does not serve the group any more; the request was not carried out by it, or its
+                outcome is unknown where ``is_silent``.
+            CoordinatorNotAvailable: no answer came in time.
+            HostTopicNotAuthorized, BrokerNotReachable: the owner can't be asked.
+        """
+        writer = self._started()
+        route = self._routes.get(group_id)
+        if route is None or route.owner.tenure != owner.tenure:
+            route = self._route_to(group_id, owner)
+        left_s = PASS_ON_S + waits_s
+        until_s = now_s() + left_s
+        waiting = self._await(request_id)
+        try:
+            self._send(writer, waiting, group_id, route, name, body, protocol, is_action, until_s)
+            while True:
+                if waiting.done.wait(QUIET_S) and waiting.reply is not None:
+                    reply = waiting.reply
+                    if isinstance(reply, Answer):
+                        return b"".join(waiting.parts[number] for number in range(reply.parts))
+                    if isinstance(reply, Moved):
+                        self.forget(group_id)
+                        raise OwnerGone(self._end(group_id), is_silent=False)
+                    raise RequestTooLate(group_id=group_id)
+                if now_s() > until_s:
+                    raise CoordinatorNotAvailable(
+                        group_id=group_id, reason=f"{owner} gave no answer in time", outcome_unknown=True
+                    )
+                alive = self._look(group_id, owner, (request_id,))
+                if waiting.is_written is False or request_id in alive.unknown:
+                    self._send(writer, waiting, group_id, route, name, body, protocol, is_action, until_s)
+        finally:
+            self._waiting.pop(request_id, None)
+
+    def close(self) -> None:
+        """End the threads."""
+        with self._starting:
+            for part in (self._reader, self._writer):
+                if part is not None:
+                    part.close()
+
+    # --- inside
+
+    def _started(self) -> Writer:
+        with self._starting:
+            if self._writer is None:
+                state = self._state()
+                ensure(state)
+                where = (REPLIES, self._reply_to)
+                end = state.cluster.offsets([where], LATEST).get(where, 0)
+                self._reader = Reader(state, self._on_record, "share-host-replies")
+                self._reader.add({where: end})
+                self._writer = Writer(state)
+            return self._writer
+
+    def _await(self, request_id: str) -> _Waiting:
+        waiting = _Waiting(request_id, secrets.token_bytes(32))
+        self._waiting[request_id] = waiting
+        return waiting
+
+    def _send(
+        self,
+        writer: Writer,
+        waiting: _Waiting,
+        group_id: str,
+        route: _Route,
+        name: str,
+        body: bytes,
+        protocol: str,
+        is_action: bool,
+        until_s: float,
+    ) -> None:
+        waiting.is_written = None
+        for part, parts, data in parts_of(body):
+            ask = Ask(
+                id=waiting.id,
+                asker=self._me.process,
+                group_id=group_id,
+                reply_to=self._reply_to,
+                reply_key=waiting.reply_key,
+                tenure=route.owner.tenure,
+                process=route.owner.process,
+                not_after_ms=int(until_s * 1000) + route.ahead_ms,
+                protocol=protocol,
+                name=name,
+                host=self._me.host,
+                part=part,
+                parts=parts,
+            )
+            topic = ADMIN_REQUESTS if is_action else REQUESTS
+            self._write(writer, topic, ask, data, waiting)
+
+    def _write(self, writer: Writer, topic: str, request: Request, body: bytes, waiting: _Waiting) -> None:
+        group_id = request.group_id
+        partition = request_partition_of(group_id)
+        writer.write(topic, partition, group_id, headers_of_request(request), body, waiting.written)
+
+    def _end(self, group_id: str) -> int:
+        state = self._state()
+        return state.offset(state.partition_of(group_id), LATEST)
+
+    def _route_to(self, group_id: str, owner: Owner) -> _Route:
+        self._look(group_id, owner)
+        route = self._routes.get(group_id)
+        if route is None or route.owner.tenure != owner.tenure:
+            raise CoordinatorNotAvailable(group_id=group_id, reason="its owner changed just now")
+        return route
+
+    def _look(self, group_id: str, owner: Owner, asked: tuple[str, ...] = ()) -> Alive:
+        """The owner's answer to the question whether it lives. ``asked``: the requests that wait for its answer.
+
+        Raises:
+            OwnerGone: it does not serve the group any more.
+            CoordinatorNotAvailable: the brokers do not take the question, or give back no replies.
+        """
+        writer, end = self._started(), self._end(group_id)
+        probes: list[_Waiting] = []
+        began_s, taken_s = now_s(), 0.0
+        try:
+            while True:
+                probe = self._await(uuid.uuid4().hex)
+                probes.append(probe)
+                request = Probe(
+                    id=probe.id,
+                    asker=self._me.process,
+                    group_id=group_id,
+                    reply_to=self._reply_to,
+                    reply_key=probe.reply_key,
+                    tenure=owner.tenure,
+                    process=owner.process,
+                    waiting=asked,
+                )
+                self._write(writer, REQUESTS, request, b"", probe)
+                probe.done.wait(QUIET_S)
+                if (found := self._heard(group_id, owner, probes, end)) is not None:
+                    return found
+                taken_s = taken_s or next((each.written_s for each in probes if each.is_written), 0.0)
+                if taken_s and now_s() - taken_s > PATIENCE_S:
+                    break
+                if not taken_s and now_s() - began_s > FIRST_S:
+                    reason = f"{owner} owns it, and the brokers do not take requests to it ({REQUESTS})"
+                    raise CoordinatorNotAvailable(group_id=group_id, reason=reason)
+            self._echo(writer, group_id, owner)
+            if (found := self._heard(group_id, owner, probes, end)) is not None:
+                return found
+        finally:
+            for probe in probes:
+                self._waiting.pop(probe.id, None)
+        self.forget(group_id)
+        _log.warning("gone: %s, the owner of group=%s, has not answered for %.0f s", owner, group_id, PATIENCE_S)
+        raise OwnerGone(end, is_silent=True)
+
+    def _heard(self, group_id: str, owner: Owner, probes: list[_Waiting], end: int) -> Alive | None:
+        for probe in probes:
+            if isinstance(probe.reply, Alive) and probe.reply.tenure == owner.tenure:
+                ahead_ms = probe.reply.clock_ms - int(probe.heard_s * 1000) - 1
+                self._routes[group_id] = _Route(owner, ahead_ms)
+                return probe.reply
+            if isinstance(probe.reply, Moved):
+                self.forget(group_id)
+                raise OwnerGone(end, is_silent=False)
+        return None
+
+    def _echo(self, writer: Writer, group_id: str, owner: Owner) -> None:
+        """Return once this process has read a record of its own that it wrote now: it has read all replies before."""
+        echo = self._await(uuid.uuid4().hex)
+        try:
+            message = Echo(id=echo.id, asker=self._me.process)
+            headers = headers_of_reply(message, echo.reply_key)
+            writer.write(REPLIES, self._reply_to, self._me.process, headers, written=echo.written)
+            if not echo.done.wait(FIRST_S):
+                reason = f"{owner} owns it, and this host can't read {REPLIES}-{self._reply_to}"
+                raise CoordinatorNotAvailable(group_id=group_id, reason=reason)
+        finally:
+            self._waiting.pop(echo.id, None)
+
+    def _on_record(self, message: Message) -> None:
+        if message.key() != self._me.process.encode():
+            return
+        reply = read_reply(message.headers())
+        waiting = None if reply is None else self._waiting.get(reply.id)
+        if reply is None or waiting is None or waiting.done.is_set():
+            return
+        body = message.value() or b""
+        if not is_proven(message.headers(), waiting.reply_key, body):
+            _log.warning("refused: a reply without proof, for request %s", reply.id)
+            return
+        waiting.heard_s = now_s()
+        if isinstance(reply, Answer):
+            waiting.parts[reply.part] = body
+            if len(waiting.parts) < reply.parts:
+                return
+        waiting.reply = reply
+        waiting.done.set()

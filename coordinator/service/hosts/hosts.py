@@ -1,0 +1,83 @@
+"""Which host answers a request for a group: this one, if it owns the group or may take it, or the owner's."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Protocol
+
+import pyarrow as pa
+
+from coordinator.protocol.errors import CoordinatorNotAvailable
+from coordinator.protocol.rights import RIGHT_OF, Caller, Right
+from coordinator.service.hosts.gateway import Gateway, OwnerGone
+from coordinator.service.hosts.owner import Groups, OwnerRequests
+from coordinator.service.server.flight_server import Call, Head
+from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere
+from coordinator.service.stores.kafka.state_topic import StateTopic
+
+MOST_MOVES = 5
+"""A request follows a group that moves up to this many times; then its client asks again."""
+
+
+class Answers(Protocol):
+    """Answers requests as this process: the server's."""
+
+    def __call__(self, name: str, body: pa.Buffer, call: Call) -> bytes:
+        """The answer as bytes."""
+
+
+class Hosts:
+    """The other hosts of a coordinator on demand, whose groups' state is in Kafka."""
+
+    def __init__(
+        self, state: Callable[[], StateTopic], groups: Groups, ownership: LivingOwner, answer: Answers
+    ) -> None:
+        self._groups, self._ownership = groups, ownership
+        self.gateway = Gateway(state, ownership.me)
+
+        def handle(name: str, body: bytes, caller: Caller, host: str, protocol: str) -> bytes:
+            return answer(name, pa.py_buffer(body), Call(caller, f"host {host}", protocol, from_host=host))
+
+        self.requests = OwnerRequests(state, groups, ownership.me, handle)
+
+    def __repr__(self) -> str:
+        return f"<Hosts {self.gateway!r} {self.requests!r}>"
+
+    def answered(self, name: str, body: pa.Buffer, head: Head, call: Call, here: Callable[[], bytes]) -> bytes:
+        """The answer of the group's owner. ``here`` answers as this process, if it owns the group or may take it.
+
+        Raises:
+            ShareGroupError: the owner can't be asked, or the group moves on and on.
+        """
+        group_id, request_id = head.group_id, call.request_id or uuid.uuid4().hex
+        for _ in range(MOST_MOVES):
+            owner = None if self._groups.tenure(group_id) else self.gateway.owner_of(group_id)
+            if owner is None:
+                try:
+                    return here()
+                except OwnedElsewhere as elsewhere:
+                    owner = elsewhere.owner
+            try:
+                return self.gateway.pass_on(
+                    group_id,
+                    owner,
+                    name,
+                    body.to_pybytes(),
+                    request_id=request_id,
+                    protocol=call.protocol,
+                    is_action=RIGHT_OF.get(name) is Right.ADMIN,
+                    waits_s=head.wait_ms / 1000,
+                )
+            except OwnerGone as gone:
+                self._ownership.found_gone(group_id, owner.tenure, gone.end)
+        raise CoordinatorNotAvailable(group_id=group_id, reason="it moves from host to host")
+
+    def leave(self) -> None:
+        """Answer other hosts that the groups have moved: they are given up next."""
+        self.requests.leave()
+
+    def close(self) -> None:
+        """End both parts."""
+        self.gateway.close()
+        self.requests.close()

@@ -1,0 +1,278 @@
+"""Answers the requests of other hosts to the groups that this process owns.
+
+Rule: a request of another host is carried out only by the owner that it names, and only in its time; a second record
+with the id of an earlier request is answered as that one was. One host alone reads nothing: the ends of the request
+topics are looked at, and a partition is read once a record has come.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from confluent_kafka import Message
+
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.host_records import (
+    ADMIN_REQUESTS,
+    PARTITIONS,
+    REPLIES,
+    REQUESTS,
+    Alive,
+    Answer,
+    Ask,
+    Late,
+    Moved,
+    Probe,
+    Reply,
+    headers_of_reply,
+    parts_of,
+    read_request,
+)
+from coordinator.protocol.rights import Caller, Right
+from coordinator.service.brokers.cluster import LATEST
+from coordinator.service.hosts.records import Reader, Writer
+from coordinator.service.hosts.topics import request_partition_of
+from coordinator.service.process.clock import Clock, now_s
+from coordinator.service.runtime.transaction import ORIGIN, FromAnotherHost
+from coordinator.service.stores.kafka.state_topic import StateTopic
+from coordinator.state_log.owner import Owner
+
+LOOKS_EVERY_S = 1.0
+"""The ends of the request topics are looked at this often, in seconds."""
+RESTS_AFTER_S = 60.0
+"""A partition without a request for this process is read for this many seconds more."""
+ANSWERS_KEPT_S = 60.0
+"""An answer is kept for this many seconds, for the same request again."""
+ANSWERS_KEPT_BYTES = 64 << 20
+MOST_UNFINISHED_BYTES = 64 << 20
+"""The parts of unfinished requests have up to this many bytes; what comes beyond them is dropped, and sent again."""
+MOST_AT_ONCE = 1_000
+"""Up to this many requests of other hosts are handled at the same time: each may wait for records."""
+SAYS_MOVED_S = 2.0
+"""A process that leaves answers for this many seconds that its groups have moved, so that nobody waits for it."""
+OF_MEMBERS = Caller(frozenset({Right.MEMBER, Right.READ}))
+OF_ADMINISTRATORS = Caller()
+
+Handle = Callable[[str, bytes, Caller, str, str], bytes]
+"""Answers a request: its name, its body, the rights and the host that it came with, and the client's protocol."""
+
+_log = logging.getLogger(__name__)
+
+
+class Groups(Protocol):
+    """The groups that this process serves."""
+
+    clock: Clock
+
+    def served_groups(self) -> dict[str, bool]:
+        """The groups that are served now."""
+
+    def tenure(self, group_id: str) -> str:
+        """The tenure of this process as the owner; empty: it does not serve the group."""
+
+    def holds(self, group_id: str) -> bool:
+        """Whether the group is served, or loaded again soon."""
+
+
+@dataclass
+class _Received:
+    """A request that has come, in part or as a whole; ``answer`` None: it is being handled, or a part is missing."""
+
+    ask: Ask
+    parts: dict[int, bytes] = field(default_factory=dict)
+    is_running: bool = False
+    answer: bytes | None = None
+    done_s: float = 0.0
+
+
+class OwnerRequests:
+    """Reads and answers them until :meth:`close`."""
+
+    def __init__(self, state: Callable[[], StateTopic], groups: Groups, me: Owner, handle: Handle) -> None:
+        """``state``: returns the state topic, whose cluster and clients are used."""
+        self._state, self._groups, self._me, self._handle = state, groups, me, handle
+        self._ends: dict[tuple[str, int], int] = {}
+        self._last_s: dict[tuple[str, int], float] = {}
+        self._reader: Reader | None = None
+        self._writer: Writer | None = None
+        self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="share-host-request")
+        self._received: OrderedDict[tuple[str, str], _Received] = OrderedDict()
+        self._receiving = threading.Lock()
+        self._kept_bytes = 0
+        self._is_leaving = False
+        self._is_closed = threading.Event()
+        self.last_request_s = 0.0
+        """When the last request of another host came, on the process's clock in seconds; 0: none has come."""
+        self._thread = threading.Thread(target=self._run, name="share-host-requests", daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"<OwnerRequests reading={sorted(self._last_s)} received={len(self._received)}>"
+
+    def leave(self) -> None:
+        """Answer from now on that the groups have moved: they are given up."""
+        self._is_leaving = True
+
+    def close(self) -> None:
+        """End the threads. Where other hosts have asked lately, they hear for SAYS_MOVED_S more that the groups have
+        moved."""
+        self._is_leaving = True
+        if self._last_s and now_s() - self.last_request_s < RESTS_AFTER_S:
+            self._is_closed.wait(SAYS_MOVED_S)
+        self._is_closed.set()
+        self._thread.join(2 * LOOKS_EVERY_S)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for part in (self._reader, self._writer):
+            if part is not None:
+                part.close()
+
+    # --- the thread that looks at the ends
+
+    def _run(self) -> None:
+        while not self._is_closed.wait(LOOKS_EVERY_S):
+            try:
+                self._look()
+            except ShareGroupError as error:
+                _log.debug("the ends of the request topics are not known: %s", error)
+            except Exception:  # noqa: BLE001 - the next look may work
+                _log.exception("the requests of other hosts could not be looked for")
+
+    def _look(self) -> None:
+        served = self._groups.served_groups()
+        if not served:
+            return
+        wanted = [(topic, number) for topic in (REQUESTS, ADMIN_REQUESTS) for number in range(PARTITIONS)]
+        wanted = [where for where in wanted if where not in self._last_s]
+        ends = self._state().cluster.offsets(wanted, LATEST) if wanted else {}
+        mine = {request_partition_of(group_id) for group_id in served}
+        for where in wanted:
+            end, known = ends.get(where, 0), self._ends.get(where)
+            if known is None or where[1] not in mine:
+                self._ends[where] = end
+            elif end > known:
+                self._read(where, known)
+        self._rest()
+
+    def _read(self, where: tuple[str, int], offset: int) -> None:
+        if self._reader is None:
+            self._writer = Writer(self._state())
+            self._reader = Reader(self._state(), self._on_record, "share-host-request-reader")
+        _log.info("another host asks: reading %s-%d from %d", *where, offset)
+        self._last_s[where] = now_s()
+        self._reader.add({where: offset})
+
+    def _rest(self) -> None:
+        now = now_s()
+        resting = {where for where, last_s in self._last_s.items() if now - last_s > RESTS_AFTER_S}
+        if resting and self._reader is not None:
+            self._reader.remove(resting)
+            for where in resting:
+                del self._last_s[where]
+        with self._receiving:
+            for key, received in list(self._received.items()):
+                too_old = received.answer is None and not received.is_running and self._is_late(received.ask)
+                if too_old or (received.answer is not None and now - received.done_s > ANSWERS_KEPT_S):
+                    self._drop(key)
+
+    # --- the reader's thread
+
+    def _on_record(self, message: Message) -> None:
+        where = (str(message.topic()), message.partition() or 0)
+        self._ends[where] = (message.offset() or 0) + 1
+        request = read_request(message.headers())
+        if request is None:
+            return
+        tenure = "" if self._is_leaving else self._groups.tenure(request.group_id)
+        if request.process != self._me.process:
+            if tenure and tenure != request.tenure:  # the asker has read of an earlier owner
+                self._reply(request, Moved(id=request.id, asker=request.asker))
+            return
+        self._last_s[where] = self.last_request_s = now_s()
+        is_held = not self._is_leaving and self._groups.holds(request.group_id)
+        if isinstance(request, Probe):
+            if tenure == request.tenure or (not tenure and is_held):
+                self._reply(request, self._alive(request))
+            else:
+                self._reply(request, Moved(id=request.id, asker=request.asker))
+        elif tenure != request.tenure:
+            self._reply(request, Moved(id=request.id, asker=request.asker))
+        elif self._is_late(request):
+            self._reply(request, Late(id=request.id, asker=request.asker, clock_ms=self._groups.clock.now_ms()))
+        else:
+            caller = OF_ADMINISTRATORS if where[0] == ADMIN_REQUESTS else OF_MEMBERS
+            self._receive(request, message.value() or b"", caller)
+
+    def _alive(self, probe: Probe) -> Alive:
+        with self._receiving:
+            unknown = tuple(each for each in probe.waiting if (probe.asker, each) not in self._received)
+        return Alive(
+            id=probe.id, asker=probe.asker, tenure=probe.tenure, clock_ms=self._groups.clock.now_ms(), unknown=unknown
+        )
+
+    def _is_late(self, ask: Ask) -> bool:
+        return self._groups.clock.now_ms() > ask.not_after_ms
+
+    def _receive(self, ask: Ask, body: bytes, caller: Caller) -> None:
+        key = (ask.asker, ask.id)
+        with self._receiving:
+            received = self._received.get(key)
+            if received is None:
+                if self._kept_bytes + len(body) > MOST_UNFINISHED_BYTES + ANSWERS_KEPT_BYTES:
+                    return
+                received = self._received[key] = _Received(ask)
+            if received.answer is not None:
+                answer = received.answer
+            else:
+                answer = None
+                if ask.part not in received.parts:
+                    received.parts[ask.part] = body
+                    self._kept_bytes += len(body)
+                if received.is_running or len(received.parts) < ask.parts:
+                    return
+                received.is_running = True
+        if answer is not None:
+            self._write_answer(ask, answer)
+        else:
+            self._threads.submit(self._carry_out, received, ask, caller)
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        received = self._received.pop(key)
+        self._kept_bytes -= sum(map(len, received.parts.values())) + len(received.answer or b"")
+
+    # --- the threads of the requests
+
+    def _carry_out(self, received: _Received, ask: Ask, caller: Caller) -> None:
+        ORIGIN.set(FromAnotherHost(tenure=ask.tenure, not_after_ms=ask.not_after_ms))
+        try:
+            body = b"".join(received.parts[number] for number in range(ask.parts))
+            answer = self._handle(ask.name, body, caller, ask.host, ask.protocol)
+        except Exception:
+            _log.exception("a request of host %s failed: %s", ask.host, ask.name)
+            raise
+        finally:
+            ORIGIN.set(None)
+        with self._receiving:
+            self._kept_bytes += len(answer) - sum(map(len, received.parts.values()))
+            received.parts.clear()
+            received.answer, received.done_s = answer, now_s()
+            while self._kept_bytes > ANSWERS_KEPT_BYTES and len(self._received) > 1:
+                oldest = next((k for k, each in self._received.items() if each.answer is not None), None)
+                if oldest is None or oldest == (ask.asker, ask.id):
+                    break
+                self._drop(oldest)
+        self._write_answer(ask, answer)
+
+    def _write_answer(self, ask: Ask, answer: bytes) -> None:
+        for part, parts, data in parts_of(answer):
+            self._reply(ask, Answer(id=ask.id, asker=ask.asker, part=part, parts=parts), data)
+
+    def _reply(self, request: Probe | Ask, reply: Reply, body: bytes = b"") -> None:
+        assert self._writer is not None
+        headers = headers_of_reply(reply, request.reply_key, body)
+        self._writer.write(REPLIES, request.reply_to, request.asker, headers, body)

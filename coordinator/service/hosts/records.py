@@ -1,0 +1,120 @@
+"""Writes records to the topics between hosts, and reads partitions of them from a given offset on."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Mapping
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from coordinator.protocol.host_records import Headers
+from coordinator.protocol.librdkafka import WITHOUT_A_GROUP
+from coordinator.service.stores.kafka.state_topic import StateTopic
+
+POLL_S = 0.5
+WAITS_MS = 5_000
+"""A record that the brokers do not take within this many milliseconds is dropped: its sender sends another one."""
+
+_log = logging.getLogger(__name__)
+
+
+class Writer:
+    """Writes records without waiting. ``written`` is called with whether a broker has taken the record."""
+
+    def __init__(self, state: StateTopic) -> None:
+        config = state.client_config(
+            acks=1, linger_ms=0, message_timeout_ms=WAITS_MS, max_in_flight_requests_per_connection=1,
+            topic_metadata_refresh_interval_ms=2_000, allow_auto_create_topics="false",
+        )  # fmt: skip
+        self._producer = Producer(config)
+        self._is_closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="share-host-writer", daemon=True)
+        self._thread.start()
+
+    def write(
+        self,
+        topic: str,
+        partition: int,
+        key: str,
+        headers: Headers,
+        body: bytes = b"",
+        written: Callable[[bool], None] = lambda ok: None,
+    ) -> None:
+        """Hand the record to the producer. A full queue counts as not written."""
+        try:
+            self._producer.produce(
+                topic, body, key, partition, headers=[*headers], on_delivery=lambda error, _: written(error is None)
+            )
+        except (BufferError, KafkaException) as error:
+            _log.warning("not written to %s-%d: %s", topic, partition, error)
+            written(False)
+
+    def close(self) -> None:
+        """Wait a moment for the last records, and end the thread."""
+        self._producer.flush(1.0)
+        self._is_closed.set()
+        self._thread.join(2 * POLL_S)
+
+    def _run(self) -> None:
+        while not self._is_closed.is_set():
+            self._producer.poll(POLL_S)
+
+
+class Reader:
+    """Reads partitions of a topic in a thread of its own, which calls ``on_record`` with each record."""
+
+    def __init__(self, state: StateTopic, on_record: Callable[[Message], None], name: str) -> None:
+        config = state.client_config(
+            **WITHOUT_A_GROUP, auto_offset_reset="earliest", fetch_wait_max_ms=500, fetch_min_bytes=1,
+            topic_metadata_refresh_interval_ms=2_000, fetch_error_backoff_ms=100, fetch_queue_backoff_ms=2,
+            queued_max_messages_kbytes=16 * 1024, check_crcs="true",
+        )  # fmt: skip
+        self._consumer = Consumer(config)
+        self._on_record = on_record
+        self._changing = threading.Lock()
+        self._assigned: dict[tuple[str, int], int] = {}
+        self._is_closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def add(self, from_offsets: Mapping[tuple[str, int], int]) -> None:
+        """Read these partitions as well, from these offsets on."""
+        with self._changing:
+            new = {where: offset for where, offset in from_offsets.items() if where not in self._assigned}
+            if new:
+                self._assigned |= new
+                self._consumer.incremental_assign([TopicPartition(*where, offset) for where, offset in new.items()])
+
+    def remove(self, partitions: set[tuple[str, int]]) -> None:
+        """Read these partitions no longer."""
+        with self._changing:
+            gone = [where for where in partitions if self._assigned.pop(where, None) is not None]
+            if gone:
+                self._consumer.incremental_unassign([TopicPartition(*where) for where in gone])
+
+    @property
+    def partitions(self) -> set[tuple[str, int]]:
+        return set(self._assigned)
+
+    def close(self) -> None:
+        """End the thread, and close the consumer."""
+        self._is_closed.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(4 * POLL_S)
+
+    def _run(self) -> None:
+        with contextlib.closing(self._consumer):
+            while not self._is_closed.is_set():
+                message = self._consumer.poll(POLL_S)
+                if message is None:
+                    continue
+                if (error := message.error()) is not None:
+                    if error.code() not in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+                        _log.info("reading requests of other hosts: %s", error.str())
+                    continue
+                try:
+                    self._on_record(message)
+                except Exception:  # noqa: BLE001 - one record must not end the reading
+                    _log.exception("a record of %s could not be handled", message.topic())

@@ -1,0 +1,75 @@
+"""The three topics by which hosts ask each other: their creation, and which partition a group's requests go to."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]  # documented
+
+from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, HostTopicNotAuthorized
+from coordinator.protocol.host_records import ADMIN_REQUESTS, PARTITIONS, REPLIES, REQUESTS
+from coordinator.protocol.librdkafka import NO_ANSWER
+from coordinator.service.stores.kafka.state_topic import MAX_REPLICAS, StateTopic, is_denied
+from coordinator.state_log.placement import state_partition_of
+
+ALL = (REQUESTS, ADMIN_REQUESTS, REPLIES)
+KEPT_MS = 600_000
+"""A record is kept for this many milliseconds: longer than any request waits."""
+CONFIG = {
+    "cleanup.policy": "delete",
+    "retention.ms": str(KEPT_MS),
+    "segment.ms": str(KEPT_MS),
+    "min.insync.replicas": "1",
+    "message.timestamp.type": "LogAppendTime",  # a host's clock may be hours off: its records must stay
+}
+
+_log = logging.getLogger(__name__)
+
+
+def request_partition_of(group_id: str) -> int:
+    """The partition of the request topics that has the group's requests."""
+    return state_partition_of(group_id, PARTITIONS)
+
+
+def ensure(state: StateTopic) -> None:
+    """Create the topics that are missing, with the state topic's clients; extend those with too few partitions.
+
+    Raises:
+        HostTopicNotAuthorized: the principal may not, and an administrator has to create them.
+        BrokerNotReachable, BrokerRefused: the brokers do not answer, or refuse.
+    """
+    admin = AdminClient(state.client_config())
+    with _errors_of(state, "the topics"):
+        found = admin.list_topics(timeout=state.timeout_s)
+    replicas = max(1, min(MAX_REPLICAS, len(found.brokers)))
+    for name in ALL:
+        known = len(found.topics[name].partitions) if name in found.topics else 0
+        with _errors_of(state, name):
+            if not known:
+                new = NewTopic(name, num_partitions=PARTITIONS, replication_factor=replicas, config=CONFIG)
+                admin.create_topics([new])[name].result(state.timeout_s)
+                _log.info("topic created: %s partitions=%d replicas=%d", name, PARTITIONS, replicas)
+            elif known < PARTITIONS:  # a broker made it by itself, for somebody who wrote to it
+                admin.create_partitions([NewPartitions(name, PARTITIONS)])[name].result(state.timeout_s)
+
+
+@contextlib.contextmanager
+def _errors_of(state: StateTopic, topic: str) -> Iterator[None]:
+    """A context for a request about the topic, whose errors are raised by name."""
+    try:
+        yield
+    except KafkaException as raised:
+        error: Any = raised.args[0]
+        if error.code() in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS):
+            return  # another host was faster
+        if is_denied(error):
+            raise HostTopicNotAuthorized(what="create it", topic=topic) from None
+        if error.retriable() or error.code() in NO_ANSWER:
+            raise BrokerNotReachable(
+                addresses=state.bootstrap_servers, timeout_ms=state.broker_timeout_ms, reason=error.name()
+            ) from None
+        raise BrokerRefused(addresses=state.bootstrap_servers, what=f"create {topic}", reason=error.name()) from None
