@@ -37,7 +37,7 @@ from coordinator.service.coordinator import set_up_python
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import Access, one
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
-from coordinator.service.stores.kafka.ownership import NewestClaimant
+from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.state_log.owner import Owner
 from coordinator.state_log.partition_log import KeyValue
@@ -148,7 +148,7 @@ def _topic(bootstrap: str, name: str) -> StateTopic:
 
 def _store(topic: StateTopic) -> KafkaStore:
     owner = Owner(installation_id="benchmark", process=uuid.uuid4().hex, host="here", pid=1)
-    return KafkaStore(topic, 0, NewestClaimant(owner), updates_per_snapshot=NEVER)
+    return KafkaStore(topic, 0, LivingOwner(owner), updates_per_snapshot=NEVER)
 
 
 # --- its load, in a process of its own

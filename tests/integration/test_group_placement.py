@@ -8,7 +8,7 @@ from coordinator.protocol.errors import StateTopicUnfit
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
 from coordinator.service.stores.kafka.group_placement import prepared
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
-from coordinator.service.stores.kafka.ownership import NewestClaimant
+from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.service.stores.kafka.pruning import Pruning
 from coordinator.state_log.placement import state_partition_of
 from tests.support.state_topics import owner, state_topic, taken
@@ -29,7 +29,7 @@ def store_of():
 
     def new(topic, group_id=GROUP):
         partition = state_partition_of(group_id, topic.partitions)
-        opened.append(KafkaStore(topic, partition, NewestClaimant(owner("host")), updates_per_snapshot=500))
+        opened.append(KafkaStore(topic, partition, LivingOwner(owner("host")), updates_per_snapshot=500))
         return opened[-1]
 
     yield new

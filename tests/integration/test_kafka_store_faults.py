@@ -126,7 +126,7 @@ def test_members_retry_and_the_group_is_loaded_again(open_at, hang):
 DIES_IN_MID_WRITE = """
 import sys
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
-from coordinator.service.stores.kafka.ownership import NewestClaimant
+from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.state_log.group_log import MAX_STATE_RECORD_BYTES
 from coordinator.state_log.record_keys import GroupRecordKey, encode_key
 from tests.support.state_topics import in_mid_write, owner, state_topic, taken
@@ -134,7 +134,7 @@ from tests.support.store_writes import append
 from types import SimpleNamespace
 
 topic = state_topic(SimpleNamespace(bootstrap=sys.argv[1]), sys.argv[2], write_timeout_ms=300_000)
-store = KafkaStore(topic, 0, NewestClaimant(owner("one")), updates_per_snapshot=500)
+store = KafkaStore(topic, 0, LivingOwner(owner("one")), updates_per_snapshot=500)
 taken(store)
 append(store, {"billing": [b"a"]})
 writer = store._open["billing"].writer

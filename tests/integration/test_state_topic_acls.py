@@ -8,7 +8,7 @@ from coordinator.protocol.errors import StateTopicNotAuthorized
 from coordinator.service.brokers.cluster import EARLIEST, KafkaCluster
 from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
-from coordinator.service.stores.kafka.ownership import NewestClaimant
+from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.service.stores.kafka.pruning import Pruning
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC, StateTopic
 from tests.support.coordinator_process import kill_coordinators
@@ -46,7 +46,7 @@ def topic(guarded):
 
 
 def store_of(topic):
-    return KafkaStore(topic, 0, NewestClaimant(owner()), updates_per_snapshot=500)
+    return KafkaStore(topic, 0, LivingOwner(owner()), updates_per_snapshot=500)
 
 
 def denied(what):

@@ -7,7 +7,7 @@ from coordinator.service.runtime.transaction import Access
 from coordinator.service.stores.kafka import kafka_store
 from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
-from coordinator.service.stores.kafka.ownership import NewestClaimant
+from coordinator.service.stores.kafka.ownership import LivingOwner
 from tests.mistakes.mistake import Make, Patch
 
 
@@ -22,7 +22,7 @@ def skip_the_fence(patch: Patch) -> None:
 
 
 def take_it_back_by_itself(patch: Patch) -> None:
-    patch.setattr(NewestClaimant, "check", lambda *a, **k: None)
+    patch.setattr(LivingOwner, "check", lambda *a, **k: None)
 
 
 def let_sinks_take_groups(patch: Patch) -> None:

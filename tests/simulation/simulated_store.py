@@ -257,7 +257,7 @@ class OwnedStore(SoleOwner):
 
 class HostsStore(OwnedStore):
     """The way in of one of several hosts' coordinators, as a Kafka store's with
-    :class:`~coordinator.service.stores.kafka.ownership.NewestClaimant`: a group is taken by a load, from another host
+    :class:`~coordinator.service.stores.kafka.ownership.LivingOwner`: a group is taken by a load, from another host
     only for whoever claims it, which nobody may but a query that starts (``starting``: how many do just now)."""
 
     def __init__(self, log: StateLog, process: Process, host: int) -> None:

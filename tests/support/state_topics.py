@@ -7,7 +7,7 @@ import uuid
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
-from coordinator.service.stores.kafka.ownership import NewestClaimant
+from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.state_log.owner import Owner
 from tests.support.kafka_broker import KafkaBroker
@@ -40,7 +40,7 @@ class Hosts:
         self._opened: list[KafkaStore] = []
 
     def __call__(self, host: str = "here") -> KafkaStore:
-        self._opened.append(KafkaStore(self._topic, 0, NewestClaimant(owner(host)), updates_per_snapshot=500))
+        self._opened.append(KafkaStore(self._topic, 0, LivingOwner(owner(host)), updates_per_snapshot=500))
         return self._opened[-1]
 
     def close(self) -> None:

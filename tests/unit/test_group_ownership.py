@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator.protocol.errors import GroupTakenOver
-from coordinator.service.stores.kafka.ownership import FleetMember, NewestClaimant
+from coordinator.service.stores.kafka.ownership import FleetMember, LivingOwner
 from coordinator.state_log.owner import Owner
 
 
@@ -25,7 +25,7 @@ def test_a_fleet_takes_no_group_back_from_another_installation() -> None:
     with pytest.raises(GroupTakenOver):
         fleet_member().check("billing", 0, owner("on demand", "p2"), had=True)
     with pytest.raises(GroupTakenOver):
-        NewestClaimant(owner("on demand", "p2")).check("billing", 0, owner("fleet", "p1"), had=True)
+        LivingOwner(owner("on demand", "p2")).check("billing", 0, owner("fleet", "p1"), had=True)
 
 
 def test_a_fleet_process_takes_a_group_from_another_process_of_the_fleet() -> None:

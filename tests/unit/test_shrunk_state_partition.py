@@ -17,7 +17,7 @@ from coordinator.service.runtime.transaction import Access, one
 from coordinator.service.stores.kafka import kafka_store
 from coordinator.service.stores.kafka.group_writer import LogShrunk
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
-from coordinator.service.stores.kafka.ownership import NewestClaimant
+from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.state_log.foreign_records import ForeignRecords
 from coordinator.state_log.owner import Owner
 
@@ -79,7 +79,7 @@ class Host:
             name="share-group-state", verify=lambda: None, offset=lambda *_, **__: len(log), log=log
         )
         owner = Owner(installation_id=name, process=name, host=name, pid=1)
-        self.store = KafkaStore(self.topic, 0, NewestClaimant(owner), updates_per_snapshot=500)  # type: ignore[arg-type]
+        self.store = KafkaStore(self.topic, 0, LivingOwner(owner), updates_per_snapshot=500)  # type: ignore[arg-type]
         self.runtime = CoordinatorRuntime(self.store, snapshot_after=10)
         self._now_ms = 1_000_000
 

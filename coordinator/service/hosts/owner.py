@@ -139,7 +139,7 @@ class OwnerRequests:
             try:
                 self._look()
             except ShareGroupError as error:
-                _log.debug("the ends of the request topics are not known: %s", error)
+                _log.warning("the ends of the request topics are not known: %s", error)
             except Exception:  # noqa: BLE001 - the next look may work
                 _log.exception("the requests of other hosts could not be looked for")
 

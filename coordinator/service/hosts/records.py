@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from coordinator.protocol.host_records import Headers
-from coordinator.protocol.librdkafka import WITHOUT_A_GROUP
+from coordinator.protocol.librdkafka import NO_ANSWER, WITHOUT_A_GROUP
 from coordinator.service.stores.kafka.state_topic import StateTopic
 
-POLL_S = 0.5
+POLL_S = 0.1
+"""A reader notices after up to this many seconds that it is to read another partition, or to end."""
 WAITS_MS = 5_000
 """A record that the brokers do not take within this many milliseconds is dropped: its sender sends another one."""
 
@@ -74,7 +75,8 @@ class Reader:
         self._consumer = Consumer(config)
         self._on_record = on_record
         self._changing = threading.Lock()
-        self._assigned: dict[tuple[str, int], int] = {}
+        self._positions: dict[tuple[str, int], int] = {}
+        self._is_changed = False
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -82,21 +84,14 @@ class Reader:
     def add(self, from_offsets: Mapping[tuple[str, int], int]) -> None:
         """Read these partitions as well, from these offsets on."""
         with self._changing:
-            new = {where: offset for where, offset in from_offsets.items() if where not in self._assigned}
-            if new:
-                self._assigned |= new
-                self._consumer.incremental_assign([TopicPartition(*where, offset) for where, offset in new.items()])
+            self._positions = {**from_offsets, **self._positions}
+            self._is_changed = True
 
     def remove(self, partitions: set[tuple[str, int]]) -> None:
         """Read these partitions no longer."""
         with self._changing:
-            gone = [where for where in partitions if self._assigned.pop(where, None) is not None]
-            if gone:
-                self._consumer.incremental_unassign([TopicPartition(*where) for where in gone])
-
-    @property
-    def partitions(self) -> set[tuple[str, int]]:
-        return set(self._assigned)
+            self._positions = {where: at for where, at in self._positions.items() if where not in partitions}
+            self._is_changed = True
 
     def close(self) -> None:
         """End the thread, and close the consumer."""
@@ -107,14 +102,25 @@ class Reader:
     def _run(self) -> None:
         with contextlib.closing(self._consumer):
             while not self._is_closed.is_set():
+                self._assign()
                 message = self._consumer.poll(POLL_S)
                 if message is None:
                     continue
                 if (error := message.error()) is not None:
-                    if error.code() not in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
-                        _log.info("reading requests of other hosts: %s", error.str())
+                    if error.code() not in NO_ANSWER | {KafkaError._ALL_BROKERS_DOWN}:
+                        _log.warning("reading %s-%s: %s", message.topic(), message.partition(), error.str())
                     continue
+                with self._changing:
+                    where = str(message.topic()), message.partition() or 0
+                    if where in self._positions:
+                        self._positions[where] = (message.offset() or 0) + 1
                 try:
                     self._on_record(message)
                 except Exception:  # noqa: BLE001 - one record must not end the reading
                     _log.exception("a record of %s could not be handled", message.topic())
+
+    def _assign(self) -> None:
+        with self._changing:
+            if self._is_changed:
+                self._consumer.assign([TopicPartition(*where, at) for where, at in self._positions.items()])
+                self._is_changed = False
