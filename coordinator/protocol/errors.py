@@ -412,6 +412,13 @@ class NotCoordinator(ShareGroupError):
     retriable = True
 
 
+class GroupOfNewerVersion(ShareGroupError):
+    """Share group {group_id} is served by {owner}, which runs a newer version of sharegroup that this one can't ask.
+    Nothing was taken. Upgrade sharegroup here, or stop the queries there first."""
+
+    retriable = False
+
+
 class RequestTooLate(ShareGroupError):
     """A request to share group {group_id} came to its owner, on another host, after its time: nothing was changed. Ask
     again."""

@@ -13,6 +13,7 @@ import gc
 import logging
 import sys
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +119,11 @@ class Coordinator:
             self._counting = contextlib.nullcontext if measures is None else measures.handling
             started.pop_all()
         self._is_built = True
+
+    @property
+    def hosts_idle_s(self) -> float:
+        """Seconds since the last request of another host; infinite if none has come."""
+        return inf if self.hosts is None else self.hosts.requests.idle_s
 
     def close(self) -> None:
         """Finish the running requests, then release the state to its next owner."""

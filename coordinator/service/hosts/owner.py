@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from math import inf
 from typing import Protocol
 
 from confluent_kafka import Message
@@ -54,6 +55,8 @@ MOST_UNFINISHED_BYTES = 64 << 20
 """The parts of unfinished requests have up to this many bytes; what comes beyond them is dropped, and sent again."""
 MOST_AT_ONCE = 1_000
 """Up to this many requests of other hosts are handled at the same time: each may wait for records."""
+STUCK_S = 30.0
+"""An owner whose event loop has run one round for this many seconds answers nobody: another host takes the group."""
 SAYS_MOVED_S = 2.0
 """A process that leaves answers for this many seconds that its groups have moved, so that nobody waits for it."""
 OF_MEMBERS = Caller(frozenset({Right.MEMBER, Right.READ}))
@@ -78,6 +81,9 @@ class Groups(Protocol):
 
     def holds(self, group_id: str) -> bool:
         """Whether the group is served, or loaded again soon."""
+
+    def stuck_s(self, group_id: str) -> float:
+        """For how many seconds the round that the group's event loop runs now has lasted."""
 
 
 @dataclass
@@ -107,13 +113,17 @@ class OwnerRequests:
         self._kept_bytes = 0
         self._is_leaving = False
         self._is_closed = threading.Event()
-        self.last_request_s = 0.0
-        """When the last request of another host came, on the process's clock in seconds; 0: none has come."""
+        self._last_request_s = -inf
         self._thread = threading.Thread(target=self._run, name="share-host-requests", daemon=True)
         self._thread.start()
 
     def __repr__(self) -> str:
         return f"<OwnerRequests reading={sorted(self._last_s)} received={len(self._received)}>"
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since the last request of another host; infinite if none has come."""
+        return now_s() - self._last_request_s
 
     def leave(self) -> None:
         """Answer from now on that the groups have moved: they are given up."""
@@ -123,7 +133,7 @@ class OwnerRequests:
         """End the threads. Where other hosts have asked lately, they hear for SAYS_MOVED_S more that the groups have
         moved."""
         self._is_leaving = True
-        if self._last_s and now_s() - self.last_request_s < RESTS_AFTER_S:
+        if self.idle_s < RESTS_AFTER_S:
             self._is_closed.wait(SAYS_MOVED_S)
         self._is_closed.set()
         self._thread.join(2 * LOOKS_EVERY_S)
@@ -193,7 +203,9 @@ class OwnerRequests:
             if tenure and tenure != request.tenure:  # the asker has read of an earlier owner
                 self._reply(request, Moved(id=request.id, asker=request.asker))
             return
-        self._last_s[where] = self.last_request_s = now_s()
+        self._last_s[where] = self._last_request_s = now_s()
+        if self._groups.stuck_s(request.group_id) > STUCK_S:
+            return
         is_held = not self._is_leaving and self._groups.holds(request.group_id)
         if isinstance(request, Probe):
             if tenure == request.tenure or (not tenure and is_held):

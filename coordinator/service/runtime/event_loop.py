@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from coordinator.core.looks.measures import GroupMeasures
 from coordinator.protocol.errors import CoordinatorNotAvailable
-from coordinator.service.process.clock import LISTENS_AGAIN_MS, Clock, StallDetector
+from coordinator.service.process.clock import LISTENS_AGAIN_MS, Clock, StallDetector, now_s
 from coordinator.service.process.stall_watch import StallWatch
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import Access, Transaction
@@ -49,6 +49,7 @@ class _EventLoop:
         self._unheard_ms = 0
         self._awake = threading.Condition()
         self._sleeps_until_ms: int | None = None
+        self._round_since_s: float | None = None
         self._closed = False
         self._stepping = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="share-event_loop", daemon=True)
@@ -142,7 +143,17 @@ class _EventLoop:
     def _step(self) -> None:
         now_ms = self._look()
         stalled_ms, self._unheard_ms = self._unheard_ms, 0
-        self.runtime.step(now_ms, stalled_ms)
+        self._round_since_s = now_s()
+        try:
+            self.runtime.step(now_ms, stalled_ms)
+        finally:
+            self._round_since_s = None
+
+    @property
+    def stuck_s(self) -> float:
+        """For how many seconds the round has lasted that runs now; 0: none runs. Any thread may ask."""
+        since_s = self._round_since_s
+        return 0.0 if since_s is None else now_s() - since_s
 
     def _look(self) -> int:
         now_ms = self.clock.now_ms()
@@ -251,6 +262,11 @@ class PartitionedRuntime:
         """Whether the group is served here, or loaded again soon."""
         event_loop = self._event_loops.get(self._partition_of(group_id))
         return event_loop is not None and event_loop.runtime.holds(group_id)
+
+    def stuck_s(self, group_id: str) -> float:
+        """For how many seconds the round that the group's event loop runs now has lasted; 0: it runs none."""
+        event_loop = self._event_loops.get(self._partition_of(group_id))
+        return 0.0 if event_loop is None else event_loop.stuck_s
 
     def end(self, partitions: frozenset[int]) -> None:
         """Close the loops of partitions that go to another process, once their running requests are finished."""

@@ -13,7 +13,7 @@ import socket
 import uuid
 from typing import Protocol
 
-from coordinator.protocol.errors import GroupTakenOver, NotCoordinator, ShareGroupError
+from coordinator.protocol.errors import GroupOfNewerVersion, GroupTakenOver, NotCoordinator, ShareGroupError
 from coordinator.protocol.host_records import VERSION as ANSWERS
 from coordinator.service.fleet.fleet import Fleet
 from coordinator.state_log.owner import Owner
@@ -110,6 +110,8 @@ class LivingOwner:
             tenure, until = self._gone.get(group_id, ("", 0))
             if tenure != owner.tenure or end > until:
                 raise OwnedElsewhere(group_id=group_id, owner=owner)
+        elif owner.answers > ANSWERS and self._asks_owners:
+            raise GroupOfNewerVersion(group_id=group_id, owner=str(owner))
         elif not claims:
             raise self.lost(group_id, owner)
 
