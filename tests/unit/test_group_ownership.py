@@ -23,15 +23,15 @@ def fleet_member() -> FleetMember:
 def test_a_fleet_takes_no_group_back_from_another_installation() -> None:
     """Else a coordinator on demand and the fleet take it from each other in turns."""
     with pytest.raises(GroupTakenOver):
-        fleet_member().check("billing", 0, owner("on demand", "p2"), had=True)
+        fleet_member().check("billing", 0, owner("on demand", "p2"), had=True, claims=False, end=0)
     with pytest.raises(GroupTakenOver):
-        LivingOwner(owner("on demand", "p2")).check("billing", 0, owner("fleet", "p1"), had=True)
+        LivingOwner(owner("on demand", "p2")).check("billing", 0, owner("fleet", "p1"), had=True, claims=False, end=0)
 
 
 def test_a_fleet_process_takes_a_group_from_another_process_of_the_fleet() -> None:
-    fleet_member().check("billing", 0, owner("fleet", "p2"), had=True)
-    fleet_member().check("billing", 0, None, had=True)
+    fleet_member().check("billing", 0, owner("fleet", "p2"), had=True, claims=False, end=0)
+    fleet_member().check("billing", 0, None, had=True, claims=False, end=0)
 
 
 def test_a_fleet_process_that_never_had_the_group_takes_it_once() -> None:
-    fleet_member().check("billing", 0, owner("on demand", "p2"), had=False)
+    fleet_member().check("billing", 0, owner("on demand", "p2"), had=False, claims=False, end=0)

@@ -68,6 +68,10 @@ class OwnerGone(Exception):
         self.end, self.is_silent = end, is_silent
 
 
+class OwnerQuiet(Exception):
+    """The owner has not answered a question within QUIET_S: it may have given the group up, as its log shows."""
+
+
 class _Route(NamedTuple):
     """An owner that has answered: ``ahead_ms`` is at most what its clock is ahead of this process's."""
 
@@ -128,10 +132,13 @@ class Gateway:
         protocol: str,
         is_action: bool,
         waits_s: float,
+        is_shown: bool,
     ) -> bytes:
-        """The owner's answer to the request ``name``, which may wait ``waits_s`` for records.
+        """The owner's answer to the request ``name``, which may wait ``waits_s`` for records. ``is_shown``: the group's
+        log has just shown that this is the owner.
 
         Raises:
+            OwnerQuiet: the log is to be read, unless ``is_shown``.
             OwnerGone: the owner does not serve the group any more; the request was not carried out by it, or its
                 outcome is unknown where ``is_silent``.
             CoordinatorNotAvailable: no answer came in time.
@@ -140,7 +147,7 @@ class Gateway:
         writer = self._started()
         route = self._routes.get(group_id)
         if route is None or route.owner.tenure != owner.tenure:
-            route = self._route_to(group_id, owner)
+            route = self._route_to(group_id, owner, is_shown=is_shown)
         left_s = PASS_ON_S + waits_s
         until_s = now_s() + left_s
         waiting = self._await(request_id)
@@ -159,7 +166,7 @@ class Gateway:
                     raise CoordinatorNotAvailable(
                         group_id=group_id, reason=f"{owner} gave no answer in time", outcome_unknown=True
                     )
-                alive = self._look(group_id, owner, (request_id,))
+                alive = self._look(group_id, owner, (request_id,), is_shown=is_shown)
                 if waiting.is_written is False or request_id in alive.unknown:
                     self._send(writer, waiting, group_id, route, name, body, protocol, is_action, until_s)
         finally:
@@ -232,18 +239,19 @@ class Gateway:
         state = self._state()
         return state.offset(state.partition_of(group_id), LATEST)
 
-    def _route_to(self, group_id: str, owner: Owner) -> _Route:
-        self._look(group_id, owner)
+    def _route_to(self, group_id: str, owner: Owner, *, is_shown: bool) -> _Route:
+        self._look(group_id, owner, is_shown=is_shown)
         route = self._routes.get(group_id)
         if route is None or route.owner.tenure != owner.tenure:
             raise CoordinatorNotAvailable(group_id=group_id, reason="its owner changed just now")
         return route
 
-    def _look(self, group_id: str, owner: Owner, asked: tuple[str, ...] = ()) -> Alive:
+    def _look(self, group_id: str, owner: Owner, asked: tuple[str, ...] = (), *, is_shown: bool) -> Alive:
         """The owner's answer to the question whether it lives. ``asked``: the requests that wait for its answer.
 
         Raises:
             OwnerGone: it does not serve the group any more.
+            OwnerQuiet: it has not answered the first question, and not ``is_shown``.
             CoordinatorNotAvailable: the brokers do not take the question, or give back no replies.
         """
         writer, end = self._started(), self._end(group_id)
@@ -267,6 +275,9 @@ class Gateway:
                 probe.done.wait(QUIET_S)
                 if (found := self._heard(group_id, owner, probes, end)) is not None:
                     return found
+                if not is_shown:
+                    self.forget(group_id)
+                    raise OwnerQuiet
                 taken_s = taken_s or next((each.written_s for each in probes if each.is_written), 0.0)
                 if taken_s and now_s() - taken_s > PATIENCE_S:
                     break

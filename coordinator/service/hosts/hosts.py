@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.protocol.rights import RIGHT_OF, Caller, Right
-from coordinator.service.hosts.gateway import Gateway, OwnerGone
+from coordinator.service.hosts.gateway import Gateway, OwnerGone, OwnerQuiet
 from coordinator.service.hosts.owner import Groups, OwnerRequests
 from coordinator.service.server.flight_server import Call, Head
 from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere
@@ -53,6 +53,7 @@ class Hosts:
         group_id, request_id = head.group_id, call.request_id or uuid.uuid4().hex
         for _ in range(MOST_MOVES):
             owner = None if self._groups.tenure(group_id) else self.gateway.owner_of(group_id)
+            is_shown = owner is None
             if owner is None:
                 try:
                     return here()
@@ -68,7 +69,10 @@ class Hosts:
                     protocol=call.protocol,
                     is_action=RIGHT_OF.get(name) is Right.ADMIN,
                     waits_s=head.wait_ms / 1000,
+                    is_shown=is_shown,
                 )
+            except OwnerQuiet:
+                continue
             except OwnerGone as gone:
                 self._ownership.found_gone(group_id, owner.tenure, gone.end)
         raise CoordinatorNotAvailable(group_id=group_id, reason="it moves from host to host")

@@ -277,7 +277,8 @@ class CoordinatorRuntime:
         if submission.answer.cancelled():
             return  # no caller waits for it, and it may be old
         try:
-            submission.check_origin(self.store.tenure(group_id), round_.now_ms)
+            if submission.origin is not None:
+                submission.origin.check(group_id, self.store.tenure(group_id), round_.now_ms)
             group = self._peeked(group_id, round_) if submission.access is Access.PEEK else None
             outcome = self._play(round_, group or self._group(submission, round_), submission.transaction)
         except ShareGroupError as failed:

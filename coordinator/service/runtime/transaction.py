@@ -91,6 +91,18 @@ class FromAnotherHost:
     tenure: str
     not_after_ms: int
 
+    def check(self, group_id: str, tenure: str, now_ms: int) -> None:
+        """Check that the request may be carried out now, by the owner with this tenure (empty: none).
+
+        Raises:
+            NotCoordinator: it is for an earlier or later owner.
+            RequestTooLate: its time is over.
+        """
+        if self.tenure != tenure:
+            raise NotCoordinator(what=f"share group {group_id}")
+        if now_ms > self.not_after_ms:
+            raise RequestTooLate(group_id=group_id)
+
 
 ORIGIN: ContextVar[FromAnotherHost | None] = ContextVar("origin", default=None)
 """Where the request that a thread handles came from; None: from this host."""
@@ -105,20 +117,6 @@ class Submission:
     answer: Future[Any]
     access: Access = Access.SERVE
     origin: FromAnotherHost | None = None
-
-    def check_origin(self, tenure: str, now_ms: int) -> None:
-        """Check that the request may be carried out now, by the owner with this tenure (empty: none).
-
-        Raises:
-            NotCoordinator: it is for an earlier or later owner.
-            RequestTooLate: its time is over.
-        """
-        if self.origin is None:
-            return
-        if self.origin.tenure != tenure:
-            raise NotCoordinator(what=f"share group {self.group_id}")
-        if now_ms > self.origin.not_after_ms:
-            raise RequestTooLate(group_id=self.group_id)
 
 
 @dataclass(kw_only=True, slots=True)

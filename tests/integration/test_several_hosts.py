@@ -1,0 +1,274 @@
+"""Several hosts share a group over Kafka alone: a host here is a coordinator with a runtime folder of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+
+import msgspec
+import pytest
+
+from coordinator.client.connection import Connection
+from coordinator.protocol.admin_messages import DeleteGroup
+from coordinator.protocol.errors import (
+    CoordinatorNotAvailable,
+    GroupNotEmpty,
+    GroupOfNewerVersion,
+    InvalidRequest,
+    NotCoordinator,
+    RequestTooLate,
+)
+from coordinator.protocol.host_records import REPLIES, Answer, headers_of_reply
+from coordinator.protocol.messages import AcquireRecords, DescribeGroup, Heartbeat, JoinGroup
+from coordinator.protocol.wire import Endpoint, LaunchSettings, decode_answer, encode
+from coordinator.service.coordinator import Coordinator
+from coordinator.service.hosts import gateway, owner
+from coordinator.service.hosts.gateway import OwnerGone
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+
+TOKEN = "a-token-of-a-test"
+
+
+class Host:
+    """A coordinator on demand of another host, and a client of it there."""
+
+    def __init__(self, bootstrap, folder):
+        folder.mkdir()
+        self.coordinator = Coordinator(
+            LaunchSettings(
+                bootstrap_servers=bootstrap,
+                kafka_config={},
+                state_store="kafka",
+                configs={},
+                endpoint_path=str(folder / "endpoint.json"),
+            ),
+            TOKEN,
+        )
+        port = self.coordinator.server.port
+        self.client = Connection(Endpoint(host="127.0.0.1", port=port, token=TOKEN, pid=os.getpid()))
+        self.is_closed = False
+
+    def ask(self, request, **fields):
+        """The reply, asked for again while the group moves, as a client does."""
+
+        def reply():
+            try:
+                return self.client.call(request, **fields)
+            except (CoordinatorNotAvailable, NotCoordinator):
+                return None
+
+        return wait_until(reply, what=f"an answer to {type(request).__name__}")
+
+    def join(self, group, topic, member, epoch=None):
+        joined = self.ask(
+            JoinGroup(
+                group_id=group,
+                member_id=member,
+                process_id=f"{member}-p",
+                member_epoch=epoch,
+                query=False,
+                topics=(topic,),
+                starting_offsets="earliest",
+            )
+        )
+        return {"group_id": group, "member_id": member, "member_epoch": joined.member_epoch}
+
+    def rejoin(self, topic, member):
+        """As a member whose coordinator was replaced."""
+        return self.join(member["group_id"], topic, member["member_id"], member["member_epoch"])
+
+    def owns(self, group):
+        return bool(self.coordinator.runtime.tenure(group))
+
+    @property
+    def gateway(self):
+        return self.coordinator.hosts.gateway
+
+    def pass_on(self, group, request, request_id=None, name="", body=b""):
+        """Ask the group's owner directly, with an id of the test's own."""
+        answer = self.gateway.pass_on(
+            group,
+            self.gateway.owner_of(group),
+            name or type(request).__name__,
+            body or encode(request),
+            request_id=request_id or uuid.uuid4().hex,
+            protocol="4",
+            is_action=False,
+            waits_s=0,
+            is_shown=True,
+        )
+        return decode_answer(answer)
+
+    def be_silent(self):
+        """Hear no other host any more, as a process that stands still."""
+        self.coordinator.hosts.requests._on_record = lambda message: None
+        requests = self.coordinator.hosts.requests
+        if requests._reader is not None:
+            requests._reader._on_record = requests._on_record
+
+    def close(self):
+        if not self.is_closed:
+            self.is_closed = True
+            self.client.close()
+            self.coordinator.close()
+
+
+@pytest.fixture
+def hosts(kafka, tmp_path):
+    """Starts hosts: ``hosts("one")``; they end with the test."""
+    with contextlib.ExitStack() as started:
+        yield lambda name: started.enter_context(contextlib.closing(Host(kafka.bootstrap, tmp_path / name)))
+
+
+@pytest.fixture
+def shared(kafka, topic, unique, hosts):
+    """Two hosts with a member each in one group, which the first one owns, and the records that there are."""
+    orders, group = topic("orders"), unique("group")
+    kafka.produce(orders, [str(number) for number in range(20)], partition=0)
+    one, two = hosts("one"), hosts("two")
+    first = one.join(group, orders, "a")
+    second = two.join(group, orders, "b")
+    assert one.owns(group)
+    assert not two.owns(group)
+    one.topic = two.topic = orders
+    return one, two, first, second
+
+
+def acquired(host, member, **fields):
+    reply = host.ask(AcquireRecords(**member, max_records=10, **fields))
+    return [n for part in reply.partitions for each in part.ranges for n in range(each.first, each.last + 1)]
+
+
+def test_members_of_two_hosts_share_the_records_of_a_group(shared):
+    one, two, first, second = shared
+    taken = acquired(one, first), acquired(two, second)
+    assert sorted(taken[0] + taken[1]) == list(range(20))
+    assert not two.owns(first["group_id"])
+
+
+def test_a_look_on_another_host_shows_the_owner_s_members(shared):
+    _, two, first, _ = shared
+    described = two.ask(DescribeGroup(group_id=first["group_id"]))
+    assert sorted(member.member_id for member in described.members) == ["a", "b"]
+    assert not described.read_from
+
+
+def test_an_action_on_another_host_is_decided_by_the_owner(shared):
+    one, two, first, _ = shared
+    with pytest.raises(GroupNotEmpty):
+        two.ask(DeleteGroup(group_id=first["group_id"], action_id=uuid.uuid4().hex))
+    assert one.owns(first["group_id"])
+
+
+def test_another_host_takes_a_group_at_once_that_is_given_up(shared, monkeypatch):
+    monkeypatch.setattr(gateway, "PATIENCE_S", 1_000.0)
+    one, two, first, second = shared
+    held = acquired(two, second)
+    one.close()
+    assert two.rejoin(two.topic, second) == second
+    assert two.owns(first["group_id"])
+    assert sorted(held + acquired(two, second)) == list(range(20))
+
+
+def test_another_host_takes_the_group_of_an_owner_that_is_silent(shared, monkeypatch):
+    monkeypatch.setattr(gateway, "PATIENCE_S", 3.0)
+    one, two, first, second = shared
+    one.be_silent()
+    assert two.rejoin(two.topic, second) == second
+    assert two.owns(first["group_id"])
+    # The earlier owner finds itself fenced, and passes its own members' requests on.
+    assert one.rejoin(one.topic, first) == first
+    assert two.owns(first["group_id"])
+    assert not one.owns(first["group_id"])
+
+
+def test_an_owner_that_goes_on_writing_keeps_its_group(shared, monkeypatch):
+    """It can't hear other hosts, and serves its own members: these are not to lose it."""
+    monkeypatch.setattr(gateway, "PATIENCE_S", 0.5)
+    one, two, first, second = shared
+    one.be_silent()
+    asked, write = one.coordinator.hosts.gateway, two.gateway._echo
+
+    def writes(writer, group_id, owner_):
+        one.ask(AcquireRecords(**first, max_records=1))
+        write(writer, group_id, owner_)
+
+    monkeypatch.setattr(two.gateway, "_echo", writes)
+    with pytest.raises(CoordinatorNotAvailable, match="moves from host to host"):
+        two.client.call(Heartbeat(**second))
+    assert one.owns(first["group_id"])
+    assert asked.owner_of(first["group_id"]) is None
+
+
+def test_a_host_that_can_t_read_replies_takes_nothing(shared, monkeypatch):
+    monkeypatch.setattr(gateway, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(gateway, "FIRST_S", 0.5)
+    one, two, first, second = shared
+    two.gateway._reader._on_record = lambda message: None
+    with pytest.raises(CoordinatorNotAvailable, match="can't read share-group-replies"):
+        two.client.call(Heartbeat(**second))
+    assert one.owns(first["group_id"])
+
+
+def test_a_request_that_comes_twice_is_answered_as_before(shared):
+    _, two, first, second = shared
+    request, request_id = AcquireRecords(**second, max_records=5), uuid.uuid4().hex
+    once = two.pass_on(first["group_id"], request, request_id)
+    again = two.pass_on(first["group_id"], request, request_id)
+    assert once.plan_id == again.plan_id
+    assert sorted(acquired(two, second, after=once.plan_id)) == list(range(5, 15))
+
+
+def test_a_request_that_comes_late_changes_nothing(shared):
+    _, two, first, second = shared
+    route = two.gateway._routes[first["group_id"]]
+    two.gateway._routes[first["group_id"]] = route._replace(ahead_ms=route.ahead_ms - 1_000_000)
+    with pytest.raises(RequestTooLate):
+        two.pass_on(first["group_id"], AcquireRecords(**second, max_records=5))
+    two.gateway._routes[first["group_id"]] = route
+    assert acquired(two, second, after="") == list(range(10))
+
+
+def test_a_request_is_refused_that_names_an_earlier_owner(shared):
+    _, two, first, second = shared
+    group = first["group_id"]
+    route = two.gateway._routes[group]
+    two.gateway._routes[group] = route._replace(owner=msgspec.structs.replace(route.owner, tenure="an earlier one"))
+    with pytest.raises(OwnerGone):
+        two.pass_on(group, AcquireRecords(**second, max_records=5))
+    assert acquired(two, second, after="") == list(range(10))
+
+
+def test_a_body_of_several_parts_is_read_as_one(shared):
+    _, two, first, _ = shared
+    body = b'{"group_id": "' + b"x" * 2_000_000 + b'"'
+    with pytest.raises(InvalidRequest):  # of the whole body, which is no JSON
+        two.pass_on(first["group_id"], None, name="Heartbeat", body=body)
+
+
+def test_a_reply_without_the_proof_is_passed_over(shared, monkeypatch):
+    one, two, _, second = shared
+    genuine = owner.headers_of_reply
+
+    def forged_first(message, reply_key, body=b""):
+        if isinstance(message, Answer):
+            forged = headers_of_reply(message, b"another key", b"{}")
+            one.coordinator.hosts.requests._writer.write(REPLIES, two.gateway._reply_to, message.asker, forged, b"{}")
+        return genuine(message, reply_key, body)
+
+    monkeypatch.setattr(owner, "headers_of_reply", forged_first)
+    assert two.ask(Heartbeat(**second)).member_epoch == second["member_epoch"]
+
+
+def test_a_group_of_a_newer_version_is_refused_by_name(kafka, topic, unique, hosts, monkeypatch):
+    orders, group = topic("orders"), unique("group")
+    one, two = hosts("one"), hosts("two")
+    ownership = one.coordinator.state._ownership
+    ownership.me = msgspec.structs.replace(ownership.me, answers=99)
+    one.join(group, orders, "a")
+    with pytest.raises(GroupOfNewerVersion):
+        two.join(group, orders, "b")
+    assert one.owns(group)
