@@ -50,7 +50,13 @@ from coordinator.protocol.admin_messages import (
     RunInFlight,
     Window,
 )
-from coordinator.protocol.errors import CoordinatorUnreachable, GroupChanged, GroupIdNotFound, InvalidRequest
+from coordinator.protocol.errors import (
+    CoordinatorUnreachable,
+    GroupChanged,
+    GroupIdNotFound,
+    InvalidRequest,
+    NotCoordinator,
+)
 from coordinator.protocol.messages import DescribeGroup, GroupDescription, GroupRequest, Reply, Request
 from coordinator.protocol.option_errors import MissingOption
 from coordinator.protocol.rights import Right
@@ -480,7 +486,8 @@ class Admin:
         )
 
     def _look(self, request: Request[Reply]) -> Reply:
-        """Returns the answer of a running coordinator, or else of the state store, if it can be read here."""
+        """Returns the answer of a running coordinator, or else of the state store, if it can be read here. A group that
+        another host owns is asked for through a coordinator of this host, which is started."""
         if not self._bootstrap_servers:
             return self._ask(request)
         if self._on_demand is not None:
@@ -488,7 +495,12 @@ class Admin:
             reply = self._client.ask_connected(request, self._answer_timeout_s)
             if reply is not None:
                 return reply
-            return self._ask(request) if self._on_demand.is_running() else self._read(request)
+            if self._on_demand.is_running():
+                return self._ask(request)
+            try:
+                return self._read(request)
+            except NotCoordinator:
+                return self._ask(request)
         try:
             return self._ask(request)
         except CoordinatorUnreachable:
@@ -513,6 +525,7 @@ class Admin:
                     kafka_config=dict(self._kafka_config),
                     state_store=self._state_store,
                     configs=self._coordinator_configs,
+                    endpoint_path="" if self._on_demand is None else str(self._on_demand.endpoint_path),
                 )
             )
         answer: Reply = self._reader(request)

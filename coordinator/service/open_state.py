@@ -4,10 +4,7 @@ names."""
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
-import os
-import socket
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +26,13 @@ from coordinator.service.stores.kafka.group_list import groups_in
 from coordinator.service.stores.kafka.group_placement import prepared
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.log_parts import log_parts
-from coordinator.service.stores.kafka.ownership import FleetMember, LivingOwner, Ownership, this_process
+from coordinator.service.stores.kafka.ownership import (
+    FleetMember,
+    LivingOwner,
+    Ownership,
+    installation_id,
+    this_process,
+)
 from coordinator.service.stores.kafka.pruning import Pruning
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.service.stores.kafka.state_topic_watch import StateTopicWatch
@@ -270,17 +273,3 @@ def open_state(
         return SqliteState(path, runtimes)
     installation = "" if advertised else installation_id(Path(settings.endpoint_path).parent)
     return KafkaState(cluster, settings.kafka_config, runtimes, installation_id=installation, advertised=advertised)
-
-
-def installation_id(runtime_dir: Path) -> str:
-    """An id that identifies this installation across restarts of its coordinator. Containers may share a host name, a
-    kernel or a network, so the id is a hash of several facts; none of them is a file that a cleaner could delete."""
-    facts = [socket.gethostname(), os.path.realpath(runtime_dir), f"{os.stat('/').st_dev}"]
-    for path, read in (("/proc/sys/kernel/random/boot_id", _text_of), ("/proc/self/ns/net", os.readlink)):
-        with contextlib.suppress(OSError):  # some systems lack these files
-            facts.append(read(path))
-    return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:32]
-
-
-def _text_of(path: str) -> str:
-    return Path(path).read_text(encoding="ascii").strip()

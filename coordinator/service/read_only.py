@@ -39,7 +39,7 @@ from coordinator.service.stores.kafka.group_list import groups_in
 from coordinator.service.stores.kafka.group_placement import recorded
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.log_parts import log_parts
-from coordinator.service.stores.kafka.ownership import LivingOwner, this_process
+from coordinator.service.stores.kafka.ownership import LivingOwner, installation_id, this_process
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.service.stores.sqlite_store import SqliteReader, groups_in_file, parts_of_file
 from coordinator.service.stores.store import Store
@@ -107,10 +107,12 @@ class FileToRead:
 
 
 class TopicToRead:
-    """The state topic as a store of groups that are read only. ``topic`` None: the cluster has none yet."""
+    """The state topic as a store of groups that are read only. ``topic`` None: the cluster has none yet.
+    ``installation_id``: this host's, whose coordinator does not run; empty: coordinators on demand are not asked, and a
+    group that one of them owns on another host is shown as its log has it."""
 
-    def __init__(self, topic: StateTopic | None, name: str) -> None:
-        self._topic = topic
+    def __init__(self, topic: StateTopic | None, name: str, installation_id: str) -> None:
+        self._topic, self._installation_id = topic, installation_id
         self.name = f"state topic {name}"
 
     def stored_groups(self) -> list[GroupListing]:
@@ -122,7 +124,8 @@ class TopicToRead:
         """The store of the group's partition; None: there is no state topic."""
         if self._topic is None:
             return None
-        looks_only = LivingOwner(this_process(installation_id=""), asks_owners=False)
+        me = this_process(installation_id=self._installation_id)
+        looks_only = LivingOwner(me, asks_owners=bool(self._installation_id))
         return KafkaStore(self._topic, self._topic.partition_of(group_id), looks_only, updates_per_snapshot=1)
 
     def log_end(self, group_id: str) -> int | None:
@@ -152,8 +155,10 @@ def topic_to_read(settings: LaunchSettings, config: CoordinatorConfig, cluster: 
     topic = StateTopic.of(cluster, settings.kafka_config, config)
     info = cluster.topics([topic.name]).get(topic.name)
     if info is None or (placed := recorded(topic)) is None:
-        return TopicToRead(None, topic.name)
-    return TopicToRead(dataclasses.replace(topic, topic_id=info.topic_id, partitions=placed), topic.name)
+        return TopicToRead(None, topic.name, "")
+    found = dataclasses.replace(topic, topic_id=info.topic_id, partitions=placed)
+    here = installation_id(Path(settings.endpoint_path).parent) if settings.endpoint_path else ""
+    return TopicToRead(found, topic.name, here)
 
 
 class _Looking(CoordinatorRuntime):

@@ -2,7 +2,7 @@
 
 import shutil
 
-from coordinator.service.open_state import installation_id
+from coordinator.service.stores.kafka.ownership import installation_id
 
 
 def test_each_runtime_directory_has_its_own_installation_id(tmp_path):

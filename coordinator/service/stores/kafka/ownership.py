@@ -8,9 +8,12 @@ group back from the other only for a new member, or they would take it from each
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import socket
 import uuid
+from pathlib import Path
 from typing import Protocol
 
 from coordinator.protocol.errors import GroupOfNewerVersion, GroupTakenOver, NotCoordinator, ShareGroupError
@@ -55,6 +58,20 @@ class Ownership(Protocol):
 
     def lost(self, group_id: str, owner: Owner | None) -> ShareGroupError:
         """The error for members after ``owner`` (None: not known yet) has fenced this process."""
+
+
+def installation_id(runtime_dir: Path) -> str:
+    """An id that identifies this installation across restarts of its coordinator. Containers may share a host name, a
+    kernel or a network, so the id is a hash of several facts; none of them is a file that a cleaner could delete."""
+    facts = [socket.gethostname(), os.path.realpath(runtime_dir), f"{os.stat('/').st_dev}"]
+    for path, read in (("/proc/sys/kernel/random/boot_id", _text_of), ("/proc/self/ns/net", os.readlink)):
+        with contextlib.suppress(OSError):  # some systems lack these files
+            facts.append(read(path))
+    return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:32]
+
+
+def _text_of(path: str) -> str:
+    return Path(path).read_text(encoding="ascii").strip()
 
 
 def this_process(installation_id: str, endpoint: str = "") -> Owner:
