@@ -89,6 +89,13 @@ RULES = [
         folder="coordinator/service/stores/kafka",
         ours=(f"{SERVICE}.stores.store", FLEET, BROKERS, PROCESS, CORE, STATE_LOG, PROTOCOL, CONFIG),
     ),
+    Rule(
+        folder="coordinator/service/hosts",
+        ours=(
+            *(f"{SERVICE}.{name}" for name in ("stores.kafka", "server.flight_server")),
+            *(RUNTIME, BROKERS, PROCESS, STATE_LOG, PROTOCOL),
+        ),
+    ),
     Rule(folder="coordinator/service/stores", ours=(PROCESS, CORE, PROTOCOL, CONFIG)),
     Rule(
         folder="coordinator/service/runtime", ours=(f"{SERVICE}.stores.store", BROKERS, PROCESS, CORE, PROTOCOL, CONFIG)

@@ -184,12 +184,12 @@ def test_a_look_without_ownership_knows_the_newest_owner() -> None:
     key = encode_key(GroupOwnerKey(GROUP))
     for at, value in enumerate((OWNER, newer)):
         assert log.read(key, value, at) is None
-        assert looking.read_owner(key, value)
+        assert looking.read_owner(key, value, 0)
     assert log.owner == looking.owner and log.owner is not None and log.owner.installation_id == "there"
     assert str(ME) == "the coordinator on host at c1:9394 (process 1)"
-    assert looking.read_owner(encode_key(GroupRecordKey(GROUP, 5)), b"x")
-    assert not looking.read_owner(encode_key(GroupOwnerKey(OTHERS)), OWNER)
-    assert not looking.read_owner(None, b"x")
+    assert looking.read_owner(encode_key(GroupRecordKey(GROUP, 5)), b"x", 1)
+    assert not looking.read_owner(encode_key(GroupOwnerKey(OTHERS)), OWNER, 2)
+    assert not looking.read_owner(None, b"x", 3)
     assert looking.owner == log.owner
 
 
@@ -232,11 +232,11 @@ def test_a_record_of_a_newer_format_version_is_refused_by_name(key: bytes, value
     newer = (STATE_RECORDS + 1).to_bytes(2, "big") + b"what only a newer version knows"
     log = GroupLog(GROUP, updates_per_snapshot=500)
     if by == "look" and key != encode_key(GroupOwnerKey(GROUP)):
-        assert log.read_owner(key, newer), "the owner's record alone is looked at"
+        assert log.read_owner(key, newer, 0), "the owner's record alone is looked at"
         return
     numbers = f"has format version {STATE_RECORDS + 1}.*reads format version {STATE_RECORDS}"
     with pytest.raises(GroupStateTooNew, match=f"group billing .*{numbers}.*newer"):
-        log.read(key, newer, 0) if by == "read" else log.read_owner(key, newer)
+        log.read(key, newer, 0) if by == "read" else log.read_owner(key, newer, 0)
 
 
 @pytest.mark.parametrize(("key", "value"), OF_EACH_TYPE)

@@ -173,7 +173,7 @@ class Gateway:
             self._waiting.pop(request_id, None)
 
     def close(self) -> None:
-        """End the threads."""
+        """Ends the threads."""
         with self._starting:
             for part in (self._reader, self._writer):
                 if part is not None:

@@ -82,6 +82,6 @@ class Hosts:
         self.requests.leave()
 
     def close(self) -> None:
-        """End both parts."""
+        """Ends both parts."""
         self.gateway.close()
         self.requests.close()

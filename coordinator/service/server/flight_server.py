@@ -119,7 +119,7 @@ class _HeaderReader(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
 
 class Call(NamedTuple):
-    """Who sends a request: the caller, where it calls from, the client's protocol version, the request's id (empty: the
+    """A request's origin: the caller who sends it, where it calls from, the client's protocol version, the request's id (empty: the
     client gave none), and the host that passed the request on (None: it is this one's)."""
 
     caller: Caller
@@ -337,7 +337,7 @@ def _header_of(context: Any, name: str) -> str:
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What is read of a request that is passed on."""
+    """The fields that are read of a request that is passed on."""
 
     group_id: str = ""
     wait_ms: int = 0
