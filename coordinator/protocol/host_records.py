@@ -63,6 +63,12 @@ class Ask(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     parts: int = 1
 
 
+class Tick(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """An owner's record to itself among the requests: when it reads it, it has read all requests before it."""
+
+    process: str
+
+
 class Alive(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The answer to a Probe (``id``): a process serves the group. ``clock_ms``: its clock. ``unknown``: those of the
     asker's waiting requests that it has not received."""
@@ -105,7 +111,7 @@ class Echo(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     asker: str
 
 
-Request: TypeAlias = Probe | Ask
+Request: TypeAlias = Probe | Ask | Tick
 Reply: TypeAlias = Alive | Moved | Late | Answer | Echo
 _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)

@@ -173,8 +173,7 @@ def test_another_host_takes_a_group_at_once_that_is_given_up(shared, monkeypatch
     assert sorted(held + acquired(two, second)) == list(range(20))
 
 
-def test_another_host_takes_the_group_of_an_owner_that_is_silent(shared, monkeypatch):
-    monkeypatch.setattr(gateway, "PATIENCE_S", 3.0)
+def test_another_host_takes_the_group_of_an_owner_that_is_silent(shared):
     one, two, first, second = shared
     one.be_silent()
     assert two.rejoin(two.topic, second) == second

@@ -32,7 +32,6 @@ from coordinator.protocol.host_records import (
     Moved,
     Probe,
     Reply,
-    Request,
     headers_of_reply,
     headers_of_request,
     is_proven,
@@ -230,7 +229,7 @@ class Gateway:
             topic = ADMIN_REQUESTS if is_action else REQUESTS
             self._write(writer, topic, ask, data, waiting)
 
-    def _write(self, writer: Writer, topic: str, request: Request, body: bytes, waiting: _Waiting) -> None:
+    def _write(self, writer: Writer, topic: str, request: Probe | Ask, body: bytes, waiting: _Waiting) -> None:
         group_id = request.group_id
         partition = request_partition_of(group_id)
         writer.write(topic, partition, group_id, headers_of_request(request), body, waiting.written)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from math import inf
@@ -31,7 +31,9 @@ from coordinator.protocol.host_records import (
     Moved,
     Probe,
     Reply,
+    Tick,
     headers_of_reply,
+    headers_of_request,
     parts_of,
     read_request,
 )
@@ -57,6 +59,11 @@ MOST_AT_ONCE = 1_000
 """Up to this many requests of other hosts are handled at the same time: each may wait for records."""
 STUCK_S = 30.0
 """An owner whose event loop has run one round for this many seconds answers nobody: another host takes the group."""
+TICK_LATE_S = 1.5
+"""A tick that is read up to this many seconds after the one before is in time. What is beyond counts as time in which
+no member of another host could be heard."""
+UNHEARD_AT_MOST_S = 45.0
+"""Up to this many seconds in a row count against no member; then those of other hosts end."""
 SAYS_MOVED_S = 2.0
 """A process that leaves answers for this many seconds that its groups have moved, so that nobody waits for it."""
 OF_MEMBERS = Caller(frozenset({Right.MEMBER, Right.READ}))
@@ -82,6 +89,9 @@ class Groups(Protocol):
     def holds(self, group_id: str) -> bool:
         """Whether the group is served, or loaded again soon."""
 
+    def unheard(self, group_ids: Iterable[str], ms: int) -> None:
+        """Apply that members of these groups could not be heard for so long."""
+
     def stuck_s(self, group_id: str) -> float:
         """For how many seconds the round that the group's event loop runs now has lasted."""
 
@@ -105,6 +115,8 @@ class OwnerRequests:
         self._state, self._groups, self._me, self._handle = state, groups, me, handle
         self._ends: dict[tuple[str, int], int] = {}
         self._last_s: dict[tuple[str, int], float] = {}
+        self._ticks_s: dict[tuple[str, int], float] = {}
+        self._unheard_s: dict[tuple[str, int], float] = {}
         self._reader: Reader | None = None
         self._writer: Writer | None = None
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="share-host-request")
@@ -168,6 +180,19 @@ class OwnerRequests:
             elif end > known:
                 self._read(where, known)
         self._rest()
+        self._tick(served)
+
+    def _tick(self, served: Iterable[str]) -> None:
+        """Write a tick to each partition that is read. Sessions do not end while their heartbeats lie there unread."""
+        now = now_s()
+        for where in list(self._last_s):
+            unheard_s = min(now - self._ticks_s.setdefault(where, now) - TICK_LATE_S, UNHEARD_AT_MOST_S)
+            grown_s = unheard_s - self._unheard_s.get(where, 0.0)
+            self._unheard_s[where] = max(0.0, unheard_s)
+            if unheard_s > 0 and grown_s > 0:
+                self._groups.unheard([g for g in served if request_partition_of(g) == where[1]], int(grown_s * 1000))
+            assert self._writer is not None
+            self._writer.write(*where, self._me.process, headers_of_request(Tick(process=self._me.process)))
 
     def _read(self, where: tuple[str, int], offset: int) -> None:
         if self._reader is None:
@@ -184,6 +209,8 @@ class OwnerRequests:
             self._reader.remove(resting)
             for where in resting:
                 del self._last_s[where]
+                self._ticks_s.pop(where, None)
+                self._unheard_s.pop(where, None)
         with self._receiving:
             for key, received in list(self._received.items()):
                 too_old = received.answer is None and not received.is_running and self._is_late(received.ask)
@@ -196,6 +223,10 @@ class OwnerRequests:
         where = (str(message.topic()), message.partition() or 0)
         self._ends[where] = (message.offset() or 0) + 1
         request = read_request(message.headers())
+        if isinstance(request, Tick):
+            if request.process == self._me.process:
+                self._ticks_s[where] = now_s()
+            return
         if request is None:
             return
         tenure = "" if self._is_leaving else self._groups.tenure(request.group_id)

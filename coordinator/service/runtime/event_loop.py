@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from itertools import islice
@@ -47,6 +47,7 @@ class _EventLoop:
         self.clock = clock or Clock()
         self._stalls = StallDetector()
         self._unheard_ms = 0
+        self._unread_ms = 0
         self._awake = threading.Condition()
         self._sleeps_until_ms: int | None = None
         self._round_since_s: float | None = None
@@ -143,9 +144,10 @@ class _EventLoop:
     def _step(self) -> None:
         now_ms = self._look()
         stalled_ms, self._unheard_ms = self._unheard_ms, 0
+        unread_ms, self._unread_ms = self._unread_ms, 0
         self._round_since_s = now_s()
         try:
-            self.runtime.step(now_ms, stalled_ms)
+            self.runtime.step(now_ms, stalled_ms, unread_ms)
         finally:
             self._round_since_s = None
 
@@ -179,7 +181,13 @@ class _EventLoop:
 
     @property
     def _is_called(self) -> bool:
-        return self.runtime.has_waiting or self._closed
+        return self.runtime.has_waiting or self._closed or bool(self._unread_ms)
+
+    def add_unheard(self, ms: int) -> None:
+        """Members could not be heard for this many milliseconds, though the process ran."""
+        with self._awake:
+            self._unread_ms += ms
+            self._awake.notify()
 
     def look_in_sleep(self) -> None:
         """The loop could receive a request now, if it sleeps and has no reason to wake up. Wakes it if that finds a
@@ -262,6 +270,12 @@ class PartitionedRuntime:
         """Whether the group is served here, or loaded again soon."""
         event_loop = self._event_loops.get(self._partition_of(group_id))
         return event_loop is not None and event_loop.runtime.holds(group_id)
+
+    def unheard(self, group_ids: Iterable[str], ms: int) -> None:
+        """Apply that for this many milliseconds members of these groups could not be heard."""
+        for number in {self._partition_of(group_id) for group_id in group_ids}:
+            if (event_loop := self._event_loops.get(number)) is not None:
+                event_loop.add_unheard(ms)
 
     def stuck_s(self, group_id: str) -> float:
         """For how many seconds the round that the group's event loop runs now has lasted; 0: it runs none."""

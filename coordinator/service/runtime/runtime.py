@@ -157,12 +157,13 @@ class CoordinatorRuntime:
         self._waiting.append(waits)
         return answer
 
-    def step(self, now_ms: int, stalled_ms: int = 0) -> int:
+    def step(self, now_ms: int, stalled_ms: int = 0, unread_ms: int = 0) -> int:
         """Run one round: the waiting requests, then the deadlines that are due. Returns the number of requests
-        answered. ``stalled_ms``: how long before now no request could be received, which counts against no member."""
+        answered. ``stalled_ms``: how long before now no request could be received, which counts against no member;
+        ``unread_ms``: how long those of other hosts were not read, likewise."""
         round_ = Round(now_ms=now_ms)
         try:
-            self._extend_deadlines(round_, stalled_ms)
+            self._extend_deadlines(round_, stalled_ms, unread_ms)
             self._load_again(round_)
             self._decide_all(round_)
             self._finish(round_, self._commit(round_))
@@ -228,7 +229,7 @@ class CoordinatorRuntime:
         claims = submission.access is Access.CLAIM and submission.group_id in round_.records
         return claims and group is not None and not group.exists
 
-    def _extend_deadlines(self, round_: Round, stalled_ms: int) -> None:
+    def _extend_deadlines(self, round_: Round, stalled_ms: int, unread_ms: int) -> None:
         """Extend sessions and locks by time in which no member could be heard: a stall of this process, or the time in
         which this owner had lost its fleet."""
         if not self.store.is_current:
@@ -241,7 +242,7 @@ class CoordinatorRuntime:
         if stalled_ms > TOLD_FROM_MS:
             self._no_claims_until_ms = round_.now_ms + CLAIM_PAUSE_MS
             _log.warning("the coordinator was stalled for %d ms: members get a session's time again", stalled_ms)
-        if stalled_ms:
+        if stalled_ms := max(stalled_ms, unread_ms):
             for group in [g for g in self.groups.values() if g.unheard or g.next_deadline_ms() is not None]:
                 self._by_itself(round_, group, ExtendDeadlines(stalled_ms=stalled_ms))
 

@@ -119,8 +119,8 @@ class _HeaderReader(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
 
 class Call(NamedTuple):
-    """A request's origin: the caller who sends it, where it calls from, the client's protocol version, the request's id (empty: the
-    client gave none), and the host that passed the request on (None: it is this one's)."""
+    """A request's origin: the caller who sends it, where it calls from, the client's protocol version, the request's id
+    (empty: the client gave none), and the host that passed the request on (None: it is this one's)."""
 
     caller: Caller
     peer: str
