@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ class FarHost:
     name: str
     here: str
     there: str
+    near: str
+    """The interface of this host on the way there."""
 
     @property
     def enter(self) -> tuple[str, ...]:
@@ -32,13 +35,23 @@ class FarHost:
         """Run a command there to its end."""
         return subprocess.run([*self.enter, *command], capture_output=True, text=True, timeout=60, check=False)
 
+    def cut(self, *, off: bool = True) -> None:
+        """Take its way out from it, or give it back."""
+        _ip("link", "set", self.near, "down" if off else "up")
+
+    def kill_all(self, number: int = signal.SIGKILL) -> None:
+        """Send the signal to all processes there, as where the whole host vanishes or stands still."""
+        for pid in subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True).stdout.split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), number)
+
 
 @contextlib.contextmanager
-def far_host() -> Iterator[FarHost]:
-    """A host of another network; it needs root, and iproute2."""
-    number = os.getpid() % 250
-    host = FarHost(f"sharegroup-{os.getpid()}", f"10.77.{number}.1", f"10.77.{number}.2")
-    near, far = f"sgn{os.getpid()}", f"sgf{os.getpid()}"
+def far_host(number: int = 0) -> Iterator[FarHost]:
+    """A host of another network; it needs root, and iproute2. Hosts of other numbers have no route to it."""
+    name, subnet = f"{os.getpid()}-{number}", f"10.{77 + number}.{os.getpid() % 250}"
+    near, far = f"sgn{name}", f"sgf{name}"
+    host = FarHost(f"sharegroup-{name}", f"{subnet}.1", f"{subnet}.2", near)
     _ip("netns", "add", host.name)
     try:
         _ip("link", "add", near, "type", "veth", "peer", "name", far, "netns", host.name)
@@ -54,18 +67,19 @@ def far_host() -> Iterator[FarHost]:
 
 
 class FarBroker(KafkaBroker):
-    """A broker that listens on one more address, and advertises that address to clients that connect to it."""
+    """A broker that listens on more addresses, and advertises each to the clients that connect to it."""
 
-    def __init__(self, address: str) -> None:
-        (port,) = free_ports(1)
-        self.far_bootstrap = f"{address}:{port}"
+    def __init__(self, *addresses: str) -> None:
+        ports = free_ports(len(addresses))
+        self.far_bootstraps = [f"{address}:{port}" for address, port in zip(addresses, ports, strict=True)]
+        self.far_bootstrap = self.far_bootstraps[0]
         super().__init__()
 
     def _format_storage(self) -> None:
         listeners = {
             "PLAINTEXT": self.bootstrap,
             "PROXIED": self.proxied_bootstrap.replace(str(self.proxy.port), str(self._proxied_port)),
-            "FAR": self.far_bootstrap,
+            **{f"FAR{number}": address for number, address in enumerate(self.far_bootstraps)},
         }
         said = listeners | {"PROXIED": self.proxied_bootstrap}
         bound = listeners | {"CONTROLLER": f"127.0.0.1:{self._controller_port}"}

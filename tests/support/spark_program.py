@@ -139,8 +139,10 @@ class SparkProgram:
         settings: Mapping[str, str] | None = None,
         executors: Mapping[str, str] | None = None,
         java_options: Sequence[str] = SPARK_OPTIONS,
+        enter: Sequence[str] = (),
         **environment: str,
     ) -> None:
+        """``enter``: the words before the program's command that make it run on another host."""
         self.directory = Path(tempfile.mkdtemp(prefix="sgj-"))  # short: sockets' paths lie in it
         # What a killed JVM leaves behind goes with the folder.
         java = " ".join((f"-Djava.io.tmpdir={self.directory}", *java_options))
@@ -162,7 +164,7 @@ class SparkProgram:
         self._log = self.directory / "program.log"
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.query_program", str(config_path)],
+                [*enter, sys.executable, "-m", "tests.support.query_program", str(config_path)],
                 cwd=ROOT,
                 env={
                     **os.environ,
