@@ -1,4 +1,4 @@
-"""Hosts that have one route, to the brokers, share a group with nothing to deploy. They need root, and `ip` of iproute2.
+"""Hosts with one route, to the brokers, share a group with nothing to deploy. They need root, and `ip` of iproute2.
 
 A host here is a network namespace with a runtime folder of its own.
 """
