@@ -43,10 +43,10 @@ from coordinator.service.brokers.cluster import EARLIEST, KafkaCluster
 from coordinator.service.brokers.leaders import NO_LEADER, by_leader
 from coordinator.service.brokers.subscription import starting_offsets
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
-from coordinator.service.open_state import installation_id
 from coordinator.service.process.clock import Clock
 from coordinator.service.read_only import topic_to_read
 from coordinator.service.stores.kafka.group_writer import GroupWriter
+from coordinator.service.stores.kafka.ownership import installation_id
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.service.stores.sqlite_store import check_state_file
 from coordinator.service.stores.store import StoreRefused
