@@ -412,21 +412,6 @@ class NotCoordinator(ShareGroupError):
     retriable = True
 
 
-class GroupOfNewerVersion(ShareGroupError):
-    """Share group {group_id} is served by {owner}, which runs a newer version of sharegroup that this one can't ask.
-    Nothing was taken. Upgrade sharegroup here, or stop the queries there first."""
-
-    retriable = False
-
-
-class RequestTooLate(ShareGroupError):
-    """A request to share group {group_id} came to its owner, on another host, after its time: nothing was changed. Ask
-    again."""
-
-    kafka_error = "REQUEST_TIMED_OUT"
-    retriable = True
-
-
 class GroupTakenOver(ShareGroupError):
     """Share group {group_id} was taken over by {owner}, where a newer query of the group has started; this one ends,
     and does not take it back by itself. Its records are safe: they are delivered there. Run all queries of the group
@@ -629,14 +614,6 @@ class StateTopicNotAuthorized(ShareGroupError):
     """The Kafka principal may not {what} (state topic {topic}). It needs these ACLs: Create, Describe, DescribeConfigs,
     Read, Write and Delete on Topic {topic}, and Describe and Write on TransactionalId {topic}-* (prefixed). Or keep the
     state in a file of this host: share.state.store=sqlite:PATH."""
-
-    kafka_error = "TOPIC_AUTHORIZATION_FAILED"
-
-
-class HostTopicNotAuthorized(ShareGroupError):
-    """The Kafka principal may not {what} (topic {topic}), by which the coordinators of several hosts ask each other.
-    Let an administrator create share-group-requests, share-group-admin-requests and share-group-replies with 10
-    partitions each; the principal needs Describe, Read and Write on them."""
 
     kafka_error = "TOPIC_AUTHORIZATION_FAILED"
 

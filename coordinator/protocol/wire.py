@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, get_args
 
 import msgspec
 
+import coordinator.protocol.host_errors  # noqa: F401 - an answer may be one of these errors
 from coordinator.protocol.admin_messages import AnyAdminReply, AnyAdminRequest
 from coordinator.protocol.errors import InvalidRequest, ShareGroupError, error_from_wire
 from coordinator.protocol.messages import AcknowledgeRows, AnyReply, AnyRequest, Done, Message, Request, StageOutcomes

@@ -8,13 +8,18 @@ import msgspec
 from coordinator.core.record_codec import UnreadableRecord
 from coordinator.state_log.value_version import group_content_of, versioned
 
+PATIENCE_S = 6.0
+"""An owner that has not answered for this many seconds counts as gone: more than an owner answers from memory for
+(MEMORY_ANSWER_S), so that it can't answer its own host's members any more when another one takes the group."""
+
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A coordinator process. ``installation_id``: the same for all coordinators that replace each other (on demand:
     those of one host and one runtime directory; a fleet: all of them). ``process``: a random id of this one process.
     ``tenure``: a random id of the load by which the process took the group. ``answers``: the version of the records by
     which other hosts may ask the process (coordinator.protocol.host_records); 0: they can't. ``released``: it has given
-    the group up, and anybody may take it."""
+    the group up, and anybody may take it. ``patience_s``: it counts as gone once it has been silent for this many
+    seconds."""
 
     installation_id: str
     process: str
@@ -24,6 +29,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tenure: str = ""
     answers: int = 0
     released: bool = False
+    patience_s: float = PATIENCE_S
 
     def __str__(self) -> str:
         at = f" at {self.endpoint}" if self.endpoint else ""

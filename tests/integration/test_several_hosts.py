@@ -11,20 +11,15 @@ import pytest
 
 from coordinator.client.connection import Connection
 from coordinator.protocol.admin_messages import DeleteGroup
-from coordinator.protocol.errors import (
-    CoordinatorNotAvailable,
-    GroupNotEmpty,
-    GroupOfNewerVersion,
-    InvalidRequest,
-    NotCoordinator,
-    RequestTooLate,
-)
+from coordinator.protocol.errors import CoordinatorNotAvailable, GroupNotEmpty, InvalidRequest, NotCoordinator
+from coordinator.protocol.host_errors import GroupOfNewerVersion, RequestTooLate
 from coordinator.protocol.host_records import REPLIES, Answer, headers_of_reply
 from coordinator.protocol.messages import AcquireRecords, DescribeGroup, Heartbeat, JoinGroup
 from coordinator.protocol.wire import Endpoint, LaunchSettings, decode_answer, encode
 from coordinator.service.coordinator import Coordinator
 from coordinator.service.hosts import gateway, owner
 from coordinator.service.hosts.gateway import OwnerGone
+from coordinator.service.stores.kafka import ownership
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
@@ -117,6 +112,12 @@ class Host:
 
 
 @pytest.fixture
+def patience(request, monkeypatch):
+    """An owner may be silent for this many seconds; 6 where a test gives no number."""
+    monkeypatch.setattr(ownership, "PATIENCE_S", getattr(request, "param", ownership.PATIENCE_S))
+
+
+@pytest.fixture
 def hosts(kafka, tmp_path):
     """Starts hosts: ``hosts("one")``; they end with the test."""
     with contextlib.ExitStack() as started:
@@ -124,7 +125,7 @@ def hosts(kafka, tmp_path):
 
 
 @pytest.fixture
-def shared(kafka, topic, unique, hosts):
+def shared(kafka, topic, unique, hosts, patience):
     """Two hosts with a member each in one group, which the first one owns, and the records that there are."""
     orders, group = topic("orders"), unique("group")
     kafka.produce(orders, [str(number) for number in range(20)], partition=0)
@@ -163,8 +164,8 @@ def test_an_action_on_another_host_is_decided_by_the_owner(shared):
     assert one.owns(first["group_id"])
 
 
-def test_another_host_takes_a_group_at_once_that_is_given_up(shared, monkeypatch):
-    monkeypatch.setattr(gateway, "PATIENCE_S", 1_000.0)
+@pytest.mark.parametrize("patience", [1_000.0], indirect=True)
+def test_another_host_takes_a_group_at_once_that_is_given_up(shared):
     one, two, first, second = shared
     held = acquired(two, second)
     one.close()
@@ -184,9 +185,9 @@ def test_another_host_takes_the_group_of_an_owner_that_is_silent(shared):
     assert not one.owns(first["group_id"])
 
 
+@pytest.mark.parametrize("patience", [2.0], indirect=True)
 def test_an_owner_that_goes_on_writing_keeps_its_group(shared, monkeypatch):
     """It can't hear other hosts, and serves its own members: these are not to lose it."""
-    monkeypatch.setattr(gateway, "PATIENCE_S", 0.5)
     one, two, first, second = shared
     one.be_silent()
     asked, write = one.coordinator.hosts.gateway, two.gateway._echo
@@ -202,8 +203,8 @@ def test_an_owner_that_goes_on_writing_keeps_its_group(shared, monkeypatch):
     assert asked.owner_of(first["group_id"]) is None
 
 
+@pytest.mark.parametrize("patience", [2.0], indirect=True)
 def test_a_host_that_can_t_read_replies_takes_nothing(shared, monkeypatch):
-    monkeypatch.setattr(gateway, "PATIENCE_S", 0.2)
     monkeypatch.setattr(gateway, "FIRST_S", 0.5)
     one, two, first, second = shared
     two.gateway._reader._on_record = lambda message: None

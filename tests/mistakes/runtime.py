@@ -49,7 +49,7 @@ def skip_the_fence(patch: Patch) -> None:
 def reply_before_the_append(patch: Patch) -> None:
     right = CoordinatorRuntime._commit
 
-    def step(self: CoordinatorRuntime, now_ms: int, stalled_ms: int = 0) -> int:
+    def step(self: CoordinatorRuntime, now_ms: int, stalled_ms: int = 0, unread_ms: int = 0) -> int:
         early: list[Any] = []
 
         def commit_later(round_: Any) -> dict[str, Exception]:
@@ -57,7 +57,7 @@ def reply_before_the_append(patch: Patch) -> None:
             return {}
 
         self._commit = commit_later  # type: ignore[method-assign]
-        answered = right_step(self, now_ms, stalled_ms)
+        answered = right_step(self, now_ms, stalled_ms, unread_ms)
         for round_ in early:
             right(self, round_)
         return answered

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-import time
 from dataclasses import replace
 from itertools import permutations
 
@@ -21,8 +20,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.soak, pytest.ma
 
 CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 3).close()"
 AT_ONCE = 200
-AWAY_S = 25.0
-"""A host stands still, or is cut off, for this many seconds: longer than an owner may be silent."""
 
 
 @pytest.fixture(scope="module")
@@ -92,15 +89,15 @@ def test_hosts_that_die_stop_or_are_cut_off_share_a_group(hosts, broker, program
     all_.produce_until_written(0, 1, 2)
     assert all_.loads() == 2, "who comes back does not take the group"
 
-    for host in hosts[1:]:
-        host.kill_all(signal.SIGSTOP)
-        time.sleep(AWAY_S)
-        host.kill_all(signal.SIGCONT)
+    for number in (1, 2):
+        hosts[number].kill_all(signal.SIGSTOP)
+        all_.produce_until_written(*{0, 1, 2} - {number})
+        hosts[number].kill_all(signal.SIGCONT)
     all_.produce_until_written(0, 1, 2)
 
-    for host in hosts:
+    for number, host in enumerate(hosts):
         host.cut()
-        time.sleep(AWAY_S)
+        all_.produce_until_written(*{0, 1, 2} - {number})
         host.cut(off=False)
         all_.produce_until_written(0, 1, 2)
     assert all_.loads() <= 2 + 2 + 3, "at most one change for each host that was away"

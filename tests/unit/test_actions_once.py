@@ -330,7 +330,7 @@ class Line:
     def __init__(self, admin, losses):
         self.admin, self.losses, self.sent = admin, losses, []
 
-    def call(self, request, timeout_s):
+    def call(self, request, timeout_s, request_id):
         self.sent.append(request)
         answer = self.admin.handle(request)
         if request.execute and self.losses:

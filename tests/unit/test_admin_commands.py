@@ -288,7 +288,7 @@ def test_the_timeout_is_that_of_the_brokers_and_of_the_coordinator(monkeypatch, 
     class Answering:
         """A connection that keeps how long each call may wait."""
 
-        def call(self, request, timeout_s):
+        def call(self, request, timeout_s, request_id):
             asked.append(timeout_s)
             return PlansListed()
 

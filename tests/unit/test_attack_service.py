@@ -272,7 +272,7 @@ def test_an_endpoint_file_that_was_cleaned_away_is_written_again(tmp_path):
 
 
 def test_a_call_outlasts_an_owner_that_is_slow_to_leave():
-    connection = SimpleNamespace(call=lambda request, timeout_s: Done())
+    connection = SimpleNamespace(call=lambda request, timeout_s, request_id: Done())
     answers = [StateStoreInUse(path="p", owner="1"), StateStoreInUse(path="p", owner="1"), connection]
 
     def connect(group_id):

@@ -125,9 +125,9 @@ class Idle:
     def sleeps(self):
         return self.loop._sleeps_until_ms is not None
 
-    def step(self, now_ms, stalled_ms):
+    def step(self, now_ms, stalled_ms, unread_ms):
         self.stalls_ms.append(stalled_ms)
-        return self._step(now_ms, stalled_ms)
+        return self._step(now_ms, stalled_ms, unread_ms)
 
     def pass_time(self, ms):
         for _ in range(0, ms, LISTENS_AGAIN_MS):

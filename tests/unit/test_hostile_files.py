@@ -58,7 +58,7 @@ def test_any_state_record_is_read_or_refused_by_name(value: bytes, key: bytes) -
     log = GroupLog("billing", updates_per_snapshot=500)
     for offset, each in enumerate((key, *KEYS)):
         outcome(lambda offset=offset, each=each: log.read(each, value, offset))
-    outcome(lambda: log.read_owner(key, value))
+    outcome(lambda: log.read_owner(key, value, 0))
     outcome(log.end)
 
 

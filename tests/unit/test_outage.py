@@ -125,7 +125,7 @@ class Coordinator:
     def connect(self, group_id=""):
         return self
 
-    def call(self, request, timeout_s=0.0):
+    def call(self, request, timeout_s=0.0, request_id=""):
         self.asked += 1
         if self.errors:
             raise self.errors.pop(0)
@@ -294,7 +294,7 @@ def test_a_closed_client_ends_its_retries_and_connects_no_more(caplog):
     asking, closed = threading.Event(), threading.Event()
 
     class Away(Coordinator):
-        def call(self, request, timeout_s=0.0):
+        def call(self, request, timeout_s=0.0, request_id=""):
             asking.set()
             assert closed.wait(60)
             return super().call(request)

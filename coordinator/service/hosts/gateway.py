@@ -1,9 +1,9 @@
 """Passes requests of this host's clients on to the owners of groups on other hosts, and finds out whether such an owner
 is gone.
 
-Rule: an owner counts as gone only if a broker has taken a question to it, PATIENCE_S have passed without an answer, and
-this process could have read one: it has written a record to its own reply partition and read it back. That the owner
-has written nothing into the group's log meanwhile is checked when the group is taken.
+Rule: an owner counts as gone only if a broker has taken a question to it, its patience has passed without an answer,
+and this process could have read one: it has written a record to its own reply partition and read it back. That the
+owner has written nothing into the group's log meanwhile is checked when the group is taken.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
-from coordinator.protocol.errors import CoordinatorNotAvailable, RequestTooLate
+from coordinator.protocol.errors import CoordinatorNotAvailable
+from coordinator.protocol.host_errors import RequestTooLate
 from coordinator.protocol.host_records import (
     ADMIN_REQUESTS,
     PARTITIONS,
@@ -38,6 +39,7 @@ from coordinator.protocol.host_records import (
     parts_of,
     read_reply,
 )
+from coordinator.protocol.messages import JoinGroup
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.hosts.records import Reader, Writer
 from coordinator.service.hosts.topics import ensure, request_partition_of
@@ -45,13 +47,12 @@ from coordinator.service.process.clock import now_s
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.state_log.owner import Owner
 
-PATIENCE_S = 6.0
-"""An owner that has not answered for this many seconds counts as gone: more than an owner answers from memory for
-(MEMORY_ANSWER_S), so that it can't answer its own host's members any more when another one takes the group."""
 QUIET_S = 1.0
 """After this many seconds without an answer the owner is asked whether it lives, and again after as many."""
 PASS_ON_S = 20.0
 """A request is passed on for this many seconds, beside the time that it may wait for records."""
+JOIN_S = 5.0
+"""A join is passed on for this many seconds: a late one would end the session of the member's next process."""
 FIRST_S = 10.0
 """The brokers have this many seconds to take the first question to an owner."""
 
@@ -147,8 +148,7 @@ class Gateway:
         route = self._routes.get(group_id)
         if route is None or route.owner.tenure != owner.tenure:
             route = self._route_to(group_id, owner, is_shown=is_shown)
-        left_s = PASS_ON_S + waits_s
-        until_s = now_s() + left_s
+        until_s = now_s() + (JOIN_S if name == JoinGroup.__name__ else PASS_ON_S) + waits_s
         waiting = self._await(request_id)
         try:
             self._send(writer, waiting, group_id, route, name, body, protocol, is_action, until_s)
@@ -172,7 +172,7 @@ class Gateway:
             self._waiting.pop(request_id, None)
 
     def close(self) -> None:
-        """Ends the threads."""
+        """Ends, and waits for its threads."""
         with self._starting:
             for part in (self._reader, self._writer):
                 if part is not None:
@@ -278,7 +278,7 @@ class Gateway:
                     self.forget(group_id)
                     raise OwnerQuiet
                 taken_s = taken_s or next((each.written_s for each in probes if each.is_written), 0.0)
-                if taken_s and now_s() - taken_s > PATIENCE_S:
+                if taken_s and now_s() - taken_s > owner.patience_s:
                     break
                 if not taken_s and now_s() - began_s > FIRST_S:
                     reason = f"{owner} owns it, and the brokers do not take requests to it ({REQUESTS})"
@@ -290,7 +290,7 @@ class Gateway:
             for probe in probes:
                 self._waiting.pop(probe.id, None)
         self.forget(group_id)
-        _log.warning("gone: %s, the owner of group=%s, has not answered for %.0f s", owner, group_id, PATIENCE_S)
+        _log.warning("gone: %s, the owner of group=%s, has not answered for %d s", owner, group_id, owner.patience_s)
         raise OwnerGone(end, is_silent=True)
 
     def _heard(self, group_id: str, owner: Owner, probes: list[_Waiting], end: int) -> Alive | None:

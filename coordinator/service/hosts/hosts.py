@@ -58,7 +58,7 @@ class Hosts:
                 try:
                     return here()
                 except OwnedElsewhere as elsewhere:
-                    owner = elsewhere.owner
+                    owner = elsewhere.record
             try:
                 return self.gateway.pass_on(
                     group_id,
@@ -82,6 +82,6 @@ class Hosts:
         self.requests.leave()
 
     def close(self) -> None:
-        """Ends both parts."""
+        """Ends both parts, and waits for their threads."""
         self.gateway.close()
         self.requests.close()

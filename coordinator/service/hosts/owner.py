@@ -98,7 +98,8 @@ class Groups(Protocol):
 
 @dataclass
 class _Received:
-    """A request that has come, in part or as a whole; ``answer`` None: it is being handled, or a part is missing."""
+    """A request that has come, in part or as a whole. ``ask``: its last record, whose asker gets the answer. ``answer``
+    None: it is being handled, or a part is missing."""
 
     ask: Ask
     parts: dict[int, bytes] = field(default_factory=dict)
@@ -120,7 +121,7 @@ class OwnerRequests:
         self._reader: Reader | None = None
         self._writer: Writer | None = None
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="share-host-request")
-        self._received: OrderedDict[tuple[str, str], _Received] = OrderedDict()
+        self._received: OrderedDict[str, _Received] = OrderedDict()
         self._receiving = threading.Lock()
         self._kept_bytes = 0
         self._is_leaving = False
@@ -253,7 +254,7 @@ class OwnerRequests:
 
     def _alive(self, probe: Probe) -> Alive:
         with self._receiving:
-            unknown = tuple(each for each in probe.waiting if (probe.asker, each) not in self._received)
+            unknown = tuple(each for each in probe.waiting if each not in self._received)
         return Alive(
             id=probe.id, asker=probe.asker, tenure=probe.tenure, clock_ms=self._groups.clock.now_ms(), unknown=unknown
         )
@@ -262,13 +263,13 @@ class OwnerRequests:
         return self._groups.clock.now_ms() > ask.not_after_ms
 
     def _receive(self, ask: Ask, body: bytes, caller: Caller) -> None:
-        key = (ask.asker, ask.id)
         with self._receiving:
-            received = self._received.get(key)
+            received = self._received.get(ask.id)
             if received is None:
                 if self._kept_bytes + len(body) > MOST_UNFINISHED_BYTES + ANSWERS_KEPT_BYTES:
                     return
-                received = self._received[key] = _Received(ask)
+                received = self._received[ask.id] = _Received(ask)
+            received.ask = ask
             if received.answer is not None:
                 answer = received.answer
             else:
@@ -282,21 +283,24 @@ class OwnerRequests:
         if answer is not None:
             self._write_answer(ask, answer)
         else:
-            self._threads.submit(self._carry_out, received, ask, caller)
+            self._threads.submit(self._carry_out, received, caller)
 
-    def _drop(self, key: tuple[str, str]) -> None:
-        received = self._received.pop(key)
+    def _drop(self, request_id: str) -> None:
+        received = self._received.pop(request_id)
         self._kept_bytes -= sum(map(len, received.parts.values())) + len(received.answer or b"")
 
     # --- the threads of the requests
 
-    def _carry_out(self, received: _Received, ask: Ask, caller: Caller) -> None:
+    def _carry_out(self, received: _Received, caller: Caller) -> None:
+        ask = received.ask
         ORIGIN.set(FromAnotherHost(tenure=ask.tenure, not_after_ms=ask.not_after_ms))
         try:
             body = b"".join(received.parts[number] for number in range(ask.parts))
             answer = self._handle(ask.name, body, caller, ask.host, ask.protocol)
         except Exception:
             _log.exception("a request of host %s failed: %s", ask.host, ask.name)
+            with self._receiving:
+                self._drop(ask.id)
             raise
         finally:
             ORIGIN.set(None)
@@ -306,10 +310,11 @@ class OwnerRequests:
             received.answer, received.done_s = answer, now_s()
             while self._kept_bytes > ANSWERS_KEPT_BYTES and len(self._received) > 1:
                 oldest = next((k for k, each in self._received.items() if each.answer is not None), None)
-                if oldest is None or oldest == (ask.asker, ask.id):
+                if oldest is None or oldest == ask.id:
                     break
                 self._drop(oldest)
-        self._write_answer(ask, answer)
+            last = received.ask
+        self._write_answer(last, answer)
 
     def _write_answer(self, ask: Ask, answer: bytes) -> None:
         for part, parts, data in parts_of(answer):

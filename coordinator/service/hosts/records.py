@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from coordinator.protocol.host_records import Headers
-from coordinator.protocol.librdkafka import NO_ANSWER, WITHOUT_A_GROUP
+from coordinator.protocol.librdkafka import NO_ANSWER, WITHOUT_A_GROUP, new_client
 from coordinator.service.stores.kafka.state_topic import StateTopic
 
 POLL_S = 0.1
@@ -29,7 +29,7 @@ class Writer:
             acks=1, linger_ms=0, message_timeout_ms=WAITS_MS, max_in_flight_requests_per_connection=1,
             topic_metadata_refresh_interval_ms=2_000, allow_auto_create_topics="false",
         )  # fmt: skip
-        self._producer = Producer(config)
+        self._producer = new_client(Producer, config)
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="share-host-writer", daemon=True)
         self._thread.start()
@@ -72,7 +72,7 @@ class Reader:
             topic_metadata_refresh_interval_ms=2_000, fetch_error_backoff_ms=100, fetch_queue_backoff_ms=2,
             queued_max_messages_kbytes=16 * 1024, check_crcs="true",
         )  # fmt: skip
-        self._consumer = Consumer(config)
+        self._consumer = new_client(Consumer, config)
         self._on_record = on_record
         self._changing = threading.Lock()
         self._positions: dict[tuple[str, int], int] = {}

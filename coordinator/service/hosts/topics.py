@@ -10,9 +10,10 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]  # documented
 
-from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, HostTopicNotAuthorized
+from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
+from coordinator.protocol.host_errors import HostTopicNotAuthorized
 from coordinator.protocol.host_records import ADMIN_REQUESTS, PARTITIONS, REPLIES, REQUESTS
-from coordinator.protocol.librdkafka import NO_ANSWER
+from coordinator.protocol.librdkafka import NO_ANSWER, new_client
 from coordinator.service.stores.kafka.state_topic import MAX_REPLICAS, StateTopic, is_denied
 from coordinator.state_log.placement import state_partition_of
 
@@ -42,7 +43,7 @@ def ensure(state: StateTopic) -> None:
         HostTopicNotAuthorized: the principal may not, and an administrator has to create them.
         BrokerNotReachable, BrokerRefused: the brokers do not answer, or refuse.
     """
-    admin = AdminClient(state.client_config())
+    admin = new_client(AdminClient, state.client_config())
     with _errors_of(state, "the topics"):
         found = admin.list_topics(timeout=state.timeout_s)
     replicas = max(1, min(MAX_REPLICAS, len(found.brokers)))

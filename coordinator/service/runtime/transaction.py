@@ -17,13 +17,8 @@ from coordinator.core.left_out import LeftOutRange
 from coordinator.core.members import Member
 from coordinator.core.records import Record
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.errors import (
-    BrokerNotReachable,
-    CoordinatorNotAvailable,
-    NotCoordinator,
-    RequestTooLate,
-    ShareGroupError,
-)
+from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvailable, NotCoordinator, ShareGroupError
+from coordinator.protocol.host_errors import RequestTooLate
 from coordinator.protocol.messages import GivenUp, Reply, Request
 from coordinator.service.stores.store import StoreFenced, StoreRefused
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, cast
@@ -46,7 +45,7 @@ from coordinator.service.stores.store import (
 )
 from coordinator.state_log.foreign_records import ForeignRecords
 from coordinator.state_log.group_log import GroupLog, transactions_of
-from coordinator.state_log.owner import Owner, encode_owner
+from coordinator.state_log.owner import PATIENCE_S, Owner, encode_owner
 from coordinator.state_log.partition_log import KeyValue
 from coordinator.state_log.record_keys import GroupOwnerKey, encode_key
 from coordinator.state_log.transaction_size import LastTransaction
@@ -69,10 +68,14 @@ _PAUSE = wait_fixed(0.05)
 _log = logging.getLogger(__name__)
 
 
+CALM = 10
+"""A snapshot that an owner writes after this many times its patience has the least patience again."""
+
+
 class _OpenGroup:
     """A group that this process has loaded and may append to."""
 
-    __slots__ = ("confirmed_s", "end", "loaded_to", "log", "owner", "writer")
+    __slots__ = ("_loaded_s", "confirmed_s", "end", "loaded_to", "log", "owner", "writer")
 
     def __init__(self, log: GroupLog, writer: GroupWriter, loaded_to: int, confirmed_s: float, owner: Owner) -> None:
         self.log, self.writer, self.loaded_to, self.confirmed_s = log, writer, loaded_to, confirmed_s
@@ -80,6 +83,13 @@ class _OpenGroup:
         """This process, with the tenure of the load."""
         self.end = loaded_to
         """The partition is at least this long: the offset after the last record that this process knows of."""
+        self._loaded_s = now_s()
+
+    def calm_owner(self) -> Owner:
+        """The owner, with the least patience again if it has lasted for CALM times its patience."""
+        if now_s() - self._loaded_s > CALM * self.owner.patience_s > CALM * PATIENCE_S:
+            self.owner = msgspec.structs.replace(self.owner, patience_s=PATIENCE_S)
+        return self.owner
 
 
 class _Inspection(NamedTuple):
@@ -186,7 +196,7 @@ class KafkaStore:
             if not claimed or self._topic.offset(self.partition, LATEST) > seen.position:
                 seen = self._inspect(group_id, seen, may_take=claimed)  # another coordinator may have written since
             begun_s = now_s()
-            owner = msgspec.structs.replace(self._ownership.me, tenure=uuid.uuid4().hex)
+            owner = self._ownership.new_owner(seen.owner, had=group_id in self._served_before)
             self._write_first(writer, [_owner_record(group_id, owner)], aborts=seen.last.is_cut)
             loaded_to = yield from self._read(log)
             if log.owner is not None and log.owner.process != self._ownership.me.process:
@@ -253,7 +263,7 @@ class KafkaStore:
         shown = log.snapshot_records(group, now_ms)
         begun_s = now_s()
         # The owner record goes into the snapshot: the one before the mark is pruned.
-        owner = _owner_record(group_id, open_.owner)
+        owner = _owner_record(group_id, open_.calm_owner())
         transactions = list(transactions_of([*log.snapshot_parts(data, first), *shown]))
         if len(transactions) == 1:
             offset = self._write_snapshot(
@@ -275,7 +285,9 @@ class KafkaStore:
     ) -> Iterator[None]:
         group_id, offset = group.group_id, None
         open_ = self._opened(group_id)
-        for entries in open_.log.snapshot_in_steps(group, data, tail, _owner_record(group_id, open_.owner), now_ms):
+        for entries in open_.log.snapshot_in_steps(
+            group, data, tail, _owner_record(group_id, open_.calm_owner()), now_ms
+        ):
             if not entries:
                 yield
                 continue

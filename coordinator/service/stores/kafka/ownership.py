@@ -16,10 +16,16 @@ import uuid
 from pathlib import Path
 from typing import Protocol
 
-from coordinator.protocol.errors import GroupOfNewerVersion, GroupTakenOver, NotCoordinator, ShareGroupError
+import msgspec
+
+from coordinator.protocol.errors import GroupTakenOver, NotCoordinator, ShareGroupError
+from coordinator.protocol.host_errors import GroupOfNewerVersion
 from coordinator.protocol.host_records import VERSION as ANSWERS
 from coordinator.service.fleet.fleet import Fleet
-from coordinator.state_log.owner import Owner
+from coordinator.state_log.owner import PATIENCE_S, Owner
+
+MAX_PATIENCE_S = 60
+"""The patience grows up to this many seconds."""
 
 
 class Ownership(Protocol):
@@ -43,6 +49,10 @@ class Ownership(Protocol):
             OwnedElsewhere: the owner is another host's, which may live.
             GroupTakenOver, NotCoordinator: another process owns the group.
         """
+
+    def new_owner(self, before: Owner | None, *, had: bool) -> Owner:
+        """This process as the owner, with a new tenure, of a group that ``before`` owned. ``had``: this process owned
+        it before."""
 
     def confirm(self, partition: int) -> None:
         """Returns if this process may still take groups of the partition.
@@ -86,15 +96,24 @@ def this_process(installation_id: str, endpoint: str = "") -> Owner:
     )
 
 
+def _with_tenure(me: Owner, patience_s: float) -> Owner:
+    return msgspec.structs.replace(me, tenure=uuid.uuid4().hex, patience_s=patience_s)
+
+
 class OwnedElsewhere(NotCoordinator):
-    """This process does not serve {what}: {owner} does. It is asked over Kafka."""
+    """This process does not serve share group {group_id}: {owner} does. It is asked over Kafka."""
 
     kafka_error = "NOT_COORDINATOR"
     retriable = True
+    record: Owner
+    """The owner, as the group's log names it."""
 
-    def __init__(self, *, group_id: str, owner: Owner) -> None:
-        super().__init__(what=f"share group {group_id}", owner=str(owner))
-        self.group_id, self.owner = group_id, owner
+    @classmethod
+    def by(cls, group_id: str, owner: Owner) -> OwnedElsewhere:
+        """The error for a group that ``owner`` may serve."""
+        error = cls(group_id=group_id, owner=str(owner))
+        error.record = owner
+        return error
 
 
 class LivingOwner:
@@ -126,11 +145,18 @@ class LivingOwner:
         elif owner.answers == ANSWERS and self._asks_owners:
             tenure, until = self._gone.get(group_id, ("", 0))
             if tenure != owner.tenure or end > until:
-                raise OwnedElsewhere(group_id=group_id, owner=owner)
+                raise OwnedElsewhere.by(group_id, owner)
         elif owner.answers > ANSWERS and self._asks_owners:
             raise GroupOfNewerVersion(group_id=group_id, owner=str(owner))
         elif not claims:
             raise self.lost(group_id, owner)
+
+    def new_owner(self, before: Owner | None, *, had: bool) -> Owner:
+        """As in Ownership. A process that takes a group back from an owner that it found silent grows the patience:
+        hosts with bad networks take a group from each other once a minute at most."""
+        is_back = had and before is not None and not before.released and before.process != self.me.process
+        patience_s = min(MAX_PATIENCE_S, 2 * before.patience_s) if before is not None and is_back else PATIENCE_S
+        return _with_tenure(self.me, patience_s)
 
     def confirm(self, partition: int) -> None:
         """Does nothing: a coordinator on demand may take any group that it is asked for."""
@@ -161,6 +187,10 @@ class FleetMember:
         """As in Ownership. Among the fleet's coordinators the assignment by Kafka's group has decided."""
         if had and not claims and self._is_foreign(owner):
             raise self.lost(group_id, owner)
+
+    def new_owner(self, before: Owner | None, *, had: bool) -> Owner:
+        """As in Ownership, with the least patience."""
+        return _with_tenure(self.me, PATIENCE_S)
 
     def confirm(self, partition: int) -> None:
         self._fleet.verify(partition)
