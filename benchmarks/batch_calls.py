@@ -63,12 +63,15 @@ while True:
 class Reader:
     """A reader of a new group in a process of its own, with the modules of a checkout, and its coordinator."""
 
-    def __init__(self, checkout: Path, broker: KafkaBroker, topic: Topic, batches: int, folder: Path) -> None:
-        run = folder / uuid.uuid4().hex[:8]
-        run.mkdir(mode=0o700)
+    def __init__(
+        self, checkout: Path, broker: KafkaBroker, topic: Topic, batches: int, folder: Path, group_id: str = ""
+    ) -> None:
+        """``folder`` is the host's runtime folder if ``group_id`` names a group that others have begun."""
+        run = folder if group_id else folder / uuid.uuid4().hex[:8]
+        run.mkdir(mode=0o700, exist_ok=True)
         places = {"PYTHONPATH": str(checkout), "SHAREGROUP_RUNTIME_DIR": str(run), "SHAREGROUP_STATE_DIR": str(run)}
         options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic.name, "startingOffsets": "earliest"}
-        options["kafka.group.id"] = run.name
+        options["kafka.group.id"] = group_id or run.name
         self._process = subprocess.Popen(
             [sys.executable, "-c", _READER, json.dumps(options), str(PER_BATCH), str(batches)],
             env={**os.environ, **places},

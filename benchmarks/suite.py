@@ -15,6 +15,7 @@ from benchmarks.growth import group_rows, partition_rows, query_rows
 from benchmarks.growth_kafka import SIZES, kafka_group_rows
 from benchmarks.growth_runs import run_rows
 from benchmarks.growth_tasks import task_rows
+from benchmarks.hosts import host_rows
 from benchmarks.idle import idle_rows
 from benchmarks.in_flight import in_flight_rows
 from benchmarks.other_clusters import SECURITY, options_by_source, secured_broker
@@ -59,6 +60,7 @@ PARTS = (
     "core",
     "growth",
     "fleet",
+    "hosts",
 )
 WITH_SPARK = {"throughput", "zstd", "lz4", "large", "cpu", "secured", "two-brokers", "small", "idle", "sink"}
 LARGE, MEDIUM, SMALL = 500_000, 100_000, 1_000
@@ -121,6 +123,9 @@ class Suite:
         if "fleet" in parts:
             self._say("a fleet's unit costs")
             self.rows += fleet_rows(broker, batches=50 if self._quick else 300, seconds=5 if self._quick else 20)
+        if "hosts" in parts:
+            self._say("several hosts")
+            self.rows += host_rows(broker, rounds=2 if self._quick else 5, seconds=10 if self._quick else 30)
         if "growth" not in parts:
             return
         self._say(f"growth: runs, up to {self._most_runs:,}")

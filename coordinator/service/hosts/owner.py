@@ -21,7 +21,6 @@ from confluent_kafka import Message
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.host_records import (
     ADMIN_REQUESTS,
-    PARTITIONS,
     REPLIES,
     REQUESTS,
     Alive,
@@ -114,6 +113,7 @@ class OwnerRequests:
     def __init__(self, state: Callable[[], StateTopic], groups: Groups, me: Owner, handle: Handle) -> None:
         """``state``: returns the state topic, whose cluster and clients are used."""
         self._state, self._groups, self._me, self._handle = state, groups, me, handle
+        self._are_there = False
         self._ends: dict[tuple[str, int], int] = {}
         self._last_s: dict[tuple[str, int], float] = {}
         self._ticks_s: dict[tuple[str, int], float] = {}
@@ -170,18 +170,26 @@ class OwnerRequests:
         served = self._groups.served_groups()
         if not served:
             return
-        wanted = [(topic, number) for topic in (REQUESTS, ADMIN_REQUESTS) for number in range(PARTITIONS)]
-        wanted = [where for where in wanted if where not in self._last_s]
-        ends = self._state().cluster.offsets(wanted, LATEST) if wanted else {}
         mine = {request_partition_of(group_id) for group_id in served}
+        wanted = {(topic, number) for topic in (REQUESTS, ADMIN_REQUESTS) for number in mine} - set(self._last_s)
+        ends = self._known_ends(wanted)
         for where in wanted:
-            end, known = ends.get(where, 0), self._ends.get(where)
-            if known is None or where[1] not in mine:
-                self._ends[where] = end
-            elif end > known:
-                self._read(where, known)
+            if where not in ends:
+                self._ends[where] = 0
+            elif (end := ends[where]) != (known := self._ends.setdefault(where, end)):
+                self._read(where, known if known < end else 0)  # a shorter one is of a topic that was made anew
         self._rest()
         self._tick(served)
+
+    def _known_ends(self, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """The ends of these partitions; empty as long as no other host has made the topics: then one topic is asked
+        for, since what asks for offsets of a missing topic lists all topics."""
+        cluster = self._state().cluster
+        if not self._are_there and not cluster.topics([REQUESTS]):
+            return {}
+        ends = cluster.offsets(wanted, LATEST)
+        self._are_there = len(ends) == len(wanted)
+        return ends
 
     def _tick(self, served: Iterable[str]) -> None:
         """Write a tick to each partition that is read. Sessions do not end while their heartbeats lie there unread."""
