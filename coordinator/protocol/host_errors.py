@@ -5,9 +5,9 @@ from __future__ import annotations
 from coordinator.protocol.errors import ShareGroupError
 
 
-class GroupOfNewerVersion(ShareGroupError):
-    """Share group {group_id} is served by {owner}, which runs a newer version of sharegroup that this one can't ask.
-    Nothing was taken. Upgrade sharegroup here, or stop the queries there first."""
+class GroupOfAnotherVersion(ShareGroupError):
+    """Share group {group_id} is served by {owner}, which runs a version of sharegroup that this one can't ask. Nothing
+    was taken. Run the same version on both hosts, or stop the queries there first."""
 
     retriable = False
 

@@ -17,8 +17,9 @@ from typing import Any, TypeAlias
 import msgspec
 
 VERSION = 1
-"""The version of this format. A reader passes over records of another one; their asker hears nothing, and does not take
-the owner for gone, since the owner's record in the group's log names its version."""
+"""The version of Ask, Answer and their bodies, which the owner's record in the group's log names. A reader passes over
+those of another one. All other messages have the version 1 for good: hosts of any two versions find out whether the
+other one lives."""
 HEADER, PROOF = "sharegroup", "proof"
 REQUESTS, ADMIN_REQUESTS, REPLIES = "share-group-requests", "share-group-admin-requests", "share-group-replies"
 """Who may write to REQUESTS is a member; who may write to ADMIN_REQUESTS administers groups; coordinators read both,
@@ -155,8 +156,12 @@ def parts_of(body: bytes) -> Iterator[tuple[int, int, bytes]]:
         yield number, count, body[number * PART_BYTES : (number + 1) * PART_BYTES]
 
 
+def _version_of(message: Request | Reply) -> int:
+    return VERSION if isinstance(message, (Ask, Answer)) else 1
+
+
 def _versioned(message: Request | Reply) -> bytes:
-    return bytes([VERSION]) + msgspec.msgpack.encode(message)
+    return bytes([_version_of(message)]) + msgspec.msgpack.encode(message)
 
 
 def _proof(reply_key: bytes, content: bytes, body: bytes) -> bytes:
@@ -165,10 +170,9 @@ def _proof(reply_key: bytes, content: bytes, body: bytes) -> bytes:
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[Any], headers: Any) -> Any:
-    content = next((value for name, value in headers or () if name == HEADER), None)
-    if not content or content[0] != VERSION:
-        return None
+    content = next((value for name, value in headers or () if name == HEADER), None) or b""
     try:
-        return decoder.decode(content[1:])
+        found = decoder.decode(content[1:])
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+    return found if content[0] == _version_of(found) else None

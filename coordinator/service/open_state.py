@@ -142,15 +142,10 @@ class KafkaState:
         self._topic_is_gone = False
         self.runtime = PartitionedRuntime(self._topic.partition_of, self._new_runtime, runtimes.clock)
         fleet_id = f"fleet {config.share_coordinator_fleet_group_id}"
-        me = this_process(fleet_id if advertised else installation_id, advertised)
-        self._fleet: Fleet | None = None
-        self._living: LivingOwner | None = None
-        self._ownership: Ownership
-        if advertised:
-            self._fleet = self._join_fleet(advertised)
-            self._ownership = FleetMember(me, self._fleet)
-        else:
-            self._ownership = self._living = LivingOwner(me)
+        self._living = LivingOwner(this_process(fleet_id if advertised else installation_id, advertised))
+        self._hosts: Hosts | None = None
+        self._fleet = self._join_fleet(advertised) if advertised else None
+        self._ownership: Ownership = FleetMember(self._living, self._fleet) if self._fleet else self._living
         self._pruning = Pruning(
             self._topic,
             lambda: list(self._stores.values()),
@@ -159,11 +154,10 @@ class KafkaState:
         )
         self._guard = StateTopicWatch(self._look_at_topic, interval_ms=config.share_coordinator_metadata_refresh_ms)
 
-    def hosts(self, answer: Answers) -> Hosts | None:
-        """Begins to answer other hosts, and to ask them, if this is a coordinator on demand."""
-        if self._living is None:
-            return None
-        return Hosts(lambda: self._topic, self.runtime, self._living, answer)
+    def hosts(self, answer: Answers) -> Hosts:
+        """Begins to answer other hosts, and to ask them."""
+        self._hosts = Hosts(lambda: self._topic, self.runtime, self._living, answer)
+        return self._hosts
 
     def find(self, group_id: str) -> str:
         """The host:port of the coordinator of the fleet that serves the group; empty: this coordinator."""
@@ -240,7 +234,8 @@ class KafkaState:
         self._topic_is_gone = True
 
     def _wake(self, group_id: str) -> None:
-        self.runtime.call(group_id, _only_load, Access.UPKEEP)
+        if self._hosts is not None:
+            self._hosts.load(group_id, lambda: self.runtime.call(group_id, _only_load, Access.UPKEEP))
 
     def _join_fleet(self, advertised: str) -> Fleet:
         return Fleet(

@@ -20,7 +20,7 @@ from coordinator.service.fleet.fleet import Fleet
 from coordinator.service.stores.kafka.group_placement import prepared
 from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.log_reader import LogReader
-from coordinator.service.stores.kafka.ownership import FleetMember
+from coordinator.service.stores.kafka.ownership import FleetMember, LivingOwner
 from coordinator.service.stores.store import StoreFenced, StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.owner import encode_owner
 from coordinator.state_log.placement import PLACEMENT_KEY, encode_placement
@@ -267,10 +267,10 @@ def test_an_owner_leaves_the_group_to_a_newer_process_of_its_installation(open_a
 
 
 @pytest.mark.parametrize("first", ["fleet", "on demand"])
-def test_a_fleet_and_one_on_demand_take_no_group_in_turns(open_at, first):
+def test_hosts_that_can_t_ask_each_other_take_no_group_in_turns(open_at, first):
     """Each takes it back for a new member alone; its members of before are told who has the group."""
     fleet, on_demand = open_at("fleet"), open_at("one")
-    fleet._ownership = FleetMember(owner("fleet of coordinators"), mock.Mock(spec=Fleet))
+    fleet._ownership = FleetMember(LivingOwner(owner("fleet of coordinators")), mock.Mock(spec=Fleet))
     earlier, later = (fleet, on_demand) if first == "fleet" else (on_demand, fleet)
     taken(earlier)
     append(earlier, {"billing": [b"a"]})
@@ -289,7 +289,7 @@ def test_a_fleet_and_one_on_demand_take_no_group_in_turns(open_at, first):
 def test_another_coordinator_of_the_fleet_takes_a_group_without_a_claim(open_at):
     one, two = open_at("one"), open_at("two")
     for store in (one, two):
-        store._ownership = FleetMember(owner("fleet of coordinators"), mock.Mock(spec=Fleet))
+        store._ownership = FleetMember(LivingOwner(owner("fleet of coordinators")), mock.Mock(spec=Fleet))
     taken(one)
     append(one, {"billing": [b"a"]})
     assert taken(two, claim=False) == [b"a"]

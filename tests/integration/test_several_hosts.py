@@ -12,7 +12,7 @@ import pytest
 from coordinator.client.connection import Connection
 from coordinator.protocol.admin_messages import DeleteGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, GroupNotEmpty, InvalidRequest, NotCoordinator
-from coordinator.protocol.host_errors import GroupOfNewerVersion, RequestTooLate
+from coordinator.protocol.host_errors import RequestTooLate
 from coordinator.protocol.host_records import REPLIES, Answer, headers_of_reply
 from coordinator.protocol.messages import AcquireRecords, DescribeGroup, Heartbeat, JoinGroup
 from coordinator.protocol.wire import Endpoint, LaunchSettings, decode_answer, encode
@@ -261,14 +261,3 @@ def test_a_reply_without_the_proof_is_passed_over(shared, monkeypatch):
 
     monkeypatch.setattr(owner, "headers_of_reply", forged_first)
     assert two.ask(Heartbeat(**second)).member_epoch == second["member_epoch"]
-
-
-def test_a_group_of_a_newer_version_is_refused_by_name(kafka, topic, unique, hosts, monkeypatch):
-    orders, group = topic("orders"), unique("group")
-    one, two = hosts("one"), hosts("two")
-    ownership = one.coordinator.state._ownership
-    ownership.me = msgspec.structs.replace(ownership.me, answers=99)
-    one.join(group, orders, "a")
-    with pytest.raises(GroupOfNewerVersion):
-        two.join(group, orders, "b")
-    assert one.owns(group)

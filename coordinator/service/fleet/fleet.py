@@ -118,6 +118,11 @@ class Fleet:
         """The state partitions that Kafka has assigned to this process, as far as this process knows."""
         return self._owned
 
+    @property
+    def is_leaving(self) -> bool:
+        """Whether this process gives all its partitions up to leave the group."""
+        return self._closing.is_set()
+
     def is_current(self) -> bool:
         """Whether Kafka's group confirmed this process's membership within the session timeout, so that no other
         process can own its partitions. False at once in a process that was stopped for longer. Makes no request. The

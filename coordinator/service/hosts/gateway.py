@@ -20,12 +20,13 @@ from typing import NamedTuple
 from confluent_kafka import Message
 
 from coordinator.protocol.errors import CoordinatorNotAvailable
-from coordinator.protocol.host_errors import RequestTooLate
+from coordinator.protocol.host_errors import GroupOfAnotherVersion, RequestTooLate
 from coordinator.protocol.host_records import (
     ADMIN_REQUESTS,
     PARTITIONS,
     REPLIES,
     REQUESTS,
+    VERSION,
     Alive,
     Answer,
     Ask,
@@ -138,6 +139,7 @@ class Gateway:
         log has just shown that this is the owner.
 
         Raises:
+            GroupOfAnotherVersion: the owner lives, and can't be asked.
             OwnerQuiet: the log is to be read, unless ``is_shown``.
             OwnerGone: the owner does not serve the group any more; the request was not carried out by it, or its
                 outcome is unknown where ``is_silent``.
@@ -145,6 +147,9 @@ class Gateway:
             HostTopicNotAuthorized, BrokerNotReachable: the owner can't be asked.
         """
         writer = self._started()
+        if owner.answers != VERSION:
+            self._look(group_id, owner, is_shown=is_shown)
+            raise GroupOfAnotherVersion(group_id=group_id, owner=str(owner))
         route = self._routes.get(group_id)
         if route is None or route.owner.tenure != owner.tenure:
             route = self._route_to(group_id, owner, is_shown=is_shown)
@@ -170,6 +175,15 @@ class Gateway:
                     self._send(writer, waiting, group_id, route, name, body, protocol, is_action, until_s)
         finally:
             self._waiting.pop(request_id, None)
+
+    def check_lives(self, group_id: str, owner: Owner) -> None:
+        """Check that the owner, which the group's log has just shown, serves the group.
+
+        Raises:
+            OwnerGone: it does not.
+            CoordinatorNotAvailable: the brokers do not take the question, or give back no replies.
+        """
+        self._look(group_id, owner, is_shown=True)
 
     def close(self) -> None:
         """Ends, and waits for its threads."""

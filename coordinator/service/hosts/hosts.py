@@ -28,7 +28,7 @@ class Answers(Protocol):
 
 
 class Hosts:
-    """The other hosts of a coordinator on demand, whose groups' state is in Kafka."""
+    """The other hosts of a coordinator, whose groups' state is in Kafka."""
 
     def __init__(
         self, state: Callable[[], StateTopic], groups: Groups, ownership: LivingOwner, answer: Answers
@@ -76,6 +76,21 @@ class Hosts:
             except OwnerGone as gone:
                 self._ownership.found_gone(group_id, owner.tenure, gone.end)
         raise CoordinatorNotAvailable(group_id=group_id, reason="it moves from host to host")
+
+    def load(self, group_id: str, here: Callable[[], object]) -> None:
+        """Load the group by ``here``, unless an owner on another host lives.
+
+        Raises:
+            ShareGroupError: the group can't be loaded, or the owner can't be asked.
+        """
+        try:
+            here()
+        except OwnedElsewhere as elsewhere:
+            try:
+                self.gateway.check_lives(group_id, elsewhere.record)
+            except OwnerGone as gone:
+                self._ownership.found_gone(group_id, elsewhere.record.tenure, gone.end)
+                here()
 
     def leave(self) -> None:
         """Answer other hosts that the groups have moved: they are given up next."""

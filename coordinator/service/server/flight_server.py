@@ -219,11 +219,12 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             self._check_protocol(call.protocol, name)
             self._check_right(call, name)
             self._check_size(shown, body.size)
-            if self._by_owner is not None and call.from_host is None:
-                head = head_of(name, body)
-                if head.group_id:
-                    return self._by_owner(name, body, head, call, lambda: self._answered_here(name, body, call))
-            return self._answered_here(name, body, call)
+            head = head_of(name, body) if call.from_host is None else Head()
+            if self._by_owner is None or not head.group_id:
+                return self._answered_here(name, body, call)
+            if call.caller.is_bound:  # an owner on another host does not know the token
+                self._check_allowed(call, _request_of(name, body))
+            return self._by_owner(name, body, head, call, lambda: self._answered_here(name, body, call))
         except ShareGroupError as error:
             self._say_refused(error)
             return encode_error(error)

@@ -7,8 +7,8 @@ append whose outcome is unknown the group is closed, and the next load finds out
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, cast
@@ -525,12 +525,18 @@ class KafkaStore:
 
     def _give_up_all(self) -> None:
         """Write into each group's log that anybody may take the group: another host takes it at once. Where that fails,
-        another host waits until it has found this process gone."""
+        another host waits until it has found this process gone; brokers that are away are waited for once."""
+        are_away = threading.Event()
 
         def give_up(group_id: str, open_: _OpenGroup) -> None:
-            with contextlib.suppress(Exception):  # a newer owner has it, or the brokers are away
-                released = msgspec.structs.replace(open_.owner, released=True)
-                open_.writer.write([_owner_record(group_id, released)], end=open_.end)
+            released = msgspec.structs.replace(open_.owner, released=True)
+            try:
+                if not are_away.is_set():
+                    open_.writer.write([_owner_record(group_id, released)], end=open_.end)
+            except Fenced:
+                pass  # a newer owner has it
+            except Exception:  # noqa: BLE001 - this process leaves all the same
+                are_away.set()
 
         with ThreadPoolExecutor(PARALLEL_APPENDS, thread_name_prefix=f"share-release-{self.partition}") as threads:
             for group_id, open_ in self._open.items():

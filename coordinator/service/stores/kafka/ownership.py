@@ -1,9 +1,9 @@
 """The ownership of groups: whether this process may take a group, and which error members get when another owns it.
 
-Coordinators on demand: an owner stays the owner while it lives. One of another host takes a group that its owner has
-given up, or whose owner was found gone. A fleet: Kafka's group assigns the partitions among its coordinators. Between a
-fleet, or an owner that other hosts can't ask, and a coordinator on demand the newest claimant wins: each takes the
-group back from the other only for a new member, or they would take it from each other without end.
+An owner stays the owner while it lives, on demand or standalone: another host takes a group that its owner has given
+up, or whose owner was found gone. Among the coordinators of a fleet Kafka's group assigns the partitions. From an owner
+that other hosts can't ask, the newest claimant takes the group: only for a new member, or the two would take it from
+each other without end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Protocol
 import msgspec
 
 from coordinator.protocol.errors import GroupTakenOver, NotCoordinator, ShareGroupError
-from coordinator.protocol.host_errors import GroupOfNewerVersion
 from coordinator.protocol.host_records import VERSION as ANSWERS
 from coordinator.service.fleet.fleet import Fleet
 from coordinator.state_log.owner import PATIENCE_S, Owner
@@ -92,12 +91,8 @@ def this_process(installation_id: str, endpoint: str = "") -> Owner:
         host=socket.gethostname(),
         pid=os.getpid(),
         endpoint=endpoint,
-        answers=0 if endpoint else ANSWERS,
+        answers=ANSWERS,
     )
-
-
-def _with_tenure(me: Owner, patience_s: float) -> Owner:
-    return msgspec.structs.replace(me, tenure=uuid.uuid4().hex, patience_s=patience_s)
 
 
 class OwnedElsewhere(NotCoordinator):
@@ -117,8 +112,8 @@ class OwnedElsewhere(NotCoordinator):
 
 
 class LivingOwner:
-    """The policy of coordinators on demand: the owner of a group stays the owner until it has given the group up, or
-    was found gone."""
+    """The policy of coordinators on demand, and of a fleet towards all others: the owner of a group stays the owner
+    until it has given the group up, or was found gone."""
 
     may_peek = True
     hands_over = True
@@ -142,21 +137,20 @@ class LivingOwner:
         if owner.installation_id == self.me.installation_id:
             if had and not claims:
                 raise self.lost(group_id, owner)
-        elif owner.answers == ANSWERS and self._asks_owners:
+        elif owner.answers and self._asks_owners:
             tenure, until = self._gone.get(group_id, ("", 0))
             if tenure != owner.tenure or end > until:
                 raise OwnedElsewhere.by(group_id, owner)
-        elif owner.answers > ANSWERS and self._asks_owners:
-            raise GroupOfNewerVersion(group_id=group_id, owner=str(owner))
         elif not claims:
             raise self.lost(group_id, owner)
 
     def new_owner(self, before: Owner | None, *, had: bool) -> Owner:
         """As in Ownership. A process that takes a group back from an owner that it found silent grows the patience:
         hosts with bad networks take a group from each other once a minute at most."""
-        is_back = had and before is not None and not before.released and before.process != self.me.process
-        patience_s = min(MAX_PATIENCE_S, 2 * before.patience_s) if before is not None and is_back else PATIENCE_S
-        return _with_tenure(self.me, patience_s)
+        patience_s = PATIENCE_S
+        if had and before is not None and not before.released and self.is_foreign(before):
+            patience_s = min(MAX_PATIENCE_S, 2 * before.patience_s)
+        return msgspec.structs.replace(self.me, tenure=uuid.uuid4().hex, patience_s=patience_s)
 
     def confirm(self, partition: int) -> None:
         """Does nothing: a coordinator on demand may take any group that it is asked for."""
@@ -164,33 +158,41 @@ class LivingOwner:
     is_current = True
 
     def lost(self, group_id: str, owner: Owner | None) -> ShareGroupError:
-        if owner is None or owner.installation_id == self.me.installation_id or owner.answers:
+        if owner is None or owner.answers or not self.is_foreign(owner):
             # This one was taken for dead: its clients find the newer one, or it passes their requests on.
             return NotCoordinator(what=f"share group {group_id}")
         return GroupTakenOver(group_id=group_id, owner=str(owner))
 
+    def is_foreign(self, owner: Owner) -> bool:
+        """Whether the owner is of another installation: another host, a fleet, or none of this process's fleet."""
+        return owner.installation_id != self.me.installation_id
+
 
 class FleetMember:
     """The policy of a fleet: a coordinator owns the groups of the partitions that Kafka's group assigns to it, and asks
-    Kafka's group before it takes one."""
+    Kafka's group before it takes one. From others it takes a group as ``living`` does."""
 
     may_peek = False
-    hands_over = False
 
-    def __init__(self, me: Owner, fleet: Fleet) -> None:
-        self.me, self._fleet = me, fleet
+    def __init__(self, living: LivingOwner, fleet: Fleet) -> None:
+        self.me, self._living, self._fleet = living.me, living, fleet
+        self.new_owner, self.lost = living.new_owner, living.lost
 
     def __repr__(self) -> str:
         return f"<FleetMember {self.me}>"
 
-    def check(self, group_id: str, partition: int, owner: Owner | None, *, had: bool, claims: bool, end: int) -> None:
-        """As in Ownership. Among the fleet's coordinators the assignment by Kafka's group has decided."""
-        if had and not claims and self._is_foreign(owner):
-            raise self.lost(group_id, owner)
+    @property
+    def hands_over(self) -> bool:
+        """As in Ownership. A partition that only moves within the fleet is not given up: this process answers that it
+        has moved."""
+        return self._fleet.is_leaving
 
-    def new_owner(self, before: Owner | None, *, had: bool) -> Owner:
-        """As in Ownership, with the least patience."""
-        return _with_tenure(self.me, PATIENCE_S)
+    def check(self, group_id: str, partition: int, owner: Owner | None, *, had: bool, claims: bool, end: int) -> None:
+        """As in Ownership. Among the fleet's coordinators the assignment by Kafka's group has decided. A group of an
+        owner that can't be asked is taken once without a claim, so that pruning takes abandoned ones."""
+        if owner is not None and self._living.is_foreign(owner):
+            once = not had and not owner.answers
+            self._living.check(group_id, partition, owner, had=had, claims=claims or once, end=end)
 
     def confirm(self, partition: int) -> None:
         self._fleet.verify(partition)
@@ -199,12 +201,3 @@ class FleetMember:
     def is_current(self) -> bool:
         """Whether Kafka's group confirmed this process's membership within the session timeout."""
         return self._fleet.is_current()
-
-    def lost(self, group_id: str, owner: Owner | None) -> ShareGroupError:
-        if self._is_foreign(owner):
-            return GroupTakenOver(group_id=group_id, owner=str(owner))
-        return NotCoordinator(what=f"share group {group_id}")
-
-    def _is_foreign(self, owner: Owner | None) -> bool:
-        """Whether the owner is no coordinator of this fleet."""
-        return owner is not None and owner.installation_id != self.me.installation_id
