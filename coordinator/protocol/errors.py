@@ -413,9 +413,9 @@ class NotCoordinator(ShareGroupError):
 
 
 class GroupTakenOver(ShareGroupError):
-    """Share group {group_id} was taken over by {owner}, where a newer query of the group has started; this one ends,
-    and does not take it back by itself. Its records are safe: they are delivered there. Run all queries of the group
-    on one host, or let them share a standalone coordinator: name it in share.coordinator.endpoint."""
+    """Share group {group_id} was taken over by {owner}, which this coordinator can't ask: this query ends, and does not
+    take the group back by itself. Its records are safe: they are delivered there. Let all queries of the group name the
+    same share.coordinator.endpoint, or none."""
 
     kafka_error = "FENCED_MEMBER_EPOCH"
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from sharegroup import complete_run
+
 OPTIONS = {
     "startingOffsets": "earliest",  # a group that is new begins with the oldest record
     "maxOffsetsPerTrigger": "100000",  # records in a batch: what is written again after a failure
@@ -52,6 +54,7 @@ def run(options: dict[str, str], folder: str) -> None:
         .start()
     )
     query.awaitTermination()
+    complete_run(query, options)  # for Spark 4.0 and 4.1, which leave the last batch to the next run
 
 
 def write(batch: DataFrame, folder: str) -> None:

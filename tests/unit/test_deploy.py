@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import configparser
+import json
 import math
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
@@ -20,7 +24,9 @@ from tests.support.imports import ROOT
 UNIT = ROOT / "deploy" / "systemd" / "sharegroup-coordinator.service"
 RULES = ROOT / "deploy" / "prometheus" / "rules.yaml"
 KEDA = yaml.safe_load((ROOT / "deploy" / "keda" / "scaled-object.yaml").read_text(encoding="utf-8"))
-MANIFEST = ROOT / "deploy" / "kubernetes" / "coordinators.yaml"
+KUBERNETES = ROOT / "deploy" / "kubernetes"
+MANIFEST = KUBERNETES / "coordinators.yaml"
+HAND_OVER = KUBERNETES / "hand_over.sh"
 # Oldest and newest that the package has schemas of, of those that Kubernetes still supported when this was written.
 VERSIONS = ("1.31", kubernetes_validate.latest_version())
 
@@ -194,3 +200,85 @@ def test_systemd_takes_the_unit(tmp_path):
     else:
         assert unit().sections() == ["Unit", "Service", "Install"]
         assert all(re.fullmatch(r"[A-Z][A-Za-z]+", key) for section in unit().sections() for key in unit()[section])
+
+
+@pytest.fixture(scope="module")
+def workers():
+    """The objects of the pods without Spark, by kind."""
+    return {each["kind"]: each for each in yaml.safe_load_all((KUBERNETES / "workers.yaml").read_text("utf-8"))}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_workers_fit_kubernetes_schemas(workers, version):
+    assert set(workers) == {"ConfigMap", "Deployment"}
+    for each in workers.values():
+        kubernetes_validate.validate(each, version, strict=True)
+
+
+def test_the_pods_of_workers_have_a_runtime_folder_of_their_own(workers):
+    pod = workers["Deployment"]["spec"]["template"]["spec"]
+    (worker,) = pod["containers"]
+    env = {each["name"]: each.get("value") for each in worker["env"]}
+    mounts = {mount["mountPath"]: mount["name"] for mount in worker["volumeMounts"]}
+    folder = mounts[os.path.dirname(env["SHAREGROUP_RUNTIME_DIR"])]
+    assert [list(volume) for volume in pod["volumes"] if volume["name"] == folder] == [["name", "emptyDir"]]
+    assert worker["command"][0] == HAND_OVER.name
+    conf, _, program = worker["command"][-1].rpartition("/")
+    assert program in workers["ConfigMap"]["data"]
+    assert pod["volumes"][0]["configMap"]["name"] == workers["ConfigMap"]["metadata"]["name"]
+    assert mounts[conf] == pod["volumes"][0]["name"]
+    assert worker["securityContext"]["readOnlyRootFilesystem"]
+
+
+def test_the_spark_application_has_the_fields_of_the_operator_alone():
+    """By names and types from the operator's reference, as far as the manifest uses them."""
+    manifest = yaml.safe_load((KUBERNETES / "spark.yaml").read_text("utf-8"))
+    schema = json.loads((ROOT / "tests" / "unit" / "spark_application_schema.json").read_text("utf-8"))
+    jsonschema.validate(manifest, schema)
+    job = manifest["spec"]["template"]
+    named = {volume["name"] for volume in job["volumes"]}
+    assert named == {mount["name"] for mount in job["driver"]["volumeMounts"]}
+    with pytest.raises(jsonschema.ValidationError, match="onFailureRetrys"):
+        jsonschema.validate(
+            {**manifest, "spec": {**manifest["spec"], "template": {**job, "restartPolicy": {"onFailureRetrys": 3}}}},
+            schema,
+        )
+
+
+COORDINATOR = """
+import pathlib, signal, sys
+def told(*_):
+    pathlib.Path(sys.argv[1]).touch()
+    sys.exit()
+signal.signal(signal.SIGTERM, told)
+print("ready", flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_the_container_ends_its_coordinator_after_its_program(tmp_path, status):
+    """By SIGTERM, which comes to the first process alone; the status is the program's."""
+    left = tmp_path / "left"
+    command = [sys.executable, "-c", COORDINATOR, str(left)]
+    coordinator = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert coordinator.stdout.readline() == "ready\n"
+        (tmp_path / "endpoint-1.json").write_text(json.dumps({"host": "127.0.0.1", "pid": coordinator.pid}))
+        program = f"trap 'test ! -e {left} && exit {status}' TERM; echo runs; for _ in $(seq 1200); do sleep 0.05; done"
+        environment = {**os.environ, "SHAREGROUP_RUNTIME_DIR": str(tmp_path)}
+        container = subprocess.Popen(
+            [HAND_OVER, "sh", "-c", program], stdout=subprocess.PIPE, text=True, env=environment
+        )
+        assert container.stdout.readline() == "runs\n"
+        container.send_signal(signal.SIGTERM)
+        assert container.wait(60) == status
+        assert left.exists()
+    finally:
+        coordinator.kill()
+        coordinator.communicate()
+
+
+def test_a_container_without_a_coordinator_ends_with_its_program(tmp_path):
+    environment = {**os.environ, "SHAREGROUP_RUNTIME_DIR": str(tmp_path)}
+    assert subprocess.run([HAND_OVER, "sh", "-c", "exit 5"], env=environment, timeout=60).returncode == 5

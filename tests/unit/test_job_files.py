@@ -1,4 +1,4 @@
-"""deploy/jobs: what systemd, Databricks and Airflow would take, and that all three call the one script alike."""
+"""deploy/jobs: what systemd, Databricks, Airflow and EMR would take, and that all call the one script alike."""
 
 from __future__ import annotations
 
@@ -81,6 +81,21 @@ def dag(monkeypatch):
     return calls
 
 
+@pytest.fixture(scope="module")
+def step():
+    """The arguments of EMR's step."""
+    (found,) = json.loads((JOBS / "emr" / "step.json").read_text(encoding="utf-8"))
+    assert set(found) == {"Name", "ActionOnFailure", "HadoopJarStep"}
+    assert found["ActionOnFailure"] in {"TERMINATE_CLUSTER", "CANCEL_AND_WAIT", "CONTINUE"}
+    assert found["HadoopJarStep"]["Jar"] == "command-runner.jar"
+    return found["HadoopJarStep"]["Args"]
+
+
+def options_of(words):
+    """The options of the source that the arguments of a script give it."""
+    return dict(word.split("=", 2)[1:] for word in words if word.startswith("--option="))
+
+
 def literal(name):
     """The value that the script assigns to this name at its top."""
     (found,) = [node.value for node in SCRIPT.body if isinstance(node, ast.Assign) and node.targets[0].id == name]
@@ -107,7 +122,7 @@ def test_the_bundle_uses_exactly_the_variables_that_it_declares(bundle):
     program = task["spark_python_task"]
     assert (JOBS / "databricks" / program["python_file"]).resolve() == JOBS / "nightly.py"
     assert {word.split("=")[0] for word in program["parameters"]} <= arguments()
-    options = dict(word.split("=", 2)[1:] for word in program["parameters"] if word.startswith("--option="))
+    options = options_of(program["parameters"])
     given = {key: re.sub(r"\$\{var\.\w+\}", "name:9092", value) for key, value in options.items()}
     SourceOptions.parse({**literal("OPTIONS"), **given, "kafka.group.id": "name", "subscribe": "name"})
     used = set(re.findall(r"\$\{var\.(\w+)\}", json.dumps(bundle)))
@@ -139,6 +154,41 @@ def test_systemd_and_airflow_run_the_same_command(service, dag):
     assert {word for word in command if word.startswith("--")} - {"--master"} <= arguments()
     options = json.loads((JOBS / "systemd" / "nightly.json").read_text(encoding="utf-8"))
     SourceOptions.parse({**literal("OPTIONS"), **options})
+
+
+def test_the_step_of_emr_runs_in_the_python_of_its_bootstrap(step):
+    assert step[0] == "spark-submit"
+    script = next(number for number, word in enumerate(step) if word.endswith("/nightly.py"))
+    words = step[script + 1 :]
+    assert {word.split("=")[0] for word in words} <= arguments()
+    SourceOptions.parse({**literal("OPTIONS"), **options_of(words)})
+    (python,) = [word.rpartition("=")[2] for word in step if word.startswith("--conf=spark.pyspark.python=")]
+    program = (JOBS / "emr" / "bootstrap.sh").read_text(encoding="utf-8")
+    environment = python.removesuffix("/bin/python")
+    assert f"-m venv {environment}\n" in program
+    assert f"{environment}/bin/pip install " in program
+
+
+def test_the_bootstrap_action_copies_its_wheel_and_installs_it(tmp_path):
+    """With the programs of an EMR node replaced by ones that say how they were called."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("aws", "sudo"):
+        (folder / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
+        (folder / name).chmod(0o755)
+    script = JOBS / "emr" / "bootstrap.sh"
+    ran = subprocess.run(
+        [script, "s3://bucket/some-1.whl"],
+        capture_output=True,
+        text=True,
+        env={"PATH": f"{folder}:/usr/bin:/bin", "TMPDIR": str(tmp_path)},
+    )
+    assert ran.returncode == 0, ran.stderr
+    copied, made, installed = ran.stdout.splitlines()
+    assert copied.startswith("aws s3 cp s3://bucket/some-1.whl /")
+    assert made.startswith("sudo python3")
+    assert installed.endswith(f"/pip install --quiet {copied.split()[-1]}")
+    assert copied.endswith("/some-1.whl")
 
 
 def test_each_scheduler_retries_within_the_session(bundle, service, dag):
