@@ -1,0 +1,110 @@
+"""A host: a coordinator on demand with a runtime folder of its own, in this process, and a client of it."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from coordinator.client.connection import Connection
+from coordinator.protocol.errors import CoordinatorNotAvailable, NotCoordinator
+from coordinator.protocol.messages import AcquireRecords, JoinGroup
+from coordinator.protocol.wire import Endpoint, LaunchSettings, decode_answer, encode
+from coordinator.service.coordinator import Coordinator
+from tests.support.waiting import wait_until
+
+TOKEN = "a-token-of-a-test"
+
+
+class Host:
+    """A coordinator on demand of another host, and a client of it there."""
+
+    def __init__(self, bootstrap: str, folder: Path, kafka_config: Mapping[str, str] = MappingProxyType({})) -> None:
+        folder.mkdir()
+        self.coordinator = Coordinator(
+            LaunchSettings(
+                bootstrap_servers=bootstrap,
+                kafka_config=dict(kafka_config),
+                state_store="kafka",
+                configs={},
+                endpoint_path=str(folder / "endpoint.json"),
+            ),
+            TOKEN,
+        )
+        port = self.coordinator.server.port
+        self.client = Connection(Endpoint(host="127.0.0.1", port=port, token=TOKEN, pid=os.getpid()))
+        self.is_closed = False
+
+    def ask(self, request: Any, **fields: Any) -> Any:
+        """The reply, asked for again while the group moves, as a client does."""
+
+        def reply():
+            try:
+                return self.client.call(request, **fields)
+            except (CoordinatorNotAvailable, NotCoordinator):
+                return None
+
+        return wait_until(reply, what=f"an answer to {type(request).__name__}")
+
+    def join(self, group: str, topic: str, member: str, epoch: int | None = None) -> dict[str, Any]:
+        joined = self.ask(
+            JoinGroup(
+                group_id=group,
+                member_id=member,
+                process_id=f"{member}-p",
+                member_epoch=epoch,
+                query=False,
+                topics=(topic,),
+                starting_offsets="earliest",
+            )
+        )
+        return {"group_id": group, "member_id": member, "member_epoch": joined.member_epoch}
+
+    def rejoin(self, topic: str, member: dict[str, Any]) -> dict[str, Any]:
+        """As a member whose coordinator was replaced."""
+        return self.join(member["group_id"], topic, member["member_id"], member["member_epoch"])
+
+    def owns(self, group: str) -> bool:
+        return bool(self.coordinator.runtime.tenure(group))
+
+    @property
+    def gateway(self) -> Any:
+        return self.coordinator.hosts.gateway
+
+    def pass_on(
+        self, group: str, request: Any, request_id: str | None = None, name: str = "", body: bytes = b""
+    ) -> Any:
+        """Ask the group's owner directly, with an id of the test's own."""
+        answer = self.gateway.pass_on(
+            group,
+            self.gateway.owner_of(group),
+            name or type(request).__name__,
+            body or encode(request),
+            request_id=request_id or uuid.uuid4().hex,
+            protocol="4",
+            is_action=False,
+            waits_s=0,
+            is_shown=True,
+        )
+        return decode_answer(answer)
+
+    def be_silent(self) -> None:
+        """Hear no other host any more, as a process that stands still."""
+        self.coordinator.hosts.requests._on_record = lambda message: None
+        requests = self.coordinator.hosts.requests
+        if requests._reader is not None:
+            requests._reader._on_record = requests._on_record
+
+    def close(self) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            self.client.close()
+            self.coordinator.close()
+
+
+def acquired(host: Host, member: dict[str, Any], **fields: Any) -> list[int]:
+    reply = host.ask(AcquireRecords(**member, max_records=10, **fields))
+    return [n for part in reply.partitions for each in part.ranges for n in range(each.first, each.last + 1)]
