@@ -24,7 +24,7 @@ OPTIONS = (
         "subscribePattern",
         "one of three",
         "Topics whose whole name matches this regular expression in RE2's syntax, also those created later. Names that "
-        "begin with two underscores, and share-group-state, are in no pattern.",
+        "begin with two underscores, and sharegroup's own topics, are in no pattern.",
         "there it is Java's; RE2's has no lookaround, backreference, possessive quantifier or atomic group, and at "
         "most 10,000 characters",
     ),

@@ -413,9 +413,9 @@ class NotCoordinator(ShareGroupError):
 
 
 class GroupTakenOver(ShareGroupError):
-    """Share group {group_id} was taken over by {owner}, which this coordinator can't ask: this query ends, and does not
-    take the group back by itself. Its records are safe: they are delivered there. Let all queries of the group name the
-    same share.coordinator.endpoint, or none."""
+    """Share group {group_id} was taken over by {owner}, an older version of sharegroup that this one can't ask: this
+    query ends, and does not take the group back by itself. Its records are safe: they are delivered there. Run this
+    version on all hosts of the group."""
 
     kafka_error = "FENCED_MEMBER_EPOCH"
 
