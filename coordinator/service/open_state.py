@@ -18,6 +18,7 @@ from coordinator.protocol.wire import LaunchSettings
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.fleet.fleet import Fleet
 from coordinator.service.hosts.hosts import Answers, Hosts
+from coordinator.service.hosts.records import Transport
 from coordinator.service.process.clock import Clock
 from coordinator.service.runtime.event_loop import PartitionedRuntime
 from coordinator.service.runtime.runtime import CoordinatorRuntime, Measures
@@ -156,7 +157,7 @@ class KafkaState:
 
     def hosts(self, answer: Answers) -> Hosts:
         """Begins to answer other hosts, and to ask them."""
-        self._hosts = Hosts(lambda: self._topic, self.runtime, self._living, answer)
+        self._hosts = Hosts(Transport(lambda: self._topic), self.runtime, self._living, answer)
         return self._hosts
 
     def find(self, group_id: str) -> str:

@@ -13,7 +13,6 @@ import random
 import secrets
 import threading
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -41,11 +40,8 @@ from coordinator.protocol.host_records import (
     read_reply,
 )
 from coordinator.protocol.messages import JoinGroup
-from coordinator.service.brokers.cluster import LATEST
-from coordinator.service.hosts.records import Reader, Writer
-from coordinator.service.hosts.topics import ensure, request_partition_of
-from coordinator.service.process.clock import now_s
-from coordinator.service.stores.kafka.state_topic import StateTopic
+from coordinator.service.hosts.records import Reader, Transport, Writer
+from coordinator.service.hosts.topics import request_partition_of
 from coordinator.state_log.owner import Owner
 
 QUIET_S = 1.0
@@ -85,24 +81,27 @@ class _Waiting:
     """A record to an owner that waits for its reply, or an echo."""
 
     id: str
-    reply_key: bytes
-    done: threading.Event = field(default_factory=threading.Event)
+    transport: Transport
+    reply_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+    done: threading.Event = field(init=False)
     reply: Reply | None = None
     heard_s: float = 0.0
     parts: dict[int, bytes] = field(default_factory=dict)
     is_written: bool | None = None
     written_s: float = 0.0
 
+    def __post_init__(self) -> None:
+        self.done = self.transport.event()
+
     def written(self, ok: bool) -> None:
-        self.is_written, self.written_s = ok, now_s()
+        self.is_written, self.written_s = ok, self.transport.now_s()
 
 
 class Gateway:
     """Asks owners on other hosts. Thread-safe. Nothing is read or written before the first question."""
 
-    def __init__(self, state: Callable[[], StateTopic], me: Owner) -> None:
-        """``state``: returns the state topic, which may be made anew."""
-        self._state, self._me = state, me
+    def __init__(self, transport: Transport, me: Owner) -> None:
+        self._transport, self._me = transport, me
         self._starting = threading.Lock()
         self._writer: Writer | None = None
         self._reader: Reader | None = None
@@ -153,7 +152,7 @@ class Gateway:
         route = self._routes.get(group_id)
         if route is None or route.owner.tenure != owner.tenure:
             route = self._route_to(group_id, owner, is_shown=is_shown)
-        until_s = now_s() + (JOIN_S if name == JoinGroup.__name__ else PASS_ON_S) + waits_s
+        until_s = self._transport.now_s() + (JOIN_S if name == JoinGroup.__name__ else PASS_ON_S) + waits_s
         waiting = self._await(request_id)
         try:
             self._send(writer, waiting, group_id, route, name, body, protocol, is_action, until_s)
@@ -164,9 +163,9 @@ class Gateway:
                         return b"".join(waiting.parts[number] for number in range(reply.parts))
                     if isinstance(reply, Moved):
                         self.forget(group_id)
-                        raise OwnerGone(self._end(group_id), is_silent=False)
+                        raise OwnerGone(self._transport.log_end(group_id), is_silent=False)
                     raise RequestTooLate(group_id=group_id)
-                if now_s() > until_s:
+                if self._transport.now_s() > until_s:
                     raise CoordinatorNotAvailable(
                         group_id=group_id, reason=f"{owner} gave no answer in time", outcome_unknown=True
                     )
@@ -197,17 +196,16 @@ class Gateway:
     def _started(self) -> Writer:
         with self._starting:
             if self._writer is None:
-                state = self._state()
-                ensure(state)
+                self._transport.ensure()
                 where = (REPLIES, self._reply_to)
-                end = state.cluster.offsets([where], LATEST).get(where, 0)
-                self._reader = Reader(state, self._on_record, "share-host-replies")
+                end = self._transport.ends([where]).get(where, 0)
+                self._reader = self._transport.reader(self._on_record, "share-host-replies")
                 self._reader.add({where: end})
-                self._writer = Writer(state)
+                self._writer = self._transport.writer()
             return self._writer
 
     def _await(self, request_id: str) -> _Waiting:
-        waiting = _Waiting(request_id, secrets.token_bytes(32))
+        waiting = _Waiting(request_id, self._transport)
         self._waiting[request_id] = waiting
         return waiting
 
@@ -248,10 +246,6 @@ class Gateway:
         partition = request_partition_of(group_id)
         writer.write(topic, partition, group_id, headers_of_request(request), body, waiting.written)
 
-    def _end(self, group_id: str) -> int:
-        state = self._state()
-        return state.offset(state.partition_of(group_id), LATEST)
-
     def _route_to(self, group_id: str, owner: Owner, *, is_shown: bool) -> _Route:
         self._look(group_id, owner, is_shown=is_shown)
         route = self._routes.get(group_id)
@@ -267,9 +261,9 @@ class Gateway:
             OwnerQuiet: it has not answered the first question, and not ``is_shown``.
             CoordinatorNotAvailable: the brokers do not take the question, or give back no replies.
         """
-        writer, end = self._started(), self._end(group_id)
+        writer, end = self._started(), self._transport.log_end(group_id)
         probes: list[_Waiting] = []
-        began_s, taken_s = now_s(), 0.0
+        began_s, taken_s = self._transport.now_s(), 0.0
         try:
             while True:
                 probe = self._await(uuid.uuid4().hex)
@@ -292,9 +286,9 @@ class Gateway:
                     self.forget(group_id)
                     raise OwnerQuiet
                 taken_s = taken_s or next((each.written_s for each in probes if each.is_written), 0.0)
-                if taken_s and now_s() - taken_s > owner.patience_s:
+                if taken_s and self._transport.now_s() - taken_s > owner.patience_s:
                     break
-                if not taken_s and now_s() - began_s > FIRST_S:
+                if not taken_s and self._transport.now_s() - began_s > FIRST_S:
                     reason = f"{owner} owns it, and the brokers do not take requests to it ({REQUESTS})"
                     raise CoordinatorNotAvailable(group_id=group_id, reason=reason)
             self._echo(writer, group_id, owner)
@@ -342,7 +336,7 @@ class Gateway:
         if not is_proven(message.headers(), waiting.reply_key, body):
             _log.warning("refused: a reply without proof, for request %s", reply.id)
             return
-        waiting.heard_s = now_s()
+        waiting.heard_s = self._transport.now_s()
         if isinstance(reply, Answer):
             waiting.parts[reply.part] = body
             if len(waiting.parts) < reply.parts:

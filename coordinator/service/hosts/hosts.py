@@ -12,9 +12,9 @@ from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.protocol.rights import RIGHT_OF, Caller, Right
 from coordinator.service.hosts.gateway import Gateway, OwnerGone, OwnerQuiet
 from coordinator.service.hosts.owner import Groups, OwnerRequests
+from coordinator.service.hosts.records import Transport
 from coordinator.service.server.flight_server import Call, Head
 from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere
-from coordinator.service.stores.kafka.state_topic import StateTopic
 
 MOST_MOVES = 5
 """A request follows a group that moves up to this many times; then its client asks again."""
@@ -30,16 +30,14 @@ class Answers(Protocol):
 class Hosts:
     """The other hosts of a coordinator, whose groups' state is in Kafka."""
 
-    def __init__(
-        self, state: Callable[[], StateTopic], groups: Groups, ownership: LivingOwner, answer: Answers
-    ) -> None:
+    def __init__(self, transport: Transport, groups: Groups, ownership: LivingOwner, answer: Answers) -> None:
         self._groups, self._ownership = groups, ownership
-        self.gateway = Gateway(state, ownership.me)
+        self.gateway = Gateway(transport, ownership.me)
 
         def handle(name: str, body: bytes, caller: Caller, host: str, protocol: str) -> bytes:
             return answer(name, pa.py_buffer(body), Call(caller, f"host {host}", protocol, from_host=host))
 
-        self.requests = OwnerRequests(state, groups, ownership.me, handle)
+        self.requests = OwnerRequests(transport, groups, ownership.me, handle)
 
     def __repr__(self) -> str:
         return f"<Hosts {self.gateway!r} {self.requests!r}>"

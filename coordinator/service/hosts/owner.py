@@ -11,7 +11,6 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
@@ -37,12 +36,10 @@ from coordinator.protocol.host_records import (
     read_request,
 )
 from coordinator.protocol.rights import Caller, Right
-from coordinator.service.brokers.cluster import LATEST
-from coordinator.service.hosts.records import Reader, Writer
+from coordinator.service.hosts.records import Reader, Transport, Writer
 from coordinator.service.hosts.topics import request_partition_of
-from coordinator.service.process.clock import Clock, now_s
+from coordinator.service.process.clock import Clock
 from coordinator.service.runtime.transaction import ORIGIN, FromAnotherHost
-from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.state_log.owner import Owner
 
 LOOKS_EVERY_S = 1.0
@@ -110,9 +107,8 @@ class _Received:
 class OwnerRequests:
     """Reads and answers them until :meth:`close`."""
 
-    def __init__(self, state: Callable[[], StateTopic], groups: Groups, me: Owner, handle: Handle) -> None:
-        """``state``: returns the state topic, whose cluster and clients are used."""
-        self._state, self._groups, self._me, self._handle = state, groups, me, handle
+    def __init__(self, transport: Transport, groups: Groups, me: Owner, handle: Handle) -> None:
+        self._transport, self._groups, self._me, self._handle = transport, groups, me, handle
         self._are_there = False
         self._ends: dict[tuple[str, int], int] = {}
         self._last_s: dict[tuple[str, int], float] = {}
@@ -120,15 +116,14 @@ class OwnerRequests:
         self._unheard_s: dict[tuple[str, int], float] = {}
         self._reader: Reader | None = None
         self._writer: Writer | None = None
-        self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="share-host-request")
+        self._threads = transport.pool(MOST_AT_ONCE, "share-host-request")
         self._received: OrderedDict[str, _Received] = OrderedDict()
         self._receiving = threading.Lock()
         self._kept_bytes = 0
         self._is_leaving = False
-        self._is_closed = threading.Event()
+        self._is_closed = transport.event()
         self._last_request_s = -inf
-        self._thread = threading.Thread(target=self._run, name="share-host-requests", daemon=True)
-        self._thread.start()
+        self._thread = transport.start(self._run, "share-host-requests")
 
     def __repr__(self) -> str:
         return f"<OwnerRequests reading={sorted(self._last_s)} received={len(self._received)}>"
@@ -136,7 +131,7 @@ class OwnerRequests:
     @property
     def idle_s(self) -> float:
         """Seconds since the last request of another host; infinite if none has come."""
-        return now_s() - self._last_request_s
+        return self._transport.now_s() - self._last_request_s
 
     def leave(self) -> None:
         """Answer from now on that the groups have moved: they are given up."""
@@ -173,7 +168,7 @@ class OwnerRequests:
         mine = {request_partition_of(group_id) for group_id in served}
         wanted = {(topic, number) for topic in (REQUESTS, ADMIN_REQUESTS) for number in mine} - set(self._last_s)
         ends = self._known_ends(wanted)
-        for where in wanted:
+        for where in sorted(wanted):
             if where not in ends:
                 self._ends[where] = 0
             elif (end := ends[where]) != (known := self._ends.setdefault(where, end)):
@@ -184,16 +179,15 @@ class OwnerRequests:
     def _known_ends(self, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """The ends of these partitions; empty as long as no other host has made the topics: then one topic is asked
         for, since what asks for offsets of a missing topic lists all topics."""
-        cluster = self._state().cluster
-        if not self._are_there and not cluster.topics([REQUESTS]):
+        if not self._are_there and not self._transport.has_requests():
             return {}
-        ends = cluster.offsets(wanted, LATEST)
+        ends = self._transport.ends(wanted)
         self._are_there = len(ends) == len(wanted)
         return ends
 
     def _tick(self, served: Iterable[str]) -> None:
         """Write a tick to each partition that is read. Sessions do not end while their heartbeats lie there unread."""
-        now = now_s()
+        now = self._transport.now_s()
         for where in list(self._last_s):
             unheard_s = min(now - self._ticks_s.setdefault(where, now) - TICK_LATE_S, UNHEARD_AT_MOST_S)
             grown_s = unheard_s - self._unheard_s.get(where, 0.0)
@@ -205,14 +199,14 @@ class OwnerRequests:
 
     def _read(self, where: tuple[str, int], offset: int) -> None:
         if self._reader is None:
-            self._writer = Writer(self._state())
-            self._reader = Reader(self._state(), self._on_record, "share-host-request-reader")
+            self._writer = self._transport.writer()
+            self._reader = self._transport.reader(self._on_record, "share-host-request-reader")
         _log.info("another host asks: reading %s-%d from %d", *where, offset)
-        self._last_s[where] = now_s()
+        self._last_s[where] = self._transport.now_s()
         self._reader.add({where: offset})
 
     def _rest(self) -> None:
-        now = now_s()
+        now = self._transport.now_s()
         resting = {where for where, last_s in self._last_s.items() if now - last_s > RESTS_AFTER_S}
         if resting and self._reader is not None:
             self._reader.remove(resting)
@@ -234,7 +228,7 @@ class OwnerRequests:
         request = read_request(message.headers())
         if isinstance(request, Tick):
             if request.process == self._me.process:
-                self._ticks_s[where] = now_s()
+                self._ticks_s[where] = self._transport.now_s()
             return
         if request is None:
             return
@@ -243,7 +237,7 @@ class OwnerRequests:
             if tenure and tenure != request.tenure:  # the asker has read of an earlier owner
                 self._reply(request, Moved(id=request.id, asker=request.asker))
             return
-        self._last_s[where] = self._last_request_s = now_s()
+        self._last_s[where] = self._last_request_s = self._transport.now_s()
         if self._groups.stuck_s(request.group_id) > STUCK_S:
             return
         is_held = not self._is_leaving and self._groups.holds(request.group_id)
@@ -315,7 +309,7 @@ class OwnerRequests:
         with self._receiving:
             self._kept_bytes += len(answer) - sum(map(len, received.parts.values()))
             received.parts.clear()
-            received.answer, received.done_s = answer, now_s()
+            received.answer, received.done_s = answer, self._transport.now_s()
             while self._kept_bytes > ANSWERS_KEPT_BYTES and len(self._received) > 1:
                 oldest = next((k for k, each in self._received.items() if each.answer is not None), None)
                 if oldest is None or oldest == ask.id:

@@ -1,16 +1,23 @@
-"""Writes records to the topics between hosts, and reads partitions of them from a given offset on."""
+"""The topics between hosts as this process uses them: it writes records to them, and reads partitions of them from a
+given offset on. With :class:`Transport` its threads and its clock come from here alone, so that a simulation can have
+others."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from coordinator.protocol.host_records import Headers
+from coordinator.protocol.host_records import REQUESTS, Headers
 from coordinator.protocol.librdkafka import NO_ANSWER, WITHOUT_A_GROUP, new_client
+from coordinator.protocol.values import TopicAndPartition
+from coordinator.service.brokers.cluster import LATEST
+from coordinator.service.hosts.topics import ensure
+from coordinator.service.process.clock import now_s
 from coordinator.service.stores.kafka.state_topic import StateTopic
 
 POLL_S = 0.1
@@ -124,3 +131,49 @@ class Reader:
             if self._is_changed:
                 self._consumer.assign([TopicPartition(*where, at) for where, at in self._positions.items()])
                 self._is_changed = False
+
+
+class Transport:
+    """The clients, the threads and the clock with which a process uses the topics between hosts."""
+
+    event = threading.Event
+    now_s = staticmethod(now_s)
+
+    def __init__(self, state: Callable[[], StateTopic]) -> None:
+        """``state``: returns the state topic, which may be made anew."""
+        self._state = state
+
+    def ensure(self) -> None:
+        """Create what is missing of the topics: see :func:`~coordinator.service.hosts.topics.ensure`."""
+        ensure(self._state())
+
+    def has_requests(self) -> bool:
+        """Whether the topic for requests is there."""
+        return bool(self._state().cluster.topics([REQUESTS]))
+
+    def ends(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
+        """The ends of these partitions that exist."""
+        return self._state().cluster.offsets(partitions, LATEST)
+
+    def log_end(self, group_id: str) -> int:
+        """The end of the state partition of the group."""
+        state = self._state()
+        return state.offset(state.partition_of(group_id), LATEST)
+
+    def writer(self) -> Writer:
+        """A new writer."""
+        return Writer(self._state())
+
+    def reader(self, on_record: Callable[[Message], None], name: str) -> Reader:
+        """A new reader, which reads nothing yet."""
+        return Reader(self._state(), on_record, name)
+
+    def start(self, run: Callable[[], None], name: str) -> threading.Thread:
+        """The thread that runs ``run``."""
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def pool(self, most: int, name: str) -> ThreadPoolExecutor:
+        """Up to this many threads."""
+        return ThreadPoolExecutor(most, thread_name_prefix=name)
