@@ -72,7 +72,7 @@ class Tick(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 class Alive(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The answer to a Probe (``id``): a process serves the group. ``clock_ms``: its clock. ``unknown``: those of the
-    asker's waiting requests that it has not received."""
+    asker's waiting requests that are not under way there: they have not come as a whole, or their answer is lost."""
 
     id: str
     asker: str

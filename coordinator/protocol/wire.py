@@ -17,7 +17,7 @@ import msgspec
 
 import coordinator.protocol.host_errors  # noqa: F401 - an answer may be one of these errors
 from coordinator.protocol.admin_messages import AnyAdminReply, AnyAdminRequest
-from coordinator.protocol.errors import InvalidRequest, ShareGroupError, error_from_wire
+from coordinator.protocol.errors import InvalidRequest, ShareGroupError, by_name, error_from_wire
 from coordinator.protocol.messages import AcknowledgeRows, AnyReply, AnyRequest, Done, Message, Request, StageOutcomes
 from coordinator.protocol.task_messages import ReportProgress
 
@@ -137,6 +137,7 @@ WITH_ROWS = frozenset({AcknowledgeRows.__name__, StageOutcomes.__name__})
 
 _Answer: TypeAlias = AnyReply | AnyAdminReply | Healthy | CoordinatorFound | TokenHolder | Failed | Started
 _answers: msgspec.json.Decoder[_Answer] = msgspec.json.Decoder(_Answer)
+_FAILED = b'{"type":"Failed"'
 
 
 def request_name(name: str) -> str:
@@ -189,6 +190,14 @@ def decode_answer(body: bytes) -> Message:
     if isinstance(answer, Failed):
         raise error_from_wire(answer.error, answer.fields, answer.text)
     return answer
+
+
+def asks_again(answer: bytes) -> bool:
+    """Whether the answer is an error after which the client sends the same request again."""
+    if not answer.startswith(_FAILED):
+        return False
+    failed = by_name().get(msgspec.json.decode(answer, type=Failed).error)
+    return failed is not None and failed.retriable
 
 
 def derived_topic_id(topic: str) -> str:

@@ -128,6 +128,8 @@ class Coordinator:
     def close(self) -> None:
         """Finish the running requests, then release the state to its next owner."""
         self._is_closed = True
+        if self.hosts is not None:
+            self.hosts.stop_asking()  # else the server's end would wait for answers of other hosts
         self.server.shutdown()
         self.dispatcher.close()
         if self._metrics is not None:

@@ -100,6 +100,11 @@ def at_work_on() -> Any:
     return _current().about
 
 
+def work_on(subject: Any) -> None:
+    """Set the subject of the fiber whose function calls this."""
+    _current().about = subject
+
+
 def _current() -> Fiber:
     fiber: Fiber = _here.fiber
     return fiber

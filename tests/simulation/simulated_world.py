@@ -91,6 +91,10 @@ class Pending:
         self._then: Callable[[Any], None] | None = None
         self.value: Any = None
 
+    @property
+    def is_set(self) -> bool:
+        return self._is_set
+
     def set(self, value: Any) -> None:
         if self._is_set:
             return

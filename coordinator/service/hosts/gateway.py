@@ -9,10 +9,10 @@ owner has written nothing into the group's log meanwhile is checked when the gro
 from __future__ import annotations
 
 import logging
-import random
 import secrets
 import threading
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -70,23 +70,29 @@ class OwnerQuiet(Exception):
 
 
 class _Route(NamedTuple):
-    """An owner that has answered: ``ahead_ms`` is at most what its clock is ahead of this process's."""
+    """An owner that has answered. ``ahead_ms``: at most what its clock is ahead of this process's. ``heard_s``: the
+    time of its last answer, which was ``alive``."""
 
     owner: Owner
     ahead_ms: int
+    heard_s: float
+    alive: Alive
 
 
 @dataclass
 class _Waiting:
-    """A record to an owner that waits for its reply, or an echo."""
+    """A record to an owner that waits for its reply, or an echo. ``is_asked``: it is a request of a client."""
 
     id: str
+    group_id: str
     transport: Transport
+    is_asked: bool = False
     reply_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     done: threading.Event = field(init=False)
     reply: Reply | None = None
     heard_s: float = 0.0
     parts: dict[int, bytes] = field(default_factory=dict)
+    body: bytes = b""
     is_written: bool | None = None
     written_s: float = 0.0
 
@@ -94,7 +100,8 @@ class _Waiting:
         self.done = self.transport.event()
 
     def written(self, ok: bool) -> None:
-        self.is_written, self.written_s = ok, self.transport.now_s()
+        """Of a request of several records, one that is not written counts."""
+        self.is_written, self.written_s = ok and self.is_written is not False, self.transport.now_s()
 
 
 class Gateway:
@@ -102,10 +109,11 @@ class Gateway:
 
     def __init__(self, transport: Transport, me: Owner) -> None:
         self._transport, self._me = transport, me
-        self._starting = threading.Lock()
+        self._starting, self._changing = threading.Lock(), threading.Lock()
+        self._is_closed = False
         self._writer: Writer | None = None
         self._reader: Reader | None = None
-        self._reply_to = random.randrange(PARTITIONS)
+        self._reply_to = transport.any_below(PARTITIONS)
         self._waiting: dict[str, _Waiting] = {}
         self._routes: dict[str, _Route] = {}
 
@@ -133,9 +141,11 @@ class Gateway:
         is_action: bool,
         waits_s: float,
         is_shown: bool,
+        is_gone: Callable[[], bool] = lambda: False,
     ) -> bytes:
         """The owner's answer to the request ``name``, which may wait ``waits_s`` for records. ``is_shown``: the group's
-        log has just shown that this is the owner.
+        log has just shown that this is the owner. ``is_gone``: whether the client still waits for the answer; an owner
+        that does not answer is found out without it.
 
         Raises:
             GroupOfAnotherVersion: the owner lives, and can't be asked.
@@ -145,7 +155,7 @@ class Gateway:
             CoordinatorNotAvailable: no answer came in time.
             HostTopicNotAuthorized, BrokerNotReachable: the owner can't be asked.
         """
-        writer = self._started()
+        writer = self._started(group_id)
         if owner.answers != VERSION:
             self._look(group_id, owner, is_shown=is_shown)
             raise GroupOfAnotherVersion(group_id=group_id, owner=str(owner))
@@ -153,27 +163,26 @@ class Gateway:
         if route is None or route.owner.tenure != owner.tenure:
             route = self._route_to(group_id, owner, is_shown=is_shown)
         until_s = self._transport.now_s() + (JOIN_S if name == JoinGroup.__name__ else PASS_ON_S) + waits_s
-        waiting = self._await(request_id)
+        waiting = self._await(request_id, group_id, is_asked=True)
         try:
             self._send(writer, waiting, group_id, route, name, body, protocol, is_action, until_s)
-            while True:
-                if waiting.done.wait(QUIET_S) and waiting.reply is not None:
-                    reply = waiting.reply
-                    if isinstance(reply, Answer):
-                        return b"".join(waiting.parts[number] for number in range(reply.parts))
-                    if isinstance(reply, Moved):
-                        self.forget(group_id)
-                        raise OwnerGone(self._transport.log_end(group_id), is_silent=False)
-                    raise RequestTooLate(group_id=group_id)
+            while not self._is_done(waiting, QUIET_S):
                 if self._transport.now_s() > until_s:
-                    raise CoordinatorNotAvailable(
-                        group_id=group_id, reason=f"{owner} gave no answer in time", outcome_unknown=True
-                    )
-                alive = self._look(group_id, owner, (request_id,), is_shown=is_shown)
-                if waiting.is_written is False or request_id in alive.unknown:
+                    raise _no_answer(group_id, f"{owner} gave no answer in time")
+                alive = self._alive(group_id, owner, is_shown=is_shown)
+                if is_gone() or self._waiting.get(request_id) is not waiting:
+                    raise _no_answer(group_id, "its client waits no longer, or has asked again")
+                is_lost = waiting.is_written is False or request_id in alive.unknown
+                if is_lost and not waiting.done.is_set():
                     self._send(writer, waiting, group_id, route, name, body, protocol, is_action, until_s)
         finally:
-            self._waiting.pop(request_id, None)
+            self._forget(waiting)
+        if isinstance(waiting.reply, Answer):
+            return waiting.body
+        if isinstance(waiting.reply, Moved):
+            self.forget(group_id)
+            raise OwnerGone(self._transport.log_end(group_id), is_silent=False)
+        raise RequestTooLate(group_id=group_id)
 
     def check_lives(self, group_id: str, owner: Owner) -> None:
         """Check that the owner, which the group's log has just shown, serves the group.
@@ -185,7 +194,10 @@ class Gateway:
         self._look(group_id, owner, is_shown=True)
 
     def close(self) -> None:
-        """Ends, and waits for its threads."""
+        """Ends, and waits for its threads. Whoever waits for an answer gets an error."""
+        self._is_closed = True
+        for waiting in list(self._waiting.values()):
+            waiting.done.set()
         with self._starting:
             for part in (self._reader, self._writer):
                 if part is not None:
@@ -193,8 +205,10 @@ class Gateway:
 
     # --- inside
 
-    def _started(self) -> Writer:
+    def _started(self, group_id: str) -> Writer:
         with self._starting:
+            if self._is_closed:
+                raise CoordinatorNotAvailable(group_id=group_id, reason="it is leaving")
             if self._writer is None:
                 self._transport.ensure()
                 where = (REPLIES, self._reply_to)
@@ -204,10 +218,24 @@ class Gateway:
                 self._writer = self._transport.writer()
             return self._writer
 
-    def _await(self, request_id: str) -> _Waiting:
-        waiting = _Waiting(request_id, self._transport)
-        self._waiting[request_id] = waiting
+    def _await(self, request_id: str, group_id: str, *, is_asked: bool = False) -> _Waiting:
+        waiting = _Waiting(request_id, group_id, self._transport, is_asked)
+        with self._changing:
+            self._waiting[request_id] = waiting
         return waiting
+
+    def _forget(self, waiting: _Waiting) -> None:
+        """Wait for its reply no more, but for that of a later try of the same request."""
+        with self._changing:
+            if self._waiting.get(waiting.id) is waiting:
+                del self._waiting[waiting.id]
+
+    def _is_done(self, waiting: _Waiting, seconds: float) -> bool:
+        """Whether the reply has come within that time."""
+        is_done = waiting.done.wait(seconds)
+        if self._is_closed:
+            raise _no_answer(waiting.group_id, "it is leaving")
+        return is_done
 
     def _send(
         self,
@@ -221,7 +249,7 @@ class Gateway:
         is_action: bool,
         until_s: float,
     ) -> None:
-        waiting.is_written = None
+        waiting.is_written, waiting.parts = None, {}
         for part, parts, data in parts_of(body):
             ask = Ask(
                 id=waiting.id,
@@ -253,21 +281,30 @@ class Gateway:
             raise CoordinatorNotAvailable(group_id=group_id, reason="its owner changed just now")
         return route
 
-    def _look(self, group_id: str, owner: Owner, asked: tuple[str, ...] = (), *, is_shown: bool) -> Alive:
-        """The owner's answer to the question whether it lives. ``asked``: the requests that wait for its answer.
+    def _alive(self, group_id: str, owner: Owner, *, is_shown: bool) -> Alive:
+        """The owner's last answer to :meth:`_look`, if that was just now: all requests of a group ask as one."""
+        route = self._routes.get(group_id)
+        if route is None or route.owner.tenure != owner.tenure or self._transport.now_s() - route.heard_s > QUIET_S:
+            return self._look(group_id, owner, is_shown=is_shown)
+        return route.alive
+
+    def _look(self, group_id: str, owner: Owner, *, is_shown: bool) -> Alive:
+        """The owner's answer to the question whether it lives, and which of the requests for it are not under way.
 
         Raises:
             OwnerGone: it does not serve the group any more.
             OwnerQuiet: it has not answered the first question, and not ``is_shown``.
             CoordinatorNotAvailable: the brokers do not take the question, or give back no replies.
         """
-        writer, end = self._started(), self._transport.log_end(group_id)
+        writer, end = self._started(group_id), self._transport.log_end(group_id)
         probes: list[_Waiting] = []
         began_s, taken_s = self._transport.now_s(), 0.0
         try:
             while True:
-                probe = self._await(uuid.uuid4().hex)
+                probe = self._await(uuid.uuid4().hex, group_id)
                 probes.append(probe)
+                with self._changing:
+                    asked = [each.id for each in self._waiting.values() if each.is_asked and each.group_id == group_id]
                 request = Probe(
                     id=probe.id,
                     asker=self._me.process,
@@ -276,10 +313,10 @@ class Gateway:
                     reply_key=probe.reply_key,
                     tenure=owner.tenure,
                     process=owner.process,
-                    waiting=asked,
+                    waiting=tuple(asked),
                 )
                 self._write(writer, REQUESTS, request, b"", probe)
-                probe.done.wait(QUIET_S)
+                self._is_done(probe, QUIET_S)
                 if (found := self._heard(group_id, owner, probes, end)) is not None:
                     return found
                 if not is_shown:
@@ -296,7 +333,7 @@ class Gateway:
                 return found
         finally:
             for probe in probes:
-                self._waiting.pop(probe.id, None)
+                self._forget(probe)
         self.forget(group_id)
         _log.warning("gone: %s, the owner of group=%s, has not answered for %d s", owner, group_id, owner.patience_s)
         raise OwnerGone(end, is_silent=True)
@@ -305,7 +342,7 @@ class Gateway:
         for probe in probes:
             if isinstance(probe.reply, Alive) and probe.reply.tenure == owner.tenure:
                 ahead_ms = probe.reply.clock_ms - int(probe.heard_s * 1000) - 1
-                self._routes[group_id] = _Route(owner, ahead_ms)
+                self._routes[group_id] = _Route(owner, ahead_ms, probe.heard_s, probe.reply)
                 return probe.reply
             if isinstance(probe.reply, Moved):
                 self.forget(group_id)
@@ -314,16 +351,16 @@ class Gateway:
 
     def _echo(self, writer: Writer, group_id: str, owner: Owner) -> None:
         """Return once this process has read a record of its own that it wrote now: it has read all replies before."""
-        echo = self._await(uuid.uuid4().hex)
+        echo = self._await(uuid.uuid4().hex, group_id)
         try:
             message = Echo(id=echo.id, asker=self._me.process)
             headers = headers_of_reply(message, echo.reply_key)
             writer.write(REPLIES, self._reply_to, self._me.process, headers, written=echo.written)
-            if not echo.done.wait(FIRST_S):
+            if not self._is_done(echo, FIRST_S):
                 reason = f"{owner} owns it, and this host can't read {REPLIES}-{self._reply_to}"
                 raise CoordinatorNotAvailable(group_id=group_id, reason=reason)
         finally:
-            self._waiting.pop(echo.id, None)
+            self._forget(echo)
 
     def _on_record(self, message: Message) -> None:
         if message.key() != self._me.process.encode():
@@ -338,8 +375,15 @@ class Gateway:
             return
         waiting.heard_s = self._transport.now_s()
         if isinstance(reply, Answer):
-            waiting.parts[reply.part] = body
-            if len(waiting.parts) < reply.parts:
+            parts = waiting.parts
+            parts[reply.part] = body
+            if len(parts) < reply.parts:
                 return
+            waiting.body = b"".join(parts[number] for number in range(reply.parts))
         waiting.reply = reply
         waiting.done.set()
+
+
+def _no_answer(group_id: str, reason: str) -> CoordinatorNotAvailable:
+    """The error of a request whose outcome is unknown."""
+    return CoordinatorNotAvailable(group_id=group_id, reason=reason, outcome_unknown=True)

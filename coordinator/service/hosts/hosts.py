@@ -49,7 +49,9 @@ class Hosts:
             ShareGroupError: the owner can't be asked, or the group moves on and on.
         """
         group_id, request_id = head.group_id, call.request_id or uuid.uuid4().hex
-        for _ in range(MOST_MOVES):
+        for moves in range(MOST_MOVES):
+            if moves and call.is_gone():  # it may have asked another coordinator: what comes now is late
+                break
             owner = None if self._groups.tenure(group_id) else self.gateway.owner_of(group_id)
             is_shown = owner is None
             if owner is None:
@@ -68,6 +70,7 @@ class Hosts:
                     is_action=RIGHT_OF.get(name) is Right.ADMIN,
                     waits_s=head.wait_ms / 1000,
                     is_shown=is_shown,
+                    is_gone=call.is_gone,
                 )
             except OwnerQuiet:
                 continue
@@ -90,11 +93,15 @@ class Hosts:
                 self._ownership.found_gone(group_id, elsewhere.record.tenure, gone.end)
                 here()
 
+    def stop_asking(self) -> None:
+        """Ask no other host any more: whoever waits for an answer gets an error, and asks again."""
+        self.gateway.close()
+
     def leave(self) -> None:
         """Answer other hosts that the groups have moved: they are given up next."""
         self.requests.leave()
 
     def close(self) -> None:
         """Ends both parts, and waits for their threads."""
-        self.gateway.close()
+        self.stop_asking()
         self.requests.close()

@@ -1,8 +1,10 @@
 """Answers the requests of other hosts to the groups that this process owns.
 
 Rule: a request of another host is carried out only by the owner that it names, and only in its time; a second record
-with the id of an earlier request is answered as that one was. One host alone reads nothing: the ends of the request
-topics are looked at, and a partition is read once a record has come.
+with the id of an earlier request is answered as that one was, unless that was an error after which the client asks
+again. "Moved" is said only of a group that this process does not serve and does not load: its asker may take the group.
+One host alone reads nothing: the ends of the request topics are looked at, and a partition is read once a record has
+come.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from coordinator.protocol.host_records import (
     read_request,
 )
 from coordinator.protocol.rights import Caller, Right
+from coordinator.protocol.wire import asks_again
 from coordinator.service.hosts.records import Reader, Transport, Writer
 from coordinator.service.hosts.topics import request_partition_of
 from coordinator.service.process.clock import Clock
@@ -47,7 +50,7 @@ LOOKS_EVERY_S = 1.0
 RESTS_AFTER_S = 60.0
 """A partition without a request for this process is read for this many seconds more."""
 ANSWERS_KEPT_S = 60.0
-"""An answer is kept for this many seconds, for the same request again."""
+"""An answer is kept for this many seconds, for the same request again, and a part of a request for the others."""
 ANSWERS_KEPT_BYTES = 64 << 20
 MOST_UNFINISHED_BYTES = 64 << 20
 """The parts of unfinished requests have up to this many bytes; what comes beyond them is dropped, and sent again."""
@@ -95,13 +98,13 @@ class Groups(Protocol):
 @dataclass
 class _Received:
     """A request that has come, in part or as a whole. ``ask``: its last record, whose asker gets the answer. ``answer``
-    None: it is being handled, or a part is missing."""
+    None: it is being handled, or a part is missing. ``since_s``: the time of the answer, or of the last part."""
 
     ask: Ask
     parts: dict[int, bytes] = field(default_factory=dict)
     is_running: bool = False
     answer: bytes | None = None
-    done_s: float = 0.0
+    since_s: float = 0.0
 
 
 class OwnerRequests:
@@ -189,7 +192,7 @@ class OwnerRequests:
         """Write a tick to each partition that is read. Sessions do not end while their heartbeats lie there unread."""
         now = self._transport.now_s()
         for where in list(self._last_s):
-            unheard_s = min(now - self._ticks_s.setdefault(where, now) - TICK_LATE_S, UNHEARD_AT_MOST_S)
+            unheard_s = min(now - self._ticks_s[where] - TICK_LATE_S, UNHEARD_AT_MOST_S)
             grown_s = unheard_s - self._unheard_s.get(where, 0.0)
             self._unheard_s[where] = max(0.0, unheard_s)
             if unheard_s > 0 and grown_s > 0:
@@ -202,23 +205,21 @@ class OwnerRequests:
             self._writer = self._transport.writer()
             self._reader = self._transport.reader(self._on_record, "share-host-request-reader")
         _log.info("another host asks: reading %s-%d from %d", *where, offset)
-        self._last_s[where] = self._transport.now_s()
+        self._last_s[where] = self._ticks_s[where] = self._transport.now_s()
         self._reader.add({where: offset})
 
     def _rest(self) -> None:
         now = self._transport.now_s()
-        resting = {where for where, last_s in self._last_s.items() if now - last_s > RESTS_AFTER_S}
-        if resting and self._reader is not None:
-            self._reader.remove(resting)
+        with self._receiving:
+            resting = {where for where, last_s in self._last_s.items() if now - last_s > RESTS_AFTER_S}
             for where in resting:
                 del self._last_s[where]
-                self._ticks_s.pop(where, None)
                 self._unheard_s.pop(where, None)
-        with self._receiving:
             for key, received in list(self._received.items()):
-                too_old = received.answer is None and not received.is_running and self._is_late(received.ask)
-                if too_old or (received.answer is not None and now - received.done_s > ANSWERS_KEPT_S):
+                if not received.is_running and now - received.since_s > ANSWERS_KEPT_S:
                     self._drop(key)
+        if resting and self._reader is not None:
+            self._reader.remove(resting)
 
     # --- the reader's thread
 
@@ -226,29 +227,29 @@ class OwnerRequests:
         where = (str(message.topic()), message.partition() or 0)
         self._ends[where] = (message.offset() or 0) + 1
         request = read_request(message.headers())
+        if request is None or request.process != self._me.process:
+            return
+        now = self._transport.now_s()
         if isinstance(request, Tick):
-            if request.process == self._me.process:
-                self._ticks_s[where] = self._transport.now_s()
+            self._ticks_s[where] = now
             return
-        if request is None:
-            return
-        tenure = "" if self._is_leaving else self._groups.tenure(request.group_id)
-        if request.process != self._me.process:
-            if tenure and tenure != request.tenure:  # the asker has read of an earlier owner
-                self._reply(request, Moved(id=request.id, asker=request.asker))
-            return
-        self._last_s[where] = self._last_request_s = self._transport.now_s()
+        with self._receiving:
+            self._last_request_s = now
+            if where in self._last_s:  # else it is read no more
+                self._last_s[where] = now
         if self._groups.stuck_s(request.group_id) > STUCK_S:
             return
-        is_held = not self._is_leaving and self._groups.holds(request.group_id)
-        if isinstance(request, Probe):
-            if tenure == request.tenure or (not tenure and is_held):
-                self._reply(request, self._alive(request))
-            else:
-                self._reply(request, Moved(id=request.id, asker=request.asker))
-        elif tenure != request.tenure:
+        tenure = "" if self._is_leaving else self._groups.tenure(request.group_id)
+        is_loading = not (tenure or self._is_leaving) and self._groups.holds(request.group_id)
+        if isinstance(request, Ask) and self._is_known(request):
+            return
+        if tenure != request.tenure and not is_loading:
             self._reply(request, Moved(id=request.id, asker=request.asker))
-        elif self._is_late(request):
+        elif isinstance(request, Probe):
+            self._reply(request, self._alive(request))
+        elif is_loading:
+            return  # the asker hears that it is unknown, and sends it again
+        elif self._groups.clock.now_ms() > request.not_after_ms:
             self._reply(request, Late(id=request.id, asker=request.asker, clock_ms=self._groups.clock.now_ms()))
         else:
             caller = OF_ADMINISTRATORS if where[0] == ADMIN_REQUESTS else OF_MEMBERS
@@ -256,13 +257,25 @@ class OwnerRequests:
 
     def _alive(self, probe: Probe) -> Alive:
         with self._receiving:
-            unknown = tuple(each for each in probe.waiting if each not in self._received)
+            running = {each for each in probe.waiting if each in self._received and self._received[each].is_running}
         return Alive(
-            id=probe.id, asker=probe.asker, tenure=probe.tenure, clock_ms=self._groups.clock.now_ms(), unknown=unknown
+            id=probe.id,
+            asker=probe.asker,
+            tenure=probe.tenure,
+            clock_ms=self._groups.clock.now_ms(),
+            unknown=tuple(each for each in probe.waiting if each not in running),
         )
 
-    def _is_late(self, ask: Ask) -> bool:
-        return self._groups.clock.now_ms() > ask.not_after_ms
+    def _is_known(self, ask: Ask) -> bool:
+        """Whether the request has come as a whole before. If it is answered, the answer is written again."""
+        with self._receiving:
+            received = self._received.get(ask.id)
+            if received is None or not (received.is_running or received.answer is not None):
+                return False
+            received.ask, answer = ask, received.answer
+        if answer is not None and not ask.part:
+            self._write_answer(ask, answer)
+        return True
 
     def _receive(self, ask: Ask, body: bytes, caller: Caller) -> None:
         with self._receiving:
@@ -271,21 +284,14 @@ class OwnerRequests:
                 if self._kept_bytes + len(body) > MOST_UNFINISHED_BYTES + ANSWERS_KEPT_BYTES:
                     return
                 received = self._received[ask.id] = _Received(ask)
-            received.ask = ask
-            if received.answer is not None:
-                answer = received.answer
-            else:
-                answer = None
-                if ask.part not in received.parts:
-                    received.parts[ask.part] = body
-                    self._kept_bytes += len(body)
-                if received.is_running or len(received.parts) < ask.parts:
-                    return
-                received.is_running = True
-        if answer is not None:
-            self._write_answer(ask, answer)
-        else:
-            self._threads.submit(self._carry_out, received, caller)
+            received.ask, received.since_s = ask, self._transport.now_s()
+            if ask.part not in received.parts:
+                received.parts[ask.part] = body
+                self._kept_bytes += len(body)
+            if len(received.parts) < ask.parts:
+                return
+            received.is_running = True
+        self._threads.submit(self._carry_out, received, caller)
 
     def _drop(self, request_id: str) -> None:
         received = self._received.pop(request_id)
@@ -309,7 +315,10 @@ class OwnerRequests:
         with self._receiving:
             self._kept_bytes += len(answer) - sum(map(len, received.parts.values()))
             received.parts.clear()
-            received.answer, received.done_s = answer, self._transport.now_s()
+            received.is_running = False
+            received.answer, received.since_s = answer, self._transport.now_s()
+            if asks_again(answer):
+                self._drop(ask.id)
             while self._kept_bytes > ANSWERS_KEPT_BYTES and len(self._received) > 1:
                 oldest = next((k for k, each in self._received.items() if each.answer is not None), None)
                 if oldest is None or oldest == ask.id:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import random
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -138,6 +139,7 @@ class Transport:
 
     event = threading.Event
     now_s = staticmethod(now_s)
+    any_below = staticmethod(random.randrange)
 
     def __init__(self, state: Callable[[], StateTopic]) -> None:
         """``state``: returns the state topic, which may be made anew."""
@@ -161,11 +163,11 @@ class Transport:
         return state.offset(state.partition_of(group_id), LATEST)
 
     def writer(self) -> Writer:
-        """A new writer."""
+        """Returns a new writer."""
         return Writer(self._state())
 
     def reader(self, on_record: Callable[[Message], None], name: str) -> Reader:
-        """A new reader, which reads nothing yet."""
+        """Returns a new reader, which reads nothing yet."""
         return Reader(self._state(), on_record, name)
 
     def start(self, run: Callable[[], None], name: str) -> threading.Thread:

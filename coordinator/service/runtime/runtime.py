@@ -137,6 +137,7 @@ class CoordinatorRuntime:
         self._waiting: deque[Submission] = deque()
         self._logs: dict[str, Log] = {}
         self._reload_ms: dict[str, int] = {}
+        self._loads = ""
         self._snapshot_again: dict[str, Pause] = {}
         self._under_way: dict[str, SnapshotInSteps] = {}
         self._ends, self._upkeep = DueTimes(), DueTimes()
@@ -199,8 +200,8 @@ class CoordinatorRuntime:
         return min(deadlines, default=None)
 
     def holds(self, group_id: str) -> bool:
-        """Whether the group is served, or loaded again soon. Any thread may call it."""
-        return group_id in self.groups or group_id in self._reload_ms
+        """Whether the group is served, is being loaded, or is loaded again soon. Any thread may call it."""
+        return group_id == self._loads or group_id in self.groups or group_id in self._reload_ms
 
     def may_rest(self, now_ms: int, *, loaded: bool = False) -> bool:
         """Whether no group holds anything, waits for anything, or has a member; ``loaded``: no group that is loaded."""
@@ -436,8 +437,12 @@ class CoordinatorRuntime:
             with round_.asking_brokers():
                 if claims:
                     self.store.claim(group_id)
-                with self._loading():
-                    group, count = self._replayed(group_id, self.store.load(group_id))
+                self._loads = group_id
+                try:
+                    with self._loading():
+                        group, count = self._replayed(group_id, self.store.load(group_id))
+                finally:
+                    self._loads = ""
             round_.now_ms = self._now(round_.now_ms)  # the time of all members begins after the load
             group.loaded(round_.now_ms)
             self._reload_ms.pop(group_id, None)

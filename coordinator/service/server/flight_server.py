@@ -120,13 +120,15 @@ class _HeaderReader(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
 class Call(NamedTuple):
     """A request's origin: the caller who sends it, where it calls from, the client's protocol version, the request's id
-    (empty: the client gave none), and the host that passed the request on (None: it is this one's)."""
+    (empty: the client gave none), the host that passed the request on (None: it is this one's), and whether the client
+    has ceased to wait."""
 
     caller: Caller
     peer: str
     protocol: str
     request_id: str = ""
     from_host: str | None = None
+    is_gone: Callable[[], bool] = lambda: False
 
 
 class ByOwner(Protocol):
@@ -203,7 +205,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
     def do_action(self, context: Any, action: Any) -> list[bytes]:
         self._greet(context.peer())
         call = Call(
-            _caller_of(context), context.peer(), _header_of(context, _PROTOCOL), _header_of(context, _REQUEST_ID)
+            _caller_of(context),
+            context.peer(),
+            _header_of(context, _PROTOCOL),
+            _header_of(context, _REQUEST_ID),
+            is_gone=context.is_cancelled,
         )
         return [self.answer(action.type, action.body, call)]
 

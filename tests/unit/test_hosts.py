@@ -1,0 +1,301 @@
+"""Requests between hosts: an owner and a gateway on a simulated clock, with records that are lost or come twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from coordinator.protocol import host_records
+from coordinator.protocol.errors import CoordinatorNotAvailable
+from coordinator.protocol.host_records import Alive, Answer, Ask, Late, Moved, Probe, headers_of_request
+from coordinator.protocol.messages import Done
+from coordinator.protocol.wire import decode_answer, encode, encode_error
+from coordinator.service.hosts.gateway import Gateway, OwnerGone
+from coordinator.service.hosts.owner import ANSWERS_KEPT_S, RESTS_AFTER_S, OwnerRequests
+from coordinator.service.hosts.topics import request_partition_of
+from coordinator.state_log.owner import Owner
+from tests.simulation.fiber import Fiber
+from tests.simulation.host_topics import HostTopics, SimulatedTransport
+from tests.simulation.simulated_world import Process, Task, World
+
+GROUP = "billing"
+MINE = ("share-group-requests", request_partition_of(GROUP))
+OWNER = Owner(installation_id="one", process="owner", host="one", pid=1, tenure="t1", answers=1)
+BUSY = CoordinatorNotAvailable(group_id=GROUP, reason="its state can't be loaded")
+Message = Any
+
+
+class Unseen:
+    """An observer that looks at nothing."""
+
+    def taken(self, by: Process, request: Message) -> None: ...
+
+    def sent(self, by: Process, message: Message, headers: Any, body: bytes) -> None: ...
+
+    def read(self, by: Process, reply: Message, headers: Any, body: bytes) -> None: ...
+
+
+class OwnersGroups:
+    """The one group of an owner."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self.clock = SimpleNamespace(now_ms=now_ms)
+        self.now, self.is_loading = OWNER.tenure, False
+        self.unheard_ms = 0
+
+    def served_groups(self) -> dict[str, bool]:
+        return {GROUP: True}
+
+    def tenure(self, group_id: str) -> str:
+        return "" if self.is_loading else self.now
+
+    def holds(self, group_id: str) -> bool:
+        return bool(self.now)
+
+    def unheard(self, group_ids: Iterable[str], ms: int) -> None:
+        self.unheard_ms += ms
+
+    def stuck_s(self, group_id: str) -> float:
+        return 0.0
+
+
+class TwoHosts:
+    """An owner of the group, and the gateway of another host. ``drops`` says which messages no broker has."""
+
+    def __init__(self) -> None:
+        self.world = world = World(0)
+        self.topics = HostTopics(world, Unseen(), lost=0.0, doubled=0.0, late=0.0)
+        self.drops: Callable[[Message], bool] = lambda message: False
+        self.messages: list[Message] = []
+        self.topics.append = self._append  # type: ignore[method-assign]
+        self.asker, self.owner = Process(world, "asker"), Process(world, "owner")
+        self.groups = OwnersGroups(lambda: world.now_ms + 77_000)
+        self.answers: list[bytes] = []
+        self.handled: list[bytes] = []
+        transport = SimulatedTransport(self.owner, self.topics, self.groups.clock.now_ms, lambda: 0)
+        self.requests = OwnerRequests(transport, self.groups, OWNER, self._handle)  # type: ignore[arg-type]
+        self.gateway = Gateway(
+            SimulatedTransport(self.asker, self.topics, lambda: world.now_ms, lambda: 0),  # type: ignore[arg-type]
+            Owner(installation_id="two", process="asker", host="two", pid=2),
+        )
+        self.outcomes: list[Any] = []
+        self.pass_s(1.5)  # the ends of the topics are known now
+
+    def _append(self, where: Any, key: str, headers: Any, body: bytes) -> None:
+        message = host_records.read_request(headers) or host_records.read_reply(headers)
+        self.messages.append(message)
+        if not self.drops(message):
+            HostTopics.append(self.topics, where, key, headers, body)
+
+    def _handle(self, name: str, body: bytes, *_: Any) -> bytes:
+        self.handled.append(body)
+        return self.answers.pop(0) if self.answers else encode(Done())
+
+    def pass_s(self, seconds: float) -> None:
+        self.world.run_until(self.world.now_ms + int(seconds * 1000))
+
+    def ask(self, request_id: str = "r1", body: bytes = b"x", is_gone: Callable[[], bool] = lambda: False) -> None:
+        """Begins to pass a request on. Its answer or error is in ``outcomes``."""
+
+        def ask() -> bytes:
+            return self.gateway.pass_on(
+                GROUP, OWNER, "Done", body, request_id=request_id, protocol="4", is_action=False, waits_s=0.0,
+                is_shown=True, is_gone=is_gone,
+            )  # fmt: skip
+
+        def task() -> Task:
+            try:
+                self.outcomes.append(decode_answer((yield from Fiber(ask).run())))
+            except Exception as error:  # noqa: BLE001 - the test looks at it
+                self.outcomes.append(error)
+
+        self.asker.spawn(task())
+
+    def of(self, kind: type) -> list[Message]:
+        return [message for message in self.messages if isinstance(message, kind)]
+
+    def told(self, message: Ask | Probe) -> list[Any]:
+        """The replies to a record that comes now to the owner."""
+        before = len(self.messages)
+        self.topics.append(MINE, GROUP, headers_of_request(message), b"x")
+        self.pass_s(0.5)
+        return [reply for reply in self.messages[before:] if isinstance(reply, Alive | Answer | Moved | Late)]
+
+    def record(self, **fields: Any) -> Ask:
+        ask = Ask(
+            id="r1", asker="asker", group_id=GROUP, reply_to=0, reply_key=b"k", process="owner", tenure="t1",
+            not_after_ms=self.groups.clock.now_ms() + 20_000, protocol="4", name="Done", host="two",
+        )  # fmt: skip
+        return host_records.msgspec.structs.replace(ask, **fields)
+
+    def probe(self, **fields: Any) -> Probe:
+        probe = Probe(
+            id="p1", asker="asker", group_id=GROUP, reply_to=0, reply_key=b"k", process="owner", tenure="t1"
+        )  # fmt: skip
+        return host_records.msgspec.structs.replace(probe, **fields)
+
+
+def reading() -> TwoHosts:
+    """Two hosts, of which the owner reads the requests."""
+    hosts = TwoHosts()
+    hosts.told(hosts.probe())
+    hosts.pass_s(1.5)
+    assert hosts.of(Alive)
+    return hosts
+
+
+# --- the owner
+
+
+def test_an_error_that_may_be_retried_is_not_the_answer_for_good() -> None:
+    hosts = reading()
+    hosts.answers = [encode_error(BUSY)]
+    hosts.told(hosts.record())
+    hosts.told(hosts.record())
+    assert len(hosts.handled) == 2
+
+
+def test_a_request_that_comes_twice_is_handled_once_and_answered_twice() -> None:
+    hosts = reading()
+    assert [type(reply) for reply in hosts.told(hosts.record())] == [Answer]
+    assert [type(reply) for reply in hosts.told(hosts.record())] == [Answer]
+    assert len(hosts.handled) == 1
+
+
+@pytest.mark.parametrize("ends", ["moved", "late"])
+def test_what_was_carried_out_is_answered_so_when_it_comes_again_afterwards(ends: str) -> None:
+    hosts = reading()
+    hosts.told(hosts.record())
+    if ends == "moved":
+        hosts.groups.now = ""
+    again = hosts.record(not_after_ms=0) if ends == "late" else hosts.record()
+    assert [type(reply) for reply in hosts.told(again)] == [Answer]
+    assert [type(reply) for reply in hosts.told(hosts.record(id="r2", not_after_ms=0))] != [Answer]
+
+
+def test_a_group_that_is_loaded_again_has_not_moved() -> None:
+    """A host that hears so takes the group."""
+    hosts = reading()
+    hosts.groups.is_loading = True
+    assert hosts.told(hosts.record()) == []
+    (alive,) = hosts.told(hosts.probe(waiting=("r1",)))
+    assert alive.unknown == ("r1",)
+    hosts.groups.is_loading = False
+    assert [type(reply) for reply in hosts.told(hosts.record())] == [Answer]
+
+
+def test_an_owner_says_nothing_about_the_owner_before_or_after_it() -> None:
+    """A process that does not know that it was replaced would give away the group of its successor."""
+    hosts = reading()
+    assert hosts.told(hosts.record(process="another", tenure="t2")) == []
+    assert hosts.told(hosts.probe(process="another", tenure="t2")) == []
+    assert [type(reply) for reply in hosts.told(hosts.record(tenure="t0"))] == [Moved]
+
+
+def test_a_request_of_which_a_part_is_missing_is_unknown() -> None:
+    hosts = reading()
+    assert hosts.told(hosts.record(part=0, parts=2)) == []
+    (alive,) = hosts.told(hosts.probe(waiting=("r1",)))
+    assert alive.unknown == ("r1",)
+
+
+def test_parts_are_dropped_in_time_whatever_their_request_says() -> None:
+    hosts = reading()
+    hosts.told(hosts.record(part=0, parts=2, not_after_ms=10**15))
+    assert hosts.requests._kept_bytes
+    hosts.pass_s(ANSWERS_KEPT_S + 2)
+    assert not hosts.requests._received
+    assert not hosts.requests._kept_bytes
+
+
+def test_a_partition_that_rests_is_read_when_a_record_comes() -> None:
+    hosts = reading()
+    hosts.pass_s(RESTS_AFTER_S + 5)
+    assert not hosts.requests._last_s
+    hosts.requests._on_record(hosts.topics.records[MINE][0])  # one that the reader had when it was told to stop
+    assert not hosts.requests._last_s
+    hosts.pass_s(100)
+    hosts.told(hosts.probe())
+    hosts.pass_s(3)
+    assert len(hosts.of(Alive)) > 1
+    assert hosts.groups.unheard_ms == 0
+
+
+# --- the gateway
+
+
+def test_a_lost_part_is_sent_again() -> None:
+    hosts = reading()
+    lost = iter([True])
+    hosts.drops = lambda message: isinstance(message, Ask) and message.part == 1 and next(lost, False)
+    hosts.ask(body=b"x" * (host_records.PART_BYTES + 1))
+    hosts.pass_s(5)
+    assert hosts.outcomes == [Done()]
+    assert len(hosts.handled[0]) == host_records.PART_BYTES + 1
+
+
+def test_a_lost_answer_is_sent_again() -> None:
+    hosts = reading()
+    lost = iter([True])
+    hosts.drops = lambda message: isinstance(message, Answer) and next(lost, False)
+    hosts.ask()
+    hosts.pass_s(5)
+    assert hosts.outcomes == [Done()]
+    assert len(hosts.handled) == 1
+
+
+def test_a_second_try_through_the_same_gateway_gets_the_answer() -> None:
+    hosts = reading()
+    lost = iter([True])
+    hosts.drops = lambda message: isinstance(message, Ask) and next(lost, False)
+    hosts.ask()
+    hosts.pass_s(0.5)
+    hosts.ask()
+    hosts.pass_s(10)
+    assert sorted(type(each).__name__ for each in hosts.outcomes) == ["CoordinatorNotAvailable", "Done"]
+    assert len(hosts.handled) == 1
+
+
+def test_a_request_is_not_sent_again_for_a_client_that_is_gone() -> None:
+    hosts = reading()
+    hosts.drops = lambda message: isinstance(message, Ask)
+    hosts.ask(is_gone=lambda: True)
+    hosts.pass_s(5)
+    (error,) = hosts.outcomes
+    assert "waits no longer" in str(error)
+    assert len(hosts.of(Ask)) == 1
+
+
+def test_a_silent_owner_is_found_gone_though_the_client_is_gone() -> None:
+    hosts = reading()
+    hosts.drops = lambda message: isinstance(message, Answer | Alive)
+    hosts.ask(is_gone=lambda: True)
+    hosts.pass_s(15)
+    (gone,) = hosts.outcomes
+    assert isinstance(gone, OwnerGone)
+    assert gone.is_silent
+
+
+def test_whoever_waits_for_another_host_hears_at_once_that_the_gateway_ends() -> None:
+    hosts = reading()
+    hosts.drops = lambda message: isinstance(message, Answer)
+    hosts.ask()
+    hosts.pass_s(0.5)
+    hosts.gateway.close()
+    hosts.pass_s(0.1)
+    (error,) = hosts.outcomes
+    assert "it is leaving" in str(error)
+
+
+def test_all_requests_of_a_group_ask_as_one_whether_its_owner_lives() -> None:
+    hosts = reading()
+    hosts.drops = lambda message: isinstance(message, Answer)
+    for number in range(20):
+        hosts.ask(f"r{number}")
+        hosts.pass_s(0.05)
+    before = len(hosts.of(Probe))
+    hosts.pass_s(10)
+    assert len(hosts.of(Probe)) - before < 40  # not 200
