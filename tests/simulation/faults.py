@@ -9,8 +9,9 @@
                 no acknowledgement mode of their own
     topics      topics of the subscribed pattern are created, get partitions, are deleted, and created anew, also
                 between any two steps of any process
-    hosts       more than one host, each with a coordinator of its own: the newest claimant has the group, and nobody
-                but a query that starts may take it; sinks are opened by whoever still runs, with other configs
+    hosts       two or three hosts, each with a coordinator of its own, which ask each other by records that are lost,
+                late, doubled and reordered; coordinators are cut off from the others' records, stand still, and leave
+                in order: a living owner stays the owner, and a request is carried out once, in its time
     members     checkpoints are deleted, or put away and used again; all processes rest or stand still, for longer than
                 share.member.retention.ms, and the group keeps few members: those that never return are forgotten, and
                 who is forgotten and returns is refused by name
@@ -55,6 +56,14 @@ class Faults:
     topics_at_steps: float = 0.0
     """The probability that topics change, or get partitions, before a step of any process."""
     hosts: int = 1
+    cuts_ms: int = 0
+    """The mean time between two times at which a host is cut off from the others, in ms."""
+    slow_loads_ms: int = 0
+    """Each step of a load takes up to this many ms."""
+    records_lost: float = 0.0
+    records_doubled: float = 0.0
+    records_late: float = 0.0
+    """The probabilities of these for each record between hosts."""
     rests: int = 0
     """The number of times that all members rest."""
     checkpoints_change: float = 0.0

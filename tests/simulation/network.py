@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,7 +10,21 @@ from tests.simulation.simulated_world import Pending, World
 NO_ANSWER = object()
 """Returned to a caller that waits no longer: the request may have been applied."""
 
-Reply = Callable[[Any], None]
+
+@dataclass
+class Reply:
+    """The way back to a caller. ``request_id``: the same for all tries of a request; empty: none was given."""
+
+    network: Network
+    answer: Pending
+    request_id: str = ""
+
+    def __call__(self, value: Any) -> None:
+        self.network.reply(self.answer, value)
+
+    def is_gone(self) -> bool:
+        """Whether the caller waits no longer."""
+        return self.answer.is_set
 
 
 class Server(Protocol):
@@ -32,26 +45,26 @@ class Network:
     doubled: float = 0.0
     late: float = 0.0
 
-    def ask(self, server: Server, request: Any, timeout_ms: int) -> Pending:
+    def ask(self, server: Server, request: Any, timeout_ms: int, request_id: str = "") -> Pending:
         """The answer, or NO_ANSWER after ``timeout_ms``."""
         answer = Pending()
         for copy in range(2 if self.world.happens(self.doubled) else 1):
             if not self.world.happens(self.lost):
                 late = max(self.late, 0.3) if copy else self.late
-                self.world.after(self._delay_ms(late), lambda: self._arrive(server, request, answer))
+                self.world.after(self._delay_ms(late), lambda: self._arrive(server, request, answer, request_id))
         self.world.after(timeout_ms, lambda: answer.set(NO_ANSWER))
         return answer
 
     def heal(self) -> None:
         self.lost = self.doubled = self.late = 0.0
 
-    def _arrive(self, server: Server, request: Any, answer: Pending) -> None:
+    def _arrive(self, server: Server, request: Any, answer: Pending, request_id: str) -> None:
         if server.alive:
-            server.receive(request, lambda value: self._reply(answer, value))
+            server.receive(request, Reply(self, answer, request_id))
         else:
             answer.set(NO_ANSWER)  # the connection is refused
 
-    def _reply(self, answer: Pending, value: Any) -> None:
+    def reply(self, answer: Pending, value: Any) -> None:
         if not self.world.happens(self.lost):
             self.world.after(self._delay_ms(self.late), lambda: answer.set(value))
 

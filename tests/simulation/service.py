@@ -7,6 +7,7 @@ holds it, the log's state the same as the memory's.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -16,6 +17,8 @@ from tests.simulation.administration import begin_administration
 from tests.simulation.broker import TOPIC, Broker, Record
 from tests.simulation.changes_judge import REJECT, USED_UP
 from tests.simulation.faults import LOGS_AT_MOST, RETENTION_MS, SHORTEST_SESSION_MS, configs_of_now
+from tests.simulation.host_process import HostProcess
+from tests.simulation.host_topics import HostTopics
 from tests.simulation.ledger import Ledger
 from tests.simulation.memory import check_group, check_rebuilt
 from tests.simulation.network import Network
@@ -56,6 +59,14 @@ class ServiceRun:
         self.log = StateLog(self.world, self.ledger, fence=s.fence, fault_rate=s.store_faults)
         self.brokers = StoppedBrokers(self.world, self.broker, self.log)
         self.log.slow_ms = s.faults.slow_appends_ms
+        self.log.slow_loads_ms = s.faults.slow_loads_ms
+        self.topics = HostTopics(
+            self.world,
+            self.log.hosts,
+            lost=s.faults.records_lost,
+            doubled=s.faults.records_doubled,
+            late=s.faults.records_late,
+        )
         self.witness = self.ledger.evidence = Witness(
             self.world,
             self.ledger,
@@ -97,7 +108,11 @@ class ServiceRun:
         if before and before[-1].alive and not before[-1].stopped:
             return
         name = f"coordinator-{len(self.coordinators) + 1}"
-        started = (ServiceProcess if self.scenario.faults.real_service else CoordinatorProcess)(
+        faults = self.scenario.faults
+        start: Callable[..., CoordinatorProcess] = ServiceProcess if faults.real_service else CoordinatorProcess
+        if faults.hosts > 1:
+            start = functools.partial(HostProcess, topics=self.topics)
+        started = start(
             self.world,
             name,
             self.log,
@@ -105,8 +120,8 @@ class ServiceRun:
             self.witness,
             snapshot_after=self.scenario.snapshot_after,
             writes_dead_letters=self.dead_letters,
-            far_clocks=not self.scenario.faults.signals,
-            host=host if self.scenario.faults.real_service else None,
+            far_clocks=not faults.signals,
+            host=host,
         )
         if self.scenario.sinks is not None and not self.peace:
             started.dead_letters_fail = self.scenario.sinks.dead_letters_fail
@@ -147,9 +162,7 @@ class ServiceRun:
         return {**self.scenario.configs, **changed}
 
     def _start_query(self, index: int) -> None:
-        checkpoint, host = self.checkpoints[index], 0
-        if self.scenario.faults.hosts > 1 and not self.peace:
-            host = self.world.chance.randrange(self.scenario.faults.hosts)
+        checkpoint, host = self.checkpoints[index], self._any_host()
         others = [m for m in self.members if isinstance(m, QueryProcess) and m.mine is checkpoint and m.alive]
         process = QueryProcess(
             self.world,
@@ -172,6 +185,9 @@ class ServiceRun:
         process.on_death = lambda: self._after_death("query", lambda: self._query_died(process, index))
         process.on_stop = lambda: self._stop(process, 120_000, 60_000)
         self.members.append(process)
+
+    def _any_host(self) -> int:
+        return self.world.chance.randrange(self.scenario.faults.hosts) if self.scenario.faults.hosts > 1 else 0
 
     def _query_died(self, process: QueryProcess, index: int) -> None:
         self.witness.died.add(process.session.member_id)
@@ -207,7 +223,7 @@ class ServiceRun:
             yield checkpoint, self.scenario.query_options[index]
 
     def _start_consumer(self, index: int, member_id: str) -> None:
-        name = f"{member_id}-{len(self.members)}"
+        name, host = f"{member_id}-{len(self.members)}", self._any_host()
         process = (SignallingProcess if self.scenario.faults.signals else ConsumerProcess)(
             self.world,
             name,
@@ -215,7 +231,7 @@ class ServiceRun:
             self.witness,
             self.broker,
             self.network,
-            self.find,
+            lambda: self.find(host),
             self._configs(),
             self.scenario.starting_offsets,
         )
@@ -257,6 +273,8 @@ class ServiceRun:
             self._now_and_then(s.faults.stalls_ms, self._stall_the_coordinator)
         if s.faults.brokers_stop:
             self.brokers.stop_from_now_on(s.faults.brokers_stop, self.witness.session_ms)
+        if s.faults.cuts_ms:
+            self._now_and_then(s.faults.cuts_ms, self._cut_a_host_off)
         if s.faults.topics_ms:
             self._now_and_then(s.faults.topics_ms, self._change_topics)
         if s.faults.topics_at_steps:
@@ -311,6 +329,22 @@ class ServiceRun:
         if newest.alive and not newest.stopped:
             newest.stop_for(self.world.between(500, 40_000))
             self.world.after(self.world.between(0, 10_000), lambda: self._start_coordinator(newest.host or 0))
+
+    def _cut_a_host_off(self) -> None:
+        """Any coordinator reads nothing of other hosts, or can write nothing to them, or stands still, or leaves."""
+        alive = [c for c in self.coordinators if c.alive and not c.stopped]
+        if not alive:
+            return
+        cut, how = self.world.chance.choice(alive), self.world.chance.choice(("deaf", "mute", "stops", "leaves"))
+        ms = self.world.between(1_000, 40_000)
+        if how == "stops":
+            cut.stop_for(ms)
+        elif how == "leaves":
+            assert isinstance(cut, HostProcess)
+            cut.leave()
+        else:
+            self.world.note(cut.name, f"is {how} for {ms} ms")
+            (self.topics.deaf if how == "deaf" else self.topics.mute)[cut.name] = self.world.now_ms + ms
 
     def _stall_the_coordinator(self) -> None:
         """It stands still, and goes on, sooner or very late. Meanwhile another program may look for a coordinator."""
@@ -403,13 +437,15 @@ class ServiceRun:
         self.network.heal()
         self.log.fault_rate = 0.0
         self.brokers.go_on()
-        last = self._newest()
+        self.topics.heal()
+        newest = [self._newest(host) for host in range(self.scenario.faults.hosts)]
         for coordinator in self.coordinators:
-            if coordinator is not last:
+            if coordinator not in newest:
                 coordinator.die("peace")
-        last.death_rate = last.dead_letters_fail = 0.0
-        if last.stopped:
-            last.die("peace")
+        for last in newest:
+            last.death_rate = last.dead_letters_fail = 0.0
+            if last.stopped:
+                last.die("peace")
         for member in self.members:
             if isinstance(member, QueryProcess):
                 member.batch_ms = PEACEFUL_BATCH_MS
@@ -465,7 +501,8 @@ class ServiceRun:
             self.world.fail(f"{len(used_up)} records used up their tries in an outage: {sorted(used_up)[:5]}")
 
     def _check_memory(self) -> None:
-        owner = self._newest()
+        alive = [coordinator for coordinator in self.coordinators if coordinator.alive]
+        owner = next((coordinator for coordinator in alive if coordinator.serves), alive[-1])
         group = owner.look_in(GROUP)
         # What a dead one had decided may never have been written; and of two that take turns, one finds out at its next
         # append what the other has written.

@@ -21,7 +21,7 @@ from coordinator.core.looks.history import Logged
 from coordinator.protocol.admin_messages import GroupListing
 from coordinator.protocol.allowed_topics import ALL_TOPICS
 from coordinator.protocol.errors import BrokerNotReachable
-from coordinator.protocol.messages import JoinGroup, NextPlan
+from coordinator.protocol.messages import NextPlan
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service import coordinator_service, lost_logs, plan_gaps
 from coordinator.service.admin import AdminService
@@ -32,11 +32,11 @@ from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.coordinator_service import CoordinatorService
 from coordinator.service.handlers import Handlers
 from coordinator.service.news import News
-from coordinator.service.runtime.transaction import Access, Transaction
+from coordinator.service.runtime.transaction import ORIGIN, Access, Transaction
 from tests.simulation.broker import Broker, log_of
 from tests.simulation.fiber import Fiber, at_work_on, wait_for
 from tests.simulation.simulated_coordinator import CoordinatorProcess
-from tests.simulation.simulated_store import BROKER_TIMEOUT_MS, HostsStore
+from tests.simulation.simulated_store import BROKER_TIMEOUT_MS
 from tests.simulation.simulated_world import Task, World
 
 DEAD_LETTERS = "dlq"
@@ -94,9 +94,13 @@ class ServiceProcess(CoordinatorProcess):
         super().__init__(*arguments, **options)
         self.watch = BrokerWatch(SimulatedCluster(self.world, self.broker))
         self.watch.looks = _Looks(self.broker)  # type: ignore[assignment]
-        self.service = CoordinatorService(_Engine(self), self.watch, News())  # type: ignore[arg-type]
+        self.service = CoordinatorService(self._new_engine(), self.watch, News())  # type: ignore[arg-type]
         self.service._asks = self.service._asks_of_polls = self.service._asks_ahead = _AtOnce()  # type: ignore[assignment]
-        self.admin = AdminService(_Engine(self), self.watch.cluster, _NoGroups(), TopicDoubts())  # type: ignore[arg-type]
+        self.admin = AdminService(self._new_engine(), self.watch.cluster, _NoGroups(), TopicDoubts())  # type: ignore[arg-type]
+        self.handlers = Handlers({**self.service.handlers, **self.admin.handlers})
+
+    def _new_engine(self) -> _Engine:
+        return _Engine(self)
 
     def die(self, why: str) -> None:
         super().die(why)
@@ -114,8 +118,7 @@ class ServiceProcess(CoordinatorProcess):
     def _answer(self, request: Any) -> Task:
         if isinstance(request, NextPlan):
             request = msgspec.structs.replace(request, wait_ms=0)
-        handlers = Handlers({**self.service.handlers, **self.admin.handlers})
-        return (yield from Fiber(lambda: handlers.handle(request), request).run())
+        return (yield from Fiber(lambda: self.handlers.handle(request), request).run())
 
 
 class _Looks:
@@ -142,15 +145,7 @@ class _Engine:
         self.clock = SimpleNamespace(now_ms=process.now_ms)
 
     def call(self, group_id: str, transaction: Transaction[Any], access: Access = Access.SERVE) -> Any:
-        request = at_work_on()
-        starts = access is Access.CLAIM and isinstance(request, JoinGroup) and request.member_epoch is None
-        store = self.process.store
-        assert isinstance(store, HostsStore)
-        store.starting += starts
-        try:
-            return wait_for(self.process._run(request, transaction, access))
-        finally:
-            store.starting -= starts
+        return wait_for(self.process._run(at_work_on(), transaction, access, ORIGIN.get()))
 
 
 class _NoGroups:

@@ -160,11 +160,19 @@ class ServiceScenario:
 
     @classmethod
     def of_hosts(cls, seed: int) -> ServiceScenario:
-        """Two hosts; queries, with sinks or without, are started again on any of them, with other configs."""
-        of = cls.of_sinks(seed)
+        """Two or three hosts; queries, with sinks or without, and ShareConsumers are started again on any of them."""
+        of = cls.of_sinks(seed) if seed % 2 else cls.without_sinks(seed)
+        chance = random.Random(f"hosts {seed}")
         options = tuple(dataclasses.replace(o, available_now=False) for o in of.query_options)
-        faults = Faults(hosts=2, configs=True)
-        return dataclasses.replace(of, query_options=options, consumers=0, fence="owner", faults=faults)
+        faults = Faults(
+            hosts=chance.choice((2, 3)),
+            cuts_ms=chance.choice((20_000, 60_000)),
+            slow_loads_ms=chance.choice((50, 3_000)),
+            records_lost=chance.choice((0.0, 0.05, 0.4)),
+            records_doubled=chance.choice((0.0, 0.1)),
+            records_late=chance.choice((0.0, 0.05, 0.2)),
+        )
+        return dataclasses.replace(of, query_options=options, fence="owner", faults=faults)
 
     @classmethod
     def of_topics(cls, seed: int) -> ServiceScenario:

@@ -6,6 +6,7 @@ What :class:`coordinator.client.session.MemberSession` and the client under it d
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -56,6 +57,7 @@ class Session:
         self._connection: Server | None = None
         self._fenced: FencedMemberEpoch | None = None
         self._joined: Joined | None = None
+        self._requests = count(1)
 
     @property
     def joins(self) -> tuple[int, int]:
@@ -100,11 +102,12 @@ class Session:
     def _ask(self, request: Any) -> Answer:
         """Until there is an answer: every request may be repeated, by protocol."""
         until_ms = self.world.now_ms + self.retry_timeout_ms
+        request_id = f"{self.process.name}-{next(self._requests)}"
         while self.world.now_ms < until_ms:
             if self._connection is None:
                 self._connection = self.find()
             if self._connection is not None:
-                answer = yield self.network.ask(self._connection, request, self._timeout_ms(request))
+                answer = yield self.network.ask(self._connection, request, self._timeout_ms(request), request_id)
                 if answer is NO_ANSWER:
                     self._connection = None
                 elif isinstance(answer, FencedMemberEpoch):

@@ -23,13 +23,13 @@ from coordinator.service.dead_letters.group_backlog import Backlog, Due
 from coordinator.service.process.clock import STALLED_MS
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.runtime import CoordinatorRuntime
-from coordinator.service.runtime.transaction import Access, Transaction
+from coordinator.service.runtime.transaction import ORIGIN, Access, FromAnotherHost, Transaction
 from coordinator.service.runtime.transactions import Facts, JoinView
 from coordinator.service.sinks import SinkView
 from tests.simulation.broker import TOPIC, Broker, log_of
 from tests.simulation.network import Reply
 from tests.simulation.session import GROUP
-from tests.simulation.simulated_store import Died, HostsStore, OwnedStore, StateLog
+from tests.simulation.simulated_store import Died, OwnedStore, StateLog
 from tests.simulation.simulated_world import BrokenPromise, Pending, Process, Task, World
 
 FAR = 400
@@ -76,14 +76,17 @@ class CoordinatorProcess(Process):
         self.broker, self.listener = broker, listener
         self.skew_ms = skew_of(world.between(-2_000, 2_000), far=far_clocks)
         self.host = host
-        self.store = OwnedStore(log, self) if host is None else HostsStore(log, self, host)
+        self.store = self._open_store(log)
         self.runtime = CoordinatorRuntime(self.store, snapshot_after=snapshot_after, clock=self.now_ms)
         self.decided_ms = 0
-        self._unheard_ms = 0
+        self._unheard_ms = self.unread_ms = 0
         self._in_step = False
         self._wakes_ms: int | None = None
         if writes_dead_letters:
             self.spawn(self._dispatch_dead_letters())
+
+    def _open_store(self, log: StateLog) -> OwnedStore:
+        return OwnedStore(log, self)
 
     def now_ms(self) -> int:
         """The time by the process's own clock."""
@@ -93,6 +96,11 @@ class CoordinatorProcess(Process):
     def serves(self) -> bool:
         """No other owner has come after it."""
         return self.alive and self.store.owner == self.store.log.owner
+
+    @property
+    def in_step_s(self) -> float:
+        """For how many seconds the round lasts that runs now."""
+        return (self.world.now_ms - self.decided_ms) / 1000 if self._in_step else 0.0
 
     @property
     def is_idle(self) -> bool:
@@ -216,9 +224,16 @@ class CoordinatorProcess(Process):
 
     # --- the runtime
 
-    def _run(self, request: Any, transaction: Transaction[Any], access: Access = Access.SERVE) -> Task:
-        answer = Pending()
+    def _run(
+        self,
+        request: Any,
+        transaction: Transaction[Any],
+        access: Access = Access.SERVE,
+        origin: FromAnotherHost | None = None,
+    ) -> Task:
+        answer, before = Pending(), ORIGIN.set(origin)
         submitted: Future[Any] = self.runtime.submit(request.group_id, transaction, access)
+        ORIGIN.reset(before)
         submitted.add_done_callback(lambda done: self._hear(request, done, answer))
         return (yield from self._outcome(answer))
 
@@ -261,7 +276,8 @@ class CoordinatorProcess(Process):
         self.decided_ms = self.world.now_ms
         try:
             stalled_ms, self._unheard_ms = self._unheard_ms, 0
-            self.runtime.step(self.now_ms(), stalled_ms)
+            unread_ms, self.unread_ms = self.unread_ms, 0
+            self.runtime.step(self.now_ms(), stalled_ms, unread_ms)
         except Died:
             return
         finally:

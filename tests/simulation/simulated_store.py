@@ -9,8 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.errors import GroupTakenOver, NotCoordinator, ShareGroupError
+from coordinator.service.stores.kafka.kafka_store import NEW_OWNER_S
+from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.service.stores.store import (
     Append,
     SoleOwner,
@@ -19,6 +22,8 @@ from coordinator.service.stores.store import (
     StoreOutcomeUnknown,
     StoreRefused,
 )
+from coordinator.state_log.owner import Owner
+from tests.simulation.hosts_judge import HostsJudge
 from tests.simulation.simulated_world import Process, World
 
 Appends = Mapping[str, Sequence[bytes]]
@@ -56,8 +61,10 @@ class StateLog:
     owner: int = 0
     logs: dict[str, list[StoredRecord]] = field(default_factory=dict)
     in_doubt: Appends | None = None
-    host: int = 0
-    """The host of the newest owner."""
+    end: int = 0
+    """The number of transactions so far: the end of the state partition."""
+    slow_loads_ms: int = 0
+    """Each step of a load takes up to this many ms."""
     pardoned_ms: int = 0
     """The time of the owner's last load, or of the end of a time in which a coordinator heard nobody: holders have a
     session from then."""
@@ -67,9 +74,10 @@ class StateLog:
     """Its brokers stand still until this time."""
     before_a_step: Callable[[], None] = lambda: None
     """Called before an append arrives, and before its answer comes: injects further faults."""
-    taken: int = 0
-    """The number of times that the group moved to another host."""
     _next: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.hosts = HostsJudge(self.world, lambda: self.end)
 
     def next_owner(self) -> int:
         self.settle()
@@ -80,6 +88,7 @@ class StateLog:
         return self._next.get(group_id, 0)
 
     def write(self, appends: Appends) -> None:
+        self.end += 1
         for group_id, data in appends.items():
             log = self.logs.setdefault(group_id, [])
             log += [StoredRecord(at, each) for at, each in enumerate(data, self.next_sequence(group_id))]
@@ -95,6 +104,7 @@ class StateLog:
         """The writer dies during the append, and none of the records is in the log."""
 
     def replace(self, group_id: str, data: Sequence[bytes]) -> None:
+        self.end += 1
         old, self.logs[group_id] = self.logs.get(group_id, []), []
         first = self.next_sequence(group_id)
         self.logs[group_id] = [StoredRecord(at, each) for at, each in enumerate(data, first)]
@@ -256,15 +266,16 @@ class OwnedStore(SoleOwner):
 
 
 class HostsStore(OwnedStore):
-    """The way in of one of several hosts' coordinators, as a Kafka store's with
-    :class:`~coordinator.service.stores.kafka.ownership.LivingOwner`: a group is taken by a load, from another host
-    only for whoever claims it, which nobody may but a query that starts (``starting``: how many do just now)."""
+    """The way in of one of several hosts' coordinators, as a Kafka store's, with its real
+    :class:`~coordinator.service.stores.kafka.ownership.LivingOwner`: the group is inspected, fenced, inspected again,
+    and then has a new owner record. ``tenure_now``: the tenure while the group is served; ``loads``: while it is
+    loaded."""
 
-    def __init__(self, log: StateLog, process: Process, host: int) -> None:
+    def __init__(self, log: StateLog, process: Process, ownership: LivingOwner) -> None:
         super().__init__(log, process)
-        self.host = host
+        self.ownership = ownership
         self._claimed = self._had = False
-        self.starting = 0
+        self.tenure_now = self.loads = ""
 
     def _take_number(self) -> int:
         return 0  # a process owns nothing before its first load
@@ -272,33 +283,78 @@ class HostsStore(OwnedStore):
     def claim(self, group_id: str) -> None:
         self._claimed = True
 
+    def tenure(self, group_id: str) -> str:
+        return self.tenure_now
+
+    def release(self, group_id: str) -> None:
+        self.owner, self.tenure_now = 0, ""
+
+    def give_up(self, group_id: str) -> None:
+        """As the store's end: anybody may take the group from now on."""
+        judge = self.log.hosts
+        if self.tenure_now and self.owner == self.log.owner and judge.owner is not None:
+            judge.owner = msgspec.structs.replace(judge.owner, released=True)
+            self.log.end += 1
+        self.release(group_id)
+
     def peek(self, group_id: str) -> list[StoredRecord]:
         self._reach(BROKER_TIMEOUT_MS)
+        self._inspect(group_id, claims=True)
         return list(self.log.logs.get(group_id, []))
 
     def load(self, group_id: str) -> list[StoredRecord]:
         claimed, self._claimed = self._claimed, False
+        self.release(group_id)
         self._reach(BROKER_TIMEOUT_MS)
-        if not claimed and not self.log.logs.get(group_id):
+        judge = self.log.hosts
+        if not claimed and judge.owner is None:
             return []
-        is_anothers = bool(self.log.owner) and self.log.owner != self.owner
-        if is_anothers and not claimed and (self._had or self.log.host != self.host):
-            raise self._lost(group_id)
-        if is_anothers and self.log.host != self.host and not self.starting:
-            self.world.fail(f"{self.process.name} takes the group from host {self.log.host}, and no query starts")
-        if not self.owner or self.log.owner != self.owner:
-            self.log.taken += self.log.host != self.host
-            self.owner, self.log.host, self._had = self.log.next_owner(), self.host, True
-            self.world.note(self.process.name, f"takes the group as owner {self.owner}")
-        return super().load(group_id)
+        self._inspect(group_id, claims=claimed)
+        self._be_slow(self.log.slow_loads_ms)
+        fence = self.owner = self.log.next_owner()
+        try:
+            self._be_slow(self.log.slow_loads_ms)
+            self._inspect(group_id, claims=claimed)
+            if fence != self.log.owner:
+                raise StoreRefused("another process took the group just now")
+            owner = self.ownership.new_owner(judge.owner, had=self._had)
+            self.loads = owner.tenure
+            judge.claims(self.process, owner)
+            self.log.end += 1
+            self.world.note(self.process.name, f"takes the group as owner {fence}")
+            self._be_slow(self.log.slow_loads_ms)
+            records = super().load(group_id)
+            self._inspect(group_id, claims=False)
+        except Exception:
+            self.release(group_id)
+            raise
+        finally:
+            self.loads = ""
+        self.tenure_now, self._had = owner.tenure, True
+        return records
+
+    def append(self, decided: Mapping[str, Append], now_ms: int) -> None:
+        super().append(decided, now_ms)
+        if not any(each.data for each in decided.values()):
+            self.log.end += 1  # the owner record again
+
+    def _inspect(self, group_id: str, *, claims: bool) -> None:
+        owner = self.log.hosts.owner
+        if owner is not None:
+            self.ownership.check(group_id, 0, owner, had=self._had, claims=claims, end=self.log.end)
 
     def _check_owner(self, group_id: str) -> None:
         if not self.owner:
             raise StoreRefused("the group is not loaded")
         if self.owner != self.log.owner:
-            raise StoreFenced(self._lost(group_id))
+            until_ms = self.world.now_ms + int(NEW_OWNER_S * 1000)
+            while self._newest() is None and self.world.now_ms < until_ms:
+                self._wait_until(self.world.now_ms + 50)
+            if (newest := self._newest()) is None:
+                raise StoreOutcomeUnknown("fenced, and no owner came")
+            raise StoreFenced(self.ownership.lost(group_id, newest))
 
-    def _lost(self, group_id: str) -> ShareGroupError:
-        if self.log.host == self.host:
-            return NotCoordinator(what=f"share group {group_id}")
-        return GroupTakenOver(group_id=group_id, owner=f"the coordinator of host {self.log.host}")
+    def _newest(self) -> Owner | None:
+        """The owner that has fenced this process; None: none has written itself into the log."""
+        owner = self.log.hosts.owner
+        return None if owner is None or owner.process == self.process.name else owner
