@@ -502,7 +502,7 @@ class ServiceRun:
 
     def _check_memory(self) -> None:
         alive = [coordinator for coordinator in self.coordinators if coordinator.alive]
-        owner = next((coordinator for coordinator in alive if coordinator.serves), alive[-1])
+        owner = next((coordinator for coordinator in alive if coordinator.serves), self._newest())
         group = owner.look_in(GROUP)
         # What a dead one had decided may never have been written; and of two that take turns, one finds out at its next
         # append what the other has written.
