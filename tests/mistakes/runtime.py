@@ -9,17 +9,13 @@ from typing import Any
 from coordinator.core.record_codec import decode_record, encode_record
 from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.messages import OpenSink
 from coordinator.service.runtime.runtime import CoordinatorRuntime
-from coordinator.service.runtime.transaction import Access
 from coordinator.state_log.retention import Retention
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, Seeds, SmallWorld, mistake
 from tests.protocol.coordinators import OneLog
 from tests.protocol.setting import Budget
 from tests.protocol.worlds import ONE_RECORD
-from tests.simulation.fiber import at_work_on
-from tests.simulation.service_process import _Engine
 from tests.simulation.simulated_store import OwnedStore, StateLog
 
 
@@ -180,22 +176,6 @@ def tear_an_append(patch: Patch) -> None:
 )
 def let_an_append_arrive_after_a_load(patch: Patch) -> None:
     patch.setattr(StateLog, "settle", lambda self: None)
-
-
-@mistake(
-    {
-        rules.FENCED_HOST_STAYS_FENCED: (),
-    },
-    simulator=(Seeds("hosts", 3),),
-)
-def let_a_sink_claim_its_group(patch: Patch) -> None:
-    """As if its query had just started, also where another host has the group by now."""
-    right = _Engine.call
-
-    def call(self: _Engine, group_id: str, transaction: Any, access: Access = Access.SERVE) -> Any:
-        return right(self, group_id, transaction, Access.CLAIM if isinstance(at_work_on(), OpenSink) else access)
-
-    patch.setattr(_Engine, "call", call)
 
 
 @mistake(

@@ -28,6 +28,7 @@ class SimulatedRecord(NamedTuple):
     of_key: str
     has_headers: Headers
     body: bytes
+    appended_ms: int
 
     def topic(self) -> str:
         return self.where[0]
@@ -57,7 +58,10 @@ class Observer(Protocol):
     def sent(self, by: Process, message: Request | Reply, headers: Headers, body: bytes) -> None:
         """The process writes the message."""
 
-    def read(self, by: Process, reply: Reply, headers: Headers, body: bytes) -> None:
+    def appended(self, message: Request | Reply, headers: Headers) -> None:
+        """The message is in its topic."""
+
+    def read(self, by: Process, reply: Reply, headers: Headers, body: bytes, appended_ms: int) -> None:
         """The process reads the reply."""
 
 
@@ -80,7 +84,10 @@ class HostTopics:
 
     def append(self, where: TopicAndPartition, key: str, headers: Headers, body: bytes) -> None:
         log = self.records.setdefault(where, [])
-        log.append(SimulatedRecord(where, len(log), key, headers, body))
+        log.append(SimulatedRecord(where, len(log), key, headers, body, self.world.now_ms))
+        message = read_request(headers) or read_reply(headers)
+        assert message is not None
+        self.observer.appended(message, headers)
         self.readers = [reader for reader in self.readers if reader.process.alive and not reader.is_closed]
         for reader in self.readers:
             reader.fetch(where)
@@ -168,7 +175,7 @@ class SimulatedReader:
             self._positions[where] += 1
             reply = read_reply(record.headers())
             if reply is not None and record.of_key == self.process.name:
-                self.topics.observer.read(self.process, reply, record.headers(), record.value())
+                self.topics.observer.read(self.process, reply, record.headers(), record.value(), record.appended_ms)
             self._on_record(record)
 
 

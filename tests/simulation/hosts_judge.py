@@ -18,6 +18,8 @@ from coordinator.service.hosts.gateway import JOIN_S, PASS_ON_S
 from coordinator.state_log.owner import Owner
 from tests.simulation.simulated_world import Process, World
 
+NEVER_MS = 10**15
+
 
 @dataclass
 class _Question:
@@ -29,6 +31,8 @@ class _Question:
     tenure: str
     taken_ms: int = 0
     log_end: int = -1
+    alive_ms: int = NEVER_MS
+    """The time at which the topic had an answer to this probe, or to a later one."""
 
 
 @dataclass
@@ -42,8 +46,10 @@ class HostsJudge:
     _questions: list[_Question] = field(default_factory=list)
     told_moved: set[tuple[str, str]] = field(default_factory=set)
     """Askers that have read Moved, with the tenure that they asked."""
-    _asked: dict[str, dict[bytes, tuple[str, str]]] = field(default_factory=dict)
-    """By id of a probe or a request, and by reply key, its asker and tenure."""
+    _read_to_ms: dict[str, int] = field(default_factory=dict)
+    """By asker, the time at which the topic had the newest reply that it has read."""
+    _asked: dict[str, dict[bytes, tuple[str, str, str]]] = field(default_factory=dict)
+    """By id of a probe or a request, and by reply key, its asker, the tenure and the process that it names."""
     _until_ms: dict[str, int] = field(default_factory=dict)
     """By id of a request, the time at which its last asker waits no longer."""
     _tenures: dict[str, set[str]] = field(default_factory=dict)
@@ -62,31 +68,45 @@ class HostsJudge:
         if isinstance(message, Probe):
             self._questions.append(_Question(message.id, message.asker, message.tenure))
         if isinstance(message, Probe | Ask):
-            self._asked.setdefault(message.id, {})[message.reply_key] = message.asker, message.tenure
+            self._asked.setdefault(message.id, {})[message.reply_key] = message.asker, message.tenure, message.process
         if isinstance(message, Moved):
-            self._moved(by, self._question(message, headers, body)[1])
+            self._moved(by, *self._question(message, headers, body)[1:])
 
     def taken(self, by: Process, request: Request) -> None:
         for question in self._questions:
             if question.id == getattr(request, "id", ""):
                 question.taken_ms, question.log_end = self.world.now_ms, self.log_end()
 
-    def read(self, by: Process, reply: Reply, headers: Headers, body: bytes) -> None:
-        asker, tenure = self._question(reply, headers, body)
+    def appended(self, message: Request | Reply, headers: Headers) -> None:
+        if isinstance(message, Alive):
+            for question in self._up_to(message, headers):
+                question.alive_ms = min(question.alive_ms, self.world.now_ms)
+
+    def read(self, by: Process, reply: Reply, headers: Headers, body: bytes, appended_ms: int) -> None:
+        self._read_to_ms[by.name] = max(appended_ms, self._read_to_ms.get(by.name, 0))
+        asker, tenure, _ = self._question(reply, headers, body)
         if isinstance(reply, Moved):
             self.told_moved.add((asker, tenure))
-        if isinstance(reply, Alive):  # it lives, whatever was asked before
-            ids = [q.id for q in self._questions]
-            before = self._questions[: ids.index(reply.id) + 1] if reply.id in ids else []
-            self._questions = [q for q in self._questions if q not in before or (q.asker, q.tenure) != (asker, tenure)]
+        if isinstance(reply, Alive):
+            answered = self._up_to(reply, headers)
+            self._questions = [question for question in self._questions if question not in answered]
 
-    def _question(self, reply: Reply, headers: Headers, body: bytes) -> tuple[str, str]:
-        """The asker and the tenure of the record that the reply is to."""
+    def _up_to(self, reply: Alive, headers: Headers) -> list[_Question]:
+        """The probe that the reply answers, and those before it: the owner lives, whichever was asked."""
+        asker, tenure, _ = self._question(reply, headers, b"")
+        ids = [question.id for question in self._questions]
+        before = self._questions[: ids.index(reply.id) + 1] if reply.id in ids else []
+        return [question for question in before if (question.asker, question.tenure) == (asker, tenure)]
+
+    def _question(self, reply: Reply, headers: Headers, body: bytes) -> tuple[str, str, str]:
+        """The asker of the record that the reply is to, and the tenure and the process that it names."""
         asked = self._asked.get(reply.id, {}).items()
-        return next((question for key, question in asked if is_proven(headers, key, body)), ("", ""))
+        return next((question for key, question in asked if is_proven(headers, key, body)), ("", "", ""))
 
-    def _moved(self, by: Any, tenure: str) -> None:
+    def _moved(self, by: Any, tenure: str, process: str) -> None:
         self.met["moved"] += 1
+        if process != by.name:
+            self.world.fail(f"{by.name} says for {process} that the group has moved")
         if tenure in (by.store.tenure_now, by.store.loads) and not by.is_leaving:
             self.world.fail(f"{by.name} says that the group has moved, which it serves or loads")
 
@@ -108,9 +128,14 @@ class HostsJudge:
                 self.world.fail(f"{by.name} takes the group from {before.process}, which was not away")
 
     def _is_silent(self, by: Process, before: Owner) -> bool:
-        long_ago_ms = self.world.now_ms - int(before.patience_s * 1000)
+        """Whether a broker took a question to the owner, and its patience passed without an answer up to a time up to
+        which the process has read its replies; and the log has not grown."""
+        read_to_ms = self._read_to_ms.get(by.name, 0)
+        long_ago_ms = read_to_ms - int(before.patience_s * 1000)
         return any(
-            (q.asker, q.tenure, q.log_end) == (by.name, before.tenure, self.log_end()) and q.taken_ms <= long_ago_ms
+            (q.asker, q.tenure, q.log_end) == (by.name, before.tenure, self.log_end())
+            and q.taken_ms <= long_ago_ms
+            and q.alive_ms > read_to_ms
             for q in self._questions
         )
 

@@ -35,7 +35,9 @@ class Unseen:
 
     def sent(self, by: Process, message: Message, headers: Any, body: bytes) -> None: ...
 
-    def read(self, by: Process, reply: Message, headers: Any, body: bytes) -> None: ...
+    def appended(self, message: Message, headers: Any) -> None: ...
+
+    def read(self, by: Process, reply: Message, headers: Any, body: bytes, appended_ms: int) -> None: ...
 
 
 class OwnersGroups:
@@ -158,7 +160,7 @@ def test_an_error_that_may_be_retried_is_not_the_answer_for_good() -> None:
     assert len(hosts.handled) == 2
 
 
-def test_a_request_that_comes_twice_is_handled_once_and_answered_twice() -> None:
+def test_a_request_that_comes_twice_is_handled_once() -> None:
     hosts = reading()
     assert [type(reply) for reply in hosts.told(hosts.record())] == [Answer]
     assert [type(reply) for reply in hosts.told(hosts.record())] == [Answer]

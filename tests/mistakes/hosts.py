@@ -1,0 +1,137 @@
+"""Several hosts: when a host takes a group from another one, and how a request of another host is carried out."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import msgspec
+
+from coordinator.protocol.host_records import Ask, Moved, read_request
+from coordinator.service.hosts.gateway import Gateway
+from coordinator.service.hosts.owner import OwnerRequests
+from coordinator.service.runtime.transaction import FromAnotherHost
+from coordinator.service.stores.kafka.ownership import LivingOwner
+from coordinator.state_log.owner import Owner
+from tests.mistakes import rules
+from tests.mistakes.mistake import Patch, Seeds, mistake
+from tests.simulation.host_topics import SimulatedWriter
+
+
+@mistake({rules.FENCED_HOST_STAYS_FENCED: ()}, simulator=(Seeds("hosts", 2),))
+def take_back_what_another_host_has(patch: Patch) -> None:
+    right = LivingOwner.check
+
+    def check(self: LivingOwner, group_id: str, partition: int, owner: Owner | None, **known: Any) -> None:
+        if not known["had"]:
+            right(self, group_id, partition, owner, **known)
+
+    patch.setattr(LivingOwner, "check", check)
+
+
+@mistake({rules.LIVING_OWNER_STAYS: ()}, simulator=(Seeds("hosts"),))
+def have_no_patience(patch: Patch) -> None:
+    right = Gateway._look
+
+    def look(self: Gateway, group_id: str, owner: Owner, **shown: Any) -> Any:
+        return right(self, group_id, msgspec.structs.replace(owner, patience_s=0.0), **shown)
+
+    patch.setattr(Gateway, "_look", look)
+
+
+@mistake({rules.LIVING_OWNER_STAYS: ()}, simulator=(Seeds("hosts"),))
+def take_a_group_whose_owner_writes(patch: Patch) -> None:
+    right = LivingOwner.found_gone
+    patch.setattr(LivingOwner, "found_gone", lambda self, group_id, tenure, end: right(self, group_id, tenure, inf))
+
+
+@mistake({rules.LIVING_OWNER_STAYS: ()}, simulator=(Seeds("hosts"),))
+def take_a_group_without_reading_ones_own_record(patch: Patch) -> None:
+    patch.setattr(Gateway, "_echo", lambda *_: None)
+
+
+@mistake({rules.LIVING_OWNER_STAYS: ()}, simulator=(Seeds("hosts", 3),))
+def count_a_question_that_no_broker_took(patch: Patch) -> None:
+    right = SimulatedWriter._say
+
+    def say(self: SimulatedWriter, ms: int, written: Any, *, ok: bool) -> None:
+        right(self, 1 if not ok else ms, written if ok else lambda _: written(True), ok=True)
+
+    patch.setattr(SimulatedWriter, "_say", say)
+
+
+@mistake(
+    {rules.LIVING_OWNER_STAYS: ("test_hosts::test_a_group_that_is_loaded_again_has_not_moved",)},
+    simulator=(Seeds("hosts", 24),),
+)
+def say_moved_of_a_group_that_is_being_loaded(patch: Patch) -> None:
+    right = OwnerRequests._on_record
+
+    def on_record(self: OwnerRequests, message: Any) -> None:
+        groups = self._groups
+        with_patch = type(groups).holds
+        type(groups).holds = lambda *_: False  # type: ignore[method-assign]
+        try:
+            right(self, message)
+        finally:
+            type(groups).holds = with_patch  # type: ignore[method-assign]
+
+    patch.setattr(OwnerRequests, "_on_record", on_record)
+
+
+@mistake(
+    {rules.LIVING_OWNER_STAYS: ("test_hosts::test_an_owner_says_nothing_about_the_owner_before_or_after_it",)},
+    simulator=(Seeds("hosts", 7),),
+)
+def say_moved_for_another_owner(patch: Patch) -> None:
+    """A process that does not know that it was fenced says so of its successor."""
+    right = OwnerRequests._on_record
+
+    def on_record(self: OwnerRequests, message: Any) -> None:
+        request = read_request(message.headers())
+        if isinstance(request, Ask) and request.process != self._me.process:
+            if self._groups.tenure(request.group_id):
+                self._reply(request, Moved(id=request.id, asker=request.asker))
+            return
+        right(self, message)
+
+    patch.setattr(OwnerRequests, "_on_record", on_record)
+
+
+@mistake(
+    {rules.REQUEST_IS_FOR_ITS_OWNER: ("test_hosts::test_a_request_that_comes_twice_is_handled_once",)},
+    simulator=(Seeds("hosts"),),
+)
+def carry_out_a_request_as_often_as_it_comes(patch: Patch) -> None:
+    patch.setattr(OwnerRequests, "_is_known", lambda self, ask: False)
+
+
+@mistake({rules.REQUEST_IS_FOR_ITS_OWNER: ()}, simulator=(Seeds("hosts", 11),))
+def carry_out_a_request_that_is_late(patch: Patch) -> None:
+    right = Gateway._heard
+
+    def heard(self: Gateway, group_id: str, *asked: Any) -> Any:
+        found = right(self, group_id, *asked)
+        if (route := self._routes.get(group_id)) is not None:
+            self._routes[group_id] = route._replace(ahead_ms=route.ahead_ms + 60_000)
+        return found
+
+    patch.setattr(Gateway, "_heard", heard)
+
+
+@mistake({rules.REQUEST_IS_FOR_ITS_OWNER: ()}, simulator=(Seeds("hosts", 26),))
+def carry_out_a_request_for_an_earlier_owner(patch: Patch) -> None:
+    """The same process, which has loaded the group again."""
+    right = FromAnotherHost.check
+    patch.setattr(
+        FromAnotherHost, "check", lambda self, group_id, tenure, now_ms: right(self, group_id, self.tenure, now_ms)
+    )
+
+
+@mistake(
+    {rules.REQUEST_IS_FOR_ITS_OWNER: ("test_hosts::test_an_error_that_may_be_retried_is_not_the_answer_for_good",)},
+)
+def repeat_an_error_that_is_over(patch: Patch) -> None:
+    from coordinator.service.hosts import owner
+
+    patch.setattr(owner, "asks_again", lambda answer: False)
