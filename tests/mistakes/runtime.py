@@ -30,9 +30,7 @@ def skip_the_fence(patch: Patch) -> None:
     """An owner that was replaced continues to append, in the simulator's store and in the explorer's."""
     right = OneLog.__init__
     patch.setattr(OwnedStore, "_check_owner", lambda *a: None)
-    patch.setattr(
-        OneLog, "__init__", lambda self, records, *, fenced=False, fault="": right(self, records, fault=fault)
-    )
+    patch.setattr(OneLog, "__init__", lambda self, records, *, fenced=False, **given: right(self, records, **given))
 
 
 @mistake(

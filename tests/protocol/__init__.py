@@ -7,6 +7,8 @@
     members.py       Spark queries with their logs, replays and sinks, and a ShareConsumer
     world.py         all that can happen next
     happened.py      what an append says about the guarantee's exceptions, and what must never be appended
+    hosts.py         the coordinators of two hosts, and what the product decides about who owns the group
+    host_steps.py    all that can happen next where there are two hosts
     guarantee.py     the guarantee, said of the end that a world comes to when nothing goes wrong any more
     explorer.py      breadth first, so that the first trace found is a shortest one
     mistakes.py      known mistakes, each with a world in which it is found

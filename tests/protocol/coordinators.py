@@ -28,7 +28,7 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import DescribeGroup
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.runtime import CoordinatorRuntime
-from coordinator.service.runtime.transaction import Transaction
+from coordinator.service.runtime.transaction import ORIGIN, FromAnotherHost, Transaction
 from coordinator.service.stores.store import Append, SoleOwner, StoredRecord, StoreOutcomeUnknown, StoreRefused
 from tests.protocol.happened import Happened, runs_by_record, what_happened
 from tests.protocol.memory import later, of_process, ordered
@@ -54,10 +54,13 @@ class OneLog(SoleOwner):
 
     name = "one log"
 
-    def __init__(self, records: Iterable[Record], *, fenced: bool = False, fault: str = "") -> None:
+    def __init__(self, records: Iterable[Record], *, fenced: bool = False, fault: str = "", tenure: str = "") -> None:
         self.records = [encode_record(record) for record in records]
         self.appended: list[bytes] = []
-        self.fenced, self.fault = fenced, fault
+        self.fenced, self.fault, self._tenure = fenced, fault, tenure
+
+    def tenure(self, group_id: str) -> str:
+        return self._tenure
 
     def load(self, group_id: str) -> Iterable[StoredRecord]:
         if self.fenced:
@@ -117,12 +120,22 @@ class Coordinators:
             }
         return self._round(0, 0, transaction_of_a_new_group(configs), Round())
 
-    def serve(self, memory: int, log: int, request: Request, *, fenced: bool = False, fault: str = "") -> Served:
-        """The request at the process with this memory."""
-        key = (memory, log, request, fenced, fault)
+    def serve(
+        self,
+        memory: int,
+        log: int,
+        request: Request,
+        *,
+        fenced: bool = False,
+        fault: str = "",
+        tenure: str = "",
+        origin: FromAnotherHost | None = None,
+    ) -> Served:
+        """The request at the process with this memory, and this tenure, if it came from another host (``origin``)."""
+        key = (memory, log, request, fenced, fault, tenure, origin)
         if key not in self._served:
             missing = (1 << request.topic * self.setting.records + request.log_start) - 1
-            at = Round(fenced=fenced, fault=fault, missing=missing)
+            at = Round(fenced=fenced, fault=fault, missing=missing, tenure=tenure, origin=origin)
             self._served[key] = self._round(memory, log, transaction_of(request, self.setting), at)
         return self._served[key]
 
@@ -192,10 +205,11 @@ class Coordinators:
 
     def _round(self, memory: int, log: int, transaction: Transaction[Any] | None, at: Round) -> Served:
         """One round of the runtime, and, if that dropped the group, the next, which loads it again."""
-        store = OneLog(self._records[log], fenced=at.fenced, fault=at.fault)
+        store = OneLog(self._records[log], fenced=at.fenced, fault=at.fault, tenure=at.tenure)
         runtime = CoordinatorRuntime(store, snapshot_after=1_000_000)  # type: ignore[arg-type]
         if memory:
             runtime.serve(self._group(memory), NOW_MS)
+        ORIGIN.set(at.origin)
         asked = None if transaction is None else runtime.submit(GROUP, transaction)
         died = False
         try:
@@ -281,3 +295,5 @@ class Round(NamedTuple):
     fault: str = ""
     missing: int = 0
     stalled_ms: int = 0
+    tenure: str = ""
+    origin: FromAnotherHost | None = None

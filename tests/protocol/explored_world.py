@@ -12,6 +12,7 @@ from typing import NamedTuple
 from coordinator.protocol.messages import AcknowledgeReply, Done, Joined, PlanReply, ProgressReply
 from tests.protocol.coordinators import Coordinators, Served
 from tests.protocol.happened import bits
+from tests.protocol.hosts import Hosts
 from tests.protocol.members import LOCAL, Consumer, Query
 from tests.protocol.requests import NOTICE, OPEN_SINK, TOPIC_IDS, Request
 from tests.protocol.setting import LOCK_MS, SESSION_MS, Budget, Setting
@@ -29,7 +30,7 @@ class World(NamedTuple):
     says where the guarantee makes exceptions, and what broke it on the way; records are bits. ``topic``: how often the
     topic was made anew; ``partitions``: how many it has; ``before``: records that were gone before the group knew;
     ``counted``: those that it counted as lost before they were acquired. ``work``: the ShareConsumer's on its record,
-    where it signals."""
+    where it signals. ``hosts``: the coordinators of two hosts, where there are two: ``live`` and ``old`` are 0 then."""
 
     live: int
     log: int
@@ -48,6 +49,7 @@ class World(NamedTuple):
     before: int = 0
     counted: int = 0
     work: Work = Work()
+    hosts: Hosts | None = None
 
     def with_query(self, index: int, query: Query) -> World:
         return self._replace(queries=(*self.queries[:index], query, *self.queries[index + 1 :]))
@@ -122,6 +124,10 @@ class Steps:
         yield from self._topics(world, budget)
         if world.log_start < self.setting.records and (left := budget.spend("retention")):
             yield f"the log loses record {world.log_start}", world._replace(log_start=world.log_start + 1), left
+
+    def for_one_owner(self, world: World) -> World:
+        """The world with the coordinator to which the group comes when nothing goes wrong any more."""
+        return world
 
     # --- members
 

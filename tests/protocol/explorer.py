@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from tests.protocol.explored_world import Label, Steps, World
 from tests.protocol.guarantee import Guarantee
+from tests.protocol.host_steps import HostSteps
 from tests.protocol.setting import Budget, Setting
 
 Node = tuple[World, Budget]
@@ -59,7 +60,7 @@ class Walk:
         return self
 
     def _run(self) -> None:
-        steps = Steps(self.setting)
+        steps = HostSteps(self.setting) if self.setting.hosts else Steps(self.setting)
         guarantee = Guarantee(steps)
         first: Node = (steps.begin(), self.budget)
         met: dict[World, list[Budget]] = {first[0]: [self.budget]}

@@ -38,7 +38,7 @@ class Guarantee:
         """Empty if it holds."""
         if world.complaint:
             return world.complaint
-        at = left_alone(world)
+        at = left_alone(self.steps.for_one_owner(world))
         path: list[World] = []
         while (verdict := self._verdicts.get(at)) is None:
             path.append(at)
@@ -60,7 +60,7 @@ class Guarantee:
     def story(self, world: World) -> list[str]:
         """The fair way from this world on, its first lines."""
         lines: list[str] = []
-        at = left_alone(world)
+        at = left_alone(self.steps.for_one_owner(world))
         while not at.complaint and len(lines) < LONGEST_STORY and (following := self.next(at)) is not None:
             label, at = following
             lines.append(str(label))

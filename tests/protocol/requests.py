@@ -60,7 +60,7 @@ class Request(NamedTuple):
     broker said when it was asked, which may be old when the request is served, and so may ``topic`` be: how often the
     topic was made anew before; of a sink, before its batch was read; and ``partitions``: how many it had. ``offset``
     and ``count``: a receipt. ``said``: what a sink stages. ``mode``: the query's own acknowledgement mode; empty: the
-    group's holds."""
+    group's holds. ``tenure``: the owner on another host that it was sent to; 0: none."""
 
     kind: str
     member: str
@@ -74,6 +74,7 @@ class Request(NamedTuple):
     topic: int = 0
     partitions: int = 1
     mode: str = ""
+    tenure: int = 0
 
     def __str__(self) -> str:
         told = f" {self.text}" if self.text else ""
@@ -82,6 +83,7 @@ class Request(NamedTuple):
         told += f" of topic {TOPIC_IDS[self.topic]}" if self.topic else ""
         told += f" with {self.partitions} partitions" if self.partitions > 1 else ""
         told += f" in {self.mode} mode" if self.mode else ""
+        told += f" for tenure {self.tenure}" if self.tenure else ""
         return f"{self.member} (epoch {self.epoch}) {self.kind}{told}" if self.member else f"{self.kind}{told}"
 
 

@@ -42,6 +42,9 @@ class Setting:
     """Spark is 4.0 or 4.1: ``latestOffset()`` has no arguments."""
     implicit: bool = False
     """The group begins in implicit mode also with a sink that may say "nothing", which accepts then."""
+    hosts: str = ""
+    """Each of two queries is on a host with a coordinator of its own: "asked": owners can be asked over Kafka;
+    "not asked": they can't, and the newest claimant wins."""
 
     def may_say(self, offset: int) -> tuple[str, ...]:
         """The outcomes that the sink may have for the record at this offset, in any topic."""
@@ -71,6 +74,8 @@ class Setting:
             told.append(f"a sink that says {' or '.join(self.sink)}" + ", into a target that replaces" * self.replaces)
         if self.without_start:
             told.append("latestOffset() has no start")
+        if self.hosts:
+            told.append(f"two hosts whose owners can be {self.hosts}".replace("be not", "not be"))
         if self.rejects or self.gives_back:
             told.append(f"it rejects {self.rejects:b} and releases {self.gives_back:b}")
         return "; ".join(told)
@@ -108,6 +113,10 @@ class Budget(NamedTuple):
     """a query's process dies, and the query is never started again; the last query stays"""
     partitions: int = 0
     """the topic gets a partition, with the same number of records as the first one"""
+    silences: int = 0
+    """a host's coordinator stands still, or does not hear the other host, and goes on at any time later, or never"""
+    releases: int = 0
+    """a host's coordinator leaves in order"""
 
     def spend(self, *kinds: str) -> Budget | None:
         """The budget after one step that is of all these kinds; None if the budget does not allow it."""

@@ -20,6 +20,8 @@ from tests.protocol.explorer import Walk
 from tests.protocol.setting import Budget, Setting
 from tests.protocol.worlds import (
     CONSUMER,
+    HOSTS,
+    HOSTS_NOT_ASKED,
     IMPLICIT,
     ONE_RECORD,
     OWN_MODE,
@@ -130,6 +132,12 @@ WALKS = {
         ONE_RECORD,
         Budget(3, crashes=2, restarts=1, expiries=1),
     ),
+    "an owner on another host falls silent": (HOSTS, Budget(2, delays=1, silences=1)),
+    "anything goes wrong on two hosts": (
+        HOSTS,
+        Budget(1, crashes=1, restarts=1, expiries=1, pauses=1, lost=1, delays=1, silences=1, releases=1),
+    ),
+    "owners on two hosts can't be asked": (HOSTS_NOT_ASKED, Budget(0)),
 }
 
 
@@ -160,6 +168,7 @@ LONG_WALKS = {
     "two queries die with their coordinator",
     "latestOffset has no start and queries die twice",
     "a driver is stopped and latestOffset has no start",
+    "an owner on another host falls silent",
 }
 """`make soak` walks these; `make test-all` walks their short form, which has one fault less."""
 SLOW_WALKS = {
@@ -185,6 +194,8 @@ SLOW_WALKS = {
     "the topic that a sink decides is made anew",
     "latestOffset has no start",
     "two queries die with their coordinator",
+    "anything goes wrong on two hosts",
+    "owners on two hosts can't be asked",
 }
 """`make test` leaves these out: they take longer than about three seconds, also in their short form."""
 

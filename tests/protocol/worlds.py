@@ -21,3 +21,5 @@ SILENT_AND_REPLACED = Setting(records=1, most=(1,), sink=("accept", "nothing"), 
 IMPLICIT = Setting(records=2, most=(2,), sink=("nothing",), rejects=1, implicit=True, replaces=True)
 OWN_MODE = Setting(records=1, most=(1,), sink=("accept", "nothing"), own_mode=True)
 TWO_SINKS = Setting(records=1, most=(1, 1), limit=2, sink=("accept", "nothing"))
+HOSTS = Setting(records=1, most=(1, 1), hosts="asked")
+HOSTS_NOT_ASKED = Setting(records=1, most=(1, 1), hosts="not asked")

@@ -1,0 +1,85 @@
+"""An owner replies to the records of other hosts, and an asker tells an owner that lives from one that is gone."""
+
+from __future__ import annotations
+
+from coordinator.protocol.host_records import Alive, Answer, Late, Moved, Tick
+from coordinator.service.hosts.owner import STUCK_S
+from tests.support.asked_hosts import BEGIN_S, AskedOwner, Asker, ask, owner_of, probe
+
+ASKED = owner_of("one", tenure="t1")
+
+
+def kinds(replies):
+    return [type(reply) for reply in replies]
+
+
+# --- the owner
+
+
+def test_an_owner_in_its_tenure_lives_and_carries_requests_out():
+    owner = AskedOwner()
+    assert kinds(owner.reads(probe())) == [Alive]
+    assert kinds(owner.reads(ask())) == [Answer]
+    assert len(owner.handled) == 1
+
+
+def test_a_request_for_an_earlier_tenure_is_not_carried_out():
+    owner = AskedOwner(tenure="t2")
+    assert kinds(owner.reads(probe())) == kinds(owner.reads(ask())) == [Moved]
+    assert not owner.handled
+
+
+def test_a_request_after_its_time_is_not_carried_out():
+    owner = AskedOwner(now_ms=1_001)
+    assert kinds(owner.reads(ask())) == [Late]
+    assert not owner.handled
+
+
+def test_a_process_that_leaves_says_that_its_groups_have_moved():
+    owner = AskedOwner(leaving=True)
+    assert kinds(owner.reads(probe())) == kinds(owner.reads(ask())) == [Moved]
+
+
+def test_an_owner_whose_event_loop_is_stuck_answers_nobody():
+    owner = AskedOwner()
+    owner.stuck = STUCK_S + 1
+    assert not owner.reads(probe())
+    assert not owner.reads(ask())
+
+
+def test_ticks_get_no_reply():
+    assert not AskedOwner().reads(Tick(process="p1"))
+
+
+# --- the asker
+
+
+def test_an_owner_that_answers_lives():
+    assert not Asker("alive").look(ASKED)
+
+
+def test_an_owner_that_says_so_has_moved():
+    assert Asker("moved").look(ASKED) == "OwnerGone"
+
+
+def test_a_silent_owner_is_gone_after_its_patience():
+    asker = Asker()
+    assert asker.look(ASKED) == "OwnerGone"
+    assert ASKED.patience_s < asker.time_s - BEGIN_S < ASKED.patience_s + 2
+    assert asker.echoes == 1
+
+
+def test_an_owner_is_not_gone_whose_answer_the_asker_had_not_read():
+    assert not Asker("alive", is_late=True).look(ASKED)
+
+
+def test_who_can_not_ask_finds_nobody_gone():
+    assert Asker(takes=False).look(ASKED) == "CoordinatorNotAvailable"
+
+
+def test_who_can_not_read_replies_finds_nobody_gone():
+    assert Asker("alive", reads=False).look(ASKED) == "CoordinatorNotAvailable"
+
+
+def test_an_answer_without_the_key_of_the_question_counts_for_nothing():
+    assert Asker("alive", key=b"another key").look(ASKED) == "OwnerGone"
