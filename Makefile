@@ -41,7 +41,8 @@ KAFKA ?= $(shell sed -n 's/^OLDER_KAFKA = "\([^"]*\)".*/\1/p' tools/bootstrap.py
 # The Spark and the tests of test-spark. Spark 4.0 and 4.1 read by a protocol of their own, which few tests are for.
 SPARK ?= $(shell sed -n 's/^OLDEST_SPARK_WITH_START = "\(.*\)"/\1/p' tools/bootstrap.py)
 TESTS ?= tests/spark
-ON_EACH_SPARK := $(addprefix tests/spark/,test_sink.py test_sink_batches.py test_sink_receipts.py test_connect.py)
+ON_EACH_SPARK := $(addprefix tests/spark/,test_sink.py test_sink_batches.py test_sink_receipts.py test_connect.py \
+	test_jobs.py::test_a_run_of_one_batch_completes_it)
 VENV_BIN := $(CURDIR)/.venv/bin
 export PATH := $(VENV_BIN):$(PATH)
 # Each of the thousands of processes that the tests start would compile all modules again.

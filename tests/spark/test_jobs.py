@@ -186,6 +186,15 @@ def test_a_run_killed_with_its_coordinator_writes_each_record_once(kafka, orders
     assert all_done(kafka.bootstrap, group)
 
 
+@pytest.mark.slow
+def test_a_run_of_one_batch_completes_it(kafka, orders, group, schedule):
+    """On each Spark: 4.0 and 4.1 leave the last batch of a run to the program."""
+    kafka.produce(orders, numbers(BATCH))
+    assert schedule.run() == 0, schedule.log_of_run()
+    assert schedule.values() == numbers(BATCH)
+    assert all_done(kafka.bootstrap, group)
+
+
 @pytest.mark.soak
 def test_runs_killed_with_their_coordinators_write_each_record_once(kafka, orders, group, schedule):
     """Killed after a batch is written and before Spark's commit, and after the last batch; then a good run."""
