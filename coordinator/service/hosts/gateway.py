@@ -317,7 +317,7 @@ class Gateway:
                 )
                 self._write(writer, REQUESTS, request, b"", probe)
                 self._is_done(probe, QUIET_S)
-                if (found := self._heard(group_id, owner, probes, end)) is not None:
+                if (found := self._heard(group_id, owner, probes, end, began_s)) is not None:
                     return found
                 if not is_shown:
                     self.forget(group_id)
@@ -329,7 +329,7 @@ class Gateway:
                     reason = f"{owner} owns it, and the brokers do not take requests to it ({REQUESTS})"
                     raise CoordinatorNotAvailable(group_id=group_id, reason=reason)
             self._echo(writer, group_id, owner)
-            if (found := self._heard(group_id, owner, probes, end)) is not None:
+            if (found := self._heard(group_id, owner, probes, end, began_s)) is not None:
                 return found
         finally:
             for probe in probes:
@@ -338,7 +338,11 @@ class Gateway:
         _log.warning("gone: %s, the owner of group=%s, has not answered for %d s", owner, group_id, owner.patience_s)
         raise OwnerGone(end, is_silent=True)
 
-    def _heard(self, group_id: str, owner: Owner, probes: list[_Waiting], end: int) -> Alive | None:
+    def _heard(self, group_id: str, owner: Owner, probes: list[_Waiting], end: int, began_s: float) -> Alive | None:
+        """The owner's answer to one of the probes, or to one of another request since then."""
+        route = self._routes.get(group_id)
+        if route is not None and route.owner.tenure == owner.tenure and route.heard_s > began_s:
+            return route.alive
         for probe in probes:
             if isinstance(probe.reply, Alive) and probe.reply.tenure == owner.tenure:
                 ahead_ms = probe.reply.clock_ms - int(probe.heard_s * 1000) - 1

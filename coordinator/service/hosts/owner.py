@@ -49,8 +49,13 @@ LOOKS_EVERY_S = 1.0
 """The ends of the request topics are looked at this often, in seconds."""
 RESTS_AFTER_S = 60.0
 """A partition without a request for this process is read for this many seconds more."""
-ANSWERS_KEPT_S = 60.0
-"""An answer is kept for this many seconds, for the same request again, and a part of a request for the others."""
+ANSWERS_KEPT_S = 300.0
+"""An answer is kept for this many seconds, for the same request again: a client retries for as long by default
+(share.broker.outage.timeout.ms)."""
+PARTS_KEPT_S = 60.0
+"""The parts of an unfinished request are dropped this many seconds after the last one."""
+EACH_BYTES = 1_000
+"""A request counts for this many bytes beside its body or answer."""
 ANSWERS_KEPT_BYTES = 64 << 20
 MOST_UNFINISHED_BYTES = 64 << 20
 """The parts of unfinished requests have up to this many bytes; what comes beyond them is dropped, and sent again."""
@@ -216,7 +221,8 @@ class OwnerRequests:
                 del self._last_s[where]
                 self._unheard_s.pop(where, None)
             for key, received in list(self._received.items()):
-                if not received.is_running and now - received.since_s > ANSWERS_KEPT_S:
+                kept_s = PARTS_KEPT_S if received.answer is None else ANSWERS_KEPT_S
+                if not received.is_running and now - received.since_s > kept_s:
                     self._drop(key)
         if resting and self._reader is not None:
             self._reader.remove(resting)
@@ -284,6 +290,7 @@ class OwnerRequests:
                 if self._kept_bytes + len(body) > MOST_UNFINISHED_BYTES + ANSWERS_KEPT_BYTES:
                     return
                 received = self._received[ask.id] = _Received(ask)
+                self._kept_bytes += EACH_BYTES
             received.ask, received.since_s = ask, self._transport.now_s()
             if ask.part not in received.parts:
                 received.parts[ask.part] = body
@@ -295,7 +302,7 @@ class OwnerRequests:
 
     def _drop(self, request_id: str) -> None:
         received = self._received.pop(request_id)
-        self._kept_bytes -= sum(map(len, received.parts.values())) + len(received.answer or b"")
+        self._kept_bytes -= EACH_BYTES + sum(map(len, received.parts.values())) + len(received.answer or b"")
 
     # --- the threads of the requests
 
