@@ -39,7 +39,7 @@ def have_no_patience(patch: Patch) -> None:
     patch.setattr(Gateway, "_look", look)
 
 
-@mistake({rules.LIVING_OWNER_STAYS: ()}, simulator=(Seeds("hosts"),))
+@mistake({rules.LIVING_OWNER_STAYS: ()}, simulator=(Seeds("hosts", 3),))
 def take_a_group_whose_owner_writes(patch: Patch) -> None:
     right = LivingOwner.found_gone
     patch.setattr(LivingOwner, "found_gone", lambda self, group_id, tenure, end: right(self, group_id, tenure, inf))
@@ -50,7 +50,7 @@ def take_a_group_without_reading_ones_own_record(patch: Patch) -> None:
     patch.setattr(Gateway, "_echo", lambda *_: None)
 
 
-@mistake({rules.LIVING_OWNER_STAYS: ()}, simulator=(Seeds("hosts", 3),))
+@mistake({rules.LIVING_OWNER_STAYS: ()}, simulator=(Seeds("hosts", 11),))
 def count_a_question_that_no_broker_took(patch: Patch) -> None:
     right = SimulatedWriter._say
 
@@ -62,7 +62,7 @@ def count_a_question_that_no_broker_took(patch: Patch) -> None:
 
 @mistake(
     {rules.LIVING_OWNER_STAYS: ("test_hosts::test_a_group_that_is_loaded_again_has_not_moved",)},
-    simulator=(Seeds("hosts", 24),),
+    simulator=(Seeds("hosts"),),
 )
 def say_moved_of_a_group_that_is_being_loaded(patch: Patch) -> None:
     right = OwnerRequests._on_record
@@ -81,7 +81,7 @@ def say_moved_of_a_group_that_is_being_loaded(patch: Patch) -> None:
 
 @mistake(
     {rules.LIVING_OWNER_STAYS: ("test_hosts::test_an_owner_says_nothing_about_the_owner_before_or_after_it",)},
-    simulator=(Seeds("hosts", 7),),
+    simulator=(Seeds("hosts", 3),),
 )
 def say_moved_for_another_owner(patch: Patch) -> None:
     """A process that does not know that it was fenced says so of its successor."""
@@ -106,7 +106,7 @@ def carry_out_a_request_as_often_as_it_comes(patch: Patch) -> None:
     patch.setattr(OwnerRequests, "_is_known", lambda self, ask: False)
 
 
-@mistake({rules.REQUEST_IS_FOR_ITS_OWNER: ()}, simulator=(Seeds("hosts", 11),))
+@mistake({rules.REQUEST_IS_FOR_ITS_OWNER: ()}, simulator=(Seeds("hosts"),))
 def carry_out_a_request_that_is_late(patch: Patch) -> None:
     right = Gateway._heard
 

@@ -127,9 +127,10 @@ class ServiceRun:
             started.dead_letters_fail = self.scenario.sinks.dead_letters_fail
         self.world.note(name, "starts")
         started.death_rate = 0.0 if self.peace else self.scenario.coordinator_steps_die
+        starts_ms = 3_000 if faults.hosts == 1 else 20_000
         started.on_death = lambda: self._after_death(
             "coordinator",
-            lambda: self.world.after(self.world.between(50, 3_000), lambda: self._start_coordinator(host)),
+            lambda: self.world.after(self.world.between(50, starts_ms), lambda: self._start_coordinator(host)),
         )
         self.coordinators.append(started)
 

@@ -305,7 +305,7 @@ def test_all_requests_of_a_group_ask_as_one_whether_its_owner_lives() -> None:
 
 
 def test_an_answer_to_another_request_shows_that_the_owner_lives() -> None:
-    """Its patience begins anew for all requests that wait for it."""
+    """The patience begins anew for all requests that wait for the owner."""
     hosts = reading()
     hosts.drops = silent = lambda message: isinstance(message, Answer | Alive)
     hosts.ask("r1")
