@@ -18,8 +18,10 @@ from pyspark import TaskContext
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.endpoints import Endpoints
+from coordinator.client.on_demand import RunningHere
 from coordinator.client.spark_log import log_for_query
-from coordinator.client.task_plans import BATCH_ID, QUERY_ID, TaskPlan, noted
+from coordinator.client.task_plans import BATCH_ID, QUERY_ID, TaskPlan, noted, want_start
+from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.protocol.task_messages import ReportProgress
 from coordinator.protocol.values import MOST_HINT_BYTES
 
@@ -27,15 +29,13 @@ EVERY_S = 1.0
 """Two signals of one task are at least this many seconds apart."""
 ANSWER_TIMEOUT_S = 5.0
 """A signal waits this many seconds for its answer."""
+START_S = 60.0
+"""A signal that no coordinator takes is sent again for this many seconds, while one starts on this host."""
 
 _log = logging.getLogger(__name__)
 
 _NO_QUERY = "it is called in no task of a streaming query"
-_NO_PLAN = (
-    "no task on this host has read the batch from a standalone coordinator: either the coordinator is started on "
-    "demand, and only the driver's host reaches it (share.coordinator.endpoint names a standalone one), or the records "
-    "come from another host (after a shuffle)"
-)
+_NO_PLAN = "no task on this host has read the batch: the records come from another host (after a shuffle)"
 
 
 class _Signal(NamedTuple):
@@ -53,8 +53,8 @@ def progress(hint: str | None = None) -> None:
     It is for UDFs, mapInPandas and any other function that Spark runs on an executor.
 
     ``hint`` is cut after MOST_HINT_BYTES of UTF-8; None: the hint of the task's signal before stays. Returns at once,
-    and raises nothing. It has no effect with a coordinator on demand, which executors do not reach, and outside of a
-    streaming query.
+    and raises nothing. It has no effect outside of a streaming query. Where the query's coordinator is on demand, and
+    on another host, the first signal starts one on this host, which passes signals on over Kafka.
 
     >>> def score(batches):
     ...     for number, batch in enumerate(batches):
@@ -87,6 +87,7 @@ class _Sender:
     def __init__(self) -> None:
         self._news = threading.Condition()
         self._newest: _Signal | None = None
+        self._failing_since_s: float | None = None
         self.pid = os.getpid()
         threading.Thread(target=self._run, name="share-task-progress", daemon=True).start()
 
@@ -109,23 +110,39 @@ class _Sender:
                 signal, self._newest = self._newest, None
             if signal is not None:
                 sent_s, task = time.monotonic(), signal.task
-                self._send(signal)
+                if not self._send(signal):
+                    with self._news:
+                        self._newest = self._newest or signal
 
     def _left_s(self, sent_s: float) -> float:
         return sent_s + EVERY_S - time.monotonic()
 
-    def _send(self, signal: _Signal) -> None:
+    def _send(self, signal: _Signal) -> bool:
+        """Send the signal. Returns whether it is done; else it is sent again."""
+        plan: TaskPlan | None = None
         try:
             plans = noted(signal.query_id, signal.batch_id)
             if not plans:
                 _say(_NO_PLAN)
             for plan in plans:
                 log_for_query(group=plan.group_id)
-                _client(tuple(sorted(plan.configs.items()))).ask(
+                _client_of(plan).ask(
                     _request(plan, signal), plan.group_id, once=True, answer_timeout_s=ANSWER_TIMEOUT_S
                 )
+            self._failing_since_s = None
         except Exception as error:  # noqa: BLE001 - a signal never fails a task
+            if isinstance(error, CoordinatorNotAvailable) and plan is not None and self._may_start(plan):
+                return False
             _say(f"{type(error).__name__}: {error}")
+        return True
+
+    def _may_start(self, plan: TaskPlan) -> bool:
+        """Whether a coordinator on demand, which this host lacks or has just got, may take signals soon."""
+        now_s = time.monotonic()
+        self._failing_since_s = self._failing_since_s or now_s
+        if not plan.state_store or now_s - self._failing_since_s > START_S:
+            return False
+        return want_start(_here(plan.cluster_id, plan.state_store).key)
 
 
 def _request(plan: TaskPlan, signal: _Signal) -> ReportProgress:
@@ -140,9 +157,19 @@ def _request(plan: TaskPlan, signal: _Signal) -> ReportProgress:
     )
 
 
+def _client_of(plan: TaskPlan) -> CoordinatorClient:
+    return _client(tuple(sorted(plan.configs.items())), plan.cluster_id, plan.state_store)
+
+
 @lru_cache(maxsize=8)
-def _client(configs: tuple[tuple[str, str], ...]) -> CoordinatorClient:
-    return CoordinatorClient(Endpoints.of(dict(configs)), retry_timeout_s=0.0)
+def _client(configs: tuple[tuple[str, str], ...], cluster_id: str, state_store: str) -> CoordinatorClient:
+    directory = _here(cluster_id, state_store) if state_store else Endpoints.of(dict(configs))
+    return CoordinatorClient(directory, retry_timeout_s=0.0)
+
+
+def _here(cluster_id: str, state_store: str) -> RunningHere:
+    """Where the coordinator on demand of this host is found, which somebody else starts."""
+    return RunningHere(bootstrap_servers="", kafka_config={}, cluster_id=cluster_id, state_store=state_store)
 
 
 _making = threading.Lock()

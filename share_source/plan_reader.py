@@ -14,18 +14,19 @@ import logging
 import os
 import sys
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from coordinator.client.group_options import connect
+from coordinator.client.on_demand import OnDemand
 from coordinator.client.session import MemberSession
 from coordinator.client.spark_border import named_errors_first, named_errors_first_in
 from coordinator.client.spark_log import log_for_query
-from coordinator.client.task_plans import BATCH_ID, QUERY_ID, TaskPlan, endpoint_configs, note
+from coordinator.client.task_plans import BATCH_ID, QUERY_ID, TaskPlan, endpoint_configs, note, offer_start
 from coordinator.protocol.errors import DataLoss
 from coordinator.protocol.messages import (
     LatestOffsets,
@@ -84,7 +85,7 @@ def open_session(options: SourceOptions, member_id: str) -> MemberSession:
 
 
 class TaskPartition(InputPartition):
-    """One Spark task's part of a plan. ``plan``: the plan, where executors reach its coordinator."""
+    """One Spark task's part of a plan. ``plan``: the plan, for signals of tasks."""
 
     def __init__(self, task: ReadTask, plan: TaskPlan | None = None) -> None:
         super().__init__(None)
@@ -220,21 +221,22 @@ class PlanReader(DataSourceStreamReader):
         plan = self._plan_of_tasks(session, plan_id)
         return [TaskPartition(task, plan) for task in tasks]
 
-    def _plan_of_tasks(self, session: MemberSession, plan_id: str) -> TaskPlan | None:
-        configs = endpoint_configs(self._options.coordinator_configs)
-        if not configs:
-            return None
+    def _plan_of_tasks(self, session: MemberSession, plan_id: str) -> TaskPlan:
+        found = session.on_demand
+        configs = endpoint_configs(self._options.coordinator_configs) if found is None else found.configs
         return TaskPlan(
             group_id=session.group_id,
             member_id=session.member_id,
             member_epoch=session.member_epoch,
             plan_id=plan_id,
-            configs=configs,
+            configs=dict(configs),
+            cluster_id="" if found is None else found.cluster_id,
+            state_store="" if found is None else found.state_store,
         )
 
     def _without_damage(self, session: MemberSession, reply: PlanReply) -> tuple[PartitionPlan, ...]:
         """Returns the plan's partitions without the offsets that can't be read. These are rejected before any task
-        reads: a task of the attempt before may have failed for them, and no executor reaches the coordinator.
+        reads: a task of the attempt before may have failed for them, and tasks stage nothing of what they read.
 
         Raises:
             ShareGroupError: the coordinator refuses the outcomes, by name.
@@ -292,7 +294,7 @@ class PlanReader(DataSourceStreamReader):
         """
         assert isinstance(partition, TaskPartition)
         if partition.plan is not None:
-            _leave_note(partition.plan)
+            _leave_note(partition.plan, partition.task.kafka_config)
         return named_errors_first_in(read_task(partition.task))
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -339,8 +341,9 @@ class PlanReader(DataSourceStreamReader):
         )
 
 
-def _leave_note(plan: TaskPlan) -> None:
-    """Write which plan the batch is, for the signals of this host's tasks. A failure is logged, and fails no task."""
+def _leave_note(plan: TaskPlan, kafka_config: Mapping[str, str]) -> None:
+    """Write which plan the batch is, for the signals of this host's tasks, and offer to start a coordinator on demand
+    that passes them on. A failure is logged, and fails no task."""
     context = TaskContext.get()
     query_id = context.getLocalProperty(QUERY_ID) if context else None
     batch_id = context.getLocalProperty(BATCH_ID) if context else None
@@ -348,7 +351,24 @@ def _leave_note(plan: TaskPlan) -> None:
         return
     try:
         note(query_id, batch_id, plan)
+        if plan.state_store == "kafka":  # the state is nowhere but in a file of the driver's host otherwise
+            here = OnDemand(
+                bootstrap_servers=kafka_config.get("bootstrap.servers", ""),
+                kafka_config=kafka_config,
+                cluster_id=plan.cluster_id,
+                state_store=plan.state_store,
+                configs=plan.configs,
+            )
+            offer_start(here.key, partial(_start, here))
     except Exception as error:  # noqa: BLE001 - a note never fails a task
+        _log_without_note(f"{type(error).__name__}: {error}")
+
+
+def _start(on_demand: OnDemand) -> None:
+    """Start the coordinator on this host, unless it runs. A failure is logged."""
+    try:
+        on_demand.connect().close()
+    except Exception as error:  # noqa: BLE001 - the thread waits for the next task
         _log_without_note(f"{type(error).__name__}: {error}")
 
 

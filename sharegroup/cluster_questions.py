@@ -45,6 +45,7 @@ from coordinator.service.brokers.subscription import starting_offsets
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
 from coordinator.service.process.clock import Clock
 from coordinator.service.read_only import topic_to_read
+from coordinator.service.stores.kafka.group_list import groups_in
 from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.ownership import installation_id
 from coordinator.service.stores.kafka.state_topic import StateTopic
@@ -243,12 +244,27 @@ class ClusterQuestions:
         return f"the state topic {topic.name} {there}"
 
     def _owner(self) -> Iterator[str]:
-        stored = topic_to_read(self._settings, self._config, self._cluster)
-        if owner := stored.foreign_owner(self._options.group_id, installation_id(runtime_dir())):
+        """Which host owns the group, if that is another one.
+
+        Raises:
+            GroupOfAnotherVersion: its version of sharegroup can't be asked by this one.
+            CoordinatorNotAvailable: it can't be asked now.
+        """
+        group_id = self._options.group_id
+        topic = topic_to_read(self._settings, self._config, self._cluster).topic
+        owner = None if topic is None else groups_in(topic, [topic.partition_of(group_id)]).get(group_id)
+        if owner is None or owner.released or owner.installation_id == installation_id(runtime_dir()):
+            return
+        if not owner.answers:
             yield Note(
-                f"the group was served last by {owner}. If it still runs, a query here takes the group over, and the "
-                "queries there end: run them on one host, or let all name one share.coordinator.endpoint"
+                f"the group was served last by {owner}, which can't be asked over Kafka. If it still runs, a query "
+                "here takes the group over, and the queries there end: upgrade sharegroup there, or let all name one "
+                "share.coordinator.endpoint"
             )
+        elif self.group is not None and self.group.coordinator:
+            yield f"{owner} owns the group; this host asks it over Kafka"
+        else:
+            yield f"{owner} owned the group, and does not answer: the first query or ShareConsumer takes the group"
 
     def _coordinator_here(self, store: str) -> OnDemand:
         return OnDemand(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sharegroup.admin_access import described, opened, plain, print_json, print_lines, tell_source
+from sharegroup.admin_access import described, opened, print_json, print_lines, tell_source
 from sharegroup.cluster_options import JSON_OPTION, cluster_options
 from sharegroup.group_actions import offset_range
 from sharegroup.group_options import STATES, action_of
@@ -167,7 +167,7 @@ def _named(admin: Admin, options: Mapping[str, Any]) -> tuple[tuple[str, ...], s
     GroupsListed."""
     if options["group_ids"]:
         return tuple(dict.fromkeys(options["group_ids"])), ""
-    listed = admin.list_groups()
+    listed = admin.list_groups(only_ids=True)
     return tuple(each.group_id for each in listed.groups), listed.read_from
 
 
@@ -191,7 +191,7 @@ def _list(admin: Admin, state: str | None, *, as_json: bool) -> None:
     from sharegroup import kafka_tables
     from sharegroup.in_flight import split_states
 
-    listed = admin.list_groups(split_states(state))
+    listed = admin.list_groups(split_states(state), only_ids=state is None and not as_json)
     tell_source(listed.read_from)
     if as_json:
         print_json(listed.groups)
@@ -209,11 +209,9 @@ def _describe(admin: Admin, group_ids: tuple[str, ...], read_from: str, options:
     tell_source(next((each.read_from for each in found if each.read_from), read_from))
     if not options["as_json"]:
         for description in found:
-            print_lines(_lines(admin, description, options))
-    elif options["state"] is None:
-        print_json(found)
+            print_lines(_lines(description, options))
     else:
-        print_json([{**plain(each), "coordinator": _coordinator(admin, each)} for each in found])
+        print_json(found)
 
 
 def _of_each(group_ids: Iterable[str], options: Mapping[str, Any], look: Callable[[str], Look]) -> list[Look]:
@@ -255,12 +253,7 @@ def _describe_in_flight(admin: Admin, group_ids: tuple[str, ...], read_from: str
         each.print(f"sharegroup in-flight --group {each.group_id} --limit shows more")
 
 
-def _coordinator(admin: Admin, description: GroupDescription) -> str:
-    """The coordinator of the group as Admin.coordinator_of names it; empty where the state store was read."""
-    return "" if description.read_from else admin.coordinator_of(description.group_id)
-
-
-def _lines(admin: Admin, description: GroupDescription, options: Mapping[str, Any]) -> list[str]:
+def _lines(description: GroupDescription, options: Mapping[str, Any]) -> list[str]:
     """Returns the lines of one group, in the form of the options."""
     from coordinator.protocol.log_lines import printable
     from sharegroup import kafka_tables
@@ -280,8 +273,7 @@ def _lines(admin: Admin, description: GroupDescription, options: Mapping[str, An
     for topic in topics_without_partitions(description):
         click.echo(f"\nTopic '{topic}', to which a member subscribes, does not exist, or was just created.", err=True)
     if options["state"] is not None:
-        coordinator = _coordinator(admin, description) or kafka_tables.MISSING
-        return kafka_tables.states(description, coordinator, verbose=verbose)
+        return kafka_tables.states(description, verbose=verbose)
     if options["members"]:
         if not any(member.active for member in description.members):
             return []

@@ -61,8 +61,9 @@ def _sorted(partitions: Iterable[PartitionDescription]) -> list[PartitionDescrip
     return sorted(partitions, key=lambda each: (each.topic, each.partition))
 
 
-def states(description: GroupDescription, coordinator: str, *, verbose: bool) -> list[str]:
+def states(description: GroupDescription, *, verbose: bool) -> list[str]:
     """The lines of --describe --state."""
+    coordinator = description.coordinator or MISSING
     row = [description.group_id, coordinator, state_name(description.state)]
     head, widths = ["GROUP", "COORDINATOR (ID)", "STATE"], [_width(0, [row]), max(25, len(coordinator)), 15]
     if verbose:

@@ -1,7 +1,7 @@
 """The checks of ``sharegroup check``, each with its line.
 
-Rule: it starts no coordinator, joins no group and changes no configuration. It makes the folder of archive.path if
-that is missing, and a small file in it, as the sink does. No line has a secret.
+Rule: it joins no group and changes no configuration, and starts a coordinator only to ask that of another host. It
+makes the folder of archive.path if that is missing, and a small file in it, as the sink does. No line has a secret.
 """
 
 from __future__ import annotations

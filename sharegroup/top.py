@@ -132,7 +132,7 @@ class Looks:
         """
         from coordinator.protocol.errors import GroupIdNotFound
 
-        listed = self._admin.list_groups()
+        listed = self._admin.list_groups(only_ids=True)
         self.read_from = listed.read_from
         group_ids = self._group_ids or tuple(each.group_id for each in listed.groups)
         descriptions = self._admin.describe_groups(group_ids)

@@ -106,7 +106,7 @@ RULES = [
     ),
     Rule(
         folder="coordinator/service/metrics",
-        ours=(RUNTIME, f"{SERVICE}.stores.store", BROKERS, CORE, PROTOCOL),
+        ours=(RUNTIME, f"{SERVICE}.stores.store", f"{SERVICE}.stores.kafka.ownership", BROKERS, CORE, PROTOCOL),
         others=frozenset({"prometheus_client"}),
     ),
     Rule(folder="coordinator/service", ours=(CORE, DEAD_LETTERS, PROTOCOL, CONFIG)),

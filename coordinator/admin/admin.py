@@ -1,14 +1,17 @@
 """The admin client of share groups: reads groups, and carries out actions on them.
 
-Rule: a read starts no coordinator and takes no group. Where no coordinator runs, it reads the state store if the
-program can (``read_from`` of the answer says so); an action starts a coordinator on demand, as a query would.
+Rule: a read takes no group. Where no coordinator runs, it reads the state store if the program can (``read_from`` of
+the answer says so). A coordinator on demand is started, as a query would, for an action, and to ask another host's for
+a group that it owns.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
@@ -23,7 +26,6 @@ from coordinator.client.on_demand import OnDemand, store_of
 from coordinator.client.options import GROUP_PREFIXES, as_text, configs
 from coordinator.config.kafka_options import broker_addresses, check_kafka_config, redacted, to_librdkafka
 from coordinator.config.resolved import CoordinatorConfig
-from coordinator.protocol.addresses import show_address
 from coordinator.protocol.admin_messages import (
     Action,
     Altered,
@@ -56,6 +58,7 @@ from coordinator.protocol.errors import (
     GroupIdNotFound,
     InvalidRequest,
     NotCoordinator,
+    ShareGroupError,
 )
 from coordinator.protocol.messages import DescribeGroup, GroupDescription, GroupRequest, Reply, Request
 from coordinator.protocol.option_errors import MissingOption
@@ -67,6 +70,9 @@ RETRY_S = 15.0
 
 LOOKS = 5
 """An action reads the group up to this many times while the group changes; then it is refused."""
+
+OWNERS_S, OWNERS_AT_ONCE = 10.0, 8
+"""A list waits OWNERS_S seconds for a coordinator that serves groups of it, and asks OWNERS_AT_ONCE at once."""
 
 DOWN_S = 30.0
 """For this many seconds after a call that no coordinator answered, calls are tried once rather than for RETRY_S."""
@@ -156,18 +162,28 @@ class Admin:
 
     # --- looks
 
-    def list_groups(self, states: Iterable[str] = ()) -> GroupsListed:
-        """The groups of the state store, of all coordinators of a fleet; ``states``: only groups in one of these.
+    def list_groups(self, states: Iterable[str] = (), *, only_ids: bool = False) -> GroupsListed:
+        """The groups of the state store, of all hosts and of all coordinators of a fleet; ``states``: only groups in
+        one of these. A group whose coordinator gives no answer within OWNERS_S is UNKNOWN, with its coordinator.
+        ``only_ids``: no other coordinator is asked for the states of its groups.
 
         Raises:
             ShareGroupError: the coordinator, or the store, can't answer.
         """
         listed = self._look(ListGroups())
+        if only_ids:
+            return listed
+        if listed.read_from and any(listing.coordinator for listing in listed.groups):
+            with contextlib.suppress(ShareGroupError):  # other hosts are asked through a coordinator here
+                listed = self._ask(ListGroups())
         found = {listing.group_id: listing for listing in listed.groups}
-        for listing in listed.groups:
-            if found[listing.group_id].coordinator:
-                elsewhere = [g.group_id for g in found.values() if g.coordinator == listing.coordinator]
-                found |= {each.group_id: each for each in self._listed_by(listing, elsewhere)}
+        owned: dict[str, list[str]] = {}
+        for listing in listed.groups if not listed.read_from else ():
+            if listing.coordinator:
+                owned.setdefault(listing.coordinator, []).append(listing.group_id)
+        with ThreadPoolExecutor(OWNERS_AT_ONCE, thread_name_prefix="share-list-groups") as threads:
+            for listings in threads.map(self._listed_by_owner, owned.values()):
+                found |= {each.group_id: each for each in listings}
         wanted = {state.upper() for state in states}
         groups = tuple(listing for _, listing in sorted(found.items()) if not wanted or listing.state in wanted)
         return GroupsListed(groups=groups, read_from=listed.read_from)
@@ -262,10 +278,7 @@ class Admin:
         Raises:
             ShareGroupError: no coordinator can be asked.
         """
-        if self._on_demand is not None and not self._on_demand.is_running():
-            return ""
-        endpoint = self._client.endpoint_of(group_id)
-        return f"{show_address(endpoint.host, endpoint.port)}  ({endpoint.pid})"
+        return self._described(group_id).coordinator
 
     # --- actions: each is carried out once, however often it is sent. ``seen``: the ``state`` of an earlier answer with
     # ``execute`` false: the action is refused (GroupChanged) where the group has changed since then.
@@ -531,10 +544,13 @@ class Admin:
         answer: Reply = self._reader(request)
         return answer
 
-    def _listed_by(self, listing: GroupListing, group_ids: list[str]) -> Iterator[GroupListing]:
-        """Yields the listings of groups that other coordinators of the fleet serve, from each of these."""
-        answer = self._ask(ListGroups(group_ids=tuple(group_ids)), listing.group_id)
-        yield from (msgspec.structs.replace(each, coordinator="") for each in answer.groups)
+    def _listed_by_owner(self, group_ids: list[str]) -> tuple[GroupListing, ...]:
+        """The listings of the groups of one coordinator, by itself; none where it gives no answer."""
+        request = ListGroups(group_ids=tuple(group_ids), group_id=group_ids[0])
+        timeout_s = min(self._answer_timeout_s, OWNERS_S)
+        with contextlib.suppress(ShareGroupError):
+            return self._client.ask(request, request.group_id, once=True, answer_timeout_s=timeout_s).groups
+        return ()
 
     def _described(self, group_id: str) -> GroupDescription:
         try:

@@ -165,6 +165,11 @@ class CoordinatorClient:
     def __repr__(self) -> str:
         return f"<CoordinatorClient {self._directory.where}>"
 
+    @property
+    def on_demand(self) -> OnDemand | None:
+        """Where the coordinator on demand of each host is found; None for standalone coordinators."""
+        return self._directory if isinstance(self._directory, OnDemand) else None
+
     def endpoint_of(self, group_id: str) -> Endpoint:
         """The endpoint of the coordinator that serves the group. Raises as :meth:`ask`."""
         return self._retried(self._retry_timeout_s, _may_pass, group_id, self._connected, group_id).endpoint

@@ -374,6 +374,21 @@ class OnDemand:
         return CoordinatorNotStarted(cluster=self.bootstrap_servers, reason=reason, log=self.log_path)
 
 
+class RunningHere(OnDemand):
+    """A directory of the coordinator that runs on this host: it starts none, and needs no brokers."""
+
+    def connect(self, group_id: str = "") -> Connection:
+        """A connection to the coordinator.
+
+        Raises:
+            Unreachable: none runs here.
+        """
+        found = self._find()
+        if found is None:
+            raise Unreachable("it does not run on this host")
+        return found
+
+
 @lru_cache(maxsize=256)
 def _log_without_effect(pid: int, key: str, mine: str, theirs: object) -> None:
     """Log, once per process, that a config has no effect on a running coordinator."""

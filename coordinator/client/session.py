@@ -22,6 +22,7 @@ import msgspec
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.config_lines import log_changes
 from coordinator.client.connection import CALL_TIMEOUT_S
+from coordinator.client.on_demand import OnDemand
 from coordinator.config.resolved import GroupConfig
 from coordinator.protocol.errors import FencedMemberEpoch, ShareGroupError, UnknownMemberId
 from coordinator.protocol.messages import (
@@ -159,6 +160,11 @@ class MemberSession:
     def coordinator(self) -> str:
         """The coordinator in words, for the log."""
         return self._client.coordinator_of(self.group_id)
+
+    @property
+    def on_demand(self) -> OnDemand | None:
+        """As of the client."""
+        return self._client.on_demand
 
     def call(self, request_of: RequestOf[Reply]) -> Reply:
         """Sends the request as this member. If the session has lapsed, the member joins again under its own epoch, and

@@ -2,10 +2,13 @@
 
 Spark runs the tasks that read and the functions that work on their records in different Python processes, and gives one
 process to tasks of several queries in turn (seen, docs/trust/facts.md). The local properties of all of them name the
-query and the batch, but not the plan. So a task that reads a plan of a standalone coordinator leaves a note in the
-user's runtime directory, by the query's id, and other workers on the host find it there.
+query and the batch, but not the plan. So a task that reads a plan leaves a note in the user's runtime directory, by the
+query's id, and other workers on the host find it there. A coordinator on demand, which passes signals on to the owner
+of the group, is started by those who have the query's Kafka options: the workers that read. Others open a pipe in that
+directory, on which these wait.
 
-Rule: a note holds no secret, names the token's file only, and lies in a directory that nobody else can write to.
+Rule: a note holds no secret, names the token's file only, and lies in a directory that nobody else can write to. A host
+without signals starts no coordinator.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ import contextlib
 import hashlib
 import os
 import tempfile
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -36,13 +40,16 @@ KEPT_S = 86_400.0
 
 class TaskPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The plan that a query's tasks read, and where its coordinator is. ``configs``: those by which a client finds the
-    standalone coordinator; they name files and hold no secret."""
+    standalone coordinator, or starts one on demand; they name files and hold no secret. ``cluster_id`` and
+    ``state_store``: those of a coordinator on demand; empty: it is a standalone one."""
 
     group_id: str
     member_id: str
     member_epoch: int
     plan_id: str
     configs: dict[str, str]
+    cluster_id: str = ""
+    state_store: str = ""
 
 
 class _Note(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,11 +59,12 @@ class _Note(msgspec.Struct, frozen=True, kw_only=True):
 
 _last: tuple[Path, _Note] | None = None
 """The note that this process wrote last, and where."""
+_offered: set[tuple[int, str]] = set()
+"""The process, and the keys of the coordinators that it starts when tasks want them."""
 
 
 def endpoint_configs(configs: Mapping[str, str]) -> dict[str, str]:
-    """The coordinator's configs by which executors find it; none if it is started on demand, where only the driver's
-    host reaches it."""
+    """The coordinator's configs by which executors find it; none if it is started on demand."""
     if not CoordinatorConfig.parse(configs).share_coordinator_endpoint:
         return {}
     return {key: configs[key] for key in (ENDPOINT, TOKEN_KEY, CA_KEY) if key in configs}
@@ -104,6 +112,42 @@ def noted(query_id: str, batch_id: str) -> list[TaskPlan]:
     return found
 
 
+def offer_start(key: str, start: Callable[[], object]) -> None:
+    """Call ``start``, in a thread of this process, each time a task on this host wants the coordinator of this key.
+
+    Raises:
+        OSError, UnsafeDirectory: tasks can't say so here.
+    """
+    if (os.getpid(), key) in _offered:
+        return
+    path = _pipe(key)
+    with contextlib.suppress(FileExistsError):
+        os.mkfifo(path, 0o600)
+
+    def wait() -> None:
+        with contextlib.suppress(OSError):  # the directory is gone
+            while True:
+                with path.open("rb"):  # returns when a task opens it; open while this starts, so that others wait
+                    start()
+        _offered.discard((os.getpid(), key))
+
+    _offered.add((os.getpid(), key))
+    threading.Thread(target=wait, name="share-task-starter", daemon=True).start()
+
+
+def want_start(key: str) -> bool:
+    """Ask a process of this host to start the coordinator of this key. Returns whether one can."""
+    try:
+        os.close(os.open(_pipe(key), os.O_WRONLY | os.O_NONBLOCK))
+    except OSError:  # nobody waits there
+        return False
+    return True
+
+
+def _pipe(key: str) -> Path:
+    return _directory() / f"start-{key}"
+
+
 def _directory() -> Path:
     path = runtime_dir() / "tasks"
     path.mkdir(mode=0o700, exist_ok=True)
@@ -119,5 +163,5 @@ def _delete_old(directory: Path) -> None:
     before_s = time.time() - KEPT_S
     for path in directory.iterdir():
         with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_mtime < before_s:
+            if path.is_file() and path.stat().st_mtime < before_s:
                 path.unlink()

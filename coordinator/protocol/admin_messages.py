@@ -23,7 +23,8 @@ Cursor: TypeAlias = tuple[str, PartitionIndex, Offset]
 
 class GroupListing(Message, frozen=True, tag=False):
     """A group in a list. ``state``: EMPTY or STABLE (KIP-932), UNKNOWN where no coordinator could be asked.
-    ``coordinator``: the host:port of the coordinator that serves the group, if that is not the one that answers."""
+    ``coordinator``: the coordinator that serves the group, if that is not the one that answers: its host:port in a
+    fleet, else its host, with its process in brackets."""
 
     group_id: str
     state: str
@@ -38,9 +39,11 @@ class GroupsListed(Message, frozen=True):
 
 
 class ListGroups(Request[GroupsListed], frozen=True):
-    """The groups of the coordinator's state store. ``group_ids``: these only; empty: all that the store has."""
+    """The groups of the coordinator's state store. ``group_ids``: these only; empty: all that the store has.
+    ``group_id``: the coordinator that serves this one is asked; empty: any."""
 
     group_ids: tuple[str, ...] = ()
+    group_id: str = ""
 
 
 class OffsetsListed(Message, frozen=True):

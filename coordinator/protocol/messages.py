@@ -396,7 +396,8 @@ class GroupDescription(Message, frozen=True):
     ``assignment_epoch`` while the assignment of partitions to ShareConsumers is older than their last change.
     ``records``: the counts of all its share partitions. ``forgotten``: by topic and partition (as text), up to where
     the group acquired topics that are deleted, of the last ones. ``read_from``: empty, or the store in words where no
-    coordinator runs and it was read."""
+    coordinator runs and it was read. ``coordinator``: the coordinator that serves the group, as host:port and its
+    process id in brackets; empty where none does. Clients reach the port of one on demand on its own host alone."""
 
     group_id: str
     state: str
@@ -410,6 +411,7 @@ class GroupDescription(Message, frozen=True):
     records: RecordCounts = RecordCounts()
     forgotten: dict[str, dict[str, int]] = {}
     read_from: str = ""
+    coordinator: str = ""
 
     @property
     def lag(self) -> int | None:

@@ -29,7 +29,7 @@ from coordinator.protocol.admin_messages import (
     ReleaseMember,
 )
 from coordinator.protocol.messages import GroupRequest, Message, Reply, Request
-from coordinator.service.admin_actions import act, alter_configs, alter_offsets, delete_offsets, done_before
+from coordinator.service.admin_actions import act, alter_configs, alter_offsets, delete_offsets, done_before, exists
 from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.handlers import Handler, Handlers
@@ -100,6 +100,8 @@ class AdminService(Handlers):
     # --- lists
 
     def _list_groups(self, request: ListGroups) -> GroupsListed:
+        if request.group_id and request.group_id not in self._groups.served_groups():
+            self._groups.call(request.group_id, exists, Access.PEEK)  # another host may serve it, and is asked then
         served = self._groups.served_groups()
         listings = (
             {listing.group_id: listing for listing in self._stored.stored_groups()} if not request.group_ids else {}

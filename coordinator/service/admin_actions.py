@@ -102,7 +102,7 @@ def act(groups: Groups, request: Action[Any], transaction: Transaction[T]) -> T:
     Raises:
         GroupIdNotFound: there is no such group; a forced action has not taken it, and wrote nothing.
     """
-    if is_forced(request) and not groups.call(request.group_id, _exists, Access.PEEK):
+    if is_forced(request) and not groups.call(request.group_id, exists, Access.PEEK):
         raise GroupIdNotFound(group_id=request.group_id)
     return call_action(groups, request, transaction)
 
@@ -159,7 +159,8 @@ def is_forced(request: Action[Any]) -> bool:
     return bool(getattr(request, "force", False))
 
 
-def _exists(group: ShareGroup) -> TransactionSteps[bool]:
+def exists(group: ShareGroup) -> TransactionSteps[bool]:
+    """The transaction that only looks whether the group exists."""
     yield from ()
     return group.exists
 

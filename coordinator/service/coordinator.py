@@ -11,17 +11,22 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import os
+import socket
 import sys
 from collections.abc import Callable
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 
 from coordinator.config.resolved import CoordinatorConfig, ServerConfig
+from coordinator.protocol.addresses import show_address
+from coordinator.protocol.admin_messages import GroupsListed
 from coordinator.protocol.errors import CoordinatorNotAvailable, MetricsNotAvailable
-from coordinator.protocol.messages import Message, Request
+from coordinator.protocol.messages import GroupDescription, Message, Request
 from coordinator.protocol.package_version import package_version
 from coordinator.protocol.rights import Tokens
 from coordinator.protocol.wire import LaunchSettings
@@ -101,6 +106,9 @@ class Coordinator:
                 by_owner=self._by_owner,
             )
             started.callback(self.server.shutdown)
+            self._is_standalone = listener is not None
+            where = self.server.address if listener else show_address(socket.gethostname(), self.server.port)
+            self._named = f"{where}  ({os.getpid()})"
             self._metrics = _metrics_of(config, is_optional=not in_fleet)
             measures = None if self._metrics is None else self._metrics.counters
             runtimes = Runtimes(config=config, on_change=news.notify, measures=measures, bounds=limits.group_bounds)
@@ -160,7 +168,25 @@ class Coordinator:
             raise CoordinatorNotAvailable(group_id=getattr(request, "group_id", ""), reason="it is not ready")
         with self._counting(request):
             self._limits.check_configs(request)
-            return self._handlers.handle(request)
+            return self._told(self._handlers.handle(request))
+
+    def _told(self, reply: Message) -> Message:
+        """The reply, which names this process as the coordinator of the group that it describes. A group at rest has
+        none, without a fleet. If its owner, on another host, is gone, it has none, and nobody knows which members
+        live."""
+        if isinstance(reply, GroupDescription):
+            if self._is_left(reply.group_id):
+                return msgspec.structs.replace(reply, state="UNKNOWN")
+            is_served = self._is_standalone or self.runtime.holds(reply.group_id)
+            return msgspec.structs.replace(reply, coordinator=self._named if is_served else "")
+        if isinstance(reply, GroupsListed) and self.hosts is not None:
+            left = {g.group_id for g in reply.groups if self._is_left(g.group_id)}
+            groups = (msgspec.structs.replace(g, state="UNKNOWN") if g.group_id in left else g for g in reply.groups)
+            return msgspec.structs.replace(reply, groups=tuple(groups))
+        return reply
+
+    def _is_left(self, group_id: str) -> bool:
+        return self.hosts is not None and self.hosts.is_left(group_id)
 
 
 def _metrics_of(config: CoordinatorConfig, *, is_optional: bool) -> Metrics | None:

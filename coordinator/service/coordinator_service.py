@@ -33,6 +33,7 @@ from coordinator.protocol.messages import (
     AcquiredReply,
     AcquireRecords,
     DescribeGroup,
+    Done,
     GivenUp,
     GroupRequest,
     Heartbeat,
@@ -122,7 +123,7 @@ class CoordinatorService(Handlers):
                 AcquireRecords: self._acquire_records,
                 Acknowledge: self._acknowledge,
                 MarkInProgress: self._single_command,
-                ReportProgress: self._single_command,
+                ReportProgress: self._report_progress,
                 NextPlan: self._next_plan,
                 StartPlan: self._start_plan,
                 LatestOffsets: self._latest_offsets,
@@ -139,6 +140,10 @@ class CoordinatorService(Handlers):
 
     def _single_command(self, request: GroupRequest[Reply]) -> Reply:
         return self._runtime.call(request.group_id, transactions.single_command(request))
+
+    def _report_progress(self, request: ReportProgress) -> Done:
+        """As a look: a signal, which nothing depends on, takes no group."""
+        return self._runtime.call(request.group_id, transactions.single_command(request), Access.PEEK)
 
     def _join(self, request: JoinGroup) -> Joined:
         subscription = Subscription.of(request)

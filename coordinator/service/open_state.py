@@ -32,6 +32,7 @@ from coordinator.service.stores.kafka.ownership import (
     LivingOwner,
     Ownership,
     installation_id,
+    named_elsewhere,
     this_process,
 )
 from coordinator.service.stores.kafka.pruning import Pruning
@@ -157,7 +158,7 @@ class KafkaState:
 
     def hosts(self, answer: Answers) -> Hosts:
         """Begins to answer other hosts, and to ask them."""
-        self._hosts = Hosts(Transport(lambda: self._topic), self.runtime, self._living, answer)
+        self._hosts = Hosts(Transport(lambda: self._topic), self.runtime, self._living, answer, self._runtimes.measures)
         return self._hosts
 
     def find(self, group_id: str) -> str:
@@ -165,8 +166,8 @@ class KafkaState:
         return "" if self._fleet is None else self._fleet.find(self._topic.partition_of(group_id))
 
     def stored_groups(self) -> list[GroupListing]:
-        """The groups of the state topic. The state of a group that another process serves is not known here; in a fleet
-        the listing names the process that knows."""
+        """The groups of the state topic. The state of a group that another process serves is not known here: the
+        listing names the process that knows."""
         topic, me, listings = self._topic, self._ownership.me, []
         for group_id, owner in groups_in(topic, list(range(topic.partitions))).items():
             endpoint = ""
@@ -174,7 +175,9 @@ class KafkaState:
                 with contextlib.suppress(ShareGroupError):  # nobody serves the partition now
                     endpoint = self._fleet.find(topic.partition_of(group_id))
             is_mine = endpoint == me.endpoint and (owner is None or owner.installation_id == me.installation_id)
-            state, coordinator = ("EMPTY", "") if is_mine else ("UNKNOWN", endpoint)
+            is_free = self._fleet is None and owner is not None and owner.released
+            named = named_elsewhere(owner, me.installation_id) or endpoint
+            state, coordinator = ("EMPTY", "") if is_mine or is_free else ("UNKNOWN", named)
             listings.append(GroupListing(group_id=group_id, state=state, coordinator=coordinator))
         return listings
 
@@ -200,10 +203,15 @@ class KafkaState:
             self._ownership,
             updates_per_snapshot=updates,
             on_missing=lambda: self._guard.check_soon(),
+            on_taken=self._taken,
         )
         self._stores[partition] = store
         # A coordinator of another host may take a group from one on demand.
         return self._runtimes.on(store, is_sole=self._fleet is not None)
+
+    def _taken(self, why: str) -> None:
+        if self._runtimes.measures is not None:
+            self._runtimes.measures.taken(why)
 
     def _look_at_topic(self) -> None:
         """Check the state topic. If it was deleted, or made anew, serve all groups from a new topic, without state."""

@@ -39,7 +39,7 @@ from coordinator.service.stores.kafka.group_list import groups_in
 from coordinator.service.stores.kafka.group_placement import recorded
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.log_parts import log_parts
-from coordinator.service.stores.kafka.ownership import LivingOwner, installation_id, this_process
+from coordinator.service.stores.kafka.ownership import LivingOwner, installation_id, named_elsewhere, this_process
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.service.stores.sqlite_store import SqliteReader, groups_in_file, parts_of_file
 from coordinator.service.stores.store import Store
@@ -112,21 +112,24 @@ class TopicToRead:
     group that one of them owns on another host is shown as its log has it."""
 
     def __init__(self, topic: StateTopic | None, name: str, installation_id: str) -> None:
-        self._topic, self._installation_id = topic, installation_id
+        self.topic, self._installation_id = topic, installation_id
         self.name = f"state topic {name}"
 
     def stored_groups(self) -> list[GroupListing]:
         """The groups of the state topic."""
-        found = groups_in(self._topic, list(range(self._topic.partitions))) if self._topic is not None else {}
-        return [GroupListing(group_id=group_id, state="UNKNOWN") for group_id in found]
+        found = groups_in(self.topic, list(range(self.topic.partitions))) if self.topic is not None else {}
+        return [
+            GroupListing(group_id=group_id, state="UNKNOWN", coordinator=named_elsewhere(owner, self._installation_id))
+            for group_id, owner in found.items()
+        ]
 
     def store_of(self, group_id: str) -> Store | None:
         """The store of the group's partition; None: there is no state topic."""
-        if self._topic is None:
+        if self.topic is None:
             return None
         me = this_process(installation_id=self._installation_id)
         looks_only = LivingOwner(me, asks_owners=bool(self._installation_id))
-        return KafkaStore(self._topic, self._topic.partition_of(group_id), looks_only, updates_per_snapshot=1)
+        return KafkaStore(self.topic, self.topic.partition_of(group_id), looks_only, updates_per_snapshot=1)
 
     def log_end(self, group_id: str) -> int | None:
         """The end of the log that has the group; None: there is no state topic.
@@ -134,20 +137,13 @@ class TopicToRead:
         Raises:
             StateTopicMissing: it was deleted.
         """
-        if self._topic is None:
+        if self.topic is None:
             return None
-        return self._topic.offset(self._topic.partition_of(group_id), LATEST, read_committed=True)
+        return self.topic.offset(self.topic.partition_of(group_id), LATEST, read_committed=True)
 
     def log_parts(self, group_id: str) -> Iterator[list[Logged]]:
         """The group's records, as of :class:`~coordinator.service.histories.StoredLogs`."""
-        return iter(()) if self._topic is None else log_parts(self._topic, group_id)
-
-    def foreign_owner(self, group_id: str, installation_id: str) -> str:
-        """The process that served the group last, in words, if it is of another installation; else empty."""
-        if self._topic is None:
-            return ""
-        owner = groups_in(self._topic, [self._topic.partition_of(group_id)]).get(group_id)
-        return "" if owner is None or owner.installation_id == installation_id else str(owner)
+        return iter(()) if self.topic is None else log_parts(self.topic, group_id)
 
 
 def topic_to_read(settings: LaunchSettings, config: CoordinatorConfig, cluster: KafkaCluster) -> TopicToRead:

@@ -31,6 +31,11 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     released: bool = False
     patience_s: float = PATIENCE_S
 
+    @property
+    def named(self) -> str:
+        """The process as lists name it: its host, and its process id in brackets."""
+        return f"{self.host} ({self.pid})"
+
     def __str__(self) -> str:
         at = f" at {self.endpoint}" if self.endpoint else ""
         return f"the coordinator on {self.host}{at} (process {self.pid})"

@@ -1,7 +1,7 @@
 """The views as DataFrames: ``spark.read.format("sharegroup").option("view", "offsets")``.
 
-Rule: the driver reads the group when Spark plans the read: only from there can a coordinator on demand be reached. Dead
-letters are read by the task, since a topic may have more of them than a driver should hold.
+Rule: the driver reads the group when Spark plans the read, so that no executor has to start a coordinator. Dead letters
+are read by the task, since a topic may have more of them than a driver should hold.
 """
 
 from __future__ import annotations

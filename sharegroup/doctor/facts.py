@@ -118,7 +118,7 @@ class Examination:
             is_own = text == own.share_state_store
             try:
                 with Admin(self._config if is_own else {**changed, "share.state.store": text}) as admin:
-                    yield store, frozenset(each.group_id for each in admin.list_groups().groups)
+                    yield store, frozenset(each.group_id for each in admin.list_groups(only_ids=True).groups)
             except ShareGroupError:
                 if is_own:
                     raise

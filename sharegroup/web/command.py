@@ -95,7 +95,9 @@ def web(
         log_lines(sys.stderr, TEXT),
         site_of(config, tokens, interval, is_tls=bool(tls_certificate), repeated=repeated, public=public) as site,
     ):
-        site.admin.list_groups()  # a wrong address or token of the page's own ends the command, not each scan
+        site.admin.list_groups(
+            only_ids=True
+        )  # a wrong address or token of the page's own ends the command, not each scan
         server = Server(create_app(site), address)
         server.start()
         click.echo(f"The page is at {server.url}" + (f", and in browsers at {public_url}" if public_url else ""))

@@ -143,7 +143,7 @@ class Watch:
         before = self.snapshot
         try:
             with self.waiting.asking():
-                listed = self._admin.list_groups()
+                listed = self._admin.list_groups(only_ids=True)
             seen = self._look_at_each([listing.group_id for listing in listed.groups], before)
             after = Snapshot(groups=seen, read_from=listed.read_from, round=before.round + 1)
         except ShareGroupError as error:

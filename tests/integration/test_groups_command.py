@@ -176,7 +176,8 @@ def test_an_unknown_group_prints_one_line(command, lived, capsys):
 def test_a_missing_or_wrong_token_prints_one_line(command, lived, tmp_path, monkeypatch, capsys):
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
     with Admin({"bootstrap.servers": lived[0].bootstrap}) as admin:
-        served = f"share.coordinator.endpoint={admin.coordinator_of(GROUP).split()[0]}"
+        port = admin.coordinator_of(GROUP).split()[0].rpartition(":")[2]
+    served = f"share.coordinator.endpoint=127.0.0.1:{port}"
     at = ["--bootstrap-server", lived[0].bootstrap, "--command-property", served]
     assert "TokenMissing: " in mistake([*command, *at, *LEAST[command]], capsys)
     token = write_secret(tmp_path / "token", "x" * 40)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from coordinator.client.connection import Connection
-from coordinator.protocol.admin_messages import DeleteGroup
+from coordinator.protocol.admin_messages import DeleteGroup, ListGroups
 from coordinator.protocol.errors import CoordinatorNotAvailable, GroupNotEmpty, InvalidRequest, NotCoordinator
 from coordinator.protocol.host_errors import RequestTooLate
 from coordinator.protocol.host_records import REPLIES, Answer, headers_of_reply
@@ -155,6 +155,20 @@ def test_a_look_on_another_host_shows_the_owner_s_members(shared):
     described = two.ask(DescribeGroup(group_id=first["group_id"]))
     assert sorted(member.member_id for member in described.members) == ["a", "b"]
     assert not described.read_from
+
+
+@pytest.mark.parametrize("patience", [2.0], indirect=True)
+def test_a_look_at_a_group_of_a_silent_owner_knows_no_member(shared):
+    one, two, first, _ = shared
+    group_id = first["group_id"]
+    (listed,) = two.ask(ListGroups(group_ids=(group_id,), group_id=group_id)).groups
+    assert (listed.state, listed.coordinator) == ("STABLE", "")
+    one.be_silent()
+    described = two.ask(DescribeGroup(group_id=group_id))
+    assert (described.state, described.coordinator) == ("UNKNOWN", "")
+    (listed,) = two.ask(ListGroups(group_ids=(group_id,), group_id=group_id)).groups
+    assert listed.state == "UNKNOWN"
+    assert one.owns(group_id)
 
 
 def test_an_action_on_another_host_is_decided_by_the_owner(shared):

@@ -109,13 +109,19 @@ def test_a_task_s_progress_is_seen_beside_its_plan(kafka, topic, job, start, tmp
 
 
 @pytest.mark.slow
-def test_progress_under_a_coordinator_on_demand_is_logged(kafka, topic, job, start, shared_program):
+def test_a_task_s_progress_is_seen_with_a_coordinator_on_demand(kafka, topic, job, start):
     orders = topic("orders")
     kafka.produce(orders, numbers(10))
     queue = job(orders)
-    start(queue.query("a", hint="page 1 of 9")).wait_written()
+    spec = queue.query("a", hold=("7",), hint="page 1 of 9")
+    query = start(spec).wait_held("7")
+    with Admin({"bootstrap.servers": kafka.bootstrap}) as admin:
+        query.wait(lambda: admin.plans(queue.group)[0].tasks, "the signal has come")
+        (plan,) = admin.plans(queue.group)
+    assert [(task.hint, task.host) for task in plan.tasks] == [("page 1 of 9", socket.gethostname())]
+    spec.release()
+    query.wait_written()
     queue.output().assert_exactly_once(numbers(10))
-    shared_program.get().wait_said("sharegroup.progress() has no effect: no task on this host has read the batch")
 
 
 def test_a_missing_or_wrong_token_fails_the_querys_start(kafka, topic, job, start, tmp_path):

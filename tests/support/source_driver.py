@@ -52,6 +52,8 @@ class DriverClient:
     """Stands where CoordinatorClient does; ``asked`` are the requests that came. ``unsubscribed``: ids of topics that
     the query does not read any more. ``damaged``: what a reader finds that it can't read."""
 
+    on_demand = None
+
     def __init__(self, group: GroupDriver) -> None:
         self.group = group
         self.asked: list[Any] = []

@@ -175,7 +175,7 @@ def groups_known(monkeypatch):
         def __init__(self, *_, **__):
             """Takes what Admin takes."""
 
-        def list_groups(self):
+        def list_groups(self, *, only_ids=False):
             return GroupsListed(groups=tuple(GroupListing(group_id=name, state=known[name]) for name in known))
 
         def describe_groups(self, group_ids):
@@ -222,9 +222,8 @@ def test_a_group_deleted_since_the_list_is_not_described(part, groups_known, mon
             raise GroupIdNotFound(group_id=group_id)
         return one_run
 
-    known.list_groups = lambda: GroupsListed(groups=tuple(GroupListing(group_id=g, state="STABLE") for g in listed))
+    known.list_groups = lambda **_: GroupsListed(groups=tuple(GroupListing(group_id=g, state="STABLE") for g in listed))
     known.in_flight, known.all_in_flight = in_flight_of, lambda group_id, **_: one_run.runs
-    known.coordinator_of = lambda group_id: "host:9394  (7)"
     monkeypatch.setattr("sharegroup.groups.opened", lambda *_, **__: contextlib.nullcontext(known))
     assert run_command(["groups", *AT, "--describe", "--all-groups", "--json", *part]) == 0
     assert [each["group_id"] for each in json.loads(capsys.readouterr().out)] == ["billing"]
@@ -236,7 +235,7 @@ def test_a_failed_look_keeps_the_lines_of_top_and_shows_the_error(groups_known):
     looks = top.Looks(known)
     looks.look()
 
-    def unreachable():
+    def unreachable(**_):
         raise CoordinatorUnreachable(endpoints="host:9394", reason="connection refused")
 
     known.list_groups = unreachable

@@ -53,7 +53,7 @@ class Known:
     def __exit__(self, *_):
         """Ends the context, and closes nothing."""
 
-    def list_groups(self):
+    def list_groups(self, *, only_ids=False):
         names = ("billing", "deleted")
         return GroupsListed(groups=tuple(GroupListing(group_id=name, state="EMPTY") for name in names))
 

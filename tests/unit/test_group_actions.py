@@ -26,7 +26,7 @@ class Known:
     def __init__(self, told, *group_ids):
         self.told, self.group_ids, self.asked = told, [*group_ids], []
 
-    def list_groups(self, states=()):
+    def list_groups(self, states=(), *, only_ids=False):
         return GroupsListed(groups=tuple(GroupListing(group_id=name, state="EMPTY") for name in self.group_ids))
 
     def reset_offsets(self, group_id, target, *, execute, **_):

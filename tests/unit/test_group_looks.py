@@ -8,7 +8,6 @@ import json
 import pytest
 
 from coordinator.protocol.admin_messages import GroupListing, GroupsListed, InFlightPage, RunInFlight
-from coordinator.protocol.errors import CoordinatorUnreachable
 from coordinator.protocol.messages import GroupDescription
 from sharegroup import groups, in_flight
 from sharegroup.__main__ import run
@@ -31,12 +30,13 @@ class Known:
             for n in range(runs)
         ]
 
-    def list_groups(self, states=()):
+    def list_groups(self, states=(), *, only_ids=False):
         listed = tuple(GroupListing(group_id=name, state="UNKNOWN") for name in self.group_ids)
         return GroupsListed(groups=listed, read_from=self.read_from)
 
     def describe_groups(self, group_ids):
-        made = {"state": "UNKNOWN", "incarnation": "i", "read_from": self.read_from}
+        coordinator = "" if self.read_from else "host:7  (12)"
+        made = {"state": "UNKNOWN", "incarnation": "i", "read_from": self.read_from, "coordinator": coordinator}
         return {name: GroupDescription(group_id=name, **made) for name in group_ids}
 
     def in_flight(self, group_id, *, limit):
@@ -44,11 +44,6 @@ class Known:
 
     def all_in_flight(self, group_id, **_):
         return iter(self.runs)
-
-    def coordinator_of(self, group_id):
-        if self.read_from:
-            raise CoordinatorUnreachable(endpoints="127.0.0.1:9", reason="nobody answers")
-        return "host:7  (12)"
 
 
 @pytest.fixture

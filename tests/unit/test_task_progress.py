@@ -9,8 +9,10 @@ import time
 
 import pytest
 
-from coordinator.client.task_plans import KEPT_S, TaskPlan, endpoint_configs, note, noted
-from coordinator.protocol.errors import CoordinatorUnreachable, UnsafeDirectory
+from coordinator.client.connection import Unreachable
+from coordinator.client.on_demand import OnDemand
+from coordinator.client.task_plans import KEPT_S, TaskPlan, endpoint_configs, note, noted, offer_start, want_start
+from coordinator.protocol.errors import CoordinatorNotAvailable, CoordinatorUnreachable, UnsafeDirectory
 from coordinator.protocol.rights import RIGHT_OF, Right
 from coordinator.protocol.values import MOST_HINT_BYTES
 from share_sink import task_progress
@@ -66,7 +68,7 @@ def own_runtime_dir(monkeypatch, tmp_path):
 @pytest.fixture
 def coordinator(monkeypatch):
     coordinator = Coordinator()
-    monkeypatch.setattr(task_progress, "_client", lambda configs: coordinator)
+    monkeypatch.setattr(task_progress, "_client_of", lambda plan: coordinator)
     return coordinator
 
 
@@ -86,7 +88,7 @@ def works(monkeypatch):
 
 def test_a_task_finds_the_plan_that_another_process_has_read(coordinator, works):
     works(Task())
-    plan_reader._leave_note(PLAN)
+    plan_reader._leave_note(PLAN, {})
     progress("page 1")
     wait_until(lambda: coordinator.asked)
     (request,) = coordinator.asked
@@ -121,8 +123,71 @@ def test_notes_of_queries_that_ended_are_deleted(own_runtime_dir):
     assert (noted("ended", "4"), noted("q1", "0")) == ([], [PLAN])
 
 
-def test_with_a_coordinator_on_demand_no_note_is_left():
-    assert endpoint_configs({"share.broker.outage.timeout.ms": "60000"}) == {}
+# --- a coordinator on demand
+
+ON_DEMAND = TaskPlan(
+    group_id="billing",
+    member_id="m1",
+    member_epoch=3,
+    plan_id="i.7",
+    configs={},
+    cluster_id="a-cluster",
+    state_store="kafka",
+)
+
+
+def test_a_coordinator_is_started_each_time_that_a_task_wants_it():
+    started = threading.Semaphore(0)
+    assert not want_start("k"), "nobody has offered it"
+    offer_start("k", started.release)
+    for _ in range(2):
+        wait_until(lambda: want_start("k"))
+        assert started.acquire(timeout=120)
+
+
+def test_a_signal_waits_for_the_coordinator_that_it_wants(coordinator, works, monkeypatch, caplog):
+    monkeypatch.setattr(task_progress, "EVERY_S", 0.01)
+    coordinator.error = CoordinatorNotAvailable(group_id="billing", reason="it does not run on this host")
+
+    def start(on_demand):
+        assert on_demand.kafka_config == {"bootstrap.servers": "brokers:9092", "sasl.password": "a secret"}
+        coordinator.error = None
+
+    monkeypatch.setattr(plan_reader, "_start", start)
+    works(Task())
+    plan_reader._leave_note(ON_DEMAND, {"bootstrap.servers": "brokers:9092", "sasl.password": "a secret"})
+    progress("page 1")
+    wait_until(lambda: coordinator.error is None and len(coordinator.asked) > 1)
+    assert coordinator.said()[-1] == (11, "page 1")
+    assert caplog.messages == []
+
+
+def test_no_note_of_a_coordinator_on_demand_holds_a_secret(own_runtime_dir, works):
+    works(Task())
+    plan_reader._leave_note(ON_DEMAND, {"bootstrap.servers": "brokers:9092", "sasl.password": "a secret"})
+    notes = [path.read_text() for path in (own_runtime_dir / "tasks").iterdir() if path.is_file()]
+    assert len(notes) == 1 and "a secret" not in notes[0]
+
+
+def test_a_host_where_none_can_be_started_says_so_once(coordinator, works, monkeypatch, caplog):
+    monkeypatch.setattr(task_progress, "EVERY_S", 0.0)
+    coordinator.error = CoordinatorNotAvailable(group_id="billing", reason="it does not run on this host")
+    note("q1", "4", ON_DEMAND)
+    works(Task())
+    for count in range(1, 4):
+        progress(f"page {count}")
+        wait_until(lambda: len(coordinator.asked) == count)  # noqa: B023
+    wait_until(lambda: caplog.messages)
+    assert len(caplog.messages) == 1 and "it does not run on this host" in caplog.messages[0]
+
+
+def test_the_coordinator_of_this_host_is_found_and_not_started():
+    here = task_progress._here("a-cluster", "kafka")
+    with pytest.raises(Unreachable, match="does not run on this host"):
+        here.connect()
+    assert (
+        here.key == OnDemand(bootstrap_servers="b:1", kafka_config={}, cluster_id="a-cluster", state_store="kafka").key
+    )
 
 
 # --- how often
@@ -177,7 +242,7 @@ def test_progress_without_a_known_plan_is_logged_once(coordinator, works, monkey
         wait_until(lambda: sender._newest is None)
     wait_until(lambda: caplog.messages)
     (said,) = caplog.messages
-    assert "sharegroup.progress() has no effect" in said and "share.coordinator.endpoint" in said
+    assert "sharegroup.progress() has no effect" in said and "after a shuffle" in said
     assert coordinator.asked == []
 
 
@@ -213,8 +278,8 @@ def test_a_directory_that_is_not_safe_fails_no_task(works, monkeypatch, caplog, 
     with pytest.raises(UnsafeDirectory):
         note("q1", "4", PLAN)
     with caplog.at_level(logging.WARNING):
-        plan_reader._leave_note(PLAN)
-        plan_reader._leave_note(PLAN)
+        plan_reader._leave_note(PLAN, {})
+        plan_reader._leave_note(PLAN, {})
     assert len(caplog.messages) == 1 and "has no effect on this host" in caplog.messages[0]
 
 

@@ -56,7 +56,7 @@ def test_the_rows_of_a_view_reach_the_task_unchanged():
 
 def test_a_group_that_is_deleted_meanwhile_has_no_rows_unless_named(monkeypatch):
     class Known:
-        def list_groups(self):
+        def list_groups(self, *, only_ids=False):
             return GroupsListed(groups=tuple(GroupListing(group_id=name, state="EMPTY") for name in ("a", "deleted")))
 
         def list_offsets(self, group_id):

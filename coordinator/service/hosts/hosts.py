@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import pyarrow as pa
 
-from coordinator.protocol.errors import CoordinatorNotAvailable
+from coordinator.protocol.errors import CoordinatorNotAvailable, ShareGroupError
 from coordinator.protocol.rights import RIGHT_OF, Caller, Right
+from coordinator.protocol.wire import request_name
 from coordinator.service.hosts.gateway import Gateway, OwnerGone, OwnerQuiet
 from coordinator.service.hosts.owner import Groups, OwnerRequests
 from coordinator.service.hosts.records import Transport
+from coordinator.service.runtime.runtime import Measures
 from coordinator.service.server.flight_server import Call, Head
 from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere
+from coordinator.state_log.owner import Owner
 
 MOST_MOVES = 5
 """A request follows a group that moves up to this many times; then its client asks again."""
+
+_log = logging.getLogger(__name__)
 
 
 class Answers(Protocol):
@@ -30,11 +37,22 @@ class Answers(Protocol):
 class Hosts:
     """The other hosts of a coordinator, whose groups' state is in Kafka."""
 
-    def __init__(self, transport: Transport, groups: Groups, ownership: LivingOwner, answer: Answers) -> None:
-        self._groups, self._ownership = groups, ownership
+    def __init__(
+        self,
+        transport: Transport,
+        groups: Groups,
+        ownership: LivingOwner,
+        answer: Answers,
+        measures: Measures | None = None,
+    ) -> None:
+        self._groups, self._ownership, self._measures = groups, ownership, measures
         self.gateway = Gateway(transport, ownership.me)
+        self._told: dict[str, str] = {}
+        self._silent: set[str] = set()
 
         def handle(name: str, body: bytes, caller: Caller, host: str, protocol: str) -> bytes:
+            if measures is not None:
+                measures.asked_by_other_host(request_name(name))
             return answer(name, pa.py_buffer(body), Call(caller, f"host {host}", protocol, from_host=host))
 
         self.requests = OwnerRequests(transport, groups, ownership.me, handle)
@@ -52,7 +70,10 @@ class Hosts:
         for moves in range(MOST_MOVES):
             if moves and call.is_gone():  # it may have asked another coordinator: what comes now is late
                 break
-            owner = None if self._groups.tenure(group_id) else self.gateway.owner_of(group_id)
+            is_mine = bool(self._groups.tenure(group_id))
+            if is_mine:
+                self._silent.discard(group_id)
+            owner = None if is_mine else self.gateway.owner_of(group_id)
             is_shown = owner is None
             if owner is None:
                 try:
@@ -60,21 +81,26 @@ class Hosts:
                 except OwnedElsewhere as elsewhere:
                     owner = elsewhere.record
             try:
-                return self.gateway.pass_on(
-                    group_id,
-                    owner,
-                    name,
-                    body.to_pybytes(),
-                    request_id=request_id,
-                    protocol=call.protocol,
-                    is_action=RIGHT_OF.get(name) is Right.ADMIN,
-                    waits_s=head.wait_ms / 1000,
-                    is_shown=is_shown,
-                    is_gone=call.is_gone,
-                )
+                with self._passing_on():
+                    answer = self.gateway.pass_on(
+                        group_id,
+                        owner,
+                        name,
+                        body.to_pybytes(),
+                        request_id=request_id,
+                        protocol=call.protocol,
+                        is_action=RIGHT_OF.get(name) is Right.ADMIN,
+                        waits_s=head.wait_ms / 1000,
+                        is_shown=is_shown,
+                        is_gone=call.is_gone,
+                    )
+                self._tell(group_id, owner)
+                return answer
             except OwnerQuiet:
                 continue
             except OwnerGone as gone:
+                if gone.is_silent:
+                    self._silent.add(group_id)
                 self._ownership.found_gone(group_id, owner.tenure, gone.end)
         raise CoordinatorNotAvailable(group_id=group_id, reason="it moves from host to host")
 
@@ -93,6 +119,10 @@ class Hosts:
                 self._ownership.found_gone(group_id, elsewhere.record.tenure, gone.end)
                 here()
 
+    def is_left(self, group_id: str) -> bool:
+        """Whether the group's owner on another host was found silent, and this process has not taken the group."""
+        return group_id in self._silent and not self._groups.tenure(group_id)
+
     def stop_asking(self) -> None:
         """Ask no other host any more: whoever waits for an answer gets an error, and asks again."""
         self.gateway.close()
@@ -105,3 +135,23 @@ class Hosts:
         """Ends both parts, and waits for their threads."""
         self.stop_asking()
         self.requests.close()
+
+    # --- inside
+
+    @contextlib.contextmanager
+    def _passing_on(self) -> Iterator[None]:
+        """A context that counts a request to another host. One that its owner does not serve any more is none."""
+        try:
+            yield
+        except ShareGroupError:
+            if self._measures is not None:
+                self._measures.passed_on("failed")
+            raise
+        if self._measures is not None:
+            self._measures.passed_on("answered")
+
+    def _tell(self, group_id: str, owner: Owner) -> None:
+        """Log, once for each owner of a group, that its requests are passed on."""
+        if self._told.get(group_id) != owner.tenure:
+            self._told[group_id] = owner.tenure
+            _log.info("passed on: group=%s to %s, which owns it, over Kafka", group_id, owner)

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from coordinator.core.commands.counts import Count
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import Request
+from coordinator.service.stores.kafka.ownership import OwnedElsewhere
 from coordinator.service.stores.store import StoreFenced, StoreOutcomeUnknown, StorePartlyFailed
 
 LATENCIES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -111,6 +112,24 @@ class Counters:
             ("request", "error"),
             registry=registry,
         )
+        self._taken = Counter(
+            "share_coordinator_groups_taken",
+            "Groups that were taken from another owner, by reason: it gave the group up, was replaced, or is silent.",
+            ("reason",),
+            registry=registry,
+        )
+        self._passed_on = Counter(
+            "share_coordinator_passed_on_requests",
+            "Requests that were passed on to the owner of their group on another host, by result.",
+            ("result",),
+            registry=registry,
+        )
+        self._of_other_hosts = Counter(
+            "share_coordinator_requests_of_other_hosts",
+            "Requests of other hosts to groups that this coordinator owns; they count as handled ones as well.",
+            ("request",),
+            registry=registry,
+        )
         self._busy_until_ms: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._changing = threading.Lock()
 
@@ -156,18 +175,33 @@ class Counters:
         yield
         self._loads.observe(time.perf_counter() - begun_s)
 
+    def taken(self, why: str) -> None:
+        """Count a group that was taken from another owner."""
+        self._taken.labels(why).inc()
+
+    def passed_on(self, result: str) -> None:
+        """Count a request that was passed on to another host: answered, or failed."""
+        self._passed_on.labels(result).inc()
+
+    def asked_by_other_host(self, request: str) -> None:
+        """Count a request of another host."""
+        self._of_other_hosts.labels(request).inc()
+
     @contextlib.contextmanager
     def handling(self, request: Request[Any]) -> Iterator[None]:
-        """A context that counts a request, and its error if it is refused."""
+        """A context that counts a request, and its error if it is refused. One for another host is not handled
+        here."""
         name = type(request).__name__
         try:
             yield
+        except OwnedElsewhere:
+            raise
         except BaseException as raised:
             error = type(raised).__name__ if isinstance(raised, ShareGroupError) else "InternalError"
             self._refused.labels(name, error).inc()
-            raise
-        finally:
             self._requests.labels(name).inc()
+            raise
+        self._requests.labels(name).inc()
 
 
 def _reason(error: Exception) -> str:

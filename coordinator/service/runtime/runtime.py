@@ -87,7 +87,7 @@ _log = logging.getLogger(__name__)
 
 
 class Measures(Protocol):
-    """Where a runtime's measures go: its counts, and the times of its writes and loads."""
+    """Where the measures of a coordinator's groups go: counts, and the times of writes and loads."""
 
     def add(self, group_id: str, count: Count) -> None:
         """Adds a count of what became durable."""
@@ -97,6 +97,15 @@ class Measures(Protocol):
 
     def loading(self) -> AbstractContextManager[None]:
         """Measures the load of a group; an exception means that it failed."""
+
+    def taken(self, why: str) -> None:
+        """Counts a group that this process took from another one."""
+
+    def passed_on(self, result: str) -> None:
+        """Counts a request that was passed on to another host."""
+
+    def asked_by_other_host(self, request: str) -> None:
+        """Counts a request of another host."""
 
 
 class CoordinatorRuntime:

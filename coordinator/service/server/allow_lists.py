@@ -27,7 +27,7 @@ def check_allowed(caller: Caller, request: Request[Any]) -> None:
     if isinstance(request, GroupRequest):
         caller.check_group(request.group_id)
     elif isinstance(request, ListGroups):
-        for group_id in request.group_ids:
+        for group_id in filter(None, (*request.group_ids, request.group_id)):
             caller.check_group(group_id)
     for topic in _sources(request):
         caller.topics.check_source(topic)

@@ -63,6 +63,12 @@ COPIES = (
     "state topic, and an earlier version of sharegroup, or another program, wrote there"
 )
 """The skipped records, in words."""
+TAKEN = {
+    "released": "which gave it up",
+    "replaced": "which this process replaces",
+    "silent": "which does not answer, or can't be asked",
+}
+"""Why a group may be taken from its owner, in words."""
 _PAUSE = wait_fixed(0.05)
 
 _log = logging.getLogger(__name__)
@@ -114,11 +120,13 @@ class KafkaStore:
         *,
         updates_per_snapshot: int,
         on_missing: Callable[[], None] = lambda: None,
+        on_taken: Callable[[str], None] = lambda why: None,
     ) -> None:
-        """``on_missing`` is called when the topic turns out to be deleted, or deleted and created again."""
+        """``on_missing`` is called when the topic turns out to be deleted, or deleted and created again; ``on_taken``
+        with the reason, a key of TAKEN, when a group is loaded that another process owned."""
         self.partition = partition
         self.topic = topic
-        self._topic, self._ownership, self._on_missing = topic, ownership, on_missing
+        self._topic, self._ownership, self._on_missing, self._on_taken = topic, ownership, on_missing, on_taken
         self._topic_error: ShareGroupError | None = None
         self._held_back: tuple[frozenset[str], int] = frozenset(), 0
         self._updates_per_snapshot = updates_per_snapshot
@@ -208,7 +216,7 @@ class KafkaStore:
         self._served_before.add(group_id)
         if log.needed_offset is not None:
             self._needed[group_id] = log.needed_offset
-        _log.info("loaded: group=%s %s to %d", group_id, self.name, loaded_to)
+        _log.info("loaded: group=%s %s to %d%s", group_id, self.name, loaded_to, self._why_taken(seen.owner))
 
     def peek(self, group_id: str) -> Iterator[StoredRecord] | None:
         self._refuse_while_open(group_id)
@@ -457,6 +465,16 @@ class KafkaStore:
         self._topic.verify()
 
     # --- inside: writing
+
+    def _why_taken(self, before: Owner | None) -> str:
+        """Why a group of this owner could be taken, in words for the log; empty if it was this process's, or new."""
+        me = self._ownership.me
+        if before is None or before.process == me.process:
+            return ""
+        is_successor = before.installation_id == me.installation_id
+        why = "released" if before.released else "replaced" if is_successor else "silent"
+        self._on_taken(why)
+        return f", taken from {before}, {TAKEN[why]}"
 
     def _opened(self, group_id: str) -> _OpenGroup:
         if self._topic_error is not None:

@@ -95,6 +95,13 @@ def this_process(installation_id: str, endpoint: str = "") -> Owner:
     )
 
 
+def named_elsewhere(owner: Owner | None, installation_id: str) -> str:
+    """The owner as lists name it, if it is another installation's, which may live and can be asked; else empty."""
+    if owner is None or owner.released or not owner.answers or owner.installation_id == installation_id:
+        return ""
+    return owner.named
+
+
 class OwnedElsewhere(NotCoordinator):
     """This process does not serve share group {group_id}: {owner} does. It is asked over Kafka."""
 

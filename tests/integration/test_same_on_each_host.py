@@ -1,0 +1,390 @@
+"""Each door to a group is the same on the host of its owner and on another host: a host here is a runtime folder."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import json
+import os
+import re
+
+import pytest
+from starlette.testclient import TestClient
+
+from coordinator.client.client import CoordinatorClient
+from coordinator.client.session import MemberSession
+from coordinator.client.task_plans import BATCH_ID, QUERY_ID, TaskPlan
+from coordinator.protocol.admin_messages import Window
+from coordinator.protocol.messages import NextPlan
+from coordinator.protocol.rights import Tokens
+from share_sink import task_progress
+from share_source import plan_reader
+from share_source.views import tables
+from sharegroup import AcknowledgeType, Admin, AsyncShareConsumer, ShareConsumer
+from sharegroup.__main__ import run
+from sharegroup.web.app import create_app
+from sharegroup.web.command import site_of
+from tests.support.command_line import COMMANDS
+from tests.support.coordinator_process import kill_coordinators
+from tests.support.waiting import wait_until
+from tests.support.web_site import ACTOR, HERE, Browser
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+
+GROUP = "billing-of-two-hosts"
+RECORDS = 12
+TIMES = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?|\b\d+(\.\d+)? ?(ms|s|min|h)\b|"
+    r'"(now_ms|at_s|oldest_ms|acquired_rate|done_rate)": [\d.]+|(value|nonce|kept|pending)="[^"]*"|as-shown \S+'
+)
+"""What differs from one look to the next."""
+
+
+class Two:
+    """Two hosts, the first of which has the coordinator that owns the group."""
+
+    def __init__(self, kafka, folder):
+        self.bootstrap, self.folder = kafka.bootstrap, folder
+        self.orders, self.dead = (
+            kafka.create_topic("orders-of-two-hosts", 2),
+            kafka.create_topic("dead-of-two-hosts", 1),
+        )
+        for partition in range(2):
+            kafka.produce(self.orders, [f"v{number}" for number in range(RECORDS)], partition=partition)
+        for name in ("one", "two", "three"):
+            (folder / name).mkdir(mode=0o700)
+
+    @contextlib.contextmanager
+    def on(self, host):
+        """Run as a process of this host."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SHAREGROUP_RUNTIME_DIR", str(self.folder / host))
+            yield
+
+    def conf(self, **more):
+        return {"bootstrap.servers": self.bootstrap, **more}
+
+    def of_member(self, name, group=GROUP):
+        return self.conf(
+            **{
+                "group.id": group,
+                "client.id": name,
+                "share.acknowledgement.mode": "explicit",
+                "share.auto.offset.reset": "earliest",
+                "max.poll.interval.ms": "3600000",
+                "share.record.lock.duration.ms": "3600000",
+                "errors.deadletterqueue.topic.name": self.dead,
+            }
+        )
+
+    def admin(self, host):
+        """An admin client of the host, which has asked there."""
+        with self.on(host):
+            admin = Admin(self.conf())
+            admin.describe_groups([GROUP])
+            return admin
+
+    def logs(self, host):
+        return "".join(log.read_text() for log in (self.folder / host).glob("coordinator-*.log"))
+
+
+@pytest.fixture(scope="module")
+def two(kafka, runtime_dir):
+    """Two hosts with a member each, of a group with records in flight and a dead letter."""
+    folder = runtime_dir.parent / "two"
+    folder.mkdir()
+    hosts = Two(kafka, folder)
+    with contextlib.ExitStack() as members:
+        members.callback(kill_coordinators, folder)
+        for name in ("one", "two"):
+            with hosts.on(name):
+                member = members.enter_context(ShareConsumer(hosts.of_member(name)))
+                member.subscribe([hosts.orders])
+                got = wait_until(lambda: member.poll(1.0), what="records come")  # noqa: B023
+                for number, message in enumerate(got[:3]):
+                    kinds = (AcknowledgeType.REJECT, AcknowledgeType.RELEASE, AcknowledgeType.ACCEPT)
+                    member.acknowledge(message, kinds[number])
+                wait_until(lambda: not member.commit_sync() or True, what="it is acknowledged")  # noqa: B023
+        with hosts.on("one"), Admin(hosts.conf()) as admin:
+
+            def is_calm():
+                found = admin.describe_groups([GROUP])[GROUP]
+                return found.group_epoch == found.assignment_epoch and not sum(p.archiving for p in found.partitions)
+
+            wait_until(is_calm, what="the dead letters are written, the partitions assigned")
+        yield hosts
+
+
+def masked(text):
+    return TIMES.sub("T", text)
+
+
+def plain(value):
+    return masked(re.sub(r"(now_ms|log_end_at_ms)=\d+", "T", repr(value)))
+
+
+LOOKS = {
+    ("groups",): [
+        "--list",
+        "--list --state",
+        "--list --state Stable",
+        "--list --json",
+        "--describe --group {g}",
+        "--describe --group {g} --verbose",
+        "--describe --group {g} --members --verbose",
+        "--describe --group {g} --state --verbose",
+        "--describe --group {g} --state --json",
+        "--describe --group {g} --records",
+        "--describe --group {g} --in-flight",
+        "--describe --all-groups --json",
+        "--delete --group {g} --dry-run",
+        "--reset-offsets --group {g} --all-topics --to-latest --force",
+        "--delete-offsets --group {g} --topic {orders} --dry-run",
+        "--release-records --group {g} --topic {orders}:0 --offset 3",
+    ],
+    ("in-flight",): ["--group {g}", "--group {g} --json", "--group {g} --topic {orders}:0 --history 0"],
+    ("doctor",): ["--group {g}", "--json"],
+    ("top",): ["--once --interval 0.2 --group {g} --json"],
+    ("configs", "list"): ["--group {g} --all"],
+    ("configs", "set"): ["--group {g} share.delivery.count.limit=9 --dry-run"],
+    ("configs", "unset"): ["--group {g} share.delivery.count.limit --dry-run"],
+    ("dlq", "list"): ["--topic {dead}"],
+    ("dlq", "show"): ["--topic {dead} --partition 0 --offset 0"],
+    ("dlq", "redrive"): ["--topic {dead} --json"],
+}
+"""Looks, and dry runs, of each command on a group."""
+NO_GROUP = {(), ("check",), ("configs",), ("consume",), ("coordinator",), ("demo",), ("dlq",), ("perf",)}
+NO_GROUP |= {("quickstart",), ("web",)}
+"""Commands that look at no group, or that have a test of their own."""
+
+
+def test_each_command_that_looks_at_a_group_is_here():
+    assert {*LOOKS} | NO_GROUP | {path for path in COMMANDS if path[:1] in (("coordinator",), ("demo",))} == {*COMMANDS}
+
+
+@pytest.mark.parametrize("path", LOOKS, ids=" ".join)
+def test_a_command_prints_the_same_on_both_hosts(two, capsys, path):
+    names = {"g": GROUP, "orders": two.orders, "dead": two.dead}
+    for arguments in LOOKS[path]:
+        command = [*path, "--bootstrap-server", two.bootstrap, *arguments.format(**names).split()]
+        told = {}
+        for host in ("one", "two"):
+            with two.on(host):
+                status = run(command)
+                printed = capsys.readouterr()
+                told[host] = (status, masked(printed.out), masked(printed.err))
+        assert told["one"] == told["two"], arguments
+        assert "No coordinator runs" not in told["two"][2]
+
+
+def calls(two):
+    """Each look, and each action that is not executed, of Admin."""
+    part = (GROUP, two.orders, 0)
+    return {
+        "list_groups": lambda admin: admin.list_groups(),
+        "describe_groups": lambda admin: admin.describe_groups([GROUP, "none"]),
+        "list_offsets": lambda admin: admin.list_offsets(GROUP),
+        "in_flight": lambda admin: admin.in_flight(GROUP),
+        "all_in_flight": lambda admin: [*admin.all_in_flight(GROUP, limit=1)],
+        "windows_in_flight": lambda admin: admin.windows_in_flight(
+            GROUP, [Window(topic_id=admin.list_offsets(GROUP).partitions[0].topic_id, partition=0, first=0, last=99)]
+        ),
+        "plans": lambda admin: admin.plans(GROUP),
+        "history": lambda admin: admin.history(*part, 0),
+        "coordinator_of": lambda admin: admin.coordinator_of(GROUP),
+        "reset_offsets": lambda admin: admin.reset_offsets(GROUP, "latest", force=True),
+        "delete_offsets": lambda admin: error_of(lambda: admin.delete_offsets(GROUP, [two.orders])),
+        "delete_group": lambda admin: error_of(lambda: admin.delete_group(GROUP)),
+        "alter_configs": lambda admin: admin.alter_configs(GROUP, {"share.delivery.count.limit": "9"}),
+        "release_member": lambda admin: admin.release_member(
+            GROUP, admin.describe_groups([GROUP])[GROUP].members[0].member_id
+        ),
+        "archive_records": lambda admin: error_of(lambda: admin.archive_records(*part, range(3, 4), reason="why")),
+        "release_records": lambda admin: admin.release_records(*part, range(3, 4)),
+    }
+
+
+def error_of(call):
+    with pytest.raises(Exception) as raised:
+        call()
+    return type(raised.value), str(raised.value)
+
+
+def test_each_method_of_admin_answers_the_same_on_both_hosts(two):
+    public = {name for name, _ in inspect.getmembers(Admin, inspect.isfunction) if not name.startswith("_")}
+    assert {*calls(two)} == public - {"close", "who_am_i"}
+    with contextlib.closing(two.admin("one")) as one, contextlib.closing(two.admin("two")) as other:
+        for name, call in calls(two).items():
+            answers = []
+            for host, admin in (("one", one), ("two", other)):
+                with two.on(host):
+                    answers.append(plain(call(admin)))
+            assert answers[0] == answers[1], name
+    assert " loaded: group=" not in two.logs("two"), "the owner stays the owner"
+
+
+@pytest.mark.parametrize("view", tables.SCHEMAS)
+def test_a_view_has_the_same_rows_on_both_hosts(two, view):
+    look = getattr(tables, view.replace("-", "_"))
+    found = []
+    for host in ("one", "two"):
+        with two.on(host):
+            found.append(look(two.conf()) if view == "groups" else look(two.conf(), GROUP))
+    assert found[0].to_pylist() == found[1].to_pylist()
+    assert found[0].num_rows
+
+
+def paths(two):
+    part = f"group={GROUP}&topic={two.orders}&partition=0"
+    return [
+        "/",
+        f"/group?group={GROUP}",
+        f"/partition?{part}",
+        f"/record?{part}&offset=3",
+        f"/history?{part}&offset=0",
+        f"/deadletters?group={GROUP}",
+    ]
+
+
+def text_of(page):
+    """The words of a page without its last hour, in which each page has watched by itself."""
+    page = re.sub(r"(?s)<h2>The last hour</h2>.*?<h2>|<svg.*?</svg>|<script.*?</script>", "", page)
+    return masked(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page)))
+
+
+def test_the_page_shows_the_same_on_both_hosts(two):
+    tokens = Tokens.parse(f"admin ada:{ACTOR}", "the test")
+    pages = {}
+    for host in ("one", "two"):
+        with two.on(host), site_of(two.conf(), tokens, 3_600, is_tls=False) as site:
+            wait_until(lambda: site.watch.snapshot.round, what="the groups are scanned")
+            browser = Browser(TestClient(create_app(site), base_url=HERE, follow_redirects=False))
+            assert browser.post("/login", {"token": ACTOR}).status_code == 303
+            at = f"/group?group={GROUP}"
+            wait_until(lambda: "is being examined" not in browser.get(at).text, what="it is examined")  # noqa: B023
+            pages[host] = {path: text_of(browser.get(path).text) for path in paths(two)}
+    for path, text in pages["one"].items():
+        assert text == pages["two"][path], path
+    assert "process" in pages["two"][f"/group?group={GROUP}"]
+
+
+def test_an_action_on_the_other_host_is_carried_out_by_the_owner(two):
+    before = "share.delivery.count.limit"
+    with contextlib.closing(two.admin("one")) as one, contextlib.closing(two.admin("two")) as other:
+        with two.on("two"):
+            held = other.in_flight(GROUP, only_state=["ACQUIRED"]).runs[0]
+            assert other.alter_configs(GROUP, {before: "9"}, execute=True).executed
+            part = GROUP, held.topic, held.partition
+            assert other.release_records(*part, range(held.first, held.first + 1), execute=True).executed
+            assert other.archive_records(*part, range(held.first, held.first + 1), reason="no", execute=True).executed
+        with two.on("one"):
+            assert one.describe_groups([GROUP])[GROUP].configs[before] == "9"
+            events = [entry.event for entry in one.history(*part, held.first).entries]
+            assert len(events) >= 3
+        with two.on("two"):
+            assert other.alter_configs(GROUP, unset=[before], execute=True).executed
+        with two.on("one"):
+            assert before not in one.describe_groups([GROUP])[GROUP].configs
+
+
+def test_a_group_is_reset_emptied_and_deleted_from_the_other_host(two, unique):
+    group = unique("short")
+    with two.on("one"), ShareConsumer(two.of_member("one", group)) as member:
+        member.subscribe([two.orders])
+        wait_until(lambda: member.poll(1.0), what="records come")
+        with two.on("two"), Admin(two.conf()) as other:
+            (only,) = other.describe_groups([group])[group].members
+            assert other.release_member(group, only.member_id, execute=True).executed
+            assert other.describe_groups([group])[group].state == "EMPTY"
+    with two.on("two"), Admin(two.conf()) as other, two.on("one"), Admin(two.conf()) as one:
+        with two.on("two"):
+            changed = other.reset_offsets(group, "latest", execute=True)
+        with two.on("one"):
+            assert {p.start_offset for p in one.list_offsets(group).partitions} == {p.after for p in changed.partitions}
+        with two.on("two"):
+            assert other.delete_offsets(group, [two.orders], execute=True).executed
+        with two.on("one"):
+            assert one.list_offsets(group).partitions == ()
+        with two.on("two"):
+            assert other.delete_group(group, execute=True).executed
+        with two.on("one"):
+            assert one.describe_groups([group])[group].state == "DEAD"
+
+
+def test_consumers_of_both_kinds_get_records_on_the_other_host(two, kafka, topic, unique):
+    group, orders = unique("both"), topic("orders")
+    kafka.produce(orders, [str(number) for number in range(6)])
+    with two.on("one"), ShareConsumer(two.of_member("owner", group)) as first:
+        first.subscribe([orders])
+        got = [message.offset() for message in wait_until(lambda: first.poll(1.0), what="records come")]
+    kafka.produce(orders, [str(number) for number in range(6)])
+
+    async def rest():
+        async with AsyncShareConsumer(two.of_member("async", group)) as consumer:
+            await consumer.subscribe([orders])
+            found = []
+            while len(found) < 12:
+                for message in await consumer.poll(1.0):
+                    found.append(message.offset())
+                    await consumer.acknowledge(message)
+            await consumer.commit_sync()
+            return found
+
+    with two.on("two"):
+        assert sorted(asyncio.run(rest())) == [*range(12)]
+    assert got[0] == 0
+
+
+class Task:
+    """Stands for Spark's TaskContext of a query's task."""
+
+    def getLocalProperty(self, name):  # noqa: N802 - Spark's name
+        return {QUERY_ID: "q1", BATCH_ID: "4"}.get(name)
+
+    def taskAttemptId(self):  # noqa: N802
+        return 11
+
+
+def test_a_task_s_signal_on_a_host_without_a_coordinator_reaches_the_owner(two, unique, monkeypatch):
+    group = unique("signals")
+    with two.on("one"), contextlib.closing(CoordinatorClient.connect(two.bootstrap)) as client:
+        session = MemberSession(client, group, "m1", topics=(two.orders,), starting_offsets="earliest")
+        plan_id = session.call(lambda who: NextPlan(**who, wait_ms=10_000)).plan.plan_id
+        plan = TaskPlan(
+            group_id=group,
+            member_id="m1",
+            member_epoch=session.member_epoch,
+            plan_id=plan_id,
+            configs={},
+            cluster_id=session.on_demand.cluster_id,
+            state_store="kafka",
+        )
+    for module in (task_progress, plan_reader):
+        monkeypatch.setattr(module.TaskContext, "get", staticmethod(Task))
+    monkeypatch.setattr(task_progress, "_senders", [])
+    with contextlib.closing(two.admin("one")) as owner, two.on("three"):
+        plan_reader._leave_note(plan, {"bootstrap.servers": two.bootstrap})
+        assert not [*(two.folder / "three").glob("endpoint-*.json")], "none is started before the first signal"
+        task_progress.progress("page 1 of 9")
+        tasks = wait_until(lambda: owner.plans(group)[0].tasks, what="the signal has come")
+    assert [(task.task, task.hint) for task in tasks] == [(11, "page 1 of 9")]
+    assert " loaded: group=" not in two.logs("three")
+
+
+def test_check_says_who_owns_the_group(two, capsys, tmp_path):
+    path = tmp_path / "options.json"
+    path.write_text(
+        json.dumps({"kafka.bootstrap.servers": two.bootstrap, "kafka.group.id": GROUP, "subscribe": two.orders})
+    )
+    with two.on("two"):
+        assert run(["check", "--options", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (said,) = [line for line in lines if line.endswith("owns the group; this host asks it over Kafka")]
+    assert said.startswith(f"ok     source: the coordinator on {os.uname().nodename} (process ")
+
+
+def test_a_host_says_once_whom_it_asks(two):
+    lines = [line for line in two.logs("two").splitlines() if f"passed on: group={GROUP}" in line]
+    assert len(lines) == 1, lines
+    assert "(process " in lines[0]

@@ -1,0 +1,108 @@
+"""What a coordinator counts, logs and knows of requests that it passes on to another host."""
+
+from __future__ import annotations
+
+import logging
+
+import pyarrow as pa
+import pytest
+from prometheus_client import CollectorRegistry
+
+from coordinator.protocol.errors import CoordinatorNotAvailable
+from coordinator.protocol.rights import Caller
+from coordinator.service.hosts import hosts
+from coordinator.service.hosts.gateway import OwnerGone
+from coordinator.service.metrics.counters import Counters
+from coordinator.service.server.flight_server import Call, Head
+from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere, this_process
+from coordinator.state_log.owner import Owner
+
+OWNER = Owner(installation_id="far", process="p", host="far-host", pid=7, tenure="t", answers=1)
+CALL = Call(Caller(), "peer", "4")
+
+
+class Groups:
+    """Serves those in ``mine``."""
+
+    def __init__(self):
+        self.mine = set()
+
+    def tenure(self, group_id):
+        return "mine" if group_id in self.mine else ""
+
+
+class Passing:
+    """Stands for the gateway: ``answers`` are the outcomes of requests that are passed on."""
+
+    def __init__(self, transport, me):
+        self.answers = []
+
+    def owner_of(self, group_id):
+        return None
+
+    def pass_on(self, group_id, owner, name, body, **_):
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Asked:
+    """Stands for the requests of other hosts."""
+
+    def __init__(self, transport, groups, me, handle):
+        self.handle = handle
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """The hosts as this one knows them, and what it has counted."""
+    monkeypatch.setattr(hosts, "Gateway", Passing)
+    monkeypatch.setattr(hosts, "OwnerRequests", Asked)
+    registry = CollectorRegistry()
+
+    def answer(name, body, call):
+        return b"the answer"
+
+    found = hosts.Hosts(lambda: None, Groups(), LivingOwner(this_process("near")), answer, Counters(registry))
+    found.count = lambda name, **labels: registry.get_sample_value(f"share_coordinator_{name}_total", labels)
+    return found
+
+
+def elsewhere():
+    raise OwnedElsewhere.by("billing", OWNER)
+
+
+def asked(here, handle=elsewhere):
+    return here.answered("Heartbeat", pa.py_buffer(b"{}"), Head(group_id="billing"), CALL, handle)
+
+
+def test_requests_to_another_host_are_counted_and_it_is_named_once(here, caplog):
+    caplog.set_level(logging.INFO)
+    here.gateway.answers = [b"1", b"2", CoordinatorNotAvailable(group_id="billing", reason="no answer")]
+    assert [asked(here), asked(here)] == [b"1", b"2"]
+    with pytest.raises(CoordinatorNotAvailable):
+        asked(here)
+    assert here.count("passed_on_requests", result="answered") == 2
+    assert here.count("passed_on_requests", result="failed") == 1
+    (line,) = caplog.messages
+    assert line == "passed on: group=billing to the coordinator on far-host (process 7), which owns it, over Kafka"
+
+
+def test_requests_of_another_host_are_counted(here):
+    assert here.requests.handle("Heartbeat", b"{}", Caller(), "far-host", "4") == b"the answer"
+    assert here.count("requests_of_other_hosts", request="Heartbeat") == 1
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_a_group_is_left_by_an_owner_that_is_silent_alone(here, is_silent):
+    """An owner that says that it does not serve the group any more has put it to rest, with no member."""
+    calls = [elsewhere, lambda: b"a copy"]
+    here.gateway.answers = [OwnerGone(3, is_silent=is_silent)]
+    assert asked(here, lambda: calls.pop(0)()) == b"a copy"
+    assert here.is_left("billing") is is_silent
+    here._groups.mine.add("billing")
+    assert not here.is_left("billing")
+    asked(here, lambda: b"mine")
+    here._groups.mine.clear()
+    assert not here.is_left("billing"), "it was this process's since"
