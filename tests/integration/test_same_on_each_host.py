@@ -137,7 +137,7 @@ LOOKS = {
         "--describe --group {g} --state --json",
         "--describe --group {g} --records",
         "--describe --group {g} --in-flight",
-        "--describe --all-groups --json",
+        "--describe --group {g} --json",
         "--delete --group {g} --dry-run",
         "--reset-offsets --group {g} --all-topics --to-latest --force",
         "--delete-offsets --group {g} --topic {orders} --dry-run",

@@ -1,4 +1,4 @@
-"""What a coordinator counts, logs and knows of requests that it passes on to another host."""
+"""A coordinator counts the requests that it passes on to another host, and says whom it asks."""
 
 from __future__ import annotations
 
