@@ -14,7 +14,9 @@ from coordinator.service.runtime.transaction import FromAnotherHost
 from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.state_log.owner import Owner
 from tests.mistakes import rules
-from tests.mistakes.mistake import Patch, Seeds, mistake
+from tests.mistakes.mistake import Patch, Seeds, SmallWorld, mistake
+from tests.protocol.setting import Budget
+from tests.protocol.worlds import HOSTS
 from tests.simulation.host_topics import SimulatedWriter
 
 
@@ -39,13 +41,21 @@ def have_no_patience(patch: Patch) -> None:
     patch.setattr(Gateway, "_look", look)
 
 
-@mistake({rules.LIVING_OWNER_STAYS: ()}, simulator=(Seeds("hosts", 3),))
+@mistake(
+    {rules.LIVING_OWNER_STAYS: ("test_claims::test_a_claim_looks_again_after_its_fence",)},
+    explorer=(SmallWorld(HOSTS, Budget(1, silences=1)),),
+    simulator=(Seeds("hosts", 3),),
+)
 def take_a_group_whose_owner_writes(patch: Patch) -> None:
     right = LivingOwner.found_gone
     patch.setattr(LivingOwner, "found_gone", lambda self, group_id, tenure, end: right(self, group_id, tenure, inf))
 
 
-@mistake({rules.LIVING_OWNER_STAYS: ()}, simulator=(Seeds("hosts"),))
+@mistake(
+    {rules.LIVING_OWNER_STAYS: ("test_asked_owners::test_an_owner_is_not_gone_whose_answer_the_asker_had_not_read",)},
+    explorer=(SmallWorld(HOSTS, Budget(2, delays=1, silences=1)),),
+    simulator=(Seeds("hosts"),),
+)
 def take_a_group_without_reading_ones_own_record(patch: Patch) -> None:
     patch.setattr(Gateway, "_echo", lambda *_: None)
 
@@ -62,6 +72,7 @@ def count_a_question_that_no_broker_took(patch: Patch) -> None:
 
 @mistake(
     {rules.LIVING_OWNER_STAYS: ("test_hosts::test_a_group_that_is_loaded_again_has_not_moved",)},
+    explorer=(SmallWorld(HOSTS, Budget(1, restarts=1)),),
     simulator=(Seeds("hosts"),),
 )
 def say_moved_of_a_group_that_is_being_loaded(patch: Patch) -> None:
@@ -119,7 +130,11 @@ def carry_out_a_request_that_is_late(patch: Patch) -> None:
     patch.setattr(Gateway, "_heard", heard)
 
 
-@mistake({rules.REQUEST_IS_FOR_ITS_OWNER: ()}, simulator=(Seeds("hosts", 26),))
+@mistake(
+    {rules.REQUEST_IS_FOR_ITS_OWNER: ("test_claims::test_a_request_for_another_tenure_changes_nothing",)},
+    explorer=(SmallWorld(HOSTS, Budget(2, restarts=1, delays=1)),),
+    simulator=(Seeds("hosts", 26),),
+)
 def carry_out_a_request_for_an_earlier_owner(patch: Patch) -> None:
     """The same process, which has loaded the group again."""
     right = FromAnotherHost.check

@@ -18,6 +18,7 @@ EXPLORER = frozenset(
     {
         "a_stale_signal_keeps_the_lock",
         "accept_by_silence_what_an_earlier_attempt_passed_over",
+        "carry_out_a_request_for_an_earlier_owner",
         "extend_a_lock_for_ever",
         "forget_superseded_plans_in_snapshots",
         "forget_that_an_attempt_passed_the_record_over",
@@ -29,6 +30,7 @@ EXPLORER = frozenset(
         "leave_staged_outcomes_out_of_snapshots",
         "nobody_comes_back_after_a_load",
         "refuse_a_superseded_plan_for_ever",
+        "take_a_group_without_reading_ones_own_record",
         "take_signals_for_an_older_delivery",
     }
 )

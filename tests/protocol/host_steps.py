@@ -8,6 +8,7 @@ can't be asked, after a newer claimant's fence.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 from coordinator.protocol.errors import GroupTakenOver
@@ -19,7 +20,7 @@ from tests.protocol.explored_world import FAULTS, Asked, Step, Steps, World
 from tests.protocol.hosts import Host, Hosts, Look, OwnerRecord
 from tests.protocol.members import ASKED_AGAIN
 from tests.protocol.requests import Request
-from tests.protocol.setting import LOCK_MS, NOW_MS, SESSION_MS, Budget
+from tests.protocol.setting import LOCK_MS, NOW_MS, SESSION_MS, Budget, Setting
 
 ELSEWHERE = ("NotCoordinator", "RequestTooLate", *ASKED_AGAIN)
 """Errors after which a client asks again."""
@@ -48,6 +49,12 @@ def complain(world: World, complaint: str) -> World:
 
 class HostSteps(Steps):
     """The steps of a world with two hosts."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self._reply_to_probe = functools.cache(product.reply_to_probe)
+        self._reply_to_request = functools.cache(product.reply_to_request)
+        self._what_is_found = functools.cache(product.found)
 
     @property
     def is_asked(self) -> bool:
@@ -154,7 +161,7 @@ class HostSteps(Steps):
         """Returns what the host does with a request for this tenure that it reads."""
         host = hosts_of(world).each[at]
         meant = host.tenure == tenure
-        return product.reply_to_request(
+        return self._reply_to_request(
             serves=host.memory > 0, holds=host.held, leaving=host.leaving, meant=meant, late=late
         )
 
@@ -246,7 +253,7 @@ class HostSteps(Steps):
             return
         other = hosts.each[1 - index]
         if not look.answer and other.hears:
-            answer = product.reply_to_probe(
+            answer = self._reply_to_probe(
                 serves=other.memory > 0, holds=other.held, leaving=other.leaving, meant=other.tenure == look.tenure
             )
             answered = host._replace(look=look._replace(answer=answer))
@@ -263,7 +270,7 @@ class HostSteps(Steps):
         host = hosts_of(world).each[index]
         assert host.look is not None
         look = host.look
-        found = product.found(look.answer, is_late=late)
+        found = self._what_is_found(look.answer, is_late=late)
         gone = (look.tenure, look.grown) if found == "OwnerGone" else host.gone
         after = with_host(world, index, host._replace(look=None, gone=gone))
         if not look.answer:

@@ -7,7 +7,6 @@ hear answers a question before the patience is over, if nothing else is paid for
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
 from coordinator.protocol.errors import ShareGroupError
@@ -124,7 +123,6 @@ def lost(hosts: Hosts, index: int, *, asked: bool) -> ShareGroupError:
     return policy.lost(GROUP, newest(hosts, asked=asked))
 
 
-@functools.cache
 def reply_to_probe(*, serves: bool, holds: bool, leaving: bool, meant: bool) -> str:
     """The owner's reply to a question: "alive" or "moved". ``meant``: it is of the tenure that the question names."""
     owner = AskedOwner(tenure="t1" if serves else "", holds=serves or holds, leaving=leaving)
@@ -132,7 +130,6 @@ def reply_to_probe(*, serves: bool, holds: bool, leaving: bool, meant: bool) -> 
     return "moved" if any(isinstance(reply, Moved) for reply in replies) else "alive" if replies else ""
 
 
-@functools.cache
 def reply_to_request(*, serves: bool, holds: bool, leaving: bool, meant: bool, late: bool) -> str:
     """Returns what the owner does with a request: it is "carried out", or "moved", or "refused" or passed over ("")."""
     owner = AskedOwner(tenure="t1" if serves else "", holds=serves or holds, leaving=leaving)
@@ -142,7 +139,6 @@ def reply_to_request(*, serves: bool, holds: bool, leaving: bool, meant: bool, l
     return "moved" if any(isinstance(reply, Moved) for reply in replies) else "refused" if replies else ""
 
 
-@functools.cache
 def found(answer: str, *, is_late: bool) -> str:
     """Returns what an asker finds that gets this answer, or none: the name of the error; empty: the owner lives."""
     return Asker(answer, is_late=is_late).look(owner_of("one", tenure="t1"))

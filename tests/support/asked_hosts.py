@@ -3,11 +3,12 @@ what an asker makes of the replies, or of silence."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
 from coordinator.protocol.host_records import (
+    REQUESTS,
     Alive,
     Ask,
     Echo,
@@ -26,6 +27,7 @@ from coordinator.protocol.rights import Caller
 from coordinator.protocol.wire import encode
 from coordinator.service.hosts.gateway import Gateway
 from coordinator.service.hosts.owner import OwnerRequests
+from coordinator.service.hosts.topics import request_partition_of
 from coordinator.state_log.owner import Owner
 
 GROUP, KEY = "billing", b"k" * 32
@@ -45,7 +47,7 @@ def record(headers: Headers, body: bytes = b"", *, key: str = "", topic: str = "
         value=lambda: body,
         key=key.encode,
         topic=lambda: topic,
-        partition=lambda: 0,
+        partition=lambda: request_partition_of(GROUP),
         offset=lambda: 0,
     )
 
@@ -62,6 +64,29 @@ def ask(**fields: Any) -> Ask:
     return Ask(group_id=GROUP, reply_to=0, reply_key=KEY, protocol="4", name="Heartbeat", host="two", **given)
 
 
+class Groups:
+    """The one group of an owner."""
+
+    def __init__(self, owner: AskedOwner) -> None:
+        self._owner = owner
+        self.clock: Any = SimpleNamespace(now_ms=lambda: owner.now_ms)
+
+    def served_groups(self) -> dict[str, bool]:
+        return {GROUP: True} if self._owner.tenure else {}
+
+    def tenure(self, group_id: str) -> str:
+        return self._owner.tenure
+
+    def holds(self, group_id: str) -> bool:
+        return self._owner.held
+
+    def stuck_s(self, group_id: str) -> float:
+        return self._owner.stuck
+
+    def unheard(self, group_ids: Iterable[str], ms: int) -> None:
+        self._owner.unheard_ms.append(ms)
+
+
 class AskedOwner:
     """The owner's end. ``tenure``: the group's here; empty: it is not served. ``holds``: it is, or is loaded again
     soon. ``replies`` has what was written to askers, ``answers`` their bodies; ``handled`` what was carried out."""
@@ -71,21 +96,15 @@ class AskedOwner:
         self.replies: list[Reply] = []
         self.answers: list[bytes] = []
         self.handled: list[bytes] = []
-        groups: Any = SimpleNamespace(
-            clock=SimpleNamespace(now_ms=lambda: self.now_ms),
-            served_groups=lambda: {GROUP: True} if self.tenure else {},
-            tenure=lambda group_id: self.tenure,
-            holds=lambda group_id: self.held,
-            stuck_s=lambda group_id: self.stuck,
-            unheard=lambda group_ids, ms: None,
-        )
+        self.unheard_ms: list[int] = []
+        self.time_s = BEGIN_S
         transport: Any = SimpleNamespace(
-            now_s=lambda: BEGIN_S,
+            now_s=lambda: self.time_s,
             event=lambda: None,
             start=lambda *given: None,
             pool=lambda *given: SimpleNamespace(submit=lambda work, *values: work(*values)),
         )
-        self.requests = OwnerRequests(transport, groups, owner_of("one"), self._handle)
+        self.requests = OwnerRequests(transport, Groups(self), owner_of("one"), self._handle)
         self.requests._writer = SimpleNamespace(write=self._write)  # type: ignore[assignment]
         if leaving:
             self.requests.leave()
@@ -95,6 +114,15 @@ class AskedOwner:
         before = len(self.replies)
         self.requests._on_record(record(headers_of_request(request), body))
         return self.replies[before:]
+
+    def looks_later(self, seconds: float) -> list[int]:
+        """The times that count against no member, in ms, after a look so much later at a partition that is read."""
+        before, where = len(self.unheard_ms), (REQUESTS, request_partition_of(GROUP))
+        for times in (self.requests._last_s, self.requests._ticks_s):
+            times.setdefault(where, self.time_s)
+        self.time_s += seconds
+        self.requests._tick([GROUP])
+        return self.unheard_ms[before:]
 
     def _handle(self, name: str, body: bytes, caller: Caller, host: str, protocol: str) -> bytes:
         self.handled.append(body)

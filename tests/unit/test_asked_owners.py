@@ -51,6 +51,14 @@ def test_ticks_get_no_reply():
     assert not AskedOwner().reads(Tick(process="p1"))
 
 
+def test_time_in_which_no_tick_is_read_counts_against_no_member():
+    owner = AskedOwner()
+    assert owner.looks_later(1.0) == []
+    assert owner.looks_later(9.0) == [8_500]
+    owner.reads(Tick(process="p1"))
+    assert owner.looks_later(1.0) == []
+
+
 # --- the asker
 
 

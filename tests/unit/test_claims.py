@@ -1,0 +1,148 @@
+"""A host takes a group from the owner on another host only if that has given it up, or was silent and wrote nothing; an
+owner carries out requests of other hosts in its tenure and in their time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from coordinator.core.commands import AlterConfigs, CreateGroup
+from coordinator.protocol.errors import NotCoordinator
+from coordinator.protocol.host_errors import RequestTooLate
+from coordinator.service.runtime.runtime import CoordinatorRuntime
+from coordinator.service.runtime.transaction import ORIGIN, Access, FromAnotherHost, one
+from coordinator.service.stores.kafka import kafka_store
+from coordinator.service.stores.kafka.kafka_store import KafkaStore
+from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere
+from tests.protocol.coordinators import OneLog
+from tests.support.asked_hosts import GROUP, owner_of
+from tests.support.partition_in_memory import Reader, Writer
+
+CREATE = CreateGroup(incarnation="i", topic_ids=True)
+ALTER = AlterConfigs(configs={"share.delivery.count.limit": "3"})
+OWNER = owner_of("one", tenure="t1")
+
+
+class FencingWriter(Writer):
+    """A writer whose fence calls what the test has put there."""
+
+    def __init__(self, topic: Any, partition: int, group_id: str) -> None:
+        super().__init__(topic, partition, group_id)
+        self._topic = topic
+
+    def fence(self) -> None:
+        self._topic.at_fence()
+
+
+class Host:
+    """A coordinator on demand of a host, over one partition that all hosts share."""
+
+    def __init__(self, log: Any, name: str) -> None:
+        self.topic: Any = SimpleNamespace(
+            name="state", verify=lambda: None, offset=lambda *_, **__: len(log), log=log, at_fence=lambda: None
+        )
+        self.living = LivingOwner(owner_of(name, name))
+        self.store = KafkaStore(self.topic, 0, self.living, updates_per_snapshot=500)
+        self.runtime = CoordinatorRuntime(self.store)
+
+    def ask(self, command: Any, access: Access = Access.SERVE) -> Any:
+        """The answer, or the error."""
+        answer = self.runtime.submit(GROUP, one(command), access)
+        self.runtime.step(1_000_000)
+        return answer.exception() or answer.result()
+
+
+@contextlib.contextmanager
+def two_hosts() -> Iterator[tuple[Host, Host]]:
+    """Two hosts, and a group that the first one owns."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kafka_store, "LogReader", Reader)
+        patch.setattr(kafka_store, "GroupWriter", FencingWriter)
+        log: Any = []
+        first, second = Host(log, "one"), Host(log, "two")
+        first.ask(CREATE, Access.CLAIM)
+        yield first, second
+
+
+def test_a_group_that_is_given_up_is_taken_at_once() -> None:
+    with two_hosts() as (first, second):
+        assert isinstance(second.ask(ALTER, Access.CLAIM), OwnedElsewhere)
+        first.store.close()
+        second.ask(ALTER)
+        assert second.store.tenure(GROUP)
+
+
+def test_a_claim_looks_again_after_its_fence() -> None:
+    with two_hosts() as (first, second):
+        second.living.found_gone(GROUP, first.store.tenure(GROUP), len(first.topic.log))
+        second.topic.at_fence = lambda: first.ask(ALTER)
+        assert isinstance(second.ask(ALTER, Access.CLAIM), OwnedElsewhere)
+        assert not second.store.tenure(GROUP)
+
+
+def test_a_silent_owner_loses_its_group() -> None:
+    with two_hosts() as (first, second):
+        second.living.found_gone(GROUP, first.store.tenure(GROUP), len(first.topic.log))
+        second.ask(ALTER)
+        assert second.store.tenure(GROUP)
+
+
+def refused(found: tuple[str, int] | None, end: int = 10) -> bool:
+    """Whether another host may not take the group of OWNER, of which it has found this."""
+    living = LivingOwner(owner_of("two", "p2"))
+    if found is not None:
+        living.found_gone(GROUP, *found)
+    try:
+        living.check(GROUP, 0, OWNER, had=True, claims=True, end=end)
+    except OwnedElsewhere:
+        return True
+    return False
+
+
+def test_an_owner_that_nobody_found_gone_keeps_its_group() -> None:
+    assert refused(None)
+    assert refused(("t0", 10))
+    assert refused(("t1", 9))
+    assert not refused(("t1", 10))
+
+
+def test_members_are_told_of_no_takeover_by_owners_that_can_be_asked() -> None:
+    living = LivingOwner(owner_of("two", "p2"))
+    assert type(living.lost(GROUP, OWNER)) is NotCoordinator
+    with pytest.raises(OwnedElsewhere):
+        living.check(GROUP, 0, OWNER, had=True, claims=False, end=0)
+
+
+def of_another_host(tenure: str, not_after_ms: int) -> tuple[BaseException | None, int]:
+    """The error of a request for this tenure and up to this time, at an owner of tenure t1 when it is 1,000; and how
+    many records were appended for it."""
+    store = OneLog((), tenure="t1")
+    runtime = CoordinatorRuntime(store, snapshot_after=1_000)  # type: ignore[arg-type]
+    runtime.submit(GROUP, one(CREATE), Access.CLAIM)
+    runtime.step(900)
+    before = len(store.appended)
+    ORIGIN.set(FromAnotherHost(tenure=tenure, not_after_ms=not_after_ms))
+    answer = runtime.submit(GROUP, one(ALTER))
+    ORIGIN.set(None)
+    runtime.step(1_000)
+    return answer.exception(), len(store.appended) - before
+
+
+def test_a_request_of_another_host_is_carried_out_in_its_time() -> None:
+    assert of_another_host("t1", 1_000) == (None, 1)
+
+
+def test_a_request_for_another_tenure_changes_nothing() -> None:
+    error, appended = of_another_host("t0", 1_000)
+    assert isinstance(error, NotCoordinator)
+    assert not appended
+
+
+def test_a_request_that_waited_until_after_its_time_changes_nothing() -> None:
+    error, appended = of_another_host("t1", 999)
+    assert isinstance(error, RequestTooLate)
+    assert not appended
