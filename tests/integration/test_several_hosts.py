@@ -13,7 +13,7 @@ from coordinator.client.connection import Connection
 from coordinator.protocol.admin_messages import DeleteGroup, ListGroups
 from coordinator.protocol.errors import CoordinatorNotAvailable, GroupNotEmpty, InvalidRequest, NotCoordinator
 from coordinator.protocol.host_errors import RequestTooLate
-from coordinator.protocol.host_records import REPLIES, Answer, headers_of_reply
+from coordinator.protocol.host_records import ADMIN_REQUESTS, REPLIES, REQUESTS, Answer, headers_of_reply
 from coordinator.protocol.messages import AcquireRecords, DescribeGroup, Heartbeat, JoinGroup
 from coordinator.protocol.wire import Endpoint, LaunchSettings, decode_answer, encode
 from coordinator.service.coordinator import Coordinator
@@ -199,6 +199,16 @@ def test_another_host_takes_the_group_of_an_owner_that_is_silent(shared):
     assert not one.owns(first["group_id"])
 
 
+@pytest.mark.slow
+def test_deleted_topics_between_hosts_are_made_again(kafka, shared):
+    one, two, first, second = shared
+    for topic in (REQUESTS, ADMIN_REQUESTS, REPLIES):
+        kafka.delete_topic(topic)
+    held = acquired(one, first)
+    assert sorted(held + acquired(two, second)) == list(range(20))
+    assert one.owns(first["group_id"])
+
+
 @pytest.mark.parametrize("patience", [2.0], indirect=True)
 def test_an_owner_that_goes_on_writing_keeps_its_group(shared, monkeypatch):
     """It can't hear other hosts, and serves its own members: these are not to lose it."""
@@ -234,6 +244,21 @@ def test_a_request_that_comes_twice_is_answered_as_before(shared):
     again = two.pass_on(first["group_id"], request, request_id)
     assert once.plan_id == again.plan_id
     assert sorted(acquired(two, second, after=once.plan_id)) == list(range(5, 15))
+
+
+def test_an_answer_that_is_lost_is_written_again(shared, monkeypatch):
+    one, two, _, second = shared
+    requests = one.coordinator.hosts.requests
+    write, lost = requests._write_answer, []
+
+    def lose_first(ask, answer):
+        if lost:
+            write(ask, answer)
+        lost.append(ask.id)
+
+    monkeypatch.setattr(requests, "_write_answer", lose_first)
+    assert two.client.call(AcquireRecords(**second, max_records=10)).partitions
+    assert set(lost) == {lost[0]}
 
 
 def test_a_request_that_comes_late_changes_nothing(shared):

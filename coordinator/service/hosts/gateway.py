@@ -322,6 +322,8 @@ class Gateway:
                 if not is_shown:
                     self.forget(group_id)
                     raise OwnerQuiet
+                if probes[0].is_written is False:
+                    self._transport.ensure()  # somebody may have deleted the topics
                 taken_s = taken_s or next((each.written_s for each in probes if each.is_written), 0.0)
                 if taken_s and self._transport.now_s() - taken_s > owner.patience_s:
                     break
