@@ -18,18 +18,18 @@ import psutil
 
 from benchmarks.batch_calls import BATCHES, PER_BATCH, WARM_UP, Reader
 from benchmarks.report import Row
+from benchmarks.takeover import takeover_rows
 from benchmarks.topics import Topic, fill
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.protocol.messages import Heartbeat, JoinGroup
 from share_source.share_consumer.consumer import ShareConsumer
-from tests.support.coordinator_process import coordinator_pids, kill, kill_coordinators
+from tests.support.coordinator_process import coordinator_pids, kill_coordinators
 from tests.support.imports import ROOT
 from tests.support.kafka_broker import KafkaBroker
 
-MORE_MS, TAKEOVER_S, IDLE_PERCENT = 25, 15, 0.5
-"""The targets: what a batch takes more on a host that does not own its group, the longest takeover, and a coordinator
-that owns nothing."""
+MORE_MS, IDLE_PERCENT = 25, 0.5
+"""The targets: what a batch takes more on a host that does not own its group, and a coordinator that owns nothing."""
 MEMBERS, EVERY_S = 1_000, 5.0
 """As many members of another host send a heartbeat each within this many seconds."""
 SETTLE_S = 6.0
@@ -73,7 +73,7 @@ def host_rows(broker: KafkaBroker, rounds: int, seconds: float) -> list[Row]:
         *batch_rows(broker, rounds),
         *poll_rows(broker, rounds),
         *heartbeat_rows(broker, seconds),
-        takeover_row(broker, rounds),
+        *takeover_rows(broker, rounds),
         idle_row(broker, seconds),
     ]
 
@@ -186,27 +186,6 @@ def heartbeat_rows(broker: KafkaBroker, seconds: float) -> list[Row]:
         Row(name="hosts: its owner's coordinator", value=cpu[0], unit="% of a core"),
         Row(name="hosts: its members' coordinator", value=cpu[1], unit="% of a core"),
     ]
-
-
-def takeover_row(broker: KafkaBroker, rounds: int) -> Row:
-    """Return how long after SIGKILL of the owner a ShareConsumer of another host gets its next records."""
-    topic, took_s = fill(broker, _group(), 40_000, 200), []
-    for _ in range(rounds):
-        group_id = _group()
-        with new_host() as owners, new_host() as other, member(broker, owners, group_id, topic.name), on(other):
-            consumer = _consumer(broker, group_id, topic.name)
-            for _ in range(WARM_UP_POLLS):
-                consumer.poll(5.0)
-            (pid,) = coordinator_pids(owners)
-            kill(pid)
-            began_s, found = time.monotonic(), 0
-            while found < 2:  # the first poll's records may be those that were acquired before
-                found += bool(consumer.poll(1.0))
-            took_s.append(time.monotonic() - began_s)
-            consumer.close()
-    how = f"{rounds} kills, {min(took_s):.1f} to {max(took_s):.1f} s"
-    name = "hosts: from the owner's SIGKILL to the next records elsewhere"
-    return Row(name=name, value=statistics.median(took_s), unit="s", at_most=TAKEOVER_S, how=how)
 
 
 def idle_row(broker: KafkaBroker, seconds: float) -> Row:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.standalone import environment
@@ -16,12 +17,15 @@ CLOSE_TIMEOUT_S = 120
 class ConsumerProgram:
     """A consumer_program, which its test ends by :meth:`close` or :meth:`kill`."""
 
-    def __init__(self, folder: Path, name: str, arguments: dict[str, object]) -> None:
+    def __init__(
+        self, folder: Path, name: str, arguments: dict[str, object], *, enter: Sequence[str] = (), **more: str
+    ) -> None:
+        """``enter``: the words before the command that make it run on another host; ``more``: of its environment."""
         self._out = folder / name
-        command = [sys.executable, "-m", "tests.support.consumer_program", json.dumps(arguments)]
+        command = [*enter, sys.executable, "-m", "tests.support.consumer_program", json.dumps(arguments)]
         with self._out.open("wb") as out:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT, env=environment({})
+                command, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT, env=environment(more)
             )
 
     def __repr__(self) -> str:
