@@ -45,6 +45,10 @@ STOPS_LAST = (0.5, 3.0)
 """The stopped process stands still for a random time between these, in session timeouts."""
 RECORDS_PER_S = 200
 DRAIN_S = 240.0
+STATE = {
+    "share.coordinator.state.topic.num.partitions": str(STATE_PARTITIONS),
+    "share.coordinator.state.topic.prune.interval.ms": "86400000",  # the audit reads all of it
+}
 GROUP_CONFIGS = {
     "share.heartbeat.interval.ms": "1000",
     "share.delivery.count.limit": "10",
@@ -112,13 +116,9 @@ class World:
         self.events: list[tuple[int, str, str]] = []
         broker.create_topic(TOPIC, PARTITIONS)
         self.token = write_secret(folder / "token", TOKEN)
-        ports = free_ports(COORDINATORS)
-        self.endpoints = ",".join(f"127.0.0.1:{port}" for port in ports)
         self.victims: list[Victim] = []
         try:
-            self.coordinators = [self._coordinator(f"c{i}", port) for i, port in enumerate(ports, 1)]
-            # A member gives up where nothing listens, and the machine may be busy.
-            wait_until(lambda: all(map(listens, ports)), what="the coordinators listen")
+            self._start_coordinators()
             self.members = [self._member(group, name) for group, names in GROUPS.items() for name in names]
             with self._client() as client:
                 for group, names in GROUPS.items():
@@ -220,11 +220,19 @@ class World:
 
     # --- inside
 
-    def _client(self) -> contextlib.closing[CoordinatorClient]:
-        configs = {"share.coordinator.token.file": str(self.token)}
+    def _start_coordinators(self) -> None:
+        ports = free_ports(COORDINATORS)
+        self.endpoints = ",".join(f"127.0.0.1:{port}" for port in ports)
+        self.configs = {"share.coordinator.token.file": str(self.token)}
+        for number, port in enumerate(ports, 1):
+            self._coordinator(f"c{number}", port)
+        # A member gives up where nothing listens, and the machine may be busy.
+        wait_until(lambda: all(map(listens, ports)), what="the coordinators listen")
+
+    def _client(self) -> contextlib.AbstractContextManager[CoordinatorClient]:
         return contextlib.closing(
             CoordinatorClient.connect(
-                self.broker.bootstrap, endpoint=self.endpoints, configs=configs, retry_timeout_s=DRAIN_S
+                self.broker.bootstrap, endpoint=self.endpoints, configs=self.configs, retry_timeout_s=DRAIN_S
             )
         )
 
@@ -236,24 +244,24 @@ class World:
                 "share.coordinator.listener": f"127.0.0.1:{port}",
                 "share.coordinator.token.file": self.token,
                 "share.coordinator.session.timeout.ms": SESSION_MS,
-                "share.coordinator.state.topic.num.partitions": STATE_PARTITIONS,
-                "share.coordinator.state.topic.prune.interval.ms": 86_400_000,  # the audit reads all of it
+                **STATE,
             },
         )
         return self._victim(coordinator(name, config, self.folder / f"{name}.log"))
 
-    def _member(self, group: str, name: str) -> Victim:
+    def _member(self, group: str, name: str, **more: str) -> Victim:
         settings = Settings(
             bootstrap=self.broker.bootstrap,
             endpoints=self.endpoints,
-            token_file=str(self.token),
+            coordinator=self.configs,
             group=group,
             member=name,
             topic=TOPIC,
             folder=str(self.folder),
             configs=self._group_configs,
         )
-        return self._victim(member(name, msgspec.json.encode(settings).decode(), self.folder / f"{name}.log"))
+        arguments = msgspec.json.encode(settings).decode()
+        return self._victim(member(name, arguments, self.folder / f"{name}.log", **more))
 
     def _victim(self, victim: Victim) -> Victim:
         self.victims.append(victim)

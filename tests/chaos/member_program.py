@@ -34,11 +34,12 @@ WORKS_S = 1.0
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a member. ``endpoints``: host:port, separated by commas."""
+    """The settings of a member. ``endpoints``: host:port, separated by commas; empty: a coordinator on demand.
+    ``coordinator``: the configs of one on demand, or where a standalone one's token is."""
 
     bootstrap: str
     endpoints: str
-    token_file: str
+    coordinator: dict[str, str]
     group: str
     member: str
     topic: str
@@ -75,8 +76,9 @@ class Member:
         folder = Path(settings.folder)
         self.journal = Journal(folder / f"{settings.member}.jsonl")
         self.stop = folder / "stop"
-        configs = {"share.coordinator.token.file": settings.token_file}
-        client = CoordinatorClient.connect(settings.bootstrap, endpoint=settings.endpoints, configs=configs)
+        client = CoordinatorClient.connect(
+            settings.bootstrap, endpoint=settings.endpoints, configs=settings.coordinator
+        )
         self.session = MemberSession(
             client,
             settings.group,

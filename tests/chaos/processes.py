@@ -15,8 +15,9 @@ class Victim:
     """One that is always started again by the same command. ``deaths``: exit statuses that it chose itself, each with
     the last that it printed."""
 
-    def __init__(self, name: str, arguments: list[str], log: Path) -> None:
-        self.name, self._arguments, self._log = name, arguments, log
+    def __init__(self, name: str, arguments: list[str], log: Path, **more: str) -> None:
+        """``more``: of its environment. Its standard input ends with this process."""
+        self.name, self._arguments, self._log, self._more = name, arguments, log, more
         self.deaths: list[tuple[int, str]] = []
         self._killed = False
         self._stopped = False
@@ -63,6 +64,12 @@ class Victim:
         self._killed = False
         self._process = self._start()
 
+    def tell(self) -> None:
+        """Write it a line."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"\n")
+        self._process.stdin.flush()
+
     def wait(self, timeout_s: float) -> int:
         """Until it ends by itself; its exit status."""
         status = self._process.wait(timeout_s)
@@ -79,7 +86,7 @@ class Victim:
     def _start(self) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as log:
             return subprocess.Popen(
-                self._arguments, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment({})
+                self._arguments, cwd=ROOT, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment(self._more)
             )
 
 
@@ -87,5 +94,9 @@ def coordinator(name: str, config: Path, log: Path) -> Victim:
     return Victim(name, command(["coordinator", "--config", config]), log)
 
 
-def member(name: str, settings: str, log: Path) -> Victim:
-    return Victim(name, [sys.executable, "-m", "tests.chaos.member_program", settings], log)
+def member(name: str, settings: str, log: Path, **more: str) -> Victim:
+    return Victim(name, [sys.executable, "-m", "tests.chaos.member_program", settings], log, **more)
+
+
+def consumer(name: str, settings: str, log: Path, **more: str) -> Victim:
+    return Victim(name, [sys.executable, "-m", "tests.support.consumer_program", settings], log, **more)

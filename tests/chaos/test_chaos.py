@@ -3,6 +3,7 @@
 import pytest
 
 from tests.chaos.chaos_world import World
+from tests.chaos.hosts_world import HostsWorld
 from tests.support.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
@@ -39,3 +40,16 @@ def test_the_same_for_three_minutes_in_which_everything_is_harmed(tmp_path):
     assert result.kills["coordinator kill"] and result.kills["coordinator stop"] and result.kills["broker kill"]
     assert result.kills["member kill"] and result.kills["member stop"] and result.kills["broker stop"]
     assert all(result.acked.values()) and (result.takeovers_ms or result.several_harmed_ms)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1_800)
+def test_hosts_lose_no_record_in_three_minutes_of_faults(tmp_path):
+    with KafkaBroker() as broker, HostsWorld(tmp_path, SEED, broker, harm_s=(2.0, 8.0)) as world:
+        world.run(LONG_S)
+        world.drain()
+        result = world.reckon()
+    print(result)
+    assert not result.problems, result
+    assert result.kills["coordinator kill"] and result.kills["coordinator stop"] and result.kills["broker kill"]
+    assert result.kills["member kill"] and result.kills["member stop"] and all(result.acked.values())
