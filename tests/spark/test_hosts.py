@@ -8,6 +8,7 @@ import socket
 import pytest
 
 from sharegroup import Admin
+from tests.support.printed_program import PrintedProgram, assert_they_share
 from tests.support.share_job import numbers
 from tests.support.spark_program import SparkProgram
 from tests.support.standalone import StandaloneProcess, write_secret
@@ -54,6 +55,22 @@ def test_queries_of_two_hosts_share_a_group_with_nothing_to_deploy(kafka, topic,
     queue.output().assert_exactly_once(numbers(produced))
     assert not here.over()
     assert not there.over()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_first_program_as_printed_shares_its_work_between_hosts(kafka, tmp_path, runtime_dir):
+    """A copy with billing-2 in place of billing-1 runs on the other host."""
+    topic = kafka.create_topic("orders")
+    with contextlib.ExitStack() as running:
+        running.callback(kafka.delete_topic, topic)
+        programs = []
+        for name in ("billing-1", "billing-2"):
+            runtime = runtime_dir.parent / name
+            runtime.mkdir()
+            programs.append(PrintedProgram(tmp_path / name, name, kafka.bootstrap, **{RUNTIME: str(runtime)}))
+            running.callback(programs[-1].end)
+        assert_they_share(programs, lambda values: kafka.produce(topic, values))
 
 
 @pytest.mark.slow

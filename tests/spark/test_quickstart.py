@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-import psutil
-import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
@@ -17,33 +14,13 @@ from sharegroup.demo.embedded_broker import PARTITIONS_PER_TOPIC
 from sharegroup.demo.orders import is_broken
 from sharegroup.demo.programs import READING, SINK
 from sharegroup.quickstart_broker import DEAD_LETTERS, RECORDS
-from tests.support.imports import ROOT, python_path
-from tests.support.java_options import SPARK_ENVIRONMENT
+from tests.support.printed_program import end, environment_of, written
 from tests.support.waiting import wait_until
 from tools.bootstrap import SPARK_WITHOUT_START
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 COMMAND = [sys.executable, "-m", "sharegroup", "quickstart"]
-
-
-def written(folder):
-    """Rows of the batches that are complete: Spark writes _SUCCESS last."""
-    done = [path.parent for path in folder.glob("output/billing-1/batch=*/_SUCCESS")]
-    return [row for batch in done for file in batch.glob("*.parquet") for row in pq.read_table(file).to_pylist()]
-
-
-def end(process):
-    for each in (*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)):
-        with suppress(psutil.NoSuchProcess):
-            each.terminate()
-    process.wait(60)
-
-
-def environment_of(version=""):
-    older = [str(ROOT / ".build" / f"pyspark-{version}")] if version else []
-    path = os.pathsep.join([*older, python_path()])
-    return {**os.environ, **SPARK_ENVIRONMENT, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
 
 @contextmanager

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+import pytest
 
 from tests.support.kafka_broker import KafkaBroker, free_ports
 
@@ -48,10 +51,13 @@ class FarHost:
 
 @contextlib.contextmanager
 def far_host(number: int = 0) -> Iterator[FarHost]:
-    """A host of another network; it needs root, and iproute2. Hosts of other numbers have no route to it."""
+    """A host of another network. Hosts of other numbers have no route to it. The test is skipped where the machine does
+    not let this process make one: it needs root, and iproute2."""
     name, subnet = f"{os.getpid()}-{number}", f"10.{77 + number}.{os.getpid() % 250}"
     near, far = f"sgn{name}", f"sgf{name}"
     host = FarHost(f"sharegroup-{name}", f"{subnet}.1", f"{subnet}.2", near)
+    if missing := _missing():
+        pytest.skip(f"a network namespace needs {missing}")
     _ip("netns", "add", host.name)
     try:
         _ip("link", "add", near, "type", "veth", "peer", "name", far, "netns", host.name)
@@ -89,6 +95,14 @@ class FarBroker(KafkaBroker):
             "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in bound),
         }
         super()._format_storage()
+
+
+def _missing() -> str:
+    """The thing that a network namespace needs and this process lacks; empty: nothing."""
+    if shutil.which("ip") is None:
+        return "`ip` of iproute2"
+    tried = subprocess.run(["unshare", "--net", "--mount", "true"], capture_output=True, check=False)
+    return "" if os.geteuid() == 0 and tried.returncode == 0 else "root, with all its rights"
 
 
 def _ip(*arguments: str) -> None:
