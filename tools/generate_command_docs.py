@@ -36,8 +36,8 @@ with the same history (the start offset is the one of now, `LEADER-EPOCH` is `-`
 
 - **Exit status**: 0; 1 after an error, one line on standard error; 2 if the command line is wrong.
 - **The coordinator** is found as a query finds it: on this host, or at `share.coordinator.endpoint`. Commands that
-  read records start one on this host if none runs. Looks start none: they read the state store then, a line on
-  standard error says so, and the state of a group is `Unknown`.
+  read records start one on this host if none runs, looks to ask another host's; else they read the state store,
+  a line on standard error says so, and the state of a group is `Unknown`.
 - **`--json`** prints JSON in place of texts and tables. **`--help`** has more examples.
 - **Completion** of commands and options in the shell, in its start-up file:
 
