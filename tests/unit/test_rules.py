@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ FOUND = (AssertionError, ShareGroupError, pytest.fail.Exception)
 """Errors by which a mistake is found: a promise is not kept, an error comes that should not, or none comes that
 should."""
 PAIRS = [(mistake.make, test) for mistake in MISTAKES.values() for test in mistake.unit_tests]
+PROOFS = Path(__file__).parents[2] / "docs/trust/proofs.md"
 ALL_RULES = {text for name, text in vars(rules).items() if name.isupper() and isinstance(text, str)}
 
 
@@ -62,6 +64,19 @@ def test_every_long_search_is_in_the_catalogue() -> None:
     assert {(harness, name) for harness, names in LONG.items() for name in names} <= {
         search for mistake in MISTAKES.values() for search in searches(mistake)
     }
+
+
+def test_the_page_of_proofs_counts_the_mistakes() -> None:
+    found = {
+        "unit tests find": lambda mistake: mistake.unit_tests,
+        "the explorer": lambda mistake: mistake.explorer,
+        "the simulator": lambda mistake: mistake.simulator,
+        "the model": lambda mistake: mistake.model is not None,
+        "a job of many runs": lambda mistake: mistake.year,
+    }
+    counts = ", ".join(f"{who} {sum(bool(finds(m)) for m in MISTAKES.values())}" for who, finds in found.items())
+    text = f"{len(MISTAKES)} mistakes, of which {counts}".replace(", a job", ", and a job")
+    assert text in " ".join(PROOFS.read_text(encoding="utf-8").split())
 
 
 def test_every_rule_is_broken_by_a_mistake() -> None:
