@@ -41,6 +41,8 @@ HEALTH_TIMEOUT_MS = int(HEALTH_TIMEOUT_S * 1000)
 PEACE_MS = 3_600_000
 """A run fails if it takes longer than this many ms after the faults have stopped. A record that is alone on trial for
 ten minutes, and that sinks then release up to the limit, takes over half an hour."""
+CALM_AFTER_MS = 150_000
+"""After this many ms of peace every owner that was gone has been found gone, also with the longest patience."""
 PEACEFUL_BATCH_MS = (100, 2_000)
 
 
@@ -439,6 +441,7 @@ class ServiceRun:
         self.log.fault_rate = 0.0
         self.brokers.go_on()
         self.topics.heal()
+        self.world.after(CALM_AFTER_MS, lambda: setattr(self.log.hosts, "is_calm", True))
         newest = [self._newest(host) for host in range(self.scenario.faults.hosts)]
         for coordinator in self.coordinators:
             if coordinator not in newest:
