@@ -7,10 +7,12 @@ from typing import Any
 
 import msgspec
 
+from coordinator.protocol import host_records
 from coordinator.protocol.errors import GroupTakenOver
 from coordinator.service.hosts import gateway
 from coordinator.service.hosts.owner import OwnerRequests
 from coordinator.service.runtime.transaction import FromAnotherHost
+from coordinator.service.server.flight_server import FlightServer
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.state_log.owner import Owner
@@ -104,6 +106,13 @@ def take_answers_of_whoever_writes_them(patch: Patch) -> None:
     patch.setattr(gateway, "is_proven", lambda *a: True)
 
 
+@mistake({rules.REQUEST_IS_FOR_ITS_OWNER: ("test_host_records::test_a_reply_is_proven_only_as_it_was_written",)})
+def prove_the_body_of_an_answer_alone(patch: Patch) -> None:
+    """An answer of an earlier request is one of a later request, under another header."""
+    right = host_records._proof
+    patch.setattr(host_records, "_proof", lambda reply_key, content, body: right(reply_key, b"", body))
+
+
 @mistake(
     {
         rules.STALL_IS_NOBODYS_SILENCE: (
@@ -113,3 +122,18 @@ def take_answers_of_whoever_writes_them(patch: Patch) -> None:
 )
 def end_sessions_while_heartbeats_lie_unread(patch: Patch) -> None:
     patch.setattr(OwnerRequests, "_tick", lambda *a: None)
+
+
+@mistake(
+    {
+        rules.REQUEST_IS_FOR_ITS_OWNER: (
+            "test_passed_on::test_a_request_of_another_host_is_not_passed_on_again",
+            "test_passed_on::test_no_other_host_ends_a_coordinator",
+        )
+    },
+)
+def take_requests_of_other_hosts_for_those_of_this_one(patch: Patch) -> None:
+    right = FlightServer.answer
+    patch.setattr(
+        FlightServer, "answer", lambda self, name, body, call: right(self, name, body, call._replace(from_host=None))
+    )
