@@ -175,6 +175,27 @@ class ServiceScenario:
         return dataclasses.replace(of, query_options=options, fence="owner", faults=faults)
 
     @classmethod
+    def of_packet_loss(cls, seed: int) -> ServiceScenario:
+        """Hosts most of whose records are lost; nothing else goes wrong, so that no owner is ever away."""
+        of, never = cls.of_hosts(seed), NEVER_MS
+        return dataclasses.replace(
+            of,
+            lost=0.0,
+            doubled=0.0,
+            late=0.0,
+            store_faults=0.0,
+            steps_die=0.0,
+            coordinator_steps_die=0.0,
+            member_dies_ms=never,
+            member_stops_ms=never,
+            coordinator_dies_ms=never,
+            coordinator_stops_ms=never,
+            queries_stop=0.0,
+            sinks=None if of.sinks is None else dataclasses.replace(of.sinks, dies=0.0),
+            faults=dataclasses.replace(of.faults, cuts_ms=0, records_lost=0.6),
+        )
+
+    @classmethod
     def of_topics(cls, seed: int) -> ServiceScenario:
         """Queries, with sinks or without, on a pattern whose topics come and go; in every fourth run with
         ShareConsumers, from the earliest offsets on."""

@@ -201,6 +201,16 @@ def test_a_living_owner_stays_the_owner_and_requests_are_carried_out_once(seeds:
     assert all(met[what] >= count for what, count in least.items())
 
 
+@few_or_many(6, 20, 40, 200)
+def test_the_loss_of_most_records_between_hosts_changes_no_owner(seeds: int, least: int) -> None:
+    carried_out = 0
+    for seed in range(seeds):
+        met = play(ServiceScenario.of_packet_loss(seed)).log.hosts.met
+        assert not met["silent"]
+        carried_out += met["carried out"]
+    assert carried_out > least
+
+
 @pytest.mark.parametrize(
     "kind",
     [pytest.param(kind, marks=[] if kind in WITHOUT_A_TEST_OF_THEIR_OWN else [pytest.mark.slow]) for kind in WALKED],

@@ -377,7 +377,7 @@ class Gateway:
             return
         body = message.value() or b""
         if not is_proven(message.headers(), waiting.reply_key, body):
-            _log.warning("refused: a reply without proof, for request %s", reply.id)
+            _log.info("passed over: a reply to an earlier try of request %s, or one without proof", reply.id)
             return
         waiting.heard_s = self._transport.now_s()
         if isinstance(reply, Answer):
