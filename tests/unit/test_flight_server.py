@@ -1,5 +1,7 @@
 """The Flight server, over a real connection on loopback: tokens, errors by name, and bodies that nobody expects."""
 
+import threading
+
 import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
@@ -29,6 +31,7 @@ from coordinator.protocol.rights import Tokens
 from coordinator.protocol.wire import Endpoint, Healthy, decode_answer
 from coordinator.service.server.acknowledged_rows import SCHEMA
 from coordinator.service.server.flight_server import FlightServer
+from tests.support.waiting import wait_until
 
 TOKEN = "a-token"
 
@@ -242,3 +245,23 @@ def test_rows_need_the_token(server):
     with pytest.raises(Unreachable):
         stranger.call_with_rows(ROWS, pa.table([[], [], [], [], []], schema=SCHEMA))
     stranger.close()
+
+
+def test_who_answers_for_another_host_learns_that_the_client_is_gone():
+    learned = threading.Event()
+
+    def by_owner(name, body, head, call, here):
+        assert not call.is_gone()
+        wait_until(call.is_gone, what="the client's end")
+        learned.set()
+        return here()
+
+    server = FlightServer(handle, TOKEN, by_owner=by_owner)
+    connection = Connection(endpoint(server))
+    try:
+        with pytest.raises(Unreachable):
+            connection.call(HEARTBEAT, 0.2)
+        assert learned.wait(30)
+    finally:
+        connection.close()
+        server.shutdown()
