@@ -19,7 +19,7 @@ from coordinator.state_log.owner import Owner
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, SmallWorld, mistake
 from tests.protocol.setting import Budget
-from tests.protocol.worlds import HOSTS
+from tests.protocol.worlds import HOSTS, HOSTS_NOT_ASKED
 
 GROWTH = "test_group_ownership::test_hosts_that_find_each_other_silent_in_turn_grow_the_patience"
 NOBODY_KNOWS = "test_claims::test_an_owner_that_nobody_found_gone_keeps_its_group"
@@ -84,6 +84,19 @@ def grow_the_patience_at_a_first_takeover(patch: Patch) -> None:
 )
 def tell_members_of_a_takeover_by_an_owner_that_can_be_asked(patch: Patch) -> None:
     patch.setattr(LivingOwner, "lost", lambda self, group_id, owner: GroupTakenOver(group_id=group_id, owner="another"))
+
+
+@mistake({rules.ASKED_OWNERS_TAKE_NOTHING_OVER: ()}, explorer=(SmallWorld(HOSTS_NOT_ASKED, Budget(0)),))
+def tell_members_of_a_takeover_after_a_claim_that_was_given_up(patch: Patch) -> None:
+    """The owner was fenced, and its own record is still the newest one."""
+    right = LivingOwner.check
+
+    def check(self: LivingOwner, group_id: str, partition: int, owner: Owner, *, had: bool, **known: Any) -> None:
+        if had and not known["claims"] and owner.process == self.me.process:
+            raise GroupTakenOver(group_id=group_id, owner="another")
+        right(self, group_id, partition, owner, had=had, **known)
+
+    patch.setattr(LivingOwner, "check", check)
 
 
 @mistake(
