@@ -32,6 +32,7 @@ from coordinator.protocol.errors import (
     LeaderNotReachable,
     NotAllowed,
     StateStoreInUse,
+    StateTopicNotAuthorized,
     StateTopicUnfit,
     TokenEndpointNotReachable,
     UnusableFile,
@@ -43,6 +44,7 @@ from coordinator.service.brokers.cluster import EARLIEST, KafkaCluster
 from coordinator.service.brokers.leaders import NO_LEADER, by_leader
 from coordinator.service.brokers.subscription import starting_offsets
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
+from coordinator.service.hosts.topics import TO_ANSWER, TO_ASK, lacking
 from coordinator.service.process.clock import Clock
 from coordinator.service.read_only import topic_to_read
 from coordinator.service.stores.kafka.group_list import groups_in
@@ -220,8 +222,15 @@ class ClusterQuestions:
                     raise
                 yield f"a coordinator runs on this host ({runtime_dir()}), and keeps the state in a file"
                 return
-            yield f"{where}; {there}"
+            except StateTopicNotAuthorized as denied:
+                if self.group is None or self.group.read_from:
+                    raise
+                there = Note(
+                    f"may not {denied.fields['what']} ({denied.fields['topic']}): another host owns its groups"
+                )
+            yield type(there)(f"{where}; {there}")
             yield from self._owner()
+            yield from self._other_hosts()
             return
         store = store_of(self._config.share_state_store, self._settings.cluster_id)
         if not self._coordinator_here(store).is_running():
@@ -265,6 +274,18 @@ class ClusterQuestions:
             yield f"{owner} owns the group; this host asks it over Kafka"
         else:
             yield f"{owner} owned the group, and does not answer: the first query or ShareConsumer takes the group"
+
+    def _other_hosts(self) -> Iterator[str]:
+        """Whether the principal may use the topics by which hosts ask each other."""
+        topic = StateTopic.of(self._cluster, self._options.kafka_config, self._config)
+        asked = {"ask owners on other hosts": TO_ASK, "answer other hosts": TO_ANSWER}
+        is_whole = True
+        for what, needed in asked.items():
+            if denied := lacking(topic, needed):
+                is_whole, named = False, ", ".join(f"{needed[name].title()} on {name}" for name in denied)
+                yield Note(f"this host can't {what}, as one alone need not: its principal lacks {named}")
+        if is_whole:
+            yield "this host may ask owners on other hosts, and answer them"
 
     def _coordinator_here(self, store: str) -> OnDemand:
         return OnDemand(

@@ -60,6 +60,7 @@ from coordinator.protocol.errors import (
     NotCoordinator,
     ShareGroupError,
 )
+from coordinator.protocol.host_errors import HostTopicNotAuthorized
 from coordinator.protocol.messages import DescribeGroup, GroupDescription, GroupRequest, Reply, Request
 from coordinator.protocol.option_errors import MissingOption
 from coordinator.protocol.rights import Right
@@ -121,7 +122,7 @@ class Admin:
         self._kafka_config: dict[str, str] = {**kafka, **named}
         self._read_store = read_store
         self._timeout_s = RETRY_S if timeout_ms is None else timeout_ms / 1000
-        self._reader: Callable[[Request[Any]], Any] | None = None
+        self._readers: dict[str, Callable[[Request[Any]], Any]] = {}
         config = CoordinatorConfig.parse(self._coordinator_configs)
         self._state_store = config.share_state_store
         self._on_demand: OnDemand | None = None
@@ -500,7 +501,14 @@ class Admin:
 
     def _look(self, request: Request[Reply]) -> Reply:
         """Returns the answer of a running coordinator, or else of the state store, if it can be read here. A group that
-        another host owns is asked for through a coordinator of this host, which is started."""
+        another host owns is asked for through a coordinator of this host, which is started; where its principal may
+        not ask the owner, the log's copy is read."""
+        try:
+            return self._looked(request)
+        except HostTopicNotAuthorized:
+            return self._read(request, asks_owners=False)
+
+    def _looked(self, request: Request[Reply]) -> Reply:
         if not self._bootstrap_servers:
             return self._ask(request)
         if self._on_demand is not None:
@@ -530,18 +538,19 @@ class Admin:
         self._down_until_s = 0.0
         return answer
 
-    def _read(self, request: Request[Reply]) -> Reply:
-        if self._reader is None:
-            self._reader = self._read_store(
+    def _read(self, request: Request[Reply], *, asks_owners: bool = True) -> Reply:
+        endpoint_path = str(self._on_demand.endpoint_path) if self._on_demand is not None and asks_owners else ""
+        if endpoint_path not in self._readers:
+            self._readers[endpoint_path] = self._read_store(
                 LaunchSettings(
                     bootstrap_servers=self._bootstrap_servers,
                     kafka_config=dict(self._kafka_config),
                     state_store=self._state_store,
                     configs=self._coordinator_configs,
-                    endpoint_path="" if self._on_demand is None else str(self._on_demand.endpoint_path),
+                    endpoint_path=endpoint_path,
                 )
             )
-        answer: Reply = self._reader(request)
+        answer: Reply = self._readers[endpoint_path](request)
         return answer
 
     def _listed_by_owner(self, group_ids: list[str]) -> tuple[GroupListing, ...]:

@@ -612,8 +612,9 @@ class StateTopicUnfit(ShareGroupError):
 
 class StateTopicNotAuthorized(ShareGroupError):
     """The Kafka principal may not {what} (state topic {topic}). It needs these ACLs: Create, Describe, DescribeConfigs,
-    Read, Write and Delete on Topic {topic}, and Describe and Write on TransactionalId {topic}-* (prefixed). Or keep the
-    state in a file of this host: share.state.store=sqlite:PATH."""
+    Read, Write and Delete on Topic {topic}, and Describe and Write on TransactionalId {topic}-* (prefixed). A host that
+    can read the topic alone may join groups which another host owns. Or keep the state in a file of this host:
+    share.state.store=sqlite:PATH."""
 
     kafka_error = "TOPIC_AUTHORIZATION_FAILED"
 

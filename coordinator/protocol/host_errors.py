@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.errors import CoordinatorNotAvailable, ShareGroupError
 
 
 class GroupOfAnotherVersion(ShareGroupError):
@@ -20,9 +20,17 @@ class RequestTooLate(ShareGroupError):
     retriable = True
 
 
+class OwnerMissing(CoordinatorNotAvailable):
+    """Share group {group_id} has no owner that answers; the last one was {owner}. This host can't take its place: its
+    Kafka principal may not {what}. Start a query of the group on a host that may own groups, or give this principal
+    the same ACLs."""
+
+
 class HostTopicNotAuthorized(ShareGroupError):
-    """The Kafka principal may not {what} (topic {topic}), by which the coordinators of several hosts ask each other.
-    Let an administrator create share-group-requests, share-group-admin-requests and share-group-replies with 10
-    partitions each; the principal needs Describe, Read and Write on them."""
+    """The Kafka principal may not {what} (topic {topic}), by which hosts that share groups ask each other. An
+    administrator creates share-group-requests, share-group-admin-requests and share-group-replies with
+    kafka-topics.sh --create --partitions 10 --config retention.ms=600000 --topic NAME. Members need Write on
+    share-group-requests and Read on share-group-replies; administrators Write on share-group-admin-requests as well;
+    hosts that own groups Read on both, and Read and Write on share-group-replies."""
 
     kafka_error = "TOPIC_AUTHORIZATION_FAILED"

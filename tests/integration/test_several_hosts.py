@@ -3,112 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import uuid
 
 import msgspec
 import pytest
 
-from coordinator.client.connection import Connection
 from coordinator.protocol.admin_messages import DeleteGroup, ListGroups
-from coordinator.protocol.errors import CoordinatorNotAvailable, GroupNotEmpty, InvalidRequest, NotCoordinator
+from coordinator.protocol.errors import CoordinatorNotAvailable, GroupNotEmpty, InvalidRequest
 from coordinator.protocol.host_errors import RequestTooLate
 from coordinator.protocol.host_records import ADMIN_REQUESTS, REPLIES, REQUESTS, Answer, headers_of_reply
-from coordinator.protocol.messages import AcquireRecords, DescribeGroup, Heartbeat, JoinGroup
-from coordinator.protocol.wire import Endpoint, LaunchSettings, decode_answer, encode
-from coordinator.service.coordinator import Coordinator
+from coordinator.protocol.messages import AcquireRecords, DescribeGroup, Heartbeat
 from coordinator.service.hosts import gateway, owner
 from coordinator.service.hosts.gateway import OwnerGone
 from coordinator.service.stores.kafka import ownership
-from tests.support.waiting import wait_until
+from tests.support.host import Host, acquired
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
-
-TOKEN = "a-token-of-a-test"
-
-
-class Host:
-    """A coordinator on demand of another host, and a client of it there."""
-
-    def __init__(self, bootstrap, folder):
-        folder.mkdir()
-        self.coordinator = Coordinator(
-            LaunchSettings(
-                bootstrap_servers=bootstrap,
-                kafka_config={},
-                state_store="kafka",
-                configs={},
-                endpoint_path=str(folder / "endpoint.json"),
-            ),
-            TOKEN,
-        )
-        port = self.coordinator.server.port
-        self.client = Connection(Endpoint(host="127.0.0.1", port=port, token=TOKEN, pid=os.getpid()))
-        self.is_closed = False
-
-    def ask(self, request, **fields):
-        """The reply, asked for again while the group moves, as a client does."""
-
-        def reply():
-            try:
-                return self.client.call(request, **fields)
-            except (CoordinatorNotAvailable, NotCoordinator):
-                return None
-
-        return wait_until(reply, what=f"an answer to {type(request).__name__}")
-
-    def join(self, group, topic, member, epoch=None):
-        joined = self.ask(
-            JoinGroup(
-                group_id=group,
-                member_id=member,
-                process_id=f"{member}-p",
-                member_epoch=epoch,
-                query=False,
-                topics=(topic,),
-                starting_offsets="earliest",
-            )
-        )
-        return {"group_id": group, "member_id": member, "member_epoch": joined.member_epoch}
-
-    def rejoin(self, topic, member):
-        """As a member whose coordinator was replaced."""
-        return self.join(member["group_id"], topic, member["member_id"], member["member_epoch"])
-
-    def owns(self, group):
-        return bool(self.coordinator.runtime.tenure(group))
-
-    @property
-    def gateway(self):
-        return self.coordinator.hosts.gateway
-
-    def pass_on(self, group, request, request_id=None, name="", body=b""):
-        """Ask the group's owner directly, with an id of the test's own."""
-        answer = self.gateway.pass_on(
-            group,
-            self.gateway.owner_of(group),
-            name or type(request).__name__,
-            body or encode(request),
-            request_id=request_id or uuid.uuid4().hex,
-            protocol="4",
-            is_action=False,
-            waits_s=0,
-            is_shown=True,
-        )
-        return decode_answer(answer)
-
-    def be_silent(self):
-        """Hear no other host any more, as a process that stands still."""
-        self.coordinator.hosts.requests._on_record = lambda message: None
-        requests = self.coordinator.hosts.requests
-        if requests._reader is not None:
-            requests._reader._on_record = requests._on_record
-
-    def close(self):
-        if not self.is_closed:
-            self.is_closed = True
-            self.client.close()
-            self.coordinator.close()
 
 
 @pytest.fixture
@@ -136,11 +46,6 @@ def shared(kafka, topic, unique, hosts, patience):
     assert not two.owns(group)
     one.topic = two.topic = orders
     return one, two, first, second
-
-
-def acquired(host, member, **fields):
-    reply = host.ask(AcquireRecords(**member, max_records=10, **fields))
-    return [n for part in reply.partitions for each in part.ranges for n in range(each.first, each.last + 1)]
 
 
 def test_members_of_two_hosts_share_the_records_of_a_group(shared):

@@ -225,8 +225,11 @@ class SimulatedTransport:
     def any_below(self, end: int) -> int:
         return self._topics.world.chance.randrange(end)
 
-    def ensure(self) -> None:
+    def ensure(self, needed: Mapping[str, str]) -> None:
         """Does nothing: the topics are there."""
+
+    def lacking(self, needed: Mapping[str, str]) -> list[str]:
+        return []
 
     def has_requests(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""A broker that lets alice, who comes by the proxied address, do what she was granted and nothing else."""
+"""A broker that lets users, who come by the proxied address, do what they were granted and nothing else."""
 
 from __future__ import annotations
 
@@ -17,23 +17,31 @@ from confluent_kafka.admin import (
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.waiting import wait_until
 
-ALICE = {
-    "security.protocol": "SASL_PLAINTEXT",
-    "sasl.mechanism": "PLAIN",
-    "sasl.username": "alice",
-    "sasl.password": "alice-secret",
-}
-_JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-secret";'
+
+def client_of(user: str) -> dict[str, str]:
+    """The configuration of a client whose principal is this user."""
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": f"{user}-secret",
+    }
 
 
-def guarded_broker(**options: str) -> KafkaBroker:
-    """The test's own address stays open to everybody. ``options`` are KafkaBroker's."""
+ALICE = client_of("alice")
+_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+def guarded_broker(*users: str, **options: str) -> KafkaBroker:
+    """The test's own address stays open to everybody. ``users`` may come by the proxied address beside alice.
+    ``options`` are KafkaBroker's."""
+    known = "".join(f' user_{user}="{user}-secret"' for user in ("alice", *users))
     return KafkaBroker(
         authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         super_users="User:ANONYMOUS",
         listener_security_protocol_map="PLAINTEXT:PLAINTEXT,PROXIED:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
         listener_name_proxied_sasl_enabled_mechanisms="PLAIN",
-        listener_name_proxied_plain_sasl_jaas_config=_JAAS,
+        listener_name_proxied_plain_sasl_jaas_config=f"{_LOGIN} required{known};",
         **options,
     )
 
@@ -49,12 +57,12 @@ def change_password(broker: KafkaBroker, password: str) -> dict[str, str]:
 
 
 def grant(
-    broker: KafkaBroker, kind: ResourceType, name: str, *operations: str, prefix: bool = False
+    broker: KafkaBroker, kind: ResourceType, name: str, *operations: str, prefix: bool = False, user: str = "alice"
 ) -> list[AclBinding]:
-    """Let alice do these, from now on; what was granted. ``prefix``: with all whose name begins so."""
+    """Let the user do these, from now on; what was granted. ``prefix``: with all whose name begins so."""
     pattern = ResourcePatternType.PREFIXED if prefix else ResourcePatternType.LITERAL
     acls = [
-        AclBinding(kind, name, pattern, "User:alice", "*", AclOperation[each], AclPermissionType.ALLOW)
+        AclBinding(kind, name, pattern, f"User:{user}", "*", AclOperation[each], AclPermissionType.ALLOW)
         for each in operations
     ]
     for done in broker.admin.create_acls(acls).values():

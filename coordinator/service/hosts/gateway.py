@@ -19,7 +19,7 @@ from typing import NamedTuple
 from confluent_kafka import Message
 
 from coordinator.protocol.errors import CoordinatorNotAvailable
-from coordinator.protocol.host_errors import GroupOfAnotherVersion, RequestTooLate
+from coordinator.protocol.host_errors import GroupOfAnotherVersion, OwnerMissing, RequestTooLate
 from coordinator.protocol.host_records import (
     ADMIN_REQUESTS,
     PARTITIONS,
@@ -41,7 +41,7 @@ from coordinator.protocol.host_records import (
 )
 from coordinator.protocol.messages import JoinGroup
 from coordinator.service.hosts.records import Reader, Transport, Writer
-from coordinator.service.hosts.topics import request_partition_of
+from coordinator.service.hosts.topics import TO_ADMINISTER, TO_ASK, WRITE, request_partition_of
 from coordinator.state_log.owner import Owner
 
 QUIET_S = 1.0
@@ -153,12 +153,15 @@ class Gateway:
             OwnerGone: the owner does not serve the group any more; the request was not carried out by it, or its
                 outcome is unknown where ``is_silent``.
             CoordinatorNotAvailable: no answer came in time.
+            OwnerMissing: it does not answer, and this process may not find it gone.
             HostTopicNotAuthorized, BrokerNotReachable: the owner can't be asked.
         """
         writer = self._started(group_id)
         if owner.answers != VERSION:
             self._look(group_id, owner, is_shown=is_shown)
             raise GroupOfAnotherVersion(group_id=group_id, owner=str(owner))
+        if is_action:
+            self._transport.ensure(TO_ADMINISTER)
         route = self._routes.get(group_id)
         if route is None or route.owner.tenure != owner.tenure:
             route = self._route_to(group_id, owner, is_shown=is_shown)
@@ -210,7 +213,7 @@ class Gateway:
             if self._is_closed:
                 raise CoordinatorNotAvailable(group_id=group_id, reason="it is leaving")
             if self._writer is None:
-                self._transport.ensure()
+                self._transport.ensure(TO_ASK)
                 where = (REPLIES, self._reply_to)
                 end = self._transport.ends([where]).get(where, 0)
                 self._reader = self._transport.reader(self._on_record, "share-host-replies")
@@ -319,6 +322,8 @@ class Gateway:
                 self._is_done(probe, QUIET_S)
                 if (found := self._heard(group_id, owner, probes, end, began_s)) is not None:
                     return found
+                if probe.is_written is False:
+                    self._transport.ensure(TO_ASK)  # the topics were deleted, or an ACL
                 if not is_shown:
                     self.forget(group_id)
                     raise OwnerQuiet
@@ -358,11 +363,19 @@ class Gateway:
     def _echo(self, writer: Writer, group_id: str, owner: Owner) -> None:
         """Return once this process has read a record of its own that it wrote now: it has read all replies before."""
         echo = self._await(uuid.uuid4().hex, group_id)
+
+        def written(ok: bool) -> None:
+            if not ok:
+                echo.done.set()
+
         try:
             message = Echo(id=echo.id, asker=self._me.process)
             headers = headers_of_reply(message, echo.reply_key)
-            writer.write(REPLIES, self._reply_to, self._me.process, headers, written=echo.written)
-            if not self._is_done(echo, FIRST_S):
+            writer.write(REPLIES, self._reply_to, self._me.process, headers, written=written)
+            self._is_done(echo, FIRST_S)
+            if echo.reply is None:
+                if self._transport.lacking({REPLIES: WRITE}):
+                    raise OwnerMissing(group_id=group_id, owner=str(owner), what=f"write to {REPLIES}")
                 reason = f"{owner} owns it, and this host can't read {REPLIES}-{self._reply_to}"
                 raise CoordinatorNotAvailable(group_id=group_id, reason=reason)
         finally:

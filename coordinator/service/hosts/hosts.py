@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -21,6 +22,8 @@ from coordinator.service.server.flight_server import Call, Head
 from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere
 from coordinator.state_log.owner import Owner
 
+LONGEST_NAME = 255
+"""A host's name is shown up to this many characters, the most of DNS."""
 MOST_MOVES = 5
 """A request follows a group that moves up to this many times; then its client asks again."""
 
@@ -53,7 +56,9 @@ class Hosts:
         def handle(name: str, body: bytes, caller: Caller, host: str, protocol: str) -> bytes:
             if measures is not None:
                 measures.asked_by_other_host(request_name(name))
-            return answer(name, pa.py_buffer(body), Call(caller, f"host {host}", protocol, from_host=host))
+            # As it names itself, in a line of the log: without spaces, which would look like words of ours.
+            told = re.sub(r"[^\w.:-]", "?", host[:LONGEST_NAME])
+            return answer(name, pa.py_buffer(body), Call(caller, f"host {told}", protocol, from_host=told))
 
         self.requests = OwnerRequests(transport, groups, ownership.me, handle)
 

@@ -19,7 +19,8 @@ from typing import Protocol
 
 from confluent_kafka import Message
 
-from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.errors import BrokerRefused, ShareGroupError
+from coordinator.protocol.host_errors import HostTopicNotAuthorized
 from coordinator.protocol.host_records import (
     ADMIN_REQUESTS,
     REPLIES,
@@ -40,7 +41,7 @@ from coordinator.protocol.host_records import (
 from coordinator.protocol.rights import Caller, Right
 from coordinator.protocol.wire import asks_again
 from coordinator.service.hosts.records import Reader, Transport, Writer
-from coordinator.service.hosts.topics import request_partition_of
+from coordinator.service.hosts.topics import TO_ANSWER, request_partition_of
 from coordinator.service.process.clock import Clock
 from coordinator.service.runtime.transaction import ORIGIN, FromAnotherHost
 from coordinator.state_log.owner import Owner
@@ -106,6 +107,7 @@ class _Received:
     None: it is being handled, or a part is missing. ``since_s``: the time of the answer, or of the last part."""
 
     ask: Ask
+    caller: Caller
     parts: dict[int, bytes] = field(default_factory=dict)
     is_running: bool = False
     answer: bytes | None = None
@@ -130,7 +132,7 @@ class OwnerRequests:
         self._kept_bytes = 0
         self._is_leaving = False
         self._is_closed = transport.event()
-        self._last_request_s = -inf
+        self._last_request_s, self._told = -inf, ""
         self._thread = transport.start(self._run, "share-host-requests")
 
     def __repr__(self) -> str:
@@ -164,10 +166,26 @@ class OwnerRequests:
         while not self._is_closed.wait(LOOKS_EVERY_S):
             try:
                 self._look()
+                self._told = ""
             except ShareGroupError as error:
-                _log.warning("the ends of the request topics are not known: %s", error)
+                self._tell(error)
             except Exception:  # noqa: BLE001 - the next look may work
                 _log.exception("the requests of other hosts could not be looked for")
+
+    def _tell(self, error: ShareGroupError) -> None:
+        """Log, once for each reason, why other hosts are not heard: a host alone needs no ACL for them."""
+        if isinstance(error, BrokerRefused):
+            try:
+                self._check_rights()
+            except ShareGroupError as named:
+                error = named
+        if str(error) != self._told:
+            self._told = str(error)
+            _log.warning("other hosts are not answered: %s", error)
+
+    def _check_rights(self) -> None:
+        if denied := self._transport.lacking(TO_ANSWER):
+            raise HostTopicNotAuthorized(what="answer other hosts by it", topic=", ".join(denied))
 
     def _look(self) -> None:
         served = self._groups.served_groups()
@@ -207,6 +225,7 @@ class OwnerRequests:
 
     def _read(self, where: tuple[str, int], offset: int) -> None:
         if self._reader is None:
+            self._check_rights()
             self._writer = self._transport.writer()
             self._reader = self._transport.reader(self._on_record, "share-host-request-reader")
         _log.info("another host asks: reading %s-%d from %d", *where, offset)
@@ -247,7 +266,8 @@ class OwnerRequests:
             return
         tenure = "" if self._is_leaving else self._groups.tenure(request.group_id)
         is_loading = not (tenure or self._is_leaving) and self._groups.holds(request.group_id)
-        if isinstance(request, Ask) and self._is_known(request):
+        caller = OF_ADMINISTRATORS if where[0] == ADMIN_REQUESTS else OF_MEMBERS
+        if isinstance(request, Ask) and (self._is_of_another(request, caller) or self._is_known(request)):
             return
         if tenure != request.tenure and not is_loading:
             self._reply(request, Moved(id=request.id, asker=request.asker))
@@ -258,7 +278,6 @@ class OwnerRequests:
         elif self._groups.clock.now_ms() > request.not_after_ms:
             self._reply(request, Late(id=request.id, asker=request.asker, clock_ms=self._groups.clock.now_ms()))
         else:
-            caller = OF_ADMINISTRATORS if where[0] == ADMIN_REQUESTS else OF_MEMBERS
             self._receive(request, message.value() or b"", caller)
 
     def _alive(self, probe: Probe) -> Alive:
@@ -271,6 +290,12 @@ class OwnerRequests:
             clock_ms=self._groups.clock.now_ms(),
             unknown=tuple(each for each in probe.waiting if each not in running),
         )
+
+    def _is_of_another(self, ask: Ask, caller: Caller) -> bool:
+        """Whether a request with this id has come with other rights: who has fewer can't add a part to it."""
+        with self._receiving:
+            received = self._received.get(ask.id)
+            return received is not None and received.caller is not caller
 
     def _is_known(self, ask: Ask) -> bool:
         """Whether the request has come as a whole before. If it is answered, the answer is written again."""
@@ -289,7 +314,7 @@ class OwnerRequests:
             if received is None:
                 if self._kept_bytes + len(body) > MOST_UNFINISHED_BYTES + ANSWERS_KEPT_BYTES:
                     return
-                received = self._received[ask.id] = _Received(ask)
+                received = self._received[ask.id] = _Received(ask, caller)
                 self._kept_bytes += EACH_BYTES
             received.ask, received.since_s = ask, self._transport.now_s()
             if ask.part not in received.parts:
@@ -298,7 +323,7 @@ class OwnerRequests:
             if len(received.parts) < ask.parts:
                 return
             received.is_running = True
-        self._threads.submit(self._carry_out, received, caller)
+        self._threads.submit(self._carry_out, received)
 
     def _drop(self, request_id: str) -> None:
         received = self._received.pop(request_id)
@@ -306,12 +331,12 @@ class OwnerRequests:
 
     # --- the threads of the requests
 
-    def _carry_out(self, received: _Received, caller: Caller) -> None:
+    def _carry_out(self, received: _Received) -> None:
         ask = received.ask
         ORIGIN.set(FromAnotherHost(tenure=ask.tenure, not_after_ms=ask.not_after_ms))
         try:
             body = b"".join(received.parts[number] for number in range(ask.parts))
-            answer = self._handle(ask.name, body, caller, ask.host, ask.protocol)
+            answer = self._handle(ask.name, body, received.caller, ask.host, ask.protocol)
         except Exception:
             _log.exception("a request of host %s failed: %s", ask.host, ask.name)
             with self._receiving:

@@ -17,7 +17,7 @@ from coordinator.protocol.host_records import REQUESTS, Headers
 from coordinator.protocol.librdkafka import NO_ANSWER, WITHOUT_A_GROUP, new_client
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.brokers.cluster import LATEST
-from coordinator.service.hosts.topics import ensure
+from coordinator.service.hosts.topics import ensure, lacking
 from coordinator.service.process.clock import now_s
 from coordinator.service.stores.kafka.state_topic import StateTopic
 
@@ -25,6 +25,13 @@ POLL_S = 0.1
 """A reader notices after up to this many seconds that it is to read another partition, or to end."""
 WAITS_MS = 5_000
 """A record that the brokers do not take within this many milliseconds is dropped: its sender sends another one."""
+
+_PASSING = NO_ANSWER | frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,  # the reader joins no group, so it needs no ACL for one
+    }
+)
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +122,7 @@ class Reader:
                 if message is None:
                     continue
                 if (error := message.error()) is not None:
-                    if error.code() not in NO_ANSWER | {KafkaError._ALL_BROKERS_DOWN}:
+                    if error.code() not in _PASSING:
                         _log.warning("reading %s-%s: %s", message.topic(), message.partition(), error.str())
                     continue
                 with self._changing:
@@ -145,9 +152,13 @@ class Transport:
         """``state``: returns the state topic, which may be made anew."""
         self._state = state
 
-    def ensure(self) -> None:
+    def ensure(self, needed: Mapping[str, str]) -> None:
         """Create what is missing of the topics: see :func:`~coordinator.service.hosts.topics.ensure`."""
-        ensure(self._state())
+        ensure(self._state(), needed)
+
+    def lacking(self, needed: Mapping[str, str]) -> list[str]:
+        """Those of the topics with which the principal may not do what is needed."""
+        return lacking(self._state(), needed)
 
     def has_requests(self) -> bool:
         """Whether the topic for requests is there."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -18,6 +18,12 @@ from coordinator.service.stores.kafka.state_topic import MAX_REPLICAS, StateTopi
 from coordinator.state_log.placement import state_partition_of
 
 ALL = (REQUESTS, ADMIN_REQUESTS, REPLIES)
+READ, WRITE = "READ", "WRITE"
+TO_ASK = {REQUESTS: WRITE, REPLIES: READ}
+TO_ADMINISTER = {ADMIN_REQUESTS: WRITE}
+TO_ANSWER = {REQUESTS: READ, ADMIN_REQUESTS: READ, REPLIES: WRITE}
+"""The operations that a principal needs to ask owners on other hosts, to have them carry out actions, and to answer as
+an owner."""
 KEPT_MS = 600_000
 """A record is kept for this many milliseconds: longer than any request waits."""
 CONFIG = {
@@ -36,31 +42,52 @@ def request_partition_of(group_id: str) -> int:
     return state_partition_of(group_id, PARTITIONS)
 
 
-def ensure(state: StateTopic) -> None:
+def ensure(state: StateTopic, needed: Mapping[str, str]) -> None:
     """Create the topics that are missing, with the state topic's clients; extend those with too few partitions.
+    Returns if those that are ``needed`` are there, and the principal may do with each what is needed, as Kafka's ACLs
+    name it.
 
     Raises:
-        HostTopicNotAuthorized: the principal may not, and an administrator has to create them.
+        HostTopicNotAuthorized: it may not, or an administrator has to create them.
         BrokerNotReachable, BrokerRefused: the brokers do not answer, or refuse.
     """
     admin = new_client(AdminClient, state.client_config())
-    with _errors_of(state, "the topics"):
+    with _errors_of(state, "look for it", "the topics"):
         found = admin.list_topics(timeout=state.timeout_s)
     replicas = max(1, min(MAX_REPLICAS, len(found.brokers)))
     for name in ALL:
         known = len(found.topics[name].partitions) if name in found.topics else 0
-        with _errors_of(state, name):
+        try:
             if not known:
-                new = NewTopic(name, num_partitions=PARTITIONS, replication_factor=replicas, config=CONFIG)
-                admin.create_topics([new])[name].result(state.timeout_s)
-                _log.info("topic created: %s partitions=%d replicas=%d", name, PARTITIONS, replicas)
+                with _errors_of(state, "see or create it", name):
+                    new = NewTopic(name, num_partitions=PARTITIONS, replication_factor=replicas, config=CONFIG)
+                    admin.create_topics([new])[name].result(state.timeout_s)
+                    _log.info("topic created: %s partitions=%d replicas=%d", name, PARTITIONS, replicas)
             elif known < PARTITIONS:  # a broker made it by itself, for somebody who wrote to it
-                admin.create_partitions([NewPartitions(name, PARTITIONS)])[name].result(state.timeout_s)
+                with _errors_of(state, f"add partitions to it, which has {known}", name):
+                    admin.create_partitions([NewPartitions(name, PARTITIONS)])[name].result(state.timeout_s)
+        except HostTopicNotAuthorized:
+            if name in needed:
+                raise
+    for name in lacking(state, needed):
+        raise HostTopicNotAuthorized(what="read it" if needed[name] == READ else "write to it", topic=name)
+
+
+def lacking(state: StateTopic, needed: Mapping[str, str]) -> list[str]:
+    """Those of the topics with which the principal may not do what is needed, as far as the brokers say."""
+
+    def lacks(topic: str, operation: str) -> bool:
+        try:
+            return bool(state.cluster.lacking(topic, operation))
+        except BrokerRefused:  # it may not even describe it
+            return True
+
+    return [topic for topic, operation in needed.items() if lacks(topic, operation)]
 
 
 @contextlib.contextmanager
-def _errors_of(state: StateTopic, topic: str) -> Iterator[None]:
-    """A context for a request about the topic, whose errors are raised by name."""
+def _errors_of(state: StateTopic, what: str, topic: str) -> Iterator[None]:
+    """A context for a request about the topic, ``what`` in words, whose errors are raised by name."""
     try:
         yield
     except KafkaException as raised:
@@ -68,9 +95,9 @@ def _errors_of(state: StateTopic, topic: str) -> Iterator[None]:
         if error.code() in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS):
             return  # another host was faster
         if is_denied(error):
-            raise HostTopicNotAuthorized(what="create it", topic=topic) from None
+            raise HostTopicNotAuthorized(what=what, topic=topic) from None
         if error.retriable() or error.code() in NO_ANSWER:
             raise BrokerNotReachable(
                 addresses=state.bootstrap_servers, timeout_ms=state.broker_timeout_ms, reason=error.name()
             ) from None
-        raise BrokerRefused(addresses=state.bootstrap_servers, what=f"create {topic}", reason=error.name()) from None
+        raise BrokerRefused(addresses=state.bootstrap_servers, what=f"{what} ({topic})", reason=error.name()) from None

@@ -24,8 +24,10 @@ from coordinator.protocol.errors import (
     ShareGroupError,
     StateRecordUnreadable,
     StateTopicMissing,
+    StateTopicNotAuthorized,
     StateTransactionOpen,
 )
+from coordinator.protocol.host_errors import OwnerMissing
 from coordinator.protocol.record_headers import headers_of
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.brokers.retries import retry_until
@@ -209,6 +211,12 @@ class KafkaStore:
             loaded_to = yield from self._read(log)
             if log.owner is not None and log.owner.process != self._ownership.me.process:
                 raise self._ownership.lost(group_id, log.owner)  # another coordinator took the group during the read
+        except StateTopicNotAuthorized as denied:
+            writer.close()
+            if seen.owner is None or seen.owner.installation_id == self._ownership.me.installation_id:
+                raise
+            what = str(denied.fields["what"]).replace(" it", f" {self._topic.name}", 1)
+            raise OwnerMissing(group_id=group_id, owner=str(seen.owner), what=what) from None
         except BaseException:
             writer.close()
             raise
