@@ -250,12 +250,17 @@ def test_an_administrator_s_action_is_decided_by_the_owner(owned, hosts, caplog)
 
 
 def test_who_looks_sees_the_log_s_copy_or_the_owner_s_answer(guarded, owned):
-    _, group, _ = owned
+    one, group, _ = owned
     seen = {}
-    for user in (COPY, READER):
-        with Admin({**client_of(user), "bootstrap.servers": guarded.proxied_bootstrap}) as admin:
+    for user in (COPY, READER, "silent"):
+        if user == "silent":
+            one.be_silent()
+        else:
+            config = {**client_of(user), "bootstrap.servers": guarded.proxied_bootstrap}
+        with Admin(config) as admin:
             seen[user] = admin.describe_groups([group])[group]
         kill_coordinators()
+    assert STATE_TOPIC in seen["silent"].read_from
     assert STATE_TOPIC in seen[COPY].read_from
     assert [part.topic for part in seen[COPY].partitions] == [part.topic for part in seen[READER].partitions]
     assert not seen[READER].read_from

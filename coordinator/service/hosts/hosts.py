@@ -12,6 +12,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from coordinator.protocol.errors import CoordinatorNotAvailable, ShareGroupError
+from coordinator.protocol.host_errors import HostTopicNotAuthorized, OwnerMissing
+from coordinator.protocol.host_records import REPLIES
 from coordinator.protocol.rights import RIGHT_OF, Caller, Right
 from coordinator.protocol.wire import request_name
 from coordinator.service.hosts.gateway import Gateway, OwnerGone, OwnerQuiet
@@ -103,6 +105,10 @@ class Hosts:
                 return answer
             except OwnerQuiet:
                 continue
+            except OwnerMissing:
+                if RIGHT_OF.get(name) is Right.READ:  # no reason to ask again: the log's copy is read
+                    raise HostTopicNotAuthorized(what="write to it", topic=REPLIES) from None
+                raise
             except OwnerGone as gone:
                 if gone.is_silent:
                     self._silent.add(group_id)
