@@ -37,8 +37,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "run" / "state-topic.md"
 OWNER, MEMBER, COPY, READER, ADMINISTRATOR = "owner", "member", "copy", "reader", "administrator"
 ROWS = {
     OWNER: "host that may own groups",
-    MEMBER: "host that never owns, or looks",
-    READER: "host that never owns, or looks",
+    MEMBER: "member, or who looks",
+    READER: "member, or who looks",
     ADMINISTRATOR: "who administers",
     COPY: "who looks at the log's copy",
 }
