@@ -232,7 +232,7 @@ def test_a_host_s_name_can_t_look_like_words_of_ours(owned, hosts, orders, caplo
     with caplog.at_level(logging.INFO, AUDIT), pytest.raises(NotAllowed):
         two.pass_on(group, DeleteGroup(group_id=group, action_id=uuid.uuid4().hex, execute=True))
     (line,) = [record.getMessage() for record in caplog.records if record.name == AUDIT]
-    assert " from=host x?who?admin?done??yzzz" in line
+    assert " from=host x?who?admin?done:?yzzz" in line
     assert len(line) < 600
 
 
@@ -343,8 +343,7 @@ def test_check_says_what_a_host_may_do_with_other_hosts(guarded, hosts, orders, 
 def test_check_of_a_member_needs_an_owner(guarded, owned, orders):
     _, group, _ = owned
     options = source_options(guarded, MEMBER, orders)
-    with pytest.raises(StateTopicNotAuthorized):
-        list(of_source(options))
+    assert any(isinstance(found, StateTopicNotAuthorized) for found in of_source(options))
     lines = [str(line) for line in of_source({**options, "kafka.group.id": group})]
     assert any("may not write it (share-group-state): another host owns its groups" in line for line in lines), lines
 

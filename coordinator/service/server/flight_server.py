@@ -35,6 +35,7 @@ from coordinator.protocol.errors import (
     ListenerNotAvailable,
     NotAllowed,
     NotAuthorized,
+    NotCoordinator,
     RequestTooLarge,
     ShareGroupError,
     TopicNotAllowed,
@@ -302,6 +303,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         try:
             by = f"{caller} from {call.peer} at {now}"
             answer = self._counted(msgspec.structs.replace(request, by=by, name=caller.name), call)
+        except NotCoordinator:  # whoever serves the group decides, and has the line
+            raise
         except Exception as error:
             audit(caller, call.peer, request, error)
             raise
