@@ -322,13 +322,11 @@ class Gateway:
                 self._is_done(probe, QUIET_S)
                 if (found := self._heard(group_id, owner, probes, end, began_s)) is not None:
                     return found
-                if probe.is_written is False:
-                    self._transport.ensure(TO_ASK)  # the topics were deleted, or an ACL
                 if not is_shown:
                     self.forget(group_id)
                     raise OwnerQuiet
-                if probes[0].is_written is False:
-                    self._transport.ensure()  # somebody may have deleted the topics
+                if probe.is_written is False:
+                    self._transport.ensure(TO_ASK)  # somebody may have deleted the topics, or an ACL
                 taken_s = taken_s or next((each.written_s for each in probes if each.is_written), 0.0)
                 if taken_s and self._transport.now_s() - taken_s > owner.patience_s:
                     break
