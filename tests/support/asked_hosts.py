@@ -181,7 +181,10 @@ class Asker:
     def any_below(self, end: int) -> int:
         return 0
 
-    def ensure(self) -> None: ...
+    def ensure(self, needed: Any) -> None: ...
+
+    def lacking(self, needed: Any) -> list[str]:
+        return []
 
     def ends(self, partitions: Any) -> dict[Any, int]:
         return dict.fromkeys(partitions, 0)
