@@ -33,6 +33,8 @@ class _Question:
     log_end: int = -1
     alive_ms: int = NEVER_MS
     """The time at which the topic had an answer to this probe, or to a later one."""
+    was_silent: bool = False
+    """The owner's patience passed without an answer, up to a time up to which the asker has read its replies."""
 
 
 @dataclass
@@ -48,8 +50,6 @@ class HostsJudge:
     _questions: list[_Question] = field(default_factory=list)
     told_moved: set[tuple[str, str]] = field(default_factory=set)
     """Askers that have read Moved, with the tenure that they asked."""
-    _read_to_ms: dict[str, int] = field(default_factory=dict)
-    """By asker, the time at which the topic had the newest reply that it has read."""
     _asked: dict[str, dict[bytes, tuple[str, str, str]]] = field(default_factory=dict)
     """By id of a probe or a request, and by reply key, its asker, the tenure and the process that it names."""
     _until_ms: dict[str, int] = field(default_factory=dict)
@@ -85,13 +85,17 @@ class HostsJudge:
                 question.alive_ms = min(question.alive_ms, self.world.now_ms)
 
     def read(self, by: Process, reply: Reply, headers: Headers, body: bytes, appended_ms: int) -> None:
-        self._read_to_ms[by.name] = max(appended_ms, self._read_to_ms.get(by.name, 0))
+        for question in self._questions:
+            if question.asker == by.name and self.owner is not None and question.tenure == self.owner.tenure:
+                waited_ms = appended_ms - question.taken_ms
+                is_over = question.log_end >= 0 and waited_ms >= int(self.owner.patience_s * 1000)
+                question.was_silent |= is_over and question.alive_ms > appended_ms
         asker, tenure, _ = self._question(reply, headers, body)
         if isinstance(reply, Moved):
             self.told_moved.add((asker, tenure))
         if isinstance(reply, Alive):
             answered = self._up_to(reply, headers)
-            self._questions = [question for question in self._questions if question not in answered]
+            self._questions = [each for each in self._questions if each not in answered or each.was_silent]
 
     def _up_to(self, reply: Alive, headers: Headers) -> list[_Question]:
         """The probe that the reply answers, and those before it: the owner lives, whichever was asked."""
@@ -132,14 +136,8 @@ class HostsJudge:
     def _is_silent(self, by: Process, before: Owner) -> bool:
         """Whether a broker took a question to the owner, and its patience passed without an answer up to a time up to
         which the process has read its replies; and the log has not grown."""
-        read_to_ms = self._read_to_ms.get(by.name, 0)
-        long_ago_ms = read_to_ms - int(before.patience_s * 1000)
-        return any(
-            (q.asker, q.tenure, q.log_end) == (by.name, before.tenure, self.log_end())
-            and q.taken_ms <= long_ago_ms
-            and q.alive_ms > read_to_ms
-            for q in self._questions
-        )
+        now = by.name, before.tenure, self.log_end()
+        return any(q.was_silent and (q.asker, q.tenure, q.log_end) == now for q in self._questions)
 
     # --- requests of other hosts
 

@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from coordinator.core.share_group import ShareGroup
-from coordinator.service.stores.kafka.kafka_store import NEW_OWNER_S
+from coordinator.service.stores.kafka.kafka_store import MEMORY_ANSWER_S, NEW_OWNER_S
 from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.service.stores.store import (
     Append,
@@ -276,6 +276,7 @@ class HostsStore(OwnedStore):
         self.ownership = ownership
         self._claimed = self._had = False
         self.tenure_now = self.loads = ""
+        self._confirmed_ms = 0
 
     def _take_number(self) -> int:
         return 0  # a process owns nothing before its first load
@@ -318,7 +319,7 @@ class HostsStore(OwnedStore):
             if fence != self.log.owner:
                 raise StoreRefused("another process took the group just now")
             owner = self.ownership.new_owner(judge.owner, had=self._had)
-            self.loads = owner.tenure
+            self.loads, self._confirmed_ms = owner.tenure, self.world.now_ms
             judge.claims(self.process, owner)
             self.log.end += 1
             self.world.note(self.process.name, f"takes the group as owner {fence}")
@@ -334,9 +335,14 @@ class HostsStore(OwnedStore):
         return records
 
     def append(self, decided: Mapping[str, Append], now_ms: int) -> None:
+        begun_ms = self.world.now_ms
         super().append(decided, now_ms)
+        self._confirmed_ms = begun_ms
         if not any(each.data for each in decided.values()):
             self.log.end += 1  # the owner record again
+
+    def must_prove(self, group_id: str) -> bool:
+        return self.world.now_ms - self._confirmed_ms > MEMORY_ANSWER_S * 1000
 
     def _inspect(self, group_id: str, *, claims: bool) -> None:
         owner = self.log.hosts.owner
