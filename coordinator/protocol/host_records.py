@@ -47,7 +47,8 @@ class Probe(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 class Ask(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """A part of a request for the owner ``process``, which loaded the group as ``tenure``. ``not_after_ms``: it is
     carried out up to this time on the owner's own clock. ``protocol``: the client's PROTOCOL. ``name``: the request's
-    class. ``host``: the asker's. ``part`` is the number of the part, from 0, of ``parts``."""
+    class. ``host``: the asker's; ``by``: the name of its client's token, as that host tells it. ``part`` is the number
+    of the part, from 0, of ``parts``."""
 
     id: str
     asker: str
@@ -60,6 +61,7 @@ class Ask(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     protocol: str
     name: str
     host: str
+    by: str = ""
     part: int = 0
     parts: int = 1
 

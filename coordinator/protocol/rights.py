@@ -36,9 +36,10 @@ class Right(Enum):
 
 
 ALL = frozenset(Right)
+TOKEN_NAME = re.compile(r"[\w.@-]{1,80}")
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _LINE = re.compile(
-    r"((?:read|member|admin)(?:,(?:read|member|admin))*)(?: ([\w.@-]{1,80}))?:(\S+)"
+    rf"((?:read|member|admin)(?:,(?:read|member|admin))*)(?: ({TOKEN_NAME.pattern}))?:(\S+)"
     r"((?:[ \t]+(?:groups|topics|dlq)=\S+)*)"
 )
 

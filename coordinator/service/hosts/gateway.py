@@ -87,6 +87,7 @@ class _Waiting:
     group_id: str
     transport: Transport
     is_asked: bool = False
+    by: str = ""
     reply_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     done: threading.Event = field(init=False)
     reply: Reply | None = None
@@ -142,10 +143,11 @@ class Gateway:
         waits_s: float,
         is_shown: bool,
         is_gone: Callable[[], bool] = lambda: False,
+        by: str = "",
     ) -> bytes:
         """The owner's answer to the request ``name``, which may wait ``waits_s`` for records. ``is_shown``: the group's
         log has just shown that this is the owner. ``is_gone``: whether the client still waits for the answer; an owner
-        that does not answer is found out without it.
+        that does not answer is found out without it. ``by``: the name of the client's token.
 
         Raises:
             GroupOfAnotherVersion: the owner lives, and can't be asked.
@@ -167,6 +169,7 @@ class Gateway:
             route = self._route_to(group_id, owner, is_shown=is_shown)
         until_s = self._transport.now_s() + (JOIN_S if name == JoinGroup.__name__ else PASS_ON_S) + waits_s
         waiting = self._await(request_id, group_id, is_asked=True)
+        waiting.by = by
         try:
             self._send(writer, waiting, group_id, route, name, body, protocol, is_action, until_s)
             while not self._is_done(waiting, QUIET_S):
@@ -266,6 +269,7 @@ class Gateway:
                 protocol=protocol,
                 name=name,
                 host=self._me.host,
+                by=waiting.by,
                 part=part,
                 parts=parts,
             )

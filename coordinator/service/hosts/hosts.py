@@ -100,6 +100,7 @@ class Hosts:
                         waits_s=head.wait_ms / 1000,
                         is_shown=is_shown,
                         is_gone=call.is_gone,
+                        by=call.caller.name,
                     )
                 self._tell(group_id, owner)
                 return answer

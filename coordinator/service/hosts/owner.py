@@ -13,7 +13,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Protocol
 
@@ -38,7 +38,7 @@ from coordinator.protocol.host_records import (
     parts_of,
     read_request,
 )
-from coordinator.protocol.rights import Caller, Right
+from coordinator.protocol.rights import TOKEN_NAME, Caller, Right
 from coordinator.protocol.wire import asks_again
 from coordinator.service.hosts.records import Reader, Transport, Writer
 from coordinator.service.hosts.topics import TO_ANSWER, request_partition_of
@@ -336,7 +336,8 @@ class OwnerRequests:
         ORIGIN.set(FromAnotherHost(tenure=ask.tenure, not_after_ms=ask.not_after_ms))
         try:
             body = b"".join(received.parts[number] for number in range(ask.parts))
-            answer = self._handle(ask.name, body, received.caller, ask.host, ask.protocol)
+            named = replace(received.caller, name=ask.by if TOKEN_NAME.fullmatch(ask.by) else "")
+            answer = self._handle(ask.name, body, named, ask.host, ask.protocol)
         except Exception:
             _log.exception("a request of host %s failed: %s", ask.host, ask.name)
             with self._receiving:
