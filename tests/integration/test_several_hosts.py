@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 import uuid
 
 import msgspec
@@ -13,10 +14,14 @@ from coordinator.protocol.errors import CoordinatorNotAvailable, GroupNotEmpty, 
 from coordinator.protocol.host_errors import RequestTooLate
 from coordinator.protocol.host_records import ADMIN_REQUESTS, REPLIES, REQUESTS, Answer, headers_of_reply
 from coordinator.protocol.messages import AcquireRecords, DescribeGroup, Heartbeat
+from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.hosts import gateway, owner
 from coordinator.service.hosts.gateway import OwnerGone
-from coordinator.service.stores.kafka import ownership
+from coordinator.service.stores.kafka import kafka_store, ownership
+from coordinator.service.stores.kafka.group_list import groups_in
+from coordinator.service.stores.kafka.hanging_transaction import end_transaction
 from tests.support.host import Host, acquired
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 
@@ -205,3 +210,71 @@ def test_a_reply_without_the_proof_is_passed_over(shared, monkeypatch):
 
     monkeypatch.setattr(owner, "headers_of_reply", forged_first)
     assert two.ask(Heartbeat(**second)).member_epoch == second["member_epoch"]
+
+
+def store_of(host, group):
+    state = host.coordinator.state
+    return state._stores[state._topic.partition_of(group)]
+
+
+def owner_of(host, group):
+    """The owner in the group's log."""
+    topic = host.coordinator.state._topic
+    return groups_in(topic, [topic.partition_of(group)])[group]
+
+
+@pytest.mark.parametrize("patience", [0.5], indirect=True)
+def test_hosts_that_find_each_other_silent_take_the_group_ever_later(shared):
+    """Each one hears nothing from the other, as with bad networks; its own members' requests alone reach it."""
+    one, two, first, second = shared
+    found = []
+    for claimant, member in [(two, second), (one, first), (two, second)]:
+        for host in (one, two):
+            host.be_silent()
+        claimant.rejoin(claimant.topic, member)
+        assert claimant.owns(first["group_id"])
+        found.append(owner_of(claimant, first["group_id"]).patience_s)
+    # The first one may follow a death: one took the group back, and then two did.
+    assert found == [0.5, 1.0, 2.0]
+
+
+def open_transaction(host, group):
+    """A transaction of the owner that nobody ends, as of a process that was killed in it; its first offset."""
+    store = store_of(host, group)
+    open_, offset = store._open[group], store.topic.offset(store.partition, LATEST)
+    open_.writer._deliver([kafka_store._owner_record(group, open_.owner)], time.monotonic() + 10, count=1)
+    wait_until(lambda: store.topic.offset(store.partition, LATEST, read_committed=True) == offset, what="it is open")
+    return offset
+
+
+@pytest.mark.parametrize("patience", [2.0], indirect=True)
+def test_the_group_of_an_owner_that_died_in_a_transaction_is_taken(shared):
+    one, two, first, second = shared
+    held = acquired(two, second)
+    open_transaction(one, first["group_id"])
+    one.be_silent()
+    assert two.rejoin(two.topic, second) == second
+    assert two.owns(first["group_id"])
+    assert sorted(held + acquired(two, second)) == list(range(20))
+
+
+@pytest.mark.parametrize("patience", [1.0], indirect=True)
+def test_a_third_host_that_ends_the_transaction_delays_the_claim_once(shared, monkeypatch):
+    """It writes the dead owner's record again, which looks as if the owner had."""
+    one, two, first, second = shared
+    group, asked = first["group_id"], []
+    offset, store = open_transaction(one, group), store_of(one, group)
+    one.be_silent()
+    echo = two.gateway._echo
+
+    def ended_meanwhile(writer, group_id, owner_):
+        if not asked:
+            assert end_transaction(store.topic, store.partition, offset)
+        asked.append(owner_.tenure)
+        echo(writer, group_id, owner_)
+
+    monkeypatch.setattr(two.gateway, "_echo", ended_meanwhile)
+    assert two.rejoin(two.topic, second) == second
+    assert two.owns(group)
+    assert len(asked) == 2
+    assert len(set(asked)) == 1
