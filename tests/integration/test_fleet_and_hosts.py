@@ -16,7 +16,7 @@ from coordinator.protocol.rights import Tokens
 from coordinator.protocol.wire import Endpoint, LaunchSettings
 from coordinator.service.coordinator import Coordinator
 from coordinator.service.server.audit import AUDIT
-from coordinator.service.stores.kafka import ownership
+from coordinator.service.stores.kafka import kafka_store, ownership
 from tests.support.host import TOKEN, Host, acquired
 from tests.support.standalone import TOKEN as STANDALONE_TOKEN
 from tests.support.standalone import StandaloneProcess
@@ -61,7 +61,9 @@ class FleetProcess(Host):
 @pytest.fixture
 def patience(request, monkeypatch):
     """An owner may be silent for this many seconds; 6 where a test gives no number."""
-    monkeypatch.setattr(ownership, "PATIENCE_S", getattr(request, "param", ownership.PATIENCE_S))
+    patience_s = getattr(request, "param", ownership.PATIENCE_S)
+    monkeypatch.setattr(ownership, "PATIENCE_S", patience_s)
+    monkeypatch.setattr(kafka_store, "MEMORY_ANSWER_S", min(kafka_store.MEMORY_ANSWER_S, patience_s / 2))
 
 
 @pytest.fixture
@@ -188,13 +190,13 @@ def test_the_owner_s_audit_log_has_the_name_of_a_fleet_s_token(start, orders, un
     one, fleet, group = start("one"), start("fleet"), unique("billing")
     one.join(group, orders, "a")
     with pytest.raises(GroupNotEmpty):
-        fleet.ask(DeleteGroup(group_id=group, action_id=unique("action")))
+        fleet.ask(DeleteGroup(group_id=group, action_id=unique("action"), execute=True))
     (line,) = [record.getMessage() for record in caplog.records if record.name == AUDIT]
     assert f"who=all rights alice from=host {one.coordinator.state._living.me.host} " in line
     assert "refused: " in line
 
 
-@pytest.mark.parametrize("patience", [1.0], indirect=True)
+@pytest.mark.parametrize("patience", [2.0], indirect=True)
 def test_pruning_takes_only_groups_whose_owner_is_gone(start, orders, unique):
     group, one, fleet = unique("billing"), start("one"), start("fleet")
     one.join(group, orders, "a")

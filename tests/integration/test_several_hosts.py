@@ -29,7 +29,9 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 @pytest.fixture
 def patience(request, monkeypatch):
     """An owner may be silent for this many seconds; 6 where a test gives no number."""
-    monkeypatch.setattr(ownership, "PATIENCE_S", getattr(request, "param", ownership.PATIENCE_S))
+    patience_s = getattr(request, "param", ownership.PATIENCE_S)
+    monkeypatch.setattr(ownership, "PATIENCE_S", patience_s)
+    monkeypatch.setattr(kafka_store, "MEMORY_ANSWER_S", min(kafka_store.MEMORY_ANSWER_S, patience_s / 2))
 
 
 @pytest.fixture
@@ -223,7 +225,7 @@ def owner_of(host, group):
     return groups_in(topic, [topic.partition_of(group)])[group]
 
 
-@pytest.mark.parametrize("patience", [0.5], indirect=True)
+@pytest.mark.parametrize("patience", [2.0], indirect=True)
 def test_hosts_that_find_each_other_silent_take_the_group_ever_later(shared):
     """Each one hears nothing from the other, as with bad networks; its own members' requests alone reach it."""
     one, two, first, second = shared
@@ -235,7 +237,7 @@ def test_hosts_that_find_each_other_silent_take_the_group_ever_later(shared):
         assert claimant.owns(first["group_id"])
         found.append(owner_of(claimant, first["group_id"]).patience_s)
     # The first one may follow a death: one took the group back, and then two did.
-    assert found == [0.5, 1.0, 2.0]
+    assert found == [2.0, 4.0, 8.0]
 
 
 def open_transaction(host, group):
@@ -258,7 +260,7 @@ def test_the_group_of_an_owner_that_died_in_a_transaction_is_taken(shared):
     assert sorted(held + acquired(two, second)) == list(range(20))
 
 
-@pytest.mark.parametrize("patience", [1.0], indirect=True)
+@pytest.mark.parametrize("patience", [2.0], indirect=True)
 def test_a_third_host_that_ends_the_transaction_delays_the_claim_once(shared, monkeypatch):
     """It writes the dead owner's record again, which looks as if the owner had."""
     one, two, first, second = shared
