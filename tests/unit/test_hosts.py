@@ -317,3 +317,16 @@ def test_an_answer_to_another_request_shows_that_the_owner_lives() -> None:
     hosts.drops = silent
     hosts.pass_s(3.5)
     assert hosts.outcomes == []
+
+
+@pytest.mark.parametrize(("by", "name"), [("alice", "alice"), ("", ""), ("alice\nbob", ""), ("a" * 81, "")])
+def test_an_owner_knows_the_name_of_a_token_as_it_was_told(by: str, name: str) -> None:
+    hosts, callers = reading(), []
+
+    def handle(_: str, body: bytes, caller: Any, *__: Any) -> bytes:
+        callers.append(caller)
+        return encode(Done())
+
+    hosts.requests._handle = handle
+    assert [type(reply) for reply in hosts.told(hosts.record(by=by))] == [Answer]
+    assert [caller.name for caller in callers] == [name]
