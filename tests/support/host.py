@@ -95,6 +95,7 @@ class Host:
         """Hear no other host any more, as a process that stands still."""
         self.coordinator.hosts.requests._on_record = lambda message: None
         requests = self.coordinator.hosts.requests
+        requests._look = lambda: None
         if requests._reader is not None:
             requests._reader._on_record = requests._on_record
 
