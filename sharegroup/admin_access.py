@@ -58,11 +58,19 @@ def described(admin: Admin, group_id: str) -> GroupDescription:
     Raises:
         GroupIdNotFound: there is no such group.
     """
+    return existing(admin.describe_groups([group_id])[group_id])
+
+
+def existing(description: GroupDescription) -> GroupDescription:
+    """The description of a group that exists.
+
+    Raises:
+        GroupIdNotFound: there is no such group.
+    """
     from coordinator.protocol.errors import GroupIdNotFound
 
-    description = admin.describe_groups([group_id])[group_id]
     if description.state == "DEAD":
-        raise GroupIdNotFound(group_id=group_id)
+        raise GroupIdNotFound(group_id=description.group_id)
     return description
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sharegroup.admin_access import described, opened, print_json, print_lines, tell_source
+from sharegroup.admin_access import existing, opened, print_json, print_lines, tell_source
 from sharegroup.cluster_options import JSON_OPTION, cluster_options
 from sharegroup.group_actions import offset_range
 from sharegroup.group_options import STATES, action_of
@@ -205,7 +205,8 @@ def _describe(admin: Admin, group_ids: tuple[str, ...], read_from: str, options:
     if options["in_flight"]:
         _describe_in_flight(admin, group_ids, read_from, options)
         return
-    found = _of_each(group_ids, options, lambda group_id: described(admin, group_id))
+    known = admin.describe_groups(group_ids)
+    found = _of_each(group_ids, options, lambda group_id: existing(known[group_id]))
     tell_source(next((each.read_from for each in found if each.read_from), read_from))
     if not options["as_json"]:
         for description in found:

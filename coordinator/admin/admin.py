@@ -8,6 +8,7 @@ a group that it owns.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -123,6 +124,7 @@ class Admin:
         self._read_store = read_store
         self._timeout_s = RETRY_S if timeout_ms is None else timeout_ms / 1000
         self._readers: dict[str, Callable[[Request[Any]], Any]] = {}
+        self._opening = threading.Lock()
         config = CoordinatorConfig.parse(self._coordinator_configs)
         self._state_store = config.share_state_store
         self._on_demand: OnDemand | None = None
@@ -190,12 +192,15 @@ class Admin:
         return GroupsListed(groups=groups, read_from=listed.read_from)
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-        """The groups' descriptions by id. A group that does not exist is DEAD, as for Kafka's DescribeGroups.
+        """The groups' descriptions by id. A group that does not exist is DEAD, as for Kafka's DescribeGroups. Several
+        are asked for at once: an owner on another host may be silent.
 
         Raises:
             ShareGroupError: the coordinator, or the store, can't answer.
         """
-        return {group_id: self._described(group_id) for group_id in group_ids}
+        ids = list(dict.fromkeys(group_ids))
+        with ThreadPoolExecutor(OWNERS_AT_ONCE, thread_name_prefix="share-describe") as threads:
+            return dict(zip(ids, threads.map(self._described, ids), strict=True))
 
     def list_offsets(
         self, group_id: str, topics: Iterable[str] = (), *, partitions: Iterable[int] = ()
@@ -540,16 +545,17 @@ class Admin:
 
     def _read(self, request: Request[Reply], *, asks_owners: bool = True) -> Reply:
         endpoint_path = str(self._on_demand.endpoint_path) if self._on_demand is not None and asks_owners else ""
-        if endpoint_path not in self._readers:
-            self._readers[endpoint_path] = self._read_store(
-                LaunchSettings(
-                    bootstrap_servers=self._bootstrap_servers,
-                    kafka_config=dict(self._kafka_config),
-                    state_store=self._state_store,
-                    configs=self._coordinator_configs,
-                    endpoint_path=endpoint_path,
+        with self._opening:
+            if endpoint_path not in self._readers:
+                self._readers[endpoint_path] = self._read_store(
+                    LaunchSettings(
+                        bootstrap_servers=self._bootstrap_servers,
+                        kafka_config=dict(self._kafka_config),
+                        state_store=self._state_store,
+                        configs=self._coordinator_configs,
+                        endpoint_path=endpoint_path,
+                    )
                 )
-            )
         answer: Reply = self._readers[endpoint_path](request)
         return answer
 
