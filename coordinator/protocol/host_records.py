@@ -99,10 +99,12 @@ class Late(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """A part of the answer to an Ask."""
+    """A part of the answer to an Ask. ``written``: an id of its own for each time that the answer is written: only its
+    parts belong together."""
 
     id: str
     asker: str
+    written: str = ""
     part: int = 0
     parts: int = 1
 

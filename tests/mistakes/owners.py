@@ -36,7 +36,7 @@ def take_a_group_whose_earlier_owner_was_silent(patch: Patch) -> None:
     right = LivingOwner.check
 
     def check(self: LivingOwner, group_id: str, partition: int, owner: Owner, **known: Any) -> None:
-        tenure, _ = self._gone.get(group_id, (owner.tenure, 0))
+        tenure, *_ = self._gone.get(group_id, (owner.tenure, 0))
         right(self, group_id, partition, msgspec.structs.replace(owner, tenure=tenure), **known)
 
     patch.setattr(LivingOwner, "check", check)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ import msgspec
 import pytest
 
 from coordinator.protocol.errors import GroupTakenOver, NotCoordinator
-from coordinator.service.stores.kafka import kafka_store
+from coordinator.service.stores.kafka import kafka_store, ownership
 from coordinator.service.stores.kafka.kafka_store import _OpenGroup
 from coordinator.service.stores.kafka.ownership import FleetMember, LivingOwner, OwnedElsewhere
 from coordinator.state_log.owner import PATIENCE_S, Owner
@@ -78,6 +79,17 @@ def test_an_owner_found_gone_loses_its_group_unless_its_log_grew(is_fleet: bool)
         check(policy, before, end=11)
     with pytest.raises(OwnedElsewhere):
         check(policy, msgspec.structs.replace(before, tenure="a later one"), end=10)
+
+
+def test_an_owner_found_gone_is_asked_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may live again, and have had nothing to write since."""
+    policy, before = on_demand("p1"), asked("p2", "another")
+    policy.found_gone("billing", before.tenure, 10)
+    later_s = ownership.now_s() + ownership.FOUND_LASTS_S
+    for seconds, keeps in ((-1.0, False), (1.0, True)):
+        monkeypatch.setattr(ownership, "now_s", lambda seconds=seconds: later_s + seconds)
+        with pytest.raises(OwnedElsewhere) if keeps else contextlib.nullcontext():
+            check(policy, before, end=10)
 
 
 @pytest.mark.parametrize("answers", [1, 2])

@@ -10,7 +10,16 @@ import pytest
 
 from coordinator.protocol import host_records
 from coordinator.protocol.errors import CoordinatorNotAvailable
-from coordinator.protocol.host_records import Alive, Answer, Ask, Late, Moved, Probe, headers_of_request
+from coordinator.protocol.host_records import (
+    Alive,
+    Answer,
+    Ask,
+    Late,
+    Moved,
+    Probe,
+    headers_of_reply,
+    headers_of_request,
+)
 from coordinator.protocol.messages import Done
 from coordinator.protocol.wire import decode_answer, encode, encode_error
 from coordinator.service.hosts.gateway import Gateway, OwnerGone
@@ -248,6 +257,23 @@ def test_a_lost_answer_is_sent_again() -> None:
     hosts.pass_s(5)
     assert hosts.outcomes == [Done()]
     assert len(hosts.handled) == 1
+
+
+def test_parts_of_two_answers_are_not_put_together() -> None:
+    """An owner that has dropped its answer computes another one for the same request."""
+    hosts = reading()
+    hosts.drops = lambda message: isinstance(message, Answer)
+    hosts.ask()
+    hosts.pass_s(0.5)
+    (waiting,) = (each for each in hosts.gateway._waiting.values() if each.is_asked)
+    asker = hosts.gateway._me.process
+    for written, part, body in (("one", 0, b"a"), ("two", 1, b"d"), ("two", 0, b"c")):
+        assert not waiting.done.is_set()
+        answer = Answer(id=waiting.id, asker=asker, written=written, part=part, parts=2)
+        headers = headers_of_reply(answer, waiting.reply_key, body)
+        record: Any = SimpleNamespace(key=asker.encode, headers=lambda h=headers: h, value=lambda b=body: b)
+        hosts.gateway._on_record(record)
+    assert waiting.body == b"cd"
 
 
 def test_a_second_try_through_the_same_gateway_gets_the_answer() -> None:

@@ -92,6 +92,7 @@ class _Waiting:
     done: threading.Event = field(init=False)
     reply: Reply | None = None
     heard_s: float = 0.0
+    parts_of: str = ""
     parts: dict[int, bytes] = field(default_factory=dict)
     body: bytes = b""
     is_written: bool | None = None
@@ -396,6 +397,8 @@ class Gateway:
             return
         waiting.heard_s = self._transport.now_s()
         if isinstance(reply, Answer):
+            if waiting.parts_of != reply.written:
+                waiting.parts_of, waiting.parts = reply.written, {}
             parts = waiting.parts
             parts[reply.part] = body
             if len(parts) < reply.parts:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -361,8 +362,9 @@ class OwnerRequests:
         self._write_answer(last, answer)
 
     def _write_answer(self, ask: Ask, answer: bytes) -> None:
+        written = uuid.uuid4().hex
         for part, parts, data in parts_of(answer):
-            self._reply(ask, Answer(id=ask.id, asker=ask.asker, part=part, parts=parts), data)
+            self._reply(ask, Answer(id=ask.id, asker=ask.asker, written=written, part=part, parts=parts), data)
 
     def _reply(self, request: Probe | Ask, reply: Reply, body: bytes = b"") -> None:
         assert self._writer is not None

@@ -21,8 +21,12 @@ import msgspec
 from coordinator.protocol.errors import GroupTakenOver, NotCoordinator, ShareGroupError
 from coordinator.protocol.host_records import VERSION as ANSWERS
 from coordinator.service.fleet.fleet import Fleet
+from coordinator.service.process.clock import now_s
 from coordinator.state_log.owner import PATIENCE_S, Owner
 
+FOUND_LASTS_S = 30.0
+"""An owner that was found gone is asked again after this many seconds, if the group has not been taken by then: it may
+live again, and have had nothing to write."""
 MAX_PATIENCE_S = 60
 """The patience grows up to this many seconds."""
 
@@ -128,7 +132,7 @@ class LivingOwner:
     def __init__(self, me: Owner, *, asks_owners: bool = True) -> None:
         """``asks_owners``: whether this process can ask the owners on other hosts; else it reads what they wrote."""
         self.me, self._asks_owners = me, asks_owners
-        self._gone: dict[str, tuple[str, int]] = {}
+        self._gone: dict[str, tuple[str, int, float]] = {}
 
     def __repr__(self) -> str:
         return f"<LivingOwner {self.me}>"
@@ -136,7 +140,7 @@ class LivingOwner:
     def found_gone(self, group_id: str, tenure: str, end: int) -> None:
         """Apply that the owner with this tenure did not answer, and that the state partition ended at ``end`` before it
         was asked: if it has written nothing since, this process may take the group. Any thread may call it."""
-        self._gone[group_id] = tenure, end
+        self._gone[group_id] = tenure, end, now_s()
 
     def check(self, group_id: str, partition: int, owner: Owner | None, *, had: bool, claims: bool, end: int) -> None:
         if owner is None or owner.process == self.me.process or owner.released:
@@ -145,8 +149,8 @@ class LivingOwner:
             if had and not claims:
                 raise self.lost(group_id, owner)
         elif owner.answers and self._asks_owners:
-            tenure, until = self._gone.get(group_id, ("", 0))
-            if tenure != owner.tenure or end > until:
+            tenure, until, found_s = self._gone.get(group_id, ("", 0, 0.0))
+            if tenure != owner.tenure or end > until or now_s() - found_s > FOUND_LASTS_S:
                 raise OwnedElsewhere.by(group_id, owner)
         elif not claims:
             raise self.lost(group_id, owner)
