@@ -150,7 +150,7 @@ class KafkaState:
         self._ownership: Ownership = FleetMember(self._living, self._fleet) if self._fleet else self._living
         self._pruning = Pruning(
             self._topic,
-            lambda: list(self._stores.values()),
+            lambda: [store for store in list(self._stores.values()) if store.prunes],
             interval_ms=config.share_coordinator_state_topic_prune_interval_ms,
             wake=self._wake if advertised else None,
         )

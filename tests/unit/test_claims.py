@@ -76,6 +76,12 @@ def test_a_group_that_is_given_up_is_taken_at_once() -> None:
         assert second.store.tenure(GROUP)
 
 
+def test_a_host_that_owns_nothing_leaves_the_pruning_to_owners() -> None:
+    with two_hosts() as (first, second):
+        second.ask(ALTER, Access.CLAIM)
+        assert (first.store.prunes, second.store.prunes) == (True, False)
+
+
 def test_a_claim_looks_again_after_its_fence() -> None:
     with two_hosts() as (first, second):
         second.living.found_gone(GROUP, first.store.tenure(GROUP), len(first.topic.log))

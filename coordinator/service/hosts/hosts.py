@@ -74,6 +74,7 @@ class Hosts:
             ShareGroupError: the owner can't be asked, or the group moves on and on.
         """
         group_id, request_id = head.group_id, call.request_id or uuid.uuid4().hex
+        why = "it moves from host to host"
         for moves in range(MOST_MOVES):
             if moves and call.is_gone():  # it may have asked another coordinator: what comes now is late
                 break
@@ -113,8 +114,9 @@ class Hosts:
             except OwnerGone as gone:
                 if gone.is_silent:
                     self._silent.add(group_id)
+                    why = f"{owner} writes the group's log, and answers no other host: see that coordinator's log"
                 self._ownership.found_gone(group_id, owner.tenure, gone.end)
-        raise CoordinatorNotAvailable(group_id=group_id, reason="it moves from host to host")
+        raise CoordinatorNotAvailable(group_id=group_id, reason=why)
 
     def load(self, group_id: str, here: Callable[[], object]) -> None:
         """Load the group by ``here``, unless an owner on another host lives.

@@ -153,6 +153,12 @@ class KafkaStore:
         return frozenset(self._open)
 
     @property
+    def prunes(self) -> bool:
+        """Whether this process keeps the partition short: it has served a group there, or the partition is assigned to
+        it. A host that only passes requests on leaves that to the owners."""
+        return bool(self._served_before) or not self._ownership.may_peek
+
+    @property
     def is_current(self) -> bool:
         return self._ownership.is_current
 
