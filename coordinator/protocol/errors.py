@@ -132,7 +132,7 @@ class MemberForgotten(ShareGroupError):
 
 
 class GroupIdNotFound(ShareGroupError):
-    """Share group {group_id} does not exist in this coordinator's state store. Is its name right? sharegroup groups
+    """Share group {group_id} does not exist in the state store. Is its name right? sharegroup groups
     --list has all. In a query, a sink's kafka.group.id is its source's; if the group was deleted while its query ran,
     start the query with a new checkpointLocation."""
 
@@ -606,8 +606,8 @@ class GroupStateTooOld(ShareGroupError):
 
 
 class StateTopicUnfit(ShareGroupError):
-    """State topic {topic} can't keep the state of share groups: {reason}. Mend the topic, or keep the state in a file
-    of this host: share.state.store=sqlite:PATH."""
+    """State topic {topic} can't keep the state of share groups: {reason}. Or keep the state in a file, for the programs
+    of this host alone: share.state.store=sqlite:PATH."""
 
 
 class StateTopicNotAuthorized(ShareGroupError):

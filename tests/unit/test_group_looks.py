@@ -14,7 +14,7 @@ from sharegroup.__main__ import run
 
 AT = ["--bootstrap-server", "127.0.0.1:9"]
 TOPIC = "state topic share-group-state"
-SAID = f"No coordinator runs: read from {TOPIC}.\n"
+SAID = f"No coordinator runs on this host: read from {TOPIC}.\n"
 IN_FLIGHT = ["groups", *AT, "--describe", "--all-groups", "--in-flight"]
 STATE = ["groups", *AT, "--describe", "--all-groups", "--state"]
 

@@ -154,7 +154,9 @@ class StateTopic:
 
     def _found(self, *, only_look: bool) -> int:
         if not self.cluster.gives_topic_ids():
-            raise StateTopicUnfit(topic=self.name, reason="this cluster has no controller, or gives topics no ids")
+            reason = "this cluster has no controller, or gives topics no ids: name another cluster's brokers (that of "
+            reason += "sharegroup quickstart serves one host, and one SHAREGROUP_RUNTIME_DIR, alone)"
+            raise StateTopicUnfit(topic=self.name, reason=reason)
         admin = new_client(AdminClient, self.client_config())
         found = self._call("look for it", lambda: admin.list_topics(timeout=self.timeout_s))
         if self.name not in found.topics or not found.topics[self.name].partitions:
