@@ -15,21 +15,18 @@ import pyarrow as pa
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, ShareGroupError
 from coordinator.protocol.format_versions import PROTOCOL
-from coordinator.protocol.host_records import VERSION
 from coordinator.protocol.messages import Message, NextPlan
 from coordinator.protocol.rights import Caller
 from coordinator.protocol.wire import decode_answer, encode, encode_error
 from coordinator.service.hosts.hosts import Hosts
 from coordinator.service.runtime.transaction import ORIGIN, Access, Transaction, TransactionSteps
 from coordinator.service.server.flight_server import Call, Head
-from coordinator.service.stores.kafka.ownership import LivingOwner
-from coordinator.state_log.owner import Owner
 from tests.simulation.fiber import Fiber, work_on
 from tests.simulation.host_topics import HostTopics, SimulatedTransport
 from tests.simulation.network import Reply
 from tests.simulation.service_process import ServiceProcess, _Engine
 from tests.simulation.session import GROUP
-from tests.simulation.simulated_store import HostsStore, StateLog
+from tests.simulation.simulated_store import HostsStore
 from tests.simulation.simulated_world import Task
 
 _REQUEST_ID: ContextVar[str] = ContextVar("request id", default="")
@@ -51,10 +48,6 @@ class HostProcess(ServiceProcess):
 
     def _new_engine(self) -> _Engine:
         return _HostEngine(self)
-
-    def _open_store(self, log: StateLog) -> HostsStore:
-        me = Owner(installation_id=f"host {self.host}", process=self.name, host=f"{self.host}", pid=1, answers=VERSION)
-        return HostsStore(log, self, LivingOwner(me))
 
     def leave(self) -> None:
         """As by SIGTERM: it gives its groups up, and ends."""

@@ -21,6 +21,7 @@ from coordinator.core.looks.history import Logged
 from coordinator.protocol.admin_messages import GroupListing
 from coordinator.protocol.allowed_topics import ALL_TOPICS
 from coordinator.protocol.errors import BrokerNotReachable
+from coordinator.protocol.host_records import VERSION
 from coordinator.protocol.messages import NextPlan
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service import coordinator_service, lost_logs, plan_gaps
@@ -33,10 +34,12 @@ from coordinator.service.coordinator_service import CoordinatorService
 from coordinator.service.handlers import Handlers
 from coordinator.service.news import News
 from coordinator.service.runtime.transaction import ORIGIN, Access, Transaction
+from coordinator.service.stores.kafka.ownership import LivingOwner
+from coordinator.state_log.owner import Owner
 from tests.simulation.broker import Broker, log_of
 from tests.simulation.fiber import Fiber, at_work_on, wait_for
 from tests.simulation.simulated_coordinator import CoordinatorProcess
-from tests.simulation.simulated_store import BROKER_TIMEOUT_MS
+from tests.simulation.simulated_store import BROKER_TIMEOUT_MS, HostsStore, StateLog
 from tests.simulation.simulated_world import Task, World
 
 DEAD_LETTERS = "dlq"
@@ -90,6 +93,8 @@ class _Lock:
 class ServiceProcess(CoordinatorProcess):
     """A coordinator that answers as the product does."""
 
+    store: HostsStore
+
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.watch = BrokerWatch(SimulatedCluster(self.world, self.broker))
@@ -101,6 +106,10 @@ class ServiceProcess(CoordinatorProcess):
 
     def _new_engine(self) -> _Engine:
         return _Engine(self)
+
+    def _open_store(self, log: StateLog) -> HostsStore:
+        me = Owner(installation_id=f"host {self.host}", process=self.name, host=f"{self.host}", pid=1, answers=VERSION)
+        return HostsStore(log, self, LivingOwner(me))
 
     def die(self, why: str) -> None:
         super().die(why)
