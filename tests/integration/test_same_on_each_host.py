@@ -144,7 +144,7 @@ LOOKS = {
         "--release-records --group {g} --topic {orders}:0 --offset 3",
     ],
     ("in-flight",): ["--group {g}", "--group {g} --json", "--group {g} --topic {orders}:0 --history 0"],
-    ("doctor",): ["--group {g}", "--json"],
+    ("doctor",): ["--group {g}", "--group {g} --json"],
     ("top",): ["--once --interval 0.2 --group {g} --json"],
     ("configs", "list"): ["--group {g} --all"],
     ("configs", "set"): ["--group {g} share.delivery.count.limit=9 --dry-run"],

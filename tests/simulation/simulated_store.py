@@ -300,7 +300,8 @@ class HostsStore(OwnedStore):
 
     def peek(self, group_id: str) -> list[StoredRecord]:
         self._reach(BROKER_TIMEOUT_MS)
-        self._inspect(group_id, claims=True)
+        if self.log.hosts.owner is not None:
+            self.ownership.check_look(group_id, self.log.hosts.owner, self.log.end)
         return list(self.log.logs.get(group_id, []))
 
     def load(self, group_id: str) -> list[StoredRecord]:

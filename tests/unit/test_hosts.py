@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from coordinator.protocol import host_records
@@ -21,10 +22,14 @@ from coordinator.protocol.host_records import (
     headers_of_request,
 )
 from coordinator.protocol.messages import Done
+from coordinator.protocol.rights import Caller
 from coordinator.protocol.wire import decode_answer, encode, encode_error
 from coordinator.service.hosts.gateway import Gateway, OwnerGone
+from coordinator.service.hosts.hosts import Hosts
 from coordinator.service.hosts.owner import PARTS_KEPT_S, RESTS_AFTER_S, OwnerRequests
 from coordinator.service.hosts.topics import request_partition_of
+from coordinator.service.server.flight_server import Call, Head
+from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere
 from coordinator.state_log.owner import Owner
 from tests.simulation.fiber import Fiber
 from tests.simulation.host_topics import HostTopics, SimulatedTransport
@@ -356,3 +361,33 @@ def test_an_owner_knows_the_name_of_a_token_as_it_was_told(by: str, name: str) -
     hosts.requests._handle = handle
     assert [type(reply) for reply in hosts.told(hosts.record(by=by))] == [Answer]
     assert [caller.name for caller in callers] == [name]
+
+
+def test_looks_wait_once_for_all_groups_of_a_silent_process() -> None:
+    """Hundreds of groups of a host that is gone are listed in the time of one; none is taken unasked."""
+    hosts = TwoHosts()
+    transport: Any = SimulatedTransport(hosts.asker, hosts.topics, lambda: hosts.world.now_ms, lambda: 7)
+    living = LivingOwner(Owner(installation_id="two", process="asker", host="two", pid=2))
+    nothing: Any = SimpleNamespace(tenure=lambda group_id: "", served_groups=dict, clock=hosts.groups.clock)
+    passing = Hosts(transport, nothing, living, lambda *_: b"")
+    asked: list[str] = []
+
+    def silent(group_id: str, *_: Any, **__: Any) -> bytes:
+        asked.append(group_id)
+        raise OwnerGone(7, is_silent=True)
+
+    passing.gateway.pass_on = silent  # type: ignore[method-assign]
+
+    def here(group_id: str) -> bytes:
+        living.check_look(group_id, OWNER, 7)
+        return b"the log's copy"
+
+    for group_id in ("g1", "g2", "g3"):
+        call = Call(Caller(), "a peer", "4")
+        shown = passing.answered("DescribeGroup", pa.py_buffer(b""), Head(group_id), call, lambda g=group_id: here(g))
+        assert shown == b"the log's copy"
+        assert passing.is_left(group_id)
+    assert asked == ["g1"]
+    living.check("g1", 0, OWNER, had=False, claims=True, end=7)
+    with pytest.raises(OwnedElsewhere):
+        living.check("g2", 0, OWNER, had=False, claims=True, end=7)

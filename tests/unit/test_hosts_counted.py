@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -64,7 +65,9 @@ def here(monkeypatch):
     def answer(name, body, call):
         return b"the answer"
 
-    found = hosts.Hosts(lambda: None, Groups(), LivingOwner(this_process("near")), answer, Counters(registry))
+    found = hosts.Hosts(
+        SimpleNamespace(now_s=lambda: 0.0), Groups(), LivingOwner(this_process("near")), answer, Counters(registry)
+    )
     found.count = lambda name, **labels: registry.get_sample_value(f"share_coordinator_{name}_total", labels)
     return found
 

@@ -7,6 +7,7 @@ import logging
 import re
 import uuid
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import Protocol
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from coordinator.service.hosts.owner import Groups, OwnerRequests
 from coordinator.service.hosts.records import Transport
 from coordinator.service.runtime.runtime import Measures
 from coordinator.service.server.flight_server import Call, Head
-from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere
+from coordinator.service.stores.kafka.ownership import LOOK_LASTS_S, LivingOwner, OwnedElsewhere
 from coordinator.state_log.owner import Owner
 
 LONGEST_NAME = 255
@@ -50,10 +51,12 @@ class Hosts:
         answer: Answers,
         measures: Measures | None = None,
     ) -> None:
-        self._groups, self._ownership, self._measures = groups, ownership, measures
+        self._transport, self._groups = transport, groups
+        self._ownership, self._measures = ownership, measures
         self.gateway = Gateway(transport, ownership.me)
         self._told: dict[str, str] = {}
         self._silent: set[str] = set()
+        self._silent_s: dict[str, float] = {}
 
         def handle(name: str, body: bytes, caller: Caller, host: str, protocol: str) -> bytes:
             if measures is not None:
@@ -88,6 +91,11 @@ class Hosts:
                     return here()
                 except OwnedElsewhere as elsewhere:
                     owner = elsewhere.record
+            is_look = RIGHT_OF.get(name) is Right.READ
+            if is_look and self._was_silent(owner):
+                self._silent.add(group_id)
+                self._ownership.found_quiet(group_id, owner.tenure, self._transport.log_end(group_id))
+                continue
             try:
                 with self._passing_on():
                     answer = self.gateway.pass_on(
@@ -103,17 +111,19 @@ class Hosts:
                         is_gone=call.is_gone,
                         by=call.caller.name,
                     )
+                self._silent_s.pop(owner.process, None)
                 self._tell(group_id, owner)
                 return answer
             except OwnerQuiet:
                 continue
             except OwnerMissing:
-                if RIGHT_OF.get(name) is Right.READ:  # no reason to ask again: the log's copy is read
+                if is_look:  # no reason to ask again: the log's copy is read
                     raise HostTopicNotAuthorized(what="write to it", topic=REPLIES) from None
                 raise
             except OwnerGone as gone:
                 if gone.is_silent:
                     self._silent.add(group_id)
+                    self._silent_s[owner.process] = self._transport.now_s()
                     why = f"{owner} writes the group's log, and answers no other host: see that coordinator's log"
                 self._ownership.found_gone(group_id, owner.tenure, gone.end)
         raise CoordinatorNotAvailable(group_id=group_id, reason=why)
@@ -132,6 +142,10 @@ class Hosts:
             except OwnerGone as gone:
                 self._ownership.found_gone(group_id, elsewhere.record.tenure, gone.end)
                 here()
+
+    def _was_silent(self, owner: Owner) -> bool:
+        """Whether the process has not answered for another of its groups just now: a look waits for it once."""
+        return self._transport.now_s() - self._silent_s.get(owner.process, -inf) < LOOK_LASTS_S
 
     def is_left(self, group_id: str) -> bool:
         """Whether the group's owner on another host was found silent, and this process has not taken the group."""

@@ -341,8 +341,8 @@ class KafkaStore:
         """
         yield from self._read(log)
         owner = log.owner
-        if owner is not None and owner.answers and not owner.released:
-            self._check_owner(log.group_id, owner, log.end_offset, claims=True)
+        if owner is not None:
+            self._ownership.check_look(log.group_id, owner, log.end_offset)
 
     def _check_owner(self, group_id: str, owner: Owner | None, end: int, *, claims: bool) -> None:
         had = group_id in self._served_before

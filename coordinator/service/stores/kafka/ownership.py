@@ -14,7 +14,7 @@ import os
 import socket
 import uuid
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -27,6 +27,8 @@ from coordinator.state_log.owner import PATIENCE_S, Owner
 FOUND_LASTS_S = 30.0
 """An owner that was found gone is asked again after this many seconds, if the group has not been taken by then: it may
 live again, and have had nothing to write."""
+LOOK_LASTS_S = 60.0
+"""A look asks an owner that did not answer again after this many seconds; until then it reads what the owner wrote."""
 MAX_PATIENCE_S = 60
 """The patience grows up to this many seconds."""
 
@@ -51,6 +53,13 @@ class Ownership(Protocol):
         Raises:
             OwnedElsewhere: the owner is another host's, which may live.
             GroupTakenOver, NotCoordinator: another process owns the group.
+        """
+
+    def check_look(self, group_id: str, owner: Owner, end: int) -> None:
+        """Check that a look may read the log of a group with this owner, which ends at ``end``.
+
+        Raises:
+            OwnedElsewhere: the owner is another host's, which may answer: it knows more.
         """
 
     def new_owner(self, before: Owner | None, *, had: bool) -> Owner:
@@ -122,6 +131,15 @@ class OwnedElsewhere(NotCoordinator):
         return error
 
 
+_Found: TypeAlias = tuple[str, int, float]
+"""A tenure, the end of the state partition before its owner was asked, and when it had not answered."""
+
+
+def _is_found(found: _Found | None, owner: Owner, end: int, lasts_s: float) -> bool:
+    """Whether this is still so of the owner."""
+    return found is not None and found[0] == owner.tenure and end <= found[1] and now_s() - found[2] <= lasts_s
+
+
 class LivingOwner:
     """The policy of coordinators on demand, and of a fleet towards all others: the owner of a group stays the owner
     until it has given the group up, or was found gone."""
@@ -132,7 +150,8 @@ class LivingOwner:
     def __init__(self, me: Owner, *, asks_owners: bool = True) -> None:
         """``asks_owners``: whether this process can ask the owners on other hosts; else it reads what they wrote."""
         self.me, self._asks_owners = me, asks_owners
-        self._gone: dict[str, tuple[str, int, float]] = {}
+        self._gone: dict[str, _Found] = {}
+        self._quiet: dict[str, _Found] = {}
 
     def __repr__(self) -> str:
         return f"<LivingOwner {self.me}>"
@@ -140,7 +159,16 @@ class LivingOwner:
     def found_gone(self, group_id: str, tenure: str, end: int) -> None:
         """Apply that the owner with this tenure did not answer, and that the state partition ended at ``end`` before it
         was asked: if it has written nothing since, this process may take the group. Any thread may call it."""
-        self._gone[group_id] = tenure, end, now_s()
+        self._gone[group_id] = self._quiet[group_id] = tenure, end, now_s()
+
+    def found_quiet(self, group_id: str, tenure: str, end: int) -> None:
+        """As found_gone, of an owner that has not answered a look: others may read what it wrote, and not take it."""
+        self._quiet[group_id] = tenure, end, now_s()
+
+    def check_look(self, group_id: str, owner: Owner, end: int) -> None:
+        may_ask = owner.answers and not owner.released and self._asks_owners and self.is_foreign(owner)
+        if may_ask and not _is_found(self._quiet.get(group_id), owner, end, LOOK_LASTS_S):
+            raise OwnedElsewhere.by(group_id, owner)
 
     def check(self, group_id: str, partition: int, owner: Owner | None, *, had: bool, claims: bool, end: int) -> None:
         if owner is None or owner.process == self.me.process or owner.released:
@@ -149,8 +177,7 @@ class LivingOwner:
             if had and not claims:
                 raise self.lost(group_id, owner)
         elif owner.answers and self._asks_owners:
-            tenure, until, found_s = self._gone.get(group_id, ("", 0, 0.0))
-            if tenure != owner.tenure or end > until or now_s() - found_s > FOUND_LASTS_S:
+            if not _is_found(self._gone.get(group_id), owner, end, FOUND_LASTS_S):
                 raise OwnedElsewhere.by(group_id, owner)
         elif not claims:
             raise self.lost(group_id, owner)
@@ -187,7 +214,7 @@ class FleetMember:
 
     def __init__(self, living: LivingOwner, fleet: Fleet) -> None:
         self.me, self._living, self._fleet = living.me, living, fleet
-        self.new_owner, self.lost = living.new_owner, living.lost
+        self.new_owner, self.lost, self.check_look = living.new_owner, living.lost, living.check_look
 
     def __repr__(self) -> str:
         return f"<FleetMember {self.me}>"
