@@ -109,3 +109,11 @@ def test_a_group_is_left_by_an_owner_that_is_silent_alone(here, is_silent):
     asked(here, lambda: b"mine")
     here._groups.mine.clear()
     assert not here.is_left("billing"), "it was this process's since"
+
+
+def test_a_group_whose_silent_owner_answers_again_is_not_left(here):
+    calls = [elsewhere, lambda: b"a copy", elsewhere]
+    here.gateway.answers = [OwnerGone(3, is_silent=True), b"the owner's"]
+    asked(here, lambda: calls.pop(0)())
+    assert asked(here, lambda: calls.pop(0)()) == b"the owner's"
+    assert not here.is_left("billing")

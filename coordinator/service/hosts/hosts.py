@@ -77,7 +77,7 @@ class Hosts:
             ShareGroupError: the owner can't be asked, or the group moves on and on.
         """
         group_id, request_id = head.group_id, call.request_id or uuid.uuid4().hex
-        why = "it moves from host to host"
+        right, why = RIGHT_OF.get(name), "it moves from host to host"
         for moves in range(MOST_MOVES):
             if moves and call.is_gone():  # it may have asked another coordinator: what comes now is late
                 break
@@ -91,8 +91,7 @@ class Hosts:
                     return here()
                 except OwnedElsewhere as elsewhere:
                     owner = elsewhere.record
-            is_look = RIGHT_OF.get(name) is Right.READ
-            if is_look and self._was_silent(owner):
+            if right is Right.READ and self._was_silent(owner):
                 self._silent.add(group_id)
                 self._ownership.found_quiet(group_id, owner.tenure, self._transport.log_end(group_id))
                 continue
@@ -105,19 +104,20 @@ class Hosts:
                         body.to_pybytes(),
                         request_id=request_id,
                         protocol=call.protocol,
-                        is_action=RIGHT_OF.get(name) is Right.ADMIN,
+                        is_action=right is Right.ADMIN,
                         waits_s=head.wait_ms / 1000,
                         is_shown=is_shown,
                         is_gone=call.is_gone,
                         by=call.caller.name,
                     )
+                self._silent.discard(group_id)
                 self._silent_s.pop(owner.process, None)
                 self._tell(group_id, owner)
                 return answer
             except OwnerQuiet:
                 continue
             except OwnerMissing:
-                if is_look:  # no reason to ask again: the log's copy is read
+                if right is Right.READ:  # no reason to ask again: the log's copy is read
                     raise HostTopicNotAuthorized(what="write to it", topic=REPLIES) from None
                 raise
             except OwnerGone as gone:
