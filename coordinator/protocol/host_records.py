@@ -22,17 +22,16 @@ those of another one. All other messages have the version 1 for good: hosts of a
 other one lives."""
 HEADER, PROOF = "sharegroup", "proof"
 REQUESTS, ADMIN_REQUESTS, REPLIES = "share-group-requests", "share-group-admin-requests", "share-group-replies"
-"""Who may write to REQUESTS is a member; who may write to ADMIN_REQUESTS administers groups; coordinators read both,
-and write REPLIES."""
+"""A principal that may write to REQUESTS is a member, and one that may write to ADMIN_REQUESTS administers groups.
+Coordinators read both, and write REPLIES."""
 PARTITIONS = 10
 """Each of the three topics has this many partitions; a topic with more is used up to this one."""
 PART_BYTES = 512 * 1024
 """A body is sent in parts of this many bytes: brokers take records of 1 MiB by default."""
 
 
-class Probe(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """Asks the owner ``process``, which loaded the group as ``tenure``, whether it serves it. ``waiting``: the ids of
-    the asker's requests that have no answer yet."""
+class ToOwner(msgspec.Struct, frozen=True, kw_only=True):
+    """A record for the owner ``process``, which loaded the group as ``tenure``: the asker waits for its reply."""
 
     id: str
     asker: str
@@ -41,22 +40,20 @@ class Probe(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     reply_key: bytes
     process: str
     tenure: str
+
+
+class Probe(ToOwner, frozen=True, tag=True, kw_only=True):
+    """Asks the owner whether it serves the group. ``waiting``: the ids of the asker's requests that have no answer
+    yet."""
+
     waiting: tuple[str, ...] = ()
 
 
-class Ask(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """A part of a request for the owner ``process``, which loaded the group as ``tenure``. ``not_after_ms``: it is
-    carried out up to this time on the owner's own clock. ``protocol``: the client's PROTOCOL. ``name``: the request's
-    class. ``host``: the asker's; ``by``: the name of its client's token, as that host tells it. ``part`` is the number
-    of the part, from 0, of ``parts``."""
+class Ask(ToOwner, frozen=True, tag=True, kw_only=True):
+    """A part of a request for the owner. ``not_after_ms``: it is carried out up to this time on the owner's own clock.
+    ``protocol``: the client's PROTOCOL. ``name``: the request's class. ``host``: the asker's; ``by``: the name of its
+    client's token, as that host tells it. ``part`` is the number of the part, from 0, of ``parts``."""
 
-    id: str
-    asker: str
-    group_id: str
-    reply_to: int
-    reply_key: bytes
-    process: str
-    tenure: str
     not_after_ms: int
     protocol: str
     name: str

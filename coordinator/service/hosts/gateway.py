@@ -14,7 +14,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import Message
 
@@ -259,13 +259,7 @@ class Gateway:
         waiting.is_written, waiting.parts = None, {}
         for part, parts, data in parts_of(body):
             ask = Ask(
-                id=waiting.id,
-                asker=self._me.process,
-                group_id=group_id,
-                reply_to=self._reply_to,
-                reply_key=waiting.reply_key,
-                tenure=route.owner.tenure,
-                process=route.owner.process,
+                **self._to(route.owner, waiting),
                 not_after_ms=int(until_s * 1000) + route.ahead_ms,
                 protocol=protocol,
                 name=name,
@@ -276,6 +270,18 @@ class Gateway:
             )
             topic = ADMIN_REQUESTS if is_action else REQUESTS
             self._write(writer, topic, ask, data, waiting)
+
+    def _to(self, owner: Owner, waiting: _Waiting) -> dict[str, Any]:
+        """The fields of a record for the owner, whose reply ``waiting`` takes."""
+        return {
+            "id": waiting.id,
+            "asker": self._me.process,
+            "group_id": waiting.group_id,
+            "reply_to": self._reply_to,
+            "reply_key": waiting.reply_key,
+            "tenure": owner.tenure,
+            "process": owner.process,
+        }
 
     def _write(self, writer: Writer, topic: str, request: Probe | Ask, body: bytes, waiting: _Waiting) -> None:
         group_id = request.group_id
@@ -314,13 +320,7 @@ class Gateway:
                 with self._changing:
                     asked = [each.id for each in self._waiting.values() if each.is_asked and each.group_id == group_id]
                 request = Probe(
-                    id=probe.id,
-                    asker=self._me.process,
-                    group_id=group_id,
-                    reply_to=self._reply_to,
-                    reply_key=probe.reply_key,
-                    tenure=owner.tenure,
-                    process=owner.process,
+                    **self._to(owner, probe),
                     waiting=tuple(asked),
                 )
                 self._write(writer, REQUESTS, request, b"", probe)
