@@ -167,7 +167,7 @@ def _named(admin: Admin, options: Mapping[str, Any]) -> tuple[tuple[str, ...], s
     GroupsListed."""
     if options["group_ids"]:
         return tuple(dict.fromkeys(options["group_ids"])), ""
-    listed = admin.list_groups(only_ids=True)
+    listed = admin.list_groups()
     return tuple(each.group_id for each in listed.groups), listed.read_from
 
 

@@ -73,7 +73,7 @@ RETRY_S = 15.0
 LOOKS = 5
 """An action reads the group up to this many times while the group changes; then it is refused."""
 
-OWNERS_S, OWNERS_AT_ONCE = 10.0, 8
+OWNERS_S, OWNERS_AT_ONCE = 10.0, 16
 """A list waits OWNERS_S seconds for a coordinator that serves groups of it, and asks OWNERS_AT_ONCE at once."""
 
 DOWN_S = 30.0
@@ -168,7 +168,8 @@ class Admin:
     def list_groups(self, states: Iterable[str] = (), *, only_ids: bool = False) -> GroupsListed:
         """The groups of the state store, of all hosts and of all coordinators of a fleet; ``states``: only groups in
         one of these. A group whose coordinator gives no answer within OWNERS_S is UNKNOWN, with its coordinator.
-        ``only_ids``: no other coordinator is asked for the states of its groups.
+        ``only_ids``: no other coordinator is asked for the states of its groups. Without it the coordinators are asked
+        at once, and looks at the groups one after another need not wait for each silent one in turn.
 
         Raises:
             ShareGroupError: the coordinator, or the store, can't answer.

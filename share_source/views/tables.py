@@ -213,7 +213,7 @@ def _described(admin: Admin, group_id: str) -> GroupDescription:
 
 
 def _ids(admin: Admin, group_id: str | None) -> Iterable[str]:
-    return [group_id] if group_id is not None else [group.group_id for group in admin.list_groups(only_ids=True).groups]
+    return [group_id] if group_id is not None else [group.group_id for group in admin.list_groups().groups]
 
 
 def _rows(admin: Admin, group_id: str | None, look: Callable[[str], Iterable[msgspec.Struct]]) -> list[dict[str, Any]]:

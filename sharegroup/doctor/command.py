@@ -58,7 +58,7 @@ def doctor(
         config = settings(bootstrap_server, config_path, properties)
         repeated = connect_options(config_path, properties)
         examination = Examination(admin, config, held_longer_than_ms, repeated)
-        listed = admin.list_groups(only_ids=True)
+        listed = admin.list_groups(only_ids=bool(group_ids))
         tell_source(listed.read_from)
         found = {"": examine_cluster(examination.cluster())}
         for group_id in group_ids or tuple(each.group_id for each in listed.groups):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from coordinator.admin.admin import Admin
-from coordinator.protocol.admin_messages import InFlightPage
+from coordinator.protocol.admin_messages import GroupsListed, InFlightPage
 from coordinator.protocol.errors import GroupIdNotFound, ShareGroupError
 from coordinator.protocol.messages import GroupDescription
 from sharegroup.group_line import HELD, QUARANTINED, GroupLine, line_of
@@ -35,6 +35,9 @@ RUNS_LOOKED_AT = 200
 MOST_SCANNED = 1_000
 """A group's records that were tried before are counted in up to this many runs in flight: of more, the first, which
 hold back start offsets."""
+WAITED_REST_S = 1.0
+"""The rest after a scan that waited for a coordinator without an answer takes at most this many seconds: the scan has
+slowed none down."""
 MOST_ERRORS = 3
 """A scan is given up after this many failing groups in a row."""
 OPEN_S, MOST_OPEN = 30.0, 100
@@ -90,6 +93,7 @@ class Watch:
         self._wrote_s: dict[str, tuple[int, int, float]] = {}
         self._open_s: dict[str, float] = {}
         self._told: set[Callable[[int], None]] = set()
+        self._asking = threading.Thread()
         self.waiting = Waiting()
         self.snapshot = Snapshot()
         self._thread = threading.Thread(target=self._run, name="web-watch", daemon=True)
@@ -144,6 +148,7 @@ class Watch:
         try:
             with self.waiting.asking():
                 listed = self._admin.list_groups(only_ids=True)
+            self._ask_owners(listed)
             seen = self._look_at_each([listing.group_id for listing in listed.groups], before)
             after = Snapshot(groups=seen, read_from=listed.read_from, round=before.round + 1)
         except ShareGroupError as error:
@@ -192,8 +197,9 @@ class Watch:
                 self._show(replace(before, groups={**before.groups, **seen}, error=""))
                 now_s = time.monotonic()
                 due_s, began_s = now_s + max(self._between_s(before), now_s - began_s), now_s
+            known = seen.get(group_id) or before.groups.get(group_id)
             try:
-                seen[group_id] = self._look_at(group_id, seen.get(group_id) or before.groups.get(group_id))
+                seen[group_id] = self._look_at(group_id, known)
                 errors = 0
             except GroupIdNotFound:  # it was deleted meanwhile
                 continue
@@ -202,9 +208,24 @@ class Watch:
                 if errors == MOST_ERRORS:
                     raise
                 seen[group_id] = _not_seen(group_id, error, before.groups.get(group_id))
-            if self._ended.wait((time.monotonic() - began_s) * REST if len(group_ids) > 1 else 0):
+            rest_s = (time.monotonic() - began_s) * REST if len(group_ids) > 1 else 0
+            if errors or (_is_left(seen[group_id]) and not _is_left(known)):
+                rest_s = min(rest_s, WAITED_REST_S)
+            if self._ended.wait(rest_s):
                 break
         return seen
+
+    def _ask_owners(self, listed: GroupsListed) -> None:
+        """Let the owners on other hosts be asked at once, in a thread: the scans would wait for each silent one in
+        turn."""
+
+        def ask() -> None:
+            with suppress(ShareGroupError):
+                self._admin.list_groups()
+
+        if any(listing.coordinator for listing in listed.groups) and not self._asking.is_alive():
+            self._asking = threading.Thread(target=ask, name="web-owners", daemon=True)
+            self._asking.start()
 
     def _between_s(self, before: Snapshot) -> float:
         """Seconds of a round after which results are published: the first round shows its groups as they come."""
@@ -272,6 +293,11 @@ class Watch:
             since_s = now_s
         self._wrote_s[line.group_id] = (line.archiving, line.archived, since_s)
         return now_s - since_s
+
+
+def _is_left(group: WatchedGroup | None) -> bool:
+    """Whether the group's coordinator, on another host, did not answer."""
+    return group is not None and group.line.state == "Unknown"
 
 
 def _not_seen(group_id: str, error: ShareGroupError, before: WatchedGroup | None) -> WatchedGroup:

@@ -24,12 +24,13 @@ from coordinator.protocol.host_records import (
 from coordinator.protocol.messages import Done
 from coordinator.protocol.rights import Caller
 from coordinator.protocol.wire import decode_answer, encode, encode_error
-from coordinator.service.hosts.gateway import Gateway, OwnerGone
+from coordinator.service.hosts.gateway import Gateway, OwnerGone, OwnerQuiet
 from coordinator.service.hosts.hosts import Hosts
 from coordinator.service.hosts.owner import PARTS_KEPT_S, RESTS_AFTER_S, OwnerRequests
 from coordinator.service.hosts.topics import request_partition_of
 from coordinator.service.server.flight_server import Call, Head
-from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere
+from coordinator.service.stores.kafka import ownership
+from coordinator.service.stores.kafka.ownership import LOOK_LASTS_S, LivingOwner, OwnedElsewhere
 from coordinator.state_log.owner import Owner
 from tests.simulation.fiber import Fiber
 from tests.simulation.host_topics import HostTopics, SimulatedTransport
@@ -363,18 +364,18 @@ def test_an_owner_knows_the_name_of_a_token_as_it_was_told(by: str, name: str) -
     assert [caller.name for caller in callers] == [name]
 
 
-def test_looks_wait_once_for_all_groups_of_a_silent_process() -> None:
+def test_looks_wait_once_for_all_groups_of_a_silent_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hundreds of groups of a host that is gone are listed in the time of one; none is taken unasked."""
     hosts = TwoHosts()
     transport: Any = SimulatedTransport(hosts.asker, hosts.topics, lambda: hosts.world.now_ms, lambda: 7)
     living = LivingOwner(Owner(installation_id="two", process="asker", host="two", pid=2))
     nothing: Any = SimpleNamespace(tenure=lambda group_id: "", served_groups=dict, clock=hosts.groups.clock)
     passing = Hosts(transport, nothing, living, lambda *_: b"")
-    asked: list[str] = []
+    asked: list[tuple[str, bool]] = []
 
-    def silent(group_id: str, *_: Any, **__: Any) -> bytes:
-        asked.append(group_id)
-        raise OwnerGone(7, is_silent=True)
+    def silent(group_id: str, *_: Any, is_shown: bool, **__: Any) -> bytes:
+        asked.append((group_id, is_shown))
+        raise OwnerGone(7, is_silent=True) if is_shown else OwnerQuiet
 
     passing.gateway.pass_on = silent  # type: ignore[method-assign]
 
@@ -382,12 +383,21 @@ def test_looks_wait_once_for_all_groups_of_a_silent_process() -> None:
         living.check_look(group_id, OWNER, 7)
         return b"the log's copy"
 
-    for group_id in ("g1", "g2", "g3"):
+    def look(group_id: str) -> None:
         call = Call(Caller(), "a peer", "4")
-        shown = passing.answered("DescribeGroup", pa.py_buffer(b""), Head(group_id), call, lambda g=group_id: here(g))
+        shown = passing.answered("DescribeGroup", pa.py_buffer(b""), Head(group_id), call, lambda: here(group_id))
         assert shown == b"the log's copy"
         assert passing.is_left(group_id)
-    assert asked == ["g1"]
+
+    for group_id in ("g1", "g2", "g3"):
+        look(group_id)
+    assert asked == [("g1", True)]
+    monkeypatch.setattr(ownership, "now_s", lambda: LOOK_LASTS_S + 1e9)
+    hosts.pass_s(LOOK_LASTS_S + 1)
+    for group_id in ("g2", "g1", "g3"):
+        look(group_id)
+    assert asked == [("g1", True), ("g2", False)], "later looks wait for one question"
+    monkeypatch.undo()
     living.check("g1", 0, OWNER, had=False, claims=True, end=7)
     with pytest.raises(OwnedElsewhere):
         living.check("g2", 0, OWNER, had=False, claims=True, end=7)

@@ -7,6 +7,7 @@ import html
 import itertools
 import random
 import re
+import threading
 import time
 from types import SimpleNamespace
 
@@ -16,9 +17,9 @@ from coordinator.core.record_state import RecordState
 from coordinator.core.records import RunsChanged
 from coordinator.core.replay import replay
 from coordinator.core.runs import Run
-from coordinator.protocol.admin_messages import InFlightPage
+from coordinator.protocol.admin_messages import GroupListing, GroupsListed, InFlightPage
 from coordinator.protocol.errors import CoordinatorUnreachable
-from coordinator.protocol.messages import JoinGroup, LeaveGroup, NextPlan
+from coordinator.protocol.messages import GroupDescription, JoinGroup, LeaveGroup, NextPlan
 from coordinator.protocol.values import Disposition
 from sharegroup.group_line import GroupLine
 from sharegroup.web import examinations, group_pages, history, watch
@@ -119,6 +120,47 @@ def test_open_pages_are_updated_during_a_round_over_many_groups(page, monkeypatc
     assert [number for number, *_ in told] == [1] * (len(told) - 1) + [2]
     assert len(told) >= 3
     assert {groups for *_, groups in told} == {12}
+
+
+class OtherHosts:
+    """Stands for the admin client: groups of owners on other hosts, of which those in ``took_s`` take so long to
+    answer; that of ``silent`` never does."""
+
+    def __init__(self, took_s, silent=()):
+        self.now_s, self.took_s, self.silent = 0.0, took_s, silent
+        self.asked = []
+        self.done = threading.Event()
+
+    def list_groups(self, *, only_ids=False):
+        if not only_ids:
+            self.asked.append("all owners")
+            self.done.set()
+        listed = (GroupListing(group_id=g, state="UNKNOWN", coordinator="far:7  (12)") for g in self.took_s)
+        return GroupsListed(groups=tuple(listed))
+
+    def describe_groups(self, group_ids):
+        (group_id,) = group_ids
+        self.now_s += self.took_s[group_id]
+        if group_id in self.silent:
+            raise CoordinatorUnreachable(endpoints="far:7", reason="no answer")
+        state = "UNKNOWN" if self.took_s[group_id] > 1 else "STABLE"
+        return {group_id: GroupDescription(group_id=group_id, state=state, incarnation="i")}
+
+    def in_flight(self, group_id, **_):
+        return InFlightPage()
+
+
+def test_a_scan_that_waited_for_a_silent_owner_rests_little(monkeypatch):
+    far = OtherHosts({"alive": 0.5, "dead": 8.0, "refused": 9.0}, silent=["refused"])
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: far.now_s, time=lambda: 0.0))
+    looks, rests = watch.Watch(far), []
+    monkeypatch.setattr(looks, "_ended", SimpleNamespace(wait=rests.append))
+    looks.look()
+    assert rests == [0.5 * watch.REST, watch.WAITED_REST_S, watch.WAITED_REST_S]
+    assert far.done.wait(60), "the owners were asked at once as well"
+    rests.clear()
+    looks.look()
+    assert rests == [0.5 * watch.REST, 8 * watch.REST, watch.WAITED_REST_S], "it was known: a long look is work"
 
 
 def test_groups_of_open_pages_are_bounded_and_forgotten(page, monkeypatch):

@@ -91,9 +91,8 @@ class Hosts:
                     return here()
                 except OwnedElsewhere as elsewhere:
                     owner = elsewhere.record
-            if right is Right.READ and self._was_silent(owner):
-                self._silent.add(group_id)
-                self._ownership.found_quiet(group_id, owner.tenure, self._transport.log_end(group_id))
+            was_silent = right is Right.READ and owner.process in self._silent_s
+            if was_silent and self._is_left_to_a_copy(group_id, owner):
                 continue
             try:
                 with self._passing_on():
@@ -106,7 +105,7 @@ class Hosts:
                         protocol=call.protocol,
                         is_action=right is Right.ADMIN,
                         waits_s=head.wait_ms / 1000,
-                        is_shown=is_shown,
+                        is_shown=is_shown and not was_silent,  # such a look waits for QUIET_S
                         is_gone=call.is_gone,
                         by=call.caller.name,
                     )
@@ -143,9 +142,16 @@ class Hosts:
                 self._ownership.found_gone(group_id, elsewhere.record.tenure, gone.end)
                 here()
 
-    def _was_silent(self, owner: Owner) -> bool:
-        """Whether the process has not answered for another of its groups just now: a look waits for it once."""
-        return self._transport.now_s() - self._silent_s.get(owner.process, -inf) < LOOK_LASTS_S
+    def _is_left_to_a_copy(self, group_id: str, owner: Owner) -> bool:
+        """Whether a look reads what the owner wrote: its process has not answered just now, for this or another group.
+        A look waits for it once; every LOOK_LASTS_S one look asks it again."""
+        now_s = self._transport.now_s()
+        if now_s - self._silent_s.get(owner.process, -inf) >= LOOK_LASTS_S:
+            self._silent_s[owner.process] = now_s
+            return False
+        self._silent.add(group_id)
+        self._ownership.found_quiet(group_id, owner.tenure, self._transport.log_end(group_id))
+        return True
 
     def is_left(self, group_id: str) -> bool:
         """Whether the group's owner on another host was found silent, and this process has not taken the group."""
