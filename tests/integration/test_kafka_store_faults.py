@@ -7,16 +7,22 @@ import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
 from confluent_kafka import KafkaException
 
 from coordinator.core.commands import CreateGroup
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvailable
+from coordinator.protocol.host_records import VERSION as ANSWERS
 from coordinator.protocol.messages import DescribeGroup, JoinGroup
+from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import Access, one
+from coordinator.service.stores.kafka import log_reader
 from coordinator.service.stores.kafka.group_writer import GroupWriter
+from coordinator.service.stores.kafka.kafka_store import KafkaStore
+from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.group_log import MAX_STATE_RECORD_BYTES
 from coordinator.state_log.record_keys import (
@@ -37,7 +43,7 @@ from coordinator.state_log.record_values import (
 from tests.support.kafka_log import read_all
 from tests.support.one_partition import one_partition
 from tests.support.state_records import TOPIC_ID
-from tests.support.state_topics import in_mid_write, state_topic, taken
+from tests.support.state_topics import in_mid_write, owner, state_topic, taken
 from tests.support.store_writes import append, snapshot
 from tests.support.waiting import wait_until
 
@@ -162,6 +168,35 @@ def test_an_owner_killed_in_mid_write_leaves_no_record_and_no_wait(kafka, log_to
     assert taken(open_at("three")) == [b"a", b"b"]
 
 
+@contextlib.contextmanager
+def asking_hosts(log_topic):
+    """The stores of two hosts that ask each other, and the second one's rule."""
+    living = [LivingOwner(msgspec.structs.replace(owner(host), answers=ANSWERS)) for host in ("one", "two")]
+    with contextlib.ExitStack() as stores:
+        one, two = (
+            stores.enter_context(contextlib.closing(KafkaStore(log_topic, 0, each, updates_per_snapshot=500)))
+            for each in living
+        )
+        yield one, two, living[1]
+
+
+@pytest.mark.parametrize("writes", ["billing", "shipping"])
+def test_a_look_waits_for_no_open_transaction_of_another_hosts_owner(log_topic, monkeypatch, writes):
+    """An owner that has died may have left it open: it is asked before, and what it has committed is shown after."""
+    monkeypatch.setattr(log_reader, "OPEN_S", 0.0)
+    with asking_hosts(log_topic) as (store, other, living):
+        taken(store)
+        append(store, {"billing": [b"a"]})
+        writer = GroupWriter(log_topic, 0, writes)
+        writer.fence()
+        in_mid_write(writer, encode_key(GroupRecordKey(writes, 1)), b"x")
+        with pytest.raises(OwnedElsewhere):
+            list(other.peek("billing"))
+        living.found_quiet("billing", store.tenure("billing"), log_topic.offset(0, LATEST))
+        assert [data for _, data in other.peek("billing")] == [b"a"]
+        writer.close()
+
+
 @pytest.mark.slow
 def test_a_load_waits_until_another_groups_open_transaction_ends(log_topic, open_at):
     store, late = open_at("one"), open_at("two")
@@ -177,6 +212,24 @@ def test_a_load_waits_until_another_groups_open_transaction_ends(log_topic, open
     with pytest.raises(KafkaException):
         writer._producer.commit_transaction(30)
     writer.close()
+
+
+def test_a_load_waits_for_no_transaction_that_a_dead_owner_left_open(log_topic, monkeypatch):
+    """A host that dies has several groups in mid-transaction: the first that is taken waits for none of them."""
+    monkeypatch.setattr(log_reader, "OPEN_S", 0.0)
+    with asking_hosts(log_topic) as (dead, other, living):
+        for group_id in ("billing", "shipping", "audit"):
+            taken(dead, group_id)
+            append(dead, {group_id: [b"a"]})
+        for group_id in ("shipping", "billing", "audit"):
+            in_mid_write(dead._open[group_id].writer, encode_key(GroupRecordKey(group_id, 1)), b"x")
+        living.found_gone("billing", dead.tenure("billing"), log_topic.offset(0, LATEST))
+        assert taken(other) == [b"a"]
+        with pytest.raises(StoreOutcomeUnknown):  # where the owner still lives, it finds its own group again
+            append(dead, {"audit": [b"b"]})
+        assert taken(dead, "audit", claim=False) == [b"a"]
+        with pytest.raises(OwnedElsewhere):
+            taken(other, "shipping")
 
 
 MOST = (MAX_STATE_RECORD_BYTES - MAX_BYTES_BESIDE_BATCHES) // STATE_BATCH_BYTES

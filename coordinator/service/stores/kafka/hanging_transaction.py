@@ -1,4 +1,5 @@
-"""Ends a transaction that Kafka left open in the state partition for good (a hanging transaction, KIP-664).
+"""Ends transactions in a state partition that keep readers of committed records from going on: one that Kafka left open
+for good (a hanging transaction, KIP-664), and those that a dead owner left open.
 
 A broker that starts again can complete a transaction without its marker, so that no reader of committed records comes
 beyond it (docs/trust/facts.md, C12). The marker of a later transaction of the same transactional id ends both.
@@ -9,6 +10,7 @@ election left no more, does not.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 
@@ -24,8 +26,7 @@ from coordinator.service.stores.kafka.log_reader import LogReader, ReadBlocked
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.group_log import GroupLog
-from coordinator.state_log.owner import encode_owner
-from coordinator.state_log.partition_log import KeyValue
+from coordinator.state_log.owner import Owner, encode_owner
 from coordinator.state_log.placement import state_partition_of
 from coordinator.state_log.record_keys import GroupOwnerKey, encode_key, group_of
 from coordinator.state_log.transaction_size import LastTransaction
@@ -98,8 +99,10 @@ def end_transaction(topic: StateTopic, partition: int, offset: int) -> bool:
                 return True  # another coordinator ended it just now
             writer.fence()
             owner, last = _read(topic, partition, group_id)
+            if owner is None:
+                raise StoreRefused("the group has no owner record")
             end = writer.abort if last.is_cut else writer.write
-            end([owner])
+            end([(encode_key(GroupOwnerKey(group_id)), encode_owner(owner))])
             has_ended = _has_moved(topic, partition, offset)
         finally:
             writer.close()
@@ -115,6 +118,25 @@ def end_transaction(topic: StateTopic, partition: int, offset: int) -> bool:
             *where,
         )
     return has_ended
+
+
+def abort_left(topic: StateTopic, partition: int, gone: Owner) -> None:
+    """Aborts the transactions that ``gone`` left open, the owner from which this process takes one of its groups: else
+    the groups of the partition wait until Kafka ends them. Its other groups keep it as their owner: where it still
+    runs, it loads them again. A hanging transaction stays: it may have been answered.
+
+    Raises:
+        StoreRefused: Kafka did not confirm it.
+    """
+    while (offset := _last_stable(topic, partition)) < topic.offset(partition, LATEST):
+        group_id = writer_of(topic, partition, offset)
+        if group_id is None or (owner := _read(topic, partition, group_id)[0]) is None or owner.process != gone.process:
+            return
+        with contextlib.closing(GroupWriter(topic, partition, group_id)) as writer:
+            writer.fence()
+        if not _has_moved(topic, partition, offset):
+            return
+        _log.info("aborted: what %s left open in %s-%d: group=%s", gone, topic.name, partition, group_id)
 
 
 def writer_of(topic: StateTopic, partition: int, offset: int) -> str | None:
@@ -139,11 +161,10 @@ def _has_moved(topic: StateTopic, partition: int, offset: int) -> bool:
     return bool(look(lambda: _last_stable(topic, partition) != offset))
 
 
-def _read(topic: StateTopic, partition: int, group_id: str) -> tuple[KeyValue, LastTransaction]:
-    """The group's newest owner record, which changes nothing if it is written again, and its last transaction.
+def _read(topic: StateTopic, partition: int, group_id: str) -> tuple[Owner | None, LastTransaction]:
+    """The group's newest owner, whose record changes nothing if it is written again, and its last transaction.
 
     Raises:
-        StoreRefused: the group has no owner record.
         GroupStateTooNew, GroupStateTooOld: an owner is of another version of sharegroup.
         UnreadableRecord: an owner record is damaged.
     """
@@ -153,6 +174,4 @@ def _read(topic: StateTopic, partition: int, group_id: str) -> tuple[KeyValue, L
             for message in messages:
                 if log.read_owner(message.key(), message.value(), message.offset()):
                     last.add(headers_of(message))
-    if log.owner is None:
-        raise StoreRefused("the group has no owner record")
-    return (encode_key(GroupOwnerKey(group_id)), encode_owner(log.owner)), last
+    return log.owner, last

@@ -33,7 +33,7 @@ from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.brokers.retries import retry_until
 from coordinator.service.process.clock import now_s
 from coordinator.service.stores.kafka.group_writer import Fenced, GroupWriter, LogShrunk
-from coordinator.service.stores.kafka.hanging_transaction import OpenTransaction
+from coordinator.service.stores.kafka.hanging_transaction import OpenTransaction, abort_left
 from coordinator.service.stores.kafka.log_reader import LogReader, ReadBlocked
 from coordinator.service.stores.kafka.ownership import Ownership
 from coordinator.service.stores.kafka.state_topic import StateTopic
@@ -198,9 +198,11 @@ class KafkaStore:
         self.release(group_id)
         self._ownership.confirm(self.partition)
         self._open_transaction.end_if_hanging()
-        self._refuse_while_open(group_id, may_end=True)
         # Before the fence, also for a claimed group: a format version that this version can't read is refused here.
         seen = self._inspect(group_id, may_take=claimed)
+        if seen.owner is not None and self._is_gone(seen.owner):
+            abort_left(self._topic, self.partition, seen.owner)
+        self._refuse_while_open(group_id, may_end=True)
         if seen.is_empty and not claimed:
             return  # the group does not exist
         log = self._new_log(group_id)
@@ -233,7 +235,6 @@ class KafkaStore:
         _log.info("loaded: group=%s %s to %d%s", group_id, self.name, loaded_to, self._why_taken(seen.owner))
 
     def peek(self, group_id: str) -> Iterator[StoredRecord] | None:
-        self._refuse_while_open(group_id)
         return self._peeked(self._new_log(group_id)) if self._ownership.may_peek else None
 
     def tenure(self, group_id: str) -> str:
@@ -334,44 +335,56 @@ class KafkaStore:
     # --- inside: reading
 
     def _peeked(self, log: GroupLog) -> Iterator[StoredRecord]:
-        """Yields the group's records, of a log that this process does not take.
+        """Yields the group's records, of a log that this process does not take. If another host's coordinator owns the
+        group, an open transaction is not waited for: the owner may be dead, and is asked first.
 
         Raises:
             OwnedElsewhere: another host's coordinator owns the group, and may live: it knows more.
         """
-        yield from self._read(log)
-        owner = log.owner
-        if owner is not None:
-            self._ownership.check_look(log.group_id, owner, log.end_offset)
+        stable = self._topic.offset(self.partition, LATEST, read_committed=True)
+        is_open, is_foreign = stable < self._topic.offset(self.partition, LATEST), False
+        if is_open:
+            seen = self._inspected(log.group_id)
+            is_foreign = seen.owner is not None and self._ownership.check_look(log.group_id, seen.owner, seen.end)
+            if not is_foreign:
+                self._refuse_while_open(log.group_id)
+        yield from self._read(log, stable if is_foreign else None)
+        if log.owner is not None:
+            self._ownership.check_look(log.group_id, log.owner, log.end_offset)
 
     def _check_owner(self, group_id: str, owner: Owner | None, end: int, *, claims: bool) -> None:
         had = group_id in self._served_before
         self._ownership.check(group_id, self.partition, owner, had=had, claims=claims, end=end)
 
+    def _is_gone(self, owner: Owner) -> bool:
+        """Whether the owner, from which this process may take the group, is gone. One that leaves still gives its other
+        groups up; one that can't be asked may live."""
+        return bool(owner.answers) and not owner.released and owner.process != self._ownership.me.process
+
     def _new_log(self, group_id: str) -> GroupLog:
         return GroupLog(group_id, updates_per_snapshot=self._updates_per_snapshot)
 
-    def _read(self, log: GroupLog) -> Generator[StoredRecord, None, int]:
-        """Yields the group's committed records. Returns the partition's end up to which it read."""
+    def _read(self, log: GroupLog, end: int | None = None) -> Generator[StoredRecord, None, int]:
+        """Yields the group's committed records, up to ``end``; None: the partition's. Returns where it has read to."""
         start, is_empty = self._needed.get(log.group_id), True
-        reading = self._read_from(log, start)
+        reading = self._read_from(log, start, end)
         while True:
             try:
                 record = next(reading)
-            except StopIteration as end:
+            except StopIteration as read:
                 if not is_empty or start is None:
-                    return cast(int, end.value)
+                    return cast(int, read.value)
                 # The partition has lost its end, and with it the snapshot that was needed: read what is left.
                 self._needed.pop(log.group_id, None)
-                start, reading = None, self._read_from(log, None)
+                start, reading = None, self._read_from(log, None, end)
             else:
                 is_empty = False
                 yield record
 
-    def _read_from(self, log: GroupLog, start: int | None) -> Generator[StoredRecord, None, int]:
+    def _read_from(self, log: GroupLog, start: int | None, end: int | None) -> Generator[StoredRecord, None, int]:
         with LogReader(self._topic, self.partition, start=start) as reader:
             try:
-                yield from self._read_to(log, reader, reader.end())
+                yield from self._read_to(log, reader, reader.end() if end is None else end)
             except ReadBlocked as open_:
                 self._open_transaction.blocked(open_)
                 raise self._transaction_open(log.group_id, open_.offset) from None
@@ -417,12 +430,24 @@ class KafkaStore:
         )
 
     def _inspect(self, group_id: str, seen: _Inspection | None = None, *, may_take: bool = False) -> _Inspection:
-        """Reads in the group's log whether the group exists and who owns it. It reads uncommitted records as well,
-        because their producer has already fenced every other one. ``seen`` is an earlier inspection, from whose
-        position on it reads. ``may_take``: a new member asks for the group here.
+        """Returns what :meth:`_inspected` does, of a group that this process may take. ``may_take``: a new member asks
+        for the group here.
 
         Raises:
             GroupTakenOver, NotCoordinator: another coordinator owns the group.
+            GroupStateTooNew, GroupStateTooOld: the owner is of another version of sharegroup.
+        """
+        found = self._inspected(group_id, seen)
+        if not found.is_empty:
+            self._check_owner(group_id, found.owner, found.end, claims=may_take)
+        return found
+
+    def _inspected(self, group_id: str, seen: _Inspection | None = None) -> _Inspection:
+        """Reads in the group's log whether the group exists and who owns it. It reads uncommitted records as well,
+        because their producer has already fenced every other one. ``seen`` is an earlier inspection, from whose
+        position on it reads.
+
+        Raises:
             GroupStateTooNew, GroupStateTooOld: the owner is of another version of sharegroup.
         """
         log = self._new_log(group_id)
@@ -439,14 +464,12 @@ class KafkaStore:
                         raise self._unreadable(log, f"at offset {message.offset()}", error, reader) from error
             if is_empty and seen is None and self._needed.pop(group_id, None) is not None:
                 # The partition lost its end, and records of other groups have the offsets of this group's snapshot.
-                return self._inspect(group_id, may_take=may_take)
+                return self._inspected(group_id)
             if log.owner is not None and log.owner.process != self._ownership.me.process:
                 self._needed.pop(group_id, None)  # of the time before: what that owner needs may begin earlier
             owner, end = log.owner, log.end_offset
             if seen is not None:
                 owner, end = owner or seen.owner, max(end, seen.end)
-            if not is_empty:
-                self._check_owner(group_id, owner, end, claims=may_take)
             return _Inspection(is_empty, reader.position, last, owner, end)
 
     def _unreadable(

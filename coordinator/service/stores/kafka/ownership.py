@@ -55,8 +55,9 @@ class Ownership(Protocol):
             GroupTakenOver, NotCoordinator: another process owns the group.
         """
 
-    def check_look(self, group_id: str, owner: Owner, end: int) -> None:
-        """Check that a look may read the log of a group with this owner, which ends at ``end``.
+    def check_look(self, group_id: str, owner: Owner, end: int) -> bool:
+        """Check that a look may read the log of a group with this owner, which ends at ``end``. Returns whether the
+        owner is another host's.
 
         Raises:
             OwnedElsewhere: the owner is another host's, which may answer: it knows more.
@@ -165,10 +166,12 @@ class LivingOwner:
         """As found_gone, of an owner that has not answered a look: others may read what it wrote, and not take it."""
         self._quiet[group_id] = tenure, end, now_s()
 
-    def check_look(self, group_id: str, owner: Owner, end: int) -> None:
-        may_ask = owner.answers and not owner.released and self._asks_owners and self.is_foreign(owner)
+    def check_look(self, group_id: str, owner: Owner, end: int) -> bool:
+        is_foreign = self.is_foreign(owner)
+        may_ask = is_foreign and owner.answers and not owner.released and self._asks_owners
         if may_ask and not _is_found(self._quiet.get(group_id), owner, end, LOOK_LASTS_S):
             raise OwnedElsewhere.by(group_id, owner)
+        return is_foreign
 
     def check(self, group_id: str, partition: int, owner: Owner | None, *, had: bool, claims: bool, end: int) -> None:
         if owner is None or owner.process == self.me.process or owner.released:
