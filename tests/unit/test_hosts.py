@@ -245,6 +245,20 @@ def test_a_partition_that_rests_is_read_when_a_record_comes() -> None:
 # --- the gateway
 
 
+def test_after_a_request_that_came_too_late_the_clocks_are_compared_anew() -> None:
+    """One of the machines stood still, and with it its clock: all further requests would come too late."""
+    hosts = reading()
+    hosts.ask("r1")
+    hosts.pass_s(2)
+    route = hosts.gateway._routes[GROUP]
+    hosts.gateway._routes[GROUP] = route._replace(ahead_ms=route.ahead_ms - 60_000)
+    hosts.ask("r2")
+    hosts.pass_s(2)
+    hosts.ask("r3")
+    hosts.pass_s(2)
+    assert [type(each).__name__ for each in hosts.outcomes] == ["Done", "RequestTooLate", "Done"]
+
+
 def test_a_lost_part_is_sent_again() -> None:
     hosts = reading()
     lost = iter([True])

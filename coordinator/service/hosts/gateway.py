@@ -189,6 +189,7 @@ class Gateway:
         if isinstance(waiting.reply, Moved):
             self.forget(group_id)
             raise OwnerGone(self._transport.log_end(group_id), is_silent=False)
+        self.forget(group_id)  # one of the two clocks stood still: they are compared anew
         raise RequestTooLate(group_id=group_id)
 
     def check_lives(self, group_id: str, owner: Owner) -> None:
