@@ -136,9 +136,8 @@ class _Served:
         self._process = process
         self.clock = SimpleNamespace(now_ms=process.now_ms)
 
-    def served_groups(self) -> dict[str, bool]:
-        groups = self._process.runtime.groups.values()
-        return {group.group_id: bool(group.sessions) for group in groups if group.exists}
+    def held_groups(self) -> frozenset[str]:
+        return self._process.runtime.held
 
     def tenure(self, group_id: str) -> str:
         return self._process.store.tenure_now

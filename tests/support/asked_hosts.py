@@ -71,8 +71,8 @@ class Groups:
         self._owner = owner
         self.clock: Any = SimpleNamespace(now_ms=lambda: owner.now_ms)
 
-    def served_groups(self) -> dict[str, bool]:
-        return {GROUP: True} if self._owner.tenure else {}
+    def held_groups(self) -> set[str]:
+        return {GROUP} if self._owner.held else set()
 
     def tenure(self, group_id: str) -> str:
         return self._owner.tenure

@@ -63,8 +63,8 @@ class OwnersGroups:
         self.now, self.is_loading = OWNER.tenure, False
         self.unheard_ms = 0
 
-    def served_groups(self) -> dict[str, bool]:
-        return {GROUP: True}
+    def held_groups(self) -> set[str]:
+        return {GROUP} if self.now else set()
 
     def tenure(self, group_id: str) -> str:
         return "" if self.is_loading else self.now
@@ -242,6 +242,41 @@ def test_a_partition_that_rests_is_read_when_a_record_comes() -> None:
     assert hosts.groups.unheard_ms == 0
 
 
+def test_a_group_that_is_being_loaded_for_long_is_heard_of() -> None:
+    """Nobody has asked its owner before."""
+    hosts = TwoHosts()
+    hosts.groups.is_loading = True
+    hosts.pass_s(1.5)
+    hosts.told(hosts.probe())
+    hosts.pass_s(1.5)
+    assert hosts.of(Alive)
+
+
+def test_an_owner_reads_nothing_that_came_before_it_took_the_group_back() -> None:
+    """A partition has ten minutes of another owner's requests: who reads them all answers nobody meanwhile."""
+    hosts = reading()
+    hosts.pass_s(RESTS_AFTER_S + 5)
+    hosts.groups.now = ""
+    hosts.pass_s(2)
+    hosts.told(hosts.record(process="another"))
+    hosts.groups.now = "t2"
+    hosts.pass_s(2)
+    assert not hosts.requests._last_s
+    hosts.told(hosts.probe(tenure="t2"))
+    hosts.pass_s(2)
+    assert [alive.tenure for alive in hosts.of(Alive)] == ["t1", "t2"]
+
+
+def test_an_owner_that_takes_a_group_back_soon_has_missed_no_member() -> None:
+    hosts = reading()
+    hosts.groups.now = ""
+    hosts.pass_s(20)
+    hosts.groups.now = "t2"
+    hosts.pass_s(5)
+    assert hosts.requests._last_s
+    assert hosts.groups.unheard_ms == 0
+
+
 # --- the gateway
 
 
@@ -383,7 +418,7 @@ def test_looks_wait_once_for_all_groups_of_a_silent_process(monkeypatch: pytest.
     hosts = TwoHosts()
     transport: Any = SimulatedTransport(hosts.asker, hosts.topics, lambda: hosts.world.now_ms, lambda: 7)
     living = LivingOwner(Owner(installation_id="two", process="asker", host="two", pid=2))
-    nothing: Any = SimpleNamespace(tenure=lambda group_id: "", served_groups=dict, clock=hosts.groups.clock)
+    nothing: Any = SimpleNamespace(tenure=lambda group_id: "", held_groups=set, clock=hosts.groups.clock)
     passing = Hosts(transport, nothing, living, lambda *_: b"")
     asked: list[tuple[str, bool]] = []
 

@@ -204,6 +204,25 @@ def test_an_exception_after_the_replay_leaves_memory_equal_to_the_log(service, m
     assert service.ask(acquire()).plan.plan_id == "i.1"
 
 
+def test_a_group_is_held_until_it_is_loaded_again(service, monkeypatch):
+    """Another host takes a group from a process that does not hold it."""
+    held = {}
+
+    def noting(step, right):
+        def noted(*given):
+            held.setdefault(step, (service.runtime.held, service.runtime.holds("billing")))
+            return 1 / 0 if step == "append" else right(*given)
+
+        return noted
+
+    for step in ("append", "release", "load"):
+        monkeypatch.setattr(service.store, step, noting(step, getattr(service.store, step)))
+    with pytest.raises(Exception, match="division"):
+        service.ask(acquire())
+    service.runtime.step(service.now_ms)
+    assert held == dict.fromkeys(("append", "release", "load"), (frozenset({"billing"}), True))
+
+
 @pytest.mark.parametrize(
     ("access", "question"), [(Access.CLAIM, "load"), (Access.SERVE, "load"), (Access.PEEK, "peek")]
 )

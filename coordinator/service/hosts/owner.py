@@ -13,7 +13,7 @@ import logging
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Protocol
@@ -86,8 +86,8 @@ class Groups(Protocol):
 
     clock: Clock
 
-    def served_groups(self) -> dict[str, bool]:
-        """The groups that are served now."""
+    def held_groups(self) -> Collection[str]:
+        """The groups that are served, or loaded now or soon."""
 
     def tenure(self, group_id: str) -> str:
         """The tenure of this process as the owner; empty: it does not serve the group."""
@@ -189,11 +189,13 @@ class OwnerRequests:
             raise HostTopicNotAuthorized(what="answer other hosts by it", topic=", ".join(denied))
 
     def _look(self) -> None:
-        served = self._groups.served_groups()
-        if not served:
-            return
-        mine = {request_partition_of(group_id) for group_id in served}
+        held = self._groups.held_groups()
+        mine = {request_partition_of(group_id) for group_id in held}
         wanted = {(topic, number) for topic in (REQUESTS, ADMIN_REQUESTS) for number in mine} - set(self._last_s)
+        for where in self._ends.keys() - wanted - self._last_s.keys():
+            del self._ends[where]  # what comes until a group of it is held again concerns other owners
+        if not (held or self._last_s):
+            return
         ends = self._known_ends(wanted)
         for where in sorted(wanted):
             if where not in ends:
@@ -201,7 +203,7 @@ class OwnerRequests:
             elif (end := ends[where]) != (known := self._ends.setdefault(where, end)):
                 self._read(where, known if known < end else 0)  # a shorter one is of a topic that was made anew
         self._rest()
-        self._tick(served)
+        self._tick(held)
 
     def _known_ends(self, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """The ends of these partitions; empty as long as no other host has made the topics: then one topic is asked
@@ -212,7 +214,7 @@ class OwnerRequests:
         self._are_there = len(ends) == len(wanted)
         return ends
 
-    def _tick(self, served: Iterable[str]) -> None:
+    def _tick(self, held: Iterable[str]) -> None:
         """Write a tick to each partition that is read. Sessions do not end while their heartbeats lie there unread."""
         now = self._transport.now_s()
         for where in list(self._last_s):
@@ -220,7 +222,7 @@ class OwnerRequests:
             grown_s = unheard_s - self._unheard_s.get(where, 0.0)
             self._unheard_s[where] = max(0.0, unheard_s)
             if unheard_s > 0 and grown_s > 0:
-                self._groups.unheard([g for g in served if request_partition_of(g) == where[1]], int(grown_s * 1000))
+                self._groups.unheard([g for g in held if request_partition_of(g) == where[1]], int(grown_s * 1000))
             assert self._writer is not None
             self._writer.write(*where, self._me.process, headers_of_request(Tick(process=self._me.process)))
 

@@ -271,6 +271,10 @@ class PartitionedRuntime:
         event_loop = self._event_loops.get(self._partition_of(group_id))
         return event_loop is not None and event_loop.runtime.holds(group_id)
 
+    def held_groups(self) -> frozenset[str]:
+        """The groups that are served here, or loaded now or soon."""
+        return frozenset().union(*(event_loop.runtime.held for event_loop in self._all()))
+
     def unheard(self, group_ids: Iterable[str], ms: int) -> None:
         """Apply that for this many milliseconds members of these groups could not be heard."""
         for number in {self._partition_of(group_id) for group_id in group_ids}:

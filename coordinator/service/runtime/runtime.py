@@ -212,6 +212,11 @@ class CoordinatorRuntime:
         """Whether the group is served, is being loaded, or is loaded again soon. Any thread may call it."""
         return group_id == self._loads or group_id in self.groups or group_id in self._reload_ms
 
+    @property
+    def held(self) -> frozenset[str]:
+        """The groups that it holds. Any thread may ask."""
+        return frozenset({*self.groups, *self._reload_ms, self._loads} - {""})
+
     def may_rest(self, now_ms: int, *, loaded: bool = False) -> bool:
         """Whether no group holds anything, waits for anything, or has a member; ``loaded``: no group that is loaded."""
         waits = self._waiting or (self._reload_ms and not loaded)
@@ -490,8 +495,8 @@ class CoordinatorRuntime:
         return group, count
 
     def _drop(self, group_id: str, reload_ms: int) -> None:
+        self._reload_ms.setdefault(group_id, reload_ms)  # first: other hosts take a group that is not held
         self._forget(group_id)
-        self._reload_ms.setdefault(group_id, reload_ms)
 
     def _forget(self, group_id: str) -> None:
         self.groups.pop(group_id, None)
