@@ -25,7 +25,7 @@ import pyarrow.flight as flight
 from coordinator.config.resolved import ServerConfig
 from coordinator.core.commands import StageRuns
 from coordinator.protocol.addresses import show_address
-from coordinator.protocol.admin_messages import Action
+from coordinator.protocol.admin_messages import Action, ListGroups
 from coordinator.protocol.errors import (
     CoordinatorOverloaded,
     CoordinatorVersionMismatch,
@@ -230,7 +230,10 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             if self._by_owner is None or not head.group_id:
                 return self._answered_here(name, body, call)
             if call.caller.is_bound:  # an owner on another host does not know the token
-                self._check_allowed(call, _request_of(name, body))
+                request = _request_of(name, body)
+                self._check_allowed(call, request)
+                if isinstance(request, ListGroups) and not request.group_ids:  # it would name all groups
+                    return self._answered_here(name, body, call)
             return self._by_owner(name, body, head, call, lambda: self._answered_here(name, body, call))
         except ShareGroupError as error:
             self._say_refused(error)
