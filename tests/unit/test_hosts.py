@@ -12,6 +12,7 @@ import pytest
 from coordinator.protocol import host_records
 from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.protocol.host_records import (
+    ADMIN_REQUESTS,
     Alive,
     Answer,
     Ask,
@@ -275,6 +276,15 @@ def test_an_owner_that_takes_a_group_back_soon_has_missed_no_member() -> None:
     hosts.pass_s(5)
     assert hosts.requests._last_s
     assert hosts.groups.unheard_ms == 0
+
+
+def test_an_owner_needs_no_right_to_write_administrators_requests() -> None:
+    hosts, theirs = reading(), (ADMIN_REQUESTS, MINE[1])
+    hosts.topics.append(theirs, GROUP, headers_of_request(hosts.record()), b"x")
+    hosts.pass_s(10)
+    assert theirs in hosts.requests._last_s
+    assert len(hosts.topics.records[theirs]) == 1
+    assert len(hosts.topics.records[MINE]) > 9
 
 
 # --- the gateway

@@ -215,9 +215,10 @@ class OwnerRequests:
         return ends
 
     def _tick(self, held: Iterable[str]) -> None:
-        """Write a tick to each partition that is read. Sessions do not end while their heartbeats lie there unread."""
+        """Write a tick to each partition of members' requests that is read. Sessions do not end while their heartbeats
+        lie there unread. Who owns groups need not be allowed to write administrators' requests."""
         now = self._transport.now_s()
-        for where in list(self._last_s):
+        for where in [each for each in self._last_s if each[0] == REQUESTS]:
             unheard_s = min(now - self._ticks_s[where] - TICK_LATE_S, UNHEARD_AT_MOST_S)
             grown_s = unheard_s - self._unheard_s.get(where, 0.0)
             self._unheard_s[where] = max(0.0, unheard_s)
