@@ -150,7 +150,7 @@ class Asker:
         key: bytes = b"",
     ) -> None:
         self.reply, self.is_late, self.takes, self.reads, self.key = reply, is_late, takes, reads, key
-        self.time_s, self.echoes = BEGIN_S, 0
+        self.time_s, self.echoes, self.ensured = BEGIN_S, 0, 0
         self._unread: list[Any] = []
         self._on_record: Callable[[Any], None] = lambda message: None
         self.gateway = Gateway(self, owner_of("two", "asker"))  # type: ignore[arg-type]
@@ -181,7 +181,8 @@ class Asker:
     def any_below(self, end: int) -> int:
         return 0
 
-    def ensure(self, needed: Any) -> None: ...
+    def ensure(self, needed: Any) -> None:
+        self.ensured += 1
 
     def lacking(self, needed: Any) -> list[str]:
         return []

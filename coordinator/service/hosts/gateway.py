@@ -380,6 +380,7 @@ class Gateway:
             if echo.reply is None:
                 if self._transport.lacking({REPLIES: WRITE}):
                     raise OwnerMissing(group_id=group_id, owner=str(owner), what=f"write to {REPLIES}")
+                self._transport.ensure(TO_ASK)  # somebody may have deleted this topic alone
                 reason = f"{owner} owns it, and this host can't read {REPLIES}-{self._reply_to}"
                 raise CoordinatorNotAvailable(group_id=group_id, reason=reason)
         finally:
