@@ -299,6 +299,8 @@ class CoordinatorClient:
             self._forget(connection)
             raise
         except BrokerSecurityFailed as error:
+            if error.on_host:  # the credentials are those of the owner there
+                raise
             self._directory.renew(connection, error)
             self._forget(connection)
             raise Unreachable("it was asked to leave, since the brokers refuse its credentials") from error

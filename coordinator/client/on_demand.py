@@ -214,7 +214,7 @@ class OnDemand:
 
     def naming_log(self, error: ShareGroupError) -> ShareGroupError:
         """The error of a coordinator, with the path of its log."""
-        if str(self.log_path) in str(error):
+        if error.on_host or str(self.log_path) in str(error):
             return error
         if isinstance(error, StateStoreInUse):
             owner = f"{error.fields['owner']}; the log of the one that was started here: {self.log_path}"
@@ -231,7 +231,7 @@ class OnDemand:
 
     def gave_up(self, group_id: str, timeout_ms: int, error: ShareGroupError) -> ShareGroupError:
         """The error for a coordinator that refused with retriable errors until the retry timeout."""
-        log = f" The coordinator's log: {self.log_path}"
+        log = "" if error.on_host else f" The coordinator's log: {self.log_path}"
         reason = str(error).rstrip(".")
         return OutageTooLong(
             group_id=group_id, timeout_ms=timeout_ms, reason=reason, addresses=self.bootstrap_servers, log=log

@@ -11,6 +11,9 @@ from typing import Any, ClassVar
 
 from coordinator.protocol.log_lines import printable
 
+ON_HOST = "on_host"
+"""The field of an error of OF_COORDINATOR that names another host and its process."""
+
 
 class ShareGroupError(Exception):
     """Something went wrong in sharegroup."""
@@ -20,8 +23,14 @@ class ShareGroupError(Exception):
 
     def __init__(self, **fields: Any) -> None:
         self.fields = fields
-        template = " ".join((type(self).__doc__ or "").split())
+        template = f"{'On host {on_host}: ' if self.on_host else ''}{' '.join((type(self).__doc__ or '').split())}"
         super().__init__(template.format_map({name: _shown(value) for name, value in fields.items()}))
+
+    @property
+    def on_host(self) -> str:
+        """The host and the process that the error is about, where that is another host than the client's; else
+        empty."""
+        return str(self.fields.get(ON_HOST, ""))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (type(self), self.fields))
@@ -795,3 +804,27 @@ class InvalidKafkaConfig(ShareGroupError):
     docs/run/java-keys.md has what Java's keys become."""
 
     kafka_error = "INVALID_CONFIG"
+
+
+OF_COORDINATOR = (
+    TopicNotAllowed,
+    DeadLetterTopicNotAuthorized,
+    CoordinatorNotAvailable,
+    InternalError,
+    CoordinatorOverloaded,
+    RequestTooLarge,
+    GroupMaxSizeReached,
+    MaxGroupsReached,
+    DiskFull,
+    GroupStateTooNew,
+    GroupStateTooOld,
+    StateTopicUnfit,
+    StateTopicNotAuthorized,
+    StateTransactionOpen,
+    StateRecordUnreadable,
+    TopicNotAuthorized,
+    BrokerNotReachable,
+    BrokerRefused,
+)
+"""The errors that are about the coordinator itself: its rights, limits, version and connections, its disk or its log.
+Who mends them has to know its host."""

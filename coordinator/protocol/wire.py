@@ -17,7 +17,14 @@ import msgspec
 
 import coordinator.protocol.host_errors  # noqa: F401 - an answer may be one of these errors
 from coordinator.protocol.admin_messages import AnyAdminReply, AnyAdminRequest
-from coordinator.protocol.errors import InvalidRequest, ShareGroupError, by_name, error_from_wire
+from coordinator.protocol.errors import (
+    OF_COORDINATOR,
+    ON_HOST,
+    InvalidRequest,
+    ShareGroupError,
+    by_name,
+    error_from_wire,
+)
 from coordinator.protocol.messages import AcknowledgeRows, AnyReply, AnyRequest, Done, Message, Request, StageOutcomes
 from coordinator.protocol.task_messages import ReportProgress
 
@@ -198,6 +205,17 @@ def asks_again(answer: bytes) -> bool:
         return False
     failed = by_name().get(msgspec.json.decode(answer, type=Failed).error)
     return failed is not None and failed.retriable
+
+
+def naming_host(answer: bytes, host: str) -> bytes:
+    """The answer of a coordinator on another host, ``host`` in words: an error about that coordinator names it."""
+    if not answer.startswith(_FAILED):
+        return answer
+    failed = msgspec.json.decode(answer, type=Failed)
+    cls = by_name().get(failed.error)
+    if cls is None or not issubclass(cls, OF_COORDINATOR):
+        return answer
+    return encode(msgspec.structs.replace(failed, fields={**failed.fields, ON_HOST: host}))
 
 
 def derived_topic_id(topic: str) -> str:

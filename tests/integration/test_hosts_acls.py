@@ -3,6 +3,7 @@ names, and allows no more."""
 
 import contextlib
 import logging
+import os
 import re
 import uuid
 from pathlib import Path
@@ -13,8 +14,14 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic, ResourceType
 
 from coordinator.admin.admin import Admin
-from coordinator.protocol.admin_messages import DeleteGroup
-from coordinator.protocol.errors import CoordinatorNotAvailable, GroupNotEmpty, NotAllowed, StateTopicNotAuthorized
+from coordinator.protocol.admin_messages import AlterGroupConfigs, DeleteGroup
+from coordinator.protocol.errors import (
+    CoordinatorNotAvailable,
+    DeadLetterTopicNotAuthorized,
+    GroupNotEmpty,
+    NotAllowed,
+    StateTopicNotAuthorized,
+)
 from coordinator.protocol.host_errors import HostTopicNotAuthorized, OwnerMissing
 from coordinator.protocol.host_records import ADMIN_REQUESTS, PARTITIONS, REPLIES, REQUESTS, Ask, headers_of_request
 from coordinator.protocol.messages import Heartbeat
@@ -247,6 +254,16 @@ def test_an_administrator_s_action_is_decided_by_the_owner(owned, hosts, caplog)
     assert f" from=host {two.gateway._me.host} " in line
     with pytest.raises(HostTopicNotAuthorized):
         hosts(READER).client.call(DeleteGroup(group_id=group, action_id=uuid.uuid4().hex, execute=True))
+
+
+def test_rights_that_an_owner_lacks_are_told_with_its_host(guarded, owned, hosts):
+    _, group, _ = owned
+    two, topic = hosts(ADMINISTRATOR), guarded.create_topic(f"private-{uuid.uuid4().hex[:8]}")
+    named = {"errors.deadletterqueue.topic.name": topic}
+    with pytest.raises(DeadLetterTopicNotAuthorized) as raised:
+        two.client.call(AlterGroupConfigs(group_id=group, action_id=uuid.uuid4().hex, set=named))
+    begin = f"On host {two.gateway._me.host} (process {os.getpid()}): The Kafka principal may not"
+    assert str(raised.value).startswith(begin)
 
 
 def test_who_looks_sees_the_log_s_copy_or_the_owner_s_answer(guarded, owned):

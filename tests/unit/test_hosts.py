@@ -10,7 +10,13 @@ import pyarrow as pa
 import pytest
 
 from coordinator.protocol import host_records
-from coordinator.protocol.errors import CoordinatorNotAvailable
+from coordinator.protocol.errors import (
+    CoordinatorNotAvailable,
+    GroupMaxSizeReached,
+    GroupNotEmpty,
+    ShareGroupError,
+    StateTopicNotAuthorized,
+)
 from coordinator.protocol.host_records import (
     ADMIN_REQUESTS,
     Alive,
@@ -339,6 +345,28 @@ def test_parts_of_two_answers_are_not_put_together() -> None:
         record: Any = SimpleNamespace(key=asker.encode, headers=lambda h=headers: h, value=lambda b=body: b)
         hosts.gateway._on_record(record)
     assert waiting.body == b"cd"
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (BUSY, "On host one (process 1): The coordinator of share group billing"),
+        (
+            StateTopicNotAuthorized(what="write to it", topic="t"),
+            "On host one (process 1): The Kafka principal may not",
+        ),
+        (GroupMaxSizeReached(group_id=GROUP, limit=2), "On host one (process 1): Share group billing has 2 members"),
+        (GroupNotEmpty(group_id=GROUP, members=2, force=""), "Share group billing has 2 member(s)"),
+    ],
+)
+def test_an_error_about_the_owner_itself_names_its_host(error: ShareGroupError, says: str) -> None:
+    hosts = reading()
+    hosts.answers = [encode_error(error)]
+    hosts.ask()
+    hosts.pass_s(5)
+    (raised,) = hosts.outcomes
+    assert type(raised) is type(error)
+    assert str(raised).startswith(says)
 
 
 def test_a_second_try_through_the_same_gateway_gets_the_answer() -> None:

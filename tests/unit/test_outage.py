@@ -18,6 +18,7 @@ from coordinator.protocol.errors import (
     BrokerNotReachable,
     BrokerSecurityFailed,
     CoordinatorNotAvailable,
+    InternalError,
     OutageTooLong,
     ShareGroupError,
 )
@@ -264,6 +265,28 @@ def test_a_coordinator_with_refused_credentials_is_replaced_by_the_querys_own():
     coordinator = Coordinator(REFUSED)
     assert client_of(coordinator).call(POLL) == Done()
     assert coordinator.renewed == 1
+
+
+def on_another_host(error):
+    """The error as of a group's owner on another host."""
+    return type(error)(**error.fields, on_host="two (process 7)")
+
+
+def test_an_owner_s_refused_credentials_end_no_coordinator_of_this_host():
+    coordinator = Coordinator(on_another_host(REFUSED))
+    with pytest.raises(BrokerSecurityFailed, match=r"^On host two \(process 7\): The Kafka brokers"):
+        client_of(coordinator).call(POLL)
+    assert coordinator.renewed == 0
+
+
+def test_an_error_of_an_owner_elsewhere_names_no_log_of_this_host():
+    here = OnDemand(bootstrap_servers="kafka:9092", kafka_config={}, cluster_id="c", state_store="kafka")
+    for error in (NOT_AVAILABLE, InternalError(what="NextPlan", reason="KeyError")):
+        assert ".log" in str(here.naming_log(error))
+        assert ".log" not in str(here.naming_log(on_another_host(error)))
+    error = here.gave_up("billing", 200, on_another_host(NOT_AVAILABLE))
+    assert "On host two (process 7)" in str(error)
+    assert ".log" not in str(error)
 
 
 def test_the_credentials_of_a_standalone_coordinator_are_its_administrator_s():

@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from coordinator.protocol.errors import InvalidRequest, RemoteError, ShareGroupError, UnknownMemberId, error_from_wire
+from coordinator.protocol.errors import (
+    OF_COORDINATOR,
+    BrokerSecurityFailed,
+    InvalidRequest,
+    RemoteError,
+    ShareGroupError,
+    UnknownMemberId,
+    by_name,
+    error_from_wire,
+)
+from coordinator.protocol.host_errors import HostTopicNotAuthorized
 from coordinator.protocol.wire import (
     Endpoint,
     Health,
@@ -17,6 +27,7 @@ from coordinator.protocol.wire import (
     decode_request,
     encode,
     encode_error,
+    naming_host,
 )
 
 
@@ -26,6 +37,22 @@ def test_an_error_is_the_same_after_the_wire() -> None:
         decode_answer(encode_error(error))
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), again.fields, str(again)) == (UnknownMemberId, error.fields, str(error))
+
+
+def test_an_error_about_a_coordinator_elsewhere_names_its_host() -> None:
+    host = "two\x1b[2J (process 7)"
+    with pytest.raises(BrokerSecurityFailed) as raised:
+        decode_answer(naming_host(encode_error(BrokerSecurityFailed(addresses="k:1", reason="no")), host))
+    assert raised.value.on_host == host
+    assert str(raised.value).startswith("On host two\\x1b[2J (process 7): The Kafka brokers of k:1 can't be used")
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+    for answer in (encode(Health()), encode_error(UnknownMemberId(member_id="m", group_id="g"))):
+        assert naming_host(answer, host) == answer
+
+
+def test_errors_about_a_principal_s_rights_are_about_the_coordinator() -> None:
+    found = {cls for cls in by_name().values() if "principal may not" in (cls.__doc__ or "")}
+    assert {cls for cls in found if not issubclass(cls, OF_COORDINATOR)} == {HostTopicNotAuthorized}, "the asker's"
 
 
 def test_an_unknown_error_keeps_its_text() -> None:

@@ -40,6 +40,7 @@ from coordinator.protocol.host_records import (
     read_reply,
 )
 from coordinator.protocol.messages import JoinGroup
+from coordinator.protocol.wire import naming_host
 from coordinator.service.hosts.records import Reader, Transport, Writer
 from coordinator.service.hosts.topics import TO_ADMINISTER, TO_ASK, WRITE, request_partition_of
 from coordinator.state_log.owner import Owner
@@ -148,7 +149,8 @@ class Gateway:
     ) -> bytes:
         """The owner's answer to the request ``name``, which may wait ``waits_s`` for records. ``is_shown``: the group's
         log has just shown that this is the owner. ``is_gone``: whether the client still waits for the answer; an owner
-        that does not answer is found out without it. ``by``: the name of the client's token.
+        that does not answer is found out without it. ``by``: the name of the client's token. An error about the owner
+        itself names its host.
 
         Raises:
             GroupOfAnotherVersion: the owner lives, and can't be asked.
@@ -185,7 +187,7 @@ class Gateway:
         finally:
             self._forget(waiting)
         if isinstance(waiting.reply, Answer):
-            return waiting.body
+            return naming_host(waiting.body, f"{owner.host} (process {owner.pid})")
         if isinstance(waiting.reply, Moved):
             self.forget(group_id)
             raise OwnerGone(self._transport.log_end(group_id), is_silent=False)
