@@ -144,10 +144,10 @@ def partition_outcomes(table: pa.Table) -> tuple[PartitionOutcomes, ...]:
 
 def _check(table: pa.Table) -> None:
     if not table.schema.equals(SCHEMA):
-        raise InvalidRequest(what=f"outcomes need the columns {', '.join(SCHEMA.names)}.")
+        raise InvalidRequest(what=f"Outcomes need the columns {', '.join(SCHEMA.names)}.")
     nulls = [field.name for field in SCHEMA if not field.nullable and table[field.name].null_count]
     if nulls:
-        raise InvalidRequest(what=f"outcomes have nulls in {', '.join(nulls)}.")
+        raise InvalidRequest(what=f"Outcomes have nulls in {', '.join(nulls)}.")
     wrong = pc.or_(pc.less(table["outcome"], 1), pc.greater(table["outcome"], 3))
     wrong = pc.or_(wrong, pc.greater(table["first"], table["last"]))
     wrong = pc.or_(wrong, pc.equal(table["last"], _LARGEST))  # its end has no number
@@ -155,7 +155,7 @@ def _check(table: pa.Table) -> None:
         wrong = pc.or_(wrong, pc.fill_null(pc.less(table[name], 0), False))
     if pc.any(wrong).as_py():
         raise InvalidRequest(
-            what="an outcome is none of 1, 2, 3, its last offset lies before its first, or a number is negative or "
+            what="An outcome is none of 1, 2, 3, its last offset lies before its first, or a number is negative or "
             "the largest."
         )
 
@@ -219,7 +219,7 @@ def _disjoint(runs: _Runs) -> _Runs:
     pieces = end - begin
     if (count := int(pieces.sum())) > MOST_PIECES + len(runs):
         raise InvalidRequest(
-            what=f"outcomes overlap each other in {count:,} pieces; {MOST_PIECES:,} more than the rows are the most."
+            what=f"Outcomes overlap each other in {count:,} pieces; {MOST_PIECES:,} more than the rows are the most."
         )
     which = np.repeat(np.arange(len(runs)), pieces)
     piece = begin[which] + np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)

@@ -110,7 +110,7 @@ def _partition_records(
 
 def _check_types(batch: AckBatch) -> None:
     if len(batch.types) not in (1, batch.last - batch.first + 1):
-        raise InvalidRequest(what=f"acknowledgement of {batch.first}-{batch.last} with {len(batch.types)} types")
+        raise InvalidRequest(what=f"The acknowledgement of {batch.first}-{batch.last} has {len(batch.types)} types.")
 
 
 def _pieces(batch: AckBatch) -> Iterator[Piece]:
@@ -121,7 +121,9 @@ def _pieces(batch: AckBatch) -> Iterator[Piece]:
         try:
             yield first, last, _TYPES[kind]
         except KeyError:
-            raise InvalidRequest(what=f"acknowledgement of {first}-{last} with type {kind}") from None
+            raise InvalidRequest(
+                what=f"The acknowledgement of {first}-{last} has the type {kind}, which is none."
+            ) from None
         first = last + 1
 
 

@@ -55,7 +55,7 @@ def by_partition(
         name = f"{key.topic_id}:{key.partition}"
         try:
             if (partition := group.partitions.get(key)) is None:
-                raise InvalidRequest(what=f"partition {name} is not one of the group's")
+                raise InvalidRequest(what=f"Partition {name} is not one of the group's.")
             records += apply(partition, of_partition)
         except ShareGroupError as error:
             errors[name] = error
@@ -101,7 +101,7 @@ class RunLookup:
         """
         partition = self.partition
         if last < first:
-            raise InvalidRequest(what=f"{first}-{last} is no range of offsets")
+            raise InvalidRequest(what=f"{first}-{last} is no range of offsets.")
         if last < partition.start_offset:
             return
         if first < partition.start_offset:
@@ -111,7 +111,7 @@ class RunLookup:
         elif not partition.runs:
             raise InvalidRecordState(what=f"{partition!r} holds nothing at {first}")
         if not self._holds(last):
-            raise InvalidRequest(what=f"{first}-{last} lies beyond what {partition!r} has acquired")
+            raise InvalidRequest(what=f"{first}-{last} lies beyond what {partition!r} has acquired.")
 
     def _holds(self, offset: int) -> bool:
         return self._first <= offset <= self._last or self.partition.runs.at(offset) is not None

@@ -42,7 +42,7 @@ def _marked(
     changes, named, lookup = Changes(), NamedOffsets(), RunLookup(partition)
     for batch in batches:
         if batch.hint is not None and len(batch.hint.encode()) > MOST_HINT_BYTES:
-            raise InvalidRequest(what=f"the hint of {batch.first}-{batch.last} has more than {MOST_HINT_BYTES} bytes")
+            raise InvalidRequest(what=f"The hint of {batch.first}-{batch.last} has more than {MOST_HINT_BYTES} bytes.")
         lookup.check(batch.first, batch.last)
         named.add(batch.first, batch.last)
         parts = list(lookup.parts(batch.first, batch.last))

@@ -29,7 +29,7 @@ def report_progress(group: ShareGroup, command: ReportProgress, now_ms: int) -> 
     member = group.member(command.member_id, command.member_epoch)
     for name, text, most in (("hint", command.hint or "", MOST_HINT_BYTES), ("host", command.host, MOST_HOST_BYTES)):
         if len(text.encode()) > most:
-            raise InvalidRequest(what=f"the {name} of a task's signal has more than {most} bytes.")
+            raise InvalidRequest(what=f"The {name} of a task's signal has more than {most} bytes.")
     plan_id = group.plan_id(command.plan_id)
     if member.pending is None or member.pending.plan_id != plan_id:
         return Decision((), Done())

@@ -101,7 +101,7 @@ def _check_order(group: ShareGroup, command: StageRuns) -> None:
         NeverDelivered: an offset or a delivery count is one that no record has.
     """
     if len({(p.topic_id, p.partition) for p in command.partitions}) < len(command.partitions):
-        raise InvalidRequest(what="a partition is named twice in one request")
+        raise InvalidRequest(what="A partition is named twice in one request.")
     for outcomes in command.partitions:
         reached = -1
         for run in outcomes.runs:
@@ -111,7 +111,8 @@ def _check_order(group: ShareGroup, command: StageRuns) -> None:
                     group_id=command.group_id, row=row, reason="offsets begin at 0, and delivery counts at 1"
                 )
             if not reached < run.first <= run.last or run.outcome not in _OUTCOMES:
-                raise InvalidRequest(what=f"outcome {run.outcome:d} of {run.first}-{run.last}, after {reached}")
+                what = f"Outcome {run.outcome:d} of {run.first}-{run.last}, after {reached}, is unknown or in no order."
+                raise InvalidRequest(what=what)
             reached = run.last
 
 

@@ -98,7 +98,7 @@ class Subscription:
         """
         if sum((bool(self.topics), self.pattern is not None, bool(self.assign))) > 1:
             raise InvalidRequest(
-                what="a subscription is one of topics, topic_pattern and assign, and the request has several"
+                what="A subscription is one of topics, topic_pattern and assign, and the request has several."
             )
         if self.pattern is not None:
             check_pattern(self.pattern)

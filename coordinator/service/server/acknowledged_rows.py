@@ -38,11 +38,11 @@ def partition_acks(rows: Any) -> tuple[PartitionAcks, ...]:
     """
     table = pa.table(rows) if isinstance(rows, pa.RecordBatch) else rows
     if not table.schema.equals(SCHEMA) or any(column.null_count for column in table.columns):
-        raise InvalidRequest(what=f"acknowledged rows need the columns {', '.join(SCHEMA.names)}, without nulls.")
+        raise InvalidRequest(what=f"Acknowledged rows need the columns {', '.join(SCHEMA.names)}, without nulls.")
     if not table.num_rows:
         return ()
     if any(pc.any(pc.less(table[name], 0)).as_py() for name in ("partition", "offset", "delivery_count")):
-        raise InvalidRequest(what="a partition, an offset or a delivery count is negative.")
+        raise InvalidRequest(what="A partition, an offset or a delivery count is negative.")
     # Topic ids are few and long: numbers sort and compare some ten times as fast.
     ids = table["topic_id"].combine_chunks().dictionary_encode()
     table = table.set_column(0, "topic_id", ids.indices)
@@ -72,7 +72,7 @@ def _starts(table: pa.Table) -> pa.Array:
     begins = pc.not_equal(steps, 1)
     same_place = pc.and_(_unchanged(columns["topic_id"]), _unchanged(columns["partition"]))
     if pc.any(pc.and_(same_place, pc.equal(steps, 0))).as_py():
-        raise InvalidRequest(what="a record is acknowledged twice in one request.")
+        raise InvalidRequest(what="A record is acknowledged twice in one request.")
     for name in _SAME:
         begins = pc.or_(begins, pc.invert(_unchanged(columns[name])))
     later = pc.add(pc.indices_nonzero(begins), pa.scalar(1, pa.uint64()))

@@ -92,7 +92,7 @@ def first_run(group: ShareConsumers) -> RunInFlight:
 def test_a_hint_that_is_too_long_is_refused_by_name() -> None:
     refused = "INVALID_REQUEST: InvalidRequest: "
     said = working(3).signal(1, 2, hint="é" * 129)
-    assert said.startswith(refused) and "the hint of 1-2 has more than 256 bytes" in said
+    assert said.startswith(refused) and "The hint of 1-2 has more than 256 bytes" in said
 
 
 def test_a_hint_is_kept_until_a_signal_brings_another() -> None:

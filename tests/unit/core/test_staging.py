@@ -315,25 +315,25 @@ def test_a_missing_group_is_named() -> None:
 @pytest.mark.parametrize(
     ("runs", "what"),
     [
-        ((said(5, 6, ACCEPT), said(0, 1, ACCEPT)), "outcome 1 of 0-1, after 6"),
-        ((said(0, 5, ACCEPT), said(5, 6, ACCEPT)), "outcome 1 of 5-6, after 5"),
-        ((said(3, 2, ACCEPT),), "outcome 1 of 3-2, after -1"),
-        ((said(0, 1, AcknowledgeType.RENEW),), "outcome 4 of 0-1, after -1"),
-        ((said(0, 1, AcknowledgeType.GAP),), "outcome 0 of 0-1, after -1"),
+        ((said(5, 6, ACCEPT), said(0, 1, ACCEPT)), "Outcome 1 of 0-1, after 6,"),
+        ((said(0, 5, ACCEPT), said(5, 6, ACCEPT)), "Outcome 1 of 5-6, after 5,"),
+        ((said(3, 2, ACCEPT),), "Outcome 1 of 3-2, after -1,"),
+        ((said(0, 1, AcknowledgeType.RENEW),), "Outcome 4 of 0-1, after -1,"),
+        ((said(0, 1, AcknowledgeType.GAP),), "Outcome 0 of 0-1, after -1,"),
     ],
 )
 def test_unordered_overlapping_or_unknown_outcomes_are_an_invalid_request(
     runs: tuple[OutcomeRun, ...], what: str
 ) -> None:
     group, _ = batch()
-    with pytest.raises(InvalidRequest, match=f"^{what}$"):
+    with pytest.raises(InvalidRequest, match=f"^{what} is unknown or in no order.$"):
         group.stage(*runs)
 
 
 def test_a_partition_named_twice_is_an_invalid_request() -> None:
     group, _ = batch()
     twice = (PartitionOutcomes(topic_id=TOPIC_ID, partition=0, runs=()),) * 2
-    with pytest.raises(InvalidRequest, match=r"^a partition is named twice in one request$"):
+    with pytest.raises(InvalidRequest, match=r"^A partition is named twice in one request.$"):
         group.run(StageRuns(group_id="billing", partitions=twice))
 
 

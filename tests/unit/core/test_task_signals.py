@@ -128,9 +128,9 @@ def test_a_plan_keeps_the_signals_of_a_bounded_number_of_tasks(group: GroupDrive
         (
             {"hint": "é" * (MOST_HINT_BYTES // 2 + 1)},
             InvalidRequest,
-            f"^the hint .* than {MOST_HINT_BYTES} bytes",
+            f"^The hint .* than {MOST_HINT_BYTES} bytes",
         ),
-        ({"host": "h" * (MOST_HOST_BYTES + 1)}, InvalidRequest, f"^the host .* than {MOST_HOST_BYTES} bytes"),
+        ({"host": "h" * (MOST_HOST_BYTES + 1)}, InvalidRequest, f"^The host .* than {MOST_HOST_BYTES} bytes"),
     ],
 )
 def test_a_foreign_or_too_long_signal_is_refused(
