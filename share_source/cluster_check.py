@@ -18,6 +18,7 @@ from confluent_kafka import Consumer
 
 from coordinator.client.cluster_metadata import metadata_and_rights
 from coordinator.client.endpoints import Endpoints
+from coordinator.client.on_demand import runtime_dir
 from coordinator.config.kafka_options import PREFIX
 from coordinator.config.resolved import CoordinatorConfig, GroupConfig, changed_configs
 from coordinator.protocol.errors import (
@@ -60,16 +61,19 @@ def check_at_load(options: SourceOptions) -> str:
 
 
 def check_clients(options: SourceOptions) -> None:
-    """Check that the query's clients can be made: the token and certificates for standalone coordinators, and the
-    properties of the tasks' consumers, also together.
+    """Check that the query's clients can be made: the token and certificates for standalone coordinators, or the folder
+    by which one is found on this host, and the properties of the tasks' consumers, also together.
 
     Raises:
+        UnsafeDirectory: SHAREGROUP_RUNTIME_DIR names a folder that can't be used.
         TokenMissing, InvalidToken, UnsafeFile, UnusableFile: the token, or the file of certificates, is unusable.
         UnknownReader: SHAREGROUP_READER has a value that is not known.
         InvalidKafkaConfig: librdkafka refuses the configuration of a task's consumer.
     """
     if CoordinatorConfig.parse(options.coordinator_configs).share_coordinator_endpoint:
         Endpoints.of(options.coordinator_configs)
+    else:
+        runtime_dir()
     wanted_reader()
     config = dict(client_config(options.kafka_config, "read_uncommitted"))
     del config["bootstrap.servers"]  # it connects nowhere

@@ -19,11 +19,11 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from coordinator.client.client import ENDPOINT, CoordinatorClient
-from coordinator.client.cluster_metadata import cluster_id
+from coordinator.client.cluster_metadata import cluster_metadata
 from coordinator.client.connection import CALL_TIMEOUT_S
 from coordinator.client.endpoints import Endpoints
 from coordinator.client.offset_resets import ResetTo, reset_of
-from coordinator.client.on_demand import OnDemand, store_of
+from coordinator.client.on_demand import OnDemand, runtime_dir, store_of
 from coordinator.client.options import GROUP_PREFIXES, as_text, configs
 from coordinator.config.kafka_options import broker_addresses, check_kafka_config, redacted, to_librdkafka
 from coordinator.config.resolved import CoordinatorConfig
@@ -101,6 +101,7 @@ class Admin:
         MissingOption: neither brokers nor an endpoint are named.
         ShareGroupError: as of to_librdkafka, broker_addresses and check_kafka_config.
         UnknownConfig, ConfigOutOfBounds, ConfigTypeMismatch, ConfigConflict: a key or a value is bad.
+        UnsafeDirectory: SHAREGROUP_RUNTIME_DIR can't be used, and no endpoint is named.
         BrokerNotReachable: the brokers do not answer, and no endpoint is named.
         TokenMissing, InvalidToken, UnsafeFile, UnusableFile: the endpoint's token can't be used.
     """
@@ -496,7 +497,9 @@ class Admin:
             return self._act(request, looks - 1)
 
     def _find_on_demand(self) -> OnDemand:
-        found = cluster_id(self._bootstrap_servers, self._kafka_config, timeout_s=self._timeout_s)
+        runtime_dir()  # one that can't be used is told before the brokers are waited for
+        metadata = cluster_metadata(self._bootstrap_servers, self._kafka_config, timeout_s=self._timeout_s)
+        found = str(metadata.cluster_id or self._bootstrap_servers)
         return OnDemand(
             bootstrap_servers=self._bootstrap_servers,
             kafka_config=self._kafka_config,

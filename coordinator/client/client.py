@@ -22,7 +22,7 @@ import tenacity
 from coordinator.client.cluster_metadata import cluster_id
 from coordinator.client.connection import CALL_TIMEOUT_S, Connection, Refused, Unreachable
 from coordinator.client.endpoints import Endpoints
-from coordinator.client.on_demand import OnDemand, has_coordinator_for, store_of
+from coordinator.client.on_demand import OnDemand, has_coordinator_for, runtime_dir, store_of
 from coordinator.client.retry_deadline import StopAtDeadline
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.protocol.errors import (
@@ -129,6 +129,7 @@ class CoordinatorClient:
         a coordinator of this host was started with them. Else brokers that are away are an error soon.
 
         Raises:
+            UnsafeDirectory: SHAREGROUP_RUNTIME_DIR can't be used.
             BrokerNotReachable: the brokers are away.
             ShareGroupError: no coordinator was found or started; the subclass says how.
         """
@@ -141,6 +142,7 @@ class CoordinatorClient:
             patience_s = retry_timeout_s if in_batch else min(retry_timeout_s, CONNECT_TIMEOUT_S)
             client._retried(patience_s, may_pass, "", client._connected)
             return client
+        runtime_dir()  # one that can't be used is told before the brokers are waited for
         outage = _outage(bootstrap_servers, retry_timeout_s)
         if in_batch and bootstrap_servers not in _reached and not has_coordinator_for(bootstrap_servers):
             may_pass = _may_pass_soon

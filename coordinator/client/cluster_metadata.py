@@ -14,6 +14,7 @@ import ssl
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import inf
 from typing import Any
 
 import tenacity
@@ -37,6 +38,9 @@ ATTEMPT_S = 1.0
 useless."""
 CLOSED_S = 3.0
 """Brokers that only close connections are an error after this many seconds: a starting broker closes some."""
+NOBODY_S = 10.0
+"""Addresses at which nobody listens are an error of a person's command after this many seconds: a broker that restarts
+listens again sooner."""
 
 _SIZE = re.compile(r"Invalid response size (-?\d+)")
 _TLS_ALERT = 0x15
@@ -53,6 +57,7 @@ _ANSWERS = {
 }
 """The kind of an answer in another protocol -> what to do."""
 _FAILED = re.compile(r"^FAIL \[[^]]*\](?: \[[^]]*\])?: (.*)$", re.DOTALL)
+_NOBODY = re.compile(r"Connection refused")
 _CLOSED = re.compile(r"Disconnected|closed by peer|connecting to a \w+ ", re.IGNORECASE)
 _UNRESOLVED = re.compile(r"Failed to resolve '([^']+)'")
 _PASSING = re.compile(r"temporary failure|try again", re.IGNORECASE)
@@ -63,12 +68,15 @@ _KAFKA_PORT = 9092
 
 class FirstContact(Complaints):
     """The errors of a client that was never answered. ``log`` takes librdkafka's log lines: some causes, such as a
-    listener that closes the connection, are only there."""
+    listener that closes the connection, are only there. ``nobody_s``: addresses at which nobody listens are an error
+    after this many seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, nobody_s: float = inf) -> None:
         super().__init__()
+        self._nobody_s = nobody_s
         self.kinds: set[str] = set()
-        """``resolve``, ``closed``, ``size``, ``other``, and the keys of ``_ANSWERS``: the kinds of causes so far."""
+        """``resolve``, ``closed``, ``size``, ``nobody``, ``other``, and the keys of ``_ANSWERS``: the kinds of causes
+        so far."""
         self.reasons: dict[str, str] = {}
         """The newest cause of each kind."""
         self.unresolved: set[str] = set()
@@ -95,7 +103,7 @@ class FirstContact(Complaints):
         elif _NO_TLS.search(cause):
             self._note("plain", cause)
         elif found or _CLOSED.search(cause):
-            self._note("closed" if _CLOSED.search(cause) else "other", cause)
+            self._note("nobody" if _NOBODY.search(cause) else "closed" if _CLOSED.search(cause) else "other", cause)
 
     def _note(self, kind: str, cause: str) -> None:
         self.kinds.add(kind)
@@ -117,6 +125,8 @@ class FirstContact(Complaints):
             return BrokerHostUnknown(addresses=addresses, reason=self.reasons["resolve"])
         if self.kinds == {"size"} and (len(named) == 1 or waited_s >= CLOSED_S):
             return InvalidKafkaConfig(key="receive.message.max.bytes", reason=self.reasons["size"])
+        if self.kinds == {"nobody"} and waited_s >= self._nobody_s:
+            return _not_reachable(addresses, waited_s, self.reasons["nobody"])
         if self.kinds == {"closed"} and waited_s >= CLOSED_S:
             if found := self.in_tls(addresses, protocol):
                 return found
@@ -175,16 +185,17 @@ def _named(addresses: str) -> set[str]:
 
 
 def cluster_metadata(bootstrap_servers: str, kafka_config: Mapping[str, str], *, timeout_s: float | None = None) -> Any:
-    """confluent_kafka's ClusterMetadata: cluster_id, brokers, topics.
+    """confluent_kafka's ClusterMetadata: cluster_id, brokers, topics. It is for a person's command.
 
     Raises:
-        BrokerNotReachable: no broker answered within ``timeout_s`` (else BROKER_TIMEOUT_S); it names addresses only.
+        BrokerNotReachable: no broker answered within ``timeout_s`` (else BROKER_TIMEOUT_S), or nobody listens for
+            NOBODY_S; it names addresses only.
         BrokerSecurityFailed, BrokerHostUnknown: the brokers refuse the client, or no host name is known; at once.
         BrokerClosesConnection: the brokers do nothing but close connections, for CLOSED_S.
         BrokerSpeaksOtherwise: they answer in HTTP or another text, in TLS to plain text, or in plain text to TLS.
         InvalidKafkaConfig: librdkafka refuses the configuration.
     """
-    contact = FirstContact()
+    contact = FirstContact(NOBODY_S)
     with _admin(bootstrap_servers, kafka_config, contact) as admin:
         limit_s = BROKER_TIMEOUT_S if timeout_s is None else timeout_s
         return _metadata(admin, contact, bootstrap_servers, kafka_config, limit_s)
@@ -221,7 +232,11 @@ def _metadata(
         if found := contact.in_tls(bootstrap_servers, protocol):
             raise found from None
         reason = contact.last or next(iter(contact.reasons.values()), error.args[0].name())
-        raise BrokerNotReachable(addresses=bootstrap_servers, timeout_ms=int(timeout_s * 1000), reason=reason) from None
+        raise _not_reachable(bootstrap_servers, timeout_s, reason) from None
+
+
+def _not_reachable(addresses: str, waited_s: float, reason: str) -> BrokerNotReachable:
+    return BrokerNotReachable(addresses=addresses, timeout_ms=int(waited_s * 1000), reason=reason)
 
 
 def metadata_and_rights(
@@ -255,10 +270,10 @@ def _rights(admin: Any, topics: list[str]) -> dict[str, frozenset[str]]:
     return rights
 
 
-def cluster_id(bootstrap_servers: str, kafka_config: Mapping[str, str], *, timeout_s: float | None = None) -> str:
+def cluster_id(bootstrap_servers: str, kafka_config: Mapping[str, str]) -> str:
     """Returns the cluster's id, by which its coordinator is found. Raises as :func:`cluster_metadata`."""
-    found = cluster_metadata(bootstrap_servers, kafka_config, timeout_s=timeout_s).cluster_id
-    return str(found or bootstrap_servers)
+    metadata, _ = metadata_and_rights(bootstrap_servers, kafka_config, lambda _: ())
+    return str(metadata.cluster_id or bootstrap_servers)
 
 
 @contextlib.contextmanager

@@ -66,7 +66,11 @@ _children_lock = threading.Lock()
 
 def runtime_dir() -> Path:
     """The directory of endpoint and lock files: the user's runtime directory, or a private one in the temporary
-    directory."""
+    directory.
+
+    Raises:
+        UnsafeDirectory: it can't be used.
+    """
     if named := os.environ.get(RUNTIME_VARIABLE):
         return own_dir(Path(named), named=True)
     with contextlib.suppress(UnsafeDirectory), warnings.catch_warnings():

@@ -16,7 +16,9 @@ import pytest
 import trustme
 from confluent_kafka import KafkaError
 
-from coordinator.client.cluster_metadata import CLOSED_S, FirstContact, cluster_metadata
+from coordinator.admin.admin import Admin
+from coordinator.client.client import CoordinatorClient
+from coordinator.client.cluster_metadata import CLOSED_S, NOBODY_S, FirstContact, cluster_metadata
 from coordinator.protocol.errors import (
     BrokerHostUnknown,
     BrokerNotReachable,
@@ -24,6 +26,7 @@ from coordinator.protocol.errors import (
     DeadLetterTopicMissing,
     DeadLetterTopicNotAuthorized,
     DeadLetterTopicSubscribed,
+    UnsafeDirectory,
 )
 from share_source import cluster_check
 from share_source.errors import ReadDenied
@@ -113,6 +116,32 @@ def test_an_unknown_host_is_final_only_if_no_other_broker_may_answer():
     contact(unresolved("new:9093"))
     both = contact.error("SASL_SSL://old.invalid, new:9093", "PLAINTEXT", 0.0)
     assert isinstance(both, BrokerHostUnknown)
+
+
+def test_a_port_where_nobody_listens_ends_a_person_s_command_alone():
+    """A query at its start waits on: its broker may restart."""
+    said = "FAIL [thrd:k:1/bootstrap]: k:1/bootstrap: "
+    of_command, of_query = FirstContact(NOBODY_S), FirstContact()
+    for contact in (of_command, of_query):
+        contact.log.warning("%sConnect to ipv4#10.0.0.1:1 failed: Connection refused", said)
+    found = of_command.error("k:1,l:2", "PLAINTEXT", NOBODY_S)
+    assert type(found) is BrokerNotReachable and "within 10000 ms (k:1/bootstrap: Connect to" in str(found)
+    assert of_command.error("k:1", "PLAINTEXT", NOBODY_S - 1) is of_query.error("k:1", "PLAINTEXT", 1e9) is None
+    of_command.log.warning("%sDisconnected while requesting ApiVersion", said)
+    assert of_command.error("k:1", "PLAINTEXT", NOBODY_S) is None, "a broker is there, and starts"
+
+
+def test_an_unusable_runtime_folder_is_told_before_the_brokers(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SHAREGROUP_RUNTIME_DIR", str(tmp_path / "file"))
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.group.id": "billing", "subscribe": "orders"}
+    for first in (
+        lambda: Admin({"bootstrap.servers": "127.0.0.1:1"}),
+        lambda: CoordinatorClient.connect("127.0.0.1:1"),
+        lambda: cluster_check.check_at_load(SourceOptions.parse(given)),
+    ):
+        with pytest.raises(UnsafeDirectory, match="SHAREGROUP_RUNTIME_DIR"):
+            first()
 
 
 class Answer(socketserver.BaseRequestHandler):

@@ -10,7 +10,6 @@ import shlex
 import click
 import pytest
 
-from coordinator.admin import admin
 from coordinator.client import cluster_metadata
 from coordinator.protocol.wire import Healthy
 from share_sink.redrive.report import RedriveReport, Sent
@@ -102,11 +101,8 @@ def test_an_unknown_host_prints_one_line_and_exits_with_1(path, capsys):
 
 @pytest.mark.parametrize("path", LEAST, ids=named)
 def test_a_port_that_refuses_connections_prints_one_line_and_exits_with_1(path, monkeypatch, capsys):
-    monkeypatch.setattr(cluster_metadata, "BROKER_TIMEOUT_S", 0.3)
-    monkeypatch.setattr(admin, "RETRY_S", 0.3)
+    monkeypatch.setattr(cluster_metadata, "NOBODY_S", 0.3)
     at = ["--bootstrap-server", f"127.0.0.1:{free_ports(1)[0]}"]
-    if path == ("groups",):
-        at += ["--timeout", "300"]
     said = mistake([*path, *at, *LEAST[path]], capsys)
     assert said.startswith("sharegroup: BrokerNotReachable: ")
 
