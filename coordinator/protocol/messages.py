@@ -341,12 +341,12 @@ class TopicPartitions(Message, frozen=True, tag=False):
 
 class MemberDescription(Message, frozen=True, tag=False):
     """The description of a member; ``active``: it has a session. ``topics`` or ``topic_pattern``: its subscription.
-    ``assignment``: some of the ``assigned_total`` partitions that it acquires from; a query's are all that are in its
+    ``assignment``: some of the ``assigned_total`` partitions that it acquires from; a query acquires from all of its
     subscription. ``breaker``: a query's breaker on releases, while it slows the query: it is open, the query has a
     session, and the group has records in flight. ``client_id``: the member's name, here and in all that is shown of a
     group: the config member.name, else the query's name, known once a sink has decided for it, else client.id, else the
-    name of the application or program. ``client_pid``: its process, 0 if it is not known. ``checkpoint``: the query's,
-    from a sink too."""
+    name of the application or program. ``client_pid``: its process, 0 if it is not known. ``checkpoint``: the query's;
+    its sink tells it as well."""
 
     member_id: str
     member_epoch: int

@@ -1,5 +1,5 @@
-"""A fixed port of this host for the embedded broker, whose own port is another one at each start, and the answers that
-the embedded broker lacks: a topic is created by request, a timestamp has an offset.
+"""Serves the embedded broker at a fixed port of this host, since its own port is another one at each start, and answers
+what the embedded broker can't: it creates topics by request, and finds the offset of a timestamp.
 
 Rule: clients know this address alone, so that every request comes here. The requests of a connection are answered one
 after another, as by Kafka's brokers.

@@ -241,8 +241,8 @@ def _answered(handler: Handler, visit: Visit) -> Response:
 async def _within_patience(
     visit: Visit, answer: Callable[[], Response], limiter: anyio.CapacityLimiter | None, *, is_bounded: bool
 ) -> Response | None:
-    """Returns the answer; None: brokers or coordinators are away, and none came within PATIENCE_S. A confirmed action
-    is waited for, since its end is told."""
+    """Returns the answer; None: brokers or coordinators are away, and the answer did not come within PATIENCE_S. A
+    confirmed action is waited for: the page says how it ended."""
     found: list[Response] = []
     async with anyio.create_task_group() as tasks:
 
