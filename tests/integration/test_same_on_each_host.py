@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import inspect
 import json
+import logging
 import os
 import re
 
@@ -16,13 +17,15 @@ from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.client.task_plans import BATCH_ID, QUERY_ID, TaskPlan
 from coordinator.protocol.admin_messages import Window
-from coordinator.protocol.messages import NextPlan
+from coordinator.protocol.messages import NextPlan, StartPlan
 from coordinator.protocol.rights import Tokens
+from coordinator.service.brokers.cluster import LATEST, KafkaCluster
 from share_sink import task_progress
 from share_source import plan_reader
 from share_source.views import tables
 from sharegroup import AcknowledgeType, Admin, AsyncShareConsumer, ShareConsumer
 from sharegroup.__main__ import run
+from sharegroup.web.actions import KINDS
 from sharegroup.web.app import create_app
 from sharegroup.web.command import site_of
 from tests.support.command_line import COMMANDS
@@ -50,8 +53,6 @@ class Two:
             kafka.create_topic("orders-of-two-hosts", 2),
             kafka.create_topic("dead-of-two-hosts", 1),
         )
-        for partition in range(2):
-            kafka.produce(self.orders, [f"v{number}" for number in range(RECORDS)], partition=partition)
         for name in ("one", "two", "three"):
             (folder / name).mkdir(mode=0o700)
 
@@ -85,8 +86,8 @@ class Two:
             admin.describe_groups([GROUP])
             return admin
 
-    def logs(self, host):
-        return "".join(log.read_text() for log in (self.folder / host).glob("coordinator-*.log"))
+    def logs(self, host, kind="coordinator"):
+        return "".join(log.read_text() for log in (self.folder / host).glob(f"{kind}-*.log"))
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +99,8 @@ def two(kafka, runtime_dir):
     with contextlib.ExitStack() as members:
         members.callback(kill_coordinators, folder)
         for name in ("one", "two"):
+            for partition in range(2):  # the first member may take all that are there
+                kafka.produce(hosts.orders, [f"v{number}" for number in range(RECORDS)], partition=partition)
             with hosts.on(name):
                 member = members.enter_context(ShareConsumer(hosts.of_member(name)))
                 member.subscribe([hosts.orders])
@@ -255,14 +258,21 @@ def text_of(page):
     return masked(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page)))
 
 
-def test_the_page_shows_the_same_on_both_hosts(two):
+@contextlib.contextmanager
+def page_on(two, host):
+    """The page on this host, and ada's browser."""
     tokens = Tokens.parse(f"admin ada:{ACTOR}", "the test")
+    with two.on(host), site_of(two.conf(), tokens, 3_600, is_tls=False) as site:
+        browser = Browser(TestClient(create_app(site), base_url=HERE, follow_redirects=False))
+        assert browser.post("/login", {"token": ACTOR}).status_code == 303
+        yield site, browser
+
+
+def test_the_page_shows_the_same_on_both_hosts(two):
     pages = {}
     for host in ("one", "two"):
-        with two.on(host), site_of(two.conf(), tokens, 3_600, is_tls=False) as site:
+        with page_on(two, host) as (site, browser):
             wait_until(lambda: GROUP in site.watch.snapshot.groups, what="the group is scanned")
-            browser = Browser(TestClient(create_app(site), base_url=HERE, follow_redirects=False))
-            assert browser.post("/login", {"token": ACTOR}).status_code == 303
             at = f"/group?group={GROUP}"
             wait_until(lambda: "is being examined" not in browser.get(at).text, what="it is examined")  # noqa: B023
             pages[host] = {path: text_of(browser.get(path).text) for path in paths(two)}
@@ -312,6 +322,98 @@ def test_a_group_is_reset_emptied_and_deleted_from_the_other_host(two, unique):
             assert other.delete_group(group, execute=True).executed
         with two.on("one"):
             assert one.describe_groups([group])[group].state == "DEAD"
+
+
+@pytest.fixture
+def acted_on(two, topic, kafka, unique):
+    """A group of the first host whose member holds all records, and an admin client there."""
+    group, orders = unique("page"), topic("orders")
+    kafka.produce(orders, [f"v{number}" for number in range(6)])
+    with two.on("one"), contextlib.closing(CoordinatorClient.connect(two.bootstrap)) as client:
+        session = MemberSession(client, group, "m1", topics=(orders,), starting_offsets="earliest")
+        session.call(lambda who: StartPlan(**who, plan_id=session.call(lambda who: NextPlan(**who)).plan.plan_id))
+        with contextlib.closing(two.admin("one")) as one:
+            yield group, orders, one
+
+
+def done_on(page, path, form):
+    """The page after an action's dry run was shown, and confirmed."""
+    shown = finished(page, page.post(path, form))
+    (pending,) = re.findall(r'name="pending" value="([^"]+)"', shown.text) or [shown.text]
+    return finished(page, page.post(f"{path}/confirm", {"pending": pending}))
+
+
+def finished(page, answer):
+    """The page that an answer leads to, when it looks again no more."""
+
+    def found():
+        led = page.get(answer.headers["location"]) if answer.status_code == 303 else answer
+        return None if "looks again by itself" in led.text else led
+
+    return wait_until(found, what="it is done")
+
+
+def audited(two, host, group):
+    """The done actions in the host's audit log: the class, who, the host from which it came, and its reason."""
+    found = []
+    for line in map(json.loads, two.logs(host, "audit").splitlines()):
+        who, where, text = re.match(r"done: who=(.*) from=(.*) request=(\{.*\}) changed=", line["message"]).groups()
+        request = json.loads(text)
+        found += [(request["type"], who, where, request["reason"])] if request["group_id"] == group else []
+    return found
+
+
+def test_each_action_of_the_page_is_done_by_the_owner_elsewhere(two, acted_on, unique, caplog):
+    group, orders, one = acted_on
+    where, record = (orders, 0), {"topic": orders, "partition": 0, "first": 2, "last": 2}
+    dead, limit, name = unique("dead"), "share.delivery.count.limit", "errors.deadletterqueue.topic.name"
+
+    def described():
+        return one.describe_groups([group])[group]
+
+    def states():
+        return {run.state for run in one.in_flight(group).runs if run.first <= 2 <= run.last}
+
+    acts = [
+        ("configs", {"key": limit, "value": "9"}, lambda: described().configs.get(limit) == "9"),
+        ("dead_letters", {"name": dead, "create": "yes"}, lambda: described().configs.get(name) == dead),
+        ("release", record, lambda: states() == {"AVAILABLE"}),
+        ("archive", record, lambda: states() <= {"ARCHIVED"} and not sum(p.archiving for p in described().partitions)),
+        ("release_member", {"member": "m1"}, lambda: described().state == "EMPTY"),
+        (
+            "redrive",
+            {"scope": "all"},
+            lambda: KafkaCluster(two.bootstrap, {}, 15_000).offsets([where], LATEST) == {where: 7},
+        ),
+        ("reset", {"to": "latest"}, lambda: one.list_offsets(group).partitions[0].start_offset == 7),
+        ("delete", {}, lambda: described().state == "DEAD"),
+    ]
+    assert {kind for kind, *_ in acts} == {*KINDS, "redrive"}
+    caplog.set_level(logging.INFO, "sharegroup.audit")
+    with page_on(two, "two") as (_, page):
+        for kind, fields, is_done in acts:
+            assert not is_done(), kind
+            path, form = ("/redrive", {}) if kind == "redrive" else ("/act", {"kind": kind, "reason": f"why {kind}"})
+            answer = done_on(page, path, {"group": group, **form, **fields})
+            assert answer.status_code == 200, answer.text
+            wait_until(is_done, what=kind)
+    asked = [kind for kind, *_ in acts if kind != "redrive"]
+    told = audited(two, "one", group)
+    assert [reason for *_, reason in told] == [f"why {kind} (on the page, by ada)" for kind in asked]
+    assert {(who, where) for _, who, where, _ in told} == {("all rights", f"host {os.uname().nodename}")}
+    assert not audited(two, "two", group)
+    sent = [each.getMessage() for each in caplog.records if each.name == "sharegroup.audit"]
+    assert [line.partition(" request=")[0] for line in sent] == [
+        f"{what}: who=admin ada from=the page" for what in ("begun", "done")
+    ]
+
+
+def test_an_action_that_the_owner_refuses_leads_to_its_form(two, acted_on):
+    group, *_ = acted_on
+    with page_on(two, "two") as (_, page):
+        answer = finished(page, page.post("/act", {"kind": "reset", "group": group, "to": "latest", "reason": "why"}))
+    assert "GroupNotEmpty" in answer.text
+    assert 'value="why"' in answer.text
 
 
 def test_consumers_of_both_kinds_get_records_on_the_other_host(two, kafka, topic, unique):
