@@ -11,9 +11,6 @@ from typing import Any, ClassVar
 
 from coordinator.protocol.log_lines import printable
 
-ON_HOST = "on_host"
-"""The field of an error of OF_COORDINATOR that names another host and its process."""
-
 
 class ShareGroupError(Exception):
     """Something went wrong in sharegroup."""
@@ -23,14 +20,9 @@ class ShareGroupError(Exception):
 
     def __init__(self, **fields: Any) -> None:
         self.fields = fields
+        self.on_host = str(fields.get("on_host", ""))  # the other host, and the process there, that it is about
         template = f"{'On host {on_host}: ' if self.on_host else ''}{' '.join((type(self).__doc__ or '').split())}"
         super().__init__(template.format_map({name: _shown(value) for name, value in fields.items()}))
-
-    @property
-    def on_host(self) -> str:
-        """The host and the process that the error is about, where that is another host than the client's; else
-        empty."""
-        return str(self.fields.get(ON_HOST, ""))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (type(self), self.fields))
@@ -804,27 +796,3 @@ class InvalidKafkaConfig(ShareGroupError):
     docs/run/java-keys.md has what Java's keys become."""
 
     kafka_error = "INVALID_CONFIG"
-
-
-OF_COORDINATOR = (
-    TopicNotAllowed,
-    DeadLetterTopicNotAuthorized,
-    CoordinatorNotAvailable,
-    InternalError,
-    CoordinatorOverloaded,
-    RequestTooLarge,
-    GroupMaxSizeReached,
-    MaxGroupsReached,
-    DiskFull,
-    GroupStateTooNew,
-    GroupStateTooOld,
-    StateTopicUnfit,
-    StateTopicNotAuthorized,
-    StateTransactionOpen,
-    StateRecordUnreadable,
-    TopicNotAuthorized,
-    BrokerNotReachable,
-    BrokerRefused,
-)
-"""The errors that are about the coordinator itself: its rights, limits, version and connections, its disk or its log.
-Who mends them has to know its host."""

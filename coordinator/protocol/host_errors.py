@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
-from coordinator.protocol.errors import CoordinatorNotAvailable, ShareGroupError
+from coordinator.protocol.errors import (
+    BrokerNotReachable,
+    BrokerRefused,
+    CoordinatorNotAvailable,
+    CoordinatorOverloaded,
+    DeadLetterTopicNotAuthorized,
+    DiskFull,
+    GroupMaxSizeReached,
+    GroupStateTooNew,
+    GroupStateTooOld,
+    InternalError,
+    MaxGroupsReached,
+    RequestTooLarge,
+    ShareGroupError,
+    StateRecordUnreadable,
+    StateTopicNotAuthorized,
+    StateTopicUnfit,
+    StateTransactionOpen,
+    TopicNotAllowed,
+    TopicNotAuthorized,
+)
 
 
 class GroupOfAnotherVersion(ShareGroupError):
@@ -34,3 +54,27 @@ class HostTopicNotAuthorized(ShareGroupError):
     hosts that own groups Read on both, and Read and Write on share-group-replies."""
 
     kafka_error = "TOPIC_AUTHORIZATION_FAILED"
+
+
+OF_COORDINATOR = (
+    TopicNotAllowed,
+    DeadLetterTopicNotAuthorized,
+    CoordinatorNotAvailable,
+    InternalError,
+    CoordinatorOverloaded,
+    RequestTooLarge,
+    GroupMaxSizeReached,
+    MaxGroupsReached,
+    DiskFull,
+    GroupStateTooNew,
+    GroupStateTooOld,
+    StateTopicUnfit,
+    StateTopicNotAuthorized,
+    StateTransactionOpen,
+    StateRecordUnreadable,
+    TopicNotAuthorized,
+    BrokerNotReachable,
+    BrokerRefused,
+)
+"""The errors that are about the coordinator itself: its rights, limits, version and connections, its disk or its log.
+Who mends them has to know its host."""

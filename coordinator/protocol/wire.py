@@ -15,16 +15,9 @@ from typing import Any, TypeAlias, get_args
 
 import msgspec
 
-import coordinator.protocol.host_errors  # noqa: F401 - an answer may be one of these errors
 from coordinator.protocol.admin_messages import AnyAdminReply, AnyAdminRequest
-from coordinator.protocol.errors import (
-    OF_COORDINATOR,
-    ON_HOST,
-    InvalidRequest,
-    ShareGroupError,
-    by_name,
-    error_from_wire,
-)
+from coordinator.protocol.errors import InvalidRequest, ShareGroupError, by_name, error_from_wire
+from coordinator.protocol.host_errors import OF_COORDINATOR
 from coordinator.protocol.messages import AcknowledgeRows, AnyReply, AnyRequest, Done, Message, Request, StageOutcomes
 from coordinator.protocol.task_messages import ReportProgress
 
@@ -215,7 +208,7 @@ def naming_host(answer: bytes, host: str) -> bytes:
     cls = by_name().get(failed.error)
     if cls is None or not issubclass(cls, OF_COORDINATOR):
         return answer
-    return encode(msgspec.structs.replace(failed, fields={**failed.fields, ON_HOST: host}))
+    return encode(msgspec.structs.replace(failed, fields={**failed.fields, "on_host": host}))
 
 
 def derived_topic_id(topic: str) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from coordinator.protocol.errors import (
-    OF_COORDINATOR,
     BrokerSecurityFailed,
     InvalidRequest,
     RemoteError,
@@ -18,7 +17,7 @@ from coordinator.protocol.errors import (
     by_name,
     error_from_wire,
 )
-from coordinator.protocol.host_errors import HostTopicNotAuthorized
+from coordinator.protocol.host_errors import OF_COORDINATOR, HostTopicNotAuthorized
 from coordinator.protocol.wire import (
     Endpoint,
     Health,
