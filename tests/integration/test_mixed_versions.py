@@ -29,7 +29,7 @@ from tests.support.store_writes import append
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 
-PATIENCE_S = 2.0
+PATIENCE_S = 5.0
 LATER = [(VERSION + 1, PROTOCOL, GroupOfAnotherVersion), (VERSION, PROTOCOL + 1, CoordinatorVersionMismatch)]
 
 
