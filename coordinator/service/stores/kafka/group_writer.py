@@ -76,6 +76,7 @@ class GroupWriter:
             message_timeout_ms=topic.write_timeout_ms,
             message_max_bytes=MAX_MESSAGE_BYTES,
             linger_ms=0,
+            allow_auto_create_topics="false",  # `check` asks for the state topic, and must not have one made
         )
         try:
             self._producer = new_client(Producer, {**config, "error_cb": self._complaints})
