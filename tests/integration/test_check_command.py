@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from sharegroup.__main__ import run
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.standalone import TOKEN, write_secret
 
 pytestmark = pytest.mark.broker
@@ -70,6 +72,19 @@ def test_check_names_errors_that_only_the_cluster_shows(checked, topic, unique):
     status, lines = checked({"subscribe": orders}, {"kafka.group.id": "other"})
     assert status == 1
     assert lines[-2].startswith("wrong  sink: RowsOfAnotherGroup: ")
+
+
+def test_a_broker_that_makes_topics_is_led_to_make_none(checked):
+    """A state topic that the broker makes would keep records for a week: no coordinator takes it."""
+    with KafkaBroker(heap="512m", auto_create_topics_enable="true") as broker:
+        orders = broker.create_topic("orders", 1)
+        at = {"kafka.bootstrap.servers": broker.bootstrap, "errors.deadletterqueue.topic.name": "missing"}
+        _, lines = checked({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": orders}, at)
+        assert any("the first coordinator creates it" in line for line in lines), lines
+        checked({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "absent"})
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        made = {name for name in admin.list_topics(timeout=30).topics if not name.startswith("__")}
+        assert made == {orders}, "only Kafka's own"
 
 
 def test_a_standalone_coordinator_that_is_away_is_named(checked, topic, tmp_path):
