@@ -146,6 +146,8 @@ def own_dir(path: Path, *, named: bool) -> Path:
         reason = reason or f"it belongs to user {found.st_uid}"
     elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         reason = reason or "others may write to it"
+    elif not os.access(path, os.W_OK | os.X_OK):
+        reason = reason or "this user may not write to it, or its file system is read-only"
     if reason:
         raise UnsafeDirectory(path=path, reason=reason, variable=RUNTIME_VARIABLE)
     return path

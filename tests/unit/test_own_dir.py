@@ -68,3 +68,9 @@ def test_a_parent_writable_for_all_is_refused_unless_it_is_sticky(tmp_path):
         own_dir(tmp_path / "mine", named=False)
     tmp_path.chmod(0o1777)
     assert own_dir(tmp_path / "mine", named=False)
+
+
+def test_a_directory_that_this_user_may_not_write_to_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write to each that is not mounted read-only
+    with pytest.raises(UnsafeDirectory, match="may not write to it, or its file system is read-only"):
+        own_dir(tmp_path / "read-only", named=True)
