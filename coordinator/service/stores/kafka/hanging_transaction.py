@@ -128,15 +128,18 @@ def abort_left(topic: StateTopic, partition: int, gone: Owner) -> None:
     Raises:
         StoreRefused: Kafka did not confirm it.
     """
-    while (offset := _last_stable(topic, partition)) < topic.offset(partition, LATEST):
+    end = topic.offset(partition, LATEST)
+    while (offset := _last_stable(topic, partition)) < end:
         group_id = writer_of(topic, partition, offset)
-        if group_id is None or (owner := _read(topic, partition, group_id)[0]) is None or owner.process != gone.process:
+        owner = None if group_id is None else _read(topic, partition, group_id)[0]
+        is_left = owner is not None and owner.process == gone.process
+        if group_id is not None and is_left:
+            with contextlib.closing(GroupWriter(topic, partition, group_id)) as writer:
+                writer.fence()
+        if not _has_moved(topic, partition, offset):  # a living group's ends soon by itself
             return
-        with contextlib.closing(GroupWriter(topic, partition, group_id)) as writer:
-            writer.fence()
-        if not _has_moved(topic, partition, offset):
-            return
-        _log.info("aborted: what %s left open in %s-%d: group=%s", gone, topic.name, partition, group_id)
+        if is_left:
+            _log.info("aborted: what %s left open in %s-%d: group=%s", gone, topic.name, partition, group_id)
 
 
 def writer_of(topic: StateTopic, partition: int, offset: int) -> str | None:
