@@ -9,7 +9,7 @@ import pytest
 from coordinator.client import on_demand
 from coordinator.client.cluster_metadata import cluster_id
 from coordinator.client.on_demand import OnDemand
-from coordinator.protocol.errors import UnknownTopic
+from coordinator.protocol.errors import UnknownTopic, UnsafeDirectory
 from pyspark_sharegroup import DefaultSource
 from tests.support.coordinator_process import kill
 from tests.support.waiting import wait_until
@@ -113,10 +113,10 @@ def test_a_load_for_a_standalone_coordinator_starts_no_coordinator(kafka, unique
     assert coordinators(runtime) == []
 
 
-def test_a_load_without_a_usable_runtime_directory_succeeds(kafka, unique, monkeypatch, tmp_path):
-    """The query that is started from it says by name what is wrong."""
+def test_a_load_without_a_usable_runtime_directory_is_refused(kafka, unique, monkeypatch, tmp_path):
     kafka.create_topic(topic := unique("orders"))
     monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(tmp_path / "open"))
     os.mkdir(tmp_path / "open")
     os.chmod(tmp_path / "open", 0o777)
-    assert load(kafka, topic).names
+    with pytest.raises(UnsafeDirectory, match=on_demand.RUNTIME_VARIABLE):
+        load(kafka, topic)
