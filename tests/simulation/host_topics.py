@@ -137,11 +137,12 @@ class SimulatedWriter:
 
 
 class SimulatedReader:
-    """Reads as :class:`coordinator.service.hosts.records.Reader` does."""
+    """Reads as :class:`coordinator.service.hosts.records.Reader` does. ``is_outdated``: its client ignores what comes,
+    until it begins anew."""
 
     def __init__(self, process: Process, topics: HostTopics, on_record: Callable[[Any], None]) -> None:
         self.process, self.topics, self._on_record = process, topics, on_record
-        self.is_closed = False
+        self.is_closed = self.is_outdated = False
         self._positions: dict[TopicAndPartition, int] = {}
         topics.readers.append(self)
 
@@ -152,6 +153,11 @@ class SimulatedReader:
 
     def remove(self, partitions: set[TopicAndPartition]) -> None:
         self._positions = {where: at for where, at in self._positions.items() if where not in partitions}
+
+    def begin_anew(self) -> None:
+        self.is_outdated = False
+        for where in self._positions:
+            self.fetch(where)
 
     def close(self) -> None:
         self.is_closed = True
@@ -170,7 +176,7 @@ class SimulatedReader:
 
     def _read_all(self, where: TopicAndPartition) -> None:
         log = self.topics.records.get(where, [])
-        while not self.is_closed and self._positions.get(where, len(log)) < len(log):
+        while not (self.is_closed or self.is_outdated) and self._positions.get(where, len(log)) < len(log):
             record = log[self._positions[where]]
             self._positions[where] += 1
             reply = read_reply(record.headers())

@@ -198,7 +198,7 @@ class Asker:
 
     def reader(self, on_record: Callable[[Any], None], name: str) -> Any:
         self._on_record = on_record
-        return SimpleNamespace(add=lambda offsets: None)
+        return SimpleNamespace(add=lambda offsets: None, begin_anew=lambda: None)
 
     # --- as the writer
 

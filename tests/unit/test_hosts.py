@@ -284,6 +284,34 @@ def test_an_owner_that_takes_a_group_back_soon_has_missed_no_member() -> None:
     assert hosts.groups.unheard_ms == 0
 
 
+@pytest.mark.parametrize("process", ["owner", "asker"])
+def test_a_reader_whose_client_ignores_a_new_topic_begins_anew(process: str) -> None:
+    """Of the owner by its ticks, which it does not read; of the asker by its echo."""
+    hosts = TwoHosts()
+    hosts.ask()
+    hosts.pass_s(2.0)
+    (reader,) = [reader for reader in hosts.topics.readers if reader.process.name == process]
+    reader.is_outdated = True
+    hosts.ask("r2")
+    hosts.pass_s(30.0)
+    hosts.ask("r3")
+    hosts.pass_s(2.0)
+    assert hosts.outcomes[0] == hosts.outcomes[-1] == Done()
+    assert not reader.is_outdated
+
+
+def test_a_reader_goes_on_with_its_client_while_no_broker_takes_a_tick() -> None:
+    hosts = TwoHosts()
+    hosts.ask()
+    hosts.pass_s(2.0)
+    (reader,) = [reader for reader in hosts.topics.readers if reader.process is hosts.owner]
+    hosts.topics.mute["owner"] = hosts.world.now_ms + 21_000
+    hosts.pass_s(1.0)
+    reader.is_outdated = True
+    hosts.pass_s(20.0)
+    assert reader.is_outdated
+
+
 def test_an_owner_needs_no_right_to_write_administrators_requests() -> None:
     hosts, theirs = reading(), (ADMIN_REQUESTS, MINE[1])
     hosts.topics.append(theirs, GROUP, headers_of_request(hosts.record()), b"x")

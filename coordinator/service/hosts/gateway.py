@@ -333,7 +333,7 @@ class Gateway:
                 if not is_shown:
                     self.forget(group_id)
                     raise OwnerQuiet
-                if probe.is_written is False:
+                if not probe.is_written:
                     self._transport.ensure(TO_ASK)  # somebody may have deleted the topics, or an ACL
                 taken_s = taken_s or next((each.written_s for each in probes if each.is_written), 0.0)
                 if taken_s and self._transport.now_s() - taken_s > owner.patience_s:
@@ -383,6 +383,8 @@ class Gateway:
                 if self._transport.lacking({REPLIES: WRITE}):
                     raise OwnerMissing(group_id=group_id, owner=str(owner), what=f"write to {REPLIES}")
                 self._transport.ensure(TO_ASK)  # somebody may have deleted this topic alone
+                assert self._reader is not None
+                self._reader.begin_anew()
                 reason = f"{owner} owns it, and this host can't read {REPLIES}-{self._reply_to}"
                 raise CoordinatorNotAvailable(group_id=group_id, reason=reason)
         finally:

@@ -15,6 +15,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from typing import Protocol
 
@@ -49,6 +50,10 @@ from coordinator.state_log.owner import Owner
 
 LOOKS_EVERY_S = 1.0
 """The ends of the request topics are looked at this often, in seconds."""
+ALONE_S = 2.0
+"""As long as no other host has made the request topics, they are asked for this often, in seconds."""
+DEAF_S = 5.0
+"""A reader that has read none of its ticks this many seconds after a broker took one begins anew."""
 RESTS_AFTER_S = 60.0
 """A partition without a request for this process is read for this many seconds more."""
 ANSWERS_KEPT_S = 300.0
@@ -120,11 +125,12 @@ class OwnerRequests:
 
     def __init__(self, transport: Transport, groups: Groups, me: Owner, handle: Handle) -> None:
         self._transport, self._groups, self._me, self._handle = transport, groups, me, handle
-        self._are_there = False
+        self._are_there, self._asked_s = False, -inf
         self._ends: dict[tuple[str, int], int] = {}
         self._last_s: dict[tuple[str, int], float] = {}
         self._ticks_s: dict[tuple[str, int], float] = {}
         self._unheard_s: dict[tuple[str, int], float] = {}
+        self._unread_s: dict[tuple[str, int], float] = {}
         self._reader: Reader | None = None
         self._writer: Writer | None = None
         self._threads = transport.pool(MOST_AT_ONCE, "share-host-request")
@@ -208,8 +214,13 @@ class OwnerRequests:
     def _known_ends(self, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """The ends of these partitions; empty as long as no other host has made the topics: then one topic is asked
         for, since what asks for offsets of a missing topic lists all topics."""
-        if not self._are_there and not self._transport.has_requests():
-            return {}
+        if not self._are_there:
+            now = self._transport.now_s()
+            if now - self._asked_s < ALONE_S:
+                return {}
+            self._asked_s = now
+            if not self._transport.has_requests():
+                return {}
         ends = self._transport.ends(wanted)
         self._are_there = len(ends) == len(wanted)
         return ends
@@ -225,7 +236,18 @@ class OwnerRequests:
             if unheard_s > 0 and grown_s > 0:
                 self._groups.unheard([g for g in held if request_partition_of(g) == where[1]], int(grown_s * 1000))
             assert self._writer is not None
-            self._writer.write(*where, self._me.process, headers_of_request(Tick(process=self._me.process)))
+            written = partial(self._tick_written, where, now)
+            self._writer.write(
+                *where, self._me.process, headers_of_request(Tick(process=self._me.process)), written=written
+            )
+        if any(now - unread_s > DEAF_S for unread_s in self._unread_s.values()):
+            self._unread_s.clear()
+            assert self._reader is not None
+            self._reader.begin_anew()
+
+    def _tick_written(self, where: tuple[str, int], at_s: float, ok: bool) -> None:
+        if ok and self._ticks_s[where] < at_s and where in self._last_s:
+            self._unread_s.setdefault(where, self._transport.now_s())
 
     def _read(self, where: tuple[str, int], offset: int) -> None:
         if self._reader is None:
@@ -243,6 +265,7 @@ class OwnerRequests:
             for where in resting:
                 del self._last_s[where]
                 self._unheard_s.pop(where, None)
+                self._unread_s.pop(where, None)
             for key, received in list(self._received.items()):
                 kept_s = PARTS_KEPT_S if received.answer is None else ANSWERS_KEPT_S
                 if not received.is_running and now - received.since_s > kept_s:
@@ -255,6 +278,7 @@ class OwnerRequests:
     def _on_record(self, message: Message) -> None:
         where = (str(message.topic()), message.partition() or 0)
         self._ends[where] = (message.offset() or 0) + 1
+        self._unread_s.pop(where, None)
         request = read_request(message.headers())
         if request is None or request.process != self._me.process:
             return

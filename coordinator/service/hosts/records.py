@@ -4,12 +4,12 @@ others."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import random
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -87,11 +87,13 @@ class Reader:
             topic_metadata_refresh_interval_ms=2_000, fetch_error_backoff_ms=100, fetch_queue_backoff_ms=2,
             queued_max_messages_kbytes=16 * 1024, check_crcs="true",
         )  # fmt: skip
-        self._consumer = new_client(Consumer, config)
+        self._new_consumer = partial(new_client, Consumer, config)
+        self._consumer = self._new_consumer()
         self._on_record = on_record
         self._changing = threading.Lock()
         self._positions: dict[tuple[str, int], int] = {}
-        self._is_changed = False
+        self._removed: set[tuple[str, int]] = set()
+        self._is_changed = self._is_outdated = False
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -100,13 +102,21 @@ class Reader:
         """Read these partitions as well, from these offsets on."""
         with self._changing:
             self._positions = {**from_offsets, **self._positions}
+            self._is_outdated |= not self._removed.isdisjoint(from_offsets)  # they may have been made anew since
             self._is_changed = True
 
     def remove(self, partitions: set[tuple[str, int]]) -> None:
         """Read these partitions no longer."""
         with self._changing:
             self._positions = {where: at for where, at in self._positions.items() if where not in partitions}
+            self._removed |= partitions
             self._is_changed = True
+
+    def begin_anew(self) -> None:
+        """Go on with a new client, from the same offsets on. A client ignores a topic that was made anew where its
+        leader's epoch is lower than the one that the client knows: where a broker was started again before."""
+        with self._changing:
+            self._is_outdated = True
 
     def close(self) -> None:
         """End the thread, and close the consumer."""
@@ -115,30 +125,34 @@ class Reader:
             self._thread.join(4 * POLL_S)
 
     def _run(self) -> None:
-        with contextlib.closing(self._consumer):
-            while not self._is_closed.is_set():
-                self._assign()
-                message = self._consumer.poll(POLL_S)
-                if message is None:
-                    continue
-                if (error := message.error()) is not None:
-                    if error.code() not in _PASSING:
-                        _log.warning("reading %s-%s: %s", message.topic(), message.partition(), error.str())
-                    continue
-                with self._changing:
-                    where = str(message.topic()), message.partition() or 0
-                    if where in self._positions:
-                        self._positions[where] = (message.offset() or 0) + 1
-                try:
-                    self._on_record(message)
-                except Exception:  # noqa: BLE001 - one record must not end the reading
-                    _log.exception("a record of %s could not be handled", message.topic())
+        while not self._is_closed.is_set():
+            self._assign()
+            message = self._consumer.poll(POLL_S)
+            if message is None:
+                continue
+            if (error := message.error()) is not None:
+                if error.code() not in _PASSING:
+                    _log.warning("reading %s-%s: %s", message.topic(), message.partition(), error.str())
+                continue
+            with self._changing:
+                where = str(message.topic()), message.partition() or 0
+                if where in self._positions:
+                    self._positions[where] = (message.offset() or 0) + 1
+            try:
+                self._on_record(message)
+            except Exception:  # noqa: BLE001 - one record must not end the reading
+                _log.exception("a record of %s could not be handled", message.topic())
+        self._consumer.close()
 
     def _assign(self) -> None:
         with self._changing:
-            if self._is_changed:
+            if self._is_outdated:
+                self._consumer.close()
+                self._consumer = self._new_consumer()
+                self._removed.clear()
+            if self._is_changed or self._is_outdated:
                 self._consumer.assign([TopicPartition(*where, at) for where, at in self._positions.items()])
-                self._is_changed = False
+            self._is_changed = self._is_outdated = False
 
 
 class Transport:
