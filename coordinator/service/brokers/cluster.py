@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented 
     NewTopic,
     OffsetSpec,
 )
-from tenacity import RetryCallState, retry_if_exception, wait_exponential, wait_incrementing
+from tenacity import RetryCallState, wait_incrementing
 
 from coordinator.dead_letters.source_records import GONE_OFFSETS, AbsenceReason, Absent, SourceRecordReader
 from coordinator.protocol.allowed_topics import ALL_TOPICS, AllowedTopics
@@ -47,9 +47,11 @@ AFTER_ALL = -1
 
 FIRST_ATTEMPT_S = 3.0
 """The first attempt waits this many seconds, and each next one twice as long."""
+FIRST_RETRY_PAUSE_S = 0.02
 MAX_RETRY_PAUSE_S = 0.5
 """Two attempts are up to this many seconds apart: a broker that is back is found at once, and is not flooded."""
-_PAUSE = wait_exponential(multiplier=0.02, max=MAX_RETRY_PAUSE_S)
+MOST_DOUBLINGS = 10
+"""Pauses and attempts are doubled up to this many times."""
 READ_BYTES = 1 << 16
 """One fetch of records that are read only to see whether they exist has up to this many bytes."""
 READ_TIMEOUT_S = 3.0
@@ -419,50 +421,36 @@ class KafkaCluster:
             BrokerRefused: an error that a retry does not correct.
             BrokerNotReachable, BrokerSecurityFailed: no answer came in time, or the brokers refuse the client.
         """
-        began_s, timeout_s = time.monotonic(), min(timeout_s, self._timeout_ms / 1000)
-        deadline = began_s + timeout_s
+        began_s, tried = time.monotonic(), 0
+        deadline = began_s + min(timeout_s, self._timeout_ms / 1000)
+
+        def left_s() -> float:
+            return min(max(deadline - time.monotonic(), 0.1), FIRST_ATTEMPT_S * 2.0**tried)
+
         self._admin.poll(0)
         self._complaints.refused = ""  # it may have passed since
-
-        def left_s(state: RetryCallState) -> float:
-            return min(max(deadline - time.monotonic(), 0.1), FIRST_ATTEMPT_S * 2.0 ** (state.attempt_number - 1))
-
-        def refresh(state: RetryCallState) -> None:
-            if _code(state) in _OLD_LEADER | NO_ANSWER:
-                with contextlib.suppress(KafkaException):
-                    self._admin.list_topics(timeout=left_s(state))
-
-        may_pass = retry_if_exception(self._may_pass)
-        try:
-            for tried in retry_until(timeout_s, _PAUSE, may_pass, before_pause=refresh):
-                with tried:
-                    found = self._attempt(attempt, left_s(tried.retry_state), began_s)
-        except KafkaException as raised:
-            error = raised.args[0]
+        while True:
+            try:
+                found = attempt(left_s())
+                break
+            except KafkaException as raised:
+                error = raised.args[0]
             if error.code() not in _PASSING:
-                raise BrokerRefused(addresses=self.addresses, what=what, reason=error.name()) from None
-            raise self._away(error) from None
+                raise BrokerRefused(addresses=self.addresses, what=what, reason=error.name())
+            self._admin.poll(0)
+            away = self._away(error)
+            self._outage.failed("", began_s, away)
+            pause_s = min(FIRST_RETRY_PAUSE_S * 2.0**tried, MAX_RETRY_PAUSE_S)
+            if not away.retriable or time.monotonic() + pause_s >= deadline:
+                raise away
+            if error.code() in _OLD_LEADER | NO_ANSWER:
+                with contextlib.suppress(KafkaException):
+                    self._admin.list_topics(timeout=left_s())
+            time.sleep(pause_s)
+            tried = min(tried + 1, MOST_DOUBLINGS)
         self._outage.answered("")
         self._complaints.forget()
         return found
-
-    def _attempt(self, attempt: Callable[[float], T], left_s: float, began_s: float) -> T:
-        """The result of one attempt. A passing error counts as an outage since ``began_s``."""
-        try:
-            return attempt(left_s)
-        except KafkaException as raised:
-            if raised.args[0].code() in _PASSING:
-                self._admin.poll(0)
-                self._outage.failed("", began_s, self._away(raised.args[0]))
-            raise
-
-    def _may_pass(self, raised: BaseException) -> bool:
-        """Whether a retry may help; False where the brokers refuse the client."""
-        return (
-            isinstance(raised, KafkaException)
-            and raised.args[0].code() in _PASSING
-            and self._away(raised.args[0]).retriable
-        )
 
     def _away(self, error: KafkaError) -> ShareGroupError:
         """The named error of a call that was not answered."""
@@ -480,12 +468,6 @@ def _may_elect(state: RetryCallState) -> bool:
     found = state.outcome.result()
     is_electing = found.controller_id == NO_CONTROLLER or state.attempt_number < LEAST_LOOKS
     return is_electing and found.controller_id not in found.brokers
-
-
-def _code(state: RetryCallState) -> int:
-    """The code of the Kafka error that ended the attempt."""
-    raised: Any = state.outcome and state.outcome.exception()
-    return int(raised.args[0].code())
 
 
 def _kafka_s(topic_id: Any) -> str:
