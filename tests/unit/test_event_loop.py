@@ -10,8 +10,10 @@ from coordinator.core.commands import AcquirePlan, CreateGroup, InitializePartit
 from coordinator.core.looks.measures import MeasureGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, GroupIdNotFound
 from coordinator.protocol.messages import JoinGroup, PartitionBounds
-from coordinator.service.process.clock import LISTENS_AGAIN_MS, STALLED_MS, Clock, StallDetector
+from coordinator.service.process.clock import LISTENS_AGAIN_MS, STALLED_MS, Clock, StallDetector, now_s
 from coordinator.service.process.stall_watch import StallWatch
+from coordinator.service.runtime import event_loop as event_loop_module
+from coordinator.service.runtime import runtime as runtime_module
 from coordinator.service.runtime.event_loop import STEPS_AGAIN_MS, PartitionedRuntime, _EventLoop
 from coordinator.service.runtime.runtime import TOLD_FROM_MS, CoordinatorRuntime
 from coordinator.service.runtime.snapshots import REST_AFTER_MS
@@ -88,6 +90,32 @@ def test_an_append_longer_than_a_session_ends_no_session(event_loop):
     event_loop.call("billing", one(JoinGroup(group_id="billing", member_id="m2", process_id="p2")))
     wait_until(lambda: has_its_time(event_loop), what="the session lives on")
     assert event_loop.runtime.groups["billing"].partitions["T", 0].acquired_count == 10
+
+
+def test_a_round_that_reads_state_for_long_is_not_stuck(event_loop, monkeypatch):
+    """Its requests wait meanwhile; other hosts hear that the owner lives."""
+    store, later_s, stuck = event_loop.runtime.store, [0.0], []
+    load, append = store.load, store.append
+    for module in (event_loop_module, runtime_module):
+        monkeypatch.setattr(module, "now_s", lambda: now_s() + later_s[0])
+
+    def pass_100_s():
+        later_s[0] += 100.0
+        stuck.append(event_loop.stuck_s > 50.0)
+
+    def slow_load(group_id):
+        pass_100_s()
+        return load(group_id)
+
+    def slow_append(appends, now_ms):
+        stuck.append(event_loop.stuck_s > 50.0)
+        pass_100_s()
+        append(appends, now_ms)
+
+    monkeypatch.setattr(store, "load", slow_load)
+    monkeypatch.setattr(store, "append", slow_append)
+    event_loop.call("orders", one(CreateGroup(incarnation="i", topic_ids=True)))
+    assert stuck == [False, False, True]
 
 
 class SetClock(Clock):

@@ -153,9 +153,12 @@ class _EventLoop:
 
     @property
     def stuck_s(self) -> float:
-        """For how many seconds the round has lasted that runs now; 0: none runs. Any thread may ask."""
+        """For how many seconds the round has lasted that runs now, without reading state; 0: none runs. Any thread may
+        ask."""
         since_s = self._round_since_s
-        return 0.0 if since_s is None else now_s() - since_s
+        if since_s is None or self.runtime.is_reading:
+            return 0.0
+        return now_s() - max(since_s, self.runtime.read_s)
 
     def _look(self) -> int:
         now_ms = self.clock.now_ms()
@@ -282,7 +285,7 @@ class PartitionedRuntime:
                 event_loop.add_unheard(ms)
 
     def stuck_s(self, group_id: str) -> float:
-        """For how many seconds the round that the group's event loop runs now has lasted; 0: it runs none."""
+        """As ``stuck_s`` of the group's event loop."""
         event_loop = self._event_loops.get(self._partition_of(group_id))
         return 0.0 if event_loop is None else event_loop.stuck_s
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
+from math import inf
 from typing import Any, Protocol, TypeVar
 
 from coordinator.config.resolved import GroupBounds
@@ -43,6 +44,7 @@ from coordinator.protocol.errors import (
     StateRecordUnreadable,
 )
 from coordinator.protocol.messages import LeaveGroup, Reply, Request
+from coordinator.service.process.clock import now_s
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.runtime.snapshots import REST_AFTER_MS, Log, Pause, SnapshotInSteps, is_large
 from coordinator.service.runtime.transaction import ORIGIN, Access, Round, Submission, Transaction, error_of, one
@@ -147,6 +149,7 @@ class CoordinatorRuntime:
         self._logs: dict[str, Log] = {}
         self._reload_ms: dict[str, int] = {}
         self._loads = ""
+        self.is_reading, self.read_s = False, -inf
         self._snapshot_again: dict[str, Pause] = {}
         self._under_way: dict[str, SnapshotInSteps] = {}
         self._ends, self._upkeep = DueTimes(), DueTimes()
@@ -453,7 +456,7 @@ class CoordinatorRuntime:
                     self.store.claim(group_id)
                 self._loads = group_id
                 try:
-                    with self._loading():
+                    with self._loading(), self._reading():
                         group, count = self._replayed(group_id, self.store.load(group_id))
                 finally:
                     self._loads = ""
@@ -473,9 +476,19 @@ class CoordinatorRuntime:
         """A read-only copy of a group that another process may own; None if it must be loaded for writing."""
         if group_id in self.groups:
             return None
-        with round_.asking_brokers():
+        with round_.asking_brokers(), self._reading():
             records = self.store.peek(group_id)
             return None if records is None else self._replayed(group_id, records)[0]
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """A context in which a group's state is read. However long it takes, it goes on: a store that gives no record
+        in time raises. ``read_s`` is the end of the last one."""
+        self.is_reading = True
+        try:
+            yield
+        finally:
+            self.is_reading, self.read_s = False, now_s()
 
     def _replayed(self, group_id: str, records: Iterable[StoredRecord]) -> tuple[ShareGroup, int]:
         group, count = ShareGroup(group_id, self._bounds), 0
