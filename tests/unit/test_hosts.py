@@ -87,9 +87,11 @@ class OwnersGroups:
 
 
 class TwoHosts:
-    """An owner of the group, and the gateway of another host. ``drops`` says which messages no broker has."""
+    """An owner of the group, and the gateway of another host. ``drops`` says which messages no broker has; they take
+    ``far_ms`` more to a broker. ``is_shown``: the group's log has just shown the owner."""
 
     def __init__(self) -> None:
+        self.far_ms, self.is_shown = 0, True
         self.world = world = World(0)
         self.topics = HostTopics(world, Unseen(), lost=0.0, doubled=0.0, late=0.0)
         self.drops: Callable[[Message], bool] = lambda message: False
@@ -112,7 +114,7 @@ class TwoHosts:
         message = host_records.read_request(headers) or host_records.read_reply(headers)
         self.messages.append(message)
         if not self.drops(message):
-            HostTopics.append(self.topics, where, key, headers, body)
+            self.world.after(self.far_ms, lambda: HostTopics.append(self.topics, where, key, headers, body))
 
     def _handle(self, name: str, body: bytes, *_: Any) -> bytes:
         self.handled.append(body)
@@ -127,7 +129,7 @@ class TwoHosts:
         def ask() -> bytes:
             return self.gateway.pass_on(
                 GROUP, OWNER, "Done", body, request_id=request_id, protocol="4", is_action=False, waits_s=0.0,
-                is_shown=True, is_gone=is_gone,
+                is_shown=self.is_shown, is_gone=is_gone,
             )  # fmt: skip
 
         def task() -> Task:
@@ -282,6 +284,24 @@ def test_an_owner_that_takes_a_group_back_soon_has_missed_no_member() -> None:
     hosts.pass_s(5)
     assert hosts.requests._last_s
     assert hosts.groups.unheard_ms == 0
+
+
+def test_a_far_owner_is_waited_for_as_long_as_its_answers_take() -> None:
+    hosts = TwoHosts()
+    hosts.ask()
+    hosts.pass_s(1.0)
+    hosts.is_shown, hosts.far_ms = False, 600
+    hosts.ask("r2")
+    hosts.pass_s(5.0)
+    assert isinstance(hosts.outcomes.pop(), OwnerQuiet)
+    hosts.is_shown = True
+    hosts.ask("r3")
+    hosts.pass_s(5.0)
+    hosts.is_shown, probes = False, len(hosts.of(Probe))
+    hosts.ask("r4")
+    hosts.pass_s(5.0)
+    assert hosts.outcomes == [Done(), Done(), Done()]
+    assert len(hosts.of(Probe)) == probes
 
 
 @pytest.mark.parametrize("process", ["owner", "asker"])

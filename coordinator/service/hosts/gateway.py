@@ -46,7 +46,8 @@ from coordinator.service.hosts.topics import TO_ADMINISTER, TO_ASK, WRITE, reque
 from coordinator.state_log.owner import Owner
 
 QUIET_S = 1.0
-"""After this many seconds without an answer the owner is asked whether it lives, and again after as many."""
+"""After this many seconds without an answer the owner is asked whether it lives, and again after as many; where its
+last answer took longer, after up to twice that time."""
 PASS_ON_S = 20.0
 """A request is passed on for this many seconds, beside the time that it may wait for records."""
 JOIN_S = 5.0
@@ -67,7 +68,7 @@ class OwnerGone(Exception):
 
 
 class OwnerQuiet(Exception):
-    """The owner has not answered a question within QUIET_S: it may have given the group up, as its log shows."""
+    """The owner has not answered a question in time: it may have given the group up, as its log shows."""
 
 
 class _Route(NamedTuple):
@@ -97,10 +98,11 @@ class _Waiting:
     parts: dict[int, bytes] = field(default_factory=dict)
     body: bytes = b""
     is_written: bool | None = None
+    asked_s: float = field(init=False)
     written_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self.done = self.transport.event()
+        self.done, self.asked_s = self.transport.event(), self.transport.now_s()
 
     def written(self, ok: bool) -> None:
         """Of a request of several records, one that is not written counts."""
@@ -119,6 +121,7 @@ class Gateway:
         self._reply_to = transport.any_below(PARTITIONS)
         self._waiting: dict[str, _Waiting] = {}
         self._routes: dict[str, _Route] = {}
+        self._took_s: dict[str, float] = {}
 
     def __repr__(self) -> str:
         return f"<Gateway routes={len(self._routes)} waiting={len(self._waiting)}>"
@@ -175,7 +178,7 @@ class Gateway:
         waiting.by = by
         try:
             self._send(writer, waiting, group_id, route, name, body, protocol, is_action, until_s)
-            while not self._is_done(waiting, QUIET_S):
+            while not self._is_done(waiting, self._quiet_s(owner)):
                 if self._transport.now_s() > until_s:
                     raise _no_answer(group_id, f"{owner} gave no answer in time")
                 alive = self._alive(group_id, owner, is_shown=is_shown)
@@ -246,6 +249,10 @@ class Gateway:
         if self._is_closed:
             raise _no_answer(waiting.group_id, "it is leaving")
         return is_done
+
+    def _quiet_s(self, owner: Owner) -> float:
+        """For how many seconds the owner's answer is waited for before it is asked whether it lives."""
+        return max(QUIET_S, min(2 * self._took_s.get(owner.process, 0.0), owner.patience_s / 2))
 
     def _send(
         self,
@@ -327,7 +334,7 @@ class Gateway:
                     waiting=tuple(asked),
                 )
                 self._write(writer, REQUESTS, request, b"", probe)
-                self._is_done(probe, QUIET_S)
+                self._is_done(probe, self._quiet_s(owner))
                 if (found := self._heard(group_id, owner, probes, end, began_s)) is not None:
                     return found
                 if not is_shown:
@@ -360,6 +367,7 @@ class Gateway:
             if isinstance(probe.reply, Alive) and probe.reply.tenure == owner.tenure:
                 ahead_ms = probe.reply.clock_ms - int(probe.heard_s * 1000) - 1
                 self._routes[group_id] = _Route(owner, ahead_ms, probe.heard_s, probe.reply)
+                self._took_s[owner.process] = probe.heard_s - probe.asked_s
                 return probe.reply
             if isinstance(probe.reply, Moved):
                 self.forget(group_id)
