@@ -92,7 +92,7 @@ def give_epochs_of_forgotten_members_again(patch: Patch) -> None:
     {
         rules.FORGOTTEN_STAYS_FORGOTTEN: (),
     },
-    simulator=(Seeds("members", 3),),
+    simulator=(Seeds("members", 22),),
     model=26,
 )
 def begin_anew_for_a_query_that_was_forgotten(patch: Patch) -> None:

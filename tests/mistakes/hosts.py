@@ -117,7 +117,7 @@ def carry_out_a_request_as_often_as_it_comes(patch: Patch) -> None:
     patch.setattr(OwnerRequests, "_is_known", lambda self, ask: False)
 
 
-@mistake({rules.REQUEST_IS_FOR_ITS_OWNER: ()}, simulator=(Seeds("hosts"),))
+@mistake({rules.REQUEST_IS_FOR_ITS_OWNER: ()}, simulator=(Seeds("hosts", 32),))
 def carry_out_a_request_that_is_late(patch: Patch) -> None:
     right = Gateway._heard
 
