@@ -13,6 +13,7 @@ import hashlib
 import logging
 import os
 import selectors
+import socket
 import subprocess
 import sys
 import tempfile
@@ -147,7 +148,10 @@ class OnDemand:
 
     @property
     def key(self) -> str:
-        return hashlib.sha256(f"{self.cluster_id}\0{self.state_store}".encode()).hexdigest()[:16]
+        """The part of the files' names that tells them from those of other clusters and stores, and of other hosts that
+        have the runtime directory too."""
+        facts = self.cluster_id, self.state_store, socket.gethostname()
+        return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]
 
     @property
     def endpoint_path(self) -> Path:

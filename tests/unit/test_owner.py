@@ -2,6 +2,7 @@
 
 import shutil
 
+from coordinator.client.on_demand import OnDemand
 from coordinator.service.stores.kafka.ownership import installation_id
 
 
@@ -22,3 +23,12 @@ def test_the_installation_id_survives_the_deletion_of_its_folder(tmp_path):
     assert installation_id(one) == before
     (tmp_path / "link").symlink_to(one)
     assert installation_id(tmp_path / "link") == before
+
+
+def test_hosts_that_share_a_runtime_directory_have_files_of_their_own(monkeypatch):
+    directory = OnDemand(bootstrap_servers="b:1", kafka_config={}, cluster_id="a-cluster", state_store="kafka")
+    found = set()
+    for host in ("one", "two"):
+        monkeypatch.setattr("socket.gethostname", lambda host=host: host)
+        found |= {directory.endpoint_path, directory.log_path, directory._lock_path}
+    assert len(found) == 6

@@ -29,6 +29,7 @@ FOUND_LASTS_S = 30.0
 live again, and have had nothing to write."""
 LOOK_LASTS_S = 60.0
 """A look asks an owner that did not answer again after this many seconds; until then it reads what the owner wrote."""
+ENDPOINT_NAMES = "2"
 MAX_PATIENCE_S = 60
 """The patience grows up to this many seconds."""
 
@@ -85,8 +86,9 @@ class Ownership(Protocol):
 
 def installation_id(runtime_dir: Path) -> str:
     """An id that identifies this installation across restarts of its coordinator. Containers may share a host name, a
-    kernel or a network, so the id is a hash of several facts; none of them is a file that a cleaner could delete."""
-    facts = [socket.gethostname(), os.path.realpath(runtime_dir), f"{os.stat('/').st_dev}"]
+    kernel or a network, so the id is a hash of several facts; none of them is a file that a cleaner could delete. One
+    of them is the version of the endpoint files' names: clients that look for others have another coordinator."""
+    facts = [ENDPOINT_NAMES, socket.gethostname(), os.path.realpath(runtime_dir), f"{os.stat('/').st_dev}"]
     for path, read in (("/proc/sys/kernel/random/boot_id", _text_of), ("/proc/self/ns/net", os.readlink)):
         with contextlib.suppress(OSError):  # some systems lack these files
             facts.append(read(path))
