@@ -22,6 +22,7 @@ class Outage:
         self._log, self._what, self._hint, self._clock = log, what, hint, clock
         self._lock = threading.Lock()
         self._unanswered: set[str] = set()
+        self._answered_s: dict[str, float] = {}
         self._began_s = 0.0
         self._logged_s: float | None = None
 
@@ -35,10 +36,11 @@ class Outage:
             return self._clock() - self._began_s if self._unanswered else 0.0
 
     def failed(self, kind: str, since_s: float, reason: object) -> None:
-        """Apply the failure of a request of this kind, first sent at ``since_s`` by the clock."""
+        """Apply the failure of a request of this kind, first sent at ``since_s`` by the clock. An outage begins after
+        the last answer: another request may have got it."""
         with self._lock:
             if not self._unanswered:
-                self._began_s, self._logged_s = since_s, None
+                self._began_s, self._logged_s = max(since_s, self._answered_s.get(kind, since_s)), None
             self._unanswered.add(kind)
             now_s = self._clock()
             lasts_s = now_s - self._began_s
@@ -53,6 +55,7 @@ class Outage:
             return
         with self._lock:
             self._unanswered.discard(kind)
+            self._answered_s[kind] = self._clock()
             if self._unanswered or self._logged_s is None:
                 return
             lasts_s = self._clock() - self._began_s
@@ -64,3 +67,4 @@ class Outage:
         line."""
         with self._lock:
             self._unanswered.discard(kind)
+            self._answered_s.pop(kind, None)

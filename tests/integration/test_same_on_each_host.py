@@ -9,6 +9,8 @@ import json
 import logging
 import os
 import re
+import tempfile
+from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
@@ -93,8 +95,7 @@ class Two:
 @pytest.fixture(scope="module")
 def two(kafka, runtime_dir):
     """Two hosts with a member each, of a group with records in flight and a dead letter."""
-    folder = runtime_dir.parent / "two"
-    folder.mkdir()
+    folder = Path(tempfile.mkdtemp(dir=runtime_dir.parent))
     hosts = Two(kafka, folder)
     with contextlib.ExitStack() as members:
         members.callback(kill_coordinators, folder)

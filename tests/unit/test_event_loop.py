@@ -93,7 +93,7 @@ def test_an_append_longer_than_a_session_ends_no_session(event_loop):
 
 
 def test_a_round_that_reads_state_for_long_is_not_stuck(event_loop, monkeypatch):
-    """Its requests wait meanwhile; other hosts hear that the owner lives."""
+    """Requests wait meanwhile; other hosts hear that the owner lives."""
     store, later_s, stuck = event_loop.runtime.store, [0.0], []
     load, append = store.load, store.append
     for module in (event_loop_module, runtime_module):

@@ -320,7 +320,7 @@ def test_a_reader_whose_client_ignores_a_new_topic_begins_anew(process: str) -> 
     assert not reader.is_outdated
 
 
-def test_a_reader_goes_on_with_its_client_while_no_broker_takes_a_tick() -> None:
+def test_a_reader_keeps_its_client_while_no_broker_takes_a_tick() -> None:
     hosts = TwoHosts()
     hosts.ask()
     hosts.pass_s(2.0)

@@ -53,6 +53,17 @@ def told(caplog):
     return Told(caplog)
 
 
+def test_an_outage_begins_after_the_last_answer_to_any_request(told):
+    told.now_s += 8
+    told.outage.failed("orders-1", 1_000.0, "orders-1")
+    told.outage.answered("orders-1")
+    told.now_s += 1
+    told.outage.failed("orders-1", 1_000.0, "orders-1")
+    assert told.outage.lasts_s == 1
+    told.outage.answered("orders-1")
+    assert len(told.lines) == 2 and "answers again after 8 s" in told.lines[1]
+
+
 def test_an_outage_logs_its_start_each_minute_and_its_end(told):
     for _ in range(130):
         told.outage.failed("NextPlan", 1_000.0, "Connection refused")
