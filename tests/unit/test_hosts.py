@@ -304,6 +304,21 @@ def test_a_far_owner_is_waited_for_as_long_as_its_answers_take() -> None:
     assert len(hosts.of(Probe)) == probes
 
 
+def test_a_late_first_answer_makes_nobody_wait_longer_later() -> None:
+    hosts = TwoHosts()
+    hosts.far_ms = 1_000
+    hosts.ask()
+    hosts.pass_s(0.9)
+    hosts.far_ms = 0
+    hosts.pass_s(5.0)
+    hosts.ask("r2")
+    hosts.pass_s(1.0)
+    hosts.is_shown, hosts.drops = False, lambda message: True
+    hosts.ask("r3")
+    hosts.pass_s(2.5)
+    assert [type(outcome) for outcome in hosts.outcomes] == [Done, Done, OwnerQuiet]
+
+
 @pytest.mark.parametrize("process", ["owner", "asker"])
 def test_a_reader_whose_client_ignores_a_new_topic_begins_anew(process: str) -> None:
     """Of the owner by its ticks, which it does not read; of the asker by its echo."""

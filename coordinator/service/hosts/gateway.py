@@ -190,6 +190,8 @@ class Gateway:
         finally:
             self._forget(waiting)
         if isinstance(waiting.reply, Answer):
+            took_s = waiting.heard_s - waiting.asked_s  # the first question may have waited for the owner to look
+            self._took_s[owner.process] = min(took_s, self._took_s.get(owner.process, took_s))
             return naming_host(waiting.body, f"{owner.host} (process {owner.pid})")
         if isinstance(waiting.reply, Moved):
             self.forget(group_id)
