@@ -407,7 +407,7 @@ class OutageTooLong(CoordinatorNotAvailable):
 
 
 class NotCoordinator(ShareGroupError):
-    """This process does not serve {what}: another coordinator of the fleet does. Ask any of them which one."""
+    """This process does not serve {what}: another coordinator does, and clients look for it."""
 
     kafka_error = "NOT_COORDINATOR"
     retriable = True

@@ -92,6 +92,7 @@ def test_output_of_c_libraries_is_logged_and_the_descriptor_is_restored():
         "    for _ in range(100):\n"
         "        os.write(2, b'I0000 00:00:17.7    90 ssl_x.cc:21] Handshake failed with error 7\\n')\n"
         "    os.write(2, b'a line of librdkafka\\n')\n"
+        "    os.write(2, b'%0|17957.7|FATAL|producer-8| [main]: Fatal error: fenced by a newer instance: Failed\\n')\n"
         "    native.close()\n"
         "os.write(2, b'after\\n')\n"
     )

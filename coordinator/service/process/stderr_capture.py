@@ -15,6 +15,8 @@ from typing import TextIO
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 
 _GRPC = re.compile(r"[IWEF]\d{4} [\d:.]+ +\d+ (?P<where>[\w.]+:\d+)\] (?P<text>.*)")
+_FENCED = re.compile(r"%0\|[\d.]+\|FATAL\|.*fenced by a newer instance")
+"""librdkafka's line about a producer whose group another coordinator has taken, which the store's own line tells."""
 _PREAMBLE = "WARNING: All log messages before absl::InitializeLog()"
 
 LAST_LINES_S = 10.0
@@ -54,7 +56,7 @@ class StderrCapture:
                 self._say(line.strip())
 
     def _say(self, line: str) -> None:
-        if not line or line.startswith(_PREAMBLE):
+        if not line or line.startswith(_PREAMBLE) or _FENCED.match(line):
             return
         found = _GRPC.fullmatch(line)
         if found is None:

@@ -259,7 +259,11 @@ class CoordinatorRuntime:
             self._not_current_ms = None
         if stalled_ms > TOLD_FROM_MS:
             self._no_claims_until_ms = round_.now_ms + CLAIM_PAUSE_MS
-            _log.warning("the coordinator was stalled for %d ms: members get a session's time again", stalled_ms)
+            _log.warning(
+                "no member was heard for %d ms, in which the process stood still, or waited for its store: members get "
+                "a session's time again",
+                stalled_ms,
+            )
         if stalled_ms := max(stalled_ms, unread_ms):
             for group in [g for g in self.groups.values() if g.unheard or g.next_deadline_ms() is not None]:
                 self._by_itself(round_, group, ExtendDeadlines(stalled_ms=stalled_ms))

@@ -563,7 +563,8 @@ class KafkaStore:
             except (GroupStateTooNew, GroupStateTooOld) as error:
                 _log.warning("fenced: group=%s by another version of sharegroup (%s)", group_id, fenced)
                 raise StoreFenced(error) from None
-            _log.warning("fenced: group=%s by %s (%s)", group_id, owner, fenced)
+            by = owner or "the brokers, or by a coordinator that has written nothing yet"
+            _log.warning("fenced: group=%s by %s (%s)", group_id, by, fenced)
             if owner is None:  # no other process: the broker ended a transaction that took too long
                 raise StoreOutcomeUnknown(str(fenced)) from None
             raise StoreFenced(self._ownership.lost(group_id, owner)) from None
