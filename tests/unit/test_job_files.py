@@ -198,7 +198,7 @@ def test_each_scheduler_retries_within_the_session(bundle, service, dag):
     pauses = [task["min_retry_interval_millis"] / 1000, int(service["RestartSec"].removesuffix("s"))]
     pauses.append(airflow["retry_delay"].total_seconds())
     assert all(0 < pause <= session_s / 2 for pause in pauses)
-    assert (task["max_retries"], airflow["retries"], service["Restart"]) == (3, 3, "on-failure")
+    assert (task["max_retries"], airflow["retries"], service["Restart"]) == (10, 10, "on-failure")
 
 
 def test_no_scheduler_runs_the_job_twice_at_a_time(bundle, service, dag):

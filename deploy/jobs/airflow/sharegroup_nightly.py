@@ -1,4 +1,4 @@
-"""The nightly job as an Airflow DAG: each night, three retries. docs/learn/jobs.md says what it needs."""
+"""The nightly job as an Airflow DAG: each night, ten retries. docs/learn/jobs.md says what it needs."""
 
 from datetime import datetime, timedelta, timezone
 
@@ -21,7 +21,7 @@ with DAG(
         ),
         append_env=True,  # the worker's PATH, on which spark-submit is
         env={"PYSPARK_PYTHON": "/opt/sharegroup/bin/python"},
-        retries=3,
+        retries=10,
         # Shorter than share.session.timeout.ms in nightly.py: a retry then keeps the batch that it left.
         retry_delay=timedelta(minutes=1),
         execution_timeout=timedelta(hours=4),
