@@ -335,6 +335,17 @@ def test_a_reader_whose_client_ignores_a_new_topic_begins_anew(process: str) -> 
     assert not reader.is_outdated
 
 
+def test_an_owner_whose_reader_begins_anew_is_not_found_gone() -> None:
+    hosts = TwoHosts()
+    hosts.ask()
+    hosts.pass_s(2.0)
+    (reader,) = [reader for reader in hosts.topics.readers if reader.process is hosts.owner]
+    reader.is_outdated = True
+    hosts.ask("r2")
+    hosts.pass_s(8.0)
+    assert hosts.outcomes == [Done(), Done()]
+
+
 def test_a_reader_keeps_its_client_while_no_broker_takes_a_tick() -> None:
     hosts = TwoHosts()
     hosts.ask()

@@ -52,8 +52,9 @@ LOOKS_EVERY_S = 1.0
 """The ends of the request topics are looked at this often, in seconds."""
 ALONE_S = 2.0
 """As long as no other host has made the request topics, they are asked for this often, in seconds."""
-DEAF_S = 5.0
-"""A reader that has read none of its ticks this many seconds after a broker took one begins anew."""
+DEAF_S, MOST_DEAF_S = 2.0, 30.0
+"""A reader that has read none of its ticks this many seconds after a broker took one begins anew: soon enough that
+nobody finds the owner gone; each next time after twice as many, up to the second number."""
 RESTS_AFTER_S = 60.0
 """A partition without a request for this process is read for this many seconds more."""
 ANSWERS_KEPT_S = 300.0
@@ -131,6 +132,7 @@ class OwnerRequests:
         self._ticks_s: dict[tuple[str, int], float] = {}
         self._unheard_s: dict[tuple[str, int], float] = {}
         self._unread_s: dict[tuple[str, int], float] = {}
+        self._deaf_s = DEAF_S
         self._reader: Reader | None = None
         self._writer: Writer | None = None
         self._threads = transport.pool(MOST_AT_ONCE, "share-host-request")
@@ -240,7 +242,8 @@ class OwnerRequests:
             self._writer.write(
                 *where, self._me.process, headers_of_request(Tick(process=self._me.process)), written=written
             )
-        if any(now - unread_s > DEAF_S for unread_s in self._unread_s.values()):
+        if any(now - unread_s > self._deaf_s for unread_s in list(self._unread_s.values())):
+            self._deaf_s = min(2 * self._deaf_s, MOST_DEAF_S)
             self._unread_s.clear()
             assert self._reader is not None
             self._reader.begin_anew()
@@ -284,7 +287,7 @@ class OwnerRequests:
             return
         now = self._transport.now_s()
         if isinstance(request, Tick):
-            self._ticks_s[where] = now
+            self._ticks_s[where], self._deaf_s = now, DEAF_S
             return
         with self._receiving:
             self._last_request_s = now
