@@ -60,6 +60,17 @@ def take_a_group_without_reading_ones_own_record(patch: Patch) -> None:
     patch.setattr(Gateway, "_echo", lambda *_: None)
 
 
+@mistake({rules.LIVING_OWNER_STAYS: ("test_asked_owners::test_who_reads_a_topic_made_anew_since_finds_nobody_gone",)})
+def find_an_owner_gone_by_a_topic_that_was_made_anew(patch: Patch) -> None:
+    right = Gateway._on_record
+
+    def on_record(self: Gateway, message: Any) -> None:
+        self._next_reply = 0
+        right(self, message)
+
+    patch.setattr(Gateway, "_on_record", on_record)
+
+
 @mistake({rules.LIVING_OWNER_STAYS: ()}, simulator=(Seeds("hosts", 11),))
 def count_a_question_that_no_broker_took(patch: Patch) -> None:
     right = SimulatedWriter._say

@@ -40,7 +40,9 @@ def owner_of(host: str, process: str = "p1", **fields: Any) -> Owner:
     return Owner(**{"installation_id": host, "process": process, "host": host, "pid": 1, "answers": 1, **fields})
 
 
-def record(headers: Headers, body: bytes = b"", *, key: str = "", topic: str = "share-group-requests") -> Any:
+def record(
+    headers: Headers, body: bytes = b"", *, key: str = "", topic: str = "share-group-requests", offset: int = 0
+) -> Any:
     """A record as confluent_kafka gives it."""
     return SimpleNamespace(
         headers=lambda: headers,
@@ -48,7 +50,7 @@ def record(headers: Headers, body: bytes = b"", *, key: str = "", topic: str = "
         key=key.encode,
         topic=lambda: topic,
         partition=lambda: request_partition_of(GROUP),
-        offset=lambda: 0,
+        offset=lambda: offset,
     )
 
 
@@ -138,7 +140,8 @@ class AskedOwner:
 class Asker:
     """The asker's end, and its transport. ``takes``: the brokers take questions. ``reply``: what the owner writes to
     each question, "alive" or "moved"; empty: nothing. ``is_late``: the asker has not read it when the patience is over.
-    ``reads``: it can read its replies. ``key``: that of the reply's proof; empty: the question's."""
+    ``reads``: it can read its replies. ``key``: that of the reply's proof; empty: the question's. ``is_anew``: the
+    replies' topic is made anew before the echo."""
 
     def __init__(
         self,
@@ -148,7 +151,9 @@ class Asker:
         takes: bool = True,
         reads: bool = True,
         key: bytes = b"",
+        is_anew: bool = False,
     ) -> None:
+        self._end, self._is_anew = 5, is_anew
         self.reply, self.is_late, self.takes, self.reads, self.key = reply, is_late, takes, reads, key
         self.time_s, self.echoes, self.ensured = BEGIN_S, 0, 0
         self._unread: list[Any] = []
@@ -188,7 +193,7 @@ class Asker:
         return []
 
     def ends(self, partitions: Any) -> dict[Any, int]:
-        return dict.fromkeys(partitions, 0)
+        return dict.fromkeys(partitions, self._end)
 
     def log_end(self, group_id: str) -> int:
         return 1
@@ -209,17 +214,22 @@ class Asker:
         request, echo = read_request(headers), read_reply(headers)
         if isinstance(echo, Echo):
             self.echoes += 1
-            self._unread.append(record(headers, key=key))
+            self._end = 0 if self._is_anew else self._end
+            self._append(headers, key)
             self._read(self.reads)
         elif isinstance(request, Probe) and self.takes:
             if self.reply:
-                self._unread.append(self._told(request))
+                self._tell(request)
             self._read(self.reads and not self.is_late)
 
-    def _told(self, request: Probe) -> Any:
+    def _tell(self, request: Probe) -> None:
         who = {"id": request.id, "asker": request.asker}
         reply = Alive(**who, tenure=request.tenure, clock_ms=0) if self.reply == "alive" else Moved(**who)
-        return record(headers_of_reply(reply, self.key or request.reply_key), key=request.asker)
+        self._append(headers_of_reply(reply, self.key or request.reply_key), request.asker)
+
+    def _append(self, headers: Headers, key: str) -> None:
+        self._unread.append(record(headers, key=key, offset=self._end))
+        self._end += 1
 
     def _read(self, may: bool) -> None:
         while may and self._unread:

@@ -91,5 +91,10 @@ def test_who_can_not_read_replies_finds_nobody_gone():
     assert asker.ensured == 2  # at the start, and once somebody may have deleted the topic for replies
 
 
+def test_who_reads_a_topic_made_anew_since_finds_nobody_gone():
+    """The owner's answers to the topic before are lost, or could not be written."""
+    assert Asker(is_anew=True).look(ASKED) == "CoordinatorNotAvailable"
+
+
 def test_an_answer_without_the_key_of_the_question_counts_for_nothing():
     assert Asker("alive", key=b"another key").look(ASKED) == "OwnerGone"

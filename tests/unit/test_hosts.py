@@ -42,6 +42,7 @@ from coordinator.state_log.owner import Owner
 from tests.simulation.fiber import Fiber
 from tests.simulation.host_topics import HostTopics, SimulatedTransport
 from tests.simulation.simulated_world import Process, Task, World
+from tests.support.asked_hosts import record
 
 GROUP = "billing"
 MINE = ("share-group-requests", request_partition_of(GROUP))
@@ -416,8 +417,7 @@ def test_parts_of_two_answers_are_not_put_together() -> None:
         assert not waiting.done.is_set()
         answer = Answer(id=waiting.id, asker=asker, written=written, part=part, parts=2)
         headers = headers_of_reply(answer, waiting.reply_key, body)
-        record: Any = SimpleNamespace(key=asker.encode, headers=lambda h=headers: h, value=lambda b=body: b)
-        hosts.gateway._on_record(record)
+        hosts.gateway._on_record(record(headers, body, key=asker, offset=100))
     assert waiting.body == b"cd"
 
 

@@ -2,8 +2,9 @@
 is gone.
 
 Rule: an owner counts as gone only if a broker has taken a question to it, its patience has passed without an answer,
-and this process could have read one: it has written a record to its own reply partition and read it back. That the
-owner has written nothing into the group's log meanwhile is checked when the group is taken.
+and this process could have read one: it has written a record to its own reply partition and read it back, and the
+replies' topic was not made anew meanwhile. That the owner has written nothing into the group's log meanwhile is checked
+when the group is taken.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, NamedTuple
 
 from confluent_kafka import Message
@@ -122,6 +124,7 @@ class Gateway:
         self._waiting: dict[str, _Waiting] = {}
         self._routes: dict[str, _Route] = {}
         self._took_s: dict[str, float] = {}
+        self._next_reply, self._replies_lost_s = 0, -inf
 
     def __repr__(self) -> str:
         return f"<Gateway routes={len(self._routes)} waiting={len(self._waiting)}>"
@@ -228,6 +231,7 @@ class Gateway:
                 self._transport.ensure(TO_ASK)
                 where = (REPLIES, self._reply_to)
                 end = self._transport.ends([where]).get(where, 0)
+                self._next_reply = end
                 self._reader = self._transport.reader(self._on_record, "share-host-replies")
                 self._reader.add({where: end})
                 self._writer = self._transport.writer()
@@ -353,6 +357,9 @@ class Gateway:
             self._echo(writer, group_id, owner)
             if (found := self._heard(group_id, owner, probes, end, began_s)) is not None:
                 return found
+            if self._replies_lost_s >= began_s:
+                reason = f"{owner} owns it, and {REPLIES} was made anew while it was asked"
+                raise CoordinatorNotAvailable(group_id=group_id, reason=reason)
         finally:
             for probe in probes:
                 self._forget(probe)
@@ -390,6 +397,7 @@ class Gateway:
             writer.write(REPLIES, self._reply_to, self._me.process, headers, written=written)
             self._is_done(echo, FIRST_S)
             if echo.reply is None:
+                self._replies_lost_s = self._transport.now_s()
                 if self._transport.lacking({REPLIES: WRITE}):
                     raise OwnerMissing(group_id=group_id, owner=str(owner), what=f"write to {REPLIES}")
                 self._transport.ensure(TO_ASK)  # somebody may have deleted this topic alone
@@ -401,6 +409,10 @@ class Gateway:
             self._forget(echo)
 
     def _on_record(self, message: Message) -> None:
+        offset = message.offset() or 0
+        if offset < self._next_reply:  # the topic was made anew: replies to the one before are lost
+            self._replies_lost_s = self._transport.now_s()
+        self._next_reply = offset + 1
         if message.key() != self._me.process.encode():
             return
         reply = read_reply(message.headers())
