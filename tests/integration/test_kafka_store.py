@@ -293,7 +293,7 @@ def test_another_coordinator_of_the_fleet_takes_a_group_without_a_claim(open_at)
     taken(one)
     append(one, {"billing": [b"a"]})
     assert taken(two, claim=False) == [b"a"]
-    with pytest.raises(StoreFenced, match="another coordinator of the fleet"):
+    with pytest.raises(StoreFenced, match="another coordinator does"):
         append(one, {"billing": [b"late"]})
     assert taken(one, claim=False) == [b"a"]
 
@@ -324,8 +324,10 @@ def test_a_load_that_is_overtaken_by_pruning_calls_nothing_damaged(kafka, log_to
     right = LogReader.read_to
 
     def pruned_meanwhile(reader, end):
-        kafka.delete_records(log_topic.name, store._open["billing"].log.needed_offset + 2)  # between two of its records
-        reader._consumer.seek(TopicPartition(log_topic.name, 0, reader.end() - 3))
+        if reader._committed:  # not the look for the owner, which comes first where a transaction has just ended
+            # Between two of its records.
+            kafka.delete_records(log_topic.name, store._open["billing"].log.needed_offset + 2)
+            reader._consumer.seek(TopicPartition(log_topic.name, 0, reader.end() - 3))
         return right(reader, end)
 
     monkeypatch.setattr(LogReader, "read_to", pruned_meanwhile)
