@@ -200,11 +200,16 @@ class KafkaStore:
         self._open_transaction.end_if_hanging()
         # Before the fence, also for a claimed group: a format version that this version can't read is refused here.
         seen = self._inspect(group_id, may_take=claimed)
+        is_left = False
         if seen.owner is not None and self._is_gone(seen.owner):
+            is_left = True
             abort_left(self._topic, self.partition, seen.owner)
         self._refuse_while_open(group_id, may_end=True)
         if seen.is_empty and not claimed:
             return  # the group does not exist
+        if is_left and self._topic.offset(self.partition, LATEST) > seen.position:
+            # A third host may have taken the group meanwhile: this one would fence it, and then find that it lives.
+            seen = self._inspect(group_id, seen, may_take=claimed)
         log = self._new_log(group_id)
         writer = GroupWriter(self._topic, self.partition, group_id)
         try:
