@@ -232,7 +232,7 @@ def test_a_load_waits_for_no_transaction_that_a_dead_owner_left_open(log_topic, 
             taken(other, "shipping")
 
 
-def test_a_host_that_takes_a_group_too_late_does_not_fence_the_new_owner(log_topic, monkeypatch):
+def test_a_host_that_is_too_late_does_not_fence_the_new_owner(log_topic, monkeypatch):
     """Both have found the owner before gone. The second one looks again, just before it would fence the first."""
     with asking_hosts(log_topic) as (dead, other, living), contextlib.ExitStack() as stack:
         taken(dead)

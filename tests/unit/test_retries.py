@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from tenacity import retry_if_exception_type, retry_if_result, wait_fixed
 
+from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.librdkafka import NO_ANSWER
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.brokers.retries import retry_after, retry_until
@@ -99,6 +100,26 @@ def test_a_broker_that_does_not_answer_has_not_refused(code: int) -> None:
         return answer
 
     assert KafkaCluster("localhost:1", {}, 5_000)._retried("describe topics", ask) == "an answer"
+
+
+def test_a_client_that_gets_no_answer_for_long_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [1_000.0]
+    cluster = KafkaCluster("localhost:1", {}, 5_000)
+    monkeypatch.setattr("coordinator.service.brokers.cluster.time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(cluster._outage, "_clock", lambda: now_s[0])
+    cluster._made_s, first = now_s[0], cluster._admin
+
+    def ask(left_s: float) -> object:
+        now_s[0] += 5.0
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    for _ in range(6):
+        with pytest.raises(BrokerNotReachable):
+            cluster._retried("describe topics", ask)
+        assert cluster._admin is first
+    with pytest.raises(BrokerNotReachable):
+        cluster._retried("describe topics", ask)
+    assert cluster._admin is not first
 
 
 @pytest.mark.parametrize(("topic_id", "gives_ids"), [("A" * 22, False), ("bG9zdCBpZHMgYXJlIGJhZA", True)])

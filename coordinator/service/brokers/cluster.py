@@ -52,6 +52,9 @@ MAX_RETRY_PAUSE_S = 0.5
 """Two attempts are up to this many seconds apart: a broker that is back is found at once, and is not flooded."""
 MOST_DOUBLINGS = 10
 """Pauses and attempts are doubled up to this many times."""
+RENEW_S = 30.0
+"""A client that has got no answer for this many seconds is replaced by a new one, and again after as many: after a cut
+of the network one was seen to stay deaf."""
 READ_BYTES = 1 << 16
 """One fetch of records that are read only to see whether they exist has up to this many bytes."""
 READ_TIMEOUT_S = 3.0
@@ -187,7 +190,8 @@ class KafkaCluster:
         self._config = config
         self._complaints = Complaints()
         self._outage = Outage(_log, f"Kafka brokers of {bootstrap_servers}", ", queries ask again")
-        self._admin = new_client(AdminClient, {**config, "error_cb": self._complaints})
+        self._new_admin = partial(new_client, AdminClient, {**config, "error_cb": self._complaints})
+        self._admin, self._made_s = self._new_admin(), time.monotonic()
 
     def __repr__(self) -> str:
         return f"<KafkaCluster {self.addresses}>"
@@ -441,6 +445,7 @@ class KafkaCluster:
             away = self._away(error)
             self._outage.failed("", began_s, away)
             pause_s = min(FIRST_RETRY_PAUSE_S * 2.0**tried, MAX_RETRY_PAUSE_S)
+            self._renew()
             if not away.retriable or time.monotonic() + pause_s >= deadline:
                 raise away
             if error.code() in _OLD_LEADER | NO_ANSWER:
@@ -451,6 +456,11 @@ class KafkaCluster:
         self._outage.answered("")
         self._complaints.forget()
         return found
+
+    def _renew(self) -> None:
+        """Make a new client, if this one gets no answer. Who waits for the one before goes on waiting."""
+        if min(self._outage.lasts_s, time.monotonic() - self._made_s) > RENEW_S:
+            self._admin, self._made_s = self._new_admin(), time.monotonic()
 
     def _away(self, error: KafkaError) -> ShareGroupError:
         """The named error of a call that was not answered."""
