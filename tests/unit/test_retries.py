@@ -40,9 +40,9 @@ def test_an_error_that_no_retry_mends_is_raised_at_once() -> None:
 
 def test_no_attempt_begins_after_the_deadline() -> None:
     paused: list[object] = []
-    retries = retry_until(1.0, wait_fixed(LONG_S), retry_if_exception_type(ConnectionError), paused.append)
+    retries = retry_until(1.0, wait_fixed(LONG_S), retry_if_exception_type(ConnectionError))
     with pytest.raises(ConnectionError, match="1"):
-        retries(failing(3))
+        retries.copy(before_sleep=paused.append)(failing(3))
     assert paused == []
 
 

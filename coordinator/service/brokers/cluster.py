@@ -50,8 +50,6 @@ FIRST_ATTEMPT_S = 3.0
 FIRST_RETRY_PAUSE_S = 0.02
 MAX_RETRY_PAUSE_S = 0.5
 """Two attempts are up to this many seconds apart: a broker that is back is found at once, and is not flooded."""
-MOST_DOUBLINGS = 10
-"""Pauses and attempts are doubled up to this many times."""
 RENEW_S = 30.0
 """A client that has got no answer for this many seconds is replaced by a new one, and again after as many: after a cut
 of the network one was seen to stay deaf."""
@@ -425,11 +423,11 @@ class KafkaCluster:
             BrokerRefused: an error that a retry does not correct.
             BrokerNotReachable, BrokerSecurityFailed: no answer came in time, or the brokers refuse the client.
         """
-        began_s, tried = time.monotonic(), 0
+        began_s, attempt_s, pause_s = time.monotonic(), FIRST_ATTEMPT_S, FIRST_RETRY_PAUSE_S
         deadline = began_s + min(timeout_s, self._timeout_ms / 1000)
 
         def left_s() -> float:
-            return min(max(deadline - time.monotonic(), 0.1), FIRST_ATTEMPT_S * 2.0**tried)
+            return min(max(deadline - time.monotonic(), 0.1), attempt_s)
 
         self._admin.poll(0)
         self._complaints.refused = ""  # it may have passed since
@@ -444,7 +442,6 @@ class KafkaCluster:
             self._admin.poll(0)
             away = self._away(error)
             self._outage.failed("", began_s, away)
-            pause_s = min(FIRST_RETRY_PAUSE_S * 2.0**tried, MAX_RETRY_PAUSE_S)
             self._renew()
             if not away.retriable or time.monotonic() + pause_s >= deadline:
                 raise away
@@ -452,7 +449,7 @@ class KafkaCluster:
                 with contextlib.suppress(KafkaException):
                     self._admin.list_topics(timeout=left_s())
             time.sleep(pause_s)
-            tried = min(tried + 1, MOST_DOUBLINGS)
+            attempt_s, pause_s = 2 * attempt_s, min(2 * pause_s, MAX_RETRY_PAUSE_S)
         self._outage.answered("")
         self._complaints.forget()
         return found

@@ -14,7 +14,6 @@ def retry_until(
     timeout_s: float,
     pause: wait_base,
     condition: retry_base | Callable[[RetryCallState], bool],
-    before_pause: Callable[[RetryCallState], None] | None = None,
     least: int = 1,
 ) -> Retrying:
     """Retries while ``condition`` holds for the error or the result of an attempt. The attempts end when the next one
@@ -25,7 +24,7 @@ def retry_until(
     def too_late(state: RetryCallState) -> bool:
         return state.attempt_number >= least and (state.seconds_since_start or 0.0) + pause(state) >= timeout_s
 
-    return Retrying(stop=too_late, wait=pause, retry=condition, before_sleep=before_pause, retry_error_callback=_last)
+    return Retrying(stop=too_late, wait=pause, retry=condition, retry_error_callback=_last)
 
 
 def retry_after(pauses_s: Iterable[float], condition: retry_base) -> Retrying:
