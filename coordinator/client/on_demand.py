@@ -148,8 +148,8 @@ class OnDemand:
 
     @property
     def key(self) -> str:
-        """The part of the files' names that tells them from those of other clusters and stores, and of other hosts that
-        have the runtime directory too."""
+        """Tells this coordinator's files from those of other clusters, stores and hosts: hosts may share the runtime
+        directory."""
         facts = self.cluster_id, self.state_store, socket.gethostname()
         return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]
 
