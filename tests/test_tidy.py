@@ -190,6 +190,28 @@ def sleeps(path: Path, text: str) -> Iterator[tuple[int, str]]:
     yield from matches(SLEEP, text, "{!r} in a test: wait for a condition (tests.support.waiting.wait_until)")
 
 
+def endings_that_a_failure_skips(path: Path, text: str) -> Iterator[tuple[int, str]]:
+    """A context manager of tests ends what it began also when the test fails: else a service of the failed test lives
+    on, and writes into the output of another one."""
+    if "contextmanager" not in text:
+        return
+    for function in ast.walk(ast.parse(text)):
+        if isinstance(function, ast.FunctionDef) and "contextmanager" in "".join(
+            map(ast.unparse, function.decorator_list)
+        ):
+            for statement, after in _in_turn(function):
+                if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Yield):
+                    yield after.lineno, f"a failure skips this: {function.name} needs try and finally, or closing()"
+
+
+def _in_turn(function: ast.FunctionDef) -> Iterator[tuple[ast.stmt, ast.stmt]]:
+    """Each statement of the function with the one that follows it in the same block."""
+    for node in ast.walk(function):
+        for block in (getattr(node, "body", ()), getattr(node, "orelse", ())):
+            if isinstance(block, list):
+                yield from itertools.pairwise(block)
+
+
 def matches(pattern: re.Pattern[str], text: str, message: str) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(text.splitlines(), 1):
         if found := pattern.search(line):
@@ -253,6 +275,11 @@ def test_no_test_sleeps():
     assert not found, "\n" + "\n".join(found)
 
 
+def test_a_context_manager_of_tests_ends_what_it_began():
+    found = findings(endings_that_a_failure_skips, "tests")
+    assert not found, "\n" + "\n".join(found)
+
+
 @pytest.mark.parametrize(
     ("check", "text"),
     [
@@ -281,6 +308,7 @@ def test_no_test_sleeps():
         (retired_words, "has_letters = CHUNK_LETTERS = 1\n"),
         (sleeps, "time.sleep(1)\n"),
         (sleeps, "from time import monotonic, sleep\n"),
+        (endings_that_a_failure_skips, "@contextmanager\ndef serving():\n    yield 1\n    end()\n"),
     ],
 )
 def test_each_check_finds_a_broken_example(check, text):
@@ -303,6 +331,10 @@ def test_a_retired_word_in_a_file_name_is_found():
         (constants_that_begin_with_their_unit, 'records = 5\n"""Records that were read."""\n'),
         (hanging_words, "# Too many of them, too many by far; too.name\n"),
         (long_test_names, "def test_one_s_two_three_four_five_six_seven_eight_nine_ten_eleven_twelve(): ...\n"),
+        (
+            endings_that_a_failure_skips,
+            "@contextmanager\ndef serving():\n    begin()\n    try:\n        yield 1\n    finally:\n        end()\n",
+        ),
         (retired_words, "letter = 1  # dead letters; a dead_letter; a dead-letter topic; takes up to 2\n"),
         (retired_words, "has_dead_letters_due = DeadLetterProducer = DEAD_LETTERS\n"),
     ],

@@ -36,8 +36,10 @@ def process(client: DriverClient) -> Iterator[PlanReader]:
         source = DefaultSource({**OPTIONS, "maxOffsetsPerTrigger": str(BATCH)})
         reader = source.streamReader(spark_schema(include_headers=False))
         assert isinstance(reader, PlanReader), reader
-        yield reader
-        reader.stop()
+        try:
+            yield reader
+        finally:
+            reader.stop()
 
 
 def latest(reader: PlanReader, committed: Mapping[str, object]) -> dict[str, object]:

@@ -51,8 +51,8 @@ def serving():
     with tempfile.TemporaryDirectory() as folder:
         running = Running(Path(folder) / "state.db", cluster)
         running.admin = AdminService(running.runtime, cluster, SimpleNamespace(stored_groups=list), TopicDoubts())
-        yield running
-        running.close()
+        with contextlib.closing(running):
+            yield running
 
 
 @pytest.fixture

@@ -243,11 +243,8 @@ def serving(path, allowed=ORDERS):
     cluster.allowed = allowed
     for topic in ("orders", "salaries", "dlq.orders", "mine"):
         cluster.add(topic, end=10)
-    running = Running(path, cluster)
-    try:
+    with contextlib.closing(Running(path, cluster)) as running:
         yield running
-    finally:
-        running.close()
 
 
 @contextlib.contextmanager

@@ -32,8 +32,8 @@ def serving(*, doubt_s=0.0, **topics):
         running.admin = AdminService(
             running.runtime, cluster, SimpleNamespace(stored_groups=list), TopicDoubts(doubt_s)
         )
-        yield running
-        running.close()
+        with contextlib.closing(running):
+            yield running
 
 
 def done(running, *topics):

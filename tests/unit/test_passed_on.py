@@ -44,8 +44,10 @@ class Asked:
 @contextlib.contextmanager
 def serving() -> Iterator[Asked]:
     asked = Asked()
-    yield asked
-    asked.server.shutdown()
+    try:
+        yield asked
+    finally:
+        asked.server.shutdown()
 
 
 def test_a_request_of_this_host_goes_to_the_owner() -> None:

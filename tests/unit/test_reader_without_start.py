@@ -20,8 +20,10 @@ def reading(client: DriverClient, **options: str) -> Iterator[StreamReaderWithou
     """The reader of a query's new process, which is killed at the end: its session stays."""
     with opening(client):
         source = StreamReaderWithoutStart(SourceOptions.parse({**OPTIONS, "maxOffsetsPerTrigger": "60", **options}))
-        yield source
-        source.stop()
+        try:
+            yield source
+        finally:
+            source.stop()
 
 
 def held(client: DriverClient) -> list[str]:

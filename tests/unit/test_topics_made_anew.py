@@ -197,12 +197,12 @@ def new_topic():
     cluster = cluster_with_orders(end=10)
     with tempfile.TemporaryDirectory() as folder:
         running = Running(Path(folder) / "state.db", cluster)
-        running.join("c1", query=False, starting_offsets="earliest")
-        (partition,) = acquire(running).partitions
-        running.watch.looks._began_s = 0.0  # no look of before is fresh
-        make_anew(cluster)
-        yield running, acks(partition.topic_id), acks(partition.topic_id, RELEASE)
-        running.close()
+        with contextlib.closing(running):
+            running.join("c1", query=False, starting_offsets="earliest")
+            (partition,) = acquire(running).partitions
+            running.watch.looks._began_s = 0.0  # no look of before is fresh
+            make_anew(cluster)
+            yield running, acks(partition.topic_id), acks(partition.topic_id, RELEASE)
 
 
 def test_no_outcome_of_an_old_topics_record_is_a_success():
