@@ -19,7 +19,7 @@ from coordinator.protocol.messages import DescribeGroup, JoinGroup
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import Access, one
-from coordinator.service.stores.kafka import kafka_store, log_reader
+from coordinator.service.stores.kafka import log_reader
 from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere
@@ -232,11 +232,13 @@ def test_a_load_waits_for_no_transaction_that_a_dead_owner_left_open(log_topic, 
             taken(other, "shipping")
 
 
-def test_a_host_that_is_too_late_does_not_fence_the_new_owner(log_topic, monkeypatch):
-    """Both have found the owner before gone. The second one looks again, just before it would fence the first."""
+@pytest.mark.parametrize("before", [[], [b"a"]], ids=["a new group", "a group whose owner is gone"])
+def test_a_host_that_is_too_late_does_not_fence_the_new_owner(log_topic, monkeypatch, before):
+    """The second one looks again, just before it would fence the first."""
     with asking_hosts(log_topic) as (dead, other, living), contextlib.ExitStack() as stack:
-        taken(dead)
-        append(dead, {"billing": [b"a"]})
+        if before:
+            taken(dead)
+            append(dead, {"billing": before})
         also = LivingOwner(msgspec.structs.replace(owner("three"), answers=ANSWERS))
         third = KafkaStore(log_topic, 0, also, updates_per_snapshot=500)
         stack.callback(third.close)
@@ -244,11 +246,12 @@ def test_a_host_that_is_too_late_does_not_fence_the_new_owner(log_topic, monkeyp
         for each in (living, also):
             each.found_gone("billing", dead.tenure("billing"), end)
 
-        def abort_left(*_):
-            monkeypatch.setattr(kafka_store, "abort_left", lambda *_: None)
-            assert taken(third) == [b"a"]
+        def connect(writer):
+            monkeypatch.undo()
+            assert taken(third) == before
+            writer.connect()
 
-        monkeypatch.setattr(kafka_store, "abort_left", abort_left)
+        monkeypatch.setattr(GroupWriter, "connect", connect)
         with pytest.raises(OwnedElsewhere):
             taken(other)
         append(third, {"billing": [b"b"]})

@@ -141,7 +141,9 @@ class Asker:
     """The asker's end, and its transport. ``takes``: the brokers take questions. ``reply``: what the owner writes to
     each question, "alive" or "moved"; empty: nothing. ``is_late``: the asker has not read it when the patience is over.
     ``reads``: it can read its replies. ``key``: that of the reply's proof; empty: the question's. ``is_anew``: the
-    replies' topic is made anew before the echo."""
+    replies' topic is made anew before the echo. ``drawn``: the number that it draws."""
+
+    drawn = 0
 
     def __init__(
         self,
@@ -184,7 +186,7 @@ class Asker:
         return SimpleNamespace(wait=wait, set=lambda: setattr(found, "is_set", True), is_set=lambda: found.is_set)
 
     def any_below(self, end: int) -> int:
-        return 0
+        return min(self.drawn, end - 1)
 
     def ensure(self, needed: Any) -> None:
         self.ensured += 1

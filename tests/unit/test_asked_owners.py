@@ -77,6 +77,13 @@ def test_a_silent_owner_is_gone_after_its_patience():
     assert asker.echoes == 1
 
 
+def test_hosts_find_a_silent_owner_gone_one_after_the_other():
+    one, two = Asker(), Asker()
+    two.drawn = 400
+    assert one.look(ASKED) == two.look(ASKED) == "OwnerGone"
+    assert round(two.time_s - one.time_s, 3) == 0.4
+
+
 def test_an_owner_is_not_gone_whose_answer_the_asker_had_not_read():
     assert not Asker("alive", is_late=True).look(ASKED)
 

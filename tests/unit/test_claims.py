@@ -28,11 +28,14 @@ OWNER = owner_of("one", tenure="t1")
 
 
 class FencingWriter(Writer):
-    """A writer whose fence calls what the test has put there."""
+    """A writer whose connection and fence call what the test has put there."""
 
     def __init__(self, topic: Any, partition: int, group_id: str) -> None:
         super().__init__(topic, partition, group_id)
         self._topic = topic
+
+    def connect(self) -> None:
+        self._topic.at_connect()
 
     def fence(self) -> None:
         self._topic.at_fence()
@@ -43,7 +46,12 @@ class Host:
 
     def __init__(self, log: Any, name: str) -> None:
         self.topic: Any = SimpleNamespace(
-            name="state", verify=lambda: None, offset=lambda *_, **__: len(log), log=log, at_fence=lambda: None
+            name="state",
+            verify=lambda: None,
+            offset=lambda *_, **__: len(log),
+            log=log,
+            at_connect=lambda: None,
+            at_fence=lambda: None,
         )
         self.living = LivingOwner(owner_of(name, name))
         self.store = KafkaStore(self.topic, 0, self.living, updates_per_snapshot=500)
@@ -80,6 +88,16 @@ def test_a_host_that_owns_nothing_leaves_the_pruning_to_owners() -> None:
     with two_hosts() as (first, second):
         second.ask(ALTER, Access.CLAIM)
         assert (first.store.prunes, second.store.prunes) == (True, False)
+
+
+def test_a_claim_looks_again_just_before_its_fence() -> None:
+    with two_hosts() as (first, second):
+        fences: list[str] = []
+        second.living.found_gone(GROUP, first.store.tenure(GROUP), len(first.topic.log))
+        second.topic.at_connect = lambda: first.ask(ALTER)
+        second.topic.at_fence = lambda: fences.append(GROUP)
+        assert isinstance(second.ask(ALTER, Access.CLAIM), OwnedElsewhere)
+        assert not fences
 
 
 def test_a_claim_looks_again_after_its_fence() -> None:

@@ -56,6 +56,9 @@ JOIN_S = 5.0
 """A join is passed on for this many seconds: a late one would end the session of the member's next process."""
 FIRST_S = 10.0
 """The brokers have this many seconds to take the first question to an owner."""
+APART_MS = 500
+"""A silent owner is waited for by up to this many milliseconds more, which each host draws: hosts that ask it at the
+same time take its groups one after the other, and the second finds the first one's owner record."""
 
 _log = logging.getLogger(__name__)
 
@@ -354,6 +357,7 @@ class Gateway:
                 if not taken_s and self._transport.now_s() - began_s > FIRST_S:
                     reason = f"{owner} owns it, and the brokers do not take requests to it ({REQUESTS})"
                     raise CoordinatorNotAvailable(group_id=group_id, reason=reason)
+            self._is_done(probe, self._transport.any_below(APART_MS) / 1000)
             self._echo(writer, group_id, owner)
             if (found := self._heard(group_id, owner, probes, end, began_s)) is not None:
                 return found

@@ -87,6 +87,16 @@ class GroupWriter:
     def __repr__(self) -> str:
         return f"<GroupWriter {self.transactional_id}>"
 
+    def connect(self) -> None:
+        """Waits for a connection to a broker that librdkafka knows by its id: it gives up that to a bootstrap address
+        once it knows the brokers. init_transactions, if it finds none, tries again half a second later (facts, C10)."""
+        with contextlib.suppress(KafkaException):  # init_transactions says what is wrong
+            for _ in range(MOST_ADDRESSES):
+                if self._producer.list_topics(self._topic.name, CONNECT_S).orig_broker_id >= 0:
+                    return
+            return
+        self._raise_if_refused()
+
     def fence(self) -> None:
         """Fences every older producer of the group: none of them can write any more, and their open transactions end.
 
@@ -95,7 +105,7 @@ class GroupWriter:
             StateTopicNotAuthorized, BrokerSecurityFailed: the principal may not, or the brokers refuse it.
             TransactionsMissing: the brokers have no transactions.
         """
-        self._connect()
+        self.connect()
         try:
             self._producer.init_transactions(self._topic.timeout_s)
         except KafkaException as raised:
@@ -148,16 +158,6 @@ class GroupWriter:
             threading.Thread(target=_close, args=(producer, name), name="share-close", daemon=True).start()
 
     # --- inside
-
-    def _connect(self) -> None:
-        """Waits for a connection to a broker that librdkafka knows by its id: it gives up that to a bootstrap address
-        once it knows the brokers. init_transactions, if it finds none, tries again half a second later (facts, C10)."""
-        with contextlib.suppress(KafkaException):  # init_transactions says what is wrong
-            for _ in range(MOST_ADDRESSES):
-                if self._producer.list_topics(self._topic.name, CONNECT_S).orig_broker_id >= 0:
-                    return
-            return
-        self._raise_if_refused()
 
     def _deliver(self, records: Sequence[KeyValue], deadline_s: float, *, count: int) -> None:
         """Begins a transaction of ``count`` records, and returns when the brokers have these."""

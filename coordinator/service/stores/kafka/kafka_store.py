@@ -55,7 +55,7 @@ from coordinator.state_log.transaction_size import LastTransaction
 MEMORY_ANSWER_S = 5.0
 """An answer from memory needs an append in the last this many seconds. Kafka takes longer to give a partition to
 another process."""
-NEW_OWNER_S = 3.0
+NEW_OWNER_S = 1.0
 """A new owner has this many seconds, after it fenced this process, to write its owner record."""
 PARALLEL_APPENDS = 8
 """The transactions of up to this many groups run at the same time; each group has a producer of its own."""
@@ -200,19 +200,18 @@ class KafkaStore:
         self._open_transaction.end_if_hanging()
         # Before the fence, also for a claimed group: a format version that this version can't read is refused here.
         seen = self._inspect(group_id, may_take=claimed)
-        is_left = False
         if seen.owner is not None and self._is_gone(seen.owner):
-            is_left = True
             abort_left(self._topic, self.partition, seen.owner)
         self._refuse_while_open(group_id, may_end=True)
         if seen.is_empty and not claimed:
             return  # the group does not exist
-        if is_left and self._topic.offset(self.partition, LATEST) > seen.position:
-            # A third host may have taken the group meanwhile: this one would fence it, and then find that it lives.
-            seen = self._inspect(group_id, seen, may_take=claimed)
         log = self._new_log(group_id)
         writer = GroupWriter(self._topic, self.partition, group_id)
         try:
+            writer.connect()
+            if self._topic.offset(self.partition, LATEST) > seen.position:
+                # A third host may have taken the group meanwhile: this one would fence it, and then find that it lives.
+                seen = self._inspect(group_id, seen, may_take=claimed)
             writer.fence()
             # A process that was stopped before the fence may have lost the partition.
             self._ownership.confirm(self.partition)
