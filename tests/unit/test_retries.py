@@ -4,13 +4,14 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from tenacity import retry_if_exception_type, retry_if_result, wait_fixed
 
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.librdkafka import NO_ANSWER
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.brokers.retries import retry_after, retry_until
+from tests.support.ports import free_ports
 
 LONG_S = 3_600.0
 
@@ -120,6 +121,22 @@ def test_a_client_that_gets_no_answer_for_long_is_replaced(monkeypatch: pytest.M
     with pytest.raises(BrokerNotReachable):
         cluster._retried("describe topics", ask)
     assert cluster._admin is not first
+
+
+def test_a_call_of_a_client_that_was_replaced_meanwhile_is_asked_again() -> None:
+    cluster = KafkaCluster(f"127.0.0.1:{free_ports(1)[0]}", {}, 5_000)
+    asked: list[str] = []
+
+    def ask(left_s: float) -> object:
+        asked.append("orders")
+        if len(asked) > 1:
+            return "an answer"
+        answers = cluster._admin.describe_topics(TopicCollection(asked), request_timeout=left_s)
+        cluster._admin = cluster._new_admin()
+        return answers["orders"].result()
+
+    assert cluster._retried("describe topics", ask) == "an answer"
+    assert len(asked) == 2
 
 
 @pytest.mark.parametrize(("topic_id", "gives_ids"), [("A" * 22, False), ("bG9zdCBpZHMgYXJlIGJhZA", True)])

@@ -80,6 +80,7 @@ _PASSING = (
     | frozenset(
         {
             KafkaError._ALL_BROKERS_DOWN,
+            KafkaError._DESTROY,  # its client was replaced
             KafkaError._WAIT_COORD,
             KafkaError.REPLICA_NOT_AVAILABLE,
             KafkaError.REQUEST_TIMED_OUT,
@@ -455,7 +456,7 @@ class KafkaCluster:
         return found
 
     def _renew(self) -> None:
-        """Make a new client, if this one gets no answer. Who waits for the one before goes on waiting."""
+        """Make a new client, if this one gets no answer. A call that still waits for the one before is made again."""
         if min(self._outage.lasts_s, time.monotonic() - self._made_s) > RENEW_S:
             self._admin, self._made_s = self._new_admin(), time.monotonic()
 
