@@ -144,7 +144,8 @@ class Cluster:
             line = f" {each.pid} INFO coordinator.service.on_demand serving: "
             logs = {log: log.parent for r in self.runtimes for log in r.glob("coordinator-*.log*")}
             (host,) = (self.runtimes.index(r) for log, r in logs.items() if line in log.read_text())
-            found.append((host, each))
+            if not found or found[-1][1].pid != each.pid:
+                found.append((host, each))
         return found
 
     def assert_owners_changed_only_when_gone(self):
