@@ -80,7 +80,6 @@ _PASSING = (
     | frozenset(
         {
             KafkaError._ALL_BROKERS_DOWN,
-            KafkaError._DESTROY,  # its client was replaced
             KafkaError._WAIT_COORD,
             KafkaError.REPLICA_NOT_AVAILABLE,
             KafkaError.REQUEST_TIMED_OUT,
@@ -202,7 +201,7 @@ class KafkaCluster:
 
     def cluster_id(self) -> str:
         """The cluster's id, or its addresses where it has no id."""
-        found = self._retried("tell its id", lambda left_s: self._admin.list_topics(timeout=left_s))
+        found = self._retried("tell its id", lambda admin, left_s: admin.list_topics(timeout=left_s))
         return str(found.cluster_id or self.addresses)
 
     def gives_topic_ids(self) -> bool:
@@ -213,20 +212,20 @@ class KafkaCluster:
         if self._gives_ids is None:
             pause = wait_incrementing(0, 0.1, MAX_RETRY_PAUSE_S)
             looks = retry_until(self._timeout_ms / 1000, pause, _may_elect, least=LEAST_LOOKS)
-            found = looks(self._retried, "list topics", lambda left_s: self._admin.list_topics(timeout=left_s))
+            found = looks(self._retried, "list topics", lambda admin, left_s: admin.list_topics(timeout=left_s))
             gives_ids = found.controller_id in found.brokers
             if gives_ids:  # brokers of other makers have a controller, and may give no ids: a topic shows it
                 known = sorted(name for name, topic in found.topics.items() if topic.error is None)[:1]
                 if not known:
                     return True
                 with contextlib.suppress(BrokerRefused):
-                    described = self._retried("describe topics", lambda left_s: self._described(known, left_s))
+                    described = self._retried("describe topics", lambda admin, left_s: _described(admin, known, left_s))
                     gives_ids = all(info.topic_id for info in described.values())
             self._gives_ids = gives_ids
         return self._gives_ids
 
     def topic_names(self) -> list[str]:
-        metadata = self._retried("list topics", lambda left_s: self._admin.list_topics(timeout=left_s))
+        metadata = self._retried("list topics", lambda admin, left_s: admin.list_topics(timeout=left_s))
         return sorted(metadata.topics)
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
@@ -234,8 +233,8 @@ class KafkaCluster:
         if not wanted:
             return {}
         if self.gives_topic_ids():
-            return self._retried("describe topics", lambda left_s: self._described(wanted, left_s))
-        metadata = self._retried("list topics", lambda left_s: self._admin.list_topics(timeout=left_s))
+            return self._retried("describe topics", lambda admin, left_s: _described(admin, wanted, left_s))
+        metadata = self._retried("list topics", lambda admin, left_s: admin.list_topics(timeout=left_s))
         found = [metadata.topics[name] for name in wanted if name in metadata.topics]
         return {str(t.topic): TopicInfo(str(t.topic), "", len(t.partitions)) for t in found if t.partitions}
 
@@ -250,8 +249,10 @@ class KafkaCluster:
         """As in Cluster. ``timeout_s``: retry for up to this many seconds."""
         if not (wanted := list(partitions)):
             return {}
-        ask = partial(self._listed, wanted, at, isolation_level(read_committed))
-        found = self._retried("list offsets", ask, timeout_s)
+        level = isolation_level(read_committed)
+        found = self._retried(
+            "list offsets", lambda admin, left_s: _listed(admin, wanted, at, level, left_s), timeout_s
+        )
         if after_all := [where for where, offset in found.items() if offset == AFTER_ALL]:
             found.update(self.offsets(after_all, LATEST, read_committed=read_committed))
         return found
@@ -263,9 +264,11 @@ class KafkaCluster:
         try:
             return self.offsets(wanted, at, read_committed=read_committed, timeout_s=FOR_ALL_S), set()
         except BrokerNotReachable:
-            metadata = self._retried("list topics", lambda left_s: self._admin.list_topics(timeout=left_s))
-        ask = partial(self._asked, at=at, level=isolation_level(read_committed), left_s=FIRST_ATTEMPT_S)
-        found, away = self._retried("list offsets", lambda _: ask_leaders(by_leader(metadata, wanted), ask, _PASSING))
+            metadata = self._retried("list topics", lambda admin, left_s: admin.list_topics(timeout=left_s))
+        ask = partial(_asked, at=at, level=isolation_level(read_committed), left_s=FIRST_ATTEMPT_S)
+        found, away = self._retried(
+            "list offsets", lambda admin, _: ask_leaders(by_leader(metadata, wanted), partial(ask, admin), _PASSING)
+        )
         return (found, away) if found else (self.offsets(wanted, at, read_committed=read_committed), set())
 
     def existing(self, where: TopicAndPartition, first: int, last: int, *, most: int, read_committed: bool) -> Seen:
@@ -312,8 +315,8 @@ class KafkaCluster:
         asked = TopicCollection([topic])
         answer = self._retried(
             "describe topics",
-            lambda left_s: _unless_absent(
-                self._admin.describe_topics(asked, include_authorized_operations=True, request_timeout=left_s)[topic]
+            lambda admin, left_s: _unless_absent(
+                admin.describe_topics(asked, include_authorized_operations=True, request_timeout=left_s)[topic]
             ),
         )
         allowed = None if answer is None else answer.authorized_operations
@@ -324,20 +327,12 @@ class KafkaCluster:
     def create_topic(self, name: str, *, only_ask: bool = False) -> None:
         if not self.gives_topic_ids():  # no topic can be created by request; a listing of a topic creates it there
             if not only_ask:
-                self._retried("create a topic", lambda left_s: self._admin.list_topics(name, timeout=left_s))
+                self._retried("create a topic", lambda admin, left_s: admin.list_topics(name, timeout=left_s))
             return
         new = NewTopic(name, num_partitions=-1, replication_factor=-1)
-        self._retried("create a topic", lambda left_s: self._create(new, left_s, only_ask=only_ask))
+        self._retried("create a topic", lambda admin, left_s: _create(admin, new, left_s, only_ask=only_ask))
 
     # --- inside
-
-    def _create(self, new: Any, left_s: float, *, only_ask: bool) -> None:
-        asked = self._admin.create_topics([new], operation_timeout=left_s, validate_only=only_ask)
-        try:
-            asked[new.topic].result(left_s)
-        except KafkaException as raised:
-            if raised.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
 
     def _seen(
         self, reader: Consumer, where: TopicAndPartition, first: int, last: int, most: int, deadline: float
@@ -385,40 +380,10 @@ class KafkaCluster:
     def _no_record(self, reason: str) -> BrokerNotReachable:
         return BrokerNotReachable(addresses=self.addresses, timeout_ms=int(READ_TIMEOUT_S * 1000), reason=reason)
 
-    def _described(self, names: list[str], left_s: float) -> dict[str, TopicInfo]:
-        answers = self._admin.describe_topics(TopicCollection(names), request_timeout=left_s)
-        found = {}
-        for name, answer in answers.items():
-            described = _unless_absent(answer)
-            if described is not None:
-                found[name] = TopicInfo(name, _kafka_s(described.topic_id), len(described.partitions))
-        return found
-
-    def _listed(
-        self, wanted: list[TopicAndPartition], at: int, level: Any, left_s: float
-    ) -> dict[TopicAndPartition, int]:
-        found = self._asked(wanted, at, level, left_s)
-        if absent := [where for where in wanted if where not in found]:
-            # librdkafka caches that a topic does not exist for as long as it is asked for it; a listing refreshes that.
-            self._admin.list_topics(timeout=left_s)
-            found.update(self._asked(absent, at, level, left_s))
-        return found
-
-    def _asked(
-        self, wanted: list[TopicAndPartition], at: int, level: Any, left_s: float
-    ) -> dict[TopicAndPartition, int]:
-        request = {TopicPartition(topic, partition): _spec(at) for topic, partition in wanted}
-        answers = self._admin.list_offsets(request, isolation_level=level, request_timeout=left_s)
-        found = {}
-        for asked, answer in answers.items():
-            result = _unless_absent(answer)
-            if result is not None:
-                found[asked.topic, asked.partition] = _answered(int(result.offset), at)
-        return found
-
-    def _retried(self, what: str, attempt: Callable[[float], T], timeout_s: float = inf) -> T:
+    def _retried(self, what: str, attempt: Callable[[AdminClient, float], T], timeout_s: float = inf) -> T:
         """Returns the result of ``attempt``, which is retried after passing errors until the broker timeout, or
-        ``timeout_s``, is over.
+        ``timeout_s``, is over. It gets the client, and its seconds. Another call may replace the client meanwhile; this
+        one keeps its own, without which its answer would never come.
 
         Raises:
             BrokerRefused: an error that a retry does not correct.
@@ -433,14 +398,15 @@ class KafkaCluster:
         self._admin.poll(0)
         self._complaints.refused = ""  # it may have passed since
         while True:
+            admin = self._admin
             try:
-                found = attempt(left_s())
+                found = attempt(admin, left_s())
                 break
             except KafkaException as raised:
                 error = raised.args[0]
             if error.code() not in _PASSING:
                 raise BrokerRefused(addresses=self.addresses, what=what, reason=error.name())
-            self._admin.poll(0)
+            admin.poll(0)
             away = self._away(error)
             self._outage.failed("", began_s, away)
             self._renew()
@@ -448,7 +414,7 @@ class KafkaCluster:
                 raise away
             if error.code() in _OLD_LEADER | NO_ANSWER:
                 with contextlib.suppress(KafkaException):
-                    self._admin.list_topics(timeout=left_s())
+                    admin.list_topics(timeout=left_s())
             time.sleep(pause_s)
             attempt_s, pause_s = 2 * attempt_s, min(2 * pause_s, MAX_RETRY_PAUSE_S)
         self._outage.answered("")
@@ -456,7 +422,7 @@ class KafkaCluster:
         return found
 
     def _renew(self) -> None:
-        """Make a new client, if this one gets no answer. A call that still waits for the one before is made again."""
+        """Make a new client, if this one gets no answer. Who waits for the one before goes on waiting."""
         if min(self._outage.lasts_s, time.monotonic() - self._made_s) > RENEW_S:
             self._admin, self._made_s = self._new_admin(), time.monotonic()
 
@@ -497,6 +463,49 @@ def _spec(at: int) -> Any:
     if at == EARLIEST:
         return specs.earliest()
     return specs.latest() if at == LATEST else specs.for_timestamp(at)
+
+
+def _create(admin: AdminClient, new: Any, left_s: float, *, only_ask: bool) -> None:
+    asked = admin.create_topics([new], operation_timeout=left_s, request_timeout=left_s, validate_only=only_ask)
+    try:
+        asked[new.topic].result()
+    except KafkaException as raised:
+        if raised.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+
+
+def _described(admin: AdminClient, names: list[str], left_s: float) -> dict[str, TopicInfo]:
+    answers = admin.describe_topics(TopicCollection(names), request_timeout=left_s)
+    found = {}
+    for name, answer in answers.items():
+        described = _unless_absent(answer)
+        if described is not None:
+            found[name] = TopicInfo(name, _kafka_s(described.topic_id), len(described.partitions))
+    return found
+
+
+def _listed(
+    admin: AdminClient, wanted: list[TopicAndPartition], at: int, level: Any, left_s: float
+) -> dict[TopicAndPartition, int]:
+    found = _asked(admin, wanted, at, level, left_s)
+    if absent := [where for where in wanted if where not in found]:
+        # librdkafka caches that a topic does not exist for as long as it is asked for it; a listing refreshes that.
+        admin.list_topics(timeout=left_s)
+        found.update(_asked(admin, absent, at, level, left_s))
+    return found
+
+
+def _asked(
+    admin: AdminClient, wanted: list[TopicAndPartition], at: int, level: Any, left_s: float
+) -> dict[TopicAndPartition, int]:
+    request = {TopicPartition(topic, partition): _spec(at) for topic, partition in wanted}
+    answers = admin.list_offsets(request, isolation_level=level, request_timeout=left_s)
+    found = {}
+    for asked, answer in answers.items():
+        result = _unless_absent(answer)
+        if result is not None:
+            found[asked.topic, asked.partition] = _answered(int(result.offset), at)
+    return found
 
 
 def _unless_absent(answer: Any) -> Any:

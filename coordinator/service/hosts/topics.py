@@ -61,11 +61,12 @@ def ensure(state: StateTopic, needed: Mapping[str, str]) -> None:
             if not known:
                 with _errors_of(state, "see or create it", name):
                     new = NewTopic(name, num_partitions=PARTITIONS, replication_factor=replicas, config=CONFIG)
-                    admin.create_topics([new])[name].result(state.timeout_s)
+                    admin.create_topics([new], request_timeout=state.timeout_s)[name].result()
                     _log.info("topic created: %s partitions=%d replicas=%d", name, PARTITIONS, replicas)
             elif known < PARTITIONS:  # a broker made it by itself, for somebody who wrote to it
                 with _errors_of(state, f"add partitions to it, which has {known}", name):
-                    admin.create_partitions([NewPartitions(name, PARTITIONS)])[name].result(state.timeout_s)
+                    more = NewPartitions(name, PARTITIONS)
+                    admin.create_partitions([more], request_timeout=state.timeout_s)[name].result()
         except HostTopicNotAuthorized:
             if name in needed:
                 raise

@@ -126,7 +126,7 @@ class Pruning:
         partition_offset = TopicPartition(self._topic.name, partition, offset)
         asked = self._admin.delete_records([partition_offset], request_timeout=self._topic.timeout_s)
         try:
-            asked[partition_offset].result(self._topic.timeout_s)
+            asked[partition_offset].result()
         except KafkaException as raised:
             if raised.args[0].code() not in LACKING:
                 raise

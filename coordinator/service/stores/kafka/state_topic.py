@@ -177,8 +177,8 @@ class StateTopic:
         replicas = max(1, min(MAX_REPLICAS, brokers))
         topic = NewTopic(self.name, num_partitions=self.partitions, replication_factor=replicas, config=config)
         try:
-            asked = admin.create_topics([topic], validate_only=only_ask)
-            self._call("create it", lambda: asked[self.name].result(self.timeout_s))
+            asked = admin.create_topics([topic], request_timeout=self.timeout_s, validate_only=only_ask)
+            self._call("create it", asked[self.name].result)
         except _Exists:
             return
         if only_ask:
@@ -208,8 +208,8 @@ class StateTopic:
     def _check_configs(self, admin: AdminClient) -> None:
         asked = ConfigResource(ConfigResource.Type.TOPIC, self.name)
         try:
-            answers = admin.describe_configs([asked])
-            found = self._call("read its configuration", lambda: answers[asked].result(self.timeout_s))
+            answers = admin.describe_configs([asked], request_timeout=self.timeout_s)
+            found = self._call("read its configuration", answers[asked].result)
         except StateTopicNotAuthorized:
             _log.warning("state topic's configuration can't be checked: DescribeConfigs on it is not allowed")
             return
