@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -38,7 +37,6 @@ def acknowledge(df: DataFrame, batch_id: int, options: Mapping[str, object] | No
     chosen = sink_options(df.sparkSession.conf.getAll, options or {})
     chosen.setdefault("checkpointlocation", _checkpoint_of(df.sparkSession))
     chosen["batchid"] = str(batch_id)
-    chosen["batchwrite"] = str(_writes.next(_run_of(df.sparkSession), batch_id))
     df.write.format("sharegroup").options(**chosen).mode("append").save()
 
 
@@ -56,27 +54,6 @@ def sink_options(conf: Mapping[str, str], options: Mapping[str, object]) -> dict
     return merged
 
 
-class _Writes:
-    """Counts the calls in a batch, for the archive: a batch's first write replaces the first write of an earlier
-    attempt.
-
-    It counts by run of the query, since a restarted query writes a batch again from its first write on."""
-
-    def __init__(self) -> None:
-        self._counting = threading.Lock()
-        self._last: dict[str, tuple[int, int]] = {}
-
-    def next(self, run_id: str, batch_id: int) -> int:
-        """The number of this call in the batch, from 0."""
-        with self._counting:
-            last_batch, write = self._last.get(run_id, (batch_id, -1))
-            self._last[run_id] = (batch_id, write + 1 if last_batch == batch_id else 0)
-            return self._last[run_id][1]
-
-
-_writes = _Writes()
-
-
 def _checkpoint_of(session: SparkSession) -> str:
     """Returns the checkpoint of the query whose foreachBatch calls, as Spark's Java has it; empty where it can't be
     found (Spark Connect)."""
@@ -87,13 +64,3 @@ def _checkpoint_of(session: SparkSession) -> str:
         query = Sessions.builder.getOrCreate().streams.get(query_id)  # the batch's own session has no queries
         return str(query._jsq.streamingQuery().resolvedCheckpointRoot())  # type: ignore[union-attr]
     return ""
-
-
-def _run_of(session: SparkSession) -> str:
-    """Returns the run id of the query whose foreachBatch calls; empty where the session has none (Spark Connect)."""
-    from pyspark.errors import PySparkException
-
-    try:
-        return session.sparkContext.getLocalProperty("spark.jobGroup.id") or ""
-    except PySparkException:  # a session of Spark Connect has no context
-        return ""

@@ -36,12 +36,6 @@ OPTIONS = (
         "The batch of the rows: sharegroup.acknowledge sets it.",
     ),
     Option(
-        "batchWrite",
-        "0",
-        "The number of this write among several of one batch: sharegroup.acknowledge counts them. A replay replaces "
-        "in the archive the rows of the same write.",
-    ),
-    Option(
         "checkpointLocation",
         "the query's",
         "Spark passes it on; shown with the member.",
@@ -61,7 +55,8 @@ OPTIONS = (
         "share.*, errors.deadletterqueue.*",
         "see below",
         "Configuration of the group, and of the coordinator: the same as of the source. Where both set a key of the "
-        "group, the last one that starts holds.",
+        "group, the last one that starts holds. share.acknowledgement.mode is the source's: a sink that names another "
+        "one is refused.",
     ),
 )
 

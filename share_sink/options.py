@@ -15,6 +15,8 @@ from coordinator.client.options import by_lower_name, choice, count
 from share_sink.archive import location
 from share_sink.option_table import TABLE
 
+ACKNOWLEDGEMENT_MODE = "share.acknowledgement.mode"
+"""The mode belongs to the source's options, else to the group: a sink never sets it."""
 ON_STALE = ("log", "fail")
 ON_REPLAY = ("skips", "replaces")
 
@@ -25,7 +27,8 @@ class SinkOptions(GroupOptions):
 
     ``kafka_config`` is for consumers and producers alike. ``replaces``: the query's output of a batch replaces what an
     earlier attempt wrote. ``query_name``, ``checkpoint``: the query's, empty if they are not known. ``batch_id`` None:
-    the task knows the batch id. ``batch_write``: the number of this write among several writes of one batch, from 0.
+    the task knows the batch id. ``acknowledgement_mode``: the mode that the batch is to have been acquired with; empty:
+    any.
     """
 
     archive_path: str = ""
@@ -34,7 +37,7 @@ class SinkOptions(GroupOptions):
     query_name: str = ""
     checkpoint: str = ""
     batch_id: int | None = None
-    batch_write: int = 0
+    acknowledgement_mode: str = ""
 
     @classmethod
     def parse(cls, options: Mapping[str, str | None]) -> SinkOptions:
@@ -45,15 +48,18 @@ class SinkOptions(GroupOptions):
             UnknownConfig, ConfigTypeMismatch, ConfigOutOfBounds, ConfigConflict: see coordinator.config.resolved.
         """
         given = by_lower_name(options)
+        shared = shared_fields(
+            given, TABLE, "it names the share group whose records the rows acknowledge: the source's."
+        )
         return cls(
-            **shared_fields(given, TABLE, "it names the share group whose records the rows acknowledge: the source's."),
+            **shared,
+            acknowledgement_mode=shared["group_configs"].pop(ACKNOWLEDGEMENT_MODE, "").strip(),
             archive_path=given.get("archive.path", "").strip(),
             fail_on_stale=choice(given, "onStaleReceipt", ON_STALE) == "fail",
             replaces=choice(given, "outputOnReplay", ON_REPLAY) == "replaces",
             query_name=given.get("queryname", ""),
             checkpoint=given.get("checkpointlocation", ""),
             batch_id=count(given, "batchId", least=0),
-            batch_write=count(given, "batchWrite", least=0) or 0,
         )
 
     def printed(self) -> dict[str, Any]:

@@ -30,20 +30,12 @@ class RejectedRows:
     """The rejected rows of one task, as a context manager; call ``finish`` at the end. If the block raises, the task's
     files in the archive are deleted."""
 
-    def __init__(self, sink: Sink, query_id: str, batch_id: int, task_id: int, run_id: str = "") -> None:
+    def __init__(self, sink: Sink, task_id: int) -> None:
         self._sink = sink
         self._dead_letters = RejectedRowWriter(sink) if sink.opened.dead_letter_topic else None
         self._archive: ArchiveWriter | None = None
         if sink.archive:
-            self._archive = ArchiveWriter(
-                sink.archive,
-                sink.options.group_id,
-                query_id,
-                batch_id,
-                task_id,
-                write=sink.options.batch_write,
-                run_id=run_id,
-            )
+            self._archive = ArchiveWriter(sink.archive, sink.options.group_id, sink.name, task_id)
         self._waiting: list[pa.Table] = []
         self._runs: list[pa.Table] = []
         self.lost_replacements = 0

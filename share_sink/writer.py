@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,11 +20,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from coordinator.client.spark_border import named_errors_first
 from coordinator.client.spark_log import log_for_query
-from coordinator.client.task_plans import BATCH_ID, DESCRIPTION, QUERY_ID, query_name
+from coordinator.client.task_plans import BATCH_ID, DESCRIPTION, QUERY_ID, noted, query_name
+from coordinator.protocol.errors import UnsafeDirectory
 from coordinator.protocol.messages import OutcomesStaged, StageOutcomes
 from coordinator.protocol.outcome_rows import SCHEMA, coalesce, settled
 from coordinator.protocol.values import client_text
-from share_sink.archive.batches import check_files, discard_batch, finish_batch
+from share_sink.archive.batches import StagedBatch, check_files, discard_write, finish_batch
 from share_sink.rejected_rows import RejectedRows
 from share_sink.rows import check_delivered, is_rejected, outcome_rows, rejected_rows
 from share_sink.sink import Sink, coordinator_of
@@ -34,34 +35,33 @@ _log = logging.getLogger(__name__)
 
 NO_BATCH = -1
 """The batch id of rows that no query writes."""
-ACKNOWLEDGEMENT_MODE = "share.acknowledgement.mode"
-_QUERY, _RUN, _BATCH = QUERY_ID, "spark.jobGroup.id", BATCH_ID
-"""Spark's local properties of a task. A query sets its run id as the job group, also in foreachBatch (seen)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """The query and the batch that rows belong to, as far as the task knows; NO_BATCH where no query writes.
-    ``is_query``: the query id is Spark's; if not, it is a name in its place. ``query_name``: empty if it is not
-    known."""
+    """The query and the batch that rows belong to, as Spark's local properties of the task name them: for people, since
+    a thread of foreachBatch has none, or another query's. Where they are not known, ``query_id`` and ``query_name`` are
+    empty, and ``batch_id`` is NO_BATCH."""
 
-    query_id: str
+    query_id: str = ""
     query_name: str = ""
-    batch_id: int
-    run_id: str = ""
-    is_query: bool = True
+    batch_id: int = NO_BATCH
 
     def __str__(self) -> str:
-        return "rows of no query" if self.batch_id == NO_BATCH else f"batch {self.batch_id} of query {self.query_id}"
+        query = f" of query {self.query_id}" if self.query_id else ""
+        return "rows of no query" if self.batch_id == NO_BATCH else f"batch {self.batch_id}{query}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOutcomes(WriterCommitMessage):
     """The outcomes of one task's rows, for the driver. ``runs``: an Arrow stream of
     coordinator.protocol.outcome_rows.SCHEMA. ``incarnation``: the group's, which the rows' receipts name. ``files``:
-    the task's files in the archive."""
+    the task's files in the archive, below the staging folder ``write``. ``plans``: the plans of the batch that tasks on
+    this host have read, with the epoch of their member."""
 
     batch: Batch
+    write: str
+    plans: dict[str, int] = field(default_factory=dict)
     incarnation: str
     runs: bytes
     rows: int = 0
@@ -81,7 +81,7 @@ class ShareGroupStreamWriter(StreamArrowWriter):
 
     @named_errors_first
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        commit_batch(self._sink, messages, batchId)
+        commit_batch(self._sink, messages, batchId, has_target=False)
 
     @named_errors_first
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -123,7 +123,7 @@ def write_task(sink: Sink, batches: Iterator[pa.RecordBatch]) -> TaskOutcomes:
     decided: list[pa.Table] = []
     rows = 0
     task_id = context.partitionId() if context else 0
-    with RejectedRows(sink, batch.query_id, batch.batch_id, task_id, batch.run_id) as rejected:
+    with RejectedRows(sink, task_id) as rejected:
         for record_batch in batches:
             rows += record_batch.num_rows
             outcomes = outcome_rows(record_batch, sink)
@@ -135,6 +135,8 @@ def write_task(sink: Sink, batches: Iterator[pa.RecordBatch]) -> TaskOutcomes:
         decided += rejected.finish()
         return TaskOutcomes(
             batch=batch,
+            write=sink.name,
+            plans=_plans_of(sink, context),
             incarnation=sink.opened.incarnation,
             runs=_to_bytes(coalesce(pa.concat_tables([SCHEMA.empty_table(), *decided]))),
             rows=rows,
@@ -144,10 +146,10 @@ def write_task(sink: Sink, batches: Iterator[pa.RecordBatch]) -> TaskOutcomes:
 
 
 def commit_batch(
-    sink: Sink, messages: Sequence[WriterCommitMessage | None], batch_id: int | None = None
+    sink: Sink, messages: Sequence[WriterCommitMessage | None], batch_id: int | None = None, *, has_target: bool = True
 ) -> OutcomesStaged:
     """Stage the outcomes of all tasks, on the driver. Staged even if there are none, so that the coordinator knows that
-    the batch has a sink.
+    the batch has a sink. ``has_target``: the query may have another output, as in foreachBatch.
 
     Raises:
         ArchiveNotWritable, ArchiveRowsMissing: see share_sink.archive.batches.
@@ -167,11 +169,13 @@ def commit_batch(
     request = StageOutcomes(
         group_id=sink.options.group_id,
         incarnation=tasks[0].incarnation if tasks else sink.opened.incarnation,
-        query_id=batch.query_id if batch.is_query else "",
+        plans={plan: epoch for task in tasks for plan, epoch in task.plans.items()},
+        query_id=batch.query_id,
         query_name=client_text(sink.options.query_name or batch.query_name),
         checkpoint=client_text(sink.options.checkpoint),
-        acknowledgement_mode=sink.options.group_configs.get(ACKNOWLEDGEMENT_MODE, "").strip(),
+        acknowledgement_mode=sink.options.acknowledgement_mode,
         replaces=sink.options.replaces,
+        has_target=has_target,
         batch_id=batch.batch_id,
         rows=sum(task.rows for task in tasks),
         lost_replacements=sum(task.lost_replacements for task in tasks),
@@ -182,7 +186,8 @@ def commit_batch(
     _log_stale(sink.options.group_id, batch, staged)
     _log_contradicting(sink.options.group_id, batch, contradicting)
     if sink.archive and staged.attempt is not None:
-        finish_batch(sink.archive, files, attempt=staged.attempt, **_location_of(sink, batch))
+        of_batch = StagedBatch(sink.options.group_id, staged.member_id, staged.plan_id, staged.attempt)
+        finish_batch(sink.archive, files, {task.write for task in tasks}, of_batch)
     elif sink.archive:
         abort_batch(sink, messages)  # no row's outcome counts: the archive stays as it is
     return staged
@@ -191,35 +196,35 @@ def commit_batch(
 def abort_batch(sink: Sink, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Stage nothing, and delete the tasks' files in the archive. Written dead letters stay; readers know doubles by
     their origin."""
-    batch = next((message.batch for message in messages if isinstance(message, TaskOutcomes)), None)
-    if sink.archive and batch is not None:
-        discard_batch(sink.archive, **_location_of(sink, batch))
+    if sink.archive:
+        discard_write(sink.archive, {message.write for message in messages if isinstance(message, TaskOutcomes)})
 
 
 # --- inside
 
 
-def _location_of(sink: Sink, batch: Batch) -> dict[str, Any]:
-    return {
-        "group_id": sink.options.group_id,
-        "query_id": batch.query_id,
-        "batch_id": batch.batch_id,
-        "run_id": batch.run_id,
-        "write": sink.options.batch_write,
-    }
-
-
 def _batch_of(sink: Sink, context: TaskContext | None) -> Batch:
-    query = context.getLocalProperty(_QUERY) if context else None
-    number = context.getLocalProperty(_BATCH) if context and query else None
+    query = context.getLocalProperty(QUERY_ID) if context else None
+    number = context.getLocalProperty(BATCH_ID) if context and query else None
     chosen = sink.options.batch_id
     return Batch(
-        query_id=query or sink.name,
+        query_id=query or "",
         query_name=query_name(context.getLocalProperty(DESCRIPTION), query) if context and query else "",
         batch_id=chosen if chosen is not None else int(number) if number else NO_BATCH,
-        run_id=(context.getLocalProperty(_RUN) or "") if context and query else "",
-        is_query=bool(query),
     )
+
+
+def _plans_of(sink: Sink, context: TaskContext | None) -> dict[str, int]:
+    """Returns the plans of the task's batch in the sink's group, with the epoch of their member, as the tasks that read
+    them on this host left them; none where no task of the batch has read here, or the task is not its query's."""
+    query_id = context.getLocalProperty(QUERY_ID) if context else None
+    batch_id = context.getLocalProperty(BATCH_ID) if context else None
+    if not query_id or not batch_id:
+        return {}
+    with suppress(OSError, UnsafeDirectory):
+        plans = noted(query_id, batch_id)
+        return {plan.plan_id: plan.member_epoch for plan in plans if plan.group_id == sink.options.group_id}
+    return {}
 
 
 def _log_stale(group_id: str, batch: Batch, staged: OutcomesStaged) -> None:

@@ -73,7 +73,7 @@ def reject_damaged(session: MemberSession, partitions: Iterable[PartitionPlan], 
             )
     request = StageOutcomes(
         group_id=session.group_id,
-        replaces=True,  # nothing was written: what the query's sinks say counts
+        unreadable=True,
         rows=len(rows),
         fail_on_stale=True,
     )

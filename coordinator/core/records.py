@@ -308,10 +308,10 @@ class PlanStaged(_Record, frozen=True):
     """Outcomes that sinks decided for the plan's records, by (topic id, partition); replay lays them over what was
     staged before.
 
-    ``reject_window``: (decided, rejected) records of the group's reject ratio from now on. ``explicit_attempts``: the
-    plan's attempts in which a sink wrote whose silence is a release. ``explicit``: whether silence is a release in this
-    attempt. ``replaces``: whether all sinks of this attempt have said that their target replaces its output of a batch.
-    ``query_id``, ``query_name``, ``checkpoint``: of the member's query. None, in each of these: as it was."""
+    ``explicit_attempts``: the plan's attempts in explicit mode in which a sink wrote. ``replaces``: whether
+    all sinks of this attempt have said that their target replaces its output of a batch. ``query_id``, ``query_name``,
+    ``checkpoint``: of the member's query. None, in each of these: as it was. ``reject_window`` and ``explicit`` are
+    an older version's, in which a sink's commit was judged, and had a mode."""
 
     plan_id: int
     member_id: str
@@ -327,13 +327,15 @@ class PlanStaged(_Record, frozen=True):
 
 class PlanCompleted(_Record, frozen=True):
     """The plan is completed; ``records`` of its records were accepted or rejected. ``evidence``: whether the member has
-    evidence from now on that processing works. ``breaker``: the member's breaker on releases from now on."""
+    evidence from now on that processing works. ``breaker``: the member's breaker on releases from now on.
+    ``reject_window``: (decided, rejected) records of the group's reject ratio from now on; None: as before."""
 
     plan_id: int
     member_id: str
     records: int
     evidence: bool = False
     breaker: Breaker | None = None
+    reject_window: tuple[int, int] | None = None
 
 
 class EvidenceCleared(_Record, frozen=True):

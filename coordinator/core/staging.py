@@ -25,6 +25,7 @@ class Verdict(NamedTuple):
     dead_letter: the record's dead letter is written.
     disagrees: an earlier attempt decided otherwise, or did not mention the record in explicit mode.
     divided: another sink of the same attempt decided otherwise.
+    unreadable: the driver found that the record can't be read, and no sink decided it. No attempt has a veto.
     """
 
     delivery_count: int
@@ -35,11 +36,12 @@ class Verdict(NamedTuple):
     disagrees: bool = False
     divided: bool = False
     delay_ms: int | None = None
+    unreadable: bool = False
 
     def settled(self, *, replaces: bool) -> int:
         """The outcome that takes effect if this attempt is the last. ``replaces``: its output replaced any earlier
         one."""
-        vetoed = self.divided if replaces else self.disagrees
+        vetoed = not self.unreadable and (self.divided if replaces else self.disagrees)
         return AcknowledgeType.RELEASE if vetoed else self.outcome
 
 

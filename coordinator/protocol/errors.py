@@ -246,8 +246,25 @@ class StaleReceipts(ShareGroupError):
 
 class TooManyRejects(ShareGroupError):
     """Share group {group_id}: {rejected} of the last {decided} records were rejected, more than
-    errors.deadletterqueue.max.reject.ratio = {ratio} allows. The batch is not committed, and its records stay with the
-    group: mend the query and start it again, or raise the ratio if the records are that bad."""
+    errors.deadletterqueue.max.reject.ratio = {ratio} allows. The records that the last batch rejected went back to the
+    group as they were: mend the query and start it again, or raise the ratio if the records are that bad."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+class AcknowledgementModeDiffers(ShareGroupError):
+    """A sink names share.acknowledgement.mode={own}, but its batch of share group {group_id} was acquired with
+    {other}: the mode is the source's option, or else the group's. Nothing was staged. Set
+    share.acknowledgement.mode={own} on the source, or leave the option off the sink; then start the query again."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
+class BatchNotNamed(ShareGroupError):
+    """A sink of share group {group_id} wrote no row, and nothing says which batch it belongs to. In
+    share.acknowledgement.mode=explicit that matters to an output that skips a batch which it has. Nothing was staged.
+    Set outputOnReplay=replaces if that is true of the output; or call sharegroup.acknowledge in foreachBatch's own
+    thread; or leave the call out where the batch has no row; then start the query again."""
 
     kafka_error = "INVALID_REQUEST"
 

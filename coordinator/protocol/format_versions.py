@@ -9,7 +9,9 @@ the fields that each number describes.
 
 from __future__ import annotations
 
-PROTOCOL = 4
+from collections.abc import Container
+
+PROTOCOL = 5
 """Version of requests and replies, of Health and of the endpoint file. Both sides check it: the client asks for Health,
 and each request carries the client's number in the header ``PROTOCOL_HEADER``."""
 
@@ -19,14 +21,14 @@ PROTOCOL_HEADER = "sharegroup-protocol"
 REQUEST_ID_HEADER = "sharegroup-request"
 """The gRPC header with the id of a request, the same for all its tries."""
 
-SQLITE_SCHEMA = 4
+SQLITE_SCHEMA = 5
 """Version of an SQLite state file, its table and its records: the file's ``user_version``."""
 
 SQLITE_SCHEMAS_READ = range(3, SQLITE_SCHEMA + 1)
 """Versions of SQLite state files that this version reads. A file of an older one gets SQLITE_SCHEMA when a coordinator
 opens it, before anything else is written."""
 
-STATE_RECORDS = 3
+STATE_RECORDS = 4
 """Version of our own records in the state topic: the first two bytes of each value, as in Kafka's records."""
 
 STATE_RECORDS_READ = range(2, STATE_RECORDS + 1)
@@ -35,9 +37,12 @@ STATE_RECORDS_READ = range(2, STATE_RECORDS + 1)
 SPARK_OFFSET = 1
 """Version of the offsets that the source gives to Spark: the field ``version``."""
 
-ARCHIVE = 1
+ARCHIVE = 2
 """Version of the JSON files in an archive of rejected rows (journals, and notes of compactions): the field
 ``version``."""
+
+ARCHIVES_READ = range(1, ARCHIVE + 1)
+"""Versions of these files that this version reads. The journals of version 1 belong to batches of an older commit."""
 
 HIGHEST = 1_000
 """A number above this one is no format version: the data is older than versions, or another program's."""
@@ -55,11 +60,11 @@ class UnknownFormat(Exception):
         super().__init__(f"it has {self.found}, and this version of sharegroup reads format version {known}")
 
 
-def check_version(found: object, known: int) -> None:
-    """Does nothing if ``found`` is the version that this version of sharegroup reads and writes.
+def check_version(found: object, known: int, read: Container[int] = ()) -> None:
+    """Does nothing if ``found`` is the version that this version of sharegroup writes, or one of those that it reads.
 
     Raises:
         UnknownFormat: ``found`` is another number, or none.
     """
-    if type(found) is not int or found != known:
+    if type(found) is not int or (found != known and found not in read):
         raise UnknownFormat(found, known)

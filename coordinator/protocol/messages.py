@@ -189,13 +189,16 @@ class SinkOpened(Message, frozen=True):
 
 class OutcomesStaged(Message, frozen=True):
     """The numbers of the rows' records that were staged, and that were stale; ``stale_sample`` names some stale ones as
-    ``topic-partition@offset (delivery count)``. ``attempt``: the delivery of their batch, from 0, that the staged
-    records belong to; None if no record was staged."""
+    ``topic-partition@offset (delivery count)``. ``attempt``, ``plan_id``, ``member_id``: the delivery, from 0, of the
+    batch that the request speaks for, its plan and the member that holds it; None and empty: the request names no
+    batch, and changed nothing."""
 
     staged: int = 0
     stale: int = 0
     stale_sample: tuple[str, ...] = ()
     attempt: int | None = None
+    plan_id: str = ""
+    member_id: str = ""
 
 
 class Done(Message, frozen=True):
@@ -555,19 +558,24 @@ class StageOutcomes(GroupRequest[OutcomesStaged], frozen=True):
     """Stage the outcomes in a batch's rows, durably, on the plans that carry them (docs/trust/protocol.md, "Outcomes of
     a sink"); the rows are Arrow rows beside the request. It takes effect when the plan completes. Rows whose receipt
     matches no live plan are stale: they are counted, and with ``fail_on_stale`` the whole is refused. ``incarnation``:
-    the group's, which the rows' receipts name; empty: not checked. ``query_id`` is Spark's, empty where no query
-    writes. ``acknowledgement_mode``: the sink's own, which holds for this attempt at the batch; empty: as its delivery
-    began. ``replaces``: the query's output of a batch takes the place of what an earlier attempt wrote. ``rows`` is how
-    many the batch had. ``lost_replacements``: rejected rows whose own key, value or headers could not be written, so
-    that the coordinator writes the original. ``contradicting``: records whose rows named different outcomes, and are
-    released. ``query_name``, ``checkpoint``: the query's, for people; empty: not known."""
+    the group's, which the rows' receipts name; empty: not checked. ``plans``: the plans of the batch, as the sink's
+    tasks found them, with the epoch of the member whose tasks read them. ``acknowledgement_mode``: the mode that the
+    sink's options name, which has to be the batch's; empty: none. ``replaces``: the query's output of a batch takes the
+    place of what an earlier attempt wrote; ``has_target``: the query has an output besides dead letters and archive.
+    ``unreadable``: the driver rejects records that can't be read; no sink does. ``rows`` is how many the batch had.
+    ``lost_replacements``: rejected rows whose own key, value or headers could not be written, so that the coordinator
+    writes the original. ``contradicting``: records whose rows named different outcomes, and are released. ``query_id``
+    (Spark's), ``query_name``, ``checkpoint``: the query's, for people; empty: not known."""
 
     incarnation: str = ""
+    plans: dict[str, int] = {}
     query_id: str = ""
     query_name: ClientText = ""
     checkpoint: ClientText = ""
     acknowledgement_mode: str = ""
     replaces: bool = False
+    has_target: bool = True
+    unreadable: bool = False
     batch_id: Int64 = -1
     rows: Offset = 0
     lost_replacements: Offset = 0

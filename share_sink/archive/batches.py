@@ -7,11 +7,11 @@ archive may have a row whose attempt disagreed with another attempt, so that its
 
 Layout below ``archive.path``: ``date=YYYY-MM-DD/topic=NAME/….parquet``. The date is the day of archiving in UTC; the
 columns are those of ``SCHEMA``; readers skip names that begin with ``_``. Rule: readers see whole files only, of the
-last attempt of each batch. Tasks write below ``_staging/``. ``finish_batch`` merges their small files and moves them to
-their final paths: one file for each batch and topic, up to ``MERGE_BYTES``. Before that it writes the batch's files
-into ``_journal/``: the replay of a batch, on another day or with other outcomes, finds there which files to replace.
-File names have the attempt's number, so no attempt overwrites another's files; only files of earlier attempts are
-replaced.
+last attempt of each batch. Tasks write below ``_staging/``, each write of a sink in a folder of its own.
+``finish_batch`` merges their small files and moves them to their final paths: one file for each write and topic, up to
+``MERGE_BYTES``. Before that it names these files in ``_journal/``: the first write of a replay, on another day or with
+other outcomes, finds there what all writes of earlier attempts made visible, and deletes it. A batch is known by the
+plan that its records' receipts name, not by an id that a thread of Spark's has.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timezone
+from contextlib import suppress
+from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from pyarrow.fs import FileType
+from pyarrow.fs import FileSelector, FileType
 
 from coordinator.protocol.errors import BatchReclaimed
-from coordinator.protocol.format_versions import ARCHIVE, UnknownFormat, check_version
+from coordinator.protocol.format_versions import ARCHIVE, ARCHIVES_READ, UnknownFormat, check_version
 from share_sink.archive.location import ArchiveLocation, archive_location, check_exists, without_secrets
 from share_sink.archive.parquet import SCHEMA, RowFile, archive_rows, merge_files
 from share_sink.errors import ArchiveFormatUnknown, ArchiveNotWritable, ArchiveRowsMissing
@@ -41,38 +43,29 @@ _log = logging.getLogger(__name__)
 MERGE_BYTES = 64 << 20
 """The files of a batch's tasks are merged up to this many compressed bytes, topic by topic."""
 
+STAGING_KEPT = timedelta(days=2)
+"""A staging folder is deleted as left behind once its files are older than this."""
+
 _PARTITIONING = ds.partitioning(pa.schema([("date", pa.date32()), ("topic", pa.string())]), flavor="hive")
 
 
-class _Batch(NamedTuple):
-    """One write of a batch, as the names of its files and folders spell it. ``key`` stands for the group, the query and
-    the write; ``run`` for the run of the query."""
+class StagedBatch(NamedTuple):
+    """The attempt at a batch that a write of a sink belongs to, as the coordinator's answer to the write names it."""
 
-    key: str
-    batch_id: int
-    run: str = ""
-
-    @classmethod
-    def of(cls, group_id: str, query_id: str, batch_id: int, write: int, run_id: str) -> _Batch:
-        """Write number ``write`` of a batch, in a run of its query."""
-        text = json.dumps([group_id, query_id, write])
-        run = hashlib.sha256(run_id.encode()).hexdigest()[:8]
-        return cls(hashlib.sha256(text.encode()).hexdigest()[:16], batch_id, run)
+    group_id: str
+    member_id: str
+    plan_id: str
+    attempt: int
 
     @property
-    def staging(self) -> str:
-        """The folder of the tasks' files. No run touches another run's folder before its outcomes are staged."""
-        return f"{self.all_staging}{self.run}"
+    def member(self) -> str:
+        """The member, as the names of journal entries and files spell it."""
+        return hashlib.sha256(json.dumps([self.group_id, self.member_id]).encode()).hexdigest()[:16]
 
     @property
-    def all_staging(self) -> str:
-        """The common prefix of the staging folders of all runs."""
-        return f"_staging/{self.key}-{self.batch_id}-"
-
-    @property
-    def journal(self) -> str:
-        """The journal file. It lists the visible files of this query's last batch."""
-        return f"_journal/{self.key}.json"
+    def number(self) -> int:
+        """The plan's number in its group."""
+        return int(self.plan_id.rpartition(".")[2])
 
 
 def check_archive(path: str) -> str:
@@ -93,21 +86,17 @@ def check_archive(path: str) -> str:
 
 
 class ArchiveWriter:
-    """The rejected rows of one attempt of a task, on an executor.
-
-    ``write``: the number of this write, from 0, in a batch with several writes (two calls in one foreachBatch). Each
-    write has files of its own, and its replay replaces only these.
+    """The rejected rows of one attempt of a task, on an executor. ``write``: the name of the sink's write, which no
+    other write has; its tasks' files are in one staging folder.
 
     Raises:
         ArchiveNotWritable: from every method but ``abort``, if the file system refuses.
     """
 
-    def __init__(
-        self, path: str, group_id: str, query_id: str, batch_id: int, task_id: int, *, write: int = 0, run_id: str = ""
-    ) -> None:
+    def __init__(self, path: str, group_id: str, write: str, task_id: int) -> None:
         self._archive = archive_location(path)
         self._group_id = group_id
-        self._folder = _Batch.of(group_id, query_id, batch_id, write, run_id).staging
+        self._folder = _staging(write)
         # No two attempts write one file: Spark may start an attempt while another that it believes dead still writes.
         self._name = f"{task_id:06d}-{uuid.uuid4().hex}.parquet"
         self._files: dict[str, RowFile] = {}
@@ -154,65 +143,65 @@ def check_files(path: str, files: Iterable[str]) -> None:
         _sizes(archive, list(files))
 
 
-def finish_batch(
-    path: str,
-    files: Iterable[str],
-    *,
-    group_id: str,
-    query_id: str,
-    batch_id: int,
-    attempt: int,
-    run_id: str = "",
-    write: int = 0,
-) -> list[str]:
-    """Make the rows of a batch visible, on the driver, after its outcomes are staged. ``files``: the results of
-    ``close`` in the winning attempts of the tasks. Call it for each batch, also if nothing was rejected. Staging is the
-    fence: it refuses a driver that was replaced. The staged outcomes take effect only if Spark commits the batch, which
-    it does after this call.
+def finish_batch(path: str, files: Iterable[str], writes: Iterable[str], batch: StagedBatch) -> list[str]:
+    """Make the rows of a write visible, on the driver, after its outcomes are staged. ``files``: the results of
+    ``close`` in the winning attempts of the tasks; ``writes``: the names with which the tasks wrote. Call it for each
+    write, also if nothing was rejected. Staging is the fence: it refuses a driver that was replaced. The staged
+    outcomes take effect only if Spark commits the batch, which it does after this call.
 
-    The rows replace those of an earlier attempt of the batch; ``attempt`` is the attempt's number (OutcomesStaged).
-    ``run_id`` is the query's run: one run never replays a batch, so files that the same run wrote for this batch belong
-    to another write, and stay. If the process is killed in the middle, the replay of the batch replaces what it left.
-    Returns the new files, relative to the archive.
+    The rows replace those of all writes of earlier attempts at the batch. If the process is killed in the middle, the
+    replay of the batch replaces what it left. Returns the new files, relative to the archive.
 
     Raises:
         ArchiveNotWritable: the file system refuses.
         ArchiveRowsMissing: files of the tasks are missing.
         BatchReclaimed: the archive has rows of a later attempt already.
     """
-    archive, batch = archive_location(path), _Batch.of(group_id, query_id, batch_id, write, run_id)
+    archive = archive_location(path)
     with archive.named_errors():
-        journal = _journal_of(archive, batch)
-        if journal.attempt > attempt:
+        entries = [entry for entry in _entries(archive) if entry.member == batch.member]
+        if any(entry.plan == batch.number and entry.attempt > batch.attempt for entry in entries):
             raise BatchReclaimed(
-                group_id=group_id, row=f"batch {batch_id}, of which the archive has rows of a later attempt"
+                group_id=batch.group_id, row=f"plan {batch.plan_id}, of which the archive has rows of a later attempt"
             )
-        former = list(journal.files)
-        kept = former if run_id and journal.run == run_id else []
-        plan = _plan(archive, batch, sorted(files), attempt=attempt, begin=len(kept))
-        if not kept:
-            for stale in sorted(set(former) - set(plan)):
-                delete_file(archive, stale)
-        if plan or former:
-            noted = _Journal(batch_id, run_id, attempt, [*kept, *plan])
-            write_whole(archive, batch.journal, noted._asdict())
+        entry = _Entry(batch.member, batch.number, batch.attempt, uuid.uuid4().hex)
+        plan = _plan(archive, entry, sorted(files))
+        for former in entries:
+            if former.plan == batch.number and former.attempt < batch.attempt:
+                with suppress(FileNotFoundError):  # another write of this attempt was faster
+                    for file in read_json(archive, former.path)["files"]:
+                        delete_file(archive, file)
+            if (former.plan, former.attempt) < (batch.number, batch.attempt):
+                delete_file(archive, former.path)
+        if plan:
+            write_whole(archive, entry.path, {"files": list(plan)})
         for target, sources in plan.items():
-            _put(archive, batch, target, sources)
-        for folder in archive.folders_in("_staging"):
-            if folder.startswith(batch.all_staging):
-                _clear(archive, folder)
+            _put(archive, target, sources)
+        for write in writes:
+            _clear(archive, _staging(write))
     return list(plan)
 
 
-def discard_batch(path: str, *, group_id: str, query_id: str, batch_id: int, run_id: str = "", write: int = 0) -> None:
-    """Delete the files that the tasks of a failed batch wrote, on the driver. Raises nothing: readers do not see files
+def discard_write(path: str, writes: Iterable[str]) -> None:
+    """Delete the files that the tasks of a failed write wrote, on the driver. Raises nothing: readers do not see files
     that remain."""
     try:
         archive = archive_location(path)
     except ArchiveNotWritable as error:
         _log.info("archive: the failed batch's files were not deleted: %s", error)
         return
-    _clear(archive, _Batch.of(group_id, query_id, batch_id, write, run_id).staging)
+    for write in writes:
+        _clear(archive, _staging(write))
+
+
+def clear_old_staging(archive: ArchiveLocation) -> None:
+    """Delete the staging folders that processes left behind which were killed: those whose files are all older than
+    STAGING_KEPT."""
+    before = datetime.now(timezone.utc) - STAGING_KEPT
+    for folder in archive.folders_in("_staging"):
+        infos = archive.files.get_file_info(FileSelector(archive.at(folder), recursive=True))
+        if all(info.mtime < before for info in infos if info.type == FileType.File):
+            _clear(archive, folder)
 
 
 def archive_dataset(path: str) -> ds.Dataset:
@@ -229,17 +218,14 @@ def archive_dataset(path: str) -> ds.Dataset:
         return ds.dataset(archive.root, schema, "parquet", archive.files, _PARTITIONING)
 
 
-def _plan(
-    archive: ArchiveLocation, batch: _Batch, files: Sequence[str], *, attempt: int, begin: int
-) -> dict[str, list[str]]:
-    """Returns path of a new file -> the tasks' files to merge into it, in the order of the tasks. New files are
-    numbered from ``begin`` on."""
+def _plan(archive: ArchiveLocation, entry: _Entry, files: Sequence[str]) -> dict[str, list[str]]:
+    """Returns path of a new file -> the tasks' files to merge into it, in the order of the tasks."""
     sizes = _sizes(archive, files)
     today = datetime.now(timezone.utc).date().isoformat()
     return {
-        f"date={today}/{topic}/{batch.key}-{batch.batch_id}-{attempt}-{number}.parquet": sources
+        f"date={today}/{topic}/{entry.name}-{number}.parquet": sources
         for topic, of_topic in _by_topic(files).items()
-        for number, sources in enumerate(bins(of_topic, sizes, MERGE_BYTES), begin)
+        for number, sources in enumerate(bins(of_topic, sizes, MERGE_BYTES))
     }
 
 
@@ -273,31 +259,45 @@ def bins(files: Sequence[str], sizes: Mapping[str, int], limit_bytes: int) -> It
         yield group
 
 
-def _put(archive: ArchiveLocation, batch: _Batch, target: str, sources: Sequence[str]) -> None:
+def _put(archive: ArchiveLocation, target: str, sources: Sequence[str]) -> None:
     """Make one file visible by moving it, in one step; it replaces a file of the same path."""
     ready = sources[0]
     if len(sources) > 1:
-        ready = f"{batch.staging}/{uuid.uuid4().hex}.parquet"
+        ready = f"{sources[0].partition('/topic=')[0]}/{uuid.uuid4().hex}.parquet"
         merge_files(archive, sources, ready)
     archive.files.create_dir(archive.at(target.rpartition("/")[0]), recursive=True)
     archive.files.move(archive.at(ready), archive.at(target))
 
 
-class _Journal(NamedTuple):
-    """The files of a batch that were made visible, or were about to be, and the run and attempt that did it."""
+class _Entry(NamedTuple):
+    """An entry of the journal: a file that names what one write of an attempt at a member's plan made visible, or was
+    about to. Entries of a member's earlier plans are deleted by its next plan."""
 
-    batch: int = -1
-    run: str = ""
-    attempt: int = -1
-    files: Sequence[str] = ()
+    member: str
+    plan: int
+    attempt: int
+    write: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.member}-{self.plan}-{self.attempt}-{self.write}"
+
+    @property
+    def path(self) -> str:
+        return f"_journal/{self.name}.json"
 
 
-def _journal_of(archive: ArchiveLocation, batch: _Batch) -> _Journal:
-    """Returns this batch's journal; an empty one if the query's last batch was another, or there was none."""
-    if archive.files.get_file_info(archive.at(batch.journal)).type == FileType.NotFound:
-        return _Journal()
-    noted = _Journal(**read_json(archive, batch.journal))
-    return noted if noted.batch == batch.batch_id else _Journal()
+_ENTRY = re.compile(r"_journal/([0-9a-f]{16})-(\d+)-(\d+)-([0-9a-f]{32})\.json")
+
+
+def _entries(archive: ArchiveLocation) -> list[_Entry]:
+    found = (_ENTRY.fullmatch(file) for file in archive.files_in("_journal"))
+    return [_Entry(each[1], int(each[2]), int(each[3]), each[4]) for each in found if each]
+
+
+def _staging(write: str) -> str:
+    """The staging folder of a sink's write."""
+    return f"_staging/{write}"
 
 
 def read_json(archive: ArchiveLocation, path: str) -> dict[str, Any]:
@@ -309,7 +309,7 @@ def read_json(archive: ArchiveLocation, path: str) -> dict[str, Any]:
     with archive.files.open_input_stream(archive.at(path)) as stream:
         content: dict[str, Any] = json.loads(stream.read())
     try:
-        check_version(content.pop("version", None), ARCHIVE)
+        check_version(content.pop("version", None), ARCHIVE, ARCHIVES_READ)
     except UnknownFormat as unknown:
         raise ArchiveFormatUnknown(path=without_secrets(archive.location), file=path, reason=unknown) from None
     return content

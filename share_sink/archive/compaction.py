@@ -18,7 +18,7 @@ from datetime import date, datetime, timedelta, timezone
 
 from pyarrow.fs import FileType
 
-from share_sink.archive.batches import bins, delete_file, read_json, write_whole
+from share_sink.archive.batches import bins, clear_old_staging, delete_file, read_json, write_whole
 from share_sink.archive.location import ArchiveLocation, archive_location, check_exists
 from share_sink.archive.parquet import merge_files
 
@@ -29,7 +29,7 @@ _FOLDER = "_compacting"
 _LATE = timedelta(hours=1)
 """The day before counts as running for this long after midnight (UTC): a batch that began yesterday may become visible
 a little later, and clocks differ."""
-_OURS = re.compile(r"date=(\d{4}-\d\d-\d\d)/topic=[^/]+/[0-9a-f]{16,32}(?:-\d+-\d+-\d+)?\.parquet")
+_OURS = re.compile(r"date=(\d{4}-\d\d-\d\d)/topic=[^/]+/[0-9a-f]{16,32}(?:-\d+-\d+(?:-[0-9a-f]{32})?-\d+)?\.parquet")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +55,7 @@ def compact(path: str, *, before: date | None = None, target_bytes: int = TARGET
             _replace_files(archive, note)
         for orphan in archive.files_in(_FOLDER):
             delete_file(archive, orphan)
+        clear_old_staging(archive)
         merged = new = 0
         today = (datetime.now(timezone.utc) - _LATE).date()
         for sources in _bins(archive, min(before or today, today), target_bytes):

@@ -71,9 +71,12 @@ class InitializePartitions(Request[Done], frozen=True):
 class PlanDone(Message, frozen=True):
     """The answer to CompletePlan. ``undecided``: in explicit mode no sink has ever decided a record of this member, so
     all of the plan was given back, with no try counted. ``given_up``: records that this completion gave up.
-    ``outcomes``: how many records it accepted, released and rejected, by these words."""
+    ``outcomes``: how many records it accepted, released and rejected, by these words. ``too_many_rejects``: of how many
+    records of the group how many would have been rejected: the batch's own rejected ones were given back; None: the
+    ratio is kept."""
 
     undecided: bool = False
+    too_many_rejects: tuple[int, int] | None = None
     given_up: tuple[GivenUp, ...] = ()
     outcomes: dict[str, int] = msgspec.field(default_factory=dict)
 

@@ -4,7 +4,9 @@ sinks staged takes effect.
 Of the records that still carry the plan id, the last attempt's outcomes count. Records that it does not mention are
 accepted in implicit mode and released in explicit mode: in the mode that the attempt began with, whatever the group's
 is by now. Earlier attempts can veto that, unless the last one's sinks said that their target replaces what those wrote.
-Sinks that release most of a batch open the member's breaker (:mod:`coordinator.core.release_breaker`).
+Sinks that release most of a batch open the member's breaker (:mod:`coordinator.core.release_breaker`). If sinks reject
+too many records (:mod:`coordinator.core.reject_ratio`), the rejected ones are given back as if they had not been
+delivered, and the query ends: the batch is in its output, so that the accepted ones stay accepted.
 A sink's reject becomes ARCHIVING, or ARCHIVED where its dead letter is written already or none is wanted. A record that
 would be released below the log start is archived instead, as it can't come back, and the query that acquires next
 reports it.
@@ -23,6 +25,7 @@ from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanEvent, PlanState
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.records import PlanCompleted, Record
+from coordinator.core.reject_ratio import RejectWindow
 from coordinator.core.release_backoff import NO_DELAY, Delay, backoff, first_delay_ms
 from coordinator.core.release_breaker import is_open, judged
 from coordinator.core.runs import Run, Segment
@@ -67,8 +70,14 @@ def complete_plan(group: ShareGroup, command: CompletePlan, now_ms: int) -> Deci
         records=decided,
         evidence=member.evidence or (decided > 0 and plan.counts_as_evidence),
         breaker=completion.breaker,
+        reject_window=completion.window,
     )
-    return Decision((*records, done), PlanDone(given_up=given_up(group, records), outcomes=completion.outcomes))
+    answer = PlanDone(
+        given_up=given_up(group, records),
+        outcomes=completion.outcomes,
+        too_many_rejects=completion.too_many_rejects,
+    )
+    return Decision((*records, done), answer)
 
 
 def nobody_decides(member: Member) -> bool:
@@ -105,7 +114,8 @@ def _lost(partition: SharePartition, first: int, last: int, run: Run) -> Lost:
 
 
 class _Completion:
-    """The completion of one plan. ``breaker``: the member's breaker after it."""
+    """The completion of one plan. ``breaker``: the member's breaker after it. ``window``: the group's window of rejects
+    after it, if a sink decided the batch. ``too_many_rejects``: as PlanDone has it."""
 
     def __init__(self, group: ShareGroup, plan: AcquiredPlan, gaps: tuple[OffsetRange, ...], now_ms: int) -> None:
         self._group = group
@@ -118,7 +128,10 @@ class _Completion:
         self._lost: list[Lost] = []
         self._counts: Counter[AcknowledgeType] = Counter()
         self._released = 0
+        self._rejected_by_sinks = 0
         self._keeps_tries = False
+        self.window: RejectWindow | None = None
+        self.too_many_rejects: tuple[int, int] | None = None
         self.breaker = group.members[plan.member_id].breaker
 
     @property
@@ -144,11 +157,26 @@ class _Completion:
                 for first, last, run in segments:
                     changes.put(partition.key, first, last, moved(run, Event.COMPLETE))
                 self._counts[AcknowledgeType.ACCEPT] += count_records(segments)
+        self._judge_rejects()
         if processed:
             self._judge()
         for key, first, last, after in decided:
             changes.put(key, first, last, after(first))
         return [*changes.records(), *data_lost(self._group, self._lost)]
+
+    def _judge_rejects(self) -> None:
+        """Count the batch in the group's window, and find out whether its sinks rejected too many records."""
+        if self._plan.replaces is None:  # no sink has said anything of this attempt
+            return
+        before = RejectWindow(self._group.decided, self._group.rejected)
+        unreadable = self._counts[AcknowledgeType.REJECT] - self._rejected_by_sinks
+        accepted, rejected = self._counts[AcknowledgeType.ACCEPT], self._rejected_by_sinks
+        if before.is_exceeded_by(accepted, rejected, self._group.config.errors_deadletterqueue_max_reject_ratio):
+            self.too_many_rejects = before.decided + accepted + rejected, before.rejected + rejected
+            self._counts[AcknowledgeType.REJECT] = unreadable
+            rejected = 0
+        if accepted or rejected:
+            self.window = before.with_batch(accepted, rejected)
 
     def _judge(self) -> None:
         """Open, keep open or close the member's breaker, before the releases are carried out: it says whether they use
@@ -183,6 +211,11 @@ class _Completion:
                 changes.put(partition.key, first, last, moved(run, Event.LOG_START))
                 continue
             self._counts[outcome] += last - first + 1
+            if outcome == AcknowledgeType.REJECT and verdict is not None and not verdict.unreadable:
+                if first < partition.log_start:  # the record can't come back
+                    after = partial(self._rejected, run, verdict)
+                else:
+                    self._rejected_by_sinks += last - first + 1
             if outcome == AcknowledgeType.RELEASE and self._blames_the_service(run, verdict):
                 self._released += last - first + 1
             yield partition.key, first, last, after
@@ -198,7 +231,7 @@ class _Completion:
         if outcome == AcknowledgeType.ACCEPT:
             after = moved(run, Event.COMPLETE)
         elif outcome == AcknowledgeType.REJECT:
-            after = self._rejected(run, verdict)
+            return outcome, partial(self._rejected_or_given_back, run, verdict)
         else:
             after = moved(run, Event.GAP if run.state == RecordState.ACQUIRED else Event.MISSING)
         return outcome, lambda first: after
@@ -245,7 +278,12 @@ class _Completion:
         disposition = Disposition.UNDECIDED if verdict is None else Disposition.DELIVERY_LIMIT
         return query_released(run, self._group.config, delay, disposition, keeps_tries=self._keeps_tries)
 
-    def _rejected(self, run: Run, verdict: Verdict | None) -> Run:
+    def _rejected_or_given_back(self, run: Run, verdict: Verdict | None, first: int) -> Run:
         assert verdict is not None
+        if self.too_many_rejects is not None and not verdict.unreadable:
+            return moved(run, Event.CUT, plan_id=None)
+        return self._rejected(run, verdict, first)
+
+    def _rejected(self, run: Run, verdict: Verdict, first: int) -> Run:
         after = archived(run, Event.REJECT, self._group.config, Disposition.REJECTED, verdict.reason)
         return dead_lettered(after) if verdict.dead_letter and after.state == RecordState.ARCHIVING else after

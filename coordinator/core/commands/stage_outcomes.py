@@ -6,11 +6,14 @@ Rows of an earlier attempt of such a plan come from a driver that was replaced, 
 the request is refused. So is a row that no delivery of the group can have had. Every other row is stale: it is counted
 and skipped, and the request fails only if the sink asks for that, or if no row at all is held though the query has lost
 nothing.
+
+Rule: a request speaks for a plan only if a row of the request is held by the plan, or if the sink's tasks found the
+plan's id where the tasks that read the plan left it. A request that names no plan changes nothing (docs/adr/0017).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from coordinator.core.changes import Changes, dead_lettered
@@ -18,12 +21,14 @@ from coordinator.core.commands import Decision, MarkDeadLettersWritten, StageRun
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.plan_state import PlanEvent, after
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import BatchNamed, PlanStaged
+from coordinator.core.records import BatchNamed, PlanStaged, Record
 from coordinator.core.runs import FRESH, Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.core.staging import StagedRun, Verdict, against_silence
 from coordinator.protocol.errors import (
+    AcknowledgementModeDiffers,
+    BatchNotNamed,
     BatchReclaimed,
     GroupIdNotFound,
     InvalidRequest,
@@ -32,17 +37,12 @@ from coordinator.protocol.errors import (
     NoPlanToDecide,
     SinkOutdated,
     StaleReceipts,
-    TooManyRejects,
 )
 from coordinator.protocol.messages import Done, OutcomesStaged, PartitionOutcomes
 from coordinator.protocol.values import LONGEST_REASON, AcknowledgeType, OutcomeRun, SharePartitionKey
 
 SAMPLE = 5
 _OUTCOMES = frozenset({AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT})
-REJECT_WINDOW = 10_000
-"""The reject ratio is that of about this many last decided records."""
-JUDGED_FROM = 100
-"""The reject ratio is judged from this many decided records on: fewer prove nothing."""
 
 
 def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decision[OutcomesStaged]:
@@ -57,7 +57,7 @@ def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decisi
         BatchReclaimed: a row is of an earlier attempt of a live plan.
         StaleReceipts: rows are stale, and the sink asked to fail on that.
         NoneHeld: all rows are stale, though the query has lost nothing.
-        TooManyRejects: the part of rejected records is above errors.deadletterqueue.max.reject.ratio.
+        AcknowledgementModeDiffers, BatchNotNamed: see :func:`_check_mode`.
     """
     if not group.exists:
         raise GroupIdNotFound(group_id=group.group_id)
@@ -69,17 +69,48 @@ def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decisi
     matching = _Matching(group, command, now_ms)
     for outcomes in command.partitions:
         matching.match(outcomes)
+    named = _named(group, plans, command)
     if matching.stale and command.fail_on_stale:
         raise StaleReceipts(group_id=group.group_id, count=matching.stale, sample=", ".join(matching.sample))
-    if matching.stale and not matching.staged and _lost_nothing(group, command.query_id):
+    if matching.stale and not matching.staged and _lost_nothing(group, named or plans):
         raise NoneHeld(group_id=group.group_id, count=matching.stale, sample=", ".join(matching.sample))
-    _check_ratio(group, matching)
+    spoken_for = [*matching.plans(), *(plan for plan in named if plan not in matching.plans())]
+    if not command.unreadable:
+        _check_mode(group, plans, spoken_for, command)
+    newest = max(spoken_for, key=_attempt_of, default=None)
     reply = OutcomesStaged(
-        staged=matching.staged, stale=matching.stale, stale_sample=tuple(matching.sample), attempt=matching.attempt
+        staged=matching.staged,
+        stale=matching.stale,
+        stale_sample=tuple(matching.sample),
+        attempt=None if newest is None else newest.reclaims,
+        plan_id="" if newest is None else group.plan_id_text(newest.plan_id),
+        member_id="" if newest is None else newest.member_id,
     )
-    staged = list(matching.records())
-    chosen = {each.plan_id for each in staged}
-    return Decision((*staged, *_silent(group, plans, command, chosen), *_named(group, plans, command, chosen)), reply)
+    silent = [plan for plan in spoken_for if plan not in matching.plans()]
+    records: tuple[Record, ...] = (
+        *matching.records(),
+        *_silent(group, silent, command),
+        *_batch_named(spoken_for, command),
+    )
+    return Decision(records, reply)
+
+
+def _attempt_of(plan: AcquiredPlan) -> tuple[int, int]:
+    return plan.reclaims, plan.plan_id
+
+
+def _named(group: ShareGroup, plans: Iterable[AcquiredPlan], command: StageRuns) -> list[AcquiredPlan]:
+    """The plans that the request names.
+
+    Raises:
+        BatchReclaimed: a process that was replaced since read one of the plans.
+    """
+    named = [plan for plan in plans if group.plan_id_text(plan.plan_id) in command.plans]
+    for plan in named:
+        plan_id = group.plan_id_text(plan.plan_id)
+        if command.plans[plan_id] < plan.member_epoch:
+            raise BatchReclaimed(group_id=group.group_id, row=f"plan {plan_id}")
+    return named
 
 
 def _check_incarnation(group: ShareGroup, command: StageRuns) -> None:
@@ -126,12 +157,9 @@ def _allows_staging(group: ShareGroup, plan: AcquiredPlan) -> bool:
     return after(group.members[plan.member_id].plan_state(plan.plan_id), PlanEvent.STAGE) is not None
 
 
-def _lost_nothing(group: ShareGroup, query_id: str) -> bool:
-    """Whether the queries that the rows may belong to hold their batches whole. These are the queries with this id of
-    Spark's, or all queries if none has it."""
-    queries = [member for member in group.members.values() if member.query]
-    its = [member for member in queries if query_id and member.query_id == query_id] or queries
-    return all(_is_whole(group, member.pending) for member in its if member.pending is not None)
+def _lost_nothing(group: ShareGroup, plans: Iterable[AcquiredPlan]) -> bool:
+    """Whether the plans that the rows may belong to are whole."""
+    return all(_is_whole(group, plan) for plan in plans)
 
 
 def _is_whole(group: ShareGroup, plan: AcquiredPlan) -> bool:
@@ -139,52 +167,46 @@ def _is_whole(group: ShareGroup, plan: AcquiredPlan) -> bool:
     return plan.started and 0 < plan.records == carried and not (plan.left_out or plan.data_loss)
 
 
-def _silent(
-    group: ShareGroup, plans: Iterable[AcquiredPlan], command: StageRuns, staged: Collection[int]
-) -> Iterator[PlanStaged]:
-    """Log records of a sink's commit that has no rows of a plan. In explicit mode the commit matters: a query without a
-    sink fails, and records that a sink passes over are released.
+def _check_mode(
+    group: ShareGroup, plans: list[AcquiredPlan], spoken_for: list[AcquiredPlan], command: StageRuns
+) -> None:
+    """Check that the sink means the mode in which its batch was acquired: the source's option, else the group's.
 
-    The plan is chosen by the sink's rows; without rows, by Spark's query id. A query id that no member has yet may be
-    that of any member whose id is not known."""
-    members, query_id = group.members.values(), command.query_id
-    its = {member.member_id for member in members if query_id and member.query_id == query_id}
-    if not its and not staged:
-        its = {member.member_id for member in members if not (query_id and member.query_id)}
+    Raises:
+        AcknowledgementModeDiffers: the sink's options name the other mode.
+        BatchNotNamed: nothing says whose batch the request is about, and in explicit mode that matters.
+    """
+    own = command.acknowledgement_mode
+    differing = [plan for plan in spoken_for or plans if own and plan.explicit != (own == "explicit")]
+    if differing and (spoken_for or len(differing) == len(plans)):
+        other = "explicit" if differing[0].explicit else "implicit"
+        raise AcknowledgementModeDiffers(group_id=group.group_id, own=own, other=other)
+    # A target that skips a batch it knows may hold an output of this attempt that has none of the batch's records.
+    matters = own != "implicit" and command.has_target and not command.replaces
+    if matters and not spoken_for and any(plan.explicit and any(group.carrying(plan)) for plan in plans):
+        raise BatchNotNamed(group_id=group.group_id)
+
+
+def _silent(group: ShareGroup, plans: Iterable[AcquiredPlan], command: StageRuns) -> Iterator[PlanStaged]:
+    """Log records of a commit that has no rows of these plans: a query without a sink fails in explicit mode, and an
+    attempt of a sink that passes a record over vetoes what a later attempt says of the record."""
     for plan in plans:
-        if plan.member_id in its and plan.plan_id not in staged:
-            is_known = bool(query_id) and group.members[plan.member_id].query_id == query_id
-            yield from _silent_about(group, plan, command, is_known=is_known)
+        speaks = plan.explicit and plan.reclaims not in plan.explicit_attempts
+        replaces = _replaces(plan, command)
+        if speaks or replaces is not None or not group.members[plan.member_id].decides:
+            yield PlanStaged(
+                plan_id=plan.plan_id,
+                member_id=plan.member_id,
+                explicit_attempts=_explicit_attempts(plan) if speaks else None,
+                replaces=replaces,
+            )
 
 
-def _named(
-    group: ShareGroup, plans: Iterable[AcquiredPlan], command: StageRuns, staged: Collection[int]
-) -> Iterator[BatchNamed]:
-    """Which batch the plans are of which the sink has rows, or that are of its query. Nothing follows from it."""
-    for plan in plans:
-        is_its = plan.plan_id in staged or (command.query_id != "" and _query_of(group, plan) == command.query_id)
-        if command.batch_id >= 0 and is_its:
+def _batch_named(plans: Iterable[AcquiredPlan], command: StageRuns) -> Iterator[BatchNamed]:
+    """Spark's number of the batch, for people."""
+    if command.batch_id >= 0:
+        for plan in plans:
             yield BatchNamed(plan_id=plan.plan_id, batch_id=command.batch_id)
-
-
-def _query_of(group: ShareGroup, plan: AcquiredPlan) -> str:
-    return group.members[plan.member_id].query_id
-
-
-def _silent_about(group: ShareGroup, plan: AcquiredPlan, command: StageRuns, *, is_known: bool) -> Iterator[PlanStaged]:
-    """Returns the log record of the commit, if it changes something. ``is_known``: the sink surely is this plan's.
-    Otherwise it is a guess, which makes no plan implicit, and removes no earlier attempt's veto."""
-    explicit = plan.explicit or command.acknowledgement_mode == "explicit"
-    speaks = explicit and plan.reclaims not in plan.explicit_attempts
-    replaces = _replaces(plan, command) if is_known or (explicit and not command.replaces) else None
-    if speaks or replaces is not None or not group.members[plan.member_id].decides:
-        yield PlanStaged(
-            plan_id=plan.plan_id,
-            member_id=plan.member_id,
-            explicit_attempts=_explicit_attempts(plan) if speaks else None,
-            explicit=True if explicit and not plan.explicit else None,
-            replaces=replaces,
-        )
 
 
 def _replaces(plan: AcquiredPlan, command: StageRuns) -> bool | None:
@@ -192,19 +214,6 @@ def _replaces(plan: AcquiredPlan, command: StageRuns) -> bool | None:
     before. One sink that does not is enough for False."""
     replaces = command.replaces and plan.replaces is not False
     return replaces if replaces != plan.replaces else None
-
-
-def _is_explicit(plan: AcquiredPlan, own: str) -> bool:
-    """Whether records that no sink decides in this attempt are released. A sink with rows of the plan says so itself;
-    otherwise the mode is that of the delivery's start. One of two sinks of an attempt that says so is enough."""
-    return plan.reclaims in plan.explicit_attempts or (own == "explicit" if own else plan.explicit)
-
-
-def _check_ratio(group: ShareGroup, matching: _Matching) -> None:
-    most = group.config.errors_deadletterqueue_max_reject_ratio
-    decided, rejected = group.decided + matching.staged, group.rejected + matching.rejected
-    if most < 1 and matching.rejected and decided >= JUDGED_FROM and rejected > most * decided:
-        raise TooManyRejects(group_id=group.group_id, rejected=rejected, decided=decided, ratio=most)
 
 
 @dataclass(slots=True)
@@ -215,7 +224,6 @@ class _Matching:
     command: StageRuns
     now_ms: int
     staged: int = 0
-    rejected: int = 0
     stale: int = 0
     sample: list[str] = field(default_factory=list)
     _by_plan: dict[int, dict[SharePartitionKey, list[StagedRun]]] = field(default_factory=dict)
@@ -307,8 +315,6 @@ class _Matching:
             verdict = self._verdicts[decided] = self._verdict(run)
         into.append((first, last, verdict))
         self.staged += last - first + 1
-        if run.outcome == AcknowledgeType.REJECT:
-            self.rejected += last - first + 1
 
     def _verdict(self, run: OutcomeRun) -> Verdict:
         delay = run.delay_ms if run.outcome == AcknowledgeType.RELEASE else None
@@ -320,6 +326,7 @@ class _Matching:
             run.dead_letter,
             run.reason[:LONGEST_REASON],
             delay_ms=delay,
+            unreadable=self.command.unreadable,
         )
 
     def _count_stale(self, outcomes: PartitionOutcomes, run: OutcomeRun, first: int, last: int) -> None:
@@ -327,40 +334,32 @@ class _Matching:
         if len(self.sample) < SAMPLE:
             self.sample.append(_receipt(self.group, outcomes, run, first))
 
-    @property
-    def attempt(self) -> int | None:
-        """The latest attempt among the plans on which something is staged; None: there is none."""
-        plans = (self.group.plans[plan_id] for plan_id, staged in self._by_plan.items() if any(staged.values()))
-        return max((plan.reclaims for plan in plans), default=None)
+    def plans(self) -> list[AcquiredPlan]:
+        """The plans on which something is staged."""
+        return [self.group.plans[plan_id] for plan_id, staged in self._by_plan.items() if any(staged.values())]
 
     def records(self) -> Iterator[PlanStaged]:
-        """One log record a plan; the first holds the window of the reject ratio."""
-        window: tuple[int, int] | None = _reject_window(self.group, self.staged, self.rejected)
+        """One log record a plan."""
         command = self.command
-        for plan_id, staged in self._by_plan.items():
-            plan = self.group.plans[plan_id]
+        for plan in self.plans():
             member = self.group.members[plan.member_id]
-            partitions = tuple(
-                (key.topic_id, key.partition, tuple(_after_silence(plan, key, runs)))
-                for key, runs in staged.items()
-                if runs
-            )
-            if not partitions:
+            staged = [(key, runs) for key, runs in self._by_plan[plan.plan_id].items() if runs]
+            if command.unreadable:
+                partitions = tuple((key.topic_id, key.partition, tuple(runs)) for key, runs in staged)
+                yield PlanStaged(plan_id=plan.plan_id, member_id=plan.member_id, partitions=partitions)
                 continue
-            explicit = _is_explicit(plan, command.acknowledgement_mode)
             yield PlanStaged(
-                plan_id=plan_id,
+                plan_id=plan.plan_id,
                 member_id=plan.member_id,
-                partitions=partitions,
-                reject_window=window,
-                explicit_attempts=_explicit_attempts(plan) if explicit else None,
-                explicit=explicit if explicit != plan.explicit else None,
+                partitions=tuple(
+                    (key.topic_id, key.partition, tuple(_after_silence(plan, key, runs))) for key, runs in staged
+                ),
+                explicit_attempts=_explicit_attempts(plan) if plan.explicit else None,
                 replaces=_replaces(plan, command),
                 query_id=_changed(member.query_id, command.query_id),
                 query_name=_changed(member.query_name, command.query_name),
                 checkpoint=_changed(member.checkpoint, command.checkpoint),
             )
-            window = None
 
 
 def _changed(before: str, now: str) -> str | None:
@@ -373,14 +372,6 @@ def _explicit_attempts(plan: AcquiredPlan) -> tuple[int, ...] | None:
     if plan.reclaims in plan.explicit_attempts:
         return None
     return (*plan.explicit_attempts, plan.reclaims)[-2:]
-
-
-def _reject_window(group: ShareGroup, staged: int, rejected: int) -> tuple[int, int] | None:
-    """(decided, rejected) after this commit, halved until the window holds about the last REJECT_WINDOW records."""
-    decided, rejected = group.decided + staged, group.rejected + rejected
-    while decided > REJECT_WINDOW:
-        decided, rejected = decided // 2, rejected // 2
-    return decided, rejected
 
 
 def _after_silence(plan: AcquiredPlan, key: SharePartitionKey, runs: list[StagedRun]) -> list[StagedRun]:

@@ -87,7 +87,7 @@ def _plan_staged(group: ShareGroup, record: PlanStaged) -> None:
     """Replay merges the outcomes with those staged before: the record holds a sink's own outcomes only, since all
     that is staged of a plan may be larger by far than what one commit adds."""
     member = group.members[record.member_id]
-    member.decides = True
+    member.decides = member.decides or not _is_of_the_driver(record)
     if record.query_id is not None:
         member.query_id = record.query_id
     if record.query_name is not None:
@@ -99,7 +99,7 @@ def _plan_staged(group: ShareGroup, record: PlanStaged) -> None:
     plan = group.plans.get(record.plan_id)
     if plan is None:
         return
-    if record.explicit is not None:
+    if record.explicit is not None:  # an older version's: there a sink could change the mode
         plan.explicit = record.explicit
     if record.replaces is not None:
         plan.replaces = record.replaces
@@ -110,9 +110,17 @@ def _plan_staged(group: ShareGroup, record: PlanStaged) -> None:
         plan.staged[key] = staged_with(plan.staged.get(key, []), list(runs))
 
 
+def _is_of_the_driver(record: PlanStaged) -> bool:
+    """Whether the driver rejected unreadable records, and no sink decided anything."""
+    verdicts = (verdict for _, _, runs in record.partitions for _, _, verdict in runs)
+    return bool(record.partitions) and all(verdict.unreadable for verdict in verdicts)
+
+
 def _plan_completed(group: ShareGroup, record: PlanCompleted) -> None:
     member = group.members[record.member_id]
     member.completed, member.evidence, member.breaker = record.plan_id, record.evidence, record.breaker
+    if record.reject_window is not None:
+        group.decided, group.rejected = record.reject_window
     assert member.newest is not None
     # Only the plan id of a completed plan is needed.
     member.newest.staged, member.newest.ranges, member.newest.left_out = {}, (), ()

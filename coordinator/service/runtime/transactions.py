@@ -33,7 +33,7 @@ from coordinator.core.looks.group import open_breaker
 from coordinator.core.looks.view import GroupView, altered_since, fetch_from, past_ids, reads_topic
 from coordinator.core.members import Member
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.errors import CoordinatorNotAvailable, GroupIdNotFound, NothingDecided
+from coordinator.protocol.errors import CoordinatorNotAvailable, GroupIdNotFound, NothingDecided, TooManyRejects
 from coordinator.protocol.messages import (
     Acknowledge,
     AcquiredReply,
@@ -153,6 +153,7 @@ def next_plan(request: NextPlan, facts: Facts) -> Transaction[PlanReply]:
 
     Raises:
         NothingDecided: no sink has ever decided a record of this member; the plan is given back.
+        TooManyRejects: the batch's sinks rejected too many records; those are given back, and the plan is completed.
     """
 
     def transaction(group: ShareGroup) -> TransactionSteps[PlanReply]:
@@ -170,6 +171,10 @@ def next_plan(request: NextPlan, facts: Facts) -> Transaction[PlanReply]:
             )
             if done.undecided:
                 raise NothingDecided(group_id=group.group_id)
+            if done.too_many_rejects is not None:
+                decided, rejected = done.too_many_rejects
+                ratio = group.config.errors_deadletterqueue_max_reject_ratio
+                raise TooManyRejects(group_id=group.group_id, rejected=rejected, decided=decided, ratio=ratio)
             given_up, outcomes = done.given_up, done.outcomes
         if facts.gaps:
             yield from ask(ArchiveGaps(gaps=facts.gaps))
