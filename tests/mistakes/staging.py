@@ -14,7 +14,8 @@ from coordinator.core.commands import Decision, StageRuns, complete_plan, reclai
 from coordinator.core.looks import snapshot
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import Event
-from coordinator.core.records import MemberProgressKept, PlanStaged, Record, RunsChanged
+from coordinator.core.records import PlanStaged, Record, RunsChanged
+from coordinator.core.reject_ratio import RejectWindow
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.staging import Verdict
@@ -234,14 +235,14 @@ def ignore_a_commit_without_rows(patch: Patch) -> None:
     model=0,
 )
 def a_commit_without_rows_counts_as_a_sink_in_explicit_mode_alone(patch: Patch) -> None:
-    right = stage_outcomes._silent_about
+    right = stage_outcomes._silent
 
-    def silent_about(group: ShareGroup, plan: Any, command: Any, *, is_known: bool) -> Iterator[Record]:
-        for record in right(group, plan, command, is_known=is_known):
+    def silent(group: ShareGroup, plans: Any, command: Any) -> Iterator[Record]:
+        for record in right(group, plans, command):
             if record.explicit_attempts is not None or record.replaces is not None:
                 yield record
 
-    patch.setattr(stage_outcomes, "_silent_about", silent_about)
+    patch.setattr(stage_outcomes, "_silent", silent)
 
 
 @mistake(
@@ -256,33 +257,62 @@ def take_every_attempt_for_an_explicit_one(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_a_commit_without_rows_counts_for_the_sinks_own_query",),
+        rules.BATCH_IS_NAMED: (
+            "core/test_attempts::test_a_commit_without_rows_that_names_no_plan_says_nothing",
+            "core/test_explicit_mode::test_a_sink_without_rows_changes_nothing_of_another_querys_batch",
+        ),
     },
-    model=4,
+    model=0,
 )
-def a_commit_without_rows_counts_for_every_query(patch: Patch) -> None:
-    right = stage_outcomes._silent
+def a_commit_without_rows_speaks_for_every_query(patch: Patch) -> None:
+    patch.setattr(stage_outcomes, "_named", lambda group, plans, command: list(plans))
+
+
+@mistake(
+    {
+        rules.BATCH_IS_NAMED: (
+            "core/test_attempts::test_a_commit_of_a_process_that_was_replaced_is_refused_without_rows_as_well",
+        ),
+    },
+    model=0,
+)
+def a_replaced_process_speaks_for_its_plan(patch: Patch) -> None:
     patch.setattr(
         stage_outcomes,
-        "_silent",
-        lambda group, plans, command, staged: right(group, plans, _without(command, query_id=""), staged),
+        "_named",
+        lambda group, plans, command: [p for p in plans if group.plan_id_text(p.plan_id) in command.plans],
     )
 
 
 @mistake(
     {
-        rules.LAST_ATTEMPT_COUNTS: ("core/test_attempts::test_a_commit_without_rows_counts_for_the_sinks_own_query",),
+        rules.BATCH_IS_NAMED: ("core/test_reject_ratio::test_rejects_of_the_driver_are_no_sinks_attempt",),
+        rules.REJECTS_ARE_JUDGED_WHOLE: ("core/test_reject_ratio::test_rejects_of_the_driver_do_not_count",),
     },
     model=0,
 )
-def forget_query_ids_in_snapshots(patch: Patch) -> None:
-    right = snapshot._before_partitions
+def the_drivers_rejects_are_a_sinks(patch: Patch) -> None:
+    right = decide._DECIDERS[StageRuns]
 
-    def before(group: ShareGroup) -> Iterator[Record]:
-        for record in right(group):
-            yield msgspec.structs.replace(record, query_id="") if isinstance(record, MemberProgressKept) else record
+    def staged(group: ShareGroup, command: Any, now_ms: int) -> Decision:
+        return right(group, msgspec.structs.replace(command, unreadable=False), now_ms)
 
-    patch.setattr(snapshot, "_before_partitions", before)
+    patch.setitem(decide._DECIDERS, StageRuns, staged)
+
+
+@mistake(
+    {
+        rules.REJECTS_ARE_JUDGED_WHOLE: (
+            "core/test_reject_ratio::test_the_records_of_a_batch_count_in_any_order_and_without_rows",
+        ),
+    },
+    model=0,
+)
+def judge_rejects_by_the_rejected_alone(patch: Patch) -> None:
+    right = RejectWindow.is_exceeded_by
+    patch.setattr(
+        RejectWindow, "is_exceeded_by", lambda self, accepted, rejected, ratio: right(self, 0, rejected, ratio)
+    )
 
 
 @mistake(

@@ -127,19 +127,6 @@ def forget_what_the_target_does_in_snapshots(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.TARGET_THAT_REPLACES: (
-            "core/test_targets::test_a_commit_without_rows_names_the_target_of_its_query_alone",
-        ),
-    },
-    model=18,
-)
-def a_commit_without_rows_speaks_for_any_target(patch: Patch) -> None:
-    right = stage_outcomes._silent_about
-    patch.setattr(stage_outcomes, "_silent_about", lambda *args, is_known: right(*args, is_known=True))
-
-
-@mistake(
-    {
         rules.MODE_IS_THE_ATTEMPTS: (
             "core/test_explicit_mode::test_an_attempt_keeps_the_acknowledgement_mode_of_its_start",
         ),
@@ -191,10 +178,10 @@ def ignore_a_querys_own_mode(patch: Patch) -> None:
 @mistake(
     {
         rules.MODE_IS_THE_ATTEMPTS: (
-            "core/test_explicit_mode::test_a_mode_that_only_the_sink_sets_holds_for_its_first_batch",
+            "core/test_explicit_mode::test_a_sink_that_names_another_mode_than_its_batchs_is_refused",
         ),
     },
-    model=30,
+    model=0,
 )
 def ignore_a_sinks_own_mode(patch: Patch) -> None:
     right = decide._DECIDERS[StageRuns]

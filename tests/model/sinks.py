@@ -49,55 +49,58 @@ class SinksModel(BreakerModel):
         *,
         pinned: bool,
         fail_on_stale: bool,
+        named: dict[int, int] | None = None,
         mode: str = "",
         replaces: bool = False,
+        has_target: bool = True,
+        unreadable: bool = False,
     ) -> tuple[int, int]:
-        """How many rows were staged, and how many were stale. ``pinned``: this life of the group.
-        ``mode``: the sink's own. ``replaces``: its target does."""
+        """How many rows were staged, and how many were stale. ``pinned``: this life of the group. ``named``: the plans
+        that the sink's tasks found, with their members' epochs. ``mode``: the sink's own. ``replaces``: its target
+        does. ``unreadable``: the driver rejects, and no sink."""
         deciding = [m.pending for m in self.members.values() if m.query and m.pending is not None and m.pending.started]
         if not pinned or (rows and not deciding):
             raise Refused("outdated, or no plan")
         self.check_rows(rows)
         matching = [(plan, row) for row in rows if (plan := self.decided_by(row)) is not None]
-        rejects = sum(row.outcome == REJECT for _, row in matching)
+        named_plans = [plan for plan in deciding if plan.plan_id in (named or {})]
+        if any((named or {})[plan.plan_id] < plan.epoch for plan in named_plans):
+            raise Refused("reclaimed since")
         if fail_on_stale and len(matching) < len(rows):
             raise Refused("stale")
-        if rows and not matching:
-            self.check_some_held(query_id)
-        decided, rejected = self.decided + len(matching), self.rejected + rejects
-        if rejects and self.reject_ratio < 1 and decided >= RATIO_FROM and rejected > self.reject_ratio * decided:
-            raise Refused("too many rejects")
+        if rows and not matching and self.lost_nothing(named_plans or deciding):
+            self.met["none held"] += 1
+            raise Refused("none held")
+        decided_now = {plan.plan_id: plan for plan, _ in matching}
+        spoken_for = decided_now | {plan.plan_id: plan for plan in named_plans}
+        if not unreadable:
+            self.check_mode(deciding, list(spoken_for.values()), mode, has_target and not replaces)
         for plan, row in matching:
             delay_ms = row.delay_ms if row.outcome == RELEASE else None
             at_ms = None if delay_ms is None else now_ms + delay_ms
-            passed_over = self.is_passed_over(plan, row)
-            said = Said(row.count, row.outcome, at_ms, delay_ms or 0, row.dead_letter, row.reason, passed_over)
+            passed_over = not unreadable and self.is_passed_over(plan, row)
+            said = Said(
+                row.count, row.outcome, at_ms, delay_ms or 0, row.dead_letter, row.reason, passed_over, unreadable
+            )
             plan.said.setdefault(row.key, []).append(said)
-        decided_now = {plan.plan_id: plan for plan, _ in matching}
-        for plan in decided_now.values():
+        for plan in spoken_for.values() if not unreadable else ():
+            if plan.plan_id in decided_now:
+                self.members[plan.member].query_id = query_id or self.members[plan.member].query_id
+            self.met["nothing said"] += plan.plan_id not in decided_now
             self.members[plan.member].decides = True
-            self.members[plan.member].query_id = query_id or self.members[plan.member].query_id
-        for plan in deciding:
-            has_rows = plan.plan_id in decided_now
-            if has_rows or self.may_be_of(plan, query_id, bool(matching)):
-                self.heard_of(plan, mode, replaces, has_rows=has_rows, is_known=self.is_of(plan, query_id))
-        self.decided, self.rejected = decided, rejected
-        while self.decided > RATIO_WINDOW:
-            self.decided, self.rejected = self.decided // 2, self.rejected // 2
+            if plan.explicit:
+                plan.heard.add(plan.reclaims)
+            plan.targets.add(replaces)
         return len(matching), len(rows) - len(matching)
 
-    def heard_of(self, plan: Plan, mode: str, replaces: bool, *, has_rows: bool, is_known: bool) -> None:
-        """A sink has committed, surely or perhaps this batch's."""
-        if mode == "explicit":
-            plan.explicit = True
-        elif mode == "implicit" and has_rows and plan.reclaims not in plan.heard:
-            plan.explicit = False
-        self.members[plan.member].decides = True
-        if plan.explicit:
-            plan.heard.add(plan.reclaims)
-            self.met["nothing said"] += not has_rows
-        if has_rows or is_known or (plan.explicit and not replaces):
-            plan.targets.add(replaces)
+    def check_mode(self, deciding: list[Plan], spoken_for: list[Plan], mode: str, skips: bool) -> None:
+        other = [plan for plan in spoken_for or deciding if mode and plan.explicit != (mode == "explicit")]
+        if other and (spoken_for or len(other) == len(deciding)):
+            raise Refused("another mode")
+        matters = any(plan.explicit and list(self.held(plan)) for plan in deciding)
+        if skips and mode != "implicit" and not spoken_for and matters:
+            self.met["no batch named"] += 1
+            raise Refused("no batch named")
 
     def check_rows(self, rows: list[Row]) -> None:
         if any(self.is_of_no_delivery(row) for row in rows):
@@ -105,23 +108,14 @@ class SinksModel(BreakerModel):
         if any(self.is_of_an_earlier_attempt(row) for row in rows):
             raise Refused("reclaimed since")
 
-    def check_some_held(self, query_id: str) -> None:
-        """No row is held: the query must have lost something of its batch."""
-        if self.lost_nothing(query_id):
-            self.met["none held"] += 1
-            raise Refused("none held")
-
     def is_of_no_delivery(self, row: Row) -> bool:
         """Whether no record was ever handed out at that count, as far as the model knows."""
         partition = self.partitions[row.key[0]]
         record = partition.records.get(row.key[1])
         return row.count < 1 or row.key[1] >= partition.end or (record is not None and row.count > record.count)
 
-    def lost_nothing(self, query_id: str) -> bool:
-        """Whether the queries that rows may be of are in batches from which nothing is missing."""
-        queries = [m for m in self.members.values() if m.query]
-        its = [m for m in queries if query_id and m.query_id == query_id] or queries
-        plans = [m.pending for m in its if m.pending is not None]
+    def lost_nothing(self, plans: list[Plan]) -> bool:
+        """Whether nothing is missing from the batches that rows may be of."""
         return all(
             plan.started
             and bool(plan.offsets)
@@ -135,20 +129,6 @@ class SinksModel(BreakerModel):
         said = plan.said.get(row.key, [])
         named = max((plan.reclaims - (row.count - s.count) for s in said), default=-1)
         return row.outcome != RELEASE and any(named < attempt < plan.reclaims for attempt in plan.heard)
-
-    def may_be_of(self, plan: Plan, query_id: str, has_rows: bool) -> bool:
-        """Whether a sink that sends nothing of a batch belongs to this batch: its rows, or the outcomes of others
-        before, show that."""
-        mine = self.members[plan.member].query_id
-        if self.is_of(plan, query_id):
-            return True
-        if has_rows or (query_id and any(m.query_id == query_id for m in self.members.values())):
-            return False
-        return not (query_id and mine)
-
-    def is_of(self, plan: Plan, query_id: str) -> bool:
-        """Whether rows have come with this id before, for the plan's query."""
-        return bool(query_id) and self.members[plan.member].query_id == query_id
 
     def decided_by(self, row: Row) -> Plan | None:
         """The batch that a row is of: a used plan, the newest of its query, that carries the record at this count."""
@@ -182,6 +162,7 @@ class SinksModel(BreakerModel):
             self.give_back(held)
             return True
         missing = set(gaps)
+        self.judge_rejects(plan, held, missing)
         keeps_tries = self.keeps_tries(member)
         if processed:
             outcomes = [o for key, record in held if (o := self.judged(plan, key, record, key in missing)) is not None]
@@ -191,6 +172,33 @@ class SinksModel(BreakerModel):
         member.evidence = member.evidence or (any(decided) and processed and plan.counts_as_evidence)
         self.settle()
         return False
+
+    def judge_rejects(self, plan: Plan, held: list[tuple[Key, Record]], missing: set[Key]) -> None:
+        """Counts the batch in the window of rejects; gives the rejected records back if they are too many."""
+        plan.too_many = False
+        if not plan.targets:
+            return
+        accepted = rejected = 0
+        for key, record in held:
+            said = plan.said.get(key, [])
+            if said or key not in missing:
+                outcome = self.outcome_of(plan, self.counting(plan, said, record), record)
+                accepted += outcome == ACCEPT
+                rejected += outcome == REJECT and not said[-1].unreadable and not self.is_gone(key)
+        decided = self.decided + accepted + rejected
+        if rejected and self.reject_ratio < 1 and decided >= RATIO_FROM:
+            plan.too_many = self.rejected + rejected > self.reject_ratio * decided
+        if plan.too_many:
+            self.met["too many rejects"] += 1
+            rejected = 0
+        if accepted or rejected:
+            self.decided, self.rejected = self.decided + accepted + rejected, self.rejected + rejected
+        while self.decided > RATIO_WINDOW:
+            self.decided, self.rejected = self.decided // 2, self.rejected // 2
+
+    def counting(self, plan: Plan, said: list[Said], record: Record) -> list[Said]:
+        """What counts of what was said: all of it, or the last attempt's alone if the target replaces its output."""
+        return [s for s in said if s.count == record.count] if plan.targets == {True} else said
 
     def give_back(self, held: Iterable[tuple[Key, Record]]) -> None:
         for key, record in held:
@@ -210,8 +218,7 @@ class SinksModel(BreakerModel):
         said = plan.said.get(key, [])
         if not said and missing:
             return None
-        if plan.targets == {True}:
-            said = [s for s in said if s.count == record.count]
+        said = self.counting(plan, said, record)
         if self.outcome_of(plan, said, record) != RELEASE:
             return False
         if self.is_gone(key):
@@ -232,12 +239,14 @@ class SinksModel(BreakerModel):
             self.met["gap at completion"] += 1
             return False
         letter = any(s.dead_letter for s in takewhile(lambda s: s.outcome == said[-1].outcome, reversed(said)))
-        if plan.targets == {True}:
-            said = [s for s in said if s.count == record.count]
+        said = self.counting(plan, said, record)
         outcome = self.outcome_of(plan, said, record)
         if outcome == ACCEPT:
             record.end(ACKNOWLEDGED)
             self.partitions[key[0]].accepted += 1
+        elif outcome == REJECT and plan.too_many and not said[-1].unreadable and not self.is_gone(key):
+            record.state, record.plan_id = AVAILABLE, None
+            return False
         elif outcome == REJECT:
             self.give_up(key, record, REJECTED, said[-1].reason)
             if record.state == ARCHIVING and letter:
@@ -255,6 +264,8 @@ class SinksModel(BreakerModel):
     def outcome_of(self, plan: Plan, said: list[Said], record: Record) -> int:
         """Returns the last attempt's outcome, which may be silence. If any two attempts disagree, the record is
         released. If the target replaces what it holds, no attempt counts but the last one."""
+        if said and said[-1].unreadable and said[-1].count == record.count:
+            return said[-1].outcome
         outcomes = {s.outcome for s in said}
         alone = plan.targets == {True}
         if not said or said[-1].count != record.count:

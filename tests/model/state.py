@@ -57,7 +57,8 @@ KNOWN = attrgetter(*(each.name for each in fields(Record) if each.name != "logge
 class Said:
     """One outcome that a sink staged for a record. at_ms: when a release of its own delay ends, which is
     delay_ms long. passed_over: since the
-    record was named before, or ever, an earlier attempt said nothing of it, and that was a release."""
+    record was named before, or ever, an earlier attempt said nothing of it, and that was a release. unreadable: the
+    driver said so, and no sink."""
 
     count: int
     outcome: int
@@ -66,6 +67,7 @@ class Said:
     dead_letter: bool = False
     reason: str = ""
     passed_over: bool = False
+    unreadable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +117,10 @@ class Plan:
     superseded_plans: list[int] = field(default_factory=list)
     """Plans that this one superseded, and that nobody used."""
     explicit: bool = False
-    """Whether records that no sink decided are released: by the group's mode or the query's own when the attempt began,
-    or by the sink's."""
+    """Whether records that no sink decided are released: by the query's own mode or the group's when the attempt
+    began."""
+    too_many: bool = False
+    """Whether its sinks rejected too many records."""
     targets: set[bool] = field(default_factory=set)
     """The answers of this attempt's sinks: whether the target replaces what it holds of the batch."""
     reclaims: int = 0

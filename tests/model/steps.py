@@ -271,6 +271,8 @@ class Steps(MemberSteps):
             lambda: undecided.append(self.model.complete(name, epoch, number, processed, missing, now_ms)),
         )
         assert reply is None or [reply.undecided] == undecided, "given back, since no sink decides"
+        if reply is not None and not reply.undecided and (plan := self.model.members[name].newest) is not None:
+            assert (reply.too_many_rejects is not None) <= plan.too_many, "given back, since too many were rejected"
 
     # --- sinks, and the writers of dead letters
 
@@ -283,10 +285,19 @@ class Steps(MemberSteps):
         fail_on_stale: bool = False,
         own_mode: str = "",
         replaces: bool = False,
+        has_target: bool = True,
+        unreadable: bool = False,
+        names: Iterable[tuple[str, int]] = (),
     ) -> None:
         """Stages a batch's rows; ``rows`` may name any record, but each one once. ``outdated``: the rows are of an
         earlier life of the group. ``own_mode``: the sink's
-        share.acknowledgement.mode. ``replaces``: its target does, at a replay."""
+        share.acknowledgement.mode. ``replaces``: its target does, at a replay. ``names``: the queries whose newest
+        plans the sink's tasks found, and how many epochs ago."""
+        plans = {
+            member.newest.plan_id: member.newest.epoch - ago
+            for name, ago in names
+            if (member := self.model.members.get(name)) is not None and member.newest is not None
+        }
         now_ms = self.core.now_ms
         rows = sorted(rows, key=lambda row: row.key)
         self.seen["rows of a deleted topic"] += any(row.key[0] // PARTITIONS != self.model.topic for row in rows)
@@ -299,14 +310,17 @@ class Steps(MemberSteps):
             incarnation="before" if outdated else self.core.group.incarnation,
             query_id=query_id,
             acknowledgement_mode=own_mode,
+            plans={self.core.group.plan_id_text(number): epoch for number, epoch in plans.items()},
             replaces=replaces,
+            has_target=has_target,
+            unreadable=unreadable,
             fail_on_stale=fail_on_stale,
             partitions=partitions,
         )
         counted: list[tuple[int, int]] = []
         reply = self.both(
             f"stage {[(p.partition, *map(tuple, p.runs)) for p in partitions]} "
-            f"{query_id} {outdated} {fail_on_stale} {own_mode} {replaces}",
+            f"{query_id} {outdated} {fail_on_stale} {own_mode} {replaces} {has_target} {unreadable} {plans}",
             command,
             lambda: counted.append(
                 self.model.stage(
@@ -315,8 +329,11 @@ class Steps(MemberSteps):
                     query_id,
                     pinned=not outdated,
                     fail_on_stale=fail_on_stale,
+                    named=plans,
                     mode=own_mode,
                     replaces=replaces,
+                    has_target=has_target,
+                    unreadable=unreadable,
                 )
             ),
         )

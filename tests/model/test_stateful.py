@@ -196,7 +196,7 @@ class EngineAndModel(RuleBasedStateMachine):
         rows = self.rows(name, outcomes, older, delay_ms, letter)
         if all(row.key != (0, also) for row in rows):
             rows.append(Row((0, also), 1, 3))
-        self.steps.stage(rows, query_id=query_id, outdated=outdated, fail_on_stale=fail_on_stale)
+        self.steps.stage(rows, query_id=query_id, outdated=outdated, fail_on_stale=fail_on_stale, names=[(name, 0)])
 
     def rows(self, name: str, outcomes: list[int | None], older: int, delay_ms: int | None, letter: bool) -> list[Row]:
         receipts = self.steps.model.sink_of(name)
@@ -213,7 +213,7 @@ class EngineAndModel(RuleBasedStateMachine):
         for attempt, outcomes in enumerate(attempts):
             if attempt:
                 self.steps.replay(name, self.steps.newest(name))
-            self.steps.stage(self.rows(name, outcomes, 0, delay_ms, False), query_id=name)
+            self.steps.stage(self.rows(name, outcomes, 0, delay_ms, False), names=[(name, 0)])
             self.steps.comparison.compare()
         self.steps.complete(name, self.epoch(name, 0), self.steps.newest(name))
 

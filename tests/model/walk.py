@@ -254,10 +254,15 @@ class Walk:
         if self.chance.random() < 0.2:
             rows += self._rows_of_others(receipts)
         outdated = self.chance.random() < 0.03
-        query_id = self.chance.choice(("", names[0], names[0], names[-1], "another"))
+        unreadable = self.chance.random() < 0.1
+        if unreadable:
+            rows = [row._replace(outcome=3, delay_ms=None) for row in rows]
         self.steps.stage(
             rows,
-            query_id=query_id,
+            query_id=self.chance.choice(("", names[0], names[-1], "another")),
+            has_target=self.chance.random() < 0.8,
+            unreadable=unreadable,
+            names=[(name, self.chance.random() < 0.1) for name in names if self.chance.random() < 0.5],
             outdated=outdated,
             fail_on_stale=self.chance.random() < 0.1,
             own_mode=self._own_mode(),
@@ -301,17 +306,17 @@ class Walk:
         replaces = self.chance.random() < 0.3
         for _ in range(self.chance.choice((0, 1, 1, 2))):
             rows = self._rows(dict(self.steps.model.sink_of(name)), self.chance.choice((0.1, 0.5, 1.0)))
-            self.steps.stage(rows, query_id=name, replaces=replaces)
+            self.steps.stage(rows, replaces=replaces, names=[(name, 0)])
             self.steps.comparison.compare()
             self._crash_now_and_then()
             self.steps.replay(name, self.steps.newest(name), own_mode=self._own_mode())
             self._crash_now_and_then()
             if self.chance.random() < 0.2:
-                self.steps.stage(rows, query_id=name)  # the driver before lives
+                self.steps.stage(rows, names=[(name, 1)])  # the driver before lives
         if self.chance.random() < 0.8:
             for _ in range(self.chance.choice((1, 1, 2))):
                 rows = self._rows(dict(self.steps.model.sink_of(name)), self.chance.choice((0.0, 0.3, 0.9)))
-                self.steps.stage(rows, query_id=name, replaces=replaces)
+                self.steps.stage(rows, replaces=replaces, names=[(name, 0)])
             self._crash_now_and_then()
         self.steps.comparison.compare()
         if self.chance.random() < 0.8:
@@ -334,7 +339,7 @@ class Walk:
         self.steps.acquire(name, self.steps.epochs[name], self.steps.completed(name), self.chance.choice((3, 12, 40)))
         self.steps.start(name, self.steps.epochs[name], self.steps.newest(name))
         rows = [Row(key, count, outcome) for key, count in self.steps.model.sink_of(name)]
-        self.steps.stage(rows, query_id=name)
+        self.steps.stage(rows, names=[(name, 0)])
         self._crash_now_and_then()
         self.steps.join_again(name)
         self.steps.complete(name, self.steps.epochs[name], self.steps.newest(name))

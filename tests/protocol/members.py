@@ -142,7 +142,8 @@ class Query(NamedTuple):
             )
         if self.phase == "stage":
             mode = self.mode if self.own_mode else ""
-            return Request("stage", self.member, self.epoch, said=self.said, topic=self.topic_of_rows(topic), mode=mode)
+            where = {"topic": self.topic_of_rows(topic), "mode": mode}
+            return Request("stage", self.member, self.epoch, self.offsets[-1], said=self.said, **where)
         plan, mode = self.offsets[-1], self.mode if self.phase == "use" and self.own_mode else ""
         at = {"log_start": log_start, "topic": topic, "partitions": partitions}
         return Request(self.phase, self.member, self.epoch, plan, **at, mode=mode)

@@ -145,7 +145,7 @@ def _staging(request: Request, setting: Setting) -> StageRuns:
     return StageRuns(
         group_id=GROUP,
         incarnation="i",
-        query_id=request.member,
+        plans={request.text: request.epoch},
         acknowledgement_mode=request.mode,
         replaces=setting.replaces,
         rows=len(runs),

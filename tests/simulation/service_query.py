@@ -292,6 +292,7 @@ class QueryProcess(Process):
                     opened.incarnation,
                     self.mine.query,
                     said_in_part,
+                    plans={self.newest: self.session.member_epoch} if not part or self.world.happens(0.5) else {},
                     mode=self.own_mode,
                     replaces=self.options.replaces,
                 )

@@ -119,10 +119,11 @@ def staging(
     query_id: str,
     said: Mapping[Receipt, OutcomeRun],
     *,
+    plans: Mapping[str, int] | None = None,
     mode: str = "",
     replaces: bool = False,
 ) -> StageRuns:
-    """Rows by receipt, as a sink's commit sends them."""
+    """Rows by receipt, as a sink's commit sends them. ``plans``: those that the sink's tasks found."""
     partitions = []
     for log, receipts in groupby(sorted(said), key=lambda receipt: receipt[0]):
         topic_id, partition = topic_partition_of(log)
@@ -132,6 +133,7 @@ def staging(
         group_id=GROUP,
         incarnation=incarnation,
         query_id=query_id,
+        plans=dict(plans or {}),
         acknowledgement_mode=mode,
         replaces=replaces,
         partitions=tuple(partitions),

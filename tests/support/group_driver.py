@@ -210,6 +210,12 @@ class GroupDriver:
         outcomes = (PartitionOutcomes(topic_id=topic_id, partition=partition, runs=runs),) if runs else ()
         return self.run(StageRuns(group_id="billing", partitions=outcomes, **fields))
 
+    def silent(self, member: str = "m1", **fields: Any) -> OutcomesStaged:
+        """A commit without rows of a sink whose tasks found the member's plan."""
+        newest = self.group.members[member].newest
+        assert newest is not None
+        return self.stage(plans={self.group.plan_id_text(newest.plan_id): newest.member_epoch}, **fields)
+
     def file(self, first: int, last: int, count: int = 1, partition: int = 0) -> None:
         """The dead letters of these records are written."""
         letters = DeadLettersWritten(offsets=OffsetRange(self.topic_id, partition, first, last), delivery_count=count)

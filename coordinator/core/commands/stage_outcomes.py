@@ -86,7 +86,7 @@ def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decisi
         plan_id="" if newest is None else group.plan_id_text(newest.plan_id),
         member_id="" if newest is None else newest.member_id,
     )
-    silent = [plan for plan in spoken_for if plan not in matching.plans()]
+    silent = [plan for plan in spoken_for if plan not in matching.plans() and not command.unreadable]
     records: tuple[Record, ...] = (
         *matching.records(),
         *_silent(group, silent, command),

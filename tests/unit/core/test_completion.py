@@ -37,7 +37,7 @@ def test_a_completion_appends_its_count_of_decided_records() -> None:
 
 def test_neither_gaps_nor_silence_in_explicit_mode_is_evidence() -> None:
     group, plan = batch(3, **EXPLICIT)
-    group.stage()
+    group.silent()
     group.complete(plan, gaps=(OffsetRange(topic_id=TOPIC_ID, partition=0, first=0, last=1),))
     assert not group.group.members["m1"].evidence
 

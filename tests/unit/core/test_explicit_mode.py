@@ -7,8 +7,8 @@ import pytest
 from coordinator.core.commands import AlterConfigs
 from coordinator.core.record_state import RecordState
 from coordinator.core.runs import Run
-from coordinator.protocol.errors import NothingDecided
-from coordinator.protocol.messages import NextPlan, OutcomesStaged
+from coordinator.protocol.errors import AcknowledgementModeDiffers, NothingDecided
+from coordinator.protocol.messages import NextPlan
 from coordinator.protocol.values import Disposition, OffsetRange
 from coordinator.service.runtime import transactions
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, from_snapshot, ranges, started_plan
@@ -46,7 +46,7 @@ def test_a_sink_without_rows_in_an_implicit_attempt_counts_as_a_sink() -> None:
     """The mode is altered, the next attempt dies before its sink's commit, and Spark's log holds the batch: the driver
     of the first attempt wrote it although it was fenced."""
     group, plan = batch(3, **IMPLICIT)
-    assert group.stage() == OutcomesStaged()
+    assert group.silent().staged == 0
     group.run(AlterConfigs(configs=EXPLICIT))
     group.restart(plan)
     assert not group.complete(plan).undecided
@@ -71,7 +71,7 @@ def test_a_plan_with_no_records_left_does_not_fail() -> None:
 
 def test_a_commit_without_rows_is_a_sink() -> None:
     group, plan = batch(10, **EXPLICIT)
-    assert group.stage() == OutcomesStaged()
+    assert group.silent().attempt == 0
     assert not group.complete(plan).undecided
     assert run_at(group, 0).releases == 1
 
@@ -81,14 +81,14 @@ def test_a_commit_of_stale_rows_is_a_sink() -> None:
     group.pass_time(SESSION_MS + 1)
     group.join("m2")
     group.start(group.acquire(member="m2", limit=10).plan.plan_id, "m2")
-    assert group.stage(said(0, 9, ACCEPT)).stale == 10
+    assert group.stage(said(0, 9, ACCEPT), plans={plan: group.epochs["m1"]}).stale == 10
     group.join()
     assert not group.complete(plan).undecided
 
 
 def test_the_presence_of_a_sink_outlives_a_crash_and_a_snapshot() -> None:
     group, plan = batch(10, **EXPLICIT)
-    group.stage()
+    group.silent()
     group.crash()
     from_snapshot(group)
     assert not group.complete(plan).undecided
@@ -102,18 +102,6 @@ def test_undecided_records_are_released_once_a_sink_decided_an_earlier_batch() -
     group.start(plan)
     assert not group.complete(plan).undecided
     assert run_at(group, 10).releases == 1
-
-
-def test_an_explicit_sink_without_rows_has_records_of_an_implicit_batch_released() -> None:
-    """Spark's query id says that the sink is the query's; its target replaces what earlier attempts wrote."""
-    group, plan = batch(10, **IMPLICIT)
-    group.stage(said(0, 9, ACCEPT), query_id="q")
-    group.ends[0] = 20
-    plan = group.next(plan).plan.plan_id
-    group.start(plan)
-    group.stage(query_id="q", acknowledgement_mode="explicit", replaces=True)
-    group.complete(plan)
-    assert states(group) == ["[10..19] AVAILABLE 1"]
 
 
 def test_a_batch_that_is_given_back_takes_no_evidence_away() -> None:
@@ -130,7 +118,7 @@ def test_a_batch_that_is_given_back_takes_no_evidence_away() -> None:
 def test_in_explicit_mode_silence_archives_a_record_at_the_limit() -> None:
     group, plan = batch(1, **EXPLICIT, **DLQ, **{"share.delivery.count.limit": "2"})
     for _ in range(2):
-        group.stage()
+        group.silent()
         group.complete(plan)
         if run_at(group, 0).state == RecordState.AVAILABLE:
             plan = group.acquire(plan).plan.plan_id
@@ -180,20 +168,33 @@ def test_a_query_keeps_its_own_mode_when_another_query_sets_the_groups() -> None
     assert states(group) == ["[1..1] AVAILABLE 2"]
 
 
-def test_a_mode_that_only_the_sink_sets_holds_for_its_first_batch() -> None:
-    """Spark makes the sink's writer when the batch has begun. One that has no rows of a batch, and whose query is not
-    known yet, releases all that may be meant; it is no reason to accept anything."""
-    for own, rows, after in (
-        ("explicit", (said(0, 0, ACCEPT),), ["[1..1] AVAILABLE 1"]),
-        ("explicit", (), ["[0..1] AVAILABLE 1"]),
-        ("implicit", (said(1, 1, RELEASE),), ["[1..1] AVAILABLE 1"]),
-        ("implicit", (), ["[0..1] AVAILABLE 1"]),
-    ):
-        group, plan = batch(2, **(IMPLICIT if own == "explicit" else EXPLICIT))
-        group.stage(*rows, acknowledgement_mode=own)
-        from_snapshot(group)
-        group.complete(plan)
-        assert states(group) == after
+def test_a_sink_that_names_another_mode_than_its_batchs_is_refused() -> None:
+    """The mode belongs to who acquires. A sink without rows, of no known batch, is refused where every batch that may
+    be meant has the other mode."""
+    for began, own in ((IMPLICIT, "explicit"), (EXPLICIT, "implicit")):
+        for commit in (
+            lambda group, **mode: group.stage(said(0, 0, ACCEPT), **mode),
+            lambda group, **mode: group.silent(**mode),
+            lambda group, **mode: group.stage(**mode),
+        ):
+            group, _ = batch(2, **began)
+            before = len(group.log)
+            with pytest.raises(AcknowledgementModeDiffers, match=f"mode={own}"):
+                commit(group, acknowledgement_mode=own)
+            assert len(group.log) == before
+
+
+def test_a_sink_without_rows_changes_nothing_of_another_querys_batch() -> None:
+    """m2's query has a sink, in the mode of its source; m1's has none, in a group with the other mode."""
+    for began, own in ((IMPLICIT, "explicit"), (EXPLICIT, "implicit")):
+        group, plan = batch(10, **began)
+        group.join("m2")
+        group.ends[0] = 20
+        group.start(group.acquire(member="m2").plan.plan_id, "m2", acknowledgement_mode=own)
+        group.silent("m2", acknowledgement_mode=own)
+        group.stage(acknowledgement_mode=own, replaces=True)
+        assert group.complete(plan).undecided == (own == "implicit")
+        assert states(group)[0].startswith("[10..19]" if own == "explicit" else "[0..9] AVAILABLE")
 
 
 def test_a_record_undecided_in_explicit_mode_stays_released_in_implicit_mode() -> None:

@@ -21,11 +21,11 @@ def archived(group: GroupDriver) -> dict[str, int]:
 def second_delivery(**configs: str) -> tuple[GroupDriver, str]:
     """Ten records that m1's sink has left undecided once are delivered again, for the last time."""
     group, plan = batch(10, **EXPLICIT, **LIMIT_OF_TWO, **configs)
-    group.stage()
+    group.silent()
     group.complete(plan)
     plan = group.acquire(plan).plan.plan_id
     group.start(plan)
-    group.stage()
+    group.silent()
     return group, plan
 
 

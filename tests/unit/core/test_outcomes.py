@@ -15,7 +15,7 @@ from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, ba
 def test_no_outcome_takes_effect_before_the_plan_completes() -> None:
     group, plan = batch(**DLQ)
     staged = group.stage(said(0, 3, ACCEPT), said(4, 5, RELEASE), said(6, 9, REJECT))
-    assert staged == OutcomesStaged(staged=10, attempt=0)
+    assert staged == OutcomesStaged(staged=10, attempt=0, plan_id=plan, member_id="m1")
     assert group.dump() == ["[0..9] ACQUIRED 1 0 1"]
     group.complete(plan)
     assert states(group) == ["[4..5] AVAILABLE 1", "[6..9] ARCHIVING 1"]
@@ -67,7 +67,7 @@ def test_outcomes_of_several_partitions_are_staged_by_one_request() -> None:
         PartitionOutcomes(topic_id=TOPIC_ID, partition=p, runs=(said(p, p, RELEASE), said(4, 4, REJECT)))
         for p in (0, 1)
     )
-    assert group.run(StageRuns(group_id="billing", partitions=both)) == OutcomesStaged(staged=4, attempt=0)
+    assert group.run(StageRuns(group_id="billing", partitions=both)).staged == 4
     group.complete(plan)
     assert [run_at(group, 0).state, group.partition(1).start_offset] == [RecordState.AVAILABLE, 1]
     assert group.partition(0).archived_total == group.partition(1).archived_total == 1

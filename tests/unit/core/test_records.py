@@ -239,7 +239,7 @@ def test_defaults_of_stored_records_never_change() -> None:
             "reported_topic_ids": (),
             "replaced_plan_id": None,
         },
-        "PlanCompleted": {"evidence": False, "breaker": None},
+        "PlanCompleted": {"evidence": False, "breaker": None, "reject_window": None},
         "DataLost": {"plan_id": None, "member_id": None},
         "PlanKept": {
             "data_loss": (),

@@ -140,7 +140,8 @@ def test_segments_are_cut_where_their_outcome_changes(
 @given(st.lists(verdicts, min_size=1, max_size=5))
 def test_the_last_attempt_counts_and_an_older_attempt_can_only_veto(attempts: list[Verdict]) -> None:
     attempts = [
-        verdict._replace(delivery_count=count, disagrees=False, divided=False) for count, verdict in enumerate(attempts)
+        verdict._replace(delivery_count=count, disagrees=False, divided=False, unreadable=False)
+        for count, verdict in enumerate(attempts)
     ]
     known = attempts[0]
     for attempt in attempts[1:]:

@@ -94,24 +94,12 @@ def test_sinks_of_one_attempt_that_disagree_release_for_any_target() -> None:
     assert states(group) == ["[1..1] AVAILABLE 2"]
 
 
-def test_a_commit_without_rows_names_the_target_of_its_query_alone() -> None:
-    """0 was rejected; in the last attempt it is accepted by silence, and whose commit that is has to be known."""
-    for query_id, after in (("q", []), ("another", ["[0..0] AVAILABLE 2"]), ("", ["[0..0] AVAILABLE 2"])):
+def test_a_commit_without_rows_names_the_target_of_the_plan_that_it_names() -> None:
+    """0 was rejected; in the last attempt it is accepted by silence."""
+    for named, after in ((True, []), (False, ["[0..0] AVAILABLE 2"])):
         group, plan = batch(1, **DLQ)
-        group.stage(said(0, 0, REJECT), query_id="q" if query_id else "", replaces=True)
+        group.stage(said(0, 0, REJECT), replaces=True)
         group.restart(plan)
-        group.stage(query_id=query_id, replaces=True)
+        group.silent(replaces=True) if named else group.stage(replaces=True)
         group.complete(plan)
         assert states(group) == after
-
-
-@pytest.mark.parametrize(("mode", "done"), [("implicit", 2), ("explicit", 1)])
-def test_a_sink_that_may_be_another_querys_vetoes_only_in_explicit_mode(mode: str, done: int) -> None:
-    """It has no rows, and a query id that nobody knows; it does not say that its target replaces its output."""
-    group, plan = batch(2)
-    group.stage(said(1, 1, REJECT))
-    group.restart(plan)
-    group.stage(query_id="x", acknowledgement_mode=mode)
-    group.stage(said(0, 1, ACCEPT, 2), query_id="q", replaces=True)
-    group.complete(plan)
-    assert group.partition().start_offset == done
