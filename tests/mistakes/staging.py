@@ -239,7 +239,7 @@ def a_commit_without_rows_counts_as_a_sink_in_explicit_mode_alone(patch: Patch) 
 
     def silent(group: ShareGroup, plans: Any, command: Any) -> Iterator[Record]:
         for record in right(group, plans, command):
-            if record.explicit_attempts is not None or record.replaces is not None:
+            if record.explicit_attempts is not None:
                 yield record
 
     patch.setattr(stage_outcomes, "_silent", silent)
