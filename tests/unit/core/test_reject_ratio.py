@@ -64,11 +64,11 @@ def test_a_ratio_of_few_records_does_not_count() -> None:
 def test_the_records_of_a_batch_count_in_any_order_and_without_rows() -> None:
     """In implicit mode a record without a row is accepted."""
     for parts in (("bad", "good"), ("good", "bad"), ("bad",)):
-        group, plan = batch(200, **HALF)
+        group, plan = batch(1_200, **HALF)
         for part in parts:
-            group.stage(said(0, 19, REJECT) if part == "bad" else said(20, 199, ACCEPT))
+            group.stage(said(0, 119, REJECT) if part == "bad" else said(120, 1_199, ACCEPT))
         done = group.complete(plan)
-        assert (done.too_many_rejects, window(group)) == (None, (200, 20))
+        assert (done.too_many_rejects, window(group)) == (None, (1_200, 120))
 
 
 def test_released_records_are_not_decided() -> None:
