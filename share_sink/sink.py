@@ -28,8 +28,8 @@ from share_sink.options import SinkOptions
 @dataclass(frozen=True, kw_only=True)
 class Sink:
     """An open sink; picklable. ``opened`` names the group's incarnation and the topics that it knows. ``archive``: the
-    location to which executors write rejected rows, or empty. ``name`` is this opening's own: it
-    names the staging folder of the archive."""
+    location to which executors write rejected rows, or empty. ``name`` is this opening's own, and
+    names its staging folder in the archive."""
 
     options: SinkOptions
     columns: Columns

@@ -197,7 +197,8 @@ def abort_batch(sink: Sink, messages: Sequence[WriterCommitMessage | None]) -> N
     """Stage nothing, and delete the tasks' files in the archive. Written dead letters stay; readers know doubles by
     their origin."""
     if sink.archive:
-        discard_write(sink.archive, {message.write for message in messages if isinstance(message, TaskOutcomes)})
+        written = {message.write for message in messages if isinstance(message, TaskOutcomes)}
+        discard_write(sink.archive, {sink.name, *written})
 
 
 # --- inside
@@ -216,10 +217,11 @@ def _batch_of(sink: Sink, context: TaskContext | None) -> Batch:
 
 def _plans_of(sink: Sink, context: TaskContext | None) -> dict[str, int]:
     """Returns the plans of the task's batch in the sink's group, with the epoch of their member, as the tasks that read
-    them on this host left them; none where no task of the batch has read here, or the task is not its query's."""
+    them on this host left them; none where no task of the batch has read here, or the task is not its query's: a thread
+    of foreachBatch has no query, or, in a pool that several queries use, another one."""
     query_id = context.getLocalProperty(QUERY_ID) if context else None
     batch_id = context.getLocalProperty(BATCH_ID) if context else None
-    if not query_id or not batch_id:
+    if not query_id or not batch_id or str(_batch_of(sink, context).batch_id) != batch_id:
         return {}
     with suppress(OSError, UnsafeDirectory):
         plans = noted(query_id, batch_id)

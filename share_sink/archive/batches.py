@@ -9,9 +9,9 @@ Layout below ``archive.path``: ``date=YYYY-MM-DD/topic=NAME/….parquet``. The d
 columns are those of ``SCHEMA``; readers skip names that begin with ``_``. Rule: readers see whole files only, of the
 last attempt of each batch. Tasks write below ``_staging/``, each write of a sink in a folder of its own.
 ``finish_batch`` merges their small files and moves them to their final paths: one file for each write and topic, up to
-``MERGE_BYTES``. Before that it names these files in ``_journal/``: the first write of a replay, on another day or with
-other outcomes, finds there what all writes of earlier attempts made visible, and deletes it. A batch is known by the
-plan that its records' receipts name, not by an id that a thread of Spark's has.
+``MERGE_BYTES``. Before that it names these files in ``_journal/``: the writes of a replay, on another day or with other
+outcomes, find there what all writes of earlier attempts made visible, and delete it. A batch is known by the plan that
+its records' receipts name, not by an id that a thread of Spark's has.
 """
 
 from __future__ import annotations
@@ -59,8 +59,10 @@ class StagedBatch(NamedTuple):
 
     @property
     def member(self) -> str:
-        """The member, as the names of journal entries and files spell it."""
-        return hashlib.sha256(json.dumps([self.group_id, self.member_id]).encode()).hexdigest()[:16]
+        """The member, as the names of journal entries and files spell it. Plan ids begin with the group's incarnation,
+        and their numbers begin again in a group that was made anew."""
+        incarnation = self.plan_id.rpartition(".")[0]
+        return hashlib.sha256(json.dumps([self.group_id, incarnation, self.member_id]).encode()).hexdigest()[:16]
 
     @property
     def number(self) -> int:
@@ -150,7 +152,9 @@ def finish_batch(path: str, files: Iterable[str], writes: Iterable[str], batch: 
     outcomes take effect only if Spark commits the batch, which it does after this call.
 
     The rows replace those of all writes of earlier attempts at the batch. If the process is killed in the middle, the
-    replay of the batch replaces what it left. Returns the new files, relative to the archive.
+    replay of the batch replaces what it left. A process that was stopped in the middle, and continues beside its
+    successor, leaves nothing: whichever names its files in the journal second finds the other. Returns the new files,
+    relative to the archive.
 
     Raises:
         ArchiveNotWritable: the file system refuses.
@@ -159,24 +163,22 @@ def finish_batch(path: str, files: Iterable[str], writes: Iterable[str], batch: 
     """
     archive = archive_location(path)
     with archive.named_errors():
-        entries = [entry for entry in _entries(archive) if entry.member == batch.member]
-        if any(entry.plan == batch.number and entry.attempt > batch.attempt for entry in entries):
-            raise BatchReclaimed(
-                group_id=batch.group_id, row=f"plan {batch.plan_id}, of which the archive has rows of a later attempt"
-            )
+        _check_newest(archive, batch)
         entry = _Entry(batch.member, batch.number, batch.attempt, uuid.uuid4().hex)
         plan = _plan(archive, entry, sorted(files))
-        for former in entries:
-            if former.plan == batch.number and former.attempt < batch.attempt:
-                with suppress(FileNotFoundError):  # another write of this attempt was faster
-                    for file in read_json(archive, former.path)["files"]:
-                        delete_file(archive, file)
-            if (former.plan, former.attempt) < (batch.number, batch.attempt):
-                delete_file(archive, former.path)
-        if plan:
+        if plan or batch.attempt:  # without rows, the first attempt has nothing to name, and nobody to stop
             write_whole(archive, entry.path, {"files": list(plan)})
+        for former in _entries(archive, batch.member):
+            if (former.plan, former.attempt) < (entry.plan, entry.attempt):
+                _forget(archive, former, with_files=former.plan == entry.plan)
         for target, sources in plan.items():
             _put(archive, target, sources)
+        try:
+            _check_newest(archive, batch)
+        except BatchReclaimed:
+            for file in (*plan, entry.path):
+                delete_file(archive, file)
+            raise
         for write in writes:
             _clear(archive, _staging(write))
     return list(plan)
@@ -195,12 +197,13 @@ def discard_write(path: str, writes: Iterable[str]) -> None:
 
 
 def clear_old_staging(archive: ArchiveLocation) -> None:
-    """Delete the staging folders that processes left behind which were killed: those whose files are all older than
-    STAGING_KEPT."""
+    """Delete the staging folders that processes left behind which were killed: those that did not change
+    for STAGING_KEPT."""
     before = datetime.now(timezone.utc) - STAGING_KEPT
     for folder in archive.folders_in("_staging"):
-        infos = archive.files.get_file_info(FileSelector(archive.at(folder), recursive=True))
-        if all(info.mtime < before for info in infos if info.type == FileType.File):
+        within = FileSelector(archive.at(folder), recursive=True)
+        infos = [archive.files.get_file_info(archive.at(folder)), *archive.files.get_file_info(within)]
+        if all(info.mtime < before for info in infos if info.mtime is not None):  # an object store's folders have none
             _clear(archive, folder)
 
 
@@ -290,9 +293,31 @@ class _Entry(NamedTuple):
 _ENTRY = re.compile(r"_journal/([0-9a-f]{16})-(\d+)-(\d+)-([0-9a-f]{32})\.json")
 
 
-def _entries(archive: ArchiveLocation) -> list[_Entry]:
+def _entries(archive: ArchiveLocation, member: str) -> list[_Entry]:
     found = (_ENTRY.fullmatch(file) for file in archive.files_in("_journal"))
-    return [_Entry(each[1], int(each[2]), int(each[3]), each[4]) for each in found if each]
+    return [_Entry(each[1], int(each[2]), int(each[3]), each[4]) for each in found if each and each[1] == member]
+
+
+def _check_newest(archive: ArchiveLocation, batch: StagedBatch) -> None:
+    """Check that no later attempt at the batch has begun to write.
+
+    Raises:
+        BatchReclaimed: one has.
+    """
+    entries = _entries(archive, batch.member)
+    if any(entry.plan == batch.number and entry.attempt > batch.attempt for entry in entries):
+        raise BatchReclaimed(
+            group_id=batch.group_id, row=f"plan {batch.plan_id}, of which the archive has rows of a later attempt"
+        )
+
+
+def _forget(archive: ArchiveLocation, entry: _Entry, *, with_files: bool) -> None:
+    """Delete an entry of the journal, and before it the files that it names, if they are to go."""
+    if with_files:
+        with suppress(FileNotFoundError):  # another write of this attempt was faster
+            for file in read_json(archive, entry.path)["files"]:
+                delete_file(archive, file)
+    delete_file(archive, entry.path)
 
 
 def _staging(write: str) -> str:
@@ -304,10 +329,15 @@ def read_json(archive: ArchiveLocation, path: str) -> dict[str, Any]:
     """Returns the content that ``write_whole`` wrote.
 
     Raises:
-        ArchiveFormatUnknown: another version of sharegroup wrote the file.
+        ArchiveFormatUnknown: another version of sharegroup wrote the file, or it is damaged.
     """
     with archive.files.open_input_stream(archive.at(path)) as stream:
-        content: dict[str, Any] = json.loads(stream.read())
+        text = stream.read()
+    content: Any = None
+    with suppress(ValueError):
+        content = json.loads(text)
+    if not isinstance(content, dict):
+        content = {}
     try:
         check_version(content.pop("version", None), ARCHIVE, ARCHIVES_READ)
     except UnknownFormat as unknown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,10 +10,15 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow.fs import FileSystemHandler, LocalFileSystem, PyFileSystem
 
-from share_sink.archive.batches import ArchiveWriter, finish_batch
+from share_sink.archive.batches import ArchiveWriter, StagedBatch, finish_batch
 from share_sink.archive.location import ArchiveLocation
 
-QUERY = {"group_id": "billing", "query_id": "q-1"}
+
+def staged(number: int, attempt_number: int = 0, **of: str) -> StagedBatch:
+    """The attempt at the plan of this number that the coordinator has staged. ``of``: another group, member or
+    incarnation."""
+    plan_id = f"{of.get('incarnation', 'i1')}.{number}"
+    return StagedBatch(of.get("group_id", "billing"), of.get("member_id", "m1"), plan_id, attempt_number)
 
 
 def rejected(topic: str, *offsets: int, **columns: list) -> pa.Table:
@@ -30,19 +36,19 @@ def rejected(topic: str, *offsets: int, **columns: list) -> pa.Table:
     )
 
 
-def attempt(path, batch_id: int, task_id: int, *tables: pa.Table, **query) -> list[str]:
-    query = {**QUERY, **query}
-    run_id = query.get("run_id", "")
-    writer = ArchiveWriter(str(path), query["group_id"], query["query_id"], batch_id, task_id, run_id=run_id)
+def attempt(path, task_id: int, *tables: pa.Table, write: str = "w") -> list[str]:
+    """The files of a task of this write."""
+    writer = ArchiveWriter(str(path), "billing", write, task_id)
     for table in tables:
         writer.write(table)
     return writer.close()
 
 
-def batch(path, batch_id: int, *tables: pa.Table, attempt_number: int = 0, **query) -> list[str]:
-    """A batch of a task for each table."""
-    files = [file for task, table in enumerate(tables) for file in attempt(path, batch_id, task, table, **query)]
-    return finish_batch(str(path), files, **{**QUERY, **query}, batch_id=batch_id, attempt=attempt_number)
+def batch(path, number: int, *tables: pa.Table, attempt_number: int = 0, **of: str) -> list[str]:
+    """A write with a task for each table."""
+    write = uuid.uuid4().hex
+    files = [file for task, table in enumerate(tables) for file in attempt(path, task, table, write=write)]
+    return finish_batch(str(path), files, [write], staged(number, attempt_number, **of))
 
 
 def read(path) -> list[tuple[str, int]]:

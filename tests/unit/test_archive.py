@@ -16,12 +16,15 @@ from pyarrow.fs import LocalFileSystem
 
 from coordinator.protocol.errors import BatchReclaimed
 from share_sink.archive import batches
-from share_sink.archive.batches import ArchiveWriter, archive_dataset, check_archive, discard_batch, finish_batch
+from share_sink.archive.batches import ArchiveWriter, archive_dataset, check_archive, discard_write, finish_batch
 from share_sink.archive.location import ArchiveLocation, archive_location
 from share_sink.archive.parquet import SCHEMA
 from share_sink.errors import ArchiveNotWritable, ArchiveRowsMissing
 from share_sink.options import SinkOptions
-from tests.support.archives import QUERY, Killed, Mortal, Stopped, attempt, batch, mortal_place, read, rejected
+from tests.support.archives import Killed, Mortal, Stopped, attempt, batch, mortal_place, read, rejected, staged
+
+STEPS = 14
+"""finish_batch has fewer changes of the file system in these tests."""
 
 
 def leftovers(path) -> list[Path]:
@@ -95,8 +98,9 @@ def test_large_files_of_tasks_are_not_merged(tmp_path, monkeypatch):
 
 
 def test_rows_of_many_small_tables_are_one_row_group(tmp_path):
-    files = attempt(tmp_path, 0, 0, *[rejected("a", n) for n in range(50)])
-    (file,) = finish_batch(str(tmp_path), files, **QUERY, batch_id=0, attempt=0)
+    (file,) = finish_batch(
+        str(tmp_path), attempt(tmp_path, 0, *[rejected("a", n) for n in range(50)]), ["w"], staged(0)
+    )
     assert pq.ParquetFile(tmp_path / file).num_row_groups == 1
 
 
@@ -105,49 +109,47 @@ def test_a_batch_that_rejects_nothing_writes_nothing(tmp_path):
     assert [file for file in tmp_path.rglob("*") if file.is_file()] == []
 
 
-def test_queries_groups_and_writes_of_a_batch_keep_their_files_apart(tmp_path):
-    for number, query in enumerate([{}, {"group_id": "other"}, {"query_id": "q-2"}, {"write": 1}]):
-        writer = ArchiveWriter(
-            str(tmp_path), *({**QUERY, **query}[k] for k in QUERY), 0, 0, write=query.get("write", 0)
-        )
-        writer.write(rejected("a", number))
-        finish_batch(str(tmp_path), writer.close(), **{**QUERY, **query}, batch_id=0, attempt=0)
-    assert read(tmp_path) == [("a", 0), ("a", 1), ("a", 2), ("a", 3)]
+def test_groups_members_and_writes_of_a_batch_keep_their_files_apart(tmp_path):
+    others = [{"group_id": "other"}, {"member_id": "m2"}, {"incarnation": "the group made anew"}]
+    for number, of in enumerate([{}, {}, *others]):
+        batch(tmp_path, 0, rejected("a", number), **of)
+    assert read(tmp_path) == [("a", n) for n in range(5)]
+    batch(tmp_path, 0, attempt_number=1)
+    assert read(tmp_path) == [("a", 2), ("a", 3), ("a", 4)], "a replay replaces the rows of its own plan alone"
 
 
 # --- attempts
 
 
 def test_nothing_is_seen_before_the_batch_is_finished(tmp_path):
-    files = attempt(tmp_path, 0, 0, rejected("a", 1))
+    files = attempt(tmp_path, 0, rejected("a", 1))
     assert files
     assert read(tmp_path) == []
 
 
-def test_a_lost_attempt_is_never_seen(tmp_path):
-    attempt(tmp_path, 0, 0, rejected("a", 1), rejected("b", 1))
-    files = attempt(tmp_path, 0, 0, rejected("a", 1))
-    finish_batch(str(tmp_path), files, **QUERY, batch_id=0, attempt=0)
+def test_a_lost_attempt_of_a_task_is_never_seen(tmp_path):
+    attempt(tmp_path, 0, rejected("a", 1), rejected("b", 1))
+    finish_batch(str(tmp_path), attempt(tmp_path, 0, rejected("a", 1)), ["w"], staged(0))
     assert read(tmp_path) == [("a", 1)]
     assert not leftovers(tmp_path)
 
 
-def test_an_attempt_that_aborts_leaves_nothing(tmp_path):
-    writer = ArchiveWriter(str(tmp_path), "billing", "q-1", 0, 0)
+def test_a_task_that_aborts_leaves_nothing(tmp_path):
+    writer = ArchiveWriter(str(tmp_path), "billing", "w", 0)
     writer.write(rejected("a", 1))
     writer.abort()
     assert not leftovers(tmp_path)
 
 
-def test_a_failed_batch_leaves_nothing(tmp_path):
-    attempt(tmp_path, 0, 0, rejected("a", 1))
-    discard_batch(str(tmp_path), **QUERY, batch_id=0)
-    discard_batch(str(tmp_path), **QUERY, batch_id=0)
+def test_a_failed_write_leaves_nothing(tmp_path):
+    attempt(tmp_path, 0, rejected("a", 1))
+    discard_write(str(tmp_path), ["w"])
+    discard_write(str(tmp_path), ["w"])
     assert not leftovers(tmp_path)
 
 
-def test_an_attempt_that_writes_after_its_batch_finished_is_never_seen(tmp_path):
-    late = ArchiveWriter(str(tmp_path), "billing", "q-1", 0, 0)
+def test_a_task_that_writes_after_its_batch_finished_is_never_seen(tmp_path):
+    late = ArchiveWriter(str(tmp_path), "billing", "w", 0)
     late.write(rejected("a", 1))
     batch(tmp_path, 0, rejected("a", 1))
     late.write(rejected("a", 2))
@@ -157,34 +159,60 @@ def test_an_attempt_that_writes_after_its_batch_finished_is_never_seen(tmp_path)
 
 def test_a_replayed_batch_replaces_its_rows(tmp_path):
     batch(tmp_path, 4, rejected("a", 1, 2), rejected("b", 3))
-    batch(tmp_path, 4, rejected("a", 2, 5))
+    batch(tmp_path, 4, rejected("a", 2, 5), attempt_number=1)
     assert read(tmp_path) == [("a", 2), ("a", 5)]
-    batch(tmp_path, 4)
+    batch(tmp_path, 4, attempt_number=2)
+    assert read(tmp_path) == []
+
+
+def test_a_replay_with_fewer_writes_leaves_no_row_of_the_earlier_attempt(tmp_path):
+    batch(tmp_path, 4, rejected("a"))
+    batch(tmp_path, 4, rejected("a", 7))
+    batch(tmp_path, 4, rejected("a"), attempt_number=1)
     assert read(tmp_path) == []
 
 
 def test_a_batch_that_is_replayed_on_another_day_stands_there_alone(tmp_path, monkeypatch):
     batch(tmp_path, 4, rejected("a", 1))
     monkeypatch.setattr(batches, "datetime", Tomorrow)
-    (file,) = batch(tmp_path, 4, rejected("a", 1))
+    (file,) = batch(tmp_path, 4, rejected("a", 1), attempt_number=1)
     assert file.startswith(f"date={Tomorrow.now(dt.timezone.utc).date()}/")
     assert read(tmp_path) == [("a", 1)]
 
 
-def test_two_writes_of_a_batch_both_stay_and_its_replay_replaces_both(tmp_path):
-    for run in ("r-1", "r-2"):
+def test_the_writes_of_an_attempt_all_stay_and_a_replay_replaces_all_of_them(tmp_path):
+    for attempt_number in (0, 1):
         for tables in ([rejected("a", 1), rejected("b", 2)], [rejected("a", 3)], []):
-            files = [file for task, table in enumerate(tables) for file in attempt(tmp_path, 4, task, table)]
-            finish_batch(str(tmp_path), files, **QUERY, batch_id=4, attempt=0, run_id=run)
+            batch(tmp_path, 4, *tables, attempt_number=attempt_number)
         assert read(tmp_path) == [("a", 1), ("a", 3), ("b", 2)]
-    finish_batch(str(tmp_path), attempt(tmp_path, 4, 0, rejected("b", 5)), **QUERY, batch_id=4, attempt=0, run_id="r-3")
+    batch(tmp_path, 4, rejected("b", 5), attempt_number=2)
     assert read(tmp_path) == [("b", 5)]
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+def test_two_writes_of_an_attempt_side_by_side_both_stay(tmp_path, monkeypatch, step):
+    """One write runs while the other is anywhere in its course."""
+    batch(tmp_path, 4, rejected("a", 0))
+    files = attempt(tmp_path, 0, rejected("a", 1))
+
+    def beside():
+        with monkeypatch.context() as patch:
+            patch.setattr(batches, "archive_location", archive_location)
+            batch(tmp_path, 4, rejected("a", 2), attempt_number=1)
+
+    stopped = Stopped(step, beside)
+    monkeypatch.setattr(batches, "archive_location", mortal_place(stopped))
+    finish_batch(str(tmp_path), files, ["w"], staged(4, 1))
+    if stopped.lives >= 0:  # it was over before
+        beside()
+    assert read(tmp_path) == [("a", 1), ("a", 2)]
 
 
 def test_later_batches_leave_earlier_batches_unchanged(tmp_path):
     for number in range(3):
         batch(tmp_path, number, rejected("a", number))
     assert read(tmp_path) == [("a", 0), ("a", 1), ("a", 2)]
+    assert len(list(tmp_path.glob("_journal/*"))) == 1, "of the batch that may be replayed"
 
 
 class Tomorrow(dt.datetime):
@@ -194,17 +222,20 @@ class Tomorrow(dt.datetime):
 
 
 OUTCOMES = st.dictionaries(st.sampled_from("ab"), st.lists(st.integers(0, 9), max_size=4, unique=True))
+WRITES = st.lists(st.lists(OUTCOMES, max_size=3), min_size=1, max_size=3)
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.booleans(), st.lists(OUTCOMES, min_size=1, max_size=3)), max_size=6))
+@given(st.lists(st.tuples(st.booleans(), WRITES), max_size=6))
 def test_after_any_replays_the_last_attempt_of_each_batch_is_read(tmp_path_factory, story):
-    path, expected, number = tmp_path_factory.mktemp("archive"), {}, 0
-    for replayed, tasks in story:
-        number += not replayed
-        tables = [pa.concat_tables([rejected(t, *offsets) for t, offsets in task.items()]) for task in tasks if task]
-        batch(path, number, *tables)
-        expected[number] = [(t, offset) for task in tasks for t, offsets in task.items() for offset in offsets]
+    path, expected, number, attempt_number = tmp_path_factory.mktemp("archive"), {}, 0, 0
+    for replayed, writes in story:
+        number, attempt_number = (number, attempt_number + 1) if replayed else (number + 1, 0)
+        for tasks in writes:
+            rows = [[rejected(t, *offsets) for t, offsets in task.items()] for task in tasks if task]
+            batch(path, number, *[pa.concat_tables(tables) for tables in rows], attempt_number=attempt_number)
+        outcomes = [outcome for tasks in writes for task in tasks for outcome in task.items()]
+        expected[number] = [(t, offset) for t, offsets in outcomes for offset in offsets]
     assert read(path) == sorted(row for rows in expected.values() for row in rows)
     assert not leftovers(path)
 
@@ -212,33 +243,34 @@ def test_after_any_replays_the_last_attempt_of_each_batch_is_read(tmp_path_facto
 # --- crashes
 
 
-@pytest.mark.parametrize("lives", range(12))
+@pytest.mark.parametrize("lives", range(STEPS))
 def test_a_driver_killed_at_any_step_leaves_no_half_and_no_doubles(tmp_path, monkeypatch, lives):
     batch(tmp_path, 0, rejected("a", 0))
     batch(tmp_path, 1, rejected("a", 1, 2), rejected("b", 3))
-    second = [(0, rejected("a", 1)), (1, rejected("a", 2)), (2, rejected("c", 4))]
-    files = [file for task, table in second for file in attempt(tmp_path, 1, task, table)]
+    batch(tmp_path, 1, rejected("b", 9))
+    second = [rejected("a", 1), rejected("a", 2), rejected("c", 4)]
+    files = [file for task, table in enumerate(second) for file in attempt(tmp_path, task, table)]
     mortal = Mortal(lives)
     with monkeypatch.context() as patch:
         patch.setattr(batches, "archive_location", mortal_place(mortal))
         with contextlib.suppress(Killed):
-            finish_batch(str(tmp_path), files, **QUERY, batch_id=1, attempt=0)
+            finish_batch(str(tmp_path), files, ["w"], staged(1, 1))
     seen = Counter(read(tmp_path))
     assert seen[("a", 0)] == 1
     assert set(seen.values()) == {1}
-    batch(tmp_path, 1, *[table for _, table in second])
+    batch(tmp_path, 1, *second, attempt_number=2)
     assert read(tmp_path) == [("a", 0), ("a", 1), ("a", 2), ("c", 4)]
-    assert not leftovers(tmp_path)
 
 
 def test_the_driver_can_be_killed_at_each_of_its_steps(tmp_path, monkeypatch):
     """This number of lives is enough: the test above reaches the end."""
     mortal = Mortal(1_000)
     batch(tmp_path, 1, rejected("a", 1, 2), rejected("b", 3))
-    files = [file for task in (0, 1) for file in attempt(tmp_path, 1, task, rejected("a", task))]
+    batch(tmp_path, 1, rejected("b", 9))
+    files = [file for task in (0, 1) for file in attempt(tmp_path, task, rejected("a", task))]
     monkeypatch.setattr(batches, "archive_location", mortal_place(mortal))
-    finish_batch(str(tmp_path), files + attempt(tmp_path, 1, 2, rejected("c", 4)), **QUERY, batch_id=1, attempt=0)
-    assert 6 <= 1_000 - mortal.lives < 12
+    finish_batch(str(tmp_path), files + attempt(tmp_path, 2, rejected("c", 4)), ["w"], staged(1, 1))
+    assert STEPS - 3 <= 1_000 - mortal.lives < STEPS
 
 
 # --- drivers that were replaced, and go on
@@ -246,35 +278,39 @@ def test_the_driver_can_be_killed_at_each_of_its_steps(tmp_path, monkeypatch):
 
 def test_a_driver_whose_successor_archived_the_batch_is_refused_and_deletes_nothing(tmp_path):
     """It was stopped between the staging and the archive."""
-    late = attempt(tmp_path, 7, 0, rejected("a", 1))
-    batch(tmp_path, 7, rejected("a", 5), attempt_number=1, run_id="its successor")
-    with pytest.raises(BatchReclaimed, match=r"batch 7.*billing"):
-        finish_batch(str(tmp_path), late, **QUERY, batch_id=7, attempt=0)
+    late = attempt(tmp_path, 0, rejected("a", 1))
+    batch(tmp_path, 7, rejected("a", 5), attempt_number=1)
+    with pytest.raises(BatchReclaimed, match=r"plan i1\.7.*billing"):
+        finish_batch(str(tmp_path), late, ["w"], staged(7))
     assert read(tmp_path) == [("a", 5)]
 
 
-@pytest.mark.parametrize("step", range(6))
-def test_a_driver_stopped_at_any_step_deletes_nothing_of_its_successor(tmp_path, monkeypatch, step):
+@pytest.mark.parametrize("rows", [(5,), ()], ids=["with rows", "without rows"])
+@pytest.mark.parametrize("step", range(STEPS))
+def test_a_driver_stopped_at_any_step_leaves_the_rows_of_its_successor_alone(tmp_path, monkeypatch, step, rows):
     batch(tmp_path, 7, rejected("a", 0))
-    files = [file for task in (0, 1) for file in attempt(tmp_path, 7, task, rejected("a", task), run_id="stopped")]
+    files = [file for task in (0, 1) for file in attempt(tmp_path, task, rejected("a", task))]
 
     def successor():
         with monkeypatch.context() as patch:
             patch.setattr(batches, "archive_location", archive_location)
-            batch(tmp_path, 7, rejected("a", 5), attempt_number=2, run_id="its successor")
+            batch(tmp_path, 7, rejected("a", *rows), attempt_number=2)
 
+    stopped = Stopped(step, successor)
     with monkeypatch.context() as patch:
-        patch.setattr(batches, "archive_location", mortal_place(Stopped(step, successor)))
-        with contextlib.suppress(ArchiveNotWritable, ArchiveRowsMissing):
-            finish_batch(str(tmp_path), files, **QUERY, batch_id=7, attempt=1, run_id="stopped")
-    assert ("a", 5) in read(tmp_path)
+        patch.setattr(batches, "archive_location", mortal_place(stopped))
+        with contextlib.suppress(BatchReclaimed):
+            finish_batch(str(tmp_path), files, ["w"], staged(7, 1))
+    if stopped.lives >= 0:  # it was over before
+        successor()
+    assert read(tmp_path) == [("a", offset) for offset in rows]
 
 
 def test_a_driver_that_gives_up_leaves_its_successors_files(tmp_path):
-    files = attempt(tmp_path, 7, 0, rejected("a", 5), run_id="its successor")
-    attempt(tmp_path, 7, 0, rejected("a", 1), run_id="stopped")
-    discard_batch(str(tmp_path), **QUERY, batch_id=7, run_id="stopped")
-    finish_batch(str(tmp_path), files, **QUERY, batch_id=7, attempt=1, run_id="its successor")
+    files = attempt(tmp_path, 0, rejected("a", 5), write="its successor")
+    attempt(tmp_path, 0, rejected("a", 1))
+    discard_write(str(tmp_path), ["w"])
+    finish_batch(str(tmp_path), files, ["its successor"], staged(7, 1))
     assert read(tmp_path) == [("a", 5)] and not leftovers(tmp_path)
 
 
@@ -314,6 +350,6 @@ def test_an_archive_shows_no_secret(tmp_path):
 
 
 def test_a_task_that_wrote_to_another_hosts_disk_is_named(tmp_path):
-    files = attempt(tmp_path / "executors", 0, 0, rejected("a", 1))
+    files = attempt(tmp_path / "executors", 0, rejected("a", 1))
     with pytest.raises(ArchiveRowsMissing, match=r"1 file\(s\).*archive\.path"):
-        finish_batch(str(tmp_path / "drivers"), files, **QUERY, batch_id=0, attempt=0)
+        finish_batch(str(tmp_path / "drivers"), files, ["w"], staged(0))

@@ -12,7 +12,7 @@ import pytest
 from share_sink.archive import batches, compaction
 from share_sink.archive.compaction import Compacted, compact
 from share_sink.errors import ArchiveNotFound
-from tests.support.archives import Killed, Mortal, batch, mortal_place, read, rejected
+from tests.support.archives import Killed, Mortal, attempt, batch, mortal_place, read, rejected
 
 ROWS = sorted([("a", n) for n in range(6)] + [("b", n) for n in range(6)])
 
@@ -49,7 +49,7 @@ def test_compaction_merges_many_files_of_a_topic_into_one(old):
 
 def test_the_last_batch_can_still_be_replayed(old):
     compact(str(old))
-    batch(old, 5, rejected("a", 50))
+    batch(old, 5, rejected("a", 50), attempt_number=1)
     assert read(old) == sorted([row for row in ROWS if row[1] != 5] + [("a", 50)])
     batch(old, 6, rejected("a", 6))
     assert ("a", 50) in read(old)
@@ -70,6 +70,18 @@ def test_compaction_leaves_large_and_foreign_files_unchanged(old):
     assert compact(str(old), target_bytes=100) == Compacted(before=0, after=0)
     compact(str(old))
     assert (folder / "stranger.parquet").exists()
+
+
+def test_compaction_deletes_what_killed_writes_left_after_two_days(old, monkeypatch):
+    attempt(old, 0, rejected("a", 1), write="left")
+    (old / "_staging" / "empty").mkdir()
+    compact(str(old))
+    assert {folder.name for folder in (old / "_staging").iterdir()} == {"left", "empty"}, "a task may write there"
+    with monkeypatch.context() as patch:
+        patch.setattr(batches, "STAGING_KEPT", dt.timedelta())
+        compact(str(old))
+    assert not list((old / "_staging").iterdir())
+    assert read(old) == ROWS
 
 
 def test_an_archive_without_files_has_nothing_to_compact(tmp_path):

@@ -25,6 +25,7 @@ from coordinator.protocol.errors import (
     NotCoordinator,
     TokenMissing,
 )
+from coordinator.protocol.format_versions import PROTOCOL
 from coordinator.protocol.messages import DescribeGroup, Done, GroupDescription, OutcomesStaged, StageOutcomes
 from coordinator.protocol.outcome_rows import SCHEMA
 from coordinator.service.server.flight_server import FlightServer
@@ -226,7 +227,8 @@ def test_a_client_of_another_protocol_is_refused_by_name(fleet, monkeypatch, gro
     """By itself where it asks for Health, else by the coordinator."""
     monkeypatch.setattr(connection_module, "PROTOCOL", 99)
     fleet.owner["billing"] = fleet.addresses[0]
-    with pytest.raises(CoordinatorVersionMismatch, match=r"speaks protocol 4 .*this program protocol 99.*upgrade"):
+    spoken = rf"speaks protocol {PROTOCOL} .*this program protocol 99.*upgrade"
+    with pytest.raises(CoordinatorVersionMismatch, match=spoken):
         Endpoints(addresses=parse_endpoints(fleet.addresses[0]), token=TOKEN).connect(group_id)
 
 

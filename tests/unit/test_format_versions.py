@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.protocol.format_versions import HIGHEST, UnknownFormat, check_version
+from coordinator.protocol.format_versions import ARCHIVE, HIGHEST, STATE_RECORDS, UnknownFormat, check_version
 from coordinator.protocol.messages import Message, Plan
 from share_sink.archive.compaction import compact
 from share_sink.errors import ArchiveFormatUnknown
@@ -40,7 +40,7 @@ def test_a_renamed_field_another_type_and_a_new_number_change_the_formats(monkey
     assert shown == [["offset: int"], ["first: int"], ["offset: str = ''"]]
     before = formats.text()
     monkeypatch.setattr(formats, "STATE_RECORDS", 99)
-    assert before.replace("STATE_RECORDS 3", "STATE_RECORDS 99") == formats.text()
+    assert before.replace(f"STATE_RECORDS {STATE_RECORDS}", "STATE_RECORDS 99") == formats.text()
 
 
 @pytest.mark.parametrize(
@@ -175,18 +175,26 @@ def journal(archive: Path) -> Path:
 
 def test_an_archives_journal_names_its_version_and_is_read_back(tmp_path: Path) -> None:
     batch(tmp_path, 3, rejected("orders", 7))
-    assert json.loads(journal(tmp_path).read_bytes())["version"] == 1
+    assert json.loads(journal(tmp_path).read_bytes())["version"] == ARCHIVE
     batch(tmp_path, 3, rejected("orders", 8), attempt_number=1)
     assert read(tmp_path) == [("orders", 8)]
 
 
-@pytest.mark.parametrize(("version", "reason"), [(2, "it has format version 2"), (None, "it has no format version")])
-def test_an_archives_journal_of_another_version_is_refused_and_nothing_is_changed(
-    tmp_path: Path, version: int | None, reason: str
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ('{"version": 3, "files": []}', "it has format version 3"),
+        ('{"files": []}', "it has no format version"),
+        ("[]", "it has no format version"),
+        ("", "it has no format version"),
+        ('{"version": 2, "fi', "it has no format version"),
+    ],
+)
+def test_a_damaged_journal_and_one_of_a_later_version_are_refused_and_no_row_is_changed(
+    tmp_path: Path, content: str, reason: str
 ) -> None:
     batch(tmp_path, 3, rejected("orders", 7))
-    content = {**json.loads(journal(tmp_path).read_bytes()), "version": version}
-    journal(tmp_path).write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+    journal(tmp_path).write_text(content)
     before = {path: path.read_bytes() for path in tmp_path.glob("[d_][aj]*/**/*") if path.is_file()}
     refused = rf"_journal/.*\.json of the archive {tmp_path} .*{reason}.*another folder"
     with pytest.raises(ArchiveFormatUnknown, match=refused):
@@ -195,3 +203,20 @@ def test_an_archives_journal_of_another_version_is_refused_and_nothing_is_change
         compact(str(tmp_path))
     assert {path: path.read_bytes() for path in before} == before
     assert read(tmp_path) == [("orders", 7)]
+
+
+def test_an_archive_of_the_version_before_is_read_and_its_last_batch_is_not_merged(tmp_path: Path) -> None:
+    """Its journals are named in another way, so that a batch of this version finds none of its own."""
+    files = [file for number in (3, 4) for file in batch(tmp_path, number, rejected("orders", number))]
+    journal(tmp_path).unlink()
+    yesterday = "date=2026-01-01/topic=orders"
+    (tmp_path / yesterday).mkdir(parents=True)
+    names = [f"{yesterday}/{'a' * 16}-{number}-0-0.parquet" for number in (3, 4, 5)]
+    for name in names:
+        (tmp_path / name).write_bytes((tmp_path / files[0]).read_bytes())
+    before = {"version": 1, "batch": 5, "run": "r", "attempt": 0, "files": names[2:]}
+    (tmp_path / "_journal" / f"{'a' * 16}.json").write_text(json.dumps(before))
+    batch(tmp_path, 5, rejected("orders", 5), attempt_number=1)
+    assert compact(str(tmp_path)).before == 2
+    assert (tmp_path / names[2]).exists()
+    assert len(read(tmp_path)) == 6

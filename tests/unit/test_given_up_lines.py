@@ -36,7 +36,7 @@ def twice_undecided(running: Running) -> str:
     for _ in range(2):
         start = running.next(start).plan_id
         running.start(start)
-        running.service.handle(StageRuns(group_id="billing"))
+        running.service.handle(StageRuns(group_id="billing", plans={start: running.epochs["m1"]}))
     return start
 
 

@@ -3,6 +3,9 @@
 import pytest
 
 from coordinator.protocol.errors import (
+    AcknowledgementModeDiffers,
+    BatchNotNamed,
+    BatchReclaimed,
     BrokerNotReachable,
     ConfigOutOfBounds,
     CoordinatorNotAvailable,
@@ -17,6 +20,7 @@ from coordinator.protocol.errors import (
     NothingDecided,
     StalePlan,
     StaleReceipts,
+    TooManyRejects,
 )
 from coordinator.protocol.messages import DescribeGroup, OpenSink, OutcomesStaged
 from coordinator.protocol.values import AcknowledgeType
@@ -31,6 +35,7 @@ from tests.support.service_sinks import EXPLICIT, begin, stage, states
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 IMPLICIT = {"share.acknowledgement.mode": "implicit"}
+RATIO = {"errors.deadletterqueue.max.reject.ratio": "0.5"}
 DLQ = {"errors.deadletterqueue.topic.name": "dlq.orders"}
 
 
@@ -141,7 +146,8 @@ def test_a_dead_letter_topic_is_made_where_that_is_allowed(running, cluster):
 def test_outcomes_are_staged_durably_and_take_effect_with_the_next_plan(running, cluster, tmp_path):
     cluster.add("dlq.orders")
     number = begin(running, **DLQ)
-    assert stage(running, (0, 3, 1, RELEASE), (4, 5, 1, REJECT)) == OutcomesStaged(staged=6, attempt=0)
+    staged = stage(running, (0, 3, 1, RELEASE), (4, 5, 1, REJECT))
+    assert staged == OutcomesStaged(staged=6, attempt=0, plan_id=number, member_id="m1")
     assert states(running) == ["0-9 ACQUIRED 1"]
     load_again(running, tmp_path)
     assert held(running.next(number)) == {("orders", 0): [(0, 3)]}
@@ -163,9 +169,11 @@ def test_a_staging_that_the_store_refused_is_neither_answered_nor_kept(running):
 
 def test_stale_rows_and_lost_replacements_are_logged_once_a_batch(running, cluster, caplog):
     caplog.set_level("INFO", "coordinator")
-    second_batch(running, cluster)
+    number = second_batch(running, cluster)
     staged = stage(running, (8, 9, 1, REJECT), (10, 11, 1, ACCEPT), query_id="q", batch_id=7, lost_replacements=2)
-    assert staged == OutcomesStaged(staged=2, stale=2, stale_sample=("orders-0@8 (1)",), attempt=0)
+    assert staged == OutcomesStaged(
+        staged=2, stale=2, stale_sample=("orders-0@8 (1)",), attempt=0, plan_id=number, member_id="m1"
+    )
     told = [record.getMessage() for record in caplog.records if record.getMessage().startswith("staged:")]
     assert told == ["staged: group=billing query=q batch=7 staged=2 stale=2 lost_replacements=2 contradicting=0"]
     caplog.clear()
@@ -278,15 +286,12 @@ def test_a_batch_without_a_sink_is_given_back_and_fails_by_name(running, tmp_pat
         running.start(number)
 
 
-@pytest.mark.parametrize("who", ["the query is started again", "another query is started", "a sink is opened"])
+@pytest.mark.parametrize("who", ["the query is started again", "another query is started"])
 def test_undecided_records_come_again_after_a_change_of_mode(running, tmp_path, who):
     """Spark committed the batch, with 0 to 4 in its output; the mode is implicit when the plan is completed."""
     number = begin(running, **EXPLICIT)
     stage(running, (0, 4, 1, ACCEPT), query_id="q")
-    if who == "a sink is opened":
-        open_sink(running, **IMPLICIT)
-    else:
-        running.join("m2" if who == "another query is started" else "m1", process="later", configs=IMPLICIT)
+    running.join("m2" if who == "another query is started" else "m1", process="later", configs=IMPLICIT)
     load_again(running, tmp_path)
     running.join("m1", process="last")
     again = running.next(number)
@@ -350,10 +355,84 @@ def test_a_batch_in_which_the_log_has_nothing_is_completed(running, cluster):
     assert running.start_offsets() == {("orders", 0): 10}
 
 
-def test_a_sink_without_rows_keeps_its_query_from_failing(running):
+def test_a_sink_without_rows_that_names_its_plan_keeps_its_query_from_failing(running):
     number = begin(running, **EXPLICIT)
-    assert stage(running) == OutcomesStaged()
+    assert stage(running, plans={number: running.epochs["m1"]}).plan_id == number
     assert held(running.next(number)) == {("orders", 0): [(0, 9)]}
+
+
+def test_a_commit_that_names_no_plan_decides_over_no_query_of_the_group(running):
+    """A neighbour without a sink reads in implicit mode; its records are accepted."""
+    number = begin(running)
+    running.join("m2", configs=EXPLICIT)
+    appends = running.store.appends
+    assert stage(running, replaces=True, acknowledgement_mode="") == OutcomesStaged()
+    assert running.store.appends == appends
+    assert held(running.next(number)) == {}
+    assert states(running) == []
+
+
+def test_a_commit_that_names_no_plan_is_refused_where_an_output_skips_in_explicit_mode(running):
+    number = begin(running, **EXPLICIT)
+    with pytest.raises(BatchNotNamed, match=r"outputOnReplay=replaces.*foreachBatch's own\s+thread"):
+        stage(running)
+    for harmless in ({"replaces": True}, {"has_target": False}):
+        assert stage(running, **harmless) == OutcomesStaged()
+    with pytest.raises(NothingDecided):
+        running.next(number)
+
+
+def test_a_commit_of_a_process_that_was_replaced_is_refused(running):
+    number = begin(running, **EXPLICIT)
+    replaced = running.epochs["m1"]
+    running.join(process="its successor")
+    running.start(number)
+    with pytest.raises(BatchReclaimed, match=number):
+        stage(running, plans={number: replaced})
+
+
+@pytest.mark.parametrize("rows", [[(0, 9, 1, ACCEPT)], []])
+def test_a_sink_that_names_another_mode_than_its_batch_has_is_refused(running, rows):
+    number = begin(running)
+    appends = running.store.appends
+    with pytest.raises(AcknowledgementModeDiffers, match=r"=explicit.*acquired with implicit.*on the source"):
+        stage(running, *rows, plans={number: running.epochs["m1"]}, acknowledgement_mode="explicit")
+    assert running.store.appends == appends
+    stage(running, *rows, plans={number: running.epochs["m1"]}, acknowledgement_mode="implicit")
+
+
+# --- the limit on rejects
+
+
+def test_too_many_rejects_go_back_and_the_accepted_records_stay_accepted(running, cluster, tmp_path):
+    cluster.move("orders", 200)
+    running.join(starting_offsets="earliest", configs={**AT_ONCE, **RATIO})
+    number = running.next().plan_id
+    running.start(number)
+    stage(running, (0, 149, 1, REJECT))
+    with pytest.raises(TooManyRejects, match=r"150 of the last 200 records were rejected.*went back"):
+        running.next(number)
+    load_again(running, tmp_path)
+    running.join(process="restart")
+    again = running.next(number)
+    assert [(r.first, r.last, r.delivery_count) for r in again.partitions[0].ranges] == [(0, 149, 2)]
+    running.start(again.plan_id)
+    stage(running, (0, 19, 2, REJECT))
+    running.next(again.plan_id)
+    (partition,) = running.partitions().values()
+    assert (partition.accepted, partition.archived_total, partition.lag) == (180, 20, 0)
+
+
+def test_rejects_are_judged_by_all_records_of_the_batch_however_many_commits_it_had(running, cluster):
+    cluster.move("orders", 200)
+    running.join(starting_offsets="earliest", configs={**AT_ONCE, **RATIO})
+    number = running.next().plan_id
+    running.start(number)
+    for first in range(0, 80, 20):
+        stage(running, (first, first + 19, 1, REJECT))
+    running.next(number)
+    (partition,) = running.partitions().values()
+    assert (partition.accepted, partition.archived_total) == (120, 80)
 
 
 def test_a_sink_that_sets_nothing_still_checks_the_dead_letter_topic(running, cluster):

@@ -19,7 +19,7 @@ from coordinator.protocol.option_errors import (
 )
 from pyspark_sharegroup import DefaultSource
 from share_sink.errors import NoSinkOptions
-from share_sink.foreach_batch import _Writes, sink_options
+from share_sink.foreach_batch import sink_options
 from share_sink.options import SinkOptions
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "kafka.group.id": "billing"}
@@ -43,7 +43,6 @@ def test_every_option_can_be_set() -> None:
         onStaleReceipt="FAIL",
         outputOnReplay="Replaces",
         batchId="0",
-        batchWrite="2",
         **{
             "archive.path": "s3://archive/billing",
             "errors.deadletterqueue.topic.name": "dlq.billing",
@@ -55,7 +54,7 @@ def test_every_option_can_be_set() -> None:
     assert parsed.archive_path == "s3://archive/billing"
     assert parsed.fail_on_stale
     assert parsed.replaces
-    assert (parsed.batch_id, parsed.batch_write) == (0, 2)
+    assert parsed.batch_id == 0
     assert parsed.group_configs == {"errors.deadletterqueue.topic.name": "dlq.billing"}
     assert parsed.coordinator_configs == {"share.state.store": "sqlite"}
     assert parsed.kafka_config == {
@@ -116,12 +115,20 @@ def test_a_mistyped_option_names_the_nearest() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("onStaleReceipt", "ignore"), ("outputOnReplay", "overwrites"), ("batchId", "-1"), ("batchWrite", "x")],
+    [("onStaleReceipt", "ignore"), ("outputOnReplay", "overwrites"), ("batchId", "-1"), ("batchId", "x")],
 )
 def test_a_wrong_value_is_named(name: str, value: str) -> None:
     with pytest.raises(InvalidOption, match=value) as caught:
         options(**{name: value})
     assert caught.value.fields["option"] == name
+
+
+def test_a_sinks_mode_is_compared_with_its_batchs_and_never_becomes_the_groups() -> None:
+    parsed = options(**{"share.acknowledgement.mode": " explicit ", "share.isolation.base": "60"})
+    assert parsed.acknowledgement_mode == "explicit"
+    assert parsed.group_configs == {"share.isolation.base": "60"}
+    with pytest.raises(ConfigOutOfBounds, match="implicit, explicit"):
+        options(**{"share.acknowledgement.mode": "both"})
 
 
 def test_configs_are_checked_before_any_request() -> None:
@@ -171,9 +178,3 @@ def test_options_of_the_call_come_before_the_sessions() -> None:
 def test_missing_sink_options_are_refused_with_the_places_to_set_them() -> None:
     with pytest.raises(NoSinkOptions, match=r"spark\.sharegroup\.kafka\.group\.id"):
         sink_options({}, {"kafka.bootstrap.servers": "a:1"})
-
-
-def test_writes_of_a_batch_are_counted_from_zero_in_each_run() -> None:
-    writes = _Writes()
-    assert [writes.next("run", 0), writes.next("run", 0), writes.next("run", 1)] == [0, 1, 0]
-    assert [writes.next("run again", 1), writes.next("run", 1)] == [0, 1]

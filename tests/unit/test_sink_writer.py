@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from coordinator.client.task_plans import BATCH_ID, QUERY_ID, TaskPlan, note
 from coordinator.dead_letters.producer import WriteResult, WriteStatus
 from coordinator.dead_letters.record_format import DeadLetterRecord
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord
@@ -35,13 +36,30 @@ BARE = Columns({name: COLUMNS.column_indexes[name] for name in (*REQUIRED, "reas
 """The columns of rows without key, value and headers of their own."""
 
 
+def staged(attempt: int, count: int = 1, member_id: str = "m1") -> OutcomesStaged:
+    return OutcomesStaged(staged=count, attempt=attempt, plan_id="i1.7", member_id=member_id)
+
+
+class Task:
+    """Stands for Spark's TaskContext. Without a query: of a job that a thread of foreachBatch began."""
+
+    def __init__(self, query_id: str | None = None, batch_id: str | None = None) -> None:
+        self._properties = {QUERY_ID: query_id, BATCH_ID: batch_id}
+
+    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802 - Spark's name
+        return self._properties.get(name)
+
+    def partitionId(self) -> int:  # noqa: N802 - Spark's name
+        return 0
+
+
 class Coordinator:
     """Remembers what it was asked."""
 
     def __init__(self) -> None:
         self.staged: list[tuple[StageOutcomes, list[dict[str, Any]]]] = []
         self.opened: list[OpenSink] = []
-        self.answer = OutcomesStaged(staged=1, attempt=0)
+        self.answer = staged(0)
         self.sink = PLAIN
 
     def call(self, request: Any) -> SinkOpened:
@@ -101,7 +119,7 @@ def dead_letters(monkeypatch: pytest.MonkeyPatch) -> DeadLetters:
 def opened(
     answer: SinkOpened = PLAIN, *, columns: Columns = COLUMNS, archive: str = "", options: SinkOptions = OPTIONS
 ) -> Sink:
-    return Sink(options=options, columns=columns, opened=answer, archive=archive, name="no query")
+    return Sink(options=options, columns=columns, opened=answer, archive=archive)
 
 
 def task(of: Sink, *rows: dict[str, Any]) -> TaskOutcomes:
@@ -263,6 +281,48 @@ def test_a_batch_without_rows_is_staged_too(coordinator: Coordinator) -> None:
     assert (request.batch_id, request.rows, request.incarnation, rows) == (3, 0, "i1", [])
 
 
+@pytest.fixture
+def read_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Tasks of batch 4 of the query q1 have read two groups on this host."""
+    monkeypatch.setenv("SHAREGROUP_RUNTIME_DIR", str(tmp_path))
+    for group_id, plan_id in (("billing", "i1.7"), ("audit", "i2.9")):
+        plan = TaskPlan(group_id=group_id, member_id=group_id, member_epoch=3, plan_id=plan_id, configs={})
+        note("q1", "4", plan)
+
+
+@pytest.mark.parametrize(
+    ("of_task", "batch_id", "named"),
+    [
+        (Task("q1", "4"), 4, {"i1.7": 3}),
+        (Task("q1", "4"), None, {"i1.7": 3}),
+        (Task("q1", "4"), 9, {}),
+        (Task("q1", "3"), 3, {}),
+        (Task("q2", "4"), 4, {}),
+        (Task(), 4, {}),
+        (None, 4, {}),
+    ],
+    ids=["its own", "its own, in a stream", "another batch's thread", "an earlier one", "another query", "a thread", "-"],
+)
+@pytest.mark.usefixtures("read_here")
+def test_a_commit_names_the_plans_of_its_groups_batch_that_were_read_on_its_tasks_host(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, of_task: Any, batch_id: int | None, named: dict[str, int]
+) -> None:
+    monkeypatch.setattr(writer.TaskContext, "get", staticmethod(lambda: of_task))
+    of = opened(options=replace(OPTIONS, batch_id=batch_id))
+    commit_batch(of, [task(of), task(of)])
+    assert coordinator.staged[0][0].plans == named
+
+
+def test_notes_that_cannot_be_read_name_no_plan(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SHAREGROUP_RUNTIME_DIR", str(tmp_path / "file"))
+    monkeypatch.setattr(writer.TaskContext, "get", staticmethod(lambda: Task("q1", "4")))
+    commit_batch(opened(), [task(opened())])
+    assert coordinator.staged[0][0].plans == {}
+
+
 def test_fail_on_stale_is_the_coordinators_to_do(coordinator: Coordinator) -> None:
     options = SinkOptions.parse(
         {"kafka.bootstrap.servers": "a:1", "kafka.group.id": "billing", "onStaleReceipt": "fail"}
@@ -273,8 +333,7 @@ def test_fail_on_stale_is_the_coordinators_to_do(coordinator: Coordinator) -> No
 
 @pytest.mark.parametrize("mode", ["", "explicit"])
 def test_the_commit_sends_the_acknowledgement_mode_of_the_sinks_options(coordinator: Coordinator, mode: str) -> None:
-    configs = {"share.acknowledgement.mode": f" {mode} "} if mode else {}
-    of = opened(options=replace(OPTIONS, group_configs=configs))
+    of = opened(options=replace(OPTIONS, acknowledgement_mode=mode))
     commit_batch(of, [task(of, row(0))])
     assert coordinator.staged[0][0].acknowledgement_mode == mode
 
@@ -385,6 +444,7 @@ def test_an_aborted_batch_stages_nothing_and_leaves_no_archive_file(coordinator:
     of = opened(archive=str(tmp_path))
     said = task(of, row(0, "reject"))
     assert said.files
+    task(of, row(1, "reject"))  # its message did not reach the driver
     abort_batch(of, [said, None])
     assert not coordinator.staged
     assert not list(tmp_path.rglob("*.parquet"))
@@ -399,12 +459,31 @@ def test_the_archive_is_written_between_the_staging_and_the_commits_end(
     monkeypatch.setattr(
         coordinator,
         "call_with_rows",
-        lambda *_: before.append(rows_archived(tmp_path)) or OutcomesStaged(staged=3, attempt=next(attempts)),
+        lambda *_: before.append(rows_archived(tmp_path)) or staged(next(attempts), 3),
     )
     commit_batch(of, [task(of, row(0, "reject", reason="x")), task(of, row(1), row(2, "reject"))], 0)
     assert (before, rows_archived(tmp_path)) == ([0], 2)
     commit_batch(of, [task(of, row(0), row(2, "reject"))], 0)  # the batch again, and the record is accepted now
     assert (before, rows_archived(tmp_path)) == ([0, 2], 1)
+
+
+@pytest.mark.parametrize("of_task", [Task("q1", "4"), Task()], ids=["in its query", "in a thread"])
+def test_a_replay_replaces_the_archives_rows_of_all_writes_wherever_they_ran(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, of_task: Task
+) -> None:
+    """Two writes of an attempt, each of an opening of its own, and one write of the replay."""
+    monkeypatch.setattr(writer.TaskContext, "get", staticmethod(lambda: of_task))
+    for offset in (5, 6):
+        of = opened(archive=str(tmp_path))
+        commit_batch(of, [task(of, row(offset, "reject"))])
+    assert rows_archived(tmp_path) == 2
+    coordinator.answer = staged(1)
+    of = opened(archive=str(tmp_path))
+    commit_batch(of, [task(of, row(5, deliveryCount=2))])
+    assert rows_archived(tmp_path) == 0
+    coordinator.answer = staged(1, member_id="m2")
+    commit_batch(of, [task(of, row(7, "reject"))])
+    assert rows_archived(tmp_path) == 1
 
 
 def test_a_refused_driver_leaves_its_successors_archive_unchanged(
@@ -413,8 +492,9 @@ def test_a_refused_driver_leaves_its_successors_archive_unchanged(
     """It was stopped before its commit. Without a dead letter queue the archive has the only copy."""
     of = opened(archive=str(tmp_path))
     late = task(of, row(5, "release"), row(6, "reject"))
-    coordinator.answer = OutcomesStaged(staged=1, attempt=1)
-    commit_batch(of, [task(of, row(5, "reject", deliveryCount=2))], 7)
+    coordinator.answer = staged(1)
+    next_one = opened(archive=str(tmp_path))
+    commit_batch(next_one, [task(next_one, row(5, "reject", deliveryCount=2))], 7)
 
     def refuse(*_: Any) -> OutcomesStaged:
         raise BatchReclaimed(group_id="billing", row="orders-0@5 (1)")
@@ -436,7 +516,7 @@ def test_a_driver_that_dies_before_the_archive_leaves_rows_to_its_replay(
         with pytest.raises(ZeroDivisionError):
             commit_batch(of, [task(of, row(5, "reject"))], 7)
     assert rows_archived(tmp_path) == 0
-    coordinator.answer = OutcomesStaged(staged=1, attempt=1)
+    coordinator.answer = staged(1)
     commit_batch(of, [task(of, row(5, "reject", deliveryCount=2))], 7)
     assert rows_archived(tmp_path) == 1
 

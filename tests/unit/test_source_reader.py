@@ -155,7 +155,7 @@ def test_a_query_warns_of_records_that_a_limit_gives_up(caplog: pytest.LogCaptur
         for _ in range(2):
             end = source.latestOffset(offset, LIMIT)
             source.partitions(offset, end)
-            client.group.stage()
+            client.group.stage(plans={end["plan_id"]: 1})
             offset = end
         assert source.latestOffset(offset, LIMIT) == offset
     (line,) = [each.getMessage() for each in caplog.records if "archived" in each.getMessage()]
@@ -371,6 +371,7 @@ def replayed_with_damage(mode: str) -> DriverClient:
             assert [(held.first, held.last) for held in task.task.partitions[0].ranges] == [(0, 19), (30, 59)]
             assert len(client.of(StageOutcomes)) == replays
             if replays == 2:
+                client.group.stage(OutcomeRun(0, 0, 3, AcknowledgeType.ACCEPT, None, False, ""))
                 source.latestOffset(end, LIMIT)
     return client
 
@@ -384,5 +385,5 @@ def test_what_a_replay_cannot_read_is_rejected_and_never_accepted() -> None:
 def test_in_explicit_mode_a_replay_rejects_what_cannot_be_read(caplog) -> None:
     partition = replayed_with_damage("explicit").group.partition()
     assert partition.counts.archived[Disposition.REJECTED] == partition.archived_total == 10
-    assert partition.start_offset == 0, "the others come again"
+    assert partition.start_offset == 1, "the others come again, as the sink decided the first one alone"
     assert "the offsets 20 to 29 can't be read" in caplog.text
