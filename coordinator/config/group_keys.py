@@ -304,8 +304,8 @@ _GROUP_ROWS = (
         low=0.0,
         high=1.0,
         ours=True,
-        doc="A query stops when its sinks reject more than this part of the group's last 10,000 records (judged from "
-        "100 on); 1: never.",
+        doc="A query stops after a batch with which its sinks have rejected more than this part of the group's last "
+        "10,000 records (judged from 100 on); 1: never.",
         why="Kafka has no breaker.",
     ),
 )

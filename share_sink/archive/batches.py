@@ -333,11 +333,10 @@ def read_json(archive: ArchiveLocation, path: str) -> dict[str, Any]:
     """
     with archive.files.open_input_stream(archive.at(path)) as stream:
         text = stream.read()
-    content: Any = None
+    found: object = None
     with suppress(ValueError):
-        content = json.loads(text)
-    if not isinstance(content, dict):
-        content = {}
+        found = json.loads(text)
+    content: dict[str, Any] = found if isinstance(found, dict) else {}
     try:
         check_version(content.pop("version", None), ARCHIVE, ARCHIVES_READ)
     except UnknownFormat as unknown:

@@ -11,6 +11,8 @@ from pyspark.sql.types import DoubleType, IntegerType
 import sharegroup
 from coordinator.client.on_demand import runtime_dir, state_dir
 from coordinator.protocol.errors import (
+    AcknowledgementModeDiffers,
+    BatchNotNamed,
     BrokerClosesConnection,
     BrokerHostUnknown,
     BrokerNotReachable,
@@ -143,6 +145,16 @@ RECORDS_GO = [
         "explicit mode, and a query whose sink decides nothing",
         NothingDecided(group_id="billing"),
         "tests/unit/core/test_explicit_mode.py::test_explicit_mode_without_a_sink_fails_by_name_and_counts_no_try",
+    ),
+    shown(
+        "sink: share.acknowledgement.mode=explicit, and a source that names none",
+        AcknowledgementModeDiffers(group_id="billing", own="explicit", other="implicit"),
+        "tests/spark/test_sink_commits.py::test_a_sink_that_names_another_mode_than_its_source_is_refused",
+    ),
+    shown(
+        "explicit mode, and acknowledge() of no row in a thread of foreachBatch",
+        BatchNotNamed(group_id="billing"),
+        "tests/unit/test_service_sinks.py::test_a_commit_that_names_no_plan_is_refused_in_explicit_mode",
     ),
 ]
 

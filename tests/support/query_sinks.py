@@ -4,6 +4,9 @@
 ``append``      it is added to
 ``skip``        as replace, but a batch that was written before is left as it is
 ``acknowledge`` sharegroup.acknowledge
+``parts``       it, of the accepted rows, and of the rejected ones if there are any
+``threads``     it, of all rows and of no row, side by side in threads that know nothing of the query
+``inheriting``  as threads, but the threads know the query
 ``write``       df.write.format("sharegroup")
 ``fail``        the query fails here
 
@@ -13,7 +16,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
+from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame
 
 import sharegroup
@@ -67,6 +72,31 @@ def _acknowledge(spec: QuerySpec, rows: DataFrame, batch_id: int) -> None:
     sharegroup.acknowledge(rows, batch_id, spec.sink_options)
 
 
+def _parts(spec: QuerySpec, rows: DataFrame, batch_id: int) -> None:
+    _acknowledge(spec, rows.where("acknowledgement = 'accept'"), batch_id)
+    rejected = rows.where("acknowledgement = 'reject'")
+    if not rejected.isEmpty():
+        _acknowledge(spec, rejected, batch_id)
+
+
+def _threads(spec: QuerySpec, rows: DataFrame, batch_id: int) -> None:
+    _side_by_side(lambda part: _in_thread(spec, rows.where(part), batch_id))
+
+
+def _inheriting(spec: QuerySpec, rows: DataFrame, batch_id: int) -> None:
+    _side_by_side(inheritable_thread_target(lambda part: _in_thread(spec, rows.where(part), batch_id)))
+
+
+def _side_by_side(acknowledge: Callable[[str], None]) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(acknowledge, ("true", "false")))
+
+
+def _in_thread(spec: QuerySpec, rows: DataFrame, batch_id: int) -> None:
+    rows.sparkSession.createDataFrame([], "nothing int")  # else Spark finds no Python sink in this thread
+    _acknowledge(spec, rows, batch_id)
+
+
 def _write(spec: QuerySpec, rows: DataFrame, batch_id: int) -> None:
     rows.write.format("sharegroup").options(**spec.sink_options).mode("append").save()
 
@@ -85,6 +115,9 @@ _STEPS: dict[str, Callable[[QuerySpec, DataFrame, int], None]] = {
     "append": _append,
     "skip": _skip,
     "acknowledge": _acknowledge,
+    "parts": _parts,
+    "threads": _threads,
+    "inheriting": _inheriting,
     "write": _write,
     "fail": _fail,
 }

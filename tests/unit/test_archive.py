@@ -180,7 +180,7 @@ def test_a_batch_that_is_replayed_on_another_day_stands_there_alone(tmp_path, mo
     assert read(tmp_path) == [("a", 1)]
 
 
-def test_the_writes_of_an_attempt_all_stay_and_a_replay_replaces_all_of_them(tmp_path):
+def test_all_writes_of_an_attempt_stay_and_a_replay_replaces_them(tmp_path):
     for attempt_number in (0, 1):
         for tables in ([rejected("a", 1), rejected("b", 2)], [rejected("a", 3)], []):
             batch(tmp_path, 4, *tables, attempt_number=attempt_number)
@@ -287,7 +287,7 @@ def test_a_driver_whose_successor_archived_the_batch_is_refused_and_deletes_noth
 
 @pytest.mark.parametrize("rows", [(5,), ()], ids=["with rows", "without rows"])
 @pytest.mark.parametrize("step", range(STEPS))
-def test_a_driver_stopped_at_any_step_leaves_the_rows_of_its_successor_alone(tmp_path, monkeypatch, step, rows):
+def test_a_driver_stopped_at_any_step_leaves_its_successors_rows_alone(tmp_path, monkeypatch, step, rows):
     batch(tmp_path, 7, rejected("a", 0))
     files = [file for task in (0, 1) for file in attempt(tmp_path, task, rejected("a", task))]
 

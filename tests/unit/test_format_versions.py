@@ -190,9 +190,7 @@ def test_an_archives_journal_names_its_version_and_is_read_back(tmp_path: Path) 
         ('{"version": 2, "fi', "it has no format version"),
     ],
 )
-def test_a_damaged_journal_and_one_of_a_later_version_are_refused_and_no_row_is_changed(
-    tmp_path: Path, content: str, reason: str
-) -> None:
+def test_a_damaged_or_later_journal_is_refused_and_changes_no_row(tmp_path: Path, content: str, reason: str) -> None:
     batch(tmp_path, 3, rejected("orders", 7))
     journal(tmp_path).write_text(content)
     before = {path: path.read_bytes() for path in tmp_path.glob("[d_][aj]*/**/*") if path.is_file()}
@@ -205,8 +203,8 @@ def test_a_damaged_journal_and_one_of_a_later_version_are_refused_and_no_row_is_
     assert read(tmp_path) == [("orders", 7)]
 
 
-def test_an_archive_of_the_version_before_is_read_and_its_last_batch_is_not_merged(tmp_path: Path) -> None:
-    """Its journals are named in another way, so that a batch of this version finds none of its own."""
+def test_an_archive_of_the_version_before_is_read_and_compacted(tmp_path: Path) -> None:
+    """A batch of this version finds no journal of before; compaction keeps the files that such a journal names."""
     files = [file for number in (3, 4) for file in batch(tmp_path, number, rejected("orders", number))]
     journal(tmp_path).unlink()
     yesterday = "date=2026-01-01/topic=orders"

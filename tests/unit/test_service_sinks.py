@@ -355,13 +355,13 @@ def test_a_batch_in_which_the_log_has_nothing_is_completed(running, cluster):
     assert running.start_offsets() == {("orders", 0): 10}
 
 
-def test_a_sink_without_rows_that_names_its_plan_keeps_its_query_from_failing(running):
+def test_a_sink_without_rows_keeps_its_query_from_failing(running):
     number = begin(running, **EXPLICIT)
     assert stage(running, plans={number: running.epochs["m1"]}).plan_id == number
     assert held(running.next(number)) == {("orders", 0): [(0, 9)]}
 
 
-def test_a_commit_that_names_no_plan_decides_over_no_query_of_the_group(running):
+def test_a_commit_that_names_no_plan_decides_over_no_query(running):
     """A neighbour without a sink reads in implicit mode; its records are accepted."""
     number = begin(running)
     running.join("m2", configs=EXPLICIT)
@@ -372,7 +372,7 @@ def test_a_commit_that_names_no_plan_decides_over_no_query_of_the_group(running)
     assert states(running) == []
 
 
-def test_a_commit_that_names_no_plan_is_refused_where_an_output_skips_in_explicit_mode(running):
+def test_a_commit_that_names_no_plan_is_refused_in_explicit_mode(running):
     number = begin(running, **EXPLICIT)
     with pytest.raises(BatchNotNamed, match=r"outputOnReplay=replaces.*foreachBatch's own\s+thread"):
         stage(running)
@@ -423,7 +423,7 @@ def test_too_many_rejects_go_back_and_the_accepted_records_stay_accepted(running
     assert (partition.accepted, partition.archived_total, partition.lag) == (180, 20, 0)
 
 
-def test_rejects_are_judged_by_all_records_of_the_batch_however_many_commits_it_had(running, cluster):
+def test_rejects_of_several_commits_are_judged_by_the_whole_batch(running, cluster):
     cluster.move("orders", 200)
     running.join(starting_offsets="earliest", configs={**AT_ONCE, **RATIO})
     number = running.next().plan_id

@@ -123,7 +123,7 @@ def test_a_wrong_value_is_named(name: str, value: str) -> None:
     assert caught.value.fields["option"] == name
 
 
-def test_a_sinks_mode_is_compared_with_its_batchs_and_never_becomes_the_groups() -> None:
+def test_a_sinks_mode_never_becomes_the_groups() -> None:
     parsed = options(**{"share.acknowledgement.mode": " explicit ", "share.isolation.base": "60"})
     assert parsed.acknowledgement_mode == "explicit"
     assert parsed.group_configs == {"share.isolation.base": "60"}

@@ -301,10 +301,18 @@ def read_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (Task(), 4, {}),
         (None, 4, {}),
     ],
-    ids=["its own", "its own, in a stream", "another batch's thread", "an earlier one", "another query", "a thread", "-"],
+    ids=[
+        "its own",
+        "its own, in a stream",
+        "another batch's thread",
+        "an earlier one",
+        "another query",
+        "a thread",
+        "-",
+    ],
 )
 @pytest.mark.usefixtures("read_here")
-def test_a_commit_names_the_plans_of_its_groups_batch_that_were_read_on_its_tasks_host(
+def test_a_commit_names_its_batchs_plans_that_were_read_here(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, of_task: Any, batch_id: int | None, named: dict[str, int]
 ) -> None:
     monkeypatch.setattr(writer.TaskContext, "get", staticmethod(lambda: of_task))
