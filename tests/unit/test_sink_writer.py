@@ -33,6 +33,7 @@ from tests.support.sink_rows import ARROW, COLUMNS, OPTIONS, PLAIN, REQUIRED, TY
 WITH_DEAD_LETTERS = msgspec.structs.replace(PLAIN, dead_letter_topic="dlq", dead_letter_partitions=2)
 BARE = Columns({name: COLUMNS.column_indexes[name] for name in (*REQUIRED, "reason")})
 """The columns of rows without key, value and headers of their own."""
+GONE = AbsenceReason.GONE
 
 
 class Coordinator:
@@ -153,6 +154,22 @@ def test_columns_that_rows_lack_come_from_the_original_records(dead_letters: Dea
     assert dead_letters.asked == [[7, 404]]
     assert (copied.key, copied.value, copied.headers[0]) == (b"key", b"value 7", ("trace", None))
     assert gone.is_headers_only
+
+
+def test_an_empty_record_is_told_from_a_record_that_is_gone(
+    dead_letters: DeadLetters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task(opened(WITH_DEAD_LETTERS), row(5, "reject", key=None, value=None, headers=None))
+    monkeypatch.setattr(dead_letters, "read", lambda *_: [SourceRecord(6, None, None, (), 0), Absent(7, GONE)])
+    task(opened(WITH_DEAD_LETTERS, columns=BARE), row(6, "reject"), row(7, "reject"))
+    with_headers = Columns({**BARE.column_indexes, "headers": COLUMNS.column_indexes["headers"]})
+    task(opened(WITH_DEAD_LETTERS, columns=with_headers), row(7, "reject", headers=[]))
+    assert [(each.origin.offset, each.is_headers_only) for each in dead_letters.written] == [
+        (5, False),
+        (6, False),
+        (7, True),
+        (7, True),
+    ]
 
 
 def test_the_archive_has_the_original_too(dead_letters: DeadLetters, coordinator: Coordinator, tmp_path: Path) -> None:
