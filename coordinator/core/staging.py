@@ -103,6 +103,16 @@ def staged_with(before: list[StagedRun], now: list[StagedRun]) -> list[StagedRun
     return overlaid(before, now, later)
 
 
+def contradicted(before: list[StagedRun], now: list[StagedRun]) -> int:
+    """The number of records about which another commit of the same attempt decided otherwise, none of them counted at
+    an earlier commit."""
+    return sum(
+        last - first + 1
+        for first, last, verdict, earlier in pieces(now, before)
+        if earlier is not None and not earlier.divided and later(earlier, verdict).divided
+    )
+
+
 def with_gaps(gaps: list[StagedRun], staged: list[StagedRun]) -> list[StagedRun]:
     """The staged runs, and between them the gaps of the log."""
     return overlaid(gaps, staged, lambda gap, verdict: verdict)

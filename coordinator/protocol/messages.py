@@ -190,12 +190,14 @@ class SinkOpened(Message, frozen=True):
 class OutcomesStaged(Message, frozen=True):
     """The numbers of the rows' records that were staged, and that were stale; ``stale_sample`` names some stale ones as
     ``topic-partition@offset (delivery count)``. ``attempt``: the delivery of their batch, from 0, that the staged
-    records belong to; None if no record was staged."""
+    records belong to; None if no record was staged. ``contradicted``: the number of records that are released since
+    this request names another outcome than an earlier request of the same attempt."""
 
     staged: int = 0
     stale: int = 0
     stale_sample: tuple[str, ...] = ()
     attempt: int | None = None
+    contradicted: int = 0
 
 
 class Done(Message, frozen=True):

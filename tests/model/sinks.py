@@ -51,8 +51,9 @@ class SinksModel(BreakerModel):
         fail_on_stale: bool,
         mode: str = "",
         replaces: bool = False,
-    ) -> tuple[int, int]:
-        """How many rows were staged, and how many were stale. ``pinned``: this life of the group.
+    ) -> tuple[int, int, int]:
+        """How many rows were staged, how many were stale, and about how many an earlier commit of the attempt decided
+        otherwise. ``pinned``: this life of the group.
         ``mode``: the sink's own. ``replaces``: its target does."""
         deciding = [m.pending for m in self.members.values() if m.query and m.pending is not None and m.pending.started]
         if not pinned or (rows and not deciding):
@@ -67,7 +68,10 @@ class SinksModel(BreakerModel):
         decided, rejected = self.decided + len(matching), self.rejected + rejects
         if rejects and self.reject_ratio < 1 and decided >= RATIO_FROM and rejected > self.reject_ratio * decided:
             raise Refused("too many rejects")
+        contradicted = 0
         for plan, row in matching:
+            before = {said.outcome for said in plan.said.get(row.key, []) if said.count == row.count}
+            contradicted += len(before) == 1 and row.outcome not in before
             delay_ms = row.delay_ms if row.outcome == RELEASE else None
             at_ms = None if delay_ms is None else now_ms + delay_ms
             passed_over = self.is_passed_over(plan, row)
@@ -84,7 +88,7 @@ class SinksModel(BreakerModel):
         self.decided, self.rejected = decided, rejected
         while self.decided > RATIO_WINDOW:
             self.decided, self.rejected = self.decided // 2, self.rejected // 2
-        return len(matching), len(rows) - len(matching)
+        return len(matching), len(rows) - len(matching), contradicted
 
     def heard_of(self, plan: Plan, mode: str, replaces: bool, *, has_rows: bool, is_known: bool) -> None:
         """A sink has committed, surely or perhaps this batch's."""
@@ -217,7 +221,8 @@ class SinksModel(BreakerModel):
         if self.is_gone(key):
             return None
         if said and said[-1].count == record.count:
-            return said[-1].outcome == RELEASE and said[-1].at_ms is None
+            is_divided = len({s.outcome for s in said if s.count == record.count}) > 1
+            return said[-1].outcome == RELEASE and said[-1].at_ms is None and not is_divided
         return plan.explicit
 
     def decide(

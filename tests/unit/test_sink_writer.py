@@ -273,6 +273,17 @@ def test_rows_that_contradict_each_other_are_told_once_a_batch(
     assert not [each for each in caplog.records if "different outcomes" in each.message]
 
 
+def test_a_commit_that_contradicts_an_earlier_one_is_told(
+    coordinator: Coordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    coordinator.answer = OutcomesStaged(staged=2, attempt=0, contradicted=2)
+    with caplog.at_level(logging.WARNING, "share_sink"):
+        commit_batch(opened(), [task(opened(), row(0), row(1))], 7)
+    (said,) = [each.message for each in caplog.records]
+    assert "batch 7 of" in said
+    assert "2 record(s) have another outcome in an earlier acknowledge() or save() of the batch" in said
+
+
 def test_a_batch_without_rows_is_staged_too(coordinator: Coordinator) -> None:
     """In explicit mode the coordinator has to see that there is a sink."""
     commit_batch(opened(), [], 3)

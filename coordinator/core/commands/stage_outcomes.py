@@ -22,7 +22,7 @@ from coordinator.core.records import BatchNamed, PlanStaged
 from coordinator.core.runs import FRESH, Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
-from coordinator.core.staging import StagedRun, Verdict, against_silence
+from coordinator.core.staging import StagedRun, Verdict, against_silence, contradicted
 from coordinator.protocol.errors import (
     BatchReclaimed,
     GroupIdNotFound,
@@ -75,7 +75,11 @@ def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decisi
         raise NoneHeld(group_id=group.group_id, count=matching.stale, sample=", ".join(matching.sample))
     _check_ratio(group, matching)
     reply = OutcomesStaged(
-        staged=matching.staged, stale=matching.stale, stale_sample=tuple(matching.sample), attempt=matching.attempt
+        staged=matching.staged,
+        stale=matching.stale,
+        stale_sample=tuple(matching.sample),
+        attempt=matching.attempt,
+        contradicted=matching.contradicted,
     )
     staged = list(matching.records())
     chosen = {each.plan_id for each in staged}
@@ -332,6 +336,15 @@ class _Matching:
         """The latest attempt among the plans on which something is staged; None: there is none."""
         plans = (self.group.plans[plan_id] for plan_id, staged in self._by_plan.items() if any(staged.values()))
         return max((plan.reclaims for plan in plans), default=None)
+
+    @property
+    def contradicted(self) -> int:
+        """The number of records about which an earlier request of the same attempt decided otherwise."""
+        return sum(
+            contradicted(self.group.plans[plan_id].staged.get(key, []), runs)
+            for plan_id, staged in self._by_plan.items()
+            for key, runs in staged.items()
+        )
 
     def records(self) -> Iterator[PlanStaged]:
         """One log record a plan; the first holds the window of the reject ratio."""
