@@ -22,9 +22,10 @@ import logging
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -32,6 +33,7 @@ from pyarrow.fs import FileType
 
 from coordinator.protocol.errors import BatchReclaimed
 from coordinator.protocol.format_versions import ARCHIVE, UnknownFormat, check_version
+from coordinator.protocol.wire import DAMAGED
 from share_sink.archive.location import ArchiveLocation, archive_location, check_exists, without_secrets
 from share_sink.archive.parquet import SCHEMA, RowFile, archive_rows, merge_files
 from share_sink.errors import ArchiveFormatUnknown, ArchiveNotWritable, ArchiveRowsMissing
@@ -41,6 +43,7 @@ _log = logging.getLogger(__name__)
 MERGE_BYTES = 64 << 20
 """The files of a batch's tasks are merged up to this many compressed bytes, topic by topic."""
 
+Content = TypeVar("Content", bound=msgspec.Struct)
 _PARTITIONING = ds.partitioning(pa.schema([("date", pa.date32()), ("topic", pa.string())]), flavor="hive")
 
 
@@ -194,8 +197,7 @@ def finish_batch(
             for stale in sorted(set(former) - set(plan)):
                 delete_file(archive, stale)
         if plan or former:
-            noted = _Journal(batch_id, run_id, attempt, [*kept, *plan])
-            write_whole(archive, batch.journal, noted._asdict())
+            write_whole(archive, batch.journal, Journal(batch_id, run_id, attempt, (*kept, *plan)))
         for target, sources in plan.items():
             _put(archive, batch, target, sources)
         for folder in archive.folders_in("_staging"):
@@ -283,45 +285,52 @@ def _put(archive: ArchiveLocation, batch: _Batch, target: str, sources: Sequence
     archive.files.move(archive.at(ready), archive.at(target))
 
 
-class _Journal(NamedTuple):
+class Journal(msgspec.Struct, frozen=True):
     """The files of a batch that were made visible, or were about to be, and the run and attempt that did it."""
 
-    batch: int = -1
-    run: str = ""
-    attempt: int = -1
-    files: Sequence[str] = ()
+    batch: int
+    run: str
+    attempt: int
+    files: tuple[str, ...]
 
 
-def _journal_of(archive: ArchiveLocation, batch: _Batch) -> _Journal:
+_NONE = Journal(-1, "", -1, ())
+
+
+def _journal_of(archive: ArchiveLocation, batch: _Batch) -> Journal:
     """Returns this batch's journal; an empty one if the query's last batch was another, or there was none."""
     if archive.files.get_file_info(archive.at(batch.journal)).type == FileType.NotFound:
-        return _Journal()
-    noted = _Journal(**read_json(archive, batch.journal))
-    return noted if noted.batch == batch.batch_id else _Journal()
+        return _NONE
+    noted = read_json(archive, batch.journal, Journal)
+    return noted if noted.batch == batch.batch_id else _NONE
 
 
-def read_json(archive: ArchiveLocation, path: str) -> dict[str, Any]:
+class _Versioned(msgspec.Struct):
+    version: Any = None
+
+
+def read_json(archive: ArchiveLocation, path: str, kind: type[Content]) -> Content:
     """Returns the content that ``write_whole`` wrote.
 
     Raises:
-        ArchiveFormatUnknown: another version of sharegroup wrote the file.
+        ArchiveFormatUnknown: another version of sharegroup wrote the file, or it is damaged.
     """
     with archive.files.open_input_stream(archive.at(path)) as stream:
-        content: dict[str, Any] = json.loads(stream.read())
+        written = stream.read()
     try:
-        check_version(content.pop("version", None), ARCHIVE)
-    except UnknownFormat as unknown:
-        raise ArchiveFormatUnknown(path=without_secrets(archive.location), file=path, reason=unknown) from None
-    return content
+        check_version(msgspec.json.decode(written, type=_Versioned).version, ARCHIVE)
+        return msgspec.json.decode(written, type=kind)
+    except (UnknownFormat, *DAMAGED) as error:
+        raise ArchiveFormatUnknown(path=without_secrets(archive.location), file=path, reason=error) from None
 
 
-def write_whole(archive: ArchiveLocation, path: str, content: dict[str, Any]) -> None:
+def write_whole(archive: ArchiveLocation, path: str, content: msgspec.Struct) -> None:
     """Write a small JSON file, with the archive's format version, in one step: readers see the new content or the old
     content, never a part."""
     archive.files.create_dir(archive.at(path.rpartition("/")[0]), recursive=True)
     fresh = archive.at(f"{path}.{uuid.uuid4().hex}")
     with archive.files.open_output_stream(fresh) as stream:
-        stream.write(json.dumps({"version": ARCHIVE, **content}).encode())
+        stream.write(msgspec.json.encode({"version": ARCHIVE, **msgspec.structs.asdict(content)}))
     archive.files.move(fresh, archive.at(path))
 
 
