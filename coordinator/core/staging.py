@@ -11,10 +11,14 @@ target replaces its output, nothing of an older attempt is left in the target, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
+
+from msgspec import Meta
 
 from coordinator.core.runs import Segment
-from coordinator.protocol.values import AcknowledgeType
+from coordinator.protocol.values import AcknowledgeType, Int64, Offset
+
+Outcome = Annotated[int, Meta(ge=int(AcknowledgeType.GAP), le=int(AcknowledgeType.REJECT))]
 
 
 class Verdict(NamedTuple):
@@ -27,14 +31,14 @@ class Verdict(NamedTuple):
     divided: another sink of the same attempt decided otherwise.
     """
 
-    delivery_count: int
-    outcome: int
-    not_before_ms: int | None = None
+    delivery_count: Offset
+    outcome: Outcome
+    not_before_ms: Int64 | None = None
     dead_letter: bool = False
     reason: str = ""
     disagrees: bool = False
     divided: bool = False
-    delay_ms: int | None = None
+    delay_ms: Int64 | None = None
 
     def settled(self, *, replaces: bool) -> int:
         """The outcome that takes effect if this attempt is the last. ``replaces``: its output replaced any earlier
@@ -43,7 +47,7 @@ class Verdict(NamedTuple):
         return AcknowledgeType.RELEASE if vetoed else self.outcome
 
 
-StagedRun = tuple[int, int, Verdict]
+StagedRun = tuple[Offset, Offset, Verdict]
 """Offsets first to last, and the verdict on them."""
 
 GAP = Verdict(0, AcknowledgeType.GAP)
