@@ -39,6 +39,7 @@ def acknowledge(df: DataFrame, batch_id: int, options: Mapping[str, object] | No
     chosen.setdefault("checkpointlocation", _checkpoint_of(df.sparkSession))
     chosen["batchid"] = str(batch_id)
     chosen["batchwrite"] = str(_writes.next(_run_of(df.sparkSession), batch_id))
+    df.sparkSession.createDataFrame([], "nothing int")  # makes the session this thread's, in which Spark finds the sink
     df.write.format("sharegroup").options(**chosen).mode("append").save()
 
 
