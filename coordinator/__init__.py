@@ -4,3 +4,9 @@
 :mod:`coordinator.client` is how source and sink reach it. :mod:`coordinator.state_log` is the form in which Kafka's own
 tools can read the state.
 """
+
+if not __doc__:
+    raise ImportError(
+        "sharegroup does not run with python -OO or PYTHONOPTIMIZE=2, which drop docstrings: the texts of its errors "
+        "are docstrings. Use -O or PYTHONOPTIMIZE=1."
+    )

@@ -14,11 +14,11 @@ if find_spec("pyspark.sql.datasource") is None:
 
     raise SparkTooOld
 
-from sharegroup.shadowed import PackageShadowed, check_packages
+from sharegroup.shadowed import check_packages
 
 try:
     check_packages()
-except PackageShadowed:
+except ImportError:
     from pyspark_sharegroup.shadowed_format import DefaultSource
 else:
     from pyspark_sharegroup.format import DefaultSource  # type: ignore[assignment]

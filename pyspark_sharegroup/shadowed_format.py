@@ -1,4 +1,4 @@
-"""The format ``sharegroup`` where another module has the name of a package of ours: each use says so."""
+"""The format ``sharegroup`` where its packages can't be imported: each use says why."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from sharegroup.shadowed import check_packages
 
 
 class DefaultSource(DataSource):
-    """A format that raises PackageShadowed: Spark would hide an error of this package's import, and say that there is
-    no such format."""
+    """A format that raises the error of check_packages: Spark would hide an error of this package's import, and say
+    that there is no such format."""
 
     @classmethod
     def name(cls) -> str:

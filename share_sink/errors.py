@@ -108,8 +108,8 @@ class ArchiveRowsMissing(ShareGroupError):
 
 
 class ArchiveFormatUnknown(ShareGroupError):
-    """The file {file} of the archive {path} was written by another version of sharegroup, or is damaged: {reason}. No
-    row of the archive was changed. Run the version that wrote it, or let archive.path name another folder."""
+    """The file {file} of the archive {path} is damaged, or was written by another version of sharegroup: {reason}.
+    Nothing in the archive was changed. Run the version that wrote it, or let archive.path name another folder."""
 
     kafka_error = "INVALID_CONFIG"
 

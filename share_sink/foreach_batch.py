@@ -37,6 +37,7 @@ def acknowledge(df: DataFrame, batch_id: int, options: Mapping[str, object] | No
     chosen = sink_options(df.sparkSession.conf.getAll, options or {})
     chosen.setdefault("checkpointlocation", _checkpoint_of(df.sparkSession))
     chosen["batchid"] = str(batch_id)
+    df.sparkSession.createDataFrame([], "nothing int")  # makes the session this thread's, in which Spark finds the sink
     df.write.format("sharegroup").options(**chosen).mode("append").save()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from coordinator.dead_letters.producer import DeadLetterProducer, WriteStatus
-from coordinator.dead_letters.record_format import DeadLetterRecord, Origin, dead_letter
+from coordinator.dead_letters.record_format import DeadLetterRecord, Header, Origin, dead_letter
 from coordinator.dead_letters.source_records import SourceRecord, SourceRecordReader
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.values import Disposition
@@ -65,9 +65,9 @@ class RejectedRowWriter:
 
     def _dead_letters(self, rows: pa.Table) -> Iterator[DeadLetterRecord]:
         group_id, copy = self._sink.options.group_id, self._sink.opened.copy_record
-        columns = (TOPIC, PARTITION, OFFSET, DELIVERY_COUNT, REASON, KEY, VALUE, HEADERS)
+        columns = (TOPIC, PARTITION, OFFSET, DELIVERY_COUNT, REASON, KEY, VALUE)
         for topic, partition, offset, count, reason, key, value, headers, timestamp_ms in zip(
-            *(_values(rows, name) for name in columns), _timestamps_ms(rows), strict=True
+            *(_values(rows, name) for name in columns), self._headers(rows), _timestamps_ms(rows), strict=True
         ):
             yield dead_letter(
                 Origin(topic, partition, offset, group_id, count),
@@ -75,10 +75,19 @@ class RejectedRowWriter:
                 message=reason or "",
                 key=key,
                 value=value,
-                headers=[(header["key"] or "", header["value"]) for header in headers],
+                headers=headers,
                 timestamp_ms=timestamp_ms,
                 copy=copy,
             )
+
+    def _headers(self, rows: pa.Table) -> Iterator[list[Header] | None]:
+        """The headers of each record. None if the row may lack the record: it has no headers, and not all of key, value
+        and headers are the row's own."""
+        is_own = all(name in self._sink.columns for name in RECORD)
+        is_read = HEADERS not in self._sink.columns and HEADERS in rows.column_names
+        read = rows[HEADERS].is_valid().to_pylist() if is_read else [is_own] * rows.num_rows
+        for headers, is_known in zip(_values(rows, HEADERS), read, strict=True):
+            yield [(each["key"] or "", each["value"]) for each in headers] if headers or is_known else None
 
 
 def completed(rows: pa.Table, sink: Sink) -> pa.Table:

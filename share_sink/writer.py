@@ -184,7 +184,7 @@ def commit_batch(
     )
     staged = coordinator_of(sink.options).call_with_rows(request, runs)
     _log_stale(sink.options.group_id, batch, staged)
-    _log_contradicting(sink.options.group_id, batch, contradicting)
+    _log_contradicting(sink.options.group_id, batch, contradicting, staged.contradicted)
     if sink.archive and staged.attempt is not None:
         of_batch = StagedBatch(sink.options.group_id, staged.member_id, staged.plan_id, staged.attempt)
         finish_batch(sink.archive, files, {task.write for task in tasks}, of_batch)
@@ -242,8 +242,18 @@ def _log_stale(group_id: str, batch: Batch, staged: OutcomesStaged) -> None:
         )
 
 
-def _log_contradicting(group_id: str, batch: Batch, contradicting: dict[str, int]) -> None:
-    """Log how many records have rows that contradict each other, one line per batch."""
+def _log_contradicting(group_id: str, batch: Batch, contradicting: dict[str, int], contradicted: int) -> None:
+    """Log how many records have rows that contradict each other, one line per commit; and about how many records an
+    earlier commit of the batch decided otherwise."""
+    if contradicted:
+        _log.warning(
+            "share group %s, %s: %d record(s) have another outcome in an earlier acknowledge() or save() of the batch. "
+            "They are released, and given up after share.delivery.count.limit releases: acknowledge each record in one "
+            "call, or with the same outcome in each",
+            group_id,
+            batch,
+            contradicted,
+        )
     if contradicting:
         _log.warning(
             "share group %s, %s: %d record(s) have rows with different outcomes (%s). They were released, and are "

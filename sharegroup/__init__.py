@@ -83,7 +83,7 @@ def __getattr__(name: str) -> object:
     """Load the module of a name when the name is asked for. From then on the name is here: a UDF asks for each row.
 
     Raises:
-        PackageShadowed: another module has the name of a package of ours.
+        ImportError: another module has the name of a package of ours, or Python drops docstrings.
     """
     if name == "__version__":
         from coordinator.protocol.package_version import package_version

@@ -11,11 +11,11 @@ import sys
 
 import click
 
-from sharegroup.shadowed import PackageShadowed, check_packages
+from sharegroup.shadowed import check_packages
 
 try:
     check_packages()
-except PackageShadowed as error:
+except ImportError as error:
     sys.exit(f"sharegroup: {error}")
 
 from coordinator.protocol.errors import ShareGroupError

@@ -51,7 +51,7 @@ from coordinator.service.stores.kafka.group_list import groups_in
 from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.ownership import installation_id
 from coordinator.service.stores.kafka.state_topic import StateTopic
-from coordinator.service.stores.sqlite_store import check_state_file
+from coordinator.service.stores.sqlite_store import check_state_file, owner_of
 from coordinator.service.stores.store import StoreRefused
 from share_source.options import SourceOptions
 from share_source.query_lines import reset_command
@@ -320,8 +320,7 @@ def _check_file(path: Path) -> None:
                 with FileLock(f"{path}.lock").acquire(timeout=0):
                     pass
             except Timeout:
-                owner = Path(f"{path}.owner").read_text(encoding="ascii").strip()
-                raise StateStoreInUse(path=path, owner=owner or "unknown") from None
+                raise StateStoreInUse(path=path, owner=owner_of(path)) from None
 
 
 def _named(partitions: list[TopicAndPartition]) -> str:

@@ -1,13 +1,14 @@
 """Refuses a module of somebody else's that has the name of one of our packages, by its path.
 
-Rule: this module imports nothing of ours, and is asked before the first import of the inside: its packages have general
-names, and a program's own coordinator.py would otherwise end in an error that names neither.
+Rule: this module imports nothing else of ours, and is asked before the first import of the inside: its packages have
+general names, and a program's own coordinator.py would otherwise end in an error that names neither.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 
 INSIDE = ("coordinator", "share_sink", "share_source")
@@ -27,16 +28,18 @@ class PackageShadowed(ImportError):
 
 
 def check_packages() -> None:
-    """Look where Python finds our packages; nothing is imported.
+    """Look where Python finds our packages, and import the one that checks how Python runs.
 
     Raises:
         PackageShadowed: one of them is somebody else's, or is missing.
+        ImportError: Python drops docstrings.
     """
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     for name in INSIDE:
         found = _path_of(name)
         if not found or os.path.realpath(os.path.dirname(found)) != os.path.realpath(ours):
             raise PackageShadowed(name, found or "none at all", ours)
+    import_module(INSIDE[0])
 
 
 def _path_of(name: str) -> str:

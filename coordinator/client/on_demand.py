@@ -197,7 +197,7 @@ class OnDemand:
         try:
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not unlocked here: the process holds it as well
-                if not self.endpoint_path.exists():
+                if self._named() is None:
                     self._launch(start_lock=number)
                     return True
             return False

@@ -29,6 +29,7 @@ from coordinator.client.endpoints import CA_KEY
 from coordinator.client.on_demand import runtime_dir
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.protocol.secret_files import TOKEN_KEY
+from coordinator.protocol.wire import DAMAGED
 
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 """Spark's local properties of each task of a query."""
@@ -105,7 +106,7 @@ def noted(query_id: str, batch_id: str) -> list[TaskPlan]:
     """
     found = []
     for path in sorted(_directory().glob(f"{_name(query_id)}-*.json")):
-        with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
+        with contextlib.suppress(FileNotFoundError, *DAMAGED):
             content = msgspec.json.decode(path.read_bytes(), type=_Note)
             if content.batch_id == batch_id:
                 found.append(content.plan)

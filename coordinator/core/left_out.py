@@ -12,6 +12,7 @@ from itertools import groupby
 import msgspec
 
 from coordinator.protocol.messages import LeftOut
+from coordinator.protocol.values import Int64, Offset
 
 MOST = 300
 """One list has up to this many entries, so that a list of the longest topic names stays small in a log record."""
@@ -25,10 +26,10 @@ class LeftOutRange(msgspec.Struct, frozen=True, kw_only=True):
 
     topic: str
     topic_id: str
-    partition: int
-    first: int
-    last: int
-    count: int
+    partition: Int64
+    first: Int64
+    last: Int64
+    count: Offset
     reason: str
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -132,9 +132,28 @@ def decode_record(data: bytes, group_id: str = "?") -> Record:
     """The record that was encoded.
 
     Raises:
-        UnreadableRecord: this version can't read the bytes.
+        UnreadableRecord: this version can't read the bytes, or no version wrote them.
     """
-    return _decoded(_decoder, data, group_id)
+    record = _decoded(_decoder, data, group_id)
+    for runs in _runs_of(record):
+        reached = -1
+        for first, last, _ in runs:
+            if not reached < first <= last:
+                reason = f"offsets {first} to {last} come after {reached}"
+                raise UnreadableRecord(group_id=group_id, reason=reason)
+            reached = last
+    return record
+
+
+def _runs_of(record: Record) -> Iterable[Iterable[tuple[int, int, Any]]]:
+    """The lists of (first, last, anything) in the record, each of which has to be ascending and disjoint."""
+    if isinstance(record, RunsChanged):
+        return (record.runs,)
+    if isinstance(record, PlanStaged):
+        return (runs for _, _, runs in record.partitions)
+    if isinstance(record, PlanAcquired | PlanKept | RangesAdded):
+        return (((first, last, None) for first, last in ranges) for _, _, ranges in record.ranges)
+    return ()
 
 
 def decode_head(data: bytes, group_id: str = "?") -> RecordHead:

@@ -7,6 +7,8 @@ from itertools import zip_longest
 
 import msgspec
 
+from coordinator.protocol.values import Int64
+
 
 class RecordTotals(msgspec.Struct, kw_only=True, array_like=True):
     """Each offset is counted once. ``reached``: the offsets from the first start offset to the end. ``accepted``:
@@ -16,14 +18,14 @@ class RecordTotals(msgspec.Struct, kw_only=True, array_like=True):
     them available again. With what is still there they make up ``reached``. ``without_dead_letter``: those of
     ``archived`` that were given up in a group without a dead letter topic."""
 
-    reached: int = 0
-    accepted: int = 0
-    archived: list[int] = []
-    removed: int = 0
-    skipped: int = 0
-    repeated: int = 0
-    without_dead_letter: list[int] = []
-    deleted: int = 0
+    reached: Int64 = 0
+    accepted: Int64 = 0
+    archived: list[Int64] = []
+    removed: Int64 = 0
+    skipped: Int64 = 0
+    repeated: Int64 = 0
+    without_dead_letter: list[Int64] = []
+    deleted: Int64 = 0
 
     @property
     def left(self) -> int:

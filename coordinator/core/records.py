@@ -15,6 +15,7 @@ from coordinator.core.record_counts import RecordTotals
 from coordinator.core.release_breaker import Breaker
 from coordinator.core.runs import Run
 from coordinator.core.staging import StagedRun
+from coordinator.protocol.values import Int64, Offset, PartitionIndex
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -46,7 +47,7 @@ class TopicDeleted(_Record, frozen=True):
     decide. ``deleted_ms``: when the group learnt of it, by the wall clock."""
 
     topic_id: str
-    deleted_ms: int = 0
+    deleted_ms: Int64 = 0
 
 
 class PartitionInitialized(_Record, frozen=True):
@@ -56,13 +57,13 @@ class PartitionInitialized(_Record, frozen=True):
     an administrator altered the start offset (0: never)."""
 
     topic_id: str
-    partition: int
-    start_offset: int
-    log_start: int = 0
-    archived: tuple[int, ...] = ()
-    end_offset: int | None = None
-    highest_count: int = 0
-    altered_after: int = 0
+    partition: PartitionIndex
+    start_offset: Offset
+    log_start: Offset = 0
+    archived: tuple[Offset, ...] = ()
+    end_offset: Offset | None = None
+    highest_count: Offset = 0
+    altered_after: Offset = 0
     totals: RecordTotals | None = None
 
 
@@ -71,8 +72,8 @@ class OffsetsAltered(_Record, frozen=True):
     deleted. No plan holds a record of theirs any more. ``altered_after``: the group's last plan id."""
 
     topic_id: str
-    starts: tuple[tuple[int, int | None], ...]
-    altered_after: int
+    starts: tuple[tuple[PartitionIndex, Offset | None], ...]
+    altered_after: Offset
 
 
 class StartsAlteredBy(_Record, frozen=True):
@@ -81,7 +82,7 @@ class StartsAlteredBy(_Record, frozen=True):
 
     durable: ClassVar[bool] = False
     topic_id: str
-    partitions: tuple[int, ...]
+    partitions: tuple[PartitionIndex, ...]
     by: str
 
 
@@ -89,10 +90,10 @@ class PartitionDeleted(_Record, frozen=True):
     """A snapshot's record of a share partition whose state an administrator deleted: what was handed out of it."""
 
     topic_id: str
-    partition: int
-    end_offset: int
-    highest_count: int
-    altered_after: int
+    partition: PartitionIndex
+    end_offset: Offset
+    highest_count: Offset
+    altered_after: Offset
 
 
 class GroupDeleted(_Record, frozen=True):
@@ -110,19 +111,19 @@ class MemberJoined(_Record, frozen=True):
     """The member joined with a new epoch and this subscription. ``seen_ms``: when, by the wall clock."""
 
     member_id: str
-    member_epoch: int
+    member_epoch: Offset
     process_id: str
     fenced_processes: tuple[str, ...] = ()
     query: bool = True
     topics: tuple[str, ...] = ()
     topic_pattern: str | None = None
-    assign: dict[str, tuple[int, ...]] | None = None
+    assign: dict[str, tuple[PartitionIndex, ...]] | None = None
     starting_offsets: str | None = None
     member_name: str = ""
     client_id: str = ""
     client_host: str = ""
-    client_pid: int = 0
-    seen_ms: int = 0
+    client_pid: Offset = 0
+    seen_ms: Int64 = 0
 
 
 class MemberSeen(_Record, frozen=True):
@@ -130,7 +131,7 @@ class MemberSeen(_Record, frozen=True):
     member is old."""
 
     member_id: str
-    seen_ms: int
+    seen_ms: Int64
 
 
 class MembersForgotten(_Record, frozen=True):
@@ -139,7 +140,7 @@ class MembersForgotten(_Record, frozen=True):
     were)."""
 
     member_ids: tuple[str, ...]
-    forgotten_epoch: int
+    forgotten_epoch: Offset
     unreported_losses: tuple[LeftOutRange, ...] | None = None
 
 
@@ -149,7 +150,7 @@ class PartitionsForgotten(_Record, frozen=True):
     and did not say so)."""
 
     topic_id: str
-    partitions: tuple[int, ...]
+    partitions: tuple[PartitionIndex, ...]
     whole_topic: bool = False
 
 
@@ -159,7 +160,7 @@ class TopicForgotten(_Record, frozen=True):
 
     topic_id: str
     topic: str
-    ends: tuple[tuple[int, int, int], ...]
+    ends: tuple[tuple[PartitionIndex, Offset, Offset], ...]
 
 
 class Swept(_Record, frozen=True):
@@ -187,7 +188,7 @@ class SessionEnded(_Record, frozen=True):
 class AssignmentMade(_Record, frozen=True):
     """The group's assignment has this epoch from now on."""
 
-    assignment_epoch: int
+    assignment_epoch: Offset
 
 
 class PartitionsAssigned(_Record, frozen=True):
@@ -214,7 +215,7 @@ class BatchNamed(_Record, frozen=True):
     """A sink of the member's query said which batch of Spark's the plan is."""
 
     durable: ClassVar[bool] = False
-    plan_id: int
+    plan_id: Offset
     batch_id: int
 
 
@@ -222,8 +223,8 @@ class RunsChanged(_Record, frozen=True):
     """The records of these offsets are in these runs from now on."""
 
     topic_id: str
-    partition: int
-    runs: tuple[tuple[int, int, Run], ...]
+    partition: PartitionIndex
+    runs: tuple[tuple[Offset, Offset, Run], ...]
 
 
 class LocksRenewed(_Record, frozen=True):
@@ -231,8 +232,8 @@ class LocksRenewed(_Record, frozen=True):
 
     durable: ClassVar[bool] = False
     topic_id: str
-    partition: int
-    runs: tuple[tuple[int, int, Run], ...]
+    partition: PartitionIndex
+    runs: tuple[tuple[Offset, Offset, Run], ...]
 
 
 class DeadlinesPassed(_Record, frozen=True):
@@ -262,24 +263,24 @@ class PlanAcquired(_Record, frozen=True):
     (ids). ``superseded_plans``: plans that this one supersedes, the oldest first. ``explicit``: if Spark commits the
     batch without reading it, its records are released."""
 
-    plan_id: int
+    plan_id: Offset
     member_id: str
-    member_epoch: int
-    acquired_ms: int
+    member_epoch: Offset
+    acquired_ms: Int64
     trial: bool = False
     explicit: bool = False
-    ranges: tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...] = ()
+    ranges: tuple[tuple[str, PartitionIndex, tuple[tuple[Offset, Offset], ...]], ...] = ()
     reported_topic_ids: tuple[str, ...] = ()
     unreported_losses: tuple[LeftOutRange, ...] = ()
-    superseded_plans: tuple[int, ...] = ()
+    superseded_plans: tuple[Offset, ...] = ()
 
 
 class RangesAdded(_Record, frozen=True):
     """More ranges of a plan, the one acquired or kept last. One record of all ranges would be too large."""
 
-    plan_id: int
+    plan_id: Offset
     member_id: str
-    ranges: tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...]
+    ranges: tuple[tuple[str, PartitionIndex, tuple[tuple[Offset, Offset], ...]], ...]
 
 
 class PlanStarted(_Record, frozen=True):
@@ -291,17 +292,17 @@ class PlanStarted(_Record, frozen=True):
     those that the group had of the topics ``reported_topic_ids`` (ids); ``unreported_losses``: losses still to be
     reported. ``replaced_plan_id``: the newest plan, if this one is a superseded plan that replaces it, empty."""
 
-    plan_id: int
+    plan_id: Offset
     member_id: str
-    member_epoch: int
+    member_epoch: Offset
     started: bool
-    reclaims: int
+    reclaims: Offset
     explicit: bool = False
     data_loss: tuple[LeftOutRange, ...] = ()
     left_out: tuple[LeftOutRange, ...] = ()
     unreported_losses: tuple[LeftOutRange, ...] = ()
     reported_topic_ids: tuple[str, ...] = ()
-    replaced_plan_id: int | None = None
+    replaced_plan_id: Offset | None = None
 
 
 class PlanStaged(_Record, frozen=True):
@@ -313,11 +314,11 @@ class PlanStaged(_Record, frozen=True):
     ``checkpoint``: of the member's query. None, in each of these: as it was. ``reject_window`` and ``explicit`` are
     an older version's, in which a sink's commit was judged, and had a mode."""
 
-    plan_id: int
+    plan_id: Offset
     member_id: str
-    partitions: tuple[tuple[str, int, tuple[StagedRun, ...]], ...] = ()
-    reject_window: tuple[int, int] | None = None
-    explicit_attempts: tuple[int, ...] | None = None
+    partitions: tuple[tuple[str, PartitionIndex, tuple[StagedRun, ...]], ...] = ()
+    reject_window: tuple[Offset, Offset] | None = None
+    explicit_attempts: tuple[Offset, ...] | None = None
     explicit: bool | None = None
     replaces: bool | None = None
     query_id: str | None = None
@@ -330,9 +331,9 @@ class PlanCompleted(_Record, frozen=True):
     evidence from now on that processing works. ``breaker``: the member's breaker on releases from now on.
     ``reject_window``: (decided, rejected) records of the group's reject ratio from now on; None: as before."""
 
-    plan_id: int
+    plan_id: Offset
     member_id: str
-    records: int
+    records: Offset
     evidence: bool = False
     breaker: Breaker | None = None
     reject_window: tuple[int, int] | None = None
@@ -354,9 +355,9 @@ class LogStartMoved(_Record, frozen=True):
     record archived for that reason."""
 
     topic_id: str
-    partition: int
-    log_start: int
-    archived: int = 0
+    partition: PartitionIndex
+    log_start: Offset
+    archived: Offset = 0
 
 
 class DataLost(_Record, frozen=True):
@@ -368,7 +369,7 @@ class DataLost(_Record, frozen=True):
     losses all go to the group, so no record of it knows the sum."""
 
     lost: tuple[LeftOutRange, ...]
-    plan_id: int | None = None
+    plan_id: Offset | None = None
     member_id: str | None = None
 
 
@@ -376,10 +377,10 @@ class PlanKept(_Record, frozen=True):
     """A plan in a snapshot: PlanAcquired and PlanStarted in one. ``newest``: it is its member's newest plan;
     ``carried``: a run carries its id."""
 
-    plan_id: int
+    plan_id: Offset
     member_id: str
-    member_epoch: int
-    acquired_ms: int
+    member_epoch: Offset
+    acquired_ms: Int64
     trial: bool
     started: bool
     counts_as_evidence: bool
@@ -388,11 +389,11 @@ class PlanKept(_Record, frozen=True):
     data_loss: tuple[LeftOutRange, ...] = ()
     unreported_losses: tuple[LeftOutRange, ...] = ()
     left_out: tuple[LeftOutRange, ...] = ()
-    ranges: tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...] = ()
-    reclaims: int = 0
-    superseded_plans: tuple[int, ...] = ()
+    ranges: tuple[tuple[str, PartitionIndex, tuple[tuple[Offset, Offset], ...]], ...] = ()
+    reclaims: Offset = 0
+    superseded_plans: tuple[Offset, ...] = ()
     explicit: bool = False
-    explicit_attempts: tuple[int, ...] = ()
+    explicit_attempts: tuple[Offset, ...] = ()
     replaces: bool | None = None
 
 
@@ -400,11 +401,11 @@ class GroupProgressKept(_Record, frozen=True):
     """A snapshot's numbers of the group: its last plan id, its reject window, the highest epoch of members that it
     forgot, the epoch of its assignment, and the counts of share partitions that it dropped (None: there are none)."""
 
-    last_plan_id: int
-    decided: int = 0
-    rejected: int = 0
-    forgotten_epoch: int = 0
-    assignment_epoch: int = 0
+    last_plan_id: Offset
+    decided: Offset = 0
+    rejected: Offset = 0
+    forgotten_epoch: Offset = 0
+    assignment_epoch: Offset = 0
     dropped: RecordTotals | None = None
 
 
@@ -414,13 +415,13 @@ class MemberProgressKept(_Record, frozen=True):
     releases."""
 
     member_id: str
-    completed: int
+    completed: Offset
     evidence: bool = False
     decides: bool = False
     query_id: str = ""
     query_name: str = ""
     checkpoint: str = ""
-    acquisitions: int = 0
+    acquisitions: Offset = 0
     breaker: Breaker | None = None
 
 

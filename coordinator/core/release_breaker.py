@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from coordinator.config.resolved import GroupConfig
 from coordinator.core.release_backoff import first_delay_ms, jitter_step, release_delay_ms
+from coordinator.protocol.values import Int64, Offset
 
 JUDGED_FROM = 10
 """The breaker opens from this many released records on: fewer point to records rather than a service."""
@@ -42,12 +43,12 @@ class Breaker(NamedTuple):
     paused_ms: all pauses since it opened, in milliseconds.
     """
 
-    released: int
-    records: int
-    pauses: int = 0
-    since_ms: int = 0
-    until_ms: int = 0
-    paused_ms: int = 0
+    released: Offset
+    records: Offset
+    pauses: Offset = 0
+    since_ms: Int64 = 0
+    until_ms: Int64 = 0
+    paused_ms: Int64 = 0
 
 
 def is_used(config: GroupConfig) -> bool:

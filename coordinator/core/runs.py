@@ -13,15 +13,15 @@ from typing import NamedTuple
 from sortedcontainers import SortedDict, SortedList
 
 from coordinator.core.record_state import TERMINAL, RecordState
-from coordinator.protocol.values import Disposition
+from coordinator.protocol.values import Disposition, Int64, Offset
 
 
 class Progress(NamedTuple):
     """The signals that a member's work on a record goes on: the times of the first and the last one, by the
     coordinator's clock, and the newest hint that came with one."""
 
-    first_ms: int
-    last_ms: int
+    first_ms: Int64
+    last_ms: Int64
     hint: str = ""
 
 
@@ -47,21 +47,21 @@ class Run(NamedTuple):
     """
 
     state: RecordState
-    delivery_count: int = 0
-    failures: int = 0
-    releases: int = 0
-    plan_id: int | None = None
-    deadline_ms: int | None = None
-    not_before_ms: int | None = None
+    delivery_count: Offset = 0
+    failures: Offset = 0
+    releases: Offset = 0
+    plan_id: Offset | None = None
+    deadline_ms: Int64 | None = None
+    not_before_ms: Int64 | None = None
     quarantined: bool = False
-    failed_alone_ms: int | None = None
-    last_tried_ms: int | None = None
-    trials_lost: int = 0
+    failed_alone_ms: Int64 | None = None
+    last_tried_ms: Int64 | None = None
+    trials_lost: Offset = 0
     disposition: Disposition = Disposition.NONE
     reason: str = ""
     progress: Progress | None = None
-    delay_ms: int | None = None
-    query_failures: int = 0
+    delay_ms: Int64 | None = None
+    query_failures: Offset = 0
 
     @property
     def tries(self) -> int:

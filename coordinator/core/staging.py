@@ -11,10 +11,14 @@ target replaces its output, nothing of an older attempt is left in the target, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
+
+from msgspec import Meta
 
 from coordinator.core.runs import Segment
-from coordinator.protocol.values import AcknowledgeType
+from coordinator.protocol.values import AcknowledgeType, Int64, Offset
+
+Outcome = Annotated[int, Meta(ge=int(AcknowledgeType.GAP), le=int(AcknowledgeType.REJECT))]
 
 
 class Verdict(NamedTuple):
@@ -28,14 +32,14 @@ class Verdict(NamedTuple):
     unreadable: the driver found that the record can't be read, and no sink decided it. No attempt has a veto.
     """
 
-    delivery_count: int
-    outcome: int
-    not_before_ms: int | None = None
+    delivery_count: Offset
+    outcome: Outcome
+    not_before_ms: Int64 | None = None
     dead_letter: bool = False
     reason: str = ""
     disagrees: bool = False
     divided: bool = False
-    delay_ms: int | None = None
+    delay_ms: Int64 | None = None
     unreadable: bool = False
 
     def settled(self, *, replaces: bool) -> int:
@@ -45,7 +49,7 @@ class Verdict(NamedTuple):
         return AcknowledgeType.RELEASE if vetoed else self.outcome
 
 
-StagedRun = tuple[int, int, Verdict]
+StagedRun = tuple[Offset, Offset, Verdict]
 """Offsets first to last, and the verdict on them."""
 
 GAP = Verdict(0, AcknowledgeType.GAP)
@@ -103,6 +107,16 @@ def overlaid(
 def staged_with(before: list[StagedRun], now: list[StagedRun]) -> list[StagedRun]:
     """The staged runs of a partition after one more commit of a sink."""
     return overlaid(before, now, later)
+
+
+def contradicted(before: list[StagedRun], now: list[StagedRun]) -> int:
+    """The number of records about which another commit of the same attempt decided otherwise, none of them counted at
+    an earlier commit."""
+    return sum(
+        last - first + 1
+        for first, last, verdict, earlier in pieces(now, before)
+        if earlier is not None and not earlier.divided and later(earlier, verdict).divided
+    )
 
 
 def with_gaps(gaps: list[StagedRun], staged: list[StagedRun]) -> list[StagedRun]:

@@ -24,6 +24,9 @@ DELIVERY_COUNT = PREFIX + "delivery.count"
 MESSAGE = PREFIX + "message"
 DISPOSITION = PREFIX + "disposition"
 TIMESTAMP = PREFIX + "timestamp"
+EMPTY_RECORD = PREFIX + "empty.record"
+"""The header of a dead letter whose record has neither key, value nor headers. Without this header, a dead letter that
+has none of the three lacks its record."""
 
 REJECTED_MESSAGE = "Offset rejected by client."
 LIMIT_MESSAGE = "Offset delivery count exceeded the threshold."
@@ -54,7 +57,8 @@ class DeadLetterRecord(NamedTuple):
 
     def headers_only(self) -> DeadLetterRecord:
         """Only where the record was and why it is here, for when the whole can't be written."""
-        return DeadLetterRecord(self.origin, None, None, tuple(h for h in self.headers if h[0].startswith(PREFIX)))
+        ours = tuple(h for h in self.headers if h[0].startswith(PREFIX) and h[0] != EMPTY_RECORD)
+        return DeadLetterRecord(self.origin, None, None, ours)
 
     @property
     def is_headers_only(self) -> bool:
@@ -73,8 +77,8 @@ def dead_letter(
     copy: bool = True,
 ) -> DeadLetterRecord:
     """The dead letter of a record. ``message``: the reason that a sink gave; empty: Kafka's. ``headers``: the record's,
-    kept in order before ours; those of an earlier dead letter are dropped. ``timestamp_ms``: the record's; None or
-    negative: it is not known, and has no header. ``copy`` False
+    kept in order before ours; those of an earlier dead letter are dropped; None: they are not known. ``timestamp_ms``:
+    the record's; None or negative: it is not known, and has no header. ``copy`` False
     (errors.deadletterqueue.copy.record.enable): our headers only, as Kafka writes it by default."""
     said = message or (REJECTED_MESSAGE if disposition is Disposition.REJECTED else LIMIT_MESSAGE)
     ours: tuple[Header, ...] = (
@@ -89,7 +93,9 @@ def dead_letter(
     )
     if not copy:
         return DeadLetterRecord(origin, None, None, ours)
-    return DeadLetterRecord(origin, key, value, record_headers(headers) + ours)
+    own = record_headers(headers)
+    is_empty = headers is not None and key is None and value is None and not own
+    return DeadLetterRecord(origin, key, value, own + ours + (((EMPTY_RECORD, b"true"),) if is_empty else ()))
 
 
 def dead_letter_partition(source_partition: int, partitions: int) -> int:

@@ -191,7 +191,8 @@ class OutcomesStaged(Message, frozen=True):
     """The numbers of the rows' records that were staged, and that were stale; ``stale_sample`` names some stale ones as
     ``topic-partition@offset (delivery count)``. ``attempt``, ``plan_id``, ``member_id``: the delivery, from 0, of the
     batch that the request speaks for, its plan and the member that holds it; None and empty: the request names no
-    batch, and changed nothing."""
+    batch, and changed nothing. ``contradicted``: the number of records that are released since this request names
+    another outcome than an earlier request of the same attempt."""
 
     staged: int = 0
     stale: int = 0
@@ -199,6 +200,7 @@ class OutcomesStaged(Message, frozen=True):
     attempt: int | None = None
     plan_id: str = ""
     member_id: str = ""
+    contradicted: int = 0
 
 
 class Done(Message, frozen=True):

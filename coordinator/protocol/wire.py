@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from typing import Any, TypeAlias, get_args
+from typing import Annotated, Any, TypeAlias, get_args
 
 import msgspec
 
@@ -81,9 +81,9 @@ class Endpoint(Message, frozen=True, tag=False):
     ``protocol`` 0: the file does not say it. ``configs`` and ``brokers`` (its bootstrap servers): those of the query
     that started it; no secret is among them."""
 
-    host: str
-    port: int
-    token: str
+    host: Annotated[str, msgspec.Meta(pattern=r"^[\w.:-]+$")]
+    port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
+    token: Annotated[str, msgspec.Meta(pattern=r"^[!-~]+$")]
     pid: int
     protocol: int = 0
     version: str = ""
@@ -116,6 +116,9 @@ class LaunchSettings(Message, frozen=True, tag=False):
 class Started(Message, frozen=True):
     """The first line of a coordinator process: it serves, and its endpoint file is written."""
 
+
+DAMAGED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are no JSON, or not of the expected form."""
 
 _QUOTED = re.compile(r" '.*'", re.DOTALL)  # how the texts of msgspec's errors show a value
 _NAME = re.compile(r"[A-Za-z]{1,64}")
@@ -167,16 +170,16 @@ def decode_request(name: str, body: bytes) -> Request[Any]:
     try:
         request: Request[Any] = msgspec.json.decode(body, type=cls)
         return request
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except DAMAGED as error:
         reason = _QUOTED.sub("", str(error))
         raise InvalidRequest(what=f"{name} can't be understood: {reason}") from None
 
 
 def decode_endpoint(data: bytes) -> Endpoint | None:
-    """The endpoint in an endpoint file; None: the file holds none."""
+    """The endpoint in an endpoint file; None: the file holds none that can be asked."""
     try:
         return msgspec.json.decode(data, type=Endpoint)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except DAMAGED:
         return None
 
 

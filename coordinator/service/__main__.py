@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from coordinator.protocol.errors import InternalError, InvalidRequest, ShareGroupError
-from coordinator.protocol.wire import LaunchSettings, Started, encode, encode_error
+from coordinator.protocol.wire import DAMAGED, LaunchSettings, Started, encode, encode_error
 from coordinator.service.on_demand import log_to, run
 from coordinator.service.process.disk_space import disk_full
 from coordinator.service.process.process_exit import end_process
@@ -33,7 +33,7 @@ def main() -> int:
     """Serve until idle. Returns the exit status: 1 if the coordinator could not serve."""
     try:
         settings = msgspec.json.decode(sys.stdin.buffer.read(), type=LaunchSettings)
-    except msgspec.DecodeError as error:
+    except DAMAGED as error:
         return _fail(InvalidRequest(what=f"The launch settings can't be understood: {error}"), serving=False)
     with log_to(settings.log_path):
         return _serve(settings)

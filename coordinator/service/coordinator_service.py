@@ -233,7 +233,8 @@ class CoordinatorService(Handlers):
 
     def _stage(self, request: StageRuns) -> OutcomesStaged:
         staged = self._runtime.call(request.group_id, transactions.single_command(request))
-        if staged.stale or request.lost_replacements or request.contradicting:
+        contradicting = request.contradicting + staged.contradicted
+        if staged.stale or request.lost_replacements or contradicting:
             _log.warning(
                 "staged: group=%s query=%s batch=%d staged=%d stale=%d lost_replacements=%d contradicting=%d",
                 request.group_id,
@@ -242,7 +243,7 @@ class CoordinatorService(Handlers):
                 staged.staged,
                 staged.stale,
                 request.lost_replacements,
-                request.contradicting,
+                contradicting,
             )
         return staged
 

@@ -134,21 +134,21 @@ def write_endpoint(path: Path, endpoint: Endpoint) -> None:
 
 
 def keep_endpoint(settings: LaunchSettings, endpoint: Endpoint) -> Endpoint | None:
-    """Write the endpoint file again if it is missing: a cleaner deleted it, or its directory went with the user's last
-    login session. Without it no client finds this coordinator, or can start another one, since this one owns the
-    store.
+    """Write the endpoint file again if it is missing or damaged: a cleaner deleted it, or its directory went with the
+    user's last login session. Without it no client finds this coordinator, or can start another one, since this one
+    owns the store.
 
     Returns the other coordinator that the file names, if it does: it was started while this one stood still. Both would
     take groups from each other, and end sessions of live queries, if this one stayed.
     """
     path = Path(settings.endpoint_path)
     with contextlib.suppress(OSError, UnsafeDirectory):
-        if path.exists():
-            found = decode_endpoint(path.read_bytes())
-            return None if found is None or found.token == endpoint.token else found
+        found = decode_endpoint(path.read_bytes()) if path.exists() else None
+        if found is not None:
+            return None if found.token == endpoint.token else found
         own_dir(path.parent, named=RUNTIME_VARIABLE in os.environ)
         write_endpoint(path, endpoint)
-        _log.warning("the endpoint file was missing, and is written again: %s", path)
+        _log.warning("the endpoint file was missing or damaged, and is written again: %s", path)
     return None
 
 

@@ -44,6 +44,13 @@ class ByteReader:
         (value,) = self.fields(layout)
         return int(value)
 
+    def natural(self, layout: struct.Struct) -> int:
+        """Reads an integer that is not negative."""
+        value = self.number(layout)
+        if value < 0:
+            raise self.unreadable(f"{value} is negative")
+        return value
+
     def optional(self, layout: struct.Struct) -> int | None:
         """Reads an integer that Kafka writes as -1 for "none"."""
         value = self.number(layout)

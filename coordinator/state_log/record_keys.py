@@ -124,12 +124,12 @@ def decode_key(data: bytes) -> Key:
     key: Key
     if record_type in (SHARE_SNAPSHOT, SHARE_UPDATE):
         shared = ShareSnapshotKey if record_type == SHARE_SNAPSHOT else ShareUpdateKey
-        key = shared(group_id, reader.uuid(), reader.number(INT32))
+        key = shared(group_id, reader.uuid(), reader.natural(INT32))
     elif record_type in (GROUP_RECORD, GROUP_SNAPSHOT):
         numbered = GroupRecordKey if record_type == GROUP_RECORD else GroupSnapshotKey
-        key = numbered(group_id, reader.number(INT64))
+        key = numbered(group_id, reader.natural(INT64))
     elif record_type == GROUP_SNAPSHOT_PART:
-        key = GroupSnapshotPartKey(group_id, reader.number(INT64), reader.number(INT32))
+        key = GroupSnapshotPartKey(group_id, reader.natural(INT64), reader.natural(INT32))
     elif record_type == GROUP_OWNER:
         key = GroupOwnerKey(group_id)
     else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import NamedTuple
 
 from coordinator.core.record_state import RecordState
@@ -174,6 +175,9 @@ def _check_version(reader: ByteReader, version: int) -> None:
 def _decoded(reader: ByteReader) -> tuple[tuple[StateBatch, ...], int | None]:
     """The end of both values: the batches, and the delivery complete count."""
     batches = tuple([_state_batch(reader) for _ in range(reader.compact_length())])
+    for before, batch in pairwise(batches):
+        if batch.first_offset <= before.last_offset:
+            raise reader.unreadable(f"offsets from {batch.first_offset} on come after {before.last_offset}")
     tagged = reader.tagged_fields()
     reader.end()
     if (data := tagged.get(DELIVERY_COMPLETE_COUNT_TAG)) is None:

@@ -24,9 +24,10 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -34,6 +35,7 @@ from pyarrow.fs import FileSelector, FileType
 
 from coordinator.protocol.errors import BatchReclaimed
 from coordinator.protocol.format_versions import ARCHIVE, ARCHIVES_READ, UnknownFormat, check_version
+from coordinator.protocol.wire import DAMAGED
 from share_sink.archive.location import ArchiveLocation, archive_location, check_exists, without_secrets
 from share_sink.archive.parquet import SCHEMA, RowFile, archive_rows, merge_files
 from share_sink.errors import ArchiveFormatUnknown, ArchiveNotWritable, ArchiveRowsMissing
@@ -46,6 +48,7 @@ MERGE_BYTES = 64 << 20
 STAGING_KEPT = timedelta(days=2)
 """A staging folder is deleted as left behind once its files are older than this."""
 
+Content = TypeVar("Content", bound=msgspec.Struct)
 _PARTITIONING = ds.partitioning(pa.schema([("date", pa.date32()), ("topic", pa.string())]), flavor="hive")
 
 
@@ -167,7 +170,7 @@ def finish_batch(path: str, files: Iterable[str], writes: Iterable[str], batch: 
         entry = _Entry(batch.member, batch.number, batch.attempt, uuid.uuid4().hex)
         plan = _plan(archive, entry, sorted(files))
         if plan or batch.attempt:  # without rows, the first attempt has nothing to name, and nobody to stop
-            write_whole(archive, entry.path, {"files": list(plan)})
+            write_whole(archive, entry.path, Journal(tuple(plan)))
         for former in _entries(archive, batch.member):
             if (former.plan, former.attempt) < (entry.plan, entry.attempt):
                 _forget(archive, former, with_files=former.plan == entry.plan)
@@ -272,6 +275,12 @@ def _put(archive: ArchiveLocation, target: str, sources: Sequence[str]) -> None:
     archive.files.move(archive.at(ready), archive.at(target))
 
 
+class Journal(msgspec.Struct, frozen=True):
+    """The files that a write of a batch made visible, or was about to."""
+
+    files: tuple[str, ...]
+
+
 class _Entry(NamedTuple):
     """An entry of the journal: a file that names what one write of an attempt at a member's plan made visible, or was
     about to. Entries of a member's earlier plans are deleted by its next plan."""
@@ -315,7 +324,7 @@ def _forget(archive: ArchiveLocation, entry: _Entry, *, with_files: bool) -> Non
     """Delete an entry of the journal, and before it the files that it names, if they are to go."""
     if with_files:
         with suppress(FileNotFoundError):  # another write of this attempt was faster
-            for file in read_json(archive, entry.path)["files"]:
+            for file in read_json(archive, entry.path, Journal).files:
                 delete_file(archive, file)
     delete_file(archive, entry.path)
 
@@ -325,32 +334,32 @@ def _staging(write: str) -> str:
     return f"_staging/{write}"
 
 
-def read_json(archive: ArchiveLocation, path: str) -> dict[str, Any]:
+class _Versioned(msgspec.Struct):
+    version: Any = None
+
+
+def read_json(archive: ArchiveLocation, path: str, kind: type[Content]) -> Content:
     """Returns the content that ``write_whole`` wrote.
 
     Raises:
         ArchiveFormatUnknown: another version of sharegroup wrote the file, or it is damaged.
     """
     with archive.files.open_input_stream(archive.at(path)) as stream:
-        text = stream.read()
-    found: object = None
-    with suppress(ValueError):
-        found = json.loads(text)
-    content: dict[str, Any] = found if isinstance(found, dict) else {}
+        written = stream.read()
     try:
-        check_version(content.pop("version", None), ARCHIVE, ARCHIVES_READ)
-    except UnknownFormat as unknown:
-        raise ArchiveFormatUnknown(path=without_secrets(archive.location), file=path, reason=unknown) from None
-    return content
+        check_version(msgspec.json.decode(written, type=_Versioned).version, ARCHIVE, ARCHIVES_READ)
+        return msgspec.json.decode(written, type=kind)
+    except (UnknownFormat, *DAMAGED) as error:
+        raise ArchiveFormatUnknown(path=without_secrets(archive.location), file=path, reason=error) from None
 
 
-def write_whole(archive: ArchiveLocation, path: str, content: dict[str, Any]) -> None:
+def write_whole(archive: ArchiveLocation, path: str, content: msgspec.Struct) -> None:
     """Write a small JSON file, with the archive's format version, in one step: readers see the new content or the old
     content, never a part."""
     archive.files.create_dir(archive.at(path.rpartition("/")[0]), recursive=True)
     fresh = archive.at(f"{path}.{uuid.uuid4().hex}")
     with archive.files.open_output_stream(fresh) as stream:
-        stream.write(json.dumps({"version": ARCHIVE, **content}).encode())
+        stream.write(msgspec.json.encode({"version": ARCHIVE, **msgspec.structs.asdict(content)}))
     archive.files.move(fresh, archive.at(path))
 
 

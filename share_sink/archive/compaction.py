@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 
+import msgspec
 from pyarrow.fs import FileType
 
-from share_sink.archive.batches import bins, clear_old_staging, delete_file, read_json, write_whole
+from share_sink.archive.batches import Journal, bins, clear_old_staging, delete_file, read_json, write_whole
 from share_sink.archive.location import ArchiveLocation, archive_location, check_exists
 from share_sink.archive.parquet import merge_files
 
@@ -67,7 +68,9 @@ def compact(path: str, *, before: date | None = None, target_bytes: int = TARGET
 
 def _bins(archive: ArchiveLocation, before: date, target_bytes: int) -> Iterator[list[str]]:
     """Groups of files to merge, each of one topic and day."""
-    kept = {file for journal in _files(archive, "_journal", ".json") for file in read_json(archive, journal)["files"]}
+    kept = {
+        file for journal in _files(archive, "_journal", ".json") for file in read_json(archive, journal, Journal).files
+    }
     for day in archive.folders_in(""):
         if not day.startswith("date=") or day >= f"date={before.isoformat()}":
             continue
@@ -78,23 +81,31 @@ def _bins(archive: ArchiveLocation, before: date, target_bytes: int) -> Iterator
             yield from (group for group in bins([*sizes], sizes, target_bytes) if len(group) > 1)
 
 
+class _Note(msgspec.Struct, frozen=True):
+    """A replacement that was begun: the merged file, its path when it is visible, and the files that it replaces."""
+
+    merged: str
+    target: str
+    sources: tuple[str, ...]
+
+
 def _prepared(archive: ArchiveLocation, sources: list[str]) -> str:
     """Write the merged file, then a note of the files that it replaces. Returns the note's path."""
     name = uuid.uuid4().hex
     merge_files(archive, sources, f"{_FOLDER}/{name}.parquet")
     note = f"{_FOLDER}/{name}.json"
     target = f"{sources[0].rpartition('/')[0]}/{name}.parquet"
-    write_whole(archive, note, {"merged": f"{_FOLDER}/{name}.parquet", "target": target, "sources": sources})
+    write_whole(archive, note, _Note(f"{_FOLDER}/{name}.parquet", target, tuple(sources)))
     return note
 
 
 def _replace_files(archive: ArchiveLocation, note: str) -> None:
     """Replace the noted files by the merged one; it also finishes a replacement that was killed half-way."""
-    noted = read_json(archive, note)
-    if archive.files.get_file_info(archive.at(noted["merged"])).type != FileType.NotFound:
-        for source in noted["sources"]:
+    noted = read_json(archive, note, _Note)
+    if archive.files.get_file_info(archive.at(noted.merged)).type != FileType.NotFound:
+        for source in noted.sources:
             delete_file(archive, source)
-        archive.files.move(archive.at(noted["merged"]), archive.at(noted["target"]))
+        archive.files.move(archive.at(noted.merged), archive.at(noted.target))
     delete_file(archive, note)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from coordinator.client.cluster_metadata import cluster_metadata
-from coordinator.dead_letters.record_format import Header, parse_headers, record_headers
+from coordinator.dead_letters.record_format import EMPTY_RECORD, Header, parse_headers, record_headers
 from coordinator.protocol.damaged_batch import ASKING, DAMAGED, READINGS, end_of_batch
 from coordinator.protocol.errors import UnknownTopic
 from coordinator.protocol.librdkafka import BY_OFFSET, READING, UNKNOWN_TOPIC, Silence, new_client
@@ -119,7 +119,8 @@ class DeadLetter:
     def has_record(self) -> bool:
         """Whether the dead letter has its record. With errors.deadletterqueue.copy.record.enable=false, or if the
         record could not be read or copied, it has headers only, and there is nothing to send again."""
-        return self.key is not None or self.value is not None or bool(self.record_headers)
+        is_copied = self.key is not None or self.value is not None or bool(self.record_headers)
+        return is_copied or bool(self.header(EMPTY_RECORD))
 
     @property
     def record_headers(self) -> tuple[Header, ...]:

@@ -38,7 +38,7 @@ Origins: TypeAlias = Callable[[str], Mapping[tuple[str, int], int]]
 """By a group's id: the first offset that the group was never given, by topic and partition of all that it reads or has
 read. Empty if the group does not exist, or has another dead letter topic."""
 _NOW = 0
-"""librdkafka's timestamp for the time of sending."""
+"""librdkafka's timestamp for the time of sending. A record's own timestamp of 0 is therefore sent as 1."""
 _CLOSE_S = 5.0
 """Closing the producer may take this many seconds."""
 _DEFAULTS = {"client.id": "sharegroup-redrive", "log_level": "0", "linger.ms": "5", "message.timeout.ms": "60000"}
@@ -317,7 +317,7 @@ class _Sender:
         on_delivery = partial(self._on_delivery, dead_letter, target)
         kept = [header for header in dead_letter.record_headers if header[0] != REDRIVES]
         headers = [*kept, (REDRIVES, str(dead_letter.redrives + 1).encode())]
-        timestamp_ms = (dead_letter.origin_timestamp_ms if self._keep_timestamp else None) or _NOW
+        own_ms = dead_letter.origin_timestamp_ms if self._keep_timestamp else None
         while not self.failure:
             try:
                 self._producer.produce(
@@ -327,7 +327,7 @@ class _Sender:
                     partition,
                     on_delivery=on_delivery,
                     headers=headers,
-                    timestamp=timestamp_ms,
+                    timestamp=_NOW if own_ms is None else max(own_ms, 1),
                 )
             except BufferError:
                 self._producer.poll(0.1)

@@ -407,6 +407,20 @@ def test_a_record_comes_back_with_its_own_timestamp(world):
     assert times[b"v1"] == 1_767_225_600_000 < times[b"v2"]
 
 
+def test_a_record_of_the_first_millisecond_keeps_its_time_nearly(world):
+    world.put(world.dead(1, timestamp_ms=0))
+    world.redrive(keep_timestamp=True)
+    (back,) = world.read()
+    assert back.timestamp()[1] == 1, "librdkafka writes a timestamp of 0 as the time of sending"
+
+
+def test_a_record_without_key_value_and_headers_comes_back(world):
+    world.put(world.dead(1, key=None, value=None, headers=()))
+    assert world.redrive().sent == 1
+    (back,) = world.read()
+    assert (back.key(), back.value(), back.headers()) == (None, None, [(REDRIVES, b"1")])
+
+
 # --- lists and shows
 
 

@@ -54,10 +54,11 @@ class SinksModel(BreakerModel):
         replaces: bool = False,
         has_target: bool = True,
         unreadable: bool = False,
-    ) -> tuple[int, int]:
-        """How many rows were staged, and how many were stale. ``pinned``: this life of the group. ``named``: the plans
-        that the sink's tasks found, with their members' epochs. ``mode``: the sink's own. ``replaces``: its target
-        does. ``unreadable``: the driver rejects, and no sink."""
+    ) -> tuple[int, int, int]:
+        """How many rows were staged, how many were stale, and about how many an earlier commit of the attempt decided
+        otherwise. ``pinned``: this life of the group. ``named``: the plans that the sink's tasks found, with their
+        members' epochs. ``mode``: the sink's own. ``replaces``: its target does. ``unreadable``: the driver rejects,
+        and no sink."""
         deciding = [m.pending for m in self.members.values() if m.query and m.pending is not None and m.pending.started]
         if not pinned or (rows and not deciding):
             raise Refused("outdated, or no plan")
@@ -75,7 +76,10 @@ class SinksModel(BreakerModel):
         spoken_for = decided_now | {plan.plan_id: plan for plan in named_plans}
         if not unreadable:
             self.check_mode(deciding, list(spoken_for.values()), mode, has_target and not replaces)
+        contradicted = 0
         for plan, row in matching:
+            before = {said.outcome for said in plan.said.get(row.key, []) if said.count == row.count}
+            contradicted += len(before) == 1 and row.outcome not in before
             delay_ms = row.delay_ms if row.outcome == RELEASE else None
             at_ms = None if delay_ms is None else now_ms + delay_ms
             passed_over = not unreadable and self.is_passed_over(plan, row)
@@ -91,7 +95,7 @@ class SinksModel(BreakerModel):
             if plan.explicit:
                 plan.heard.add(plan.reclaims)
             plan.targets.add(replaces)
-        return len(matching), len(rows) - len(matching)
+        return len(matching), len(rows) - len(matching), contradicted
 
     def check_mode(self, deciding: list[Plan], spoken_for: list[Plan], mode: str, skips: bool) -> None:
         other = [plan for plan in spoken_for or deciding if mode and plan.explicit != (mode == "explicit")]
@@ -224,7 +228,8 @@ class SinksModel(BreakerModel):
         if self.is_gone(key):
             return None
         if said and said[-1].count == record.count:
-            return said[-1].outcome == RELEASE and said[-1].at_ms is None
+            is_divided = len({s.outcome for s in said if s.count == record.count}) > 1
+            return said[-1].outcome == RELEASE and said[-1].at_ms is None and not is_divided
         return plan.explicit
 
     def decide(

@@ -317,7 +317,7 @@ class Steps(MemberSteps):
             fail_on_stale=fail_on_stale,
             partitions=partitions,
         )
-        counted: list[tuple[int, int]] = []
+        counted: list[tuple[int, int, int]] = []
         reply = self.both(
             f"stage {[(p.partition, *map(tuple, p.runs)) for p in partitions]} "
             f"{query_id} {outdated} {fail_on_stale} {own_mode} {replaces} {has_target} {unreadable} {plans}",
@@ -337,7 +337,7 @@ class Steps(MemberSteps):
                 )
             ),
         )
-        assert reply is None or [(reply.staged, reply.stale)] == counted
+        assert reply is None or [(reply.staged, reply.stale, reply.contradicted)] == counted
 
     def mark_dead_letters_written(self, keys: list[tuple[Key, int]]) -> None:
         """The dead letters of these records are written, that were given up at this delivery count."""

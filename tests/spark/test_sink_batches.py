@@ -70,6 +70,31 @@ def test_acknowledge_first_then_write(orders, job, start, first, again, keeps):
         assert set(numbers(100)) - set(accepted(queue).values()) == {"7"}
 
 
+IN_A_THREAD = """
+from concurrent.futures import ThreadPoolExecutor
+import sharegroup
+
+def run(spark, source, sink, checkpoint):
+    def each(batch, batch_id):
+        rows = batch.selectExpr("*", "'accept' acknowledgement")
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(sharegroup.acknowledge, rows, batch_id, sink).result()
+
+    stream = spark.readStream.format("sharegroup").options(**source).load().writeStream.trigger(availableNow=True)
+    query = stream.option("checkpointLocation", checkpoint).foreachBatch(each).start()
+    query.awaitTermination()
+    sharegroup.complete_run(query, source)
+"""
+
+
+def test_a_batch_is_acknowledged_in_a_thread_of_foreach_batch(orders, job, shared_program, tmp_path):
+    queue = job(orders)
+    explicit = queue.sink_options(**{"share.acknowledgement.mode": "explicit"})
+    arguments = {"source": queue.query("a").options, "sink": explicit, "checkpoint": str(tmp_path)}
+    shared_program.get().run(IN_A_THREAD, **arguments)
+    assert describe(queue).description.records.accepted == 100
+
+
 # --- dead letters
 
 

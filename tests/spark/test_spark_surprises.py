@@ -110,3 +110,36 @@ def test_async_progress_trackings_older_batch_is_refused_and_loses_no_record(ord
     error = start(queue.query("a", trigger="available_now")).wait_over().error()
     assert "StalePlan" in error and "checkpoint" in error
     assert describe(queue).lag() == 10
+
+
+LEFT_OUT = """
+import sharegroup
+
+def run(spark, source, operator, directory):
+    rows = spark.readStream.format("sharegroup").options(**source).load()
+    writer = {
+        "limit": lambda: rows.limit(3),
+        "where": lambda: rows.where("offset < 3"),
+        "in foreachBatch": lambda: rows,
+    }[operator]().writeStream.trigger(availableNow=True).option("checkpointLocation", f"{directory}/checkpoint")
+    if operator == "in foreachBatch":
+        writer = writer.foreachBatch(lambda batch, _: batch.limit(3).write.mode("append").parquet(f"{directory}/out"))
+    else:
+        writer = writer.format("parquet").option("path", f"{directory}/out")
+    query = writer.start()
+    query.awaitTermination()
+    sharegroup.complete_run(query, source)
+    return spark.read.parquet(f"{directory}/out").count()
+"""
+
+
+@pytest.mark.parametrize(
+    "operator", ["limit", *(pytest.param(each, marks=pytest.mark.slow) for each in ("where", "in foreachBatch"))]
+)
+def test_records_whose_rows_an_operator_leaves_out_are_accepted(orders, job, shared_program, tmp_path, operator):
+    """docs/learn/event-time.md: they are in no output, and done for the group."""
+    queue = job(orders)
+    source = queue.query("a").options
+    written = shared_program.get().run(LEFT_OUT, source=source, operator=operator, directory=str(tmp_path))
+    assert written == 3
+    assert describe(queue).description.records.accepted == 100

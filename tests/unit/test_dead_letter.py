@@ -108,6 +108,15 @@ def test_without_copying_nothing_of_the_record_is_there():
     assert written.is_headers_only
 
 
+def test_an_empty_record_that_is_copied_says_so():
+    copied = dead_letter(ORIGIN, Disposition.REJECTED, headers=())
+    assert copied.headers[-1] == ("__dlq.errors.empty.record", b"true")
+    assert not copied.is_headers_only
+    assert copied.headers_only() == dead_letter(ORIGIN, Disposition.REJECTED, headers=(), copy=False)
+    of_its_own = dead_letter(ORIGIN, Disposition.REJECTED, headers=copied.headers, key=b"k")
+    assert of_its_own == dead_letter(ORIGIN, Disposition.REJECTED, key=b"k")
+
+
 def test_headers_only_keeps_the_origin_and_the_reason():
     whole = dead_letter(ORIGIN, Disposition.REJECTED, message="why", key=b"k", value=b"v", headers=[("h", b"x")])
 

@@ -79,8 +79,10 @@ def test_only_a_number_counts_redrives(count, redrives):
     assert dead(headers=[(REDRIVES, b"9"), (REDRIVES, count)]).redrives == redrives
 
 
-def test_without_key_value_and_headers_there_is_no_record():
+def test_a_dead_letter_of_an_empty_record_says_that_it_has_it():
     assert not dead(copy=False).has_record
+    assert not dead(key=None, value=None, headers=None).has_record, "as versions before wrote it, and as Kafka does"
+    assert dead(key=None, value=None, headers=[]).has_record
     assert dead(key=None, value=None).has_record
     assert dead(value=None, headers=[]).has_record
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +15,43 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.config.properties_file import read_properties
-from coordinator.core.record_codec import decode_head, decode_record, encode_record
-from coordinator.core.records import GroupDeleted
+from coordinator.core.record_codec import UnreadableRecord, _runs_of, decode_head, decode_record, encode_record
+from coordinator.core.record_counts import RecordTotals
+from coordinator.core.record_state import RecordState
+from coordinator.core.records import (
+    GroupDeleted,
+    OffsetsAltered,
+    PartitionInitialized,
+    PlanAcquired,
+    PlanCompleted,
+    PlanStaged,
+    RangesAdded,
+    Record,
+    RunsChanged,
+    TopicForgotten,
+)
+from coordinator.core.release_breaker import Breaker
+from coordinator.core.runs import Run
+from coordinator.core.staging import Verdict
 from coordinator.protocol.errors import InvalidRequest, ShareGroupError
 from coordinator.protocol.format_versions import SPARK_OFFSET
 from coordinator.protocol.outcome_rows import SCHEMA, partition_outcomes
 from coordinator.protocol.request_rows import body_with_rows, read_rows, split_body
 from coordinator.protocol.rights import Tokens
 from coordinator.protocol.secret_files import read_token, read_tokens
+from coordinator.protocol.values import AcknowledgeType
 from coordinator.protocol.wire import Endpoint, decode_endpoint, encode
 from coordinator.state_log.group_log import GroupLog
 from coordinator.state_log.record_keys import GroupRecordKey, GroupSnapshotKey, ShareSnapshotKey, decode_key, encode_key
-from coordinator.state_log.record_values import ShareSnapshotValue, decode_snapshot, decode_update, encode_snapshot
+from coordinator.state_log.record_values import (
+    ShareSnapshotValue,
+    ShareUpdateValue,
+    StateBatch,
+    decode_snapshot,
+    decode_update,
+    encode_snapshot,
+    encode_update,
+)
 from share_source.plan_offset import PlanOffset, initial_offset
 from tests.support.hostile_requests import mutated
 from tests.support.state_records import TOPIC_ID
@@ -60,6 +85,77 @@ def test_any_state_record_is_read_or_refused_by_name(value: bytes, key: bytes) -
         outcome(lambda offset=offset, each=each: log.read(each, value, offset))
     outcome(lambda: log.read_owner(key, value, 0))
     outcome(log.end)
+
+
+RUN = Run(RecordState.ACQUIRED, 1, plan_id=7)
+VERDICT = Verdict(1, AcknowledgeType.RELEASE, 5, delay_ms=5)
+RANGES_OF_PLAN = (("orders", 0, ((0, 9), (20, 29))),)
+RECORDS: list[Record] = [
+    RunsChanged(topic_id="orders", partition=3, runs=((0, 9, RUN), (20, 29, RUN))),
+    PlanAcquired(plan_id=7, member_id="m1", member_epoch=1, acquired_ms=5, ranges=RANGES_OF_PLAN),
+    RangesAdded(plan_id=7, member_id="m1", ranges=RANGES_OF_PLAN),
+    PlanStaged(plan_id=7, member_id="m1", partitions=(("orders", 0, ((0, 9, VERDICT), (20, 29, VERDICT))),)),
+    PlanCompleted(plan_id=7, member_id="m1", records=3, breaker=Breaker(1, 2)),
+    PartitionInitialized(topic_id="orders", partition=3, start_offset=5, totals=RecordTotals(reached=5, accepted=5)),
+    OffsetsAltered(topic_id="orders", starts=((0, 5),), altered_after=7),
+    TopicForgotten(topic_id="T", topic="orders", ends=((0, 5, 1),)),
+]
+NEVER = (-1, -(2**63), 2**63, 10**19)
+"""Numbers that no offset, partition, count or plan id is; a time may be negative."""
+
+
+def numbers_of(form: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yields the place of each number in lists and dictionaries."""
+    for key, value in form.items() if isinstance(form, dict) else enumerate(form):
+        if isinstance(value, dict | list):
+            yield from numbers_of(value, (*at, key))
+        elif type(value) is int:
+            yield (*at, key)
+
+
+@given(st.data())
+def test_a_state_record_that_no_version_writes_is_refused_by_name(data: st.DataObject) -> None:
+    """The checksum of such a record is right, since a program wrote the record so."""
+    form = msgspec.msgpack.decode(encode_record(data.draw(st.sampled_from(RECORDS))))
+    *way, last = data.draw(st.sampled_from(list(numbers_of(form))))
+    inner = form
+    for key in way:
+        inner = inner[key]
+    inner[last] = value = data.draw(st.sampled_from(NEVER) | st.integers(0, 40))
+    written = msgspec.msgpack.encode(form)
+    try:
+        record = decode_record(written)
+    except UnreadableRecord:
+        return
+    assert decode_record(encode_record(record)) == record
+    assert -(2**63) <= value < 2**63
+    for runs in _runs_of(record):
+        offsets = [offset for first, end, _ in runs for offset in (first, end + 0.5)]
+        assert offsets == sorted(set(offsets)) and offsets[0] >= 0
+
+
+@given(st.lists(st.tuples(*[st.integers(-1, 9)] * 2), max_size=3), st.integers(-1, 2), st.integers(-1, 2))
+def test_kafkas_records_that_no_version_writes_are_refused_by_name(
+    ranges: list[tuple[int, int]], partition: int, count: int
+) -> None:
+    batches = tuple(StateBatch(first, last, RecordState.ACQUIRED, count) for first, last in ranges)
+    offsets = [offset for first, last in ranges for offset in (first, last + 0.5)]
+    is_possible = offsets == sorted(set(offsets)) and (not ranges or min(*offsets, count) >= 0)
+    for value, write, read in (
+        (ShareSnapshotValue(1, 2, None, None, 3, 4, batches), encode_snapshot, decode_snapshot),
+        (ShareUpdateValue(1, None, None, batches), encode_update, decode_update),
+    ):
+        if is_possible:
+            assert read(write(value)) == value
+        else:
+            with pytest.raises(UnreadableRecord):
+                read(write(value))
+    for key in (ShareSnapshotKey("billing", TOPIC_ID, partition), GroupRecordKey("billing", partition)):
+        if partition >= 0:
+            assert decode_key(encode_key(key)) == key
+        else:
+            with pytest.raises(UnreadableRecord, match="-1 is negative"):
+                decode_key(encode_key(key))
 
 
 JSON = st.recursive(

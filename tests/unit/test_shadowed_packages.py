@@ -56,3 +56,21 @@ def test_a_loaded_module_of_somebody_else_is_found_too(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "coordinator", type(sys)("coordinator"))
     with pytest.raises(PackageShadowed, match="none at all"):
         check_packages()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        *USES.values(),
+        ["-m", "sharegroup", "--help"],
+        ["-c", "import share_source.reader"],
+        ["-c", "import share_sink.writer"],
+    ],
+)
+def test_without_docstrings_nothing_runs_and_the_way_out_is_named(use: list[str]) -> None:
+    """The texts of errors are docstrings, which ``python -OO`` drops."""
+    environment = {"PYTHONPATH": python_path()}
+    done = subprocess.run([sys.executable, "-OO", *use], capture_output=True, text=True, env=environment, cwd="/")
+    assert done.returncode == 1
+    assert "Use -O or PYTHONOPTIMIZE=1." in done.stderr.splitlines()[-1]
+    assert use[0] == "-c" or len(done.stderr.splitlines()) == 1

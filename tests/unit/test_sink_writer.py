@@ -34,6 +34,7 @@ from tests.support.sink_rows import ARROW, COLUMNS, OPTIONS, PLAIN, REQUIRED, TY
 WITH_DEAD_LETTERS = msgspec.structs.replace(PLAIN, dead_letter_topic="dlq", dead_letter_partitions=2)
 BARE = Columns({name: COLUMNS.column_indexes[name] for name in (*REQUIRED, "reason")})
 """The columns of rows without key, value and headers of their own."""
+GONE = AbsenceReason.GONE
 
 
 def staged(attempt: int, count: int = 1, member_id: str = "m1") -> OutcomesStaged:
@@ -173,6 +174,22 @@ def test_columns_that_rows_lack_come_from_the_original_records(dead_letters: Dea
     assert gone.is_headers_only
 
 
+def test_an_empty_record_is_told_from_a_record_that_is_gone(
+    dead_letters: DeadLetters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task(opened(WITH_DEAD_LETTERS), row(5, "reject", key=None, value=None, headers=None))
+    monkeypatch.setattr(dead_letters, "read", lambda *_: [SourceRecord(6, None, None, (), 0), Absent(7, GONE)])
+    task(opened(WITH_DEAD_LETTERS, columns=BARE), row(6, "reject"), row(7, "reject"))
+    with_headers = Columns({**BARE.column_indexes, "headers": COLUMNS.column_indexes["headers"]})
+    task(opened(WITH_DEAD_LETTERS, columns=with_headers), row(7, "reject", headers=[]))
+    assert [(each.origin.offset, each.is_headers_only) for each in dead_letters.written] == [
+        (5, False),
+        (6, False),
+        (7, True),
+        (7, True),
+    ]
+
+
 def test_the_archive_has_the_original_too(dead_letters: DeadLetters, coordinator: Coordinator, tmp_path: Path) -> None:
     of = opened(columns=BARE, archive=str(tmp_path))
     commit_batch(of, [task(of, row(7, "reject"), row(8))])
@@ -272,6 +289,17 @@ def test_rows_that_contradict_each_other_are_told_once_a_batch(
     caplog.clear()
     commit_batch(of, [task(of, row(0, "release"), row(0, "release"), row(1))], 8)
     assert not [each for each in caplog.records if "different outcomes" in each.message]
+
+
+def test_a_commit_that_contradicts_an_earlier_one_is_told(
+    coordinator: Coordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    coordinator.answer = OutcomesStaged(staged=2, attempt=0, contradicted=2)
+    with caplog.at_level(logging.WARNING, "share_sink"):
+        commit_batch(opened(), [task(opened(), row(0), row(1))], 7)
+    (said,) = [each.message for each in caplog.records]
+    assert "batch 7 of" in said
+    assert "2 record(s) have another outcome in an earlier acknowledge() or save() of the batch" in said
 
 
 def test_a_batch_without_rows_is_staged_too(coordinator: Coordinator) -> None:

@@ -264,10 +264,10 @@ class _Completion:
     def _blames_the_service(self, run: Run, verdict: Verdict | None) -> bool:
         """Whether a release points to a service that is away: the last attempt released the record, by name or by its
         silence, without a delay of its own, by which a program manages its own waits. A veto of an earlier attempt does
-        not count."""
+        not count, and no record about which the sinks of one attempt contradict each other."""
         if verdict is None or verdict.delivery_count != run.delivery_count:
             return self._plan.explicit
-        return verdict.outcome == AcknowledgeType.RELEASE and verdict.not_before_ms is None
+        return verdict.outcome == AcknowledgeType.RELEASE and verdict.not_before_ms is None and not verdict.divided
 
     def _release(self, run: Run, verdict: Verdict | None, first: int) -> Run:
         delay = NO_DELAY if verdict is None else self._own_delay(verdict)

@@ -25,7 +25,7 @@ from coordinator.core.records import BatchNamed, PlanStaged, Record
 from coordinator.core.runs import FRESH, Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
-from coordinator.core.staging import StagedRun, Verdict, against_silence
+from coordinator.core.staging import StagedRun, Verdict, against_silence, contradicted
 from coordinator.protocol.errors import (
     AcknowledgementModeDiffers,
     BatchNotNamed,
@@ -85,6 +85,7 @@ def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decisi
         attempt=None if newest is None else newest.reclaims,
         plan_id="" if newest is None else group.plan_id_text(newest.plan_id),
         member_id="" if newest is None else newest.member_id,
+        contradicted=matching.contradicted,
     )
     silent = [plan for plan in spoken_for if plan not in matching.plans() and not command.unreadable]
     records: tuple[Record, ...] = (
@@ -337,6 +338,15 @@ class _Matching:
     def plans(self) -> list[AcquiredPlan]:
         """The plans on which something is staged."""
         return [self.group.plans[plan_id] for plan_id, staged in self._by_plan.items() if any(staged.values())]
+
+    @property
+    def contradicted(self) -> int:
+        """The number of records about which an earlier request of the same attempt decided otherwise."""
+        return sum(
+            contradicted(self.group.plans[plan_id].staged.get(key, []), runs)
+            for plan_id, staged in self._by_plan.items()
+            for key, runs in staged.items()
+        )
 
     def records(self) -> Iterator[PlanStaged]:
         """One log record a plan."""

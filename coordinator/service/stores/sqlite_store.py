@@ -121,14 +121,9 @@ class SqliteStore(SoleOwner):
         try:
             self._lock.acquire(timeout=timeout_s, poll_interval=0.05)
         except Timeout:
-            raise StateStoreInUse(path=self.path, owner=self._owner()) from None
+            raise StateStoreInUse(path=self.path, owner=owner_of(self.path)) from None
         # Beside the lock file, since opening the lock file empties it.
         self._owner_path.write_text(str(os.getpid()), encoding="ascii")
-
-    def _owner(self) -> str:
-        with contextlib.suppress(OSError):
-            return self._owner_path.read_text(encoding="ascii").strip() or "unknown"
-        return "unknown"
 
     def _check_file(self) -> bool:
         """Whether the file is new. Checks the file before anything is changed.
@@ -272,6 +267,14 @@ class SqliteStore(SoleOwner):
 def _unusable(path: Path, error: sqlite3.Error) -> ShareGroupError:
     """The named error for a file that SQLite can't open."""
     return disk_full(path, error) or StateStoreUnreadable(path=path, reason=error)
+
+
+def owner_of(path: Path) -> str:
+    """The id of the process that has the state file, for people; ``unknown`` if the file beside it does not say it."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        found = Path(f"{path}.owner").read_text(encoding="ascii").strip()
+        return found if found.isdigit() else "unknown"
+    return "unknown"
 
 
 def check_state_file(path: Path) -> bool:

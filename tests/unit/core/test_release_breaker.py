@@ -184,6 +184,16 @@ def test_a_veto_of_an_earlier_attempt_says_nothing_of_the_service() -> None:
     assert group.group.members["m1"].breaker is None
 
 
+@pytest.mark.parametrize("said_last", [RELEASE, ACCEPT])
+def test_commits_that_contradict_each_other_say_nothing_of_the_service(said_last: int) -> None:
+    group, plan = batch(40, **STEADY)
+    group.stage(said(0, 39, ACCEPT if said_last == RELEASE else RELEASE))
+    group.stage(said(0, 39, said_last))
+    group.complete(plan)
+    assert states(group) == ["[0..39] AVAILABLE 1"]
+    assert group.group.members["m1"].breaker is None
+
+
 def test_small_batches_add_up() -> None:
     """A topic with three records a batch: nothing but releases, in plans on end."""
     group = GroupDriver(records=3, **STEADY)

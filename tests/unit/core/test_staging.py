@@ -73,6 +73,15 @@ def batch_ids(group: GroupDriver) -> dict[str, int | None]:
     return {plan.plan_id: plan.batch_id for plan in group.run(ListPlans(group_id="billing")).plans}
 
 
+def test_the_answer_counts_records_that_two_commits_contradict_each_other_about() -> None:
+    group, plan = batch()
+    assert group.stage(said(0, 4, ACCEPT), said(5, 9, REJECT)).contradicted == 0
+    assert group.stage(said(3, 6, ACCEPT), said(7, 9, REJECT)).contradicted == 2
+    assert group.stage(said(5, 7, RELEASE)).contradicted == 1, "5 and 6 were counted before"
+    group.restart(plan)
+    assert group.stage(said(0, 9, REJECT, 2)).contradicted == 0, "another attempt"
+
+
 def test_rows_of_records_that_another_member_took_are_stale() -> None:
     group, plan = batch()
     group.pass_time(SESSION_MS + 1)
