@@ -164,7 +164,7 @@ class Reader:
         self._steps[where] = first, width
         end = self._consumer.get_watermark_offsets(TopicPartition(*where), cached=True)[1]
         next_offset = max(first + 1, min(first + width, end))
-        text = f"passed over: {where[0]}-{where[1]} offsets {first} to {next_offset - 1} can't be read: {error.str()}"
+        text = f"passed over: {where[0]}-{where[1]} has a batch at offset {first} that can't be read: {error.str()}"
         self._rate_limited.warn(f"{where} batch", text)
         with self._changing:
             if where in self._positions:
