@@ -26,8 +26,8 @@ _checked_headers = methodcaller("headers")
 
 
 def headers_of(message: Any) -> Any:
-    """The headers of a message, of confluent_kafka or of a ShareConsumer, as its ``headers`` returns them: a list of pairs, or None. Names that are not UTF-8 are
-    replaced, also in the message."""
+    """The headers of a message, of confluent_kafka or of a ShareConsumer, as its ``headers`` returns them: a list of
+    pairs, or None. Names that are not UTF-8 are replaced, also in the message."""
     try:
         return _checked_headers(message)
     except _FAILURES:

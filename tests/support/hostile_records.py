@@ -12,7 +12,7 @@ from tests.support.raw_headers import produce_raw_headers
 BOMB_BYTES = 110_000_000
 """More than receive.message.max.bytes: librdkafka unpacks no such batch. zstd makes 4 kB of it."""
 
-UNREADABLE = "a batch that can't be unpacked"
+OPEN, UNREADABLE = "an open transaction", "a batch that can't be unpacked"
 
 
 def _bomb(kafka: KafkaBroker, topic: str) -> None:
@@ -28,7 +28,7 @@ def _junk(kafka: KafkaBroker, topic: str) -> None:
 HOSTILE: MappingProxyType[str, Callable[[KafkaBroker, str], Any]] = MappingProxyType(
     {
         "a header's name is no text": lambda kafka, topic: produce_raw_headers(kafka.bootstrap, topic, (b"\xff\xfe",)),
-        "an open transaction": lambda kafka, topic: kafka.open_transaction(topic, [b"open"], partition=0),
+        OPEN: lambda kafka, topic: kafka.open_transaction(topic, [b"open"], partition=0),
         UNREADABLE: _bomb,
         "large headers": lambda kafka, topic: kafka.produce(
             topic, [b"x"], partition=0, headers=[("n" * 1_000, b"v" * 400_000), *[("h", b"")] * 50_000]
