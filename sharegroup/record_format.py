@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import click
 
 from coordinator.config.keys import hint
+from coordinator.protocol.record_headers import headers_of
 
 Decode = Callable[[bytes], str]
 
@@ -99,7 +100,9 @@ class RecordFormat:
                 "leader_epoch": message.leader_epoch(),
                 "timestamp_type": _TIMESTAMPS.get(kind),
                 "timestamp": time_ms if kind in _TIMESTAMPS else None,
-                "headers": [[name, self._as_text("headers", data, message)] for name, data in message.headers() or ()],
+                "headers": [
+                    [name, self._as_text("headers", data, message)] for name, data in headers_of(message) or ()
+                ],
                 "key": self._as_text("key", message.key(), message),
                 "value": self._as_text("value", message.value(), message),
             }
@@ -123,7 +126,7 @@ class RecordFormat:
         return b"Epoch:NOT_PRESENT" if epoch is None or epoch < 0 else b"Epoch:%d" % epoch
 
     def _headers(self, message: Any) -> bytes:
-        headers = message.headers() or ()
+        headers = headers_of(message) or ()
         shown = [name.encode() + b":" + self._data("headers", data, message) for name, data in headers]
         return self._separators["headers.separator"].join(shown) if shown else b"NO_HEADERS"
 

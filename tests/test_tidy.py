@@ -185,6 +185,15 @@ def comments_and_names_of(path: Path, text: str) -> Iterator[tuple[int, str]]:
             yield line, " ".join(word.lower() for word in NAMES_WORD.findall(name))
 
 
+def headers_that_end_the_process(path: Path, text: str) -> Iterator[tuple[int, str]]:
+    """confluent_kafka's ``headers()`` of a record whose header's name is no text ends the process, sooner or later."""
+    if ".headers()" in text:
+        for node in ast.walk(ast.parse(text)):
+            called = ast.unparse(node) if isinstance(node, ast.Call) else ""
+            if called.endswith(".headers()") and called != "self.headers()":
+                yield node.lineno, "headers of a message: coordinator.protocol.record_headers.headers_of"
+
+
 def sleeps(path: Path, text: str) -> Iterator[tuple[int, str]]:
     """A test waits for a condition, not for a time."""
     yield from matches(SLEEP, text, "{!r} in a test: wait for a condition (tests.support.waiting.wait_until)")
@@ -218,7 +227,7 @@ def matches(pattern: re.Pattern[str], text: str, message: str) -> Iterator[tuple
             yield number, message.format(found.group(found.re.groups))
 
 
-PACKAGE_CHECKS = [long_files, long_functions, missing_docstring]
+PACKAGE_CHECKS = [long_files, long_functions, missing_docstring, headers_that_end_the_process]
 ANYWHERE_CHECKS = [leftovers, machine_paths, constants_that_begin_with_their_unit, hanging_words]
 
 
@@ -306,6 +315,7 @@ def test_a_context_manager_of_tests_ends_what_it_began():
         (retired_words, "def take_up_plan(): ...\n"),
         (retired_words, "class SeldomFilter: ...\n"),
         (retired_words, "has_letters = CHUNK_LETTERS = 1\n"),
+        (headers_that_end_the_process, "first = dict(messages[0].headers() or ())\n"),
         (sleeps, "time.sleep(1)\n"),
         (sleeps, "from time import monotonic, sleep\n"),
         (endings_that_a_failure_skips, "@contextmanager\ndef serving():\n    yield 1\n    end()\n"),
@@ -326,6 +336,7 @@ def test_a_retired_word_in_a_file_name_is_found():
         (missing_docstring, ""),
         (machine_paths, 'url = "http://host/work/x"\nx = tmp_path / "work"\n'),
         (leftovers, "todo = []\n"),
+        (headers_that_end_the_process, "first = headers_of(messages[0]), request.headers, self.headers()\n"),
         (docstrings_without_subject, '"""Return the lock of a record."""\n'),
         (constants_that_begin_with_their_unit, 'A_S = 5\n"""It ends after this many seconds."""\n'),
         (constants_that_begin_with_their_unit, 'records = 5\n"""Records that were read."""\n'),

@@ -162,7 +162,8 @@ _SERVER_ROWS = (
         default=500,
         low=1,
         high=100_000,
-        doc="How many requests are processed at once; further ones are refused by name, and clients retry.",
+        doc="How many requests are processed at once; further ones are refused by name, and clients retry. Requests of "
+        "other hosts count apart: up to half as many of members, and of administrators.",
         why="Kafka stops reading from the network instead.",
     ),
     ConfigKey(

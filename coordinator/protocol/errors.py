@@ -484,8 +484,8 @@ class CoordinatorUnreachable(ShareGroupError):
 
 
 class CoordinatorOverloaded(ShareGroupError):
-    """The coordinator has {limit} requests at work, as many as queued.max.requests allows. Ask again; if it stays, let
-    more coordinators share the groups."""
+    """The coordinator has {limit} requests at work, as many as queued.max.requests allows; for other hosts that is half
+    of it. Ask again; if the error persists, let more coordinators share the groups."""
 
     kafka_error = "COORDINATOR_NOT_AVAILABLE"
     retriable = True

@@ -49,11 +49,18 @@ class OwnerMissing(CoordinatorNotAvailable):
 class HostTopicNotAuthorized(ShareGroupError):
     """The Kafka principal may not {what} (topic {topic}), by which hosts that share groups ask each other. An
     administrator creates share-group-requests, share-group-admin-requests and share-group-replies with
-    kafka-topics.sh --create --partitions 10 --config retention.ms=600000 --topic NAME. Members need Write on
+    kafka-topics.sh --create --partitions 10 --config retention.ms=600000 --config compression.type=uncompressed
+    --config max.message.bytes=1048588 --config message.timestamp.type=LogAppendTime --topic NAME. Members need Write on
     share-group-requests and Read on share-group-replies; administrators Write on share-group-admin-requests as well;
     hosts that own groups Read on both, and Read and Write on share-group-replies."""
 
     kafka_error = "TOPIC_AUTHORIZATION_FAILED"
+
+
+class HostTopicUnfit(ShareGroupError):
+    """Topic {topic}, by which hosts that share groups ask each other, has {has}: a single record could keep hosts from
+    being heard. This Kafka principal lacks AlterConfigs on the topic. An administrator runs
+    kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config {wanted}."""
 
 
 OF_COORDINATOR = (

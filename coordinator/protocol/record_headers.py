@@ -25,9 +25,9 @@ _EMPTY = "(<NULL>,"
 _checked_headers = methodcaller("headers")
 
 
-def headers_of(message: Message) -> Any:
-    """A message's headers, as its ``headers`` returns them: a list of pairs, or None. Names that are not UTF-8 are
-    replaced, also in the message."""
+def headers_of(message: Any) -> Any:
+    """The headers of a message, of confluent_kafka or of a ShareConsumer, as its ``headers`` returns them: a list of
+    pairs, or None. Names that are not UTF-8 are replaced, also in the message."""
     try:
         return _checked_headers(message)
     except _FAILURES:

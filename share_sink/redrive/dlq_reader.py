@@ -208,6 +208,7 @@ def read_topic(
     consumer = new_client(Consumer, {**_DEFAULTS, **kafka_config, **_FIXED})
     try:
         ends = _ends(consumer, topic, partitions)
+        _say_open(topic, partitions, ends, kafka_config)
         if newest is not None:
             ends = {number: (max(low, high - newest), high) for number, (low, high) in ends.items()}
         if upto is not None:
@@ -246,6 +247,21 @@ def _next_of(consumer: Any, most: int) -> list[Any]:
     many, librdkafka waits until all have come, or the time is over.)"""
     first = consumer.consume(1, _POLL_S)
     return [*first, *consumer.consume(most - 1, 0)] if first and most > 1 else list(first)
+
+
+def _say_open(
+    topic: str, partitions: int, ends: Mapping[int, tuple[int, int]], kafka_config: Mapping[str, str]
+) -> None:
+    """Log each partition with an open transaction: what comes behind its first record is not read."""
+    beyond = new_client(Consumer, {**_DEFAULTS, **kafka_config, **_FIXED, "isolation.level": "read_uncommitted"})
+    try:
+        for number, (low, high) in _ends(beyond, topic, partitions).items():
+            end = ends.get(number, (low, low))[1]
+            if end < high:
+                text = "not read: %d offsets of %s-%d from %d on, before a transaction ends that is open there"
+                logger.warning(text, high - end, topic, number, end)
+    finally:
+        beyond.close()
 
 
 class _Damage:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from coordinator.protocol.record_headers import headers_of
 from share_source.share_consumer.message import Message
 
 Deserializer = Callable[..., Any]
@@ -36,7 +37,7 @@ def deserialize(raws: Iterable[Raw], key: Deserializer | None, value: Deserializ
 
 def _deserialize(raw: Raw, key: Deserializer | None, value: Deserializer | None) -> None:
     message = raw.message
-    context = SerializationContext(message.topic() or "", MessageField.KEY, message.headers())
+    context = SerializationContext(message.topic() or "", MessageField.KEY, headers_of(message))
     code = KafkaError._KEY_DESERIALIZATION
     try:
         new_key = raw.key if key is None else key(raw.key, context)

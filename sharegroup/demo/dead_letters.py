@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from coordinator.dead_letters.record_format import parse_headers
 from coordinator.protocol.librdkafka import WITHOUT_A_GROUP
+from coordinator.protocol.record_headers import headers_of
 from sharegroup.demo.embedded_broker import PARTITIONS_PER_TOPIC
 from sharegroup.demo.errors import DemoFailed
 from sharegroup.demo.orders import Record
@@ -46,7 +47,7 @@ class DeadLetters:
         """The dead letters that the consumer has fetched so far, oldest first; waits ``within_s`` for the next one."""
         messages: list[Any] = self._consumer.consume(1 if within_s else _AT_ONCE, within_s)
         for message in messages:
-            parsed = None if message.error() else parse_headers(message.headers())
+            parsed = None if message.error() else parse_headers(headers_of(message))
             if parsed is not None:
                 record = Record(message.key(), message.value(), parsed.record_headers)
                 self._read.append(DeadLetter(parsed.origin.topic, parsed.origin.offset, parsed.message, record))

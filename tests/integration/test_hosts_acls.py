@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import NewTopic, ResourceType
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from coordinator.admin.admin import Admin
 from coordinator.protocol.admin_messages import AlterGroupConfigs, DeleteGroup
@@ -22,9 +22,17 @@ from coordinator.protocol.errors import (
     NotAllowed,
     StateTopicNotAuthorized,
 )
-from coordinator.protocol.host_errors import HostTopicNotAuthorized, OwnerMissing
-from coordinator.protocol.host_records import ADMIN_REQUESTS, PARTITIONS, REPLIES, REQUESTS, Ask, headers_of_request
-from coordinator.protocol.messages import Heartbeat
+from coordinator.protocol.host_errors import HostTopicNotAuthorized, HostTopicUnfit, OwnerMissing
+from coordinator.protocol.host_records import (
+    ADMIN_REQUESTS,
+    PARTITIONS,
+    REPLIES,
+    REQUESTS,
+    Ask,
+    headers_of_request,
+    shown_id,
+)
+from coordinator.protocol.messages import Heartbeat, JoinGroup
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.hosts import gateway
 from coordinator.service.hosts.topics import ALL, ensure, request_partition_of
@@ -202,6 +210,39 @@ def test_a_member_may_not_administer_answer_or_read_requests(guarded, owned, hos
     assert one.owns(group)
 
 
+def test_who_may_write_administrators_requests_alone_is_no_member(owned, hosts, orders):
+    """A hand-made record: an administrator's own host sends joins among the members' requests."""
+    one, group, first = owned
+    two = hosts(ADMINISTRATOR)
+    two.ask(Heartbeat(**first))
+    join = JoinGroup(group_id=group, member_id="m", process_id="p", query=False, topics=(orders,))
+    with pytest.raises(NotAllowed, match="JoinGroup needs a token with the right member"):
+        two.pass_on(group, join, is_action=True)
+    assert one.owns(group)
+
+
+def test_an_unfit_topic_is_configured_or_named_with_the_command(guarded, owned, hosts, orders):
+    """Only who may describe the configuration is told. An owner answers either way."""
+    _, group, _ = owned
+    unfit = ConfigResource(ConfigResource.Type.TOPIC, REQUESTS)
+    entry = ConfigEntry("compression.type", "producer", incremental_operation=AlterConfigOpType.SET)
+    unfit.incremental_configs = [entry]
+
+    def kind():
+        return guarded.admin.describe_configs([unfit])[unfit].result(60)["compression.type"].value
+
+    guarded.admin.incremental_alter_configs([unfit])[unfit].result(60)
+    wait_until(lambda: kind() == "producer", what="the topic is unfit")
+    hosts(MEMBER).join(group, orders, "b")
+    grant(guarded, ResourceType.TOPIC, REQUESTS, "DESCRIBE_CONFIGS", user=ADMINISTRATOR)
+    three = hosts(ADMINISTRATOR)
+    with pytest.raises(HostTopicUnfit, match=f"name {REQUESTS} --add-config compression.type=uncompressed"):
+        wait_until(lambda: three.join(group, orders, "c"), what="the ACL is there")
+    ensure(state_of(guarded), dict.fromkeys(ALL, "READ"))
+    assert kind() == "uncompressed"
+    three.join(group, orders, "c")
+
+
 def test_a_part_among_members_requests_joins_no_action(owned, hosts):
     one, group, first = owned
     two = hosts(ADMINISTRATOR)
@@ -228,7 +269,8 @@ def test_a_part_among_members_requests_joins_no_action(owned, hosts):
     two.gateway._writer.write(ADMIN_REQUESTS, *where, headers_of_request(second), b'"g"}')
     with pytest.raises(GroupNotEmpty):
         two.client.call(DeleteGroup(group_id=group, action_id=uuid.uuid4().hex))
-    assert list(one.coordinator.hosts.requests._received["the same"].parts) == [0]
+    for topic, part in ((REQUESTS, 0), (ADMIN_REQUESTS, 1)):
+        assert list(one.coordinator.hosts.requests._requests[topic].received[shown_id("the same")].parts) == [part]
 
 
 def test_a_host_s_name_can_t_look_like_words_of_ours(owned, hosts, orders, caplog):
@@ -310,6 +352,7 @@ def test_topics_of_more_partitions_are_used(guarded, owned, hosts, orders):
     delete(guarded, *ALL)
     for topic in ALL:
         guarded.admin.create_topics([NewTopic(topic, PARTITIONS + 2, 1)])[topic].result(60)
+    wait_until(lambda: {*ALL} <= {*guarded.admin.list_topics(timeout=60).topics}, what="the topics are seen")
     hosts(MEMBER).join(group, orders, "b")
     delete(guarded, *ALL)
 

@@ -1,20 +1,44 @@
-"""The clients of the topics between hosts, on a broker that is killed and whose topics are deleted and made again."""
+"""The clients of the topics between hosts, on a broker that is killed and whose topics are deleted and made again, and
+beside writers of any records."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import uuid
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from confluent_kafka import Message
 
-from coordinator.protocol.host_records import REPLIES, Echo, headers_of_reply, read_reply
+from coordinator.protocol.host_records import (
+    PART_BYTES,
+    PARTITIONS,
+    REPLIES,
+    REQUESTS,
+    Echo,
+    headers_of_reply,
+    read_reply,
+    read_request,
+)
+from coordinator.protocol.record_headers import headers_of
 from coordinator.service.hosts.records import Reader, Writer
 from coordinator.service.hosts.topics import TO_ASK, ensure
-from tests.support.kafka_broker import KafkaBroker
+from tests.support.damaged_log import PAYLOAD, batches_of, damage
+from tests.support.hostile_records import HOSTILE, UNREADABLE
+from tests.support.kafka_broker import BrokerError, KafkaBroker
 from tests.support.state_topics import state_topic
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
+
+
+@pytest.fixture(scope="module")
+def first_broker() -> Iterator[KafkaBroker]:
+    """A broker of this module's own: its log files are changed, and its topics deleted."""
+    with KafkaBroker(heap="512m") as broker:
+        yield broker
 
 
 def test_a_reader_that_begins_anew_reads_a_topic_made_after_a_restart() -> None:
@@ -47,3 +71,62 @@ def test_a_reader_that_begins_anew_reads_a_topic_made_after_a_restart() -> None:
         broker.delete_topic(REPLIES)
         ensure(state, TO_ASK)
         wait_until(lambda: is_read(again=True), timeout_s=60, what="a record of the new topic is read")
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_reader_goes_on_behind_any_record(kafka: KafkaBroker, topic: Any, caplog: Any, what: str) -> None:
+    """A topic of another configuration is read as well: an administrator made it."""
+    name, read = topic(), []
+
+    def on_record(message: Message) -> None:
+        read_request(headers_of(message))
+        read_reply(headers_of(message))
+        read.append(message.value())
+
+    kafka.produce(name, [b"before"], partition=0)
+    kept = HOSTILE[what](kafka, name)
+    kafka.produce(name, [b"behind"], partition=0)
+    with (
+        caplog.at_level(logging.WARNING),
+        contextlib.closing(Reader(state_topic(kafka), on_record, "test-reader")) as r,
+    ):
+        r.add({(name, 0): 0})
+        wait_until(lambda: b"behind" in read, what="the record behind it is read")
+    assert read[0] == b"before"
+    lines = [line for line in caplog.messages if name in line]
+    assert lines == [] or (
+        what == UNREADABLE and f"{name}-0 has a batch at offset 1 that can't be read" in "".join(lines)
+    )
+    assert (what == UNREADABLE) == bool(lines)
+    del kept
+
+
+def test_a_reader_steps_over_a_batch_of_many_records(first_broker: KafkaBroker) -> None:
+    name, read = first_broker.create_topic(), []
+    first_broker.produce(
+        name, [b"%d" % n * 50 for n in range(100)], partition=0, compression_type="zstd", linger_ms=200
+    )
+    (batch,) = batches_of(first_broker, name)
+    damage(first_broker, name, batch.first, PAYLOAD)
+    with contextlib.closing(
+        Reader(state_topic(first_broker), lambda m: read.append(m.value()), "test-reader")
+    ) as reader:
+        reader.add({(name, 0): 0})
+
+        def is_read() -> bool:
+            """As a request that is sent again: the reader may have passed over those right behind the batch."""
+            first_broker.produce(name, [b"behind"], partition=0)
+            return b"behind" in read
+
+        wait_until(is_read, what="what comes behind the batch is read")
+    assert set(read) == {b"behind"}
+
+
+def test_the_topics_between_hosts_take_no_batch_that_is_large_when_unpacked(first_broker: KafkaBroker) -> None:
+    """A host that may configures those that somebody else made."""
+    first_broker.create_topic(REQUESTS, partitions=PARTITIONS, compression_type="producer", max_message_bytes=10_000)
+    ensure(state_topic(first_broker), TO_ASK)
+    for name in (REQUESTS, REPLIES):
+        with pytest.raises(BrokerError, match="MSG_SIZE_TOO_LARGE"):
+            HOSTILE[UNREADABLE](first_broker, name)
+        first_broker.produce(name, [bytes(PART_BYTES)], partition=0, compression_type="zstd")

@@ -7,10 +7,13 @@ from typing import Any
 
 import msgspec
 
-from coordinator.protocol.host_records import Ask, Moved, read_request
+from coordinator.protocol.host_records import REQUESTS, Ask, Moved, read_request, shown_id
+from coordinator.protocol.rights import Caller
+from coordinator.service.hosts import owner as owner_module
 from coordinator.service.hosts.gateway import Gateway
-from coordinator.service.hosts.owner import OwnerRequests
+from coordinator.service.hosts.owner import OwnerRequests, _Received, _Requests
 from coordinator.service.runtime.transaction import FromAnotherHost
+from coordinator.service.server.flight_server import FlightServer
 from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.state_log.owner import Owner
 from tests.mistakes import rules
@@ -125,7 +128,14 @@ def say_moved_for_another_owner(patch: Patch) -> None:
     simulator=(Seeds("hosts"),),
 )
 def carry_out_a_request_as_often_as_it_comes(patch: Patch) -> None:
-    patch.setattr(OwnerRequests, "_is_known", lambda self, ask: False)
+    patch.setattr(OwnerRequests, "_is_known", lambda self, requests, ask: False)
+    patch.setattr(_Requests, "end", _forget)
+
+
+def _forget(requests: _Requests, received: _Received, answer: bytes | None, now_s: float) -> None:
+    """As if the request had never come."""
+    requests.running -= 1
+    requests._drop(shown_id(received.ask.id))
 
 
 @mistake({rules.REQUEST_IS_FOR_ITS_OWNER: ()}, simulator=(Seeds("hosts", 32),))
@@ -161,3 +171,89 @@ def repeat_an_error_that_is_over(patch: Patch) -> None:
     from coordinator.service.hosts import owner
 
     patch.setattr(owner, "asks_again", lambda answer: False)
+
+
+@mistake(
+    {rules.REQUEST_IS_ITS_WRITERS: ("test_asked_owners::test_a_body_without_its_requests_digest_is_passed_over",)},
+)
+def carry_out_any_body(patch: Patch) -> None:
+    patch.setattr(owner_module, "is_whole", lambda ask, body: True)
+
+
+@mistake({rules.REQUEST_IS_ITS_WRITERS: ("test_asked_owners::test_no_reply_shows_what_a_request_can_be_made_of",)})
+def show_the_id_of_a_request(patch: Patch) -> None:
+    patch.setattr(owner_module, "_shown", lambda request: request.id)
+
+
+@mistake({rules.REQUEST_IS_ITS_WRITERS: ("test_asked_owners::test_who_writes_administrators_requests_is_no_member",)})
+def give_administrators_of_other_hosts_all_rights(patch: Patch) -> None:
+    patch.setattr(owner_module, "OF_ADMINISTRATORS", Caller())
+
+
+@mistake(
+    {rules.NO_WRITER_SILENCES_OTHERS: ("test_asked_owners::test_members_take_neither_ids_nor_room_of_administrators",)}
+)
+def keep_requests_of_all_rights_together(patch: Patch) -> None:
+    right = OwnerRequests.__init__
+
+    def init(self: OwnerRequests, *arguments: Any) -> None:
+        right(self, *arguments)
+        self._requests = dict.fromkeys(self._requests, self._requests[REQUESTS])
+
+    patch.setattr(OwnerRequests, "__init__", init)
+
+
+@mistake(
+    {
+        rules.NO_WRITER_SILENCES_OTHERS: (
+            "test_asked_owners::test_unfinished_requests_have_a_bound_and_hold_up_no_whole_one",
+        )
+    }
+)
+def keep_parts_without_a_bound(patch: Patch) -> None:
+    patch.setattr(_Requests, "_has_room", lambda self, shown, size: True)
+
+
+@mistake({rules.NO_WRITER_SILENCES_OTHERS: ("test_asked_owners::test_answers_have_a_bound",)})
+def keep_answers_without_a_bound(patch: Patch) -> None:
+    patch.setattr(owner_module, "MOST_KEPT_BYTES", 1 << 60)
+
+
+@mistake({rules.NO_WRITER_SILENCES_OTHERS: ("test_hosts::test_parts_are_dropped_in_time_whatever_their_request_says",)})
+def renew_an_unfinished_request_by_each_part(patch: Patch) -> None:
+    right = _Requests.add
+
+    def add(self: _Requests, ask: Ask, body: bytes, now_s: float) -> Any:
+        found = right(self, ask, body, now_s)
+        if (received := self.received.get(shown_id(ask.id))) is not None:
+            received.since_s = now_s
+        return found
+
+    patch.setattr(_Requests, "add", add)
+
+
+@mistake(
+    {
+        rules.NO_WRITER_SILENCES_OTHERS: (
+            "test_asked_owners::test_time_in_which_no_tick_is_read_counts_against_no_member",
+        )
+    }
+)
+def take_anybodys_tick(patch: Patch) -> None:
+    right = OwnerRequests._on_record
+
+    def on_record(self: OwnerRequests, message: Any) -> None:
+        self._secret = getattr(read_request(message.headers()), "secret", self._secret)
+        right(self, message)
+
+    patch.setattr(OwnerRequests, "_on_record", on_record)
+
+
+@mistake({rules.NO_WRITER_SILENCES_OTHERS: ("test_passed_on::test_other_hosts_requests_leave_room_for_this_hosts",)})
+def count_other_hosts_requests_as_this_hosts(patch: Patch) -> None:
+    right = FlightServer._counted
+
+    def counted(self: FlightServer, request: Any, call: Any) -> Any:
+        return right(self, request, call._replace(from_host=None))
+
+    patch.setattr(FlightServer, "_counted", counted)

@@ -99,6 +99,10 @@ FENCED_HOST_STAYS_FENCED = "1 ◆ a fenced host never takes the group back by it
 LIVING_OWNER_STAYS = "1 a group is taken from an owner that gave it up, or was asked, was silent and wrote nothing"
 ASKED_OWNERS_TAKE_NOTHING_OVER = "1 GroupTakenOver only follows the fence of a newer claimant that can't be asked"
 REQUEST_IS_FOR_ITS_OWNER = "1 a request of another host is carried out once, in its time, by the owner that it names"
+REQUEST_IS_ITS_WRITERS = (
+    "1 nobody has another request of another host carried out than its asker wrote, with its rights"
+)
+NO_WRITER_SILENCES_OTHERS = "1 no record between hosts takes the memory, the room or the ears that others need"
 OUTAGE_IS_RIDDEN_OUT = "1 brokers that are away for less than share.broker.outage.timeout.ms end no query (H3)"
 PLACEMENT_HOLDS = "2 groups are placed among the partitions that the state topic had at first, for good (hole 16)"
 LATER_TOPIC_BEGINS_AT_EARLIEST = "2 a topic that a running query's pattern meets later begins at its earliest (hole 3)"

@@ -234,6 +234,9 @@ class SimulatedTransport:
     def ensure(self, needed: Mapping[str, str]) -> None:
         """Does nothing: the topics are there."""
 
+    def check_configs(self) -> None:
+        """Does nothing: the topics are fit."""
+
     def lacking(self, needed: Mapping[str, str]) -> list[str]:
         return []
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.protocol.host_records import Alive, Ask, Headers, Moved, Probe, Reply, Request, is_proven
+from coordinator.protocol.host_records import Alive, Ask, Headers, Moved, Probe, Reply, Request, is_proven, shown_id
 from coordinator.protocol.messages import JoinGroup
 from coordinator.protocol.wire import asks_again
 from coordinator.service.hosts.gateway import JOIN_S, PASS_ON_S
@@ -51,9 +51,10 @@ class HostsJudge:
     told_moved: set[tuple[str, str]] = field(default_factory=set)
     """Askers that have read Moved, with the tenure that they asked."""
     _asked: dict[str, dict[bytes, tuple[str, str, str]]] = field(default_factory=dict)
-    """By id of a probe or a request, and by reply key, its asker, the tenure and the process that it names."""
+    """By id of a probe, or shown id of a request, and by reply key, its asker, the tenure and the process that it
+    names."""
     _until_ms: dict[str, int] = field(default_factory=dict)
-    """By id of a request, the time at which its last asker waits no longer."""
+    """By the client's id of a request, the time at which its last asker waits no longer."""
     _tenures: dict[str, set[str]] = field(default_factory=dict)
     _running: set[tuple[str, str]] = field(default_factory=set)
     _done: set[tuple[str, str]] = field(default_factory=set)
@@ -62,15 +63,17 @@ class HostsJudge:
 
     def sent(self, by: Process, message: Request | Reply, headers: Headers, body: bytes) -> None:
         if isinstance(message, Ask):
-            self._tenures.setdefault(message.id, set()).add(message.tenure)
-            if message.reply_key not in self._asked.get(message.id, ()):
+            client_id = message.id.rpartition(".")[0]
+            self._tenures.setdefault(client_id, set()).add(message.tenure)
+            if message.reply_key not in self._asked.get(shown_id(message.id), ()):
                 waits_s = JOIN_S if message.name == JoinGroup.__name__ else PASS_ON_S
-                self._until_ms[message.id] = self.world.now_ms + int(waits_s * 1000)
+                self._until_ms[client_id] = self.world.now_ms + int(waits_s * 1000)
             self.met["asks"] += 1
         if isinstance(message, Probe):
             self._questions.append(_Question(message.id, message.asker, message.tenure))
         if isinstance(message, Probe | Ask):
-            self._asked.setdefault(message.id, {})[message.reply_key] = message.asker, message.tenure, message.process
+            shown = shown_id(message.id) if isinstance(message, Ask) else message.id
+            self._asked.setdefault(shown, {})[message.reply_key] = message.asker, message.tenure, message.process
         if isinstance(message, Moved):
             self._moved(by, *self._question(message, headers, body)[1:])
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from coordinator.protocol.host_records import (
     REQUESTS,
+    VERSION,
     Alive,
     Ask,
     Echo,
@@ -19,6 +20,7 @@ from coordinator.protocol.host_records import (
     Tick,
     headers_of_reply,
     headers_of_request,
+    id_of_request,
     read_reply,
     read_request,
 )
@@ -37,7 +39,7 @@ A_REQUEST = encode(Heartbeat(group_id=GROUP, member_id="m", member_epoch=1))
 
 def owner_of(host: str, process: str = "p1", **fields: Any) -> Owner:
     """A coordinator on demand of that host, as an owner of the group."""
-    return Owner(**{"installation_id": host, "process": process, "host": host, "pid": 1, "answers": 1, **fields})
+    return Owner(**{"installation_id": host, "process": process, "host": host, "pid": 1, "answers": VERSION, **fields})
 
 
 def record(
@@ -61,8 +63,9 @@ def probe(**fields: Any) -> Probe:
 
 
 def ask(**fields: Any) -> Ask:
-    """A request to the process p1 in its tenure t1, up to 1,000 on its clock."""
-    given = {"id": "r1", "asker": "asker", "process": "p1", "tenure": "t1", "not_after_ms": 1_000, **fields}
+    """A request to the process p1 in its tenure t1, up to 1,000 on its clock: A_REQUEST, unless ``id`` is another."""
+    request_id = id_of_request("r1", "Heartbeat", A_REQUEST)
+    given = {"id": request_id, "asker": "asker", "process": "p1", "tenure": "t1", "not_after_ms": 1_000, **fields}
     return Ask(group_id=GROUP, reply_to=0, reply_key=KEY, protocol="4", name="Heartbeat", host="two", **given)
 
 
@@ -98,6 +101,8 @@ class AskedOwner:
         self.replies: list[Reply] = []
         self.answers: list[bytes] = []
         self.handled: list[bytes] = []
+        self.callers: list[Caller] = []
+        self.answer = encode(Done())
         self.unheard_ms: list[int] = []
         self.time_s = BEGIN_S
         transport: Any = SimpleNamespace(
@@ -111,10 +116,10 @@ class AskedOwner:
         if leaving:
             self.requests.leave()
 
-    def reads(self, request: Probe | Ask | Tick, body: bytes = A_REQUEST) -> list[Reply]:
+    def reads(self, request: Probe | Ask | Tick, body: bytes = A_REQUEST, topic: str = REQUESTS) -> list[Reply]:
         """The replies to the record."""
         before = len(self.replies)
-        self.requests._on_record(record(headers_of_request(request), body))
+        self.requests._on_record(record(headers_of_request(request), body, topic=topic))
         return self.replies[before:]
 
     def looks_later(self, seconds: float) -> list[int]:
@@ -128,7 +133,8 @@ class AskedOwner:
 
     def _handle(self, name: str, body: bytes, caller: Caller, host: str, protocol: str) -> bytes:
         self.handled.append(body)
-        return encode(Done())
+        self.callers.append(caller)
+        return self.answer
 
     def _write(self, topic: str, partition: int, key: str, headers: Headers, body: bytes = b"", **_: Any) -> None:
         reply = read_reply(headers)

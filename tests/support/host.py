@@ -75,7 +75,14 @@ class Host:
         return self.coordinator.hosts.gateway
 
     def pass_on(
-        self, group: str, request: Any, request_id: str | None = None, name: str = "", body: bytes = b""
+        self,
+        group: str,
+        request: Any,
+        request_id: str | None = None,
+        name: str = "",
+        body: bytes = b"",
+        *,
+        is_action: bool = False,
     ) -> Any:
         """Ask the group's owner directly, with an id of the test's own."""
         answer = self.gateway.pass_on(
@@ -85,7 +92,7 @@ class Host:
             body or encode(request),
             request_id=request_id or uuid.uuid4().hex,
             protocol="4",
-            is_action=False,
+            is_action=is_action,
             waits_s=0,
             is_shown=True,
         )

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from coordinator.protocol.host_records import Alive, Answer, Late, Moved, Tick
-from coordinator.service.hosts.owner import STUCK_S
-from tests.support.asked_hosts import BEGIN_S, AskedOwner, Asker, ask, owner_of, probe
+import pytest
+
+from coordinator.protocol.errors import NotAllowed
+from coordinator.protocol.host_records import (
+    ADMIN_REQUESTS,
+    MOST_BODY_BYTES,
+    PART_BYTES,
+    REQUESTS,
+    Alive,
+    Answer,
+    Late,
+    Moved,
+    Tick,
+    id_of_request,
+    shown_id,
+)
+from coordinator.service.hosts.owner import MOST_AT_ONCE, MOST_KEPT_BYTES, MOST_RECEIVED_BYTES, STUCK_S
+from tests.support.asked_hosts import A_REQUEST, BEGIN_S, AskedOwner, Asker, ask, owner_of, probe
 
 ASKED = owner_of("one", tenure="t1")
 
@@ -55,7 +70,9 @@ def test_time_in_which_no_tick_is_read_counts_against_no_member():
     owner = AskedOwner()
     assert owner.looks_later(1.0) == []
     assert owner.looks_later(9.0) == [8_500]
-    owner.reads(Tick(process="p1"))
+    owner.reads(Tick(process="p1", secret="another writer's"))
+    assert owner.looks_later(1.0) == [1_000]
+    owner.reads(Tick(process="p1", secret=owner.requests._secret))
     assert owner.looks_later(1.0) == []
 
 
@@ -105,3 +122,88 @@ def test_who_reads_a_topic_made_anew_since_finds_nobody_gone():
 
 def test_an_answer_without_the_key_of_the_question_counts_for_nothing():
     assert Asker("alive", key=b"another key").look(ASKED) == "OwnerGone"
+
+
+# --- records that somebody else wrote
+
+ANOTHER_BODY = b"another body"
+
+
+def test_nobody_has_another_body_carried_out_as_a_request() -> None:
+    owner, mine = AskedOwner(), ask().id
+    for theirs in (shown_id(mine), id_of_request("r1", "Heartbeat", ANOTHER_BODY)):
+        owner.reads(ask(id=theirs, part=0, parts=2), ANOTHER_BODY)
+    assert kinds(owner.reads(ask())) == [Answer]
+    assert owner.handled == [A_REQUEST]
+
+
+def test_a_body_without_its_requests_digest_is_passed_over() -> None:
+    owner = AskedOwner()
+    assert owner.reads(ask(), ANOTHER_BODY) == owner.handled == []
+    assert kinds(owner.reads(ask())) == [Answer]
+
+
+def test_no_reply_shows_what_a_request_can_be_made_of() -> None:
+    request = ask()
+    shown = shown_id(request.id)
+    for owner, kind in ((AskedOwner(), Answer), (AskedOwner(now_ms=1_001), Late), (AskedOwner(tenure="t2"), Moved)):
+        (reply,) = owner.reads(request)
+        assert type(reply) is kind
+        assert reply.id == shown
+        assert request.id not in str(reply)
+    (alive,) = AskedOwner().reads(probe(waiting=(shown,)))
+    assert isinstance(alive, Alive)
+    assert alive.unknown == (shown,)
+
+
+def test_members_take_neither_ids_nor_room_of_administrators() -> None:
+    owner = AskedOwner()
+    for number in range(MOST_RECEIVED_BYTES // PART_BYTES + 10):
+        owner.reads(ask(id=f"m{number}", part=0, parts=2), bytes(PART_BYTES))
+    owner.reads(ask(part=0, parts=2), ANOTHER_BODY)
+    assert kinds(owner.reads(ask(), topic=ADMIN_REQUESTS)) == [Answer]
+
+
+def test_unfinished_requests_have_a_bound_and_hold_up_no_whole_one() -> None:
+    owner, most = AskedOwner(), MOST_BODY_BYTES // PART_BYTES
+    requests, body = owner.requests._requests[REQUESTS], bytes(2 * PART_BYTES)
+    for number in range(2 * most):
+        owner.reads(ask(id="m", part=number % most, parts=most), body)
+        owner.reads(ask(id=f"m{number}", part=0, parts=most), body)
+        assert requests.received_bytes <= MOST_RECEIVED_BYTES
+    assert kinds(owner.reads(ask())) == [Answer]
+    assert sum(each.size for each in requests.received.values()) == requests.received_bytes
+
+
+def test_answers_have_a_bound() -> None:
+    owner = AskedOwner()
+    owner.answer = bytes(MOST_KEPT_BYTES // 8)
+    for number in range(20):
+        owner.reads(ask(id=id_of_request(f"r{number}", "Heartbeat", A_REQUEST)))
+    requests = owner.requests._requests[REQUESTS]
+    count = len(requests.kept)
+    assert count == 7
+    assert requests.kept_bytes <= MOST_KEPT_BYTES
+    assert not (requests.received_bytes or requests.running)
+
+
+def test_a_request_that_no_thread_can_handle_is_unknown() -> None:
+    owner = AskedOwner()
+    requests = owner.requests._requests[REQUESTS]
+    requests.running = MOST_AT_ONCE
+    assert not owner.reads(ask())
+    (alive,) = owner.reads(probe(waiting=(shown_id(ask().id),)))
+    assert isinstance(alive, Alive)
+    assert alive.unknown
+    requests.running = 0
+    assert kinds(owner.reads(ask())) == [Answer]
+
+
+def test_who_writes_administrators_requests_is_no_member() -> None:
+    owner = AskedOwner()
+    owner.reads(ask(), topic=ADMIN_REQUESTS)
+    (caller,) = owner.callers
+    caller.check("ResetOffsets")
+    caller.check("DescribeGroup")
+    with pytest.raises(NotAllowed):
+        caller.check("JoinGroup")

@@ -64,7 +64,7 @@ def read(message: Any) -> Any:
 def test_a_message_is_read_as_it_was_written_also_with_more_fields(message: Any) -> None:
     assert read(message) == message
     headers = headers_of_reply(message, KEY)
-    headers[0] = (HEADER, b"\x01" + msgspec.msgpack.encode(with_more_fields(message)))
+    headers[0] = (HEADER, headers[0][1][:1] + msgspec.msgpack.encode(with_more_fields(message)))
     assert (read_request if message in REQUESTS else read_reply)(headers) == message
 
 
@@ -111,3 +111,25 @@ def test_the_parts_of_a_body_are_the_body(size: int) -> None:
     parts = list(parts_of(body[:size]))
     assert b"".join(part for _, _, part in parts) == body[:size]
     assert [(number, count) for number, count, _ in parts] == [(n, len(parts)) for n in range(len(parts))]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"part": 2, "parts": 2},
+        {"part": -1},
+        {"parts": host_records.MOST_BODY_BYTES // host_records.PART_BYTES + 1},
+        {"host": "h" * host_records.MOST_ASK_BYTES},
+        {"reply_to": host_records.PARTITIONS},
+        {"reply_to": -1},
+    ],
+)
+def test_a_request_that_no_asker_writes_is_passed_over(fields: dict[str, Any]) -> None:
+    assert read_request(headers_of_request(msgspec.structs.replace(ASK, **fields))) is None
+
+
+def test_a_message_of_any_size_is_passed_over_unread() -> None:
+    waiting = ("r" * 64,) * (host_records.MOST_HEADER_BYTES // 64)
+    assert read_request(headers_of_request(msgspec.structs.replace(PROBE, waiting=waiting[:1000]))) is not None
+    assert read_request(headers_of_request(msgspec.structs.replace(PROBE, waiting=waiting))) is None
+    assert read_request([(HEADER, b"\x01" + b"\x91" * 100_000)]) is None

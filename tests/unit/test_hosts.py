@@ -19,6 +19,8 @@ from coordinator.protocol.errors import (
 )
 from coordinator.protocol.host_records import (
     ADMIN_REQUESTS,
+    REQUESTS,
+    VERSION,
     Alive,
     Answer,
     Ask,
@@ -27,6 +29,8 @@ from coordinator.protocol.host_records import (
     Probe,
     headers_of_reply,
     headers_of_request,
+    id_of_request,
+    shown_id,
 )
 from coordinator.protocol.messages import Done
 from coordinator.protocol.rights import Caller
@@ -46,7 +50,8 @@ from tests.support.asked_hosts import record
 
 GROUP = "billing"
 MINE = ("share-group-requests", request_partition_of(GROUP))
-OWNER = Owner(installation_id="one", process="owner", host="one", pid=1, tenure="t1", answers=1)
+OWNER = Owner(installation_id="one", process="owner", host="one", pid=1, tenure="t1", answers=VERSION)
+SHOWN = shown_id(id_of_request("r1", "Done", b"x"))
 BUSY = CoordinatorNotAvailable(group_id=GROUP, reason="its state can't be loaded")
 Message = Any
 
@@ -152,8 +157,9 @@ class TwoHosts:
         return [reply for reply in self.messages[before:] if isinstance(reply, Alive | Answer | Moved | Late)]
 
     def record(self, **fields: Any) -> Ask:
+        fields["id"] = id_of_request(fields.get("id", "r1"), "Done", b"x")
         ask = Ask(
-            id="r1", asker="asker", group_id=GROUP, reply_to=0, reply_key=b"k", process="owner", tenure="t1",
+            id="", asker="asker", group_id=GROUP, reply_to=0, reply_key=b"k", process="owner", tenure="t1",
             not_after_ms=self.groups.clock.now_ms() + 20_000, protocol="4", name="Done", host="two",
         )  # fmt: skip
         return host_records.msgspec.structs.replace(ask, **fields)
@@ -209,8 +215,8 @@ def test_a_group_that_is_loaded_again_has_not_moved() -> None:
     hosts = reading()
     hosts.groups.is_loading = True
     assert hosts.told(hosts.record()) == []
-    (alive,) = hosts.told(hosts.probe(waiting=("r1",)))
-    assert alive.unknown == ("r1",)
+    (alive,) = hosts.told(hosts.probe(waiting=(SHOWN,)))
+    assert alive.unknown == (SHOWN,)
     hosts.groups.is_loading = False
     assert [type(reply) for reply in hosts.told(hosts.record())] == [Answer]
 
@@ -226,17 +232,21 @@ def test_an_owner_says_nothing_about_the_owner_before_or_after_it() -> None:
 def test_a_request_of_which_a_part_is_missing_is_unknown() -> None:
     hosts = reading()
     assert hosts.told(hosts.record(part=0, parts=2)) == []
-    (alive,) = hosts.told(hosts.probe(waiting=("r1",)))
-    assert alive.unknown == ("r1",)
+    (alive,) = hosts.told(hosts.probe(waiting=(SHOWN,)))
+    assert alive.unknown == (SHOWN,)
 
 
 def test_parts_are_dropped_in_time_whatever_their_request_says() -> None:
+    """Their time is that of the first one: the next ones renew nothing."""
     hosts = reading()
-    hosts.told(hosts.record(part=0, parts=2, not_after_ms=10**15))
-    assert hosts.requests._kept_bytes
-    hosts.pass_s(PARTS_KEPT_S + 2)
-    assert not hosts.requests._received
-    assert not hosts.requests._kept_bytes
+    requests = hosts.requests._requests[REQUESTS]
+    hosts.told(hosts.record(part=0, parts=3, not_after_ms=10**15))
+    hosts.pass_s(PARTS_KEPT_S - 2)
+    hosts.told(hosts.record(part=1, parts=3, not_after_ms=10**15))
+    assert requests.received_bytes
+    hosts.pass_s(4)
+    assert not requests.received
+    assert not requests.received_bytes
 
 
 def test_a_partition_that_rests_is_read_when_a_record_comes() -> None:
@@ -415,7 +425,7 @@ def test_parts_of_two_answers_are_not_put_together() -> None:
     asker = hosts.gateway._me.process
     for written, part, body in (("one", 0, b"a"), ("two", 1, b"d"), ("two", 0, b"c")):
         assert not waiting.done.is_set()
-        answer = Answer(id=waiting.id, asker=asker, written=written, part=part, parts=2)
+        answer = Answer(id=waiting.shown, asker=asker, written=written, part=part, parts=2)
         headers = headers_of_reply(answer, waiting.reply_key, body)
         hosts.gateway._on_record(record(headers, body, key=asker, offset=100))
     assert waiting.body == b"cd"

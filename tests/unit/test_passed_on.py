@@ -9,10 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from coordinator.config.resolved import ServerConfig
 from coordinator.protocol.format_versions import PROTOCOL
-from coordinator.protocol.messages import Done, Heartbeat
+from coordinator.protocol.messages import DescribeGroup, Done, Heartbeat
 from coordinator.protocol.rights import Caller
 from coordinator.protocol.wire import FindCoordinator, StepDown, encode
+from coordinator.service.hosts.owner import OF_ADMINISTRATORS, OF_MEMBERS
 from coordinator.service.server.flight_server import Call, FlightServer
 
 HEARTBEAT = Heartbeat(group_id="billing", member_id="m1", member_epoch=1)
@@ -75,3 +77,25 @@ def test_what_concerns_this_process_alone_is_not_passed_on(request_: Any) -> Non
     with serving() as asked:
         asked.asks(request_)
         assert not asked.passed_on
+
+
+def test_other_hosts_requests_leave_room_for_this_hosts() -> None:
+    """Each request is asked for while those before it are handled. Rights of other hosts have a room each."""
+    ours, members, administrators = (None, Caller()), ("two", OF_MEMBERS), ("two", OF_ADMINISTRATORS)
+    left, refused = [*[members] * 3, *[administrators] * 3, *[ours] * 5], []
+
+    def handle(request: Any) -> Done:
+        while left:
+            host, caller = left.pop(0)
+            call = Call(caller, "a peer", str(PROTOCOL), from_host=host)
+            look = encode(DescribeGroup(group_id="billing"))
+            if b"CoordinatorOverloaded" in server.answer(DescribeGroup.__name__, pa.py_buffer(look), call):
+                refused.append(caller)
+        return Done()
+
+    server = FlightServer(handle, "t", limits=ServerConfig.parse({"queued.max.requests": "4"}))
+    try:
+        handle(None)
+    finally:
+        server.shutdown()
+    assert refused == [OF_MEMBERS, OF_ADMINISTRATORS, Caller()]

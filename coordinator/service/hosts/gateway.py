@@ -20,10 +20,11 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Message
 
-from coordinator.protocol.errors import CoordinatorNotAvailable
+from coordinator.protocol.errors import CoordinatorNotAvailable, RequestTooLarge
 from coordinator.protocol.host_errors import GroupOfAnotherVersion, OwnerMissing, RequestTooLate
 from coordinator.protocol.host_records import (
     ADMIN_REQUESTS,
+    MOST_BODY_BYTES,
     PARTITIONS,
     REPLIES,
     REQUESTS,
@@ -37,14 +38,18 @@ from coordinator.protocol.host_records import (
     Reply,
     headers_of_reply,
     headers_of_request,
+    id_of_request,
     is_proven,
     parts_of,
     read_reply,
+    shown_id,
 )
 from coordinator.protocol.messages import JoinGroup
+from coordinator.protocol.record_headers import headers_of
 from coordinator.protocol.wire import naming_host
 from coordinator.service.hosts.records import Reader, Transport, Writer
 from coordinator.service.hosts.topics import TO_ADMINISTER, TO_ASK, WRITE, request_partition_of
+from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.state_log.owner import Owner
 
 QUIET_S = 1.0
@@ -59,6 +64,8 @@ FIRST_S = 10.0
 APART_MS = 500
 """A silent owner is waited for by up to this many milliseconds more, which each host draws: hosts that ask it at the
 same time take its groups one after the other, and the second finds the first one's owner record."""
+MOST_ASKED = 1_000
+"""A question names up to this many requests that wait for the owner, the oldest ones."""
 
 _log = logging.getLogger(__name__)
 
@@ -88,7 +95,8 @@ class _Route(NamedTuple):
 
 @dataclass
 class _Waiting:
-    """A record to an owner that waits for its reply, or an echo. ``is_asked``: it is a request of a client."""
+    """A record to an owner that waits for its reply, or an echo. ``shown``: the id in the reply. ``is_asked``: it is a
+    request of a client."""
 
     id: str
     group_id: str
@@ -96,6 +104,7 @@ class _Waiting:
     is_asked: bool = False
     by: str = ""
     reply_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+    shown: str = field(init=False)
     done: threading.Event = field(init=False)
     reply: Reply | None = None
     heard_s: float = 0.0
@@ -107,6 +116,7 @@ class _Waiting:
     written_s: float = 0.0
 
     def __post_init__(self) -> None:
+        self.shown = shown_id(self.id) if self.is_asked else self.id
         self.done, self.asked_s = self.transport.event(), self.transport.now_s()
 
     def written(self, ok: bool) -> None:
@@ -127,6 +137,7 @@ class Gateway:
         self._waiting: dict[str, _Waiting] = {}
         self._routes: dict[str, _Route] = {}
         self._took_s: dict[str, float] = {}
+        self._rate_limited = RateLimitedLog(_log)
         self._next_reply, self._replies_lost_s = 0, -inf
 
     def __repr__(self) -> str:
@@ -168,8 +179,11 @@ class Gateway:
                 outcome is unknown where ``is_silent``.
             CoordinatorNotAvailable: no answer came in time.
             OwnerMissing: it does not answer, and this process may not find it gone.
-            HostTopicNotAuthorized, BrokerNotReachable: the owner can't be asked.
+            HostTopicNotAuthorized, HostTopicUnfit, BrokerNotReachable: the owner can't be asked.
+            RequestTooLarge: it takes no such request from another host.
         """
+        if len(body) > MOST_BODY_BYTES:
+            raise RequestTooLarge(name=name, size_bytes=len(body), limit_bytes=MOST_BODY_BYTES)
         writer = self._started(group_id)
         if owner.answers != VERSION:
             self._look(group_id, owner, is_shown=is_shown)
@@ -180,7 +194,7 @@ class Gateway:
         if route is None or route.owner.tenure != owner.tenure:
             route = self._route_to(group_id, owner, is_shown=is_shown)
         until_s = self._transport.now_s() + (JOIN_S if name == JoinGroup.__name__ else PASS_ON_S) + waits_s
-        waiting = self._await(request_id, group_id, is_asked=True)
+        waiting = self._await(id_of_request(request_id, name, body), group_id, is_asked=True)
         waiting.by = by
         try:
             self._send(writer, waiting, group_id, route, name, body, protocol, is_action, until_s)
@@ -188,9 +202,9 @@ class Gateway:
                 if self._transport.now_s() > until_s:
                     raise _no_answer(group_id, f"{owner} gave no answer in time")
                 alive = self._alive(group_id, owner, is_shown=is_shown)
-                if is_gone() or self._waiting.get(request_id) is not waiting:
+                if is_gone() or self._waiting.get(waiting.shown) is not waiting:
                     raise _no_answer(group_id, "its client waits no longer, or has asked again")
-                is_lost = waiting.is_written is False or request_id in alive.unknown
+                is_lost = waiting.is_written is False or waiting.shown in alive.unknown
                 if is_lost and not waiting.done.is_set():
                     self._send(writer, waiting, group_id, route, name, body, protocol, is_action, until_s)
         finally:
@@ -240,17 +254,17 @@ class Gateway:
                 self._writer = self._transport.writer()
             return self._writer
 
-    def _await(self, request_id: str, group_id: str, *, is_asked: bool = False) -> _Waiting:
-        waiting = _Waiting(request_id, group_id, self._transport, is_asked)
+    def _await(self, record_id: str, group_id: str, *, is_asked: bool = False) -> _Waiting:
+        waiting = _Waiting(record_id, group_id, self._transport, is_asked)
         with self._changing:
-            self._waiting[request_id] = waiting
+            self._waiting[waiting.shown] = waiting
         return waiting
 
     def _forget(self, waiting: _Waiting) -> None:
         """Wait for its reply no more, but for that of a later try of the same request."""
         with self._changing:
-            if self._waiting.get(waiting.id) is waiting:
-                del self._waiting[waiting.id]
+            if self._waiting.get(waiting.shown) is waiting:
+                del self._waiting[waiting.shown]
 
     def _is_done(self, waiting: _Waiting, seconds: float) -> bool:
         """Whether the reply has come within that time."""
@@ -337,11 +351,8 @@ class Gateway:
                 probe = self._await(uuid.uuid4().hex, group_id)
                 probes.append(probe)
                 with self._changing:
-                    asked = [each.id for each in self._waiting.values() if each.is_asked and each.group_id == group_id]
-                request = Probe(
-                    **self._to(owner, probe),
-                    waiting=tuple(asked),
-                )
+                    asked = [of.shown for of in self._waiting.values() if of.is_asked and of.group_id == group_id]
+                request = Probe(**self._to(owner, probe), waiting=tuple(asked[:MOST_ASKED]))
                 self._write(writer, REQUESTS, request, b"", probe)
                 self._is_done(probe, self._quiet_s(owner))
                 if (found := self._heard(group_id, owner, probes, end, began_s)) is not None:
@@ -419,13 +430,17 @@ class Gateway:
         self._next_reply = offset + 1
         if message.key() != self._me.process.encode():
             return
-        reply = read_reply(message.headers())
+        headers = headers_of(message)
+        reply = read_reply(headers)
         waiting = None if reply is None else self._waiting.get(reply.id)
         if reply is None or waiting is None or waiting.done.is_set():
             return
         body = message.value() or b""
-        if not is_proven(message.headers(), waiting.reply_key, body):
-            _log.info("passed over: a reply to an earlier try of request %s, or one without proof", reply.id)
+        if not is_proven(headers, waiting.reply_key, body):
+            text = (
+                f"passed over: a reply to group={waiting.group_id} for an earlier try of the request, or without proof"
+            )
+            self._rate_limited.warn("proof", text)
             return
         waiting.heard_s = self._transport.now_s()
         if isinstance(reply, Answer):

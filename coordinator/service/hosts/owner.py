@@ -1,10 +1,10 @@
 """Answers the requests of other hosts to the groups that this process owns.
 
 Rule: a request of another host is carried out only by the owner that it names, and only in its time; a second record
-with the id of an earlier request is answered as that one was, unless that was an error after which the client asks
-again. "Moved" is said only of a group that this process does not serve and does not load: its asker may take the group.
-One host alone reads nothing: the ends of the request topics are looked at, and a partition is read once a record has
-come.
+of an earlier request is answered as that one was, unless that was an error after which the client asks again. Requests
+of two rights (the topics by which they come) share neither ids nor memory. "Moved" is said only of a group that this
+process does not serve and does not load: its asker may take the group. One host alone reads nothing: the ends of the
+request topics are looked at, and a partition is read once a record has come.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka import Message
 
 from coordinator.protocol.errors import BrokerRefused, ShareGroupError
-from coordinator.protocol.host_errors import HostTopicNotAuthorized
+from coordinator.protocol.host_errors import HostTopicNotAuthorized, HostTopicUnfit
 from coordinator.protocol.host_records import (
     ADMIN_REQUESTS,
+    MOST_BODY_BYTES,
     REPLIES,
     REQUESTS,
     Alive,
@@ -37,14 +38,19 @@ from coordinator.protocol.host_records import (
     Tick,
     headers_of_reply,
     headers_of_request,
+    is_whole,
     parts_of,
     read_request,
+    shown_id,
+    size_of,
 )
+from coordinator.protocol.record_headers import headers_of
 from coordinator.protocol.rights import TOKEN_NAME, Caller, Right
 from coordinator.protocol.wire import asks_again
 from coordinator.service.hosts.records import Reader, Transport, Writer
 from coordinator.service.hosts.topics import TO_ANSWER, request_partition_of
 from coordinator.service.process.clock import Clock
+from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.runtime.transaction import ORIGIN, FromAnotherHost
 from coordinator.state_log.owner import Owner
 
@@ -61,14 +67,14 @@ ANSWERS_KEPT_S = 300.0
 """An answer is kept for this many seconds, for the same request again: a client retries for as long by default
 (share.broker.outage.timeout.ms)."""
 PARTS_KEPT_S = 60.0
-"""The parts of an unfinished request are dropped this many seconds after the last one."""
+"""The parts of an unfinished request are dropped this many seconds after the first one."""
 EACH_BYTES = 1_000
-"""A request counts for this many bytes beside its body or answer."""
-ANSWERS_KEPT_BYTES = 64 << 20
-MOST_UNFINISHED_BYTES = 64 << 20
-"""The parts of unfinished requests have up to this many bytes; what comes beyond them is dropped, and sent again."""
+"""A part of a request, and an answer, counts for this many bytes beside its own and those of its header."""
+MOST_RECEIVED_BYTES, MOST_KEPT_BYTES = MOST_BODY_BYTES + (4 << 20), 64 << 20
+"""The requests of one right that are handled or unfinished have up to the first number of bytes, their answers up to
+the second one. Beyond it the oldest unfinished request, or answer, is dropped; an unfinished request is sent again."""
 MOST_AT_ONCE = 1_000
-"""Up to this many requests of other hosts are handled at the same time: each may wait for records."""
+"""Up to this many requests of one right are handled at the same time: each may wait for records."""
 STUCK_S = 30.0
 """An owner whose event loop has run one round for this many seconds answers nobody: another host takes the group."""
 TICK_LATE_S = 1.5
@@ -79,7 +85,7 @@ UNHEARD_AT_MOST_S = 45.0
 SAYS_MOVED_S = 2.0
 """A process that leaves answers for this many seconds that its groups have moved, so that nobody waits for it."""
 OF_MEMBERS = Caller(frozenset({Right.MEMBER, Right.READ}))
-OF_ADMINISTRATORS = Caller()
+OF_ADMINISTRATORS = Caller(frozenset({Right.ADMIN, Right.READ}))
 
 Handle = Callable[[str, bytes, Caller, str, str], bytes]
 """Answers a request: its name, its body, the rights and the host that it came with, and the client's protocol."""
@@ -110,15 +116,88 @@ class Groups(Protocol):
 
 @dataclass
 class _Received:
-    """A request that has come, in part or as a whole. ``ask``: its last record, whose asker gets the answer. ``answer``
-    None: it is being handled, or a part is missing. ``since_s``: the time of the answer, or of the last part."""
+    """A request that is being handled, or of which a part is missing. ``ask``: its last record, whose asker gets the
+    answer. ``since_s``: the time of its first part."""
 
     ask: Ask
-    caller: Caller
+    since_s: float
     parts: dict[int, bytes] = field(default_factory=dict)
     is_running: bool = False
-    answer: bytes | None = None
-    since_s: float = 0.0
+    size: int = 0
+
+
+class _Kept(NamedTuple):
+    """An answer, and its time."""
+
+    since_s: float
+    answer: bytes
+
+
+class _Requests:
+    """The requests that come with one right, by their shown ids: no other right's take their memory, their threads or
+    their ids. Callers hold the lock of OwnerRequests."""
+
+    def __init__(self, caller: Caller, threads: Any) -> None:
+        self.caller, self.threads = caller, threads
+        self.received: OrderedDict[str, _Received] = OrderedDict()
+        self.kept: OrderedDict[str, _Kept] = OrderedDict()
+        self.running = self.received_bytes = self.kept_bytes = 0
+
+    def is_running(self, shown: str) -> bool:
+        """Whether the request is being handled."""
+        return shown in self.received and self.received[shown].is_running
+
+    def add(self, ask: Ask, body: bytes, now_s: float) -> _Received | None:
+        """Add a part. Returns the request if it is to be handled now: it is whole, and there is a thread for it."""
+        shown, size = shown_id(ask.id), len(body) + size_of(ask) + EACH_BYTES
+        received = self.received.get(shown)
+        if received is None or ask.part not in received.parts:
+            if not self._has_room(shown, size):
+                return None
+            received = self.received.setdefault(shown, _Received(ask, now_s))
+            received.parts[ask.part] = body
+            received.size += size
+            self.received_bytes += size
+        received.ask = ask
+        if len(received.parts) < ask.parts or self.running >= MOST_AT_ONCE:
+            return None
+        received.is_running = True
+        self.running += 1
+        return received
+
+    def _has_room(self, shown: str, size: int) -> bool:
+        """Whether there is room for so much more of this request, once the oldest unfinished ones are dropped."""
+        while self.received_bytes + size > MOST_RECEIVED_BYTES:
+            unfinished = (each for each, of in self.received.items() if each != shown and not of.is_running)
+            if (oldest := next(unfinished, None)) is None:
+                return False
+            self._drop(oldest)
+        return True
+
+    def end(self, received: _Received, answer: bytes | None, now_s: float) -> None:
+        """The request was handled: keep its answer, unless it is None."""
+        shown = shown_id(received.ask.id)
+        self.running -= 1
+        self._drop(shown)
+        if answer is not None:
+            self.kept[shown] = _Kept(now_s, answer)
+            self.kept_bytes += len(answer) + EACH_BYTES
+            while self.kept_bytes > MOST_KEPT_BYTES and len(self.kept) > 1:
+                self._forget_oldest()
+
+    def expire(self, now_s: float) -> None:
+        """Drop what was kept for its time."""
+        while self.kept and now_s - next(iter(self.kept.values())).since_s > ANSWERS_KEPT_S:
+            self._forget_oldest()
+        for shown, received in list(self.received.items()):
+            if not received.is_running and now_s - received.since_s > PARTS_KEPT_S:
+                self._drop(shown)
+
+    def _drop(self, shown: str) -> None:
+        self.received_bytes -= self.received.pop(shown).size
+
+    def _forget_oldest(self) -> None:
+        self.kept_bytes -= len(self.kept.popitem(last=False)[1].answer) + EACH_BYTES
 
 
 class OwnerRequests:
@@ -135,17 +214,21 @@ class OwnerRequests:
         self._deaf_s = DEAF_S
         self._reader: Reader | None = None
         self._writer: Writer | None = None
-        self._threads = transport.pool(MOST_AT_ONCE, "share-host-request")
-        self._received: OrderedDict[str, _Received] = OrderedDict()
+        self._requests = {
+            REQUESTS: _Requests(OF_MEMBERS, transport.pool(MOST_AT_ONCE, "share-host-request")),
+            ADMIN_REQUESTS: _Requests(OF_ADMINISTRATORS, transport.pool(MOST_AT_ONCE, "share-host-action")),
+        }
         self._receiving = threading.Lock()
-        self._kept_bytes = 0
+        self._secret = uuid.uuid4().hex
+        self._rate_limited = RateLimitedLog(_log)
         self._is_leaving = False
         self._is_closed = transport.event()
         self._last_request_s, self._told = -inf, ""
         self._thread = transport.start(self._run, "share-host-requests")
 
     def __repr__(self) -> str:
-        return f"<OwnerRequests reading={sorted(self._last_s)} received={len(self._received)}>"
+        received = sum(len(each.received) for each in self._requests.values())
+        return f"<OwnerRequests reading={sorted(self._last_s)} received={received}>"
 
     @property
     def idle_s(self) -> float:
@@ -164,7 +247,8 @@ class OwnerRequests:
             self._is_closed.wait(SAYS_MOVED_S)
         self._is_closed.set()
         self._thread.join(2 * LOOKS_EVERY_S)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for requests in self._requests.values():
+            requests.threads.shutdown(wait=False, cancel_futures=True)
         for part in (self._reader, self._writer):
             if part is not None:
                 part.close()
@@ -238,10 +322,8 @@ class OwnerRequests:
             if unheard_s > 0 and grown_s > 0:
                 self._groups.unheard([g for g in held if request_partition_of(g) == where[1]], int(grown_s * 1000))
             assert self._writer is not None
-            written = partial(self._tick_written, where, now)
-            self._writer.write(
-                *where, self._me.process, headers_of_request(Tick(process=self._me.process)), written=written
-            )
+            tick = headers_of_request(Tick(process=self._me.process, secret=self._secret))
+            self._writer.write(*where, self._me.process, tick, written=partial(self._tick_written, where, now))
         if any(now - unread_s > self._deaf_s for unread_s in list(self._unread_s.values())):
             self._deaf_s = min(2 * self._deaf_s, MOST_DEAF_S)
             self._unread_s.clear()
@@ -255,6 +337,10 @@ class OwnerRequests:
     def _read(self, where: tuple[str, int], offset: int) -> None:
         if self._reader is None:
             self._check_rights()
+            try:
+                self._transport.check_configs()
+            except HostTopicUnfit as unfit:  # this owner lives, so it answers
+                _log.warning("other hosts may be kept from being heard: %s", unfit)
             self._writer = self._transport.writer()
             self._reader = self._transport.reader(self._on_record, "share-host-request-reader")
         _log.info("another host asks: reading %s-%d from %d", *where, offset)
@@ -269,10 +355,8 @@ class OwnerRequests:
                 del self._last_s[where]
                 self._unheard_s.pop(where, None)
                 self._unread_s.pop(where, None)
-            for key, received in list(self._received.items()):
-                kept_s = PARTS_KEPT_S if received.answer is None else ANSWERS_KEPT_S
-                if not received.is_running and now - received.since_s > kept_s:
-                    self._drop(key)
+            for requests in self._requests.values():
+                requests.expire(now)
         if resting and self._reader is not None:
             self._reader.remove(resting)
 
@@ -282,12 +366,13 @@ class OwnerRequests:
         where = (str(message.topic()), message.partition() or 0)
         self._ends[where] = (message.offset() or 0) + 1
         self._unread_s.pop(where, None)
-        request = read_request(message.headers())
+        request = read_request(headers_of(message))
         if request is None or request.process != self._me.process:
             return
         now = self._transport.now_s()
         if isinstance(request, Tick):
-            self._ticks_s[where], self._deaf_s = now, DEAF_S
+            if request.secret == self._secret:  # another writer's would hide that nothing is heard
+                self._ticks_s[where], self._deaf_s = now, DEAF_S
             return
         with self._receiving:
             self._last_request_s = now
@@ -297,106 +382,89 @@ class OwnerRequests:
             return
         tenure = "" if self._is_leaving else self._groups.tenure(request.group_id)
         is_loading = not (tenure or self._is_leaving) and self._groups.holds(request.group_id)
-        caller = OF_ADMINISTRATORS if where[0] == ADMIN_REQUESTS else OF_MEMBERS
-        if isinstance(request, Ask) and (self._is_of_another(request, caller) or self._is_known(request)):
+        requests = self._requests[where[0]]
+        if isinstance(request, Ask) and self._is_known(requests, request):
             return
         if tenure != request.tenure and not is_loading:
-            self._reply(request, Moved(id=request.id, asker=request.asker))
+            self._reply(request, Moved(id=_shown(request), asker=request.asker))
         elif isinstance(request, Probe):
-            self._reply(request, self._alive(request))
+            self._reply(request, self._alive(requests, request))
         elif is_loading:
             return  # the asker hears that it is unknown, and sends it again
         elif self._groups.clock.now_ms() > request.not_after_ms:
-            self._reply(request, Late(id=request.id, asker=request.asker, clock_ms=self._groups.clock.now_ms()))
+            late = Late(id=_shown(request), asker=request.asker, clock_ms=self._groups.clock.now_ms())
+            self._reply(request, late)
         else:
-            self._receive(request, message.value() or b"", caller)
+            self._receive(requests, request, message.value() or b"")
 
-    def _alive(self, probe: Probe) -> Alive:
+    def _alive(self, requests: _Requests, probe: Probe) -> Alive:
         with self._receiving:
-            running = {each for each in probe.waiting if each in self._received and self._received[each].is_running}
-        return Alive(
-            id=probe.id,
-            asker=probe.asker,
-            tenure=probe.tenure,
-            clock_ms=self._groups.clock.now_ms(),
-            unknown=tuple(each for each in probe.waiting if each not in running),
-        )
+            unknown = tuple(each for each in probe.waiting if not requests.is_running(each))
+        now_ms = self._groups.clock.now_ms()
+        return Alive(id=probe.id, asker=probe.asker, tenure=probe.tenure, clock_ms=now_ms, unknown=unknown)
 
-    def _is_of_another(self, ask: Ask, caller: Caller) -> bool:
-        """Whether a request with this id has come with other rights: who has fewer can't add a part to it."""
-        with self._receiving:
-            received = self._received.get(ask.id)
-            return received is not None and received.caller is not caller
-
-    def _is_known(self, ask: Ask) -> bool:
+    def _is_known(self, requests: _Requests, ask: Ask) -> bool:
         """Whether the request has come as a whole before. If it is answered, the answer is written again."""
+        shown = shown_id(ask.id)
         with self._receiving:
-            received = self._received.get(ask.id)
-            if received is None or not (received.is_running or received.answer is not None):
+            kept = requests.kept.get(shown)
+            if kept is None and not requests.is_running(shown):
                 return False
-            received.ask, answer = ask, received.answer
-        if answer is not None and not ask.part:
-            self._write_answer(ask, answer)
+            if kept is None:
+                requests.received[shown].ask = ask
+        if kept is not None and not ask.part:
+            self._write_answer(ask, kept.answer)
         return True
 
-    def _receive(self, ask: Ask, body: bytes, caller: Caller) -> None:
+    def _receive(self, requests: _Requests, ask: Ask, body: bytes) -> None:
         with self._receiving:
-            received = self._received.get(ask.id)
-            if received is None:
-                if self._kept_bytes + len(body) > MOST_UNFINISHED_BYTES + ANSWERS_KEPT_BYTES:
-                    return
-                received = self._received[ask.id] = _Received(ask, caller)
-                self._kept_bytes += EACH_BYTES
-            received.ask, received.since_s = ask, self._transport.now_s()
-            if ask.part not in received.parts:
-                received.parts[ask.part] = body
-                self._kept_bytes += len(body)
-            if len(received.parts) < ask.parts:
-                return
-            received.is_running = True
-        self._threads.submit(self._carry_out, received)
-
-    def _drop(self, request_id: str) -> None:
-        received = self._received.pop(request_id)
-        self._kept_bytes -= EACH_BYTES + sum(map(len, received.parts.values())) + len(received.answer or b"")
+            received = requests.add(ask, body, self._transport.now_s())
+        if received is not None:
+            requests.threads.submit(self._carry_out, requests, received)
 
     # --- the threads of the requests
 
-    def _carry_out(self, received: _Received) -> None:
-        ask = received.ask
-        ORIGIN.set(FromAnotherHost(tenure=ask.tenure, not_after_ms=ask.not_after_ms))
+    def _carry_out(self, requests: _Requests, received: _Received) -> None:
+        answer: bytes | None = None
         try:
-            body = b"".join(received.parts[number] for number in range(ask.parts))
-            named = replace(received.caller, name=ask.by if TOKEN_NAME.fullmatch(ask.by) else "")
-            answer = self._handle(ask.name, body, named, ask.host, ask.protocol)
-        except Exception:
-            _log.exception("a request of host %s failed: %s", ask.host, ask.name)
-            with self._receiving:
-                self._drop(ask.id)
+            answer = self._answer(requests, received)
+        except Exception as error:
+            self._rate_limited.warn("failed", f"a request of another host failed: {type(error).__name__}")
             raise
         finally:
+            kept = None if answer is None or asks_again(answer) else answer
+            with self._receiving:
+                requests.end(received, kept, self._transport.now_s())
+                ask = received.ask
+        if answer is not None:
+            self._write_answer(ask, answer)
+
+    def _answer(self, requests: _Requests, received: _Received) -> bytes | None:
+        """The answer to the request; None: nobody asked for this."""
+        ask = received.ask
+        body = b"".join(received.parts.get(number, b"") for number in range(ask.parts))
+        received.parts.clear()
+        if not is_whole(ask, body):
+            self._rate_limited.warn("digest", "passed over: a request of another host, whose id has another digest")
+            return None
+        ORIGIN.set(FromAnotherHost(tenure=ask.tenure, not_after_ms=ask.not_after_ms))
+        try:
+            named = replace(requests.caller, name=ask.by if TOKEN_NAME.fullmatch(ask.by) else "")
+            return self._handle(ask.name, body, named, ask.host, ask.protocol)
+        finally:
             ORIGIN.set(None)
-        with self._receiving:
-            self._kept_bytes += len(answer) - sum(map(len, received.parts.values()))
-            received.parts.clear()
-            received.is_running = False
-            received.answer, received.since_s = answer, self._transport.now_s()
-            if asks_again(answer):
-                self._drop(ask.id)
-            while self._kept_bytes > ANSWERS_KEPT_BYTES and len(self._received) > 1:
-                oldest = next((k for k, each in self._received.items() if each.answer is not None), None)
-                if oldest is None or oldest == ask.id:
-                    break
-                self._drop(oldest)
-            last = received.ask
-        self._write_answer(last, answer)
 
     def _write_answer(self, ask: Ask, answer: bytes) -> None:
         written = uuid.uuid4().hex
         for part, parts, data in parts_of(answer):
-            self._reply(ask, Answer(id=ask.id, asker=ask.asker, written=written, part=part, parts=parts), data)
+            self._reply(ask, Answer(id=_shown(ask), asker=ask.asker, written=written, part=part, parts=parts), data)
 
     def _reply(self, request: Probe | Ask, reply: Reply, body: bytes = b"") -> None:
         assert self._writer is not None
         headers = headers_of_reply(reply, request.reply_key, body)
         self._writer.write(REPLIES, request.reply_to, request.asker, headers, body)
+
+
+def _shown(request: Probe | Ask) -> str:
+    """The id by which a reply names the record that it answers."""
+    return shown_id(request.id) if isinstance(request, Ask) else request.id

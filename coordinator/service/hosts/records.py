@@ -13,18 +13,21 @@ from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from coordinator.protocol.damaged_batch import DAMAGED
 from coordinator.protocol.host_records import REQUESTS, Headers
 from coordinator.protocol.librdkafka import NO_ANSWER, WITHOUT_A_GROUP, new_client
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.brokers.cluster import LATEST
-from coordinator.service.hosts.topics import ensure, lacking
+from coordinator.service.hosts.topics import check_configs, ensure, lacking
 from coordinator.service.process.clock import now_s
+from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.stores.kafka.state_topic import StateTopic
 
 POLL_S = 0.1
 """A reader notices after up to this many seconds that it is to read another partition, or to end."""
 WAITS_MS = 5_000
 """A record that the brokers do not take within this many milliseconds is dropped: its sender sends another one."""
+_UNREADABLE = DAMAGED | {KafkaError._NOT_IMPLEMENTED}
 
 _PASSING = NO_ANSWER | frozenset(
     {
@@ -45,6 +48,7 @@ class Writer:
             topic_metadata_refresh_interval_ms=2_000, allow_auto_create_topics="false",
         )  # fmt: skip
         self._producer = new_client(Producer, config)
+        self._rate_limited = RateLimitedLog(_log)
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="share-host-writer", daemon=True)
         self._thread.start()
@@ -64,7 +68,7 @@ class Writer:
                 topic, body, key, partition, headers=[*headers], on_delivery=lambda error, _: written(error is None)
             )
         except (BufferError, KafkaException) as error:
-            _log.warning("not written to %s-%d: %s", topic, partition, error)
+            self._rate_limited.warn(f"{topic}-{partition}", f"not written to {topic}-{partition}: {error}")
             written(False)
 
     def close(self) -> None:
@@ -79,11 +83,14 @@ class Writer:
 
 
 class Reader:
-    """Reads partitions of a topic in a thread of its own, which calls ``on_record`` with each record."""
+    """Reads partitions of a topic in a thread of its own, which calls ``on_record`` with each record. Records of open
+    and aborted transactions count: no writer can hold up another one's. Batches that can't be read are stepped over:
+    who wrote a request in one sends it again."""
 
     def __init__(self, state: StateTopic, on_record: Callable[[Message], None], name: str) -> None:
         config = state.client_config(
             **WITHOUT_A_GROUP, auto_offset_reset="earliest", fetch_wait_max_ms=500, fetch_min_bytes=1,
+            isolation_level="read_uncommitted",
             topic_metadata_refresh_interval_ms=2_000, fetch_error_backoff_ms=100, fetch_queue_backoff_ms=2,
             queued_max_messages_kbytes=16 * 1024, check_crcs="true",
         )  # fmt: skip
@@ -94,6 +101,8 @@ class Reader:
         self._positions: dict[tuple[str, int], int] = {}
         self._removed: set[tuple[str, int]] = set()
         self._is_changed = self._is_outdated = False
+        self._steps: dict[tuple[str, int], tuple[int, int]] = {}
+        self._rate_limited = RateLimitedLog(_log)
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -130,19 +139,37 @@ class Reader:
             message = self._consumer.poll(POLL_S)
             if message is None:
                 continue
+            where, offset = (str(message.topic()), message.partition() or 0), message.offset() or 0
             if (error := message.error()) is not None:
-                if error.code() not in _PASSING:
-                    _log.warning("reading %s-%s: %s", message.topic(), message.partition(), error.str())
+                if error.code() in _UNREADABLE and offset >= 0:
+                    self._step_over(where, offset, error)
+                elif error.code() not in _PASSING:
+                    self._rate_limited.warn(f"{where}", f"reading {where[0]}-{where[1]}: {error.str()}")
                 continue
             with self._changing:
-                where = str(message.topic()), message.partition() or 0
                 if where in self._positions:
-                    self._positions[where] = (message.offset() or 0) + 1
+                    self._positions[where] = offset + 1
             try:
                 self._on_record(message)
-            except Exception:  # noqa: BLE001 - one record must not end the reading
-                _log.exception("a record of %s could not be handled", message.topic())
+            except Exception as raised:  # noqa: BLE001 - one record must not end the reading
+                text = f"passed over: {where[0]}-{where[1]} offset {offset}: {type(raised).__name__}"
+                self._rate_limited.warn(f"{where} record", text)
         self._consumer.close()
+
+    def _step_over(self, where: tuple[str, int], first: int, error: KafkaError) -> None:
+        """Read on behind the batch that begins at ``first``. No error names a batch's last offset: each further error
+        of the batch doubles the step, which may pass over records behind it, but not beyond the end of the log."""
+        before, width = self._steps.get(where, (-1, 0))
+        width = max(1, 2 * width) if first == before else 1
+        self._steps[where] = first, width
+        end = self._consumer.get_watermark_offsets(TopicPartition(*where), cached=True)[1]
+        next_offset = max(first + 1, min(first + width, end))
+        text = f"passed over: {where[0]}-{where[1]} has a batch at offset {first} that can't be read: {error.str()}"
+        self._rate_limited.warn(f"{where} batch", text)
+        with self._changing:
+            if where in self._positions:
+                self._positions[where] = next_offset
+                self._is_changed = True
 
     def _assign(self) -> None:
         with self._changing:
@@ -173,6 +200,10 @@ class Transport:
     def lacking(self, needed: Mapping[str, str]) -> list[str]:
         """Those of the topics with which the principal may not do what is needed."""
         return lacking(self._state(), needed)
+
+    def check_configs(self) -> None:
+        """Check the topics: see :func:`~coordinator.service.hosts.topics.check_configs`."""
+        check_configs(self._state())
 
     def has_requests(self) -> bool:
         """Whether the topic for requests is there."""

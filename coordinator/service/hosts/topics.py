@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]  # documented
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+)
 
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
-from coordinator.protocol.host_errors import HostTopicNotAuthorized
+from coordinator.protocol.host_errors import HostTopicNotAuthorized, HostTopicUnfit
 from coordinator.protocol.host_records import ADMIN_REQUESTS, PARTITIONS, REPLIES, REQUESTS
-from coordinator.protocol.librdkafka import NO_ANSWER, new_client
+from coordinator.protocol.librdkafka import NO_ANSWER, UNKNOWN_TOPIC, new_client
 from coordinator.service.stores.kafka.state_topic import MAX_REPLICAS, StateTopic, is_denied
 from coordinator.state_log.placement import state_partition_of
 
@@ -26,13 +33,19 @@ TO_ANSWER = {REQUESTS: READ, ADMIN_REQUESTS: READ, REPLIES: WRITE}
 an owner."""
 KEPT_MS = 600_000
 """A record is kept for this many milliseconds: longer than any request waits."""
-CONFIG = {
+MOST_BYTES = 1_048_588
+"""A batch has up to this many bytes, Kafka's default."""
+FIT = {
     "cleanup.policy": "delete",
-    "retention.ms": str(KEPT_MS),
-    "segment.ms": str(KEPT_MS),
-    "min.insync.replicas": "1",
+    "compression.type": "uncompressed",  # a broker then holds a batch's unpacked size against max.message.bytes
+    "max.message.bytes": str(MOST_BYTES),
     "message.timestamp.type": "LogAppendTime",  # a host's clock may be hours off: its records must stay
 }
+"""The configuration that a topic must have, whoever made it."""
+CONFIG = {**FIT, "retention.ms": str(KEPT_MS), "segment.ms": str(KEPT_MS), "min.insync.replicas": "1"}
+
+_OTHER_HOST = UNKNOWN_TOPIC | {KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS}
+"""Errors where another host, or an administrator, was faster."""
 
 _log = logging.getLogger(__name__)
 
@@ -43,12 +56,13 @@ def request_partition_of(group_id: str) -> int:
 
 
 def ensure(state: StateTopic, needed: Mapping[str, str]) -> None:
-    """Create the topics that are missing, with the state topic's clients; extend those with too few partitions.
-    Returns if those that are ``needed`` are there, and the principal may do with each what is needed, as Kafka's ACLs
-    name it.
+    """Create the topics that are missing, with the state topic's clients; extend those with too few partitions, and
+    configure those of another configuration. Returns if those that are ``needed`` are there, and the principal may do
+    with each what is needed, as Kafka's ACLs name it.
 
     Raises:
         HostTopicNotAuthorized: it may not, or an administrator has to create them.
+        HostTopicUnfit: an administrator has to configure them.
         BrokerNotReachable, BrokerRefused: the brokers do not answer, or refuse.
     """
     admin = new_client(AdminClient, state.client_config())
@@ -72,6 +86,40 @@ def ensure(state: StateTopic, needed: Mapping[str, str]) -> None:
                 raise
     for name in lacking(state, needed):
         raise HostTopicNotAuthorized(what="read it" if needed[name] == READ else "write to it", topic=name)
+    check_configs(state, needed)
+
+
+def check_configs(state: StateTopic, topics: Iterable[str] = ALL) -> None:
+    """Check that the topics have the configuration FIT, and alter what differs. A topic whose configuration the
+    principal may not describe is left to those that may.
+
+    Raises:
+        HostTopicUnfit: the principal may not alter it.
+        BrokerNotReachable, BrokerRefused: the brokers do not answer, or refuse.
+    """
+    admin = new_client(AdminClient, state.client_config())
+    for name in topics:
+        asked, found = ConfigResource(ConfigResource.Type.TOPIC, name), {}
+        try:
+            with _errors_of(state, "read its configuration", name):
+                found = admin.describe_configs([asked], request_timeout=state.timeout_s)[asked].result()
+        except HostTopicNotAuthorized:
+            _log.info("not checked: the configuration of %s, since DescribeConfigs on it is not allowed", name)
+            continue
+        differs = {key: value for key, value in FIT.items() if found and found[key].value != value}
+        if not differs:
+            continue
+        operation = AlterConfigOpType.SET
+        entries = [ConfigEntry(key, value, incremental_operation=operation) for key, value in differs.items()]
+        change = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
+        wanted = ",".join(f"{key}={value}" for key, value in differs.items())
+        try:
+            with _errors_of(state, "alter its configuration", name):
+                admin.incremental_alter_configs([change], request_timeout=state.timeout_s)[change].result()
+        except HostTopicNotAuthorized:
+            has = ", ".join(f"{key}={found[key].value}" for key in differs)
+            raise HostTopicUnfit(topic=name, has=has, wanted=wanted) from None
+        _log.info("topic configured: %s %s", name, wanted)
 
 
 def lacking(state: StateTopic, needed: Mapping[str, str]) -> list[str]:
@@ -93,8 +141,8 @@ def _errors_of(state: StateTopic, what: str, topic: str) -> Iterator[None]:
         yield
     except KafkaException as raised:
         error: Any = raised.args[0]
-        if error.code() in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS):
-            return  # another host was faster
+        if error.code() in _OTHER_HOST:
+            return
         if is_denied(error):
             raise HostTopicNotAuthorized(what=what, topic=topic) from None
         if error.retriable() or error.code() in NO_ANSWER:

@@ -14,6 +14,7 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Any, NamedTuple, Protocol
@@ -43,7 +44,7 @@ from coordinator.protocol.errors import (
 from coordinator.protocol.format_versions import PROTOCOL, PROTOCOL_HEADER, REQUEST_ID_HEADER
 from coordinator.protocol.messages import Acknowledge, Done, Heartbeat, Message, Request, StageOutcomes
 from coordinator.protocol.request_rows import read_rows, split_body
-from coordinator.protocol.rights import Caller, Tokens
+from coordinator.protocol.rights import Caller, Right, Tokens
 from coordinator.protocol.wire import (
     WITH_ROWS,
     CoordinatorFound,
@@ -174,7 +175,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         self._rate_limited = rate_limited or RateLimitedLog(_log)
         self._refusals = Refusals()
         self._counting = threading.Lock()
-        self._running = 0
+        self._running: Counter[frozenset[Right] | None] = Counter()
+        """How many requests of this host (None) are handled, and of other hosts by right."""
         self._is_ready, self._find, self._greet, self._step_down = is_ready, find, greet, step_down
         self._by_owner = by_owner
         self.last_request_s = time.monotonic()
@@ -201,7 +203,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
     def idle_s(self) -> float:
         """Seconds since the last request; 0 while one runs. Health does not count."""
         with self._counting:
-            return 0.0 if self._running else time.monotonic() - self.last_request_s
+            return 0.0 if self._running.total() else time.monotonic() - self.last_request_s
 
     def do_action(self, context: Any, action: Any) -> list[bytes]:
         self._greet(context.peer())
@@ -325,16 +327,18 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
 
     def _counted(self, request: Request[Any], call: Call) -> Message:
         """Handle the request unless too many requests run. A heartbeat is never refused: a full queue must end no
-        session."""
+        session. Requests of other hosts count for themselves, up to half as many of each right."""
+        of = None if call.from_host is None else call.caller.rights
+        limit = self._max_requests if of is None else max(1, self._max_requests // 2)
         with self._counting:
-            if self._running >= self._max_requests and not isinstance(request, Heartbeat):
-                raise CoordinatorOverloaded(limit=self._max_requests)
-            self._running += 1
+            if self._running[of] >= limit and not isinstance(request, Heartbeat):
+                raise CoordinatorOverloaded(limit=limit)
+            self._running[of] += 1
         try:
             return self._handle(request)
         finally:
             with self._counting:
-                self._running -= 1
+                self._running[of] -= 1
                 if call.from_host is None:
                     self.last_request_s = time.monotonic()
 

@@ -1,0 +1,100 @@
+"""Every reader of records that others write goes on behind a hostile one. Those of the topics between hosts are in
+test_topics_between_hosts.py."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from coordinator.dead_letters.record_format import GROUP, OFFSET, PARTITION, TOPIC
+from coordinator.dead_letters.source_records import SourceRecord, SourceRecordReader
+from share_sink.redrive.dlq_reader import dead_letters
+from sharegroup import ShareConsumer
+from tests.support.hostile_records import HOSTILE, OPEN, UNREADABLE
+from tests.support.kafka_broker import KafkaBroker
+from tests.support.read_tasks import rows
+from tests.support.state_topics import taken
+from tests.support.store_writes import append
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.broker
+
+Topic = Callable[..., str]
+
+
+def surrounded(kafka: KafkaBroker, name: str, what: str) -> Any:
+    """The record "behind", behind a hostile one at offset 0."""
+    kept = HOSTILE[what](kafka, name)
+    kafka.produce(name, [b"behind"], partition=0)
+    return kept
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_task_reads_behind_any_record(kafka: KafkaBroker, topic: Topic, task: Any, what: str) -> None:
+    name = topic()
+    kept = surrounded(kafka, name, what)
+    asked = task({(name, 0): [(0, 1, 1)]}, fail_on_damage=False, include_headers=True)
+    assert [row["value"] for row in rows(asked) if row["offset"] == 1] == [b"behind"]
+    del kept
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_share_consumer_reads_behind_any_record(
+    kafka: KafkaBroker, topic: Topic, own_runtime: Any, reader: str, what: str
+) -> None:
+    name = topic()
+    kept = surrounded(kafka, name, what)
+    config = {"bootstrap.servers": kafka.bootstrap, "group.id": f"group-{name}", "share.auto.offset.reset": "earliest"}
+    with ShareConsumer(config) as consumer:
+        consumer.subscribe([name])
+
+        def is_read() -> bool:
+            found = consumer.poll(1.0)
+            return b"behind" in [message.value() for message in found if message.headers() or message.error() is None]
+
+        wait_until(is_read, what="the record behind it comes")
+    del kept
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_the_original_behind_any_record_is_read(kafka: KafkaBroker, topic: Topic, what: str) -> None:
+    name = topic()
+    kept = surrounded(kafka, name, what)
+    with contextlib.closing(SourceRecordReader(kafka.bootstrap, {})) as reader:
+        first, behind = reader.read(name, 0, [0, 1])
+    assert first.offset == 0
+    assert isinstance(behind, SourceRecord)
+    assert behind.value == b"behind"
+    del kept
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_the_dead_letter_behind_any_record_is_read_or_named(
+    kafka: KafkaBroker, topic: Topic, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    name = topic()
+    kept = HOSTILE[what](kafka, name)
+    texts = {TOPIC: "orders", PARTITION: "0", OFFSET: "7", GROUP: "billing"}
+    dead_letter = [(header, text.encode()) for header, text in texts.items()]
+    kafka.produce(name, [b"behind"], partition=0, headers=dead_letter)
+    found = [each.value for each in dead_letters(name, {"bootstrap.servers": kafka.bootstrap})]
+    if what == OPEN:
+        assert f"not read: 2 offsets of {name}-0 from 0 on" in caplog.text
+    else:
+        assert found == [b"behind"]
+    del kept
+
+
+@pytest.mark.parametrize("what", [each for each in HOSTILE if each not in (OPEN, UNREADABLE)])
+def test_a_group_is_loaded_behind_any_record(kafka: KafkaBroker, log_topic: Any, open_at: Any, what: str) -> None:
+    """An open transaction, or a batch that can't be read, is an error by name there: state may be in it."""
+    served = open_at()
+    taken(served)
+    append(served, {"billing": [b"a"]})
+    kept = HOSTILE[what](kafka, log_topic.name)
+    append(served, {"billing": [b"b"]})
+    assert wait_until(lambda: taken(open_at()), what="the group is loaded") == [b"a", b"b"]
+    del kept
