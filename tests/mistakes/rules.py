@@ -87,6 +87,7 @@ BREAKER_PAUSES = "5 a query whose sinks release most of its batches pauses, then
 BREAKER_KEEPS_TRIES = "5 a release while the breaker is open uses up no try, for a day of pauses"
 QUERYS_RELEASE_WAITS_BY_DEFAULT = "5 by default a query's release waits, and a ShareConsumer's does not"
 NEEDS_ARE_NAMED = "1 settings that can never connect are refused by the key that is missing, or goes with no other"
+TOKEN_FUNCTIONS_ARE_MARKED = "1 an option calls no function for tokens but one that its owner marked"
 SECRETS_ARE_VALUES = "1 an error hides the values of secrets, and no words of its own"
 ONE_TRANSLATION = "1 Java's keys and values become librdkafka's at each door, and errors name the user's key"
 SESSION_HAS_ITS_TIME = "3 a session does not end before its timeout"
