@@ -97,6 +97,31 @@ def test_the_newest_claimant_wins_and_is_named_to_the_earlier_owner(open_at):
     assert taken(open_at("two"), claim=False) == [b"a", b"b"]
 
 
+def test_a_store_knows_whether_another_process_owned_the_group_since_its_load(open_at):
+    mine, other = open_at("one"), open_at("two")
+    taken(mine)
+    append(mine, {"billing": [b"a"]})
+    assert not mine.kept("billing")
+    taken(mine)
+    assert mine.kept("billing")
+    taken(other)
+    taken(mine)
+    assert not mine.kept("billing")
+
+
+def test_a_program_that_fences_an_owner_again_is_named_in_the_log(open_at, log_topic, caplog):
+    store = open_at()
+    for _ in range(2):
+        taken(store)
+        append(store, {"billing": [b"a"]})
+        GroupWriter(log_topic, 0, "billing").fence()
+        with pytest.raises(StoreOutcomeUnknown):
+            append(store, {"billing": [b"b"]})
+    taken(store)
+    assert store.kept("billing")
+    assert "2 times by now" in caplog.text and "may have Write" in caplog.text
+
+
 def test_a_fenced_owner_takes_the_group_back_for_a_new_member_only(open_at):
     old, new = open_at("one"), open_at("two")
     taken(old)

@@ -90,6 +90,7 @@ NEEDS_ARE_NAMED = "1 settings that can never connect are refused by the key that
 TOKEN_FUNCTIONS_ARE_MARKED = "1 an option calls no function for tokens but one that its owner marked"
 SECRETS_ARE_VALUES = "1 an error hides the values of secrets, and no words of its own"
 ONE_TRANSLATION = "1 Java's keys and values become librdkafka's at each door, and errors name the user's key"
+A_LOAD_OF_ITS_OWN_PROLONGS_NOTHING = "3 a process that loads its own group again gives nobody more time than was left"
 SESSION_HAS_ITS_TIME = "3 a session does not end before its timeout"
 APPEND_BEFORE_ANSWER = "2 nothing is answered before it is durable; what is uncertain is read from the log"
 APPEND_IS_ONE = "2 an append is in the log as a whole or not at all"
