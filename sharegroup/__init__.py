@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from coordinator.admin.admin import Admin as Admin
     from coordinator.client.offset_resets import offsets_from_file as offsets_from_file
     from coordinator.protocol.errors import ShareGroupError as ShareGroupError
+    from coordinator.protocol.token_function import token_function as token_function
     from coordinator.protocol.values import AcknowledgeType as AcknowledgeType
     from coordinator.state_log.placement import state_partition_of as state_partition_of
     from share_sink import archive as archive
@@ -74,6 +75,7 @@ _MODULES = {
     "progress": "share_sink.task_progress",
     "redrive": "share_sink.redrive.redrive",
     "state_partition_of": "coordinator.state_log.placement",
+    "token_function": "coordinator.protocol.token_function",
     "views": "share_source.views",
 }
 _PACKAGES = ("archive", "views")

@@ -13,7 +13,6 @@ import hashlib
 import logging
 import os
 import selectors
-import socket
 import subprocess
 import sys
 import tempfile
@@ -46,6 +45,7 @@ from coordinator.protocol.errors import (
     UnsafeDirectory,
 )
 from coordinator.protocol.secret_files import RUNTIME_VARIABLE, own_dir
+from coordinator.protocol.this_host import host_facts
 from coordinator.protocol.wire import Endpoint, LaunchSettings, StepDown, decode_answer, decode_endpoint, encode
 
 STATE_VARIABLE = "SHAREGROUP_STATE_DIR"
@@ -150,7 +150,7 @@ class OnDemand:
     def key(self) -> str:
         """Tells this coordinator's files from those of other clusters, stores and hosts: hosts may share the runtime
         directory."""
-        facts = self.cluster_id, self.state_store, socket.gethostname()
+        facts = self.cluster_id, self.state_store, *host_facts()
         return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]
 
     @property

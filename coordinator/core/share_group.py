@@ -5,7 +5,8 @@ records (:func:`coordinator.core.decide.decide`); looks show it (:func:`coordina
 
 Sessions, the deadlines of locks and sessions, ``deadlines_extended_until_ms`` and the time of the next sweep are *soft
 state*: their records are not durable, and a new owner begins without them. :meth:`ShareGroup.loaded` sets them after a
-load, outside of the log: every holder has one session timeout to come back.
+load, outside of the log: every holder has one session timeout to come back, unless this process served the group until
+then and :class:`Heard` the members itself.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
+from typing import NamedTuple
 
 from coordinator.config.resolved import GroupBounds, GroupConfig
 from coordinator.core.consumer_locks import lock_deadline_ms
@@ -32,6 +34,18 @@ from coordinator.protocol.values import SharePartitionKey
 MEMBERS_KEPT = 1_000
 """Up to this many members without a session are kept for ever, so that a small group's queries may rest as long as they
 like."""
+
+
+class Heard(NamedTuple):
+    """The soft state of a group at ``at_ms``, which a process keeps when it has to load its own group again: the ends
+    of sessions by member, those of ShareConsumers' locks by plan (the latest; 0: it is over), and what ShareGroup has
+    under the other names."""
+
+    at_ms: int
+    sessions: dict[str, int]
+    locks: dict[int, int]
+    unheard: set[str]
+    deadlines_extended_until_ms: int
 
 
 class ShareGroup:
@@ -292,11 +306,36 @@ class ShareGroup:
         self.sessions.pop(member.member_id, None)
         self._session_ends.set(member.member_id, None)
 
-    def loaded(self, now_ms: int) -> None:
+    def heard(self, now_ms: int, expired: Iterable[int] = ()) -> Heard:
+        """Returns what this process knows of the members now. ``expired``: plans of ShareConsumers with locks that
+        ended by time, in a round that did not become durable."""
+        locks = dict.fromkeys(expired, 0)
+        for plan in self.plans.values():
+            for _, segments in self.carrying(plan) if not plan.query else ():
+                for _, _, run in segments:
+                    if run.deadline_ms is not None:
+                        locks[plan.plan_id] = max(self.locks.deadline_ms(run.deadline_ms), locks.get(plan.plan_id, 0))
+        ends = {member_id: self.members[member_id].session_deadline_ms for member_id in self.sessions}
+        sessions = {member_id: ends_ms for member_id, ends_ms in ends.items() if ends_ms is not None}
+        return Heard(now_ms, sessions, locks, set(self.unheard), self.deadlines_extended_until_ms)
+
+    def loaded(self, now_ms: int, heard: Heard | None = None) -> None:
         """Set the soft state after a load: every member that holds records has one session timeout to come back, and so
         has every ShareConsumer's lock; a lock that would last longer keeps what is left of it, as far as the log tells.
-        Nothing of this is logged; times that are ahead of this owner's clock are bounded by the next Expire."""
+        Nothing of this is logged; times that are ahead of this owner's clock are bounded by the next Expire.
+
+        ``heard``: what this process knew, if no other process has owned the group since. Sessions and locks then have
+        what was left of them: else members that are gone would keep their records as long as the group is loaded again
+        and again. A load that took a session timeout or longer gives everybody a session timeout all the same."""
         deadline_ms = self.deadlines_extended_until_ms = now_ms + self.config.share_session_timeout_ms
+        if heard is not None and now_ms - heard.at_ms >= self.config.share_session_timeout_ms:
+            heard = None
+        away_ms = 0 if heard is None else now_ms - heard.at_ms
+        if heard is not None:
+            self.deadlines_extended_until_ms = heard.deadlines_extended_until_ms + away_ms
+            for member_id, ends_ms in heard.sessions.items():
+                if (known := self.members.get(member_id)) is not None:
+                    self.keep_session(known, ends_ms + away_ms)
         self.assignment_is_old = True
         self.locks = LockIndex()
         self.times_are_ahead = any(ahead(partition.runs, now_ms) for partition in self.partitions.values())
@@ -307,12 +346,20 @@ class ShareGroup:
                 for segment in segments
                 if segment.run.state in HELD
             ]
-            if held:
-                self.keep_session(self.members[plan.member_id], deadline_ms)
+            member = self.members[plan.member_id]
+            if held and heard is None:
+                self.keep_session(member, deadline_ms)
+            elif held and plan.query and not member.active:  # its end did not become durable, and is due
+                self.keep_session(member, now_ms)
             if not plan.query:
-                self._keep_locks(plan, held, deadline_ms, now_ms)
+                at_least_ms = deadline_ms
+                if heard is not None:
+                    at_least_ms = heard.locks.get(plan.plan_id, heard.sessions.get(plan.member_id, 0)) + away_ms
+                self._keep_locks(plan, held, at_least_ms, now_ms)
                 plan.ahead_ms = max(0, plan.acquired_ms - now_ms)
         self.unheard = self.members.keys() - self.sessions.keys()
+        if heard is not None:
+            self.unheard &= heard.unheard
         self.altered_by = {
             key: "" for known in (self.partitions, self.deleted_partitions) for key in known if known[key].altered_after
         }

@@ -1,23 +1,42 @@
 """A function that gives tokens for OAUTHBEARER, named by a text: ``oauth_cb=MODULE:FUNCTION``. The query, its
 executors, ShareConsumers, commands and the coordinator each import the module, and call the function.
 
-Rule: a text, not code, goes from process to process; no token stands in an error or a log.
+Rule: a text, not code, goes from process to process, and calls only what :func:`token_function` marks: whoever sets an
+option must not choose among all functions of a host. No token stands in an error or a log.
 """
 
 from __future__ import annotations
 
 import importlib
 import re
+import sys
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from coordinator.protocol.kafka_properties import TOKEN_FUNCTION
 from coordinator.protocol.option_errors import InvalidKafkaOption
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTION = f"kafka.{TOKEN_FUNCTION}"
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _MILLISECONDS = 1e11
 """An expiry from this number on is refused: in seconds since 1970 it is in the year 5138, in milliseconds in 1973."""
+_MARK = "_sharegroup_token_function"
+_MARKED = object()
+"""The mark's value. No other module has this object, so an object that has every attribute is not marked."""
+
+
+def token_function(function: F) -> F:
+    """Mark a function that ``oauth_cb`` may name. A decorator: returns the function itself.
+
+    @sharegroup.token_function
+    def token(config):
+        return signed_token, expiry_in_seconds_since_1970
+    """
+    setattr(function, _MARK, _MARKED)
+    return function
 
 
 def check_token_function(name: str, config: str) -> None:
@@ -40,7 +59,7 @@ class TokenFunction:
         """Import the function that the text names.
 
         Raises:
-            InvalidKafkaOption: the text names no function that can be imported here.
+            InvalidKafkaOption: the text names no function that can be imported here, or one that is not marked.
         """
         self._name = name.strip()
         self._function = self._imported()
@@ -69,16 +88,23 @@ class TokenFunction:
 
     def _imported(self) -> Any:
         module, _, function = self._name.partition(":")
-        if not _NAME.fullmatch(self._name) or module == "__main__":
+        if not _NAME.fullmatch(self._name) or "__main__" in module.split("."):
             raise _refused(
                 "it is MODULE:FUNCTION, a function of a module that the coordinator and the executors import too"
             )
+        if module.partition(".")[0] in sys.stdlib_module_names:  # the import of some of them runs a program
+            raise _refused(f"{module} is a module of Python's own")
         try:
             found = getattr(importlib.import_module(module), function, None)
         except Exception as error:  # noqa: BLE001 - an import runs the user's code
             raise _refused(f"{module} can't be imported here ({type(error).__name__}: {error})") from None
         if not callable(found):
             raise _refused(f"{module} has no function {function}")
+        if getattr(found, _MARK, None) is not _MARKED:
+            raise _refused(
+                f"{self._name} is not marked as a token function: let its owner decorate it with "
+                "@sharegroup.token_function"
+            )
         return found
 
 

@@ -118,8 +118,10 @@ THIRD = [
     secured("kafka.oauth_cb=__main__:token", "MODULE:FUNCTION", OAUTH),
     secured("kafka.oauth_cb=nosuch_module:token", "can't be imported", OAUTH),
     secured(f"kafka.oauth_cb={FUNCTION}:nosuch", "no function", OAUTH),
-    secured("kafka.oauth_cb=os:getcwd", "TypeError", OAUTH),
-    secured(f"kafka.oauth_cb={FUNCTION}:base64_text", "raised", OAUTH),
+    secured("kafka.oauth_cb=os:system", "Python's own", OAUTH),
+    secured(f"kafka.oauth_cb={FUNCTION}:base64_text", "@sharegroup.token_function", OAUTH),
+    secured(f"kafka.oauth_cb={FUNCTION}:nothing", "returned no tuple", OAUTH),
+    secured(f"kafka.oauth_cb={FUNCTION}:raising", "raised", OAUTH),
     # --- Spark's own source
     source("startingTimestamp=2026-01-01", "by_duration"),
     source('startingOffsetsByTimestamp={"orders":{"0":1}}', "by_duration"),

@@ -1,10 +1,13 @@
 """The Kafka store keeps the store's promises on a real broker, and its owners fence each other."""
 
+import time
 import uuid
+from concurrent.futures import Future
 from unittest import mock
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from coordinator.protocol.errors import (
     GroupStateTooNew,
@@ -17,6 +20,7 @@ from coordinator.protocol.errors import (
 from coordinator.protocol.format_versions import STATE_RECORDS
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.fleet.fleet import Fleet
+from coordinator.service.stores.kafka import group_writer
 from coordinator.service.stores.kafka.group_placement import prepared
 from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.log_reader import LogReader
@@ -26,7 +30,7 @@ from coordinator.state_log.owner import encode_owner
 from coordinator.state_log.placement import PLACEMENT_KEY, encode_placement
 from coordinator.state_log.record_keys import GroupOwnerKey, GroupRecordKey, GroupSnapshotKey, encode_key
 from coordinator.state_log.value_version import versioned
-from tests.support.state_topics import owner, state_topic, taken
+from tests.support.state_topics import Hosts, owner, state_topic, taken
 from tests.support.store_contract import StoreContract
 from tests.support.store_writes import append, snapshot
 from tests.support.waiting import wait_until
@@ -95,6 +99,31 @@ def test_the_newest_claimant_wins_and_is_named_to_the_earlier_owner(open_at):
     with pytest.raises(GroupTakenOver, match="the coordinator on two"):
         taken(old, claim=False)
     assert taken(open_at("two"), claim=False) == [b"a", b"b"]
+
+
+def test_a_store_knows_whether_another_process_owned_the_group_since_its_load(open_at):
+    mine, other = open_at("one"), open_at("two")
+    taken(mine)
+    append(mine, {"billing": [b"a"]})
+    assert not mine.kept("billing")
+    taken(mine)
+    assert mine.kept("billing")
+    taken(other)
+    taken(mine)
+    assert not mine.kept("billing")
+
+
+def test_a_program_that_fences_an_owner_again_is_named_in_the_log(open_at, log_topic, caplog):
+    store = open_at()
+    for _ in range(2):
+        taken(store)
+        append(store, {"billing": [b"a"]})
+        GroupWriter(log_topic, 0, "billing").fence()
+        with pytest.raises(StoreOutcomeUnknown):
+            append(store, {"billing": [b"b"]})
+    taken(store)
+    assert store.kept("billing")
+    assert "2 times by now" in caplog.text and "may have Write" in caplog.text
 
 
 def test_a_fenced_owner_takes_the_group_back_for_a_new_member_only(open_at):
@@ -250,6 +279,45 @@ def test_a_topic_that_would_lose_state_is_refused(kafka, config, reason):
     name = kafka.create_topic(f"state-{uuid.uuid4().hex[:8]}", 1, **config)
     with pytest.raises(StateTopicUnfit, match=reason):
         state_topic(kafka, name).ensure()
+
+
+OLD = {"retention_ms": -1, "max_message_bytes": 16 * 1024 * 1024, "message_timestamp_type": "CreateTime"}
+
+
+@pytest.fixture
+def ahead(monkeypatch):
+    """The clocks of this process's producers are two hours ahead."""
+
+    class Ahead(Producer):
+        def produce(self, *args, **more):
+            super().produce(*args, **more, timestamp=int((time.time() + 7200) * 1000))
+
+    monkeypatch.setattr(group_writer, "Producer", Ahead)
+
+
+def test_a_host_whose_clock_is_ahead_takes_a_group(open_at, ahead):
+    store = open_at()
+    taken(store)
+    append(store, {"billing": [b"a"]})
+    assert taken(store) == [b"a"]
+
+
+def test_a_topic_with_the_producers_time_serves_and_gets_the_brokers_time(kafka, ahead, caplog):
+    topic = state_topic(kafka, kafka.create_topic(f"state-{uuid.uuid4().hex[:8]}", 1, **OLD))
+    assert topic.look() == 1, "a look alters nothing"
+    with pytest.raises(StoreRefused, match=r"clock of .* is ahead .*message.timestamp.type of .* LogAppendTime"):
+        taken(Hosts(topic)())
+    with mock.patch.object(AdminClient, "incremental_alter_configs", side_effect=denied):
+        assert topic.ensure() == 1
+    assert "a host whose clock is an hour ahead can't write" in caplog.text
+    assert topic.ensure() == 1
+    assert taken(Hosts(topic)()) == []
+
+
+def denied(resources, **_):
+    refused: Future[None] = Future()
+    refused.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
+    return dict.fromkeys(resources, refused)
 
 
 def test_an_owner_leaves_the_group_to_a_newer_process_of_its_installation(open_at):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from coordinator.config import kafka_options, kafka_security
-from coordinator.protocol import librdkafka
+from coordinator.protocol import librdkafka, token_function
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, mistake
 
@@ -26,6 +26,11 @@ def ask_a_mechanism_for_its_needs_with_tls_alone(patch: Patch) -> None:
             right(config, protocol)
 
     patch.setattr(kafka_security, "_check_sasl", check)
+
+
+@mistake({rules.TOKEN_FUNCTIONS_ARE_MARKED: ("test_token_function::test_a_function_without_the_mark_is_never_called",)})
+def call_a_token_function_that_nobody_marked(patch: Patch) -> None:
+    patch.setattr(token_function, "_MARKED", None)
 
 
 @mistake({rules.NEEDS_ARE_NAMED: ("test_kafka_values::test_a_token_function_and_an_endpoint_exclude_each_other",)})

@@ -23,6 +23,7 @@ from coordinator.service.stores.store import (
     StoreRefused,
 )
 from coordinator.state_log.owner import Owner
+from tests.simulation.faults import SHORTEST_SESSION_MS
 from tests.simulation.hosts_judge import HostsJudge
 from tests.simulation.simulated_world import Process, World
 
@@ -74,6 +75,8 @@ class StateLog:
     """Its brokers stand still until this time."""
     before_a_step: Callable[[], None] = lambda: None
     """Called before an append arrives, and before its answer comes: injects further faults."""
+    loaded_by: dict[str, OwnedStore] = field(default_factory=dict)
+    """By group, who loaded it last."""
     _next: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -137,6 +140,8 @@ class OwnedStore(SoleOwner):
         self.log, self.process, self.world = log, process, log.world
         self.owner = self._take_number()
         self._known: dict[str, int] = {}
+        self._kept = False
+        self._appended_ms = self.world.now_ms
 
     def _take_number(self) -> int:
         return self.log.next_owner()
@@ -157,9 +162,16 @@ class OwnedStore(SoleOwner):
             raise StoreRefused("the load was refused")
         self.log.settle()
         self._known[group_id] = self.log.next_sequence(group_id)
+        self._kept, self.log.loaded_by[group_id] = self.log.loaded_by.get(group_id) is self, self
         if self.owner == self.log.owner:
-            self.log.pardoned_ms = self.world.now_ms
+            away_ms = self.world.now_ms - self._appended_ms
+            self.log.unheard.append((self.world.now_ms, away_ms))
+            if not self._kept or away_ms >= SHORTEST_SESSION_MS:
+                self.log.pardoned_ms = self.world.now_ms
         return list(self.log.logs.get(group_id, []))
+
+    def kept(self, group_id: str) -> bool:
+        return self._kept
 
     def append(self, decided: Mapping[str, Append], now_ms: int) -> None:
         appends = {group_id: each.data for group_id, each in decided.items()}
@@ -181,6 +193,7 @@ class OwnedStore(SoleOwner):
         if fault in ("doubt", "doubt, late") or is_late:
             raise StoreOutcomeUnknown(fault or "the brokers do not answer")
         self.log.write(appends)
+        self._appended_ms = self.world.now_ms
         for group_id in appends:
             self._known[group_id] = self.log.next_sequence(group_id)
         self._end(fault if self._reaches_the_brokers(WRITE_TIMEOUT_MS) else fault or "doubt, written")

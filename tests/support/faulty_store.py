@@ -59,6 +59,9 @@ class FaultyStore:
     def claim(self, group_id: str) -> None:
         self.inner.claim(group_id)
 
+    def kept(self, group_id: str) -> bool:
+        return self.inner.kept(group_id)
+
     def release(self, group_id: str) -> None:
         self.inner.release(group_id)
 

@@ -14,10 +14,13 @@ from pathlib import Path
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
+from sharegroup import token_function
+
 AUDIENCE = "sharegroup-tests"
 LIFETIME_VARIABLE = "SIGNED_TOKENS_LIVE_S"
 
 
+@token_function
 def token(path: str) -> tuple[str, float]:
     """A token, and when it ends. It fails while the file ``away`` lies beside the key."""
     key, lifetime_s = Path(path), int(os.environ.get(LIFETIME_VARIABLE, "900"))
@@ -30,10 +33,21 @@ def token(path: str) -> tuple[str, float]:
     return signed(private, AUDIENCE, lifetime_s), time.time() + lifetime_s
 
 
+@token_function
 def milliseconds(path: str) -> tuple[str, float]:
     """As MSK's signer gives it."""
     found, ends_s = token(path)
     return found, ends_s * 1000
+
+
+@token_function
+def nothing(path: str) -> None:
+    """As a signer that forgets to return its token."""
+
+
+@token_function
+def raising(path: str) -> None:
+    raise ConnectionError("the signer has no credentials")
 
 
 def signed(key: rsa.RSAPrivateKey, audience: str, lifetime_s: int) -> str:

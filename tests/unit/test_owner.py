@@ -2,7 +2,10 @@
 
 import shutil
 
+import pytest
+
 from coordinator.client.on_demand import OnDemand
+from coordinator.protocol.secret_files import RUNTIME_VARIABLE
 from coordinator.service.stores.kafka.ownership import installation_id
 
 
@@ -25,10 +28,17 @@ def test_the_installation_id_survives_the_deletion_of_its_folder(tmp_path):
     assert installation_id(tmp_path / "link") == before
 
 
-def test_hosts_that_share_a_runtime_directory_have_files_of_their_own(monkeypatch):
+BY_NAME, BY_BOOT, BY_NETWORK = "socket.gethostname", "pathlib.Path.read_text", "os.readlink"
+
+
+@pytest.mark.parametrize("differ", [BY_NAME, BY_BOOT, BY_NETWORK])
+def test_hosts_share_a_runtime_directory_and_no_files_or_id(differ, monkeypatch, tmp_path):
+    """Containers may have one host name."""
+    monkeypatch.setenv(RUNTIME_VARIABLE, str(tmp_path))
     directory = OnDemand(bootstrap_servers="b:1", kafka_config={}, cluster_id="a-cluster", state_store="kafka")
-    found = set()
+    files, ids = set(), set()
     for host in ("one", "two"):
-        monkeypatch.setattr("socket.gethostname", lambda host=host: host)
-        found |= {directory.endpoint_path, directory.log_path, directory._lock_path}
-    assert len(found) == 6
+        monkeypatch.setattr(differ, lambda *asked, host=host, **_: host)
+        files |= {directory.endpoint_path, directory.log_path, directory._lock_path}
+        ids.add(installation_id(tmp_path))
+    assert (len(files), len(ids)) == (6, 2)

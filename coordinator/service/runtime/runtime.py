@@ -32,7 +32,7 @@ from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import UnreadableRecord, decode_record, encode_records
 from coordinator.core.records import SessionEnded
 from coordinator.core.replay import replay
-from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_group import Heard, ShareGroup
 from coordinator.protocol.admin_messages import ReleaseMember
 from coordinator.protocol.errors import (
     BrokerNotReachable,
@@ -148,6 +148,7 @@ class CoordinatorRuntime:
         self._waiting: deque[Submission] = deque()
         self._logs: dict[str, Log] = {}
         self._reload_ms: dict[str, int] = {}
+        self._heard: dict[str, Heard] = {}
         self._loads = ""
         self.is_reading, self.read_s = False, -inf
         self._snapshot_again: dict[str, Pause] = {}
@@ -292,6 +293,7 @@ class CoordinatorRuntime:
         round_.touched.add(group.group_id)
         if round_.outcomes[-1][2] is not None:  # avoids a loop: the group has a session timeout once it is loaded again
             self._drop(group.group_id, round_.now_ms + RELOAD_AFTER_MS)
+            self._heard.pop(group.group_id, None)
 
     def _run(self, round_: Round, submission: Submission) -> None:
         outcome, error = None, None
@@ -341,6 +343,8 @@ class CoordinatorRuntime:
         round_.given_up += [(group.group_id, each) for each in given_up(group, durable)]
         if gone := removed(group, durable):
             round_.removed.append((group.group_id, gone))
+        if isinstance(command, Expire):
+            round_.expired.setdefault(group.group_id, set()).update(group.locks.due(round_.begun_ms))
         how = _ENDS.get(type(command), "it timed out")
         ended = [record.member_id for record in decision.records if isinstance(record, SessionEnded)]
         round_.ended += [(group.group_id, group.members[member_id], how) for member_id in ended]
@@ -367,7 +371,7 @@ class CoordinatorRuntime:
             if isinstance(error, StoreFenced):
                 self._forget(group_id)
             elif group_id in round_.touched or not round_.broken:
-                self._drop(group_id, round_.now_ms)
+                self._drop(group_id, round_.now_ms, round_.expired.get(group_id, ()))
         return failed
 
     def _append(self, round_: Round) -> dict[str, Exception]:
@@ -465,7 +469,8 @@ class CoordinatorRuntime:
                 finally:
                     self._loads = ""
             round_.now_ms = self._now(round_.now_ms)  # the time of all members begins after the load
-            group.loaded(round_.now_ms)
+            heard = self._heard.pop(group_id, None)
+            group.loaded(round_.now_ms, heard if self.store.kept(group_id) else None)
             self._reload_ms.pop(group_id, None)
             # A guess of the transactions; a wrong one only moves a snapshot.
             self.serve(group, round_.now_ms, updates=count // 4)
@@ -511,8 +516,12 @@ class CoordinatorRuntime:
                 count += 1
         return group, count
 
-    def _drop(self, group_id: str, reload_ms: int) -> None:
-        self._reload_ms.setdefault(group_id, reload_ms)  # first: other hosts take a group that is not held
+    def _drop(self, group_id: str, now_ms: int, expired: Iterable[int] = ()) -> None:
+        """Forget the group's memory, which the log may not have, but for what only this process knows: when its members
+        were last heard. The group is loaded again. ``expired`` as in :meth:`ShareGroup.heard`."""
+        self._reload_ms.setdefault(group_id, now_ms)  # first: other hosts take a group that is not held
+        if (group := self.groups.get(group_id)) is not None:
+            self._heard[group_id] = group.heard(now_ms, expired)
         self._forget(group_id)
 
     def _forget(self, group_id: str) -> None:
@@ -534,6 +543,7 @@ class CoordinatorRuntime:
             except _ELSEWHERE as error:
                 _log.warning("left to another coordinator: group=%s %s", group_id, error)
                 del self._reload_ms[group_id]
+                self._heard.pop(group_id, None)
             except Exception as error:  # noqa: BLE001 - the state of one group must not fail the other groups
                 if not isinstance(error, BrokerNotReachable):  # the cluster logs one line for all groups
                     self._rate_limited.warn(

@@ -117,7 +117,8 @@ class Submission:
 @dataclass(kw_only=True, slots=True)
 class Round:
     """The decisions of one round so far. ``broken``: why nothing of it may be appended. ``away``: the error of brokers
-    that did not answer when this round asked them for a group. ``ended``: the sessions, and how each ended."""
+    that did not answer when this round asked them for a group. ``ended``: the sessions, and how each ended.
+    ``expired``: by group, the plans with locks that ended by time."""
 
     now_ms: int
     begun_ms: int = field(init=False)
@@ -127,6 +128,7 @@ class Round:
     given_up: list[tuple[str, GivenUp]] = field(default_factory=list)
     removed: list[tuple[str, list[LeftOutRange]]] = field(default_factory=list)
     ended: list[tuple[str, Member, str]] = field(default_factory=list)
+    expired: dict[str, set[int]] = field(default_factory=dict)
     counts: list[tuple[str, Count]] = field(default_factory=list)
     broken: str = ""
     away: BrokerNotReachable | None = None

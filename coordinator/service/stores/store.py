@@ -104,6 +104,9 @@ class Store(Protocol):
         """The id of the load by which this process took the group; empty if it does not serve it, or if no other
         process asks. Any thread may call it."""
 
+    def kept(self, group_id: str) -> bool:
+        """Whether no other process has owned the group between the last two loads by this process."""
+
     def release(self, group_id: str) -> None:
         """Closes the group: this process does not serve it any more."""
 
@@ -167,6 +170,9 @@ class SoleOwner:
     def tenure(self, group_id: str) -> str:
         """Returns an empty text: no other process asks for a group."""
         return ""
+
+    def kept(self, group_id: str) -> bool:
+        return True
 
     def release(self, group_id: str) -> None:
         """Does nothing: no group has anything open."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
 import threading
 import time
 import warnings
@@ -19,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from coordinator.protocol.errors import BrokerSecurityFailed, ShareGroupError, TransactionsMissing
 from coordinator.protocol.librdkafka import LACKING, Complaints, new_client
-from coordinator.service.stores.kafka.state_topic import MAX_MESSAGE_BYTES, StateTopic, is_denied
+from coordinator.service.stores.kafka.state_topic import BROKERS_TIME, MAX_MESSAGE_BYTES, StateTopic, is_denied
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.partition_log import KeyValue
 from coordinator.state_log.transaction_size import Headers, header_of
@@ -201,6 +202,10 @@ class GroupWriter:
 
     def _raise_outcome(self, error: KafkaError) -> None:
         what = f"{error.name()} {error.str()}"
+        if error.code() == KafkaError.INVALID_TIMESTAMP:
+            name, value = next(iter(BROKERS_TIME.items()))
+            what += f": the clock of {socket.gethostname()} is ahead of the brokers' clocks; set it right, or set "
+            what += f"{name} of {self._topic.name} to {value} (kafka-configs.sh)"
         if error.code() in _FENCED:
             raise Fenced(what) from None
         if error.txn_requires_abort() or not (error.fatal() or error.retriable()):

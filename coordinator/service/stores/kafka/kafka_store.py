@@ -83,7 +83,7 @@ CALM = 10
 class _OpenGroup:
     """A group that this process has loaded and may append to."""
 
-    __slots__ = ("_loaded_s", "confirmed_s", "end", "loaded_to", "log", "owner", "writer")
+    __slots__ = ("_loaded_s", "confirmed_s", "end", "kept", "loaded_to", "log", "owner", "writer")
 
     def __init__(self, log: GroupLog, writer: GroupWriter, loaded_to: int, confirmed_s: float, owner: Owner) -> None:
         self.log, self.writer, self.loaded_to, self.confirmed_s = log, writer, loaded_to, confirmed_s
@@ -91,6 +91,8 @@ class _OpenGroup:
         """This process, with the tenure of the load."""
         self.end = loaded_to
         """The partition is at least this long: the offset after the last record that this process knows of."""
+        self.kept = False
+        """Whether no other process has owned the group since this process loaded it before."""
         self._loaded_s = now_s()
 
     def calm_owner(self) -> Owner:
@@ -136,6 +138,8 @@ class KafkaStore:
         self._claimed: set[str] = set()
         self._needed: dict[str, int] = {}
         self._served_before: set[str] = set()
+        self._fences: dict[str, int] = {}  # by programs that wrote no owner record
+        self._mine: set[str] = set()  # groups that no other process has owned since the last load here
         self._foreign_to: dict[str, int] = {}
         self._open_transaction = OpenTransaction(topic, partition)
         self._append_threads: ThreadPoolExecutor | None = None
@@ -217,6 +221,8 @@ class KafkaStore:
             self._ownership.confirm(self.partition)
             if not claimed or self._topic.offset(self.partition, LATEST) > seen.position:
                 seen = self._inspect(group_id, seen, may_take=claimed)  # another coordinator may have written since
+            if seen.owner is None or seen.owner.process != self._ownership.me.process:
+                self._mine.discard(group_id)
             begun_s = now_s()
             owner = self._ownership.new_owner(seen.owner, had=group_id in self._served_before)
             self._write_first(writer, [_owner_record(group_id, owner)], aborts=seen.last.is_cut)
@@ -232,7 +238,9 @@ class KafkaStore:
         except BaseException:
             writer.close()
             raise
-        self._open[group_id] = _OpenGroup(log, writer, loaded_to, begun_s, owner)
+        self._open[group_id] = open_ = _OpenGroup(log, writer, loaded_to, begun_s, owner)
+        open_.kept = group_id in self._mine
+        self._mine.add(group_id)
         self._served_before.add(group_id)
         if log.needed_offset is not None:
             self._needed[group_id] = log.needed_offset
@@ -246,6 +254,10 @@ class KafkaStore:
         it."""
         open_ = self._open.get(group_id)
         return "" if open_ is None else open_.owner.tenure
+
+    def kept(self, group_id: str) -> bool:
+        open_ = self._open.get(group_id)
+        return open_ is not None and open_.kept
 
     def release(self, group_id: str) -> None:
         if (open_ := self._open.pop(group_id, None)) is not None:
@@ -567,11 +579,21 @@ class KafkaStore:
             except (GroupStateTooNew, GroupStateTooOld) as error:
                 _log.warning("fenced: group=%s by another version of sharegroup (%s)", group_id, fenced)
                 raise StoreFenced(error) from None
-            by = owner or "the brokers, or by a coordinator that has written nothing yet"
+            by = owner or self._by_nobody(group_id, open_)
             _log.warning("fenced: group=%s by %s (%s)", group_id, by, fenced)
             if owner is None:  # no other process: the broker ended a transaction that took too long
                 raise StoreOutcomeUnknown(str(fenced)) from None
             raise StoreFenced(self._ownership.lost(group_id, owner)) from None
+
+    def _by_nobody(self, group_id: str, open_: _OpenGroup) -> str:
+        """Returns who fenced this process and wrote no owner record, in words for the log."""
+        self._fences[group_id] = count = self._fences.get(group_id, 0) + 1
+        if count == 1:
+            return "the brokers, or by a coordinator that has written nothing yet"
+        return (
+            f"no coordinator, {count} times by now: where the brokers are not slow, another program uses the id "
+            f"{open_.writer.transactional_id}, on which only the coordinators' principal may have Write"
+        )
 
     def _write_first(self, writer: GroupWriter, entries: Sequence[KeyValue], *, aborts: bool) -> None:
         """Writes the entries, which commits what the log has of an open transaction of the group. ``aborts``: that is

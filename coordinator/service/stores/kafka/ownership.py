@@ -8,7 +8,6 @@ each other without end.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import socket
@@ -20,6 +19,7 @@ import msgspec
 
 from coordinator.protocol.errors import GroupTakenOver, NotCoordinator, ShareGroupError
 from coordinator.protocol.host_records import VERSION as ANSWERS
+from coordinator.protocol.this_host import host_facts
 from coordinator.service.fleet.fleet import Fleet
 from coordinator.service.process.clock import now_s
 from coordinator.state_log.owner import PATIENCE_S, Owner
@@ -29,7 +29,7 @@ FOUND_LASTS_S = 30.0
 live again, and have had nothing to write."""
 LOOK_LASTS_S = 60.0
 """A look asks an owner that did not answer again after this many seconds; until then it reads what the owner wrote."""
-ENDPOINT_NAMES = "2"
+ENDPOINT_NAMES = "3"
 MAX_PATIENCE_S = 60
 """The patience grows up to this many seconds."""
 
@@ -85,18 +85,11 @@ class Ownership(Protocol):
 
 
 def installation_id(runtime_dir: Path) -> str:
-    """An id that identifies this installation across restarts of its coordinator. Containers may share a host name, a
-    kernel or a network, so the id is a hash of several facts; none of them is a file that a cleaner could delete. One
-    of them is the version of the endpoint files' names: clients that look for others have another coordinator."""
-    facts = [ENDPOINT_NAMES, socket.gethostname(), os.path.realpath(runtime_dir), f"{os.stat('/').st_dev}"]
-    for path, read in (("/proc/sys/kernel/random/boot_id", _text_of), ("/proc/self/ns/net", os.readlink)):
-        with contextlib.suppress(OSError):  # some systems lack these files
-            facts.append(read(path))
+    """An id that identifies this installation across restarts of its coordinator: a hash of several facts, none of
+    which is a file that a cleaner could delete. One of them is the version of the endpoint files' names: clients that
+    look for others have another coordinator."""
+    facts = [ENDPOINT_NAMES, *host_facts(), os.path.realpath(runtime_dir), f"{os.stat('/').st_dev}"]
     return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:32]
-
-
-def _text_of(path: str) -> str:
-    return Path(path).read_text(encoding="ascii").strip()
 
 
 def this_process(installation_id: str, endpoint: str = "") -> Owner:

@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]  # documented
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 from tenacity import retry_if_result, wait_fixed
 
 from coordinator.config.resolved import CoordinatorConfig
@@ -33,6 +39,8 @@ T = TypeVar("T")
 STATE_TOPIC = "share-group-state"
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_REPLICAS = 3
+BROKERS_TIME = {"message.timestamp.type": "LogAppendTime"}
+"""The brokers refuse a record whose producer's clock is an hour ahead, unless the topic has their own time."""
 _PAUSE = wait_fixed(0.1)
 
 _DENIED = {
@@ -164,7 +172,7 @@ class StateTopic:
             if only_look:
                 return 0
         partitions = self._wait_for_leaders(admin)
-        self._check_configs(admin)
+        self._check_configs(admin, only_look=only_look)
         return partitions
 
     def _create(self, admin: AdminClient, brokers: int, *, only_ask: bool) -> None:
@@ -173,6 +181,7 @@ class StateTopic:
             "retention.ms": _UNLIMITED,
             "retention.bytes": _UNLIMITED,
             "max.message.bytes": str(MAX_MESSAGE_BYTES),
+            **BROKERS_TIME,
         }
         replicas = max(1, min(MAX_REPLICAS, brokers))
         topic = NewTopic(self.name, num_partitions=self.partitions, replication_factor=replicas, config=config)
@@ -205,7 +214,7 @@ class StateTopic:
             )
         return len(led)
 
-    def _check_configs(self, admin: AdminClient) -> None:
+    def _check_configs(self, admin: AdminClient, *, only_look: bool) -> None:
         asked = ConfigResource(ConfigResource.Type.TOPIC, self.name)
         try:
             answers = admin.describe_configs([asked], request_timeout=self.timeout_s)
@@ -224,6 +233,28 @@ class StateTopic:
         if int(configs["max.message.bytes"]) < MAX_MESSAGE_BYTES:
             self._raise_unfit(
                 configs, "max.message.bytes", str(MAX_MESSAGE_BYTES), "large snapshots do not fit into it"
+            )
+
+        if not only_look and any(configs.get(name, value) != value for name, value in BROKERS_TIME.items()):
+            self._set_brokers_time(admin)
+
+    def _set_brokers_time(self, admin: AdminClient) -> None:
+        """Give a topic that an earlier version made, or an administrator, the brokers' time. Without the permission the
+        topic serves as before."""
+        config = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in BROKERS_TIME.items()
+        ]
+        asked = ConfigResource(ConfigResource.Type.TOPIC, self.name, incremental_configs=config)
+        name, value = next(iter(BROKERS_TIME.items()))
+        try:
+            admin.incremental_alter_configs([asked], request_timeout=self.timeout_s)[asked].result()
+            _log.info("state topic altered: %s %s=%s", self.name, name, value)
+        except KafkaException as error:
+            _log.warning(
+                "a host whose clock is an hour ahead can't write to %s: set its %s to %s (kafka-configs.sh); this "
+                "process could not (%s)",
+                *(self.name, name, value, error.args[0].name()),
             )
 
     def _raise_unfit(self, configs: Mapping[str, str], name: str, value: str, why: str) -> None:
