@@ -348,8 +348,8 @@ class EvidenceUsed(_Record, frozen=True):
 
 
 class LogStartMoved(_Record, frozen=True):
-    """The log of this partition begins at ``log_start`` now. ``archived``: how many records the RunsChanged before this
-    record archived for that reason."""
+    """The log of this partition begins at ``log_start`` now, or is known to. ``archived``: how many records the
+    RunsChanged before this record archived at or above the log start of before because Kafka removed them."""
 
     topic_id: str
     partition: int

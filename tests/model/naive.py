@@ -111,13 +111,14 @@ class Naive:
                 del records[partition.start]
                 partition.start += 1
 
-    def archive(self, key: Key, record: Record, disposition: int = 0) -> None:
-        """For good. One that waited for its dead letter keeps the reason that it was given up for."""
+    def archive(self, key: Key, record: Record, disposition: int = 0, *, removed: bool = False) -> None:
+        """For good. One that waited for its dead letter keeps the reason that it was given up for. ``removed``: the log
+        does not have it any more, wherever the group believes that the log begins."""
         disposition = record.disposition if record.state == ARCHIVING else disposition
         record.end(ARCHIVED)
         record.disposition = disposition
         partition = self.partitions[key[0]]
-        if not disposition and key[1] < partition.log_start:
+        if not disposition and (removed or key[1] < partition.log_start):
             self.count_removed(key[0])
             return
         partition.archived[disposition] += 1

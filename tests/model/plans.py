@@ -79,7 +79,7 @@ class PlansModel(Naive):
         for key, record in list(self.held(plan)):
             if key[1] < max(self.partitions[key[0]].log_start, log_starts.get(key[0], 0)):
                 gone.append(key)
-                self.archive(key, record)
+                self.archive(key, record, removed=True)
             elif not later:
                 if record.state == ACQUIRED:
                     kept.append(key)
@@ -156,7 +156,7 @@ class PlansModel(Naive):
         for key, record in list(self.held(newest)):
             if key[1] < max(self.partitions[key[0]].log_start, log_starts.get(key[0], 0)):
                 plan.told.append(key)
-                self.archive(key, record)
+                self.archive(key, record, removed=True)
             else:
                 record.state, record.plan_id = AVAILABLE, None
         plan.started = plan.counts_as_evidence = not (plan.told and fail)

@@ -19,7 +19,7 @@ from coordinator.core.left_out import LeftOutRange, bounded, in_reply
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanEvent, PlanState, after
 from coordinator.core.record_state import Event, RecordState
-from coordinator.core.records import EvidenceCleared, EvidenceUsed, PlanStarted, Record
+from coordinator.core.records import EvidenceCleared, EvidenceUsed, LogStartMoved, PlanStarted, Record
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import PartitionPlan, Plan, PlanReply
@@ -171,6 +171,7 @@ class Reclaim:
     kept: dict[SharePartitionKey, list[Segment]] = field(default_factory=dict)
     left_out: list[LeftOutRange] = field(default_factory=list)
     data_loss: list[LeftOutRange] = field(default_factory=list)
+    removed: dict[SharePartitionKey, int] = field(default_factory=dict)
     evidence_is_old: bool = False
     trial_failed: bool = False
 
@@ -224,6 +225,8 @@ class Reclaim:
         if key.topic_id in self.gone or last < log_start:
             self.data_loss.append(left_out_entry(self.group, key, first, last, "data_loss"))
             self.changes.put(key, first, last, moved(run, Event.LOG_START))
+            if (above := last - max(first, self.group.partitions[key].log_start) + 1) > 0:
+                self.removed[key] = self.removed.get(key, 0) + above
         elif key.topic_id in self.unsubscribed:
             self._leave_out(key, segment, moved(run, Event.CUT, plan_id=None), "unsubscribed")
         elif self.later_process:
@@ -298,6 +301,9 @@ class Reclaim:
 
     def records(self) -> list[Record]:
         records: list[Record] = [*self.changes.records()]
+        for key, number in self.removed.items():
+            log_start = self.group.partitions[key].log_start
+            records.append(LogStartMoved(**key._asdict(), log_start=log_start, archived=number))
         if self.evidence_is_old:
             records.append(EvidenceCleared())
         if self.trial_failed:
