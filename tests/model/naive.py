@@ -8,7 +8,7 @@ everything else is predicted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from coordinator.core.isolation import solo_backoff_ms
@@ -84,6 +84,8 @@ class Naive:
     """By query whose sink just released most of a batch, the time of the release, and the earliest and latest time of
     the next acquisition: the core chooses between them."""
     met: Counter[str] = field(default_factory=Counter)
+    logs: Mapping[int, range] = field(default_factory=dict)
+    """By index, the offsets that the log holds, as a completion that asked the brokers was told."""
 
     # --- small words
 

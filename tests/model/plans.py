@@ -65,6 +65,7 @@ class PlansModel(Naive):
             plan.targets = set()
             plan.offsets = kept
             plan.counts_as_evidence = plan.goes_without = False
+            plan.fails = True
         return bool(kept)
 
     def come_back(
@@ -146,6 +147,7 @@ class PlansModel(Naive):
         plan.epoch, plan.started = member.epoch, not (plan.told and fail)
         plan.counts_as_evidence = plan.started
         plan.explicit = mode == "explicit" if mode else self.explicit
+        plan.fails = fail
         return plan
 
     def reclaim_empty(self, member: Member, number: int, log_starts: dict[int, int], fail: bool) -> Plan:
