@@ -165,9 +165,7 @@ class EngineAndModel(RuleBasedStateMachine):
     def complete(self, name: str, behind: int, rolled_back: int, processed: bool, gaps: int, looks: bool) -> None:
         number = max(0, self.steps.newest(name) - rolled_back)
         missing = [key for key, _ in self.steps.model.sink_of(name)[1 : gaps + 1]]
-        self.steps.complete(
-            name, self.epoch(name, behind), number, processed=processed, missing=missing, looks=looks
-        )
+        self.steps.complete(name, self.epoch(name, behind), number, processed=processed, missing=missing, looks=looks)
 
     # --- sinks, and who writes dead letters
 
