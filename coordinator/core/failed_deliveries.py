@@ -10,13 +10,14 @@ released them, or no sink decided them, too often; they failed their trial; or t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
 
 from coordinator.config.resolved import GroupConfig
 from coordinator.core import isolation
-from coordinator.core.changes import archived, moved
+from coordinator.core.changes import Changes, archived, moved
 from coordinator.core.isolation import (
     CLEARS_EVIDENCE,
     IN_BATCHES,
@@ -166,6 +167,24 @@ def data_lost(
     ]
 
 
+def removed_records(group: ShareGroup, segments: Iterable[tuple[SharePartitionKey, Segment]]) -> list[Record]:
+    """Log records that archive what Kafka removed. They count it as removed, also where it lies at or above the log
+    start that the group knows; no log start is moved for it, as that archives what other plans hold as well."""
+    changes = Changes()
+    above: Counter[SharePartitionKey] = Counter()
+    for key, (first, last, run) in segments:
+        changes.put(key, first, last, moved(run, Event.LOG_START))
+        above[key] += max(0, last - max(first, group.partitions[key].log_start) + 1)
+    records: list[Record] = []
+    for changed in changes.records():
+        records.append(changed)
+        key = SharePartitionKey(changed.topic_id, changed.partition)
+        if above[key]:
+            log_start = group.partitions[key].log_start
+            records.append(LogStartMoved(**key._asdict(), log_start=log_start, archived=above[key]))
+    return records
+
+
 def left_out_entry(group: ShareGroup, key: SharePartitionKey, first: int, last: int, reason: str) -> LeftOutRange:
     """The entry for all offsets from ``first`` to ``last`` of a share partition."""
     return LeftOutRange(
@@ -203,7 +222,7 @@ def removed(group: ShareGroup, records: Iterable[Record]) -> list[LeftOutRange]:
             found += [left_out_entry(group, key, first, last, "data_loss") for first, last in ranges]
             continue
         gone = [(first, last) for first, last, run in record.runs if run.state == _ARCHIVED and not run.disposition]
-        runs.setdefault(key, []).extend(each for each in gone if each[1] >= partition.log_start)
+        runs[key] = [each for each in gone if each[1] >= partition.log_start]
         below = [each for each in gone if each[1] < partition.log_start]
         found += [left_out_entry(group, key, first, last, "data_loss") for first, last in below]
     return list(bounded(found)) if found else []

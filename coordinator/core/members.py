@@ -49,6 +49,7 @@ class AcquiredPlan:
     explicit_attempts: the last two attempts, as values of ``reclaims``, in which a sink wrote in explicit mode.
     replaces: all sinks of this attempt said that their target replaces its output of the batch. None: no sink has
         written; False: a sink did not say so.
+    fail_on_data_loss: in this attempt, a task fails if a record is gone when it reads.
     staged: outcomes that sinks decided, by share partition. They take effect when the plan is completed.
     signals: soft state: what tasks of this attempt say of their work, by Spark's id of the task, the newest last.
     ahead_ms: soft state: so much later than the load, by this owner's clock, the plan was acquired; 0: not later.
@@ -72,6 +73,7 @@ class AcquiredPlan:
     explicit: bool = False
     explicit_attempts: tuple[int, ...] = ()
     replaces: bool | None = None
+    fail_on_data_loss: bool = True
     staged: dict[SharePartitionKey, list[StagedRun]] = field(default_factory=dict)
     signals: dict[int, TaskSignal] = field(default_factory=dict, compare=False)
     ahead_ms: int = field(default=0, compare=False)

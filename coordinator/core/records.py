@@ -290,7 +290,8 @@ class PlanStarted(_Record, frozen=True):
     ``explicit``: in this attempt at the batch, records that no sink decided are released.
     ``reclaims``: how often a later process has reclaimed the plan. ``data_loss``: losses that the reply reports, also
     those that the group had of the topics ``reported_topic_ids`` (ids); ``unreported_losses``: losses still to be
-    reported. ``replaced_plan_id``: the newest plan, if this one is a superseded plan that replaces it, empty."""
+    reported. ``replaced_plan_id``: the newest plan, if this one is a superseded plan that replaces it, empty.
+    ``fail_on_data_loss``: whether a task of this attempt fails if a record is gone when it reads."""
 
     plan_id: Offset
     member_id: str
@@ -303,6 +304,7 @@ class PlanStarted(_Record, frozen=True):
     unreported_losses: tuple[LeftOutRange, ...] = ()
     reported_topic_ids: tuple[str, ...] = ()
     replaced_plan_id: Offset | None = None
+    fail_on_data_loss: bool = True
 
 
 class PlanStaged(_Record, frozen=True):
@@ -351,8 +353,8 @@ class EvidenceUsed(_Record, frozen=True):
 
 
 class LogStartMoved(_Record, frozen=True):
-    """The log of this partition begins at ``log_start`` now. ``archived``: how many records the RunsChanged before this
-    record archived for that reason."""
+    """The log of this partition begins at ``log_start`` now. ``archived``: how many records the RunsChanged just before
+    this record archived at or above the log start of before since Kafka removed them."""
 
     topic_id: str
     partition: PartitionIndex
@@ -395,6 +397,7 @@ class PlanKept(_Record, frozen=True):
     explicit: bool = False
     explicit_attempts: tuple[Offset, ...] = ()
     replaces: bool | None = None
+    fail_on_data_loss: bool = True
 
 
 class GroupProgressKept(_Record, frozen=True):

@@ -6,6 +6,7 @@ keeps no state of a group: a handler's view of a group may be old, and the trans
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections.abc import Collection
@@ -47,6 +48,7 @@ from coordinator.protocol.messages import (
     OffsetsReply,
     OpenSink,
     OutcomesStaged,
+    PartitionBounds,
     Plan,
     PlanReply,
     Reply,
@@ -258,6 +260,7 @@ class CoordinatorService(Handlers):
             view = self._view(request)
             partitions = self._partitions(view)
             self._lost_logs.look_for_deleted(view, partitions)
+            of_plan = self._logs_to_check(view) if request.start else ()
             facts = self._facts(request, view, partitions, may_wait=time.monotonic() < deadline)
             facts = self._plan_gaps.add_to(facts, request, view)
             if facts.undecided_left:
@@ -269,6 +272,7 @@ class CoordinatorService(Handlers):
                     facts.undecided_left,
                 )
                 return PlanReply(undecided_left=facts.undecided_left)
+            facts = dataclasses.replace(facts, of_plan=of_plan) if of_plan else facts
             reply = self._runtime.call(request.group_id, transactions.next_plan(request, facts))
             self._plan_gaps.forget(request)
             given_up += reply.given_up
@@ -409,8 +413,7 @@ class CoordinatorService(Handlers):
         if request.acquired_here:
             ahead = self._asked_ahead.take(request.group_id, request.plan_id, view.plan)
         log_starts, gone = ahead or self._start_facts(view, view.plan)
-        names = {topic_id: topic for topic, topic_id, _ in view.plan}
-        self._lost_logs.archive_deleted(view, {topic_id: names[topic_id] for topic_id in gone - view.gone})
+        self._archive_deleted(view, view.plan, gone)
         unsubscribed = frozenset(topic_id for topic, topic_id, _ in view.plan if not subscription.has(topic))
         kept = [TopicIdPartition(*held) for held in sorted(view.plan) if held[1] not in gone | unsubscribed]
         facts = Facts(partitions=kept, log_starts=log_starts, ends={})
@@ -419,6 +422,31 @@ class CoordinatorService(Handlers):
         for left in (*reply.left_out, *reply.data_loss):
             _log.info("left out: group=%s plan=%s %s (%s)", request.group_id, request.plan_id, left, left.reason)
         return reply
+
+    def _logs_to_check(self, view: GroupView) -> tuple[PartitionBounds, ...]:
+        """What the logs hold of the member's plan, after its batch: tasks with failOnDataLoss=false have read no more.
+        Empty if its completion does not depend on that.
+
+        Raises:
+            CoordinatorNotAvailable: a topic is missing, and may come back.
+        """
+        if not view.to_check:
+            return ()
+        log_starts, gone = self._start_facts(view, view.to_check)
+        self._archive_deleted(view, view.to_check, gone)
+        kept = [TopicIdPartition(*held) for held in view.to_check if held[1] not in gone]
+        ends = self._watch.ask_ends([p.topic_partition for p in kept], read_committed=False)
+        lost = tuple(
+            PartitionBounds(topic_id=topic_id, partition=partition, log_start=0, end=0)
+            for _, topic_id, partition in view.to_check
+            if topic_id in gone
+        )
+        return (*lost, *transactions.bounds(kept, Facts(partitions=kept, log_starts=log_starts, ends=ends), None))
+
+    def _archive_deleted(self, view: GroupView, plan: frozenset[tuple[str, str, int]], gone: frozenset[str]) -> None:
+        """Archive what the group had of the plan's topics that are gone, as far as it does not know of it."""
+        names = {topic_id: topic for topic, topic_id, _ in plan}
+        self._lost_logs.archive_deleted(view, {topic_id: names[topic_id] for topic_id in gone - view.gone})
 
     def _ask_ahead(self, view: GroupView, plan: Plan) -> None:
         """Fetch what the plan's start will need, which the reader sends once Spark has logged the plan."""

@@ -7,13 +7,14 @@ import time
 from collections.abc import Mapping
 
 from coordinator.core.commands import ArchiveDeletedTopics, PartitionStart
-from coordinator.core.left_out import count, in_reply
+from coordinator.core.left_out import LeftOutRange, count, in_reply
 from coordinator.core.looks.view import GroupView
+from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, TopicIdsMissing
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.subscription import Subscription, TopicIdPartition
-from coordinator.service.runtime.transaction import Groups, one
+from coordinator.service.runtime.transaction import Groups, TransactionSteps, ask
 
 MOST_SHRUNK = 10_000
 """Up to this many shrunk logs are remembered, so that each is logged once."""
@@ -75,8 +76,16 @@ class LostLogs:
             for partition, end in self._watch.last_ends(topic, topic_id, read_committed=view.read_committed).items()
         )
         archive = ArchiveDeletedTopics(topic_ids=tuple(sorted(gone)), ends=ends)
-        left_out = in_reply(self._groups.call(view.group_id, one(archive)).lost)
+
+        def transaction(group: ShareGroup) -> TransactionSteps[tuple[frozenset[str], tuple[LeftOutRange, ...]]]:
+            known = frozenset(group.gone)
+            return known, (yield from ask(archive)).lost
+
+        known, lost = self._groups.call(view.group_id, transaction)
+        left_out = in_reply(lost)
         for topic_id, topic in gone.items():
+            if topic_id in known:
+                continue
             of_topic = [entry for entry in left_out if entry.topic_id == topic_id]
             _log.warning(
                 "topic deleted: group=%s topic=%s id=%s lost=%d%s",

@@ -1,10 +1,22 @@
-"""Counts of records that are wrong: what Kafka removed, and what a reset skips and repeats, is not counted."""
+"""Counts of records that are wrong: what Kafka removed, and what a reset skips and repeats, is not counted, or as
+something else."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from coordinator.core import failed_deliveries
+from coordinator.core.commands import reclaim_plan
+from coordinator.core.commands.complete_plan import _Completion
+from coordinator.core.looks import snapshot
+from coordinator.core.records import LogStartMoved, Record
+from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from tests.mistakes import rules
-from tests.mistakes.mistake import Patch, SmallWorld, mistake
+from tests.mistakes.mistake import Patch, Seeds, SmallWorld, mistake
 from tests.protocol.setting import Budget
 from tests.protocol.worlds import ONE_RECORD
 
@@ -27,6 +39,50 @@ def count_nothing_that_kafka_removed(patch: Patch) -> None:
         self.counts.removed = removed
 
     patch.setattr(SharePartition, "move_log_start", move_log_start)
+
+
+@mistake(
+    {
+        rules.REASONS_ARE_TRUE: ("core/test_accounts::test_what_a_plans_start_finds_removed_is_no_gap",),
+    },
+    simulator=(Seeds("removals"),),
+    model=0,
+)
+def count_what_a_start_finds_removed_as_gaps(patch: Patch) -> None:
+    right = failed_deliveries.removed_records
+
+    def removed_records(group: ShareGroup, segments: Iterable[Any]) -> list[Record]:
+        return [record for record in right(group, segments) if not isinstance(record, LogStartMoved)]
+
+    patch.setattr(reclaim_plan, "removed_records", removed_records)
+
+
+@mistake(
+    {
+        rules.REASONS_ARE_TRUE: (
+            "core/test_accounts::test_records_gone_at_completion_are_accepted_only_if_their_tasks_would_have_failed",
+        ),
+    },
+    simulator=(Seeds("removals"),),
+    model=0,
+)
+def accept_what_a_batch_went_on_without(patch: Patch) -> None:
+    patch.setattr(_Completion, "_is_unread", lambda *arguments: False)
+
+
+@mistake(
+    {
+        rules.REASONS_ARE_TRUE: (
+            "core/test_accounts::test_records_gone_at_completion_are_accepted_only_if_their_tasks_would_have_failed",
+        ),
+    },
+    model=0,
+)
+def forget_in_snapshots_that_tasks_go_on_without_records(patch: Patch) -> None:
+    right = snapshot._plan_record
+    patch.setattr(
+        snapshot, "_plan_record", lambda self, plan: msgspec.structs.replace(right(self, plan), fail_on_data_loss=True)
+    )
 
 
 @mistake(

@@ -49,7 +49,7 @@ def check_decision(group: ShareGroup, command: Any, records: Iterable[Any]) -> N
     """Checks every run that a decision changes against what it was before."""
     records = tuple(records)
     floors = {SharePartitionKey(r.topic_id, r.partition): r.log_start for r in records if isinstance(r, LogStartMoved)}
-    if isinstance(command, StartOrReclaimPlan):
+    if isinstance(command, StartOrReclaimPlan | CompletePlan):
         floors = {SharePartitionKey(b.topic_id, b.partition): b.log_start for b in command.bounds}
     for record in (r for r in records if isinstance(r, RunsChanged)):
         partition = group.partitions[SharePartitionKey(record.topic_id, record.partition)]

@@ -8,7 +8,7 @@ everything else is predicted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from coordinator.core.isolation import solo_backoff_ms
@@ -84,6 +84,8 @@ class Naive:
     """By query whose sink just released most of a batch, the time of the release, and the earliest and latest time of
     the next acquisition: the core chooses between them."""
     met: Counter[str] = field(default_factory=Counter)
+    logs: Mapping[int, range] = field(default_factory=dict)
+    """By index, the offsets that the log holds, as a completion that asked the brokers was told."""
 
     # --- small words
 
@@ -111,13 +113,14 @@ class Naive:
                 del records[partition.start]
                 partition.start += 1
 
-    def archive(self, key: Key, record: Record, disposition: int = 0) -> None:
-        """For good. One that waited for its dead letter keeps the reason that it was given up for."""
+    def archive(self, key: Key, record: Record, disposition: int = 0, *, removed: bool = False) -> None:
+        """For good. One that waited for its dead letter keeps the reason that it was given up for. ``removed``: the log
+        does not have it any more, wherever the group believes that the log begins."""
         disposition = record.disposition if record.state == ARCHIVING else disposition
         record.end(ARCHIVED)
         record.disposition = disposition
         partition = self.partitions[key[0]]
-        if not disposition and key[1] < partition.log_start:
+        if not disposition and (removed or key[1] < partition.log_start):
             self.count_removed(key[0])
             return
         partition.archived[disposition] += 1

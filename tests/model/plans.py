@@ -65,6 +65,7 @@ class PlansModel(Naive):
             plan.targets = set()
             plan.offsets = kept
             plan.counts_as_evidence = plan.goes_without = False
+            plan.fails = True
         return bool(kept)
 
     def come_back(
@@ -79,7 +80,7 @@ class PlansModel(Naive):
         for key, record in list(self.held(plan)):
             if key[1] < max(self.partitions[key[0]].log_start, log_starts.get(key[0], 0)):
                 gone.append(key)
-                self.archive(key, record)
+                self.archive(key, record, removed=True)
             elif not later:
                 if record.state == ACQUIRED:
                     kept.append(key)
@@ -146,6 +147,7 @@ class PlansModel(Naive):
         plan.epoch, plan.started = member.epoch, not (plan.told and fail)
         plan.counts_as_evidence = plan.started
         plan.explicit = mode == "explicit" if mode else self.explicit
+        plan.fails = fail
         return plan
 
     def reclaim_empty(self, member: Member, number: int, log_starts: dict[int, int], fail: bool) -> Plan:
@@ -156,7 +158,7 @@ class PlansModel(Naive):
         for key, record in list(self.held(newest)):
             if key[1] < max(self.partitions[key[0]].log_start, log_starts.get(key[0], 0)):
                 plan.told.append(key)
-                self.archive(key, record)
+                self.archive(key, record, removed=True)
             else:
                 record.state, record.plan_id = AVAILABLE, None
         plan.started = plan.counts_as_evidence = not (plan.told and fail)

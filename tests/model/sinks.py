@@ -3,8 +3,9 @@ what becomes of it at completion."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import takewhile
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tests.model.breaker import BreakerModel
@@ -152,8 +153,19 @@ class SinksModel(BreakerModel):
             return None, 0
         return (plan, record.count) if plan is self.members[plan.member].pending else (None, 0)
 
-    def complete(self, name: str, epoch: int, number: int, processed: bool, gaps: Iterable[Key], now_ms: int) -> bool:
-        """Whether all was given back, since there is no sink in explicit mode."""
+    def complete(
+        self,
+        name: str,
+        epoch: int,
+        number: int,
+        processed: bool,
+        gaps: Iterable[Key],
+        now_ms: int,
+        logs: Mapping[int, range] = MappingProxyType({}),
+    ) -> bool:
+        """Whether all was given back, since there is no sink in explicit mode. ``logs``: the offsets that the logs of
+        the plan hold now, where the brokers were asked."""
+        self.logs = logs
         member = self.member(name, epoch)
         if number == member.completed:
             return False
@@ -215,7 +227,15 @@ class SinksModel(BreakerModel):
         self.settle()
 
     def is_gone(self, key: Key) -> bool:
-        return key[1] < self.partitions[key[0]].log_start
+        """Whether nobody gets the record again, as far as is known."""
+        log = self.logs.get(key[0])
+        return key[1] < max(self.partitions[key[0]].log_start, 0 if log is None else log.start)
+
+    def is_unread(self, plan: Plan, key: Key, record: Record) -> bool:
+        """Whether a task may have gone on without the record: it is gone, and no row shows that it was read."""
+        log, said = self.logs.get(key[0]), plan.said.get(key, [])
+        gone = self.is_gone(key) or (log is not None and key[1] >= log.stop)
+        return gone and not plan.fails and not (said and said[-1].count == record.count)
 
     def judged(self, plan: Plan, key: Key, record: Record, missing: bool) -> bool | None:
         """Whether the last attempt released the record and gave it no delay of its own; None: it was not decided."""
@@ -224,7 +244,7 @@ class SinksModel(BreakerModel):
             return None
         said = self.counting(plan, said, record)
         if self.outcome_of(plan, said, record) != RELEASE:
-            return False
+            return None if self.is_unread(plan, key, record) else False
         if self.is_gone(key):
             return None
         if said and said[-1].count == record.count:
@@ -246,6 +266,11 @@ class SinksModel(BreakerModel):
         letter = any(s.dead_letter for s in takewhile(lambda s: s.outcome == said[-1].outcome, reversed(said)))
         said = self.counting(plan, said, record)
         outcome = self.outcome_of(plan, said, record)
+        if outcome == ACCEPT and self.is_unread(plan, key, record):
+            self.log_lost(key, None)
+            self.archive(key, record, removed=True)
+            self.met["gone, and maybe unread"] += 1
+            return False
         if outcome == ACCEPT:
             record.end(ACKNOWLEDGED)
             self.partitions[key[0]].accepted += 1
@@ -259,7 +284,7 @@ class SinksModel(BreakerModel):
                 self.met["dead letter was written"] += 1
         elif self.is_gone(key):
             self.log_lost(key, None)
-            self.archive(key, record)
+            self.archive(key, record, removed=True)
         else:
             own = said[-1] if said and said[-1].outcome == RELEASE else None
             why = DELIVERY_LIMIT if said else UNDECIDED

@@ -129,6 +129,8 @@ class Plan:
     """Whether the last reclaim left something out that the log still has."""
     said: dict[Key, list[Said]] = field(default_factory=dict)
     """By record, all outcomes that sinks ever sent, in order."""
+    fails: bool = True
+    """Whether a task of this attempt fails if a record is gone when it reads (failOnDataLoss)."""
     heard: set[int] = field(default_factory=set)
     """The attempts, by the number of reclaims before them, in which a sink sent outcomes, or that it had none, in a
     mode that releases undecided records."""

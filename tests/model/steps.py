@@ -259,16 +259,27 @@ class Steps(MemberSteps):
         self.acquire(name, self.epochs[name], self.completed(name), most)
 
     def complete(
-        self, name: str, epoch: int, number: int, *, processed: bool = True, missing: Iterable[Key] = ()
+        self,
+        name: str,
+        epoch: int,
+        number: int,
+        *,
+        processed: bool = True,
+        missing: Iterable[Key] = (),
+        looks: bool = False,
     ) -> None:
-        """``missing``: offsets that the log turned out not to hold."""
+        """``missing``: offsets that the log turned out not to hold. ``looks``: asks the brokers what the logs hold."""
+        bounds = self.bounds() if looks else ()
+        logs = {index_of(b.topic_id, b.partition): range(b.log_start, b.end) for b in bounds}
         text, missing, now_ms = self.core.group.plan_id_text(number or None), sorted(missing), self.core.now_ms
         gaps = tuple(OffsetRange(*share_partition_key(index), o, o) for index, o in missing)
         undecided: list[bool] = []
         reply = self.both(
-            f"complete {name} {number}{'' if processed else ' only gaps'} without {missing}",
-            CompletePlan(member_id=name, member_epoch=epoch, plan_id=text, processed=processed, gaps=gaps),
-            lambda: undecided.append(self.model.complete(name, epoch, number, processed, missing, now_ms)),
+            f"complete {name} {number}{'' if processed else ' only gaps'} without {missing}{' looks' if looks else ''}",
+            CompletePlan(
+                member_id=name, member_epoch=epoch, plan_id=text, processed=processed, gaps=gaps, bounds=bounds
+            ),
+            lambda: undecided.append(self.model.complete(name, epoch, number, processed, missing, now_ms, logs)),
         )
         assert reply is None or [reply.undecided] == undecided, "given back, since no sink decides"
         if reply is not None and not reply.undecided and (plan := self.model.members[name].newest) is not None:

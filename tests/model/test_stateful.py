@@ -161,11 +161,11 @@ class EngineAndModel(RuleBasedStateMachine):
         if given_up := self.steps.given_up(name):
             self.steps.replay(name, given_up[most % len(given_up)], looks=looks)
 
-    @rule(name=queries, behind=behind, rolled_back=behind, processed=booleans, gaps=st.integers(0, 3))
-    def complete(self, name: str, behind: int, rolled_back: int, processed: bool, gaps: int) -> None:
+    @rule(name=queries, behind=behind, rolled_back=behind, processed=booleans, gaps=st.integers(0, 3), looks=booleans)
+    def complete(self, name: str, behind: int, rolled_back: int, processed: bool, gaps: int, looks: bool) -> None:
         number = max(0, self.steps.newest(name) - rolled_back)
         missing = [key for key, _ in self.steps.model.sink_of(name)[1 : gaps + 1]]
-        self.steps.complete(name, self.epoch(name, behind), number, processed=processed, missing=missing)
+        self.steps.complete(name, self.epoch(name, behind), number, processed=processed, missing=missing, looks=looks)
 
     # --- sinks, and who writes dead letters
 

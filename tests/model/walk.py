@@ -238,9 +238,8 @@ class Walk:
         missing: list[Key] = []
         if self.chance.random() < 0.2:
             missing = [key for key, _ in self.steps.model.sink_of(name) if self.chance.random() < 0.3]
-        self.steps.complete(
-            name, self._epoch(name), self._number(name), processed=self.chance.random() < 0.9, missing=missing
-        )
+        epoch, number, processed = self._epoch(name), self._number(name), self.chance.random() < 0.9
+        self.steps.complete(name, epoch, number, processed=processed, missing=missing, looks=number % 2 == 1)
 
     def another_plan(self) -> None:
         self.steps.another_plan(self._any(QUERIES), self._any(CONSUMERS), self.chance.choice((1, 3, 8, 40)))

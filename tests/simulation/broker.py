@@ -6,12 +6,13 @@ logs: so a record is told from one that lies at its offset now.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from coordinator.service.brokers.subscription import TopicIdPartition
-from coordinator.service.runtime.transactions import Facts
+from coordinator.service.runtime.transactions import Facts, bounds
 
 TOPIC = "orders"
 LOGS_OF_A_TOPIC = 100
@@ -116,11 +117,12 @@ class Broker:
     def facts(self) -> Facts:
         """The facts that a coordinator gets from the brokers now."""
         known = self.partitions()
-        return Facts(
+        facts = Facts(
             partitions=known,
             log_starts={p.topic_partition: self.starts[log_of(p.topic_id, p.partition)] for p in known},
             ends={p.topic_partition: self.ends[log_of(p.topic_id, p.partition)] for p in known},
         )
+        return dataclasses.replace(facts, of_plan=bounds(known, facts, None))
 
     def readable(self, records: Iterable[Record]) -> list[Record]:
         return [record for record in records if self.has(record)]

@@ -22,6 +22,7 @@ ARCHIVING, ARCHIVED, IN_PROGRESS = RecordState.ARCHIVING, RecordState.ARCHIVED, 
 GAP, ACCEPT, RELEASE, REJECT = 0, 1, 2, 3
 REJECTED_BY_SINK = "rejected by a sink"
 USED_UP = "its tries are used up"
+LOST = "the log's loss"
 
 
 def wrong_change(ledger: Ledger, key: Record, before: Run, after: Run) -> str:
@@ -143,6 +144,8 @@ def _wrong_accept(ledger: Ledger, key: Record, before: Run) -> str:
         return "is accepted, and nobody had it"
     if plan.query and not ledger.evidence.committed(plan.member_id, number):
         return f"is accepted, and plan {number}, whose batch it is in, was not committed"
+    if plan.query and ledger.evidence.was_unread(number, key):
+        return "is accepted, and Kafka had removed it when its batch was read"
     if plan.query and ledger.outcome(key, before) != ACCEPT:
         return f"is accepted, and its sinks said {_said(ledger, key, before)}"
     if not plan.query and (
@@ -157,7 +160,7 @@ def _wrong_archive(ledger: Ledger, key: Record, before: Run, after: Run) -> str:
     plan = ledger.plans.get(before.plan_id or 0)
     at_once = ledger.dead_letters and after.state == ARCHIVED
     if after.state == ARCHIVED and (key[0] in ledger.broker.gone or key[1] < ledger.broker.starts[key[0]]):
-        ledger.archived[key] = "the log's loss"
+        ledger.archived[key] = LOST
     elif plan is None:
         return "is archived, and nobody had it"
     elif plan.query and (given_up := _given_up_by_sink(ledger, plan, key, before)):

@@ -17,6 +17,9 @@ class Evidence(Protocol):
     def asked_for(self, record: Record, count: int, *kinds: int) -> bool:
         """A ShareConsumer sent one of these outcomes with this receipt."""
 
+    def was_unread(self, number: int, record: Record) -> bool:
+        """Kafka had removed the record when the tasks of the plan's committed batch read."""
+
     def was_said(self, record: Record, count: int, outcome: int) -> bool:
         """A query's sink sent a row with this receipt and outcome."""
 

@@ -9,6 +9,8 @@
                 no acknowledgement mode of their own
     topics      topics of the subscribed pattern are created, get partitions, are deleted, and created anew, also
                 between any two steps of any process
+    removals    Kafka removes the oldest records of a log between any two steps of any process: before a record is
+                acquired, between its plan and its start, while its batch is read, before a replay and a completion
     hosts       two or three hosts, each with a coordinator of its own, which ask each other by records that are lost,
                 late, doubled and reordered; coordinators are cut off from the others' records, stand still, and leave
                 in order: a living owner stays the owner, and a request is carried out once, in its time
@@ -55,6 +57,8 @@ class Faults:
     topics_ms: int = 0
     topics_at_steps: float = 0.0
     """The probability that topics change, or get partitions, before a step of any process."""
+    removed_at_steps: float = 0.0
+    """The probability that Kafka removes records of a log, before a step of any process."""
     hosts: int = 1
     cuts_ms: int = 0
     """The mean time between two times at which a host is cut off from the others, in ms."""

@@ -8,6 +8,7 @@ is accepted that nobody accepted; nothing is archived without a reason.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,7 +39,7 @@ from coordinator.core.staging import Verdict
 from coordinator.service.stores.store import StoredRecord
 from tests.simulation.administration import Actions
 from tests.simulation.broker import Broker, Record, log_of
-from tests.simulation.changes_judge import ACCEPT, RELEASE, wrong_change
+from tests.simulation.changes_judge import ACCEPT, GAP, LOST, RELEASE, wrong_change
 from tests.simulation.evidence import Evidence, KnownPlan
 from tests.simulation.signals_judge import SKEW_MS
 from tests.simulation.simulated_world import World
@@ -80,6 +81,8 @@ class Ledger:
     began_ms: int | None = None
     """The time at which the first member joined."""
     archived: dict[Record, str] = field(default_factory=dict)
+    counts: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    """By log, how often a record of it was accepted, and archived as one that its log never had (``none``)."""
     done_by: dict[Record, int] = field(default_factory=dict)
     """By accepted record, the number of the plan that accepted it."""
     epochs: dict[str, int] = field(default_factory=dict)
@@ -294,12 +297,22 @@ class Ledger:
                 wrong = wrong_change(self, key, before, run)
                 if wrong:
                     self.world.fail(f"{key} {wrong}: {in_words(before)} -> {in_words(run)}")
+                self._count(key, before, run)
                 self.runs[key] = run
                 self.just_changed.add(key)
                 if run.state == IN_PROGRESS:
                     self.in_progress[key] = self.world.now_ms
                 else:
                     self.in_progress.pop(key, None)
+
+    def _count(self, key: Record, before: Run, run: Run) -> None:
+        """Count the change as what is true of the record: one that Kafka removed is never one that was never there."""
+        counts = self.counts[key[0]]
+        if run.state == ACK:
+            counts["accepted"] += 1
+        elif run.state == ARCHIVED and not run.disposition:
+            asked = self.evidence.asked_for(key, before.delivery_count, GAP)
+            counts["either" if asked and self.archived[key] == LOST else "none" if asked else "removed"] += 1
 
     def note_lost(self, key: Record, before: Run) -> None:
         """The delivery has lost its lock."""

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from coordinator.core.record_state import RecordState
 from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
+from coordinator.protocol.values import Disposition
 from coordinator.service.stores.store import StoredRecord
 from tests.simulation.broker import log_of
 from tests.simulation.ledger import NEVER_ACQUIRED, Ledger, in_words
@@ -18,6 +20,7 @@ def check_group(ledger: Ledger, group: ShareGroup) -> None:
         if partition.unaccounted:
             ledger.world.fail(f"{partition!r} does not account for {partition.unaccounted} offsets")
         seen, before, log = set(), None, log_of(*topic_partition)
+        _check_counts(ledger, log, partition)
         for first, last, run in partition.runs:
             if before == (first, run):
                 ledger.world.fail(f"{partition!r}: equal neighbours at {first} are not merged")
@@ -32,6 +35,19 @@ def check_group(ledger: Ledger, group: ShareGroup) -> None:
             if (log, offset) not in seen:
                 ledger.world.fail(f"{partition!r} does not know {offset}")
         _check_start(ledger, log, partition.start_offset)
+
+
+def _check_counts(ledger: Ledger, log: int, partition: SharePartition) -> None:
+    """Each reason counts what is true of its records: what was accepted was read, and what Kafka removed is no gap. The
+    rest, together, is what the sum leaves."""
+    true, told = ledger.counts[log], partition.counts
+    none = told.archived[Disposition.NONE]
+    if told.accepted != true["accepted"]:
+        ledger.world.fail(f"{partition!r} counts {told.accepted} accepted, and {true['accepted']} were")
+    if not true["none"] <= none <= true["none"] + true["either"]:
+        ledger.world.fail(f"{partition!r} counts {none} gaps, and the log has {true['none']}")
+    if told.deleted and log not in ledger.broker.gone:
+        ledger.world.fail(f"{partition!r} counts {told.deleted} as deleted, and the topic exists")
 
 
 def check_rebuilt(ledger: Ledger, group: ShareGroup, log: Sequence[StoredRecord]) -> None:

@@ -282,6 +282,8 @@ class ServiceRun:
             self._now_and_then(s.faults.topics_ms, self._change_topics)
         if s.faults.topics_at_steps:
             self.world.between_steps = self._change_topics_now_and_then
+        if s.faults.removed_at_steps:
+            self.world.between_steps = self._remove_now_and_then
         if s.faults.sinks_at_steps:
             self.sinks = OpenedSinks(self.network, lambda: None if self.peace else self.find(), s.faults.sinks_at_steps)
             self.world.between_steps = self.sinks.open_now_and_then
@@ -405,6 +407,11 @@ class ServiceRun:
             name = self.world.chance.choice(list(self.broker.topics))
             log = self.broker.add_partition(name, self.world.between(0, 10), self.world.now_ms)
             self.world.note("broker", f"adds log {log} to topic {name}")
+
+    def _remove_now_and_then(self) -> None:
+        """Before any step: Kafka removes the oldest records of a log, mostly of what is being worked on."""
+        if not self.peace and self.broker.topics and self.world.happens(self.scenario.faults.removed_at_steps):
+            self._move_a_log()
 
     def _create_topic(self, name: str) -> None:
         if name not in self.broker.topics:

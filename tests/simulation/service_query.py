@@ -125,6 +125,8 @@ class QueryProcess(Process):
         self.until: dict[str, dict[str, int]] | None = None
         self.began_ms: int | None = None
         self.read: tuple[Receipt, ...] = ()
+        self.unread: set[Record] = set()
+        """Records of the batch that were gone when its tasks read."""
         if self._replays:
             witness.replayed.add(number_of(self.newest))
         self.spawn(self._live())
@@ -235,6 +237,7 @@ class QueryProcess(Process):
         self.mine.commits.add(self.batch)
         self._note_doubled()
         self.witness.committed_numbers.add(number_of(self.newest))
+        self.witness.unread[number_of(self.newest)] = self.unread
         self.world.note(self.name, f"commits batch {self.batch}, plan {number_of(self.newest)}")
         self._step()
         yield self.world.between(0, 200) if self.world.happens(0.9) else self.world.between(0, 60_000)
@@ -326,10 +329,11 @@ class QueryProcess(Process):
 
     def _read(self, records: list[Record]) -> list[Record]:
         found = self.broker.readable(records)
+        self.unread = set(records) - set(found)
         if len(found) < len(records):
             if self.options.fail_on_data_loss:
                 raise Gone("data loss while it reads")
-            self.mine.gone.update(set(records) - set(found))
+            self.mine.gone.update(self.unread)
         return found
 
     def _write(self, records: list[Record]) -> None:

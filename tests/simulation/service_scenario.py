@@ -159,6 +159,15 @@ class ServiceScenario:
         return dataclasses.replace(cls.of_configs(seed), faults=faults)
 
     @classmethod
+    def of_removals(cls, seed: int) -> ServiceScenario:
+        """Queries, with sinks or without, and ShareConsumers, whose logs lose records between any two steps."""
+        of = cls.of_sinks(seed) if seed % 2 else cls.without_sinks(seed)
+        chance = random.Random(f"removals {seed}")
+        options = tuple(dataclasses.replace(o, fail_on_data_loss=chance.random() < 0.3) for o in of.query_options)
+        faults = Faults(removed_at_steps=chance.choice((0.002, 0.01, 0.03)))
+        return dataclasses.replace(of, query_options=options, fence="owner", faults=faults)
+
+    @classmethod
     def of_hosts(cls, seed: int) -> ServiceScenario:
         """Two or three hosts; queries, with sinks or without, and ShareConsumers are started again on any of them."""
         of = cls.of_sinks(seed) if seed % 2 else cls.without_sinks(seed)
@@ -328,6 +337,7 @@ KINDS: dict[str, Callable[[int], ServiceScenario]] = {
     "configs": ServiceScenario.of_configs,
     "opened-sinks": ServiceScenario.of_opened_sinks,
     "topics": ServiceScenario.of_topics,
+    "removals": ServiceScenario.of_removals,
     "hosts": ServiceScenario.of_hosts,
     "members": ServiceScenario.of_members,
     "signals": ServiceScenario.of_signals,

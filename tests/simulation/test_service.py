@@ -192,6 +192,14 @@ def test_an_administrator_resets_decides_and_releases_during_other_faults(seeds:
     assert by_hand > 0
 
 
+@few_or_many(8, 20, 60, 200)
+def test_what_kafka_removes_between_any_two_steps_counts_as_removed(seeds: int, least: int) -> None:
+    """Some batches go on without records that were removed between their start and their reading."""
+    runs = [play(ServiceScenario.of_removals(seed)) for seed in range(seeds)]
+    assert sum(len(unread) for run in runs for unread in run.witness.unread.values()) > least
+    assert sum(counts["removed"] for run in runs for counts in run.ledger.counts.values()) > 5 * least
+
+
 @few_or_many(8, {"silent": 1, "carried out": 100}, 60, {"silent": 20, "released": 5})
 def test_a_living_owner_stays_the_owner_and_requests_are_carried_out_once(seeds: int, least: dict[str, int]) -> None:
     """Two or three hosts ask each other by records that are lost, late, doubled and reordered."""

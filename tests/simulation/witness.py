@@ -77,6 +77,8 @@ class Witness:
     steady: bool = False
     configs_change: bool = False
     committed_numbers: set[int] = field(default_factory=set)
+    unread: dict[int, set[Record]] = field(default_factory=dict)
+    """By committed plan, the records that were gone when its tasks read."""
     replayed: set[int] = field(default_factory=set)
     outcomes: set[tuple[Record, int, int]] = field(default_factory=set)
     rows: set[tuple[Record, int, int]] = field(default_factory=set)
@@ -100,6 +102,9 @@ class Witness:
 
     def committed(self, member_id: str, number: int) -> bool:
         return number in self.committed_numbers
+
+    def was_unread(self, number: int, record: Record) -> bool:
+        return record in self.unread.get(number, ())
 
     def asked_for(self, record: Record, count: int, *kinds: int) -> bool:
         return any((record, count, kind) in self.outcomes for kind in kinds)

@@ -84,13 +84,16 @@ class PlanDone(Message, frozen=True):
 class CompletePlan(Request[PlanDone], frozen=True):
     """Complete the member's newest plan (the batch was committed by Spark); completing twice is harmless.
     ``processed`` false: the log holds none of the plan's offsets, so that its completion is no evidence that processing
-    works. ``gaps``: offsets that no sink decided and that the log does not hold: they are archived, not released."""
+    works. ``gaps``: offsets that no sink decided and that the log does not hold: they are archived, not released.
+    ``bounds``: what the logs of the plan's partitions hold now, if its tasks go on without records that are gone
+    (failOnDataLoss=false)."""
 
     member_id: str
     member_epoch: int
     plan_id: str
     processed: bool = True
     gaps: tuple[OffsetRange, ...] = ()
+    bounds: tuple[PartitionBounds, ...] = ()
 
 
 class AcquirePlan(Request[PlanReply], frozen=True):

@@ -9,18 +9,20 @@ too many records (:mod:`coordinator.core.reject_ratio`), the rejected ones are g
 delivered, and the query ends: the batch is in its output, so that the accepted ones stay accepted.
 A sink's reject becomes ARCHIVING, or ARCHIVED where its dead letter is written already or none is wanted. A record that
 would be released below the log start is archived instead, as it can't come back, and the query that acquires next
-reports it.
+reports it. So is a record that is gone from the log when its batch completes, that no sink of the last attempt named,
+and whose tasks go on without such records (failOnDataLoss=false): nobody knows whether a task has read it.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 
 from coordinator.core.changes import Changes, archived, count_records, dead_lettered, moved, split_at
 from coordinator.core.commands import CompletePlan, Decision, PlanDone
-from coordinator.core.failed_deliveries import data_lost, given_up, query_released
+from coordinator.core.failed_deliveries import data_lost, given_up, query_released, removed_records
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanEvent, PlanState
 from coordinator.core.record_state import Event, RecordState
@@ -32,7 +34,7 @@ from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.core.staging import GAP, StagedRun, Verdict, pieces, with_gaps
-from coordinator.protocol.values import AcknowledgeType, Disposition, OffsetRange, SharePartitionKey
+from coordinator.protocol.values import AcknowledgeType, Disposition, SharePartitionKey
 
 Lost = tuple[SharePartitionKey, Segment]
 
@@ -61,7 +63,7 @@ def complete_plan(group: ShareGroup, command: CompletePlan, now_ms: int) -> Deci
     assert plan is not None
     if nobody_decides(member) and command.processed and any(group.carrying(plan)):
         return _given_back(group, plan)
-    completion = _Completion(group, plan, command.gaps, now_ms)
+    completion = _Completion(group, plan, command, now_ms)
     records = completion.records(processed=command.processed)
     decided = completion.decided if command.processed else 0
     done = PlanCompleted(
@@ -117,14 +119,15 @@ class _Completion:
     """The completion of one plan. ``breaker``: the member's breaker after it. ``window``: the group's window of rejects
     after it, if a sink decided the batch. ``too_many_rejects``: as PlanDone has it."""
 
-    def __init__(self, group: ShareGroup, plan: AcquiredPlan, gaps: tuple[OffsetRange, ...], now_ms: int) -> None:
+    def __init__(self, group: ShareGroup, plan: AcquiredPlan, command: CompletePlan, now_ms: int) -> None:
         self._group = group
         self._plan = plan
         self._now_ms = now_ms
         self._replaces = plan.replaces is True
         self._gaps: dict[SharePartitionKey, list[StagedRun]] = {}
-        for gap in gaps:
+        for gap in command.gaps:
             self._gaps.setdefault(gap.key, []).append((gap.first, gap.last, GAP))
+        self._bounds = {SharePartitionKey(b.topic_id, b.partition): (b.log_start, b.end) for b in command.bounds}
         self._lost: list[Lost] = []
         self._counts: Counter[AcknowledgeType] = Counter()
         self._released = 0
@@ -151,7 +154,7 @@ class _Completion:
         decided: list[tuple[SharePartitionKey, int, int, Callable[[int], Run]]] = []
         for partition, segments in self._group.carrying(self._plan):
             staged = with_gaps(self._gaps.get(partition.key, []), self._plan.staged.get(partition.key, []))
-            if staged or self._plan.explicit or self._plan.explicit_attempts:
+            if staged or self._plan.explicit or self._plan.explicit_attempts or not self._plan.fail_on_data_loss:
                 decided += self._decided(changes, partition, segments, staged)
             else:
                 for first, last, run in segments:
@@ -162,7 +165,7 @@ class _Completion:
             self._judge()
         for key, first, last, after in decided:
             changes.put(key, first, last, after(first))
-        return [*changes.records(), *data_lost(self._group, self._lost)]
+        return [*removed_records(self._group, self._lost), *changes.records(), *data_lost(self._group, self._lost)]
 
     def _judge_rejects(self) -> None:
         """Count the batch in the group's window, and find out whether its sinks rejected too many records."""
@@ -201,14 +204,18 @@ class _Completion:
         self, changes: Changes, partition: SharePartition, segments: list[Segment], staged: list[StagedRun]
     ) -> Iterator[tuple[SharePartitionKey, int, int, Callable[[int], Run]]]:
         decisions: dict[tuple[Run, Verdict | None], tuple[AcknowledgeType, Callable[[int], Run]]] = {}
-        for first, last, run, verdict in pieces(_cut_at_log_start(partition, segments), staged):
+        log_start, end = self._log_of(partition)
+        parts = [part for s in segments for low in split_at(s, log_start) for part in split_at(low, end)]
+        for first, last, run, verdict in pieces(parts, staged):
             decision = decisions.get((run, verdict))
             if decision is None:
                 decision = decisions[run, verdict] = self._decision(run, verdict)
             outcome, after = decision
-            if outcome == AcknowledgeType.RELEASE and last < partition.log_start:
+            is_below = last < log_start
+            if (is_below and outcome == AcknowledgeType.RELEASE) or (
+                (is_below or first >= end) and self._is_unread(run, verdict, outcome)
+            ):
                 self._lost.append(_lost(partition, first, last, run))
-                changes.put(partition.key, first, last, moved(run, Event.LOG_START))
                 continue
             self._counts[outcome] += last - first + 1
             if outcome == AcknowledgeType.REJECT and verdict is not None and not verdict.unreadable:
@@ -219,6 +226,17 @@ class _Completion:
             if outcome == AcknowledgeType.RELEASE and self._blames_the_service(run, verdict):
                 self._released += last - first + 1
             yield partition.key, first, last, after
+
+    def _log_of(self, partition: SharePartition) -> tuple[int, int]:
+        """Returns the begin and the end of the partition's log, as far as the group and the command know them."""
+        log_start, end = self._bounds.get(partition.key, (0, sys.maxsize))
+        return max(partition.log_start, log_start), end
+
+    def _is_unread(self, run: Run, verdict: Verdict | None, outcome: AcknowledgeType) -> bool:
+        """Whether the record would be accepted, and may not have been read: its tasks go on without records that are
+        gone, and no row of the last attempt names the record."""
+        named = verdict is not None and verdict.delivery_count == run.delivery_count
+        return outcome == AcknowledgeType.ACCEPT and not (named or self._plan.fail_on_data_loss)
 
     def _decision(self, run: Run, verdict: Verdict | None) -> tuple[AcknowledgeType, Callable[[int], Run]]:
         """The outcome of the run, and a function from a first offset to the run after it."""

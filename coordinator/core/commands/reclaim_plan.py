@@ -13,7 +13,7 @@ from coordinator.core.changes import Changes, moved, split_at
 from coordinator.core.commands import Decision, StartOrReclaimPlan
 from coordinator.core.commands.acquisition import plan_as_held, plan_of
 from coordinator.core.commands.logged_plan import check_held, check_missing
-from coordinator.core.failed_deliveries import clears_evidence, left_out_entry, replayed
+from coordinator.core.failed_deliveries import clears_evidence, left_out_entry, removed_records, replayed
 from coordinator.core.isolation import isolation_class, slice_size
 from coordinator.core.left_out import LeftOutRange, bounded, in_reply
 from coordinator.core.members import AcquiredPlan, Member
@@ -76,6 +76,7 @@ def _start(
         started=after(state, event) is PlanState.STARTED,
         reclaims=reclaim.reclaims,
         explicit=group.config.is_explicit(command.acknowledgement_mode),
+        fail_on_data_loss=command.fail_on_data_loss,
         data_loss=data_loss,
         left_out=left_out,
         reported_topic_ids=tuple(sorted({lost.topic_id for lost in of_deleted})),
@@ -171,6 +172,7 @@ class Reclaim:
     kept: dict[SharePartitionKey, list[Segment]] = field(default_factory=dict)
     left_out: list[LeftOutRange] = field(default_factory=list)
     data_loss: list[LeftOutRange] = field(default_factory=list)
+    removed: list[tuple[SharePartitionKey, Segment]] = field(default_factory=list)
     evidence_is_old: bool = False
     trial_failed: bool = False
 
@@ -223,7 +225,7 @@ class Reclaim:
         first, last, run = segment
         if key.topic_id in self.gone or last < log_start:
             self.data_loss.append(left_out_entry(self.group, key, first, last, "data_loss"))
-            self.changes.put(key, first, last, moved(run, Event.LOG_START))
+            self.removed.append((key, segment))
         elif key.topic_id in self.unsubscribed:
             self._leave_out(key, segment, moved(run, Event.CUT, plan_id=None), "unsubscribed")
         elif self.later_process:
@@ -297,7 +299,7 @@ class Reclaim:
         return plan_of(self.group, ((key, sorted(held, key=_first)) for key, held in self.kept.items()))
 
     def records(self) -> list[Record]:
-        records: list[Record] = [*self.changes.records()]
+        records: list[Record] = [*self.changes.records(), *removed_records(self.group, self.removed)]
         if self.evidence_is_old:
             records.append(EvidenceCleared())
         if self.trial_failed:

@@ -133,6 +133,7 @@ def _plan_record(group: ShareGroup, plan: AcquiredPlan) -> PlanKept:
         explicit=plan.explicit,
         explicit_attempts=plan.explicit_attempts,
         replaces=plan.replaces,
+        fail_on_data_loss=plan.fail_on_data_loss,
     )
 
 

@@ -51,7 +51,8 @@ class GroupView:
     ``topics``: names by id, without the topics that the group knows to be deleted (``gone``). ``past``: ids of topics
     that are deleted or that a newer topic of the same name replaced. ``fetch_from``: the first offset that was never
     acquired, by (topic id, partition). ``plan``: the partitions of the plan that was asked for, as (topic, topic id,
-    partition).
+    partition). ``to_check``: likewise those of the member's plan, if its tasks go on without records that are gone, so
+    that its completion depends on what the logs hold.
 
     ``quarantined``: the quarantined records that are delivered next, one by one. ``unproven``: the ranges of the
     member's plan, if its completion would be the member's first evidence while records are quarantined. ``undecided``:
@@ -70,6 +71,7 @@ class GroupView:
     past: frozenset[str]
     fetch_from: Mapping[tuple[str, int], int]
     plan: frozenset[tuple[str, str, int]]
+    to_check: frozenset[tuple[str, str, int]]
     quarantined: tuple[LogRange, ...]
     unproven: tuple[LogRange, ...]
     undecided: tuple[LogRange, ...]
@@ -93,6 +95,8 @@ def view_group(group: ShareGroup, command: ViewGroup, now_ms: int) -> GroupView:
     """
     member = group.member(command.member_id, command.member_epoch)
     held = group.plan_partitions(member, command.plan_id)
+    pending = member.pending
+    to_check = () if pending is None or pending.fail_on_data_loss else pending.ranges
     quarantined = _quarantined(group)
     return GroupView(
         group_id=group.group_id,
@@ -104,6 +108,11 @@ def view_group(group: ShareGroup, command: ViewGroup, now_ms: int) -> GroupView:
         past=past_ids(group),
         fetch_from=fetch_from(group),
         plan=frozenset((group.topic_names[topic_id], topic_id, index) for topic_id, index in held),
+        to_check=frozenset(
+            (group.topic_names[topic_id], topic_id, index)
+            for topic_id, index, _ in to_check
+            if topic_id in group.topic_names
+        ),
         quarantined=quarantined,
         unproven=_unproven(group, member) if quarantined else (),
         undecided=_undecided(group, member),

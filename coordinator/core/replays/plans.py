@@ -63,7 +63,7 @@ def _plan_started(group: ShareGroup, record: PlanStarted) -> None:
         plan.signals = {}
     plan.member_epoch, plan.started, plan.reclaims = record.member_epoch, record.started, record.reclaims
     plan.counts_as_evidence = record.started
-    plan.explicit, plan.replaces = record.explicit, None
+    plan.explicit, plan.replaces, plan.fail_on_data_loss = record.explicit, None, record.fail_on_data_loss
     plan.data_loss, plan.left_out = record.data_loss, record.left_out
     plan.unreported_losses = record.unreported_losses
     plan.ranges = _still_held(group, plan)
@@ -162,6 +162,7 @@ def _plan_kept(group: ShareGroup, record: PlanKept) -> None:
         record.explicit_attempts,
         record.replaces,
     )
+    plan.fail_on_data_loss = record.fail_on_data_loss
     if record.carried:
         group.plans[record.plan_id] = plan
     if record.newest:

@@ -78,7 +78,7 @@ class Facts:
 
     ``gaps``: quarantined offsets without a record. ``processed``: the plan to complete had a record.
     ``undecided_gaps``: offsets without a record among those that no sink decided; ``undecided_left``: how many of these
-    offsets must still be read.
+    offsets must still be read. ``of_plan``: what the logs of the plan to complete hold now, where that matters.
     """
 
     partitions: list[TopicIdPartition]
@@ -88,6 +88,7 @@ class Facts:
     processed: bool = True
     undecided_gaps: tuple[OffsetRange, ...] = ()
     undecided_left: int = 0
+    of_plan: tuple[PartitionBounds, ...] = ()
 
 
 def look_before_join(request: JoinGroup) -> Transaction[JoinView]:
@@ -167,6 +168,7 @@ def next_plan(request: NextPlan, facts: Facts) -> Transaction[PlanReply]:
                     plan_id=request.start,
                     processed=facts.processed,
                     gaps=facts.undecided_gaps,
+                    bounds=facts.of_plan,
                 )
             )
             if done.undecided:

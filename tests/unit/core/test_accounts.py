@@ -17,9 +17,12 @@ from coordinator.core.records import PartitionInitialized
 from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
-from coordinator.protocol.values import Disposition
+from coordinator.protocol.messages import PartitionBounds
+from coordinator.protocol.values import AcknowledgeType, Disposition, OutcomeRun
 from tests.support import group_driver
-from tests.support.group_driver import TOPIC_ID, GroupDriver, acknowledged, fetched, started_plan
+from tests.support.group_driver import TOPIC_ID, GroupDriver, acknowledged, fetched, from_snapshot, started_plan
+
+ACCEPT = AcknowledgeType.ACCEPT
 
 
 def consumer(**configs: str) -> GroupDriver:
@@ -113,6 +116,37 @@ def test_what_kafka_removed_is_named_with_its_offsets(monkeypatch: pytest.Monkey
     assert sum(each.last - each.first + 1 for each in named[1:]) == 5
 
 
+def test_what_a_plans_start_finds_removed_is_no_gap() -> None:
+    group, plan = started_plan(10)
+    group.log_starts[0] = 6
+    group.restart(plan, fail_on_data_loss=False)
+    assert accounts(group) == {"removed": 6}
+    group.complete(plan)
+    assert accounts(group) == {"accepted": 4, "removed": 6}
+    group.move_log_start(6)
+    assert accounts(group) == {"accepted": 4, "removed": 6}, "the log start is counted once"
+
+
+def test_records_gone_at_completion_are_accepted_only_if_their_tasks_would_have_failed() -> None:
+    for fails, counts, lost in ((True, {"accepted": 10}, 0), (False, {"accepted": 2, "removed": 8}, 8)):
+        group, plan = started_plan(10)
+        group.restart(plan, fail_on_data_loss=fails)
+        from_snapshot(group)
+        group.join()
+        group.complete(plan, bounds=(PartitionBounds(topic_id=TOPIC_ID, partition=0, log_start=6, end=8),))
+        assert accounts(group) == counts
+        assert count(group.group.unreported_losses) == lost
+
+
+def test_a_row_shows_that_its_record_was_read_before_it_was_removed() -> None:
+    group, plan = started_plan(10)
+    group.stage(OutcomeRun(0, 1, 1, ACCEPT))
+    group.restart(plan, fail_on_data_loss=False)
+    group.stage(OutcomeRun(2, 3, 2, ACCEPT))
+    group.complete(plan, bounds=(PartitionBounds(topic_id=TOPIC_ID, partition=0, log_start=6, end=10),))
+    assert accounts(group) == {"accepted": 6, "removed": 4}, "a row of an earlier attempt shows nothing"
+
+
 def test_a_run_across_the_log_start_is_counted_in_two_parts() -> None:
     """A plan holds records across the log start, and its start finds that Kafka has removed more of them."""
     group, plan = started_plan(10)
@@ -120,7 +154,7 @@ def test_a_run_across_the_log_start_is_counted_in_two_parts() -> None:
     group.log_starts[0] = 6
     group.restart(plan, fail_on_data_loss=False)
     counts = accounts(group)
-    assert (counts["removed"], group.partition().counts.archived[Disposition.NONE]) == (4, 2)
+    assert (counts["removed"], group.partition().counts.archived[Disposition.NONE]) == (6, 0)
 
 
 def test_a_snapshot_of_before_there_were_counts_is_balanced() -> None:

@@ -64,6 +64,7 @@ def test_the_view_of_a_new_member_names_topics_and_first_offsets():
         past=frozenset(),
         fetch_from={(TOPIC_ID, 0): 0, (TOPIC_ID, 1): 0},
         plan=frozenset(),
+        to_check=frozenset(),
         quarantined=(),
         unproven=(),
         undecided=(),
@@ -193,6 +194,15 @@ def made_anew(group: GroupDriver, topic_id: str) -> None:
     group.run(InitializePartitions(topics=(TopicWithId(topic="orders", topic_id=topic_id),), starts=(start,)))
 
 
+def test_a_view_names_the_partitions_whose_tasks_go_on_without_records_that_are_gone():
+    group, plan = started_plan()
+    assert not view(group).to_check
+    group.restart(plan, fail_on_data_loss=False)
+    assert view(group).to_check == {("orders", TOPIC_ID, 0)}
+    group.complete(plan)
+    assert not view(group).to_check
+
+
 def test_a_view_has_all_that_is_known_to_a_member() -> None:
     group = GroupDriver(records=10, partitions=2, **{"share.isolation.level": "read_committed"})
     subscribe(group, "m1", topic_pattern="ord.*")
@@ -208,6 +218,7 @@ def test_a_view_has_all_that_is_known_to_a_member() -> None:
         past=frozenset({TOPIC_ID}),
         fetch_from={(TOPIC_ID, 0): 2, (TOPIC_ID, 1): 2, ("U", 0): 0},
         plan=frozenset({("orders", TOPIC_ID, 0), ("orders", TOPIC_ID, 1)}),
+        to_check=frozenset(),
         quarantined=(),
         unproven=(),
         undecided=(),
