@@ -169,7 +169,7 @@ def commit_batch(
     request = StageOutcomes(
         group_id=sink.options.group_id,
         incarnation=tasks[0].incarnation if tasks else sink.opened.incarnation,
-        plans={plan: epoch for task in tasks for plan, epoch in task.plans.items()},
+        plans=dict(sorted(named for task in tasks for named in task.plans.items())),  # a host may have an older note
         query_id=batch.query_id,
         query_name=client_text(sink.options.query_name or batch.query_name),
         checkpoint=client_text(sink.options.checkpoint),

@@ -89,8 +89,8 @@ def run(spark, source, sink, checkpoint):
 
 def test_a_batch_is_acknowledged_in_a_thread_of_foreach_batch(orders, job, shared_program, tmp_path):
     queue = job(orders)
-    explicit = queue.sink_options(**{"share.acknowledgement.mode": "explicit"})
-    arguments = {"source": queue.query("a").options, "sink": explicit, "checkpoint": str(tmp_path)}
+    explicit = queue.query("a", options={"share.acknowledgement.mode": "explicit"}).options
+    arguments = {"source": explicit, "sink": queue.sink_options(), "checkpoint": str(tmp_path)}
     shared_program.get().run(IN_A_THREAD, **arguments)
     assert describe(queue).description.records.accepted == 100
 

@@ -80,21 +80,16 @@ def _parts(spec: QuerySpec, rows: DataFrame, batch_id: int) -> None:
 
 
 def _threads(spec: QuerySpec, rows: DataFrame, batch_id: int) -> None:
-    _side_by_side(lambda part: _in_thread(spec, rows.where(part), batch_id))
+    _side_by_side(lambda part: _acknowledge(spec, rows.where(part), batch_id))
 
 
 def _inheriting(spec: QuerySpec, rows: DataFrame, batch_id: int) -> None:
-    _side_by_side(inheritable_thread_target(lambda part: _in_thread(spec, rows.where(part), batch_id)))
+    _side_by_side(inheritable_thread_target(lambda part: _acknowledge(spec, rows.where(part), batch_id)))
 
 
 def _side_by_side(acknowledge: Callable[[str], None]) -> None:
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(acknowledge, ("true", "false")))
-
-
-def _in_thread(spec: QuerySpec, rows: DataFrame, batch_id: int) -> None:
-    rows.sparkSession.createDataFrame([], "nothing int")  # else Spark finds no Python sink in this thread
-    _acknowledge(spec, rows, batch_id)
 
 
 def _write(spec: QuerySpec, rows: DataFrame, batch_id: int) -> None:

@@ -298,7 +298,7 @@ def test_a_commit_that_contradicts_an_earlier_one_is_told(
     with caplog.at_level(logging.WARNING, "share_sink"):
         commit_batch(opened(), [task(opened(), row(0), row(1))], 7)
     (said,) = [each.message for each in caplog.records]
-    assert "batch 7 of" in said
+    assert "batch 7:" in said
     assert "2 record(s) have another outcome in an earlier acknowledge() or save() of the batch" in said
 
 
@@ -347,6 +347,13 @@ def test_a_commit_names_its_batchs_plans_that_were_read_here(
     of = opened(options=replace(OPTIONS, batch_id=batch_id))
     commit_batch(of, [task(of), task(of)])
     assert coordinator.staged[0][0].plans == named
+
+
+def test_of_notes_on_several_hosts_the_newest_member_epoch_is_sent(coordinator: Coordinator) -> None:
+    of = opened()
+    told = [replace(task(of), plans=plans) for plans in ({"i1.7": 4}, {"i1.7": 3, "i1.8": 3}, {})]
+    commit_batch(of, told)
+    assert coordinator.staged[0][0].plans == {"i1.7": 4, "i1.8": 3}
 
 
 def test_notes_that_cannot_be_read_name_no_plan(

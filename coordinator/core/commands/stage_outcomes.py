@@ -69,7 +69,7 @@ def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decisi
     matching = _Matching(group, command, now_ms)
     for outcomes in command.partitions:
         matching.match(outcomes)
-    named = _named(group, plans, command)
+    named = _named(group, plans, command, matching.plans())
     if matching.stale and command.fail_on_stale:
         raise StaleReceipts(group_id=group.group_id, count=matching.stale, sample=", ".join(matching.sample))
     if matching.stale and not matching.staged and _lost_nothing(group, named or plans):
@@ -100,8 +100,11 @@ def _attempt_of(plan: AcquiredPlan) -> tuple[int, int]:
     return plan.reclaims, plan.plan_id
 
 
-def _named(group: ShareGroup, plans: Iterable[AcquiredPlan], command: StageRuns) -> list[AcquiredPlan]:
-    """The plans that the request names.
+def _named(
+    group: ShareGroup, plans: Iterable[AcquiredPlan], command: StageRuns, of_rows: list[AcquiredPlan]
+) -> list[AcquiredPlan]:
+    """The plans that the request names. Rows at a plan's delivery counts prove that its newest process sends them,
+    whatever a note of an earlier process on the sink's host says.
 
     Raises:
         BatchReclaimed: a process that was replaced since read one of the plans.
@@ -109,7 +112,7 @@ def _named(group: ShareGroup, plans: Iterable[AcquiredPlan], command: StageRuns)
     named = [plan for plan in plans if group.plan_id_text(plan.plan_id) in command.plans]
     for plan in named:
         plan_id = group.plan_id_text(plan.plan_id)
-        if command.plans[plan_id] < plan.member_epoch:
+        if command.plans[plan_id] < plan.member_epoch and plan not in of_rows:
             raise BatchReclaimed(group_id=group.group_id, row=f"plan {plan_id}")
     return named
 
