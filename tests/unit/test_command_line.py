@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import logging
@@ -10,11 +9,13 @@ import re
 import stat
 from importlib import metadata
 
+import javaproperties
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import sharegroup
+from coordinator.config.properties_file import read_properties
 from coordinator.config.resolved import COORDINATOR_KEYS, SERVER_KEYS, CoordinatorConfig, ServerConfig
 from coordinator.protocol.errors import (
     ConfigConflict,
@@ -221,12 +222,12 @@ def test_an_unreadable_properties_file_is_named(config, tmp_path):
         read_config(str(tmp_path))
 
 
-@given(st.text(max_size=200))
-def test_any_text_is_a_properties_file_or_is_refused_by_name(tmp_path_factory, text):
+@given(st.dictionaries(st.text(min_size=1), st.text()), st.booleans())
+def test_any_values_that_java_writes_into_a_properties_file_are_read(tmp_path_factory, values, in_ascii):
     path = tmp_path_factory.mktemp("any") / "file"
-    path.write_text(text, encoding="utf-8", errors="replace")
-    with contextlib.suppress(ShareGroupError):
-        read_config(str(path), {})
+    text = "# by Java\n" + javaproperties.dumps(values, timestamp=False, ensure_ascii=in_ascii)
+    path.write_text(text, encoding="utf-8")
+    assert read_properties(str(path), {}) == values
 
 
 # --- the listener

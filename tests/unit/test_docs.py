@@ -12,10 +12,15 @@ import pytest
 
 from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS
 from coordinator.core.isolation import isolation_threshold, slice_size
+from coordinator.core.release_backoff import QUERY_BACKOFF_MS
+from coordinator.service.brokers.leaders import FOR_ALL_S
+from coordinator.service.stores.kafka.kafka_store import MEMORY_ANSWER_S, NEW_OWNER_S
+from coordinator.service.stores.kafka.ownership import MAX_PATIENCE_S
 from share_sink.option_table import OPTIONS as SINK_OPTIONS
 from share_sink.option_table import REFUSED as SINK_REFUSED
 from share_source.option_table import OPTIONS, REFUSED
 from share_source.share_consumer.options import OPTIONS as CONSUMER_OPTIONS
+from share_source.share_consumer.pace import AHEAD_RECORDS
 from tests.support.imports import PACKAGES, ROOT, python_files
 
 PAGES = sorted(
@@ -201,15 +206,26 @@ def guarantee(page: Path) -> str:
 
 def test_the_readme_states_the_guarantee_with_its_limits():
     assert guarantee(ROOT / "README.md") == guarantee(ROOT / "docs" / "trust" / "guarantees.md")
-    assert guarantee(ROOT / "README.md") == (
-        "At least once, as long as the group's state is not lost and one process at a time runs a query: each "
-        "record is in a committed batch of a query that accepted it, or it is archived and counted. Exactly once "
-        "in the output, if the sink replaces its output of a (query, batch id) and no lock of the batch was lost "
-        "(each restart came within the session; lost locks are logged and counted). If rows decide, one more "
-        "condition holds: `outputOnReplay=replaces`, or each attempt decides a record alike. A sink that skips a "
-        "batch id it knows may also repeat records: when isolation cut that batch, when a lock was lost, or when "
-        "outcomes changed between attempts."
-    )
+
+
+LONGEST_BACKOFF_MS = GROUP_KEYS["share.release.backoff.max.ms"].default
+WORKERS = float(re.findall(r"^test: WORKERS = (\d+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)[0])
+NUMBERS = [
+    ("docs/adr/0011-no-answer-from-memory-after-5-s.md", "looks for it, for up to {} s", NEW_OWNER_S),
+    ("docs/adr/0011-no-answer-from-memory-after-5-s.md", "began** less than {} s ago", MEMORY_ANSWER_S),
+    ("docs/adr/0032-records-are-acquired-ahead.md", "leaves up to {} records", AHEAD_RECORDS),
+    ("docs/adr/0037-a-leader-that-is-away-holds-up-no-other.md", "not answered within {} s", FOR_ALL_S),
+    ("docs/adr/0044-a-querys-releases-wait.md", "by default**: {} s, doubled", QUERY_BACKOFF_MS / 1_000),
+    ("docs/adr/0044-a-querys-releases-wait.md", "each release up to {} minutes", LONGEST_BACKOFF_MS / 60_000),
+    ("docs/adr/0049-a-living-owner-stays-the-owner.md", "doubles, up to {} s", MAX_PATIENCE_S),
+    ("tests/README.md", "`make test` has {} pytest workers", WORKERS),
+]
+
+
+@pytest.mark.parametrize(("page", "statement", "value"), NUMBERS)
+def test_a_number_of_a_page_is_the_codes(page: str, statement: str, value: float) -> None:
+    before, after = map(re.escape, statement.split("{}"))
+    assert re.findall(f"{before}([0-9.,]+){after}", text_of(ROOT / page)) == [f"{value:,g}"]
 
 
 def slices() -> Iterator[str]:

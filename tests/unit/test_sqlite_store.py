@@ -266,6 +266,8 @@ def test_an_interrupted_creation_is_completed_at_the_next_open(path):
     store = SqliteStore(path)
     append(store, {"billing": [b"a"]})
     store.close()
+    with contextlib.closing(SqliteStore(path)) as store:
+        assert [data for _, data in store.load("billing")] == [b"a"]
 
 
 def test_a_damaged_record_names_file_group_and_sequence_number(path, reopen):
