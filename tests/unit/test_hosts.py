@@ -35,6 +35,7 @@ from coordinator.protocol.host_records import (
 from coordinator.protocol.messages import Done
 from coordinator.protocol.rights import Caller
 from coordinator.protocol.wire import decode_answer, encode, encode_error
+from coordinator.service.hosts import gateway
 from coordinator.service.hosts.gateway import Gateway, OwnerGone, OwnerQuiet
 from coordinator.service.hosts.hosts import Hosts
 from coordinator.service.hosts.owner import PARTS_KEPT_S, RESTS_AFTER_S, OwnerRequests
@@ -483,6 +484,15 @@ def test_a_silent_owner_is_found_gone_though_the_client_is_gone() -> None:
     (gone,) = hosts.outcomes
     assert isinstance(gone, OwnerGone)
     assert gone.is_silent
+
+
+def test_a_request_that_no_owner_takes_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = reading()
+    monkeypatch.setattr(gateway, "MOST_BODY_BYTES", 3)
+    hosts.ask("r1", b"123")
+    hosts.ask("r2", b"1234")
+    hosts.pass_s(1)
+    assert sorted(type(each).__name__ for each in hosts.outcomes) == ["Done", "RequestTooLarge"]
 
 
 def test_whoever_waits_for_another_host_hears_at_once_that_the_gateway_ends() -> None:
