@@ -15,11 +15,17 @@ from coordinator.config.duration import parse_duration_ms
 from coordinator.config.keys import ConfigKey
 from coordinator.config.server_keys import SERVER_KEYS
 from coordinator.protocol.addresses import parse_endpoints
+from coordinator.protocol.topic_names import EVERYTHING, is_pattern
 
-__all__ = ["COORDINATOR_KEYS", "DEAD_LETTER_TOPIC", "GROUP_KEYS", "SERVER_KEYS", "OffsetReset", "offset_reset"]
+__all__ = [
+    "COORDINATOR_KEYS",
+    "DEAD_LETTER_SOURCES",
+    "DEAD_LETTER_TOPIC",
+    "GROUP_KEYS", "SERVER_KEYS", "OffsetReset", "offset_reset"]
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
+DEAD_LETTER_SOURCES = "errors.deadletterqueue.source.topics"
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 
@@ -274,6 +280,16 @@ _GROUP_ROWS = (
         is_valid=lambda text: not text or (_TOPIC.fullmatch(text) is not None and not text.startswith("__")),
         kip="KIP-1191",
         doc="The topic that archived records are written to; empty: none.",
+    ),
+    ConfigKey(
+        name=DEAD_LETTER_SOURCES,
+        default=EVERYTHING,
+        takes="a pattern (RE2) for whole names",
+        is_valid=is_pattern,
+        ours=True,
+        doc="The topics that the group may read while it has this dead letter topic. A token with topics= that names "
+        "the dead letter topic sets it to that pattern; another dead letter topic unsets it.",
+        why="Kafka has it as ACLs of the brokers, which write with their own rights.",
     ),
     ConfigKey(
         name="errors.deadletterqueue.copy.record.enable",

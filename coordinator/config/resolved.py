@@ -14,6 +14,7 @@ from typing import Any
 from coordinator.config.group_bounds import GroupBounds
 from coordinator.config.group_keys import (
     COORDINATOR_KEYS,
+    DEAD_LETTER_SOURCES,
     DEAD_LETTER_TOPIC,
     GROUP_KEYS,
     SERVER_KEYS,
@@ -26,6 +27,7 @@ from coordinator.protocol.errors import ConfigConflict
 
 __all__ = [
     "COORDINATOR_KEYS",
+    "DEAD_LETTER_SOURCES",
     "DEAD_LETTER_TOPIC",
     "GROUP_KEYS",
     "SERVER_KEYS",
@@ -71,6 +73,7 @@ class GroupConfig:
     share_acknowledgement_mode: str
     share_assignment_interval_ms: int
     errors_deadletterqueue_topic_name: str
+    errors_deadletterqueue_source_topics: str
     errors_deadletterqueue_copy_record_enable: bool
     errors_deadletterqueue_auto_create_topics_enable: bool
     errors_deadletterqueue_on_failure: str
@@ -111,7 +114,11 @@ def _resolved(given: tuple[tuple[str, str], ...], bounds: GroupBounds | None) ->
 
 
 def changed_configs(configs: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
-    """The group configs with the changes; an empty text unsets a config, so that its default holds."""
+    """The group configs with the changes; an empty text unsets a config, so that its default holds. Another dead letter
+    topic unsets the source topics of the one before."""
+    before = configs.get(DEAD_LETTER_TOPIC, "")
+    if changes.get(DEAD_LETTER_TOPIC, before).strip() != before.strip():
+        changes = {DEAD_LETTER_SOURCES: "", **changes}
     return {key: text for key, text in {**configs, **changes}.items() if text.strip()}
 
 

@@ -18,7 +18,7 @@ from coordinator.config.resolved import DEAD_LETTER_TOPIC, GroupConfig, changed_
 from coordinator.core.commands import AlterConfigs
 from coordinator.core.commands.actions import Answer, RememberAction, answer_of, check_seen, state_of
 from coordinator.core.commands.administer import NO_DEAD_LETTER, AlterStartOffsets
-from coordinator.core.commands.membership import check_dead_letter_topic_kept
+from coordinator.core.commands.membership import check_dead_letter_sources, check_dead_letter_topic_kept
 from coordinator.core.looks.view import past_ids, reads_topic
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import (
@@ -379,6 +379,8 @@ def _alter_configs(request: AlterGroupConfigs, created: str) -> Transaction[Alte
         config = GroupConfig.parse(after)
         if not request.force:
             check_dead_letter_topic_kept(group, config)
+        if before:
+            check_dead_letter_sources(group, config)
         dropped = 0 if config.errors_deadletterqueue_topic_name else group.waiting_for_dead_letters
         notes = (*([NO_DEAD_LETTER.format(count=dropped)] if dropped else ()), *([created] if created else ()))
         effects = tuple(Effect(what=key, before=text, after=after.get(key, "")) for key, text in before.items())

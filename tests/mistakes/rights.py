@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from coordinator.config import resolved
 from coordinator.protocol.allowed_topics import AllowedTopics
 from coordinator.protocol.rights import Caller
 from coordinator.service.coordinator_service import CoordinatorService
 from coordinator.service.dead_letters.group_worker import GroupWorker
+from coordinator.service.runtime import transactions
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, mistake
 
@@ -42,6 +44,24 @@ def give_a_pattern_every_topic_that_it_meets(patch: Patch) -> None:
 )
 def take_any_dead_letter_topic(patch: Patch) -> None:
     patch.setattr(AllowedTopics, "check_dead_letters", lambda self, topic: None)
+
+
+@mistake(
+    {
+        rules.ALLOWED_TOPICS: ("test_allow_lists::test_a_member_reads_nothing_that_the_dead_letter_topic_may_not_get",),
+    },
+)
+def let_a_member_read_what_the_dead_letter_topic_may_not_get(patch: Patch) -> None:
+    patch.setattr(transactions, "check_dead_letter_sources", lambda *a: None)
+
+
+@mistake(
+    {
+        rules.ALLOWED_TOPICS: ("test_allow_lists::test_another_dead_letter_topic_has_no_limit_of_the_one_before",),
+    },
+)
+def keep_the_limit_of_another_dead_letter_topic(patch: Patch) -> None:
+    patch.setattr(resolved, "DEAD_LETTER_TOPIC", "no.such.key")
 
 
 @mistake(

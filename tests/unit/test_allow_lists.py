@@ -36,7 +36,7 @@ from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters.builder import DeadLetterBuilder
 from coordinator.service.dead_letters.group_worker import GroupWorker, PassResult
 from coordinator.service.process.rate_limited_log import RateLimitedLog
-from coordinator.service.server.allow_lists import check_allowed, shown_to
+from coordinator.service.server.allow_lists import check_allowed, limited, shown_to
 from coordinator.service.server.audit import AUDIT
 from coordinator.service.server.flight_server import FlightServer
 from sharegroup.web.command import _tokens
@@ -233,6 +233,30 @@ def test_the_holder_of_a_token_learns_which_keys_are_open():
         server.shutdown()
 
 
+# --- tokens with different lists in one group
+
+SOURCES = "errors.deadletterqueue.source.topics"
+OWN = "orders-.*"
+
+
+def test_a_token_limits_what_its_dead_letter_topic_gets():
+    named = {NAME: "dlq.billing-eu"}
+    for request in (
+        JoinGroup(group_id="billing-eu", member_id="m", process_id="p", topics=("orders-eu",), configs=named),
+        OpenSink(group_id="billing-eu", configs=named),
+        AlterGroupConfigs(group_id="billing-eu", set=named),
+    ):
+        bound = limited(caller(ADMIN), request)
+        assert (bound.set if isinstance(bound, AlterGroupConfigs) else bound.configs) == {**named, SOURCES: OWN}
+
+
+def test_a_token_lifts_no_limit_of_a_dead_letter_topic():
+    check_allowed(caller(ADMIN), AlterGroupConfigs(group_id="billing-eu", set={SOURCES: OWN}))
+    for wrong in ({"set": {SOURCES: ".*"}}, {"set": {SOURCES: ""}}, {"unset": (SOURCES,)}):
+        with pytest.raises(TopicNotAllowed, match="topics= of the token admin ada"):
+            check_allowed(caller(ADMIN), AlterGroupConfigs(group_id="billing-eu", **wrong))
+
+
 # --- what a coordinator reads and writes for groups
 
 
@@ -312,6 +336,51 @@ def test_the_coordinator_writes_dead_letters_to_allowed_topics_alone():
         ):
             with pytest.raises(TopicNotAllowed, match=rf"Topic mine may not be a dead letter topic: {DEAD_LETTER_KEY}"):
                 attempt()
+
+
+LIMITED = {NAME: "dlq.orders", SOURCES: "orders"}
+
+
+def altered(running, **fields):
+    alter = AlterGroupConfigs(group_id="billing", execute=True, **fields)
+    return AdminService(running.runtime, running.cluster, None, TopicDoubts()).handle(alter)
+
+
+@contextlib.contextmanager
+def shared():
+    """A coordinator without keys: tokens alone differ."""
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder) / "state.db", AllowedTopics()) as running:
+        yield running
+
+
+def test_a_member_reads_nothing_that_the_dead_letter_topic_may_not_get():
+    with shared() as running:
+        running.join(configs=LIMITED)
+        for fields in ({"topics": ("salaries",)}, {"assign": {"salaries": (0,)}}, {"topic_pattern": "orders|sal.*"}):
+            with pytest.raises(
+                TopicNotAllowed, match=f"sal.*dead letter topic dlq.orders of share group billing: {SOURCES}"
+            ):
+                running.join("m2", **fields, configs={})
+        running.join("m2", topic_pattern="orders", configs={})
+
+
+def test_a_dead_letter_topic_is_refused_that_may_not_get_it_all():
+    with shared() as running:
+        running.join(topics=("orders", "salaries"))
+        for attempt in (
+            lambda: running.join("m2", configs=LIMITED),
+            lambda: running.service.handle(OpenSink(group_id="billing", configs=LIMITED)),
+            lambda: altered(running, set=LIMITED),
+        ):
+            with pytest.raises(TopicNotAllowed, match="Topic salaries may not be copied"):
+                attempt()
+        altered(running, set={NAME: "dlq.orders"})
+
+
+def test_another_dead_letter_topic_has_no_limit_of_the_one_before():
+    with shared() as running:
+        running.join(configs=LIMITED)
+        assert running.join("m2", topics=("salaries",), configs={NAME: "mine"}).configs == {NAME: "mine"}
 
 
 def test_a_reset_gives_a_group_no_topic_that_is_not_allowed():

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from coordinator.config.resolved import GroupConfig, changed_configs
+from coordinator.config.resolved import DEAD_LETTER_SOURCES, GroupConfig, changed_configs
 from coordinator.core.changes import Changes, MemoizedTransition, moved, split_at
 from coordinator.core.commands import AlterConfigs, CreateGroup, Decision, Expire, ExtendDeadlines
 from coordinator.core.commands.forget import SEEN_PARTS, forget
@@ -38,9 +38,11 @@ from coordinator.protocol.errors import (
     GroupIdNotFound,
     MemberForgotten,
     SubscriptionTooLarge,
+    TopicNotAllowed,
     UnknownMemberId,
 )
 from coordinator.protocol.messages import Done, Heartbeat, Joined, JoinGroup, LeaveGroup
+from coordinator.protocol.topic_names import EVERYTHING, is_allowed
 from coordinator.protocol.values import SharePartitionKey
 
 FENCED_PROCESSES_KEPT = 16
@@ -65,11 +67,14 @@ def alter_configs(group: ShareGroup, command: AlterConfigs, now_ms: int) -> Deci
     Raises:
         ShareGroupError: a key or a value is bad; the subclass says how.
         DeadLetterTopicInUse: as of :func:`check_dead_letter_topic_kept`.
+        TopicNotAllowed: as of :func:`check_dead_letter_sources`.
     """
     configs = changed_configs(group.configs, command.configs)
     config = GroupConfig.parse(configs)
     if not command.drop_dead_letters:
         check_dead_letter_topic_kept(group, config)
+    if configs != group.configs:
+        check_dead_letter_sources(group, config)
     return Decision(() if configs == group.configs else (ConfigsAltered(configs=configs),), Done())
 
 
@@ -82,6 +87,31 @@ def check_dead_letter_topic_kept(group: ShareGroup, config: GroupConfig) -> None
     before = group.config.errors_deadletterqueue_topic_name
     if before and not config.errors_deadletterqueue_topic_name and (waiting := group.waiting_for_dead_letters):
         raise DeadLetterTopicInUse(count=waiting, group_id=group.group_id, topic=before)
+
+
+def check_dead_letter_sources(group: ShareGroup, config: GroupConfig, subscriber: JoinGroup | None = None) -> None:
+    """Check that the group, and the member that is about to join, reads only what may be copied to the dead letter
+    topic: who named that topic may not read more.
+
+    Raises:
+        TopicNotAllowed: it reads a topic, or subscribes by a pattern, beyond errors.deadletterqueue.source.topics.
+    """
+    allowed, name = config.errors_deadletterqueue_source_topics, config.errors_deadletterqueue_topic_name
+    if not name or allowed == EVERYTHING:
+        return
+    members: list[Member | JoinGroup] = [*group.members.values(), *([] if subscriber is None else [subscriber])]
+    topics = {*group.topics, *(topic for m in members for topic in (*m.topics, *(m.assign or {})))}
+    found = [f"Topic {topic}" for topic in sorted(topics) if not is_allowed(allowed, topic)]
+    patterns = {m.topic_pattern for m in members if m.topic_pattern is not None}
+    found += [f"The topics of the pattern {pattern}" for pattern in sorted(patterns - {allowed})]
+    if found:
+        raise TopicNotAllowed(
+            what=found[0],
+            use=f"copied to the dead letter topic {name} of share group {group.group_id}",
+            rule=f"{DEAD_LETTER_SOURCES} of the group, which comes from topics= of the token that named that topic,",
+            pattern=allowed,
+            where="that config, or name another dead letter topic",
+        )
 
 
 def join(group: ShareGroup, command: JoinGroup, now_ms: int) -> Decision[Joined]:

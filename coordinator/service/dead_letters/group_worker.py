@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 
+from coordinator.config.resolved import DEAD_LETTER_SOURCES
 from coordinator.dead_letters.producer import OF_THE_RECORD, DeadLetterProducer, WriteResult, WriteStatus
 from coordinator.dead_letters.record_format import DeadLetterRecord, dead_letter_partition
 from coordinator.protocol.allowed_topics import SOURCE_KEY
@@ -23,6 +24,7 @@ from coordinator.protocol.errors import (
     NotCoordinator,
     ShareGroupError,
 )
+from coordinator.protocol.topic_names import is_allowed
 from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters import group_backlog
@@ -179,17 +181,22 @@ class GroupWorker:
         return True
 
     def _copied_from_allowed(self, backlog: Backlog) -> Backlog:
-        """The backlog without records of topics that share.coordinator.source.topics does not allow: the coordinator
-        copies none of these. They are held, or archived without dead letters (errors.deadletterqueue.on.failure=
-        archive)."""
-        allowed = self._cluster.allowed
-        held = [due for due in backlog.due if not allowed.allows_source(due.topic)]
+        """The backlog without records of topics that share.coordinator.source.topics, or the group's
+        errors.deadletterqueue.source.topics, does not allow: the coordinator copies none of these. They are held, or
+        archived without dead letters (errors.deadletterqueue.on.failure=archive)."""
+        allowed, of_group = self._cluster.allowed, backlog.config.errors_deadletterqueue_source_topics
+
+        def may_copy(due: Due) -> bool:
+            return allowed.allows_source(due.topic) and is_allowed(of_group, due.topic)
+
+        held = [due for due in backlog.due if not may_copy(due)]
         if not held:
             return backlog
         names = ", ".join(sorted({due.topic for due in held}))
-        reason = f"records of {names} are not copied: {SOURCE_KEY} of the coordinator allows {allowed.source} alone"
+        reason = f"records of {names} are not copied: {SOURCE_KEY} of the coordinator allows {allowed.source}, and "
+        reason += f"{DEAD_LETTER_SOURCES} of the group {of_group} alone"
         self._hold_or_archive(backlog, held, reason)
-        return replace(backlog, due=tuple(due for due in backlog.due if allowed.allows_source(due.topic)))
+        return replace(backlog, due=tuple(filter(may_copy, backlog.due)))
 
     def _hold_or_archive(self, backlog: Backlog, held: Sequence[Due], reason: str) -> None:
         """Hold the dead letters until a person corrects the reason, or archive their records without them."""

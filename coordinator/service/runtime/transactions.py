@@ -28,7 +28,7 @@ from coordinator.core.commands import (
     StartOrReclaimPlan,
     TopicWithId,
 )
-from coordinator.core.commands.membership import check_dead_letter_topic_kept
+from coordinator.core.commands.membership import check_dead_letter_sources, check_dead_letter_topic_kept
 from coordinator.core.looks.group import open_breaker
 from coordinator.core.looks.view import GroupView, altered_since, fetch_from, past_ids, reads_topic
 from coordinator.core.members import Member
@@ -121,6 +121,7 @@ def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicIdPartitio
     Raises:
         CoordinatorNotAvailable: the group was created meanwhile, or the start offsets of its rule were not looked up.
         DeadLetterTopicInUse: the configs unset a dead letter topic for which records wait.
+        TopicNotAllowed: the dead letter topic may not get copies of what the member, or the group, reads.
     """
 
     def transaction(group: ShareGroup) -> TransactionSteps[Joined]:
@@ -132,6 +133,7 @@ def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicIdPartitio
         sets = request.configs if created or not again else {}
         configs = changed_configs(before, sets)
         check_dead_letter_topic_kept(group, GroupConfig.parse(configs))  # a join that is refused changes nothing
+        check_dead_letter_sources(group, GroupConfig.parse(configs), request)
         if not group.exists:
             yield from ask(CreateGroup(incarnation=uuid.uuid4().hex[:8], topic_ids=topic_ids))
         elif topic_ids != group.topic_ids and starts:

@@ -1,7 +1,8 @@
 """The allow lists of a call's token: which groups it may use, and which topics it may name for them.
 
-They bind what a request names. A dead letter topic that a group has stored was named by a token that was allowed to, or
-before that token's line had its lists; the coordinator's keys bind it as well.
+They bind what a request names, and what the group may read while it has the dead letter topic that the request names:
+the group's other members may have wider lists. A dead letter topic that a group has stored was named by a token that
+was allowed to, or before that token's line had its lists; the coordinator's keys bind it as well.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from typing import Any
 
 import msgspec
 
-from coordinator.config.resolved import DEAD_LETTER_TOPIC
+from coordinator.config.resolved import DEAD_LETTER_SOURCES, DEAD_LETTER_TOPIC
 from coordinator.protocol.admin_messages import AlterGroupConfigs, AlterOffsets, GroupsListed, ListGroups
 from coordinator.protocol.messages import GroupRequest, JoinGroup, Message, OpenSink, Request
 from coordinator.protocol.rights import Caller
+from coordinator.protocol.topic_names import EVERYTHING
 
 
 def check_allowed(caller: Caller, request: Request[Any]) -> None:
@@ -33,8 +35,20 @@ def check_allowed(caller: Caller, request: Request[Any]) -> None:
         caller.topics.check_source(topic)
     if isinstance(request, JoinGroup) and request.topic_pattern is not None:
         caller.topics.check_pattern(request.topic_pattern)
-    if topic := _configs(request).get(DEAD_LETTER_TOPIC, "").strip():
+    configs = _configs(request)
+    if topic := configs.get(DEAD_LETTER_TOPIC, "").strip():
         caller.topics.check_dead_letters(topic)
+    if DEAD_LETTER_SOURCES in configs or DEAD_LETTER_SOURCES in getattr(request, "unset", ()):
+        caller.topics.check_pattern(configs.get(DEAD_LETTER_SOURCES, "").strip() or EVERYTHING)
+
+
+def limited(caller: Caller, request: Request[Any]) -> Request[Any]:
+    """The request with the limit that its dead letter topic has: the topics that the caller may read."""
+    if caller.topics.source == EVERYTHING or not _configs(request).get(DEAD_LETTER_TOPIC, "").strip():
+        return request
+    field = "set" if isinstance(request, AlterGroupConfigs) else "configs"
+    configs = {**_configs(request), DEAD_LETTER_SOURCES: caller.topics.source}
+    return msgspec.structs.replace(request, **{field: configs})
 
 
 def shown_to(caller: Caller, answer: Message) -> Message:

@@ -60,7 +60,7 @@ from coordinator.protocol.wire import (
     request_name,
 )
 from coordinator.service.process.rate_limited_log import RateLimitedLog
-from coordinator.service.server.allow_lists import check_allowed, shown_to
+from coordinator.service.server.allow_lists import check_allowed, limited, shown_to
 from coordinator.service.server.audit import Refusals, audit
 from coordinator.service.server.listener import LOOPBACK, Listener
 
@@ -233,7 +233,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
                 return self._answered_here(name, body, call)
             if call.caller.is_bound:  # an owner on another host does not know the token
                 request = _request_of(name, body)
-                self._check_allowed(call, request)
+                bound = self._check_allowed(call, request)
+                body = body if bound is request else pa.py_buffer(encode(bound))
                 if isinstance(request, ListGroups) and not request.group_ids:  # it would name all groups
                     return self._answered_here(name, body, call)
             return self._by_owner(name, body, head, call, lambda: self._answered_here(name, body, call))
@@ -246,8 +247,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
 
     def _answered_here(self, name: str, body: pa.Buffer, call: Call) -> bytes:
         request = _request_of(name, body)
-        self._check_allowed(call, request)
-        return encode(self._reply(request, call))
+        return encode(self._reply(self._check_allowed(call, request), call))
 
     def _check_protocol(self, protocol: str, name: str) -> None:
         """Check the client's version. Another version may send Health alone, whose answer names this one.
@@ -268,14 +268,16 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         with self._telling(call, name):
             call.caller.check(name)
 
-    def _check_allowed(self, call: Call, request: Request[Any]) -> None:
-        """Check that the allow lists of the caller's token have the group and the topics of the request.
+    def _check_allowed(self, call: Call, request: Request[Any]) -> Request[Any]:
+        """Check that the allow lists of the caller's token have the group and the topics of the request. Returns the
+        request with the limits of its dead letter topic.
 
         Raises:
             GroupNotAllowed, TopicNotAllowed: they do not.
         """
         with self._telling(call, type(request).__name__):
             check_allowed(call.caller, request)
+        return limited(call.caller, request)
 
     @contextlib.contextmanager
     def _telling(self, call: Call, name: str) -> Iterator[None]:
