@@ -16,6 +16,14 @@ class NoSinkOptions(ShareGroupError):
     kafka_error = "INVALID_CONFIG"
 
 
+class OutcomesMayChange(ShareGroupError):
+    """The outcomes of these rows may be others when Spark computes them again: their plan has {found}. Records that
+    were accepted here could be missing from the output. Compute the rows once: with sharegroup.decide(rows) as decided,
+    acknowledge decided, then write decided."""
+
+    kafka_error = "INVALID_REQUEST"
+
+
 class OverwriteRefused(ShareGroupError):
     """A share group's records can be acknowledged, not overwritten: use mode("append") for a batch, and
     outputMode("append") for a stream."""

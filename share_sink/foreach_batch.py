@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.client.options import by_lower_name
 from coordinator.client.task_plans import QUERY_ID
+from share_sink.decide import refuse_changing
 from share_sink.errors import NoSinkOptions
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def acknowledge(df: DataFrame, batch_id: int, options: Mapping[str, object] | No
     (docs/do/options.md); options that are not given come from the session's configuration, ``spark.sharegroup.NAME``.
 
     Raises:
+        OutcomesMayChange: a UDF, the time or a random value decides, and ``decide`` does not hold the rows.
         NoSinkOptions: neither ``options`` nor the session's configuration name the group or the brokers.
         PySparkException: the writer failed; Spark's exception has the error of the writer.
 
@@ -34,6 +36,7 @@ def acknowledge(df: DataFrame, batch_id: int, options: Mapping[str, object] | No
     ...     batch.where("ok").write.mode("append").parquet("billing")
     >>> df.writeStream.foreachBatch(each).start()  # doctest: +SKIP
     """
+    refuse_changing(df)
     chosen = sink_options(df.sparkSession.conf.getAll, options or {})
     chosen.setdefault("checkpointlocation", _checkpoint_of(df.sparkSession))
     chosen["batchid"] = str(batch_id)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from coordinator.protocol.values import AcknowledgeType as AcknowledgeType
     from coordinator.state_log.placement import state_partition_of as state_partition_of
     from share_sink import archive as archive
+    from share_sink.decide import decide as decide
     from share_sink.foreach_batch import acknowledge as acknowledge
     from share_sink.redrive.redrive import redrive as redrive
     from share_sink.task_progress import progress as progress
@@ -71,6 +72,7 @@ _MODULES = {
     "acknowledge": "share_sink.foreach_batch",
     "archive": "share_sink.archive",
     "complete_run": "share_source.finished_run",
+    "decide": "share_sink.decide",
     "offsets_from_file": "coordinator.client.offset_resets",
     "progress": "share_sink.task_progress",
     "redrive": "share_sink.redrive.redrive",

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, concat, from_json, lit, udf, when
 from pyspark.sql.types import BooleanType, DoubleType
 
-from sharegroup import acknowledge
+from sharegroup import acknowledge, decide
 from sharegroup.demo.payments import Payments
 
 ORDER = "order INT, amount DOUBLE, broken STRING"
@@ -54,18 +54,18 @@ def main(name: str, bootstrap_servers: str, folder: str, payments: str) -> None:
     )
 
     def bill_orders(batch: DataFrame, batch_id: int) -> None:
-        decided = decide(batch, payments, key=f"{name}-{batch_id}").persist()
-        acknowledge(decided, batch_id, group | OUTPUT)  # first; it takes effect when the batch is done
-        accepted = decided.where("acknowledgement = 'accept'")
-        bills = accepted.select("json.order", bill("json.amount").alias("due"), "partition", "offset", "deliveryCount")
-        bills.write.mode("overwrite").json(f"{folder}/bills/batch={batch_id}")
-        decided.unpersist()
+        with decide(outcomes(batch, payments, key=f"{name}-{batch_id}")) as decided:
+            acknowledge(decided, batch_id, group | OUTPUT)  # first; it takes effect when the batch is done
+            due = bill("json.amount").alias("due")
+            bills = decided.where("acknowledgement = 'accept'")
+            bills = bills.select("json.order", due, "partition", "offset", "deliveryCount")
+            bills.write.mode("overwrite").json(f"{folder}/bills/batch={batch_id}")
 
     query = orders.writeStream.foreachBatch(bill_orders).option("checkpointLocation", f"{folder}/checkpoint").start()
     query.awaitTermination()
 
 
-def decide(batch: DataFrame, payments: str, key: str) -> DataFrame:
+def outcomes(batch: DataFrame, payments: str, key: str) -> DataFrame:
     """The orders with the columns acknowledgement and reason; ``value`` is unchanged, for the dead letters."""
     orders = batch.withColumn("json", from_json(col("value").cast("string"), ORDER, CORRUPT_RECORD))
     is_broken = col("json.broken").isNotNull()

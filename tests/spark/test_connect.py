@@ -50,12 +50,12 @@ scored = numbers.withColumn("acknowledgement", when(col("number") % 10 == 3, "re
 )
 
 def each(batch, batch_id):
-    decided = batch.withColumn("acknowledgement", expr("if(number % 10 = 3, 'reject', 'accept')")).persist()
-    sharegroup.acknowledge(decided.withColumn("reason", expr("'ends with 3'")), batch_id, replaces)
-    decided.where("acknowledgement = 'accept'").selectExpr("number").write.mode("overwrite").parquet(
-        f"output/{topic}/batch={batch_id}"
-    )
-    decided.unpersist()
+    outcome = expr("if(number % 10 = 3, 'reject', 'accept')")
+    with sharegroup.decide(batch.withColumn("acknowledgement", outcome)) as decided:
+        sharegroup.acknowledge(decided.withColumn("reason", expr("'ends with 3'")), batch_id, replaces)
+        decided.where("acknowledgement = 'accept'").selectExpr("number").write.mode("overwrite").parquet(
+            f"output/{topic}/batch={batch_id}"
+        )
 
 if way == "sink":
     writer = scored.writeStream.format("sharegroup").options(**replaces)

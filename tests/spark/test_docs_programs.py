@@ -56,7 +56,7 @@ def run(spark, name):
     names = {}
     of_the_page(name, names)
     batch = spark.range(3, 4).selectExpr("CAST(id AS INT) AS deliveryCount", "CAST('a' AS BINARY) AS value")
-    return [row.asDict() for row in names["decide"](batch).collect()]
+    return [row.asDict() for row in names["outcomes"](batch).collect()]
 """
 
 

@@ -37,7 +37,7 @@ def main(name: str, table: str, create: str, folder: str, options: str, *held: s
     given = json.loads(options)
     group = {key: value for key, value in given.items() if key.startswith(("kafka.", "errors."))}
     decide = decide_by(BY_DELIVERY_COUNT if name == "merge" else BY_RECORD)
-    names = {"options": group, "table": table, "decide": decide}
+    names = {"options": group, "table": table, "outcomes": decide}
     function, query = of_the_page(name, names)
     names[name] = function_held(function, *held)
     query = until_idle(query).replace('.option("subscribe", "orders")', f".options(**{given!r})")

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame
@@ -43,14 +44,9 @@ def each_batch(spec: QuerySpec) -> Callable[[DataFrame, int], None]:
 
     def each(batch: DataFrame, batch_id: int) -> None:
         rows = decided(batch, spec, batch_id)
-        if spec.columns:
-            rows = rows.persist()  # all steps see the same rows
-        try:
+        with sharegroup.decide(rows) if spec.columns else nullcontext(rows) as once:
             for step in steps:
-                _STEPS[step](spec, rows, batch_id)
-        finally:
-            if spec.columns:
-                rows.unpersist()
+                _STEPS[step](spec, once, batch_id)
 
     return each
 
