@@ -9,7 +9,7 @@ the fields that each number describes.
 
 from __future__ import annotations
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Version of requests and replies, of Health and of the endpoint file. Both sides check it: the client asks for Health,
 and each request carries the client's number in the header ``PROTOCOL_HEADER``."""
 

@@ -104,6 +104,9 @@ class Groups(Protocol):
     def unheard(self, group_ids: Iterable[str], ms: int) -> None:
         """Apply that members of these groups could not be heard for so long."""
 
+    def hand_over(self, group_id: str, tenure: str) -> None:
+        """Give the group up, if this process still owns it with this tenure."""
+
     def stuck_s(self, group_id: str) -> float:
         """For how many seconds the round that the group's event loop runs now has lasted."""
 
@@ -364,7 +367,7 @@ class OwnerRequests:
 
     def _carry_out(self, received: _Received) -> None:
         ask = received.ask
-        ORIGIN.set(FromAnotherHost(tenure=ask.tenure, not_after_ms=ask.not_after_ms))
+        ORIGIN.set(FromAnotherHost(tenure=ask.tenure, not_after_ms=ask.not_after_ms, group_id=ask.group_id))
         try:
             body = b"".join(received.parts[number] for number in range(ask.parts))
             named = replace(received.caller, name=ask.by if TOKEN_NAME.fullmatch(ask.by) else "")
