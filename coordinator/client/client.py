@@ -327,7 +327,8 @@ class CoordinatorClient:
             if key not in self._connections:
                 self._connections[key] = self._directory.connect(key)
             connection = self._connections[key]
-            if key not in self._going_back and self._directory.may_go_back(key, connection):
+            may_go_back = self._directory.are_several and self._directory.may_go_back(key, connection)
+            if may_go_back and key not in self._going_back:
                 self._going_back.add(key)
                 threading.Thread(target=self._go_back, args=(key, connection), daemon=True).start()
             return connection

@@ -261,9 +261,9 @@ def test_peer_addresses_of_grpc_are_parsed():
 
 
 @contextlib.contextmanager
-def served(handle, *, is_ready=lambda: True, find=lambda group_id: "", **configs):
+def served(handle, **configs):
     limits = ServerConfig.parse(configs)
-    server = FlightServer(handle, "a-token", limits=limits, is_ready=is_ready, find=find)
+    server = FlightServer(handle, "a-token", limits=limits)
     connection = Connection(Endpoint(host="127.0.0.1", port=server.port, token="a-token", pid=1))
     try:
         yield server, connection
