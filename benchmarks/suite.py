@@ -10,7 +10,6 @@ from benchmarks.coordinator_cost import coordinator_rows, start_rows
 from benchmarks.core_cost import core_rows
 from benchmarks.cpu_profile import cpu_rows
 from benchmarks.dead_letters import dead_letter_rows
-from benchmarks.fleet_costs import fleet_rows
 from benchmarks.growth import group_rows, partition_rows, query_rows
 from benchmarks.growth_kafka import SIZES, kafka_group_rows
 from benchmarks.growth_runs import run_rows
@@ -18,6 +17,7 @@ from benchmarks.growth_tasks import task_rows
 from benchmarks.hosts import host_rows
 from benchmarks.idle import idle_rows
 from benchmarks.in_flight import in_flight_rows
+from benchmarks.load_costs import loaded_rows
 from benchmarks.other_clusters import SECURITY, options_by_source, secured_broker
 from benchmarks.report import Row
 from benchmarks.share_consumers import share_consumer_rows, skewed_rows, slow_query_rows, slow_work_rows
@@ -59,7 +59,7 @@ PARTS = (
     "web",
     "core",
     "growth",
-    "fleet",
+    "load",
     "hosts",
 )
 WITH_SPARK = {"throughput", "zstd", "lz4", "large", "cpu", "secured", "two-brokers", "small", "idle", "sink"}
@@ -120,9 +120,9 @@ class Suite:
             self.rows += core_rows(300 if self._quick else 2000)
 
     def _growth(self, broker: KafkaBroker, parts: Sequence[str]) -> None:
-        if "fleet" in parts:
-            self._say("a fleet's unit costs")
-            self.rows += fleet_rows(broker, batches=50 if self._quick else 300, seconds=5 if self._quick else 20)
+        if "load" in parts:
+            self._say("a loaded coordinator's unit costs")
+            self.rows += loaded_rows(broker, batches=50 if self._quick else 300, seconds=5 if self._quick else 20)
         if "hosts" in parts:
             self._say("several hosts")
             self.rows += host_rows(broker, rounds=2 if self._quick else 5, seconds=10 if self._quick else 30)

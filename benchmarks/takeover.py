@@ -1,4 +1,5 @@
-"""The time without an owner: from SIGKILL of a whole host, which owns the group, to the next records elsewhere.
+"""The time without an owner: from SIGKILL of a whole host, or of a standalone coordinator, which owns the group, to the
+next records.
 
 A host here is a runtime folder: its coordinator, and the members that use it.
 """
@@ -27,10 +28,11 @@ from tests.support.coordinator_process import coordinator_pids, kill_coordinator
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.share_job import ShareJob, logged_plan, plan_records
 from tests.support.spark_program import SparkProgram
+from tests.support.standalone import two_coordinators
 from tests.support.waiting import wait_until
 
-CONSUMER, QUERY = "a ShareConsumer", "a Spark query"
-"""The kinds of members on the host that is left."""
+CONSUMER, QUERY, STANDALONE = "a ShareConsumer", "a Spark query", "a ShareConsumer of standalone coordinators"
+"""The kinds of members, on the host that is left; the last one names two standalone coordinators."""
 RUNTIME = "SHAREGROUP_RUNTIME_DIR"
 TAKEOVER_S = 15.0
 """The target: the longest takeover."""
@@ -50,13 +52,16 @@ class Takeover(NamedTuple):
 
 
 def takeover_rows(broker: KafkaBroker, rounds: int) -> list[Row]:
-    """Measure both kinds in turns."""
-    found: dict[str, list[Takeover]] = {CONSUMER: [], QUERY: []}
+    """Measure all kinds in turns."""
+    found: dict[str, list[Takeover]] = {CONSUMER: [], QUERY: [], STANDALONE: []}
     with tempfile.TemporaryDirectory(prefix="sgt-") as folder:
         for number in range(rounds):
             for kind, takeovers in found.items():
                 made = Path(folder, f"{number}-{kind.rpartition(' ')[2]}")
-                takeovers.append(takeover_s(broker, kind, made))
+                if kind == STANDALONE:
+                    takeovers.append(standalone_takeover_s(broker, made))
+                else:
+                    takeovers.append(takeover_s(broker, kind, made))
     return [
         Row(
             name=f"hosts: from the owner's SIGKILL to the next records elsewhere, {kind}",
@@ -99,9 +104,40 @@ def takeover_s(broker: KafkaBroker, kind: str, folder: Path) -> Takeover:
         return Takeover(_logged_s(log, "gone: ", killed_at), _logged_s(log, "loaded: ", killed_at), acquired_s)
 
 
-def _arguments(broker: KafkaBroker, group: str, topic: str) -> dict[str, object]:
-    config = {"bootstrap.servers": broker.bootstrap, "group.id": group, "share.auto.offset.reset": "earliest"}
+def standalone_takeover_s(broker: KafkaBroker, folder: Path) -> Takeover:
+    """Measure one takeover between two standalone coordinators, of which the group's is killed. ``folder`` is made."""
+    name = uuid.uuid4().hex[:8]
+    group, topic = f"takeover-{name}", broker.create_topic(f"takeover-{name}")
+    folder.mkdir(parents=True)
+    with contextlib.ExitStack() as ends:
+        running, _ = ends.enter_context(two_coordinators(folder, broker.bootstrap))
+        produced = ends.enter_context(_producing(broker, topic))
+        found = {
+            "share.coordinator.endpoint": ",".join(each.endpoint for each in running),
+            "share.coordinator.token.file": str(running[0].token_file),
+        }
+        member = ConsumerProgram(folder, "member", _arguments(broker, group, topic, **found))
+        ends.callback(member.kill)
+        acquired = _acquired_of(member)
+        wait_until(lambda: 0 <= produced() - BATCH < acquired(), what="the member works, and has no backlog")
+        owner, heir = sorted(running, key=lambda each: not each.said(f"loaded: group={group} "))
+        killed_at, end = time.time(), produced()
+        owner.process.kill()
+        wait_until(lambda: acquired() >= end, interval_s=0.01, what="records are acquired again")
+        acquired_s = time.time() - killed_at
+        lines = [(datetime.fromisoformat(each["time"]).timestamp(), each["message"]) for each in heir.lines()]
+        gone_s, loaded_s = (_first_s(lines, word, killed_at) for word in ("gone: ", "loaded: "))
+        return Takeover(gone_s, loaded_s, acquired_s)
+
+
+def _arguments(broker: KafkaBroker, group: str, topic: str, **more: str) -> dict[str, object]:
+    config = {"bootstrap.servers": broker.bootstrap, "group.id": group, "share.auto.offset.reset": "earliest", **more}
     return {"config": config | {"max.poll.records": BATCH}, "topic": topic, "together": 1 << 40}
+
+
+def _acquired_of(member: ConsumerProgram) -> Callable[[], int]:
+    """The function that says up to which offset the consumer has acquired."""
+    return lambda: max((int(line.split()[1]) for line in member.lines("got")), default=-1)
 
 
 def _member(
@@ -112,7 +148,7 @@ def _member(
     if kind == CONSUMER:
         member = ConsumerProgram(folder, "member", _arguments(broker, group, topic), **runtime)
         ends.callback(member.kill)
-        return lambda: max((int(line.split()[1]) for line in member.lines("got")), default=-1)
+        return _acquired_of(member)
     program = ends.enter_context(SparkProgram(**runtime))
     job = ShareJob(directory=folder, bootstrap=broker.bootstrap, group=group, topics=(topic,))
     spec = job.query("member")
@@ -150,9 +186,18 @@ def _producing(broker: KafkaBroker, topic: str) -> Iterator[Callable[[], int]]:
 
 def _logged_s(log: Path, word: str, since: float) -> float:
     """Seconds from ``since`` to the first later line of a coordinator's log that has the word."""
-    lines = [line.split() for line in log.read_text().splitlines() if f" {word}" in line]
-    times = [datetime.strptime(f"{day} {time_}", "%Y-%m-%d %H:%M:%S,%f").timestamp() for day, time_, *_ in lines]
-    return min(each for each in times if each > since) - since
+    found: list[tuple[float, str]] = []
+    for line in log.read_text().splitlines():
+        if f" {word}" in line:
+            day, time_, *_ = line.split()
+            at = datetime.strptime(f"{day} {time_}", "%Y-%m-%d %H:%M:%S,%f").timestamp()
+            found.append((at, word))
+    return _first_s(found, word, since)
+
+
+def _first_s(lines: list[tuple[float, str]], word: str, since: float) -> float:
+    """Seconds from ``since`` to the first later line that begins with the word."""
+    return min(at for at, text in lines if text.startswith(word) and at > since) - since
 
 
 def _median(numbers: Iterator[float]) -> float:

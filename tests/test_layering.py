@@ -28,7 +28,7 @@ VALUES = tuple(
 )
 CORE, CONFIG, CLIENT, ADMIN = "coordinator.core", "coordinator.config", "coordinator.client", "coordinator.admin"
 DEAD_LETTERS, SERVICE, STATE_LOG = "coordinator.dead_letters", "coordinator.service", "coordinator.state_log"
-BROKERS, FLEET, PROCESS, RUNTIME = (f"{SERVICE}.{name}" for name in ("brokers", "fleet", "process", "runtime"))
+BROKERS, PROCESS, RUNTIME = (f"{SERVICE}.{name}" for name in ("brokers", "process", "runtime"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +84,9 @@ RULES = [
     Rule(folder="coordinator/service/process", ours=(PROTOCOL,)),
     Rule(folder="coordinator/service/server", ours=(PROCESS, CORE, PROTOCOL, CONFIG)),
     Rule(folder="coordinator/service/brokers", ours=(CORE, DEAD_LETTERS, PROTOCOL, CONFIG)),
-    Rule(folder="coordinator/service/fleet", ours=(PROCESS, PROTOCOL, CONFIG)),
     Rule(
         folder="coordinator/service/stores/kafka",
-        ours=(f"{SERVICE}.stores.store", FLEET, BROKERS, PROCESS, CORE, STATE_LOG, PROTOCOL, CONFIG),
+        ours=(f"{SERVICE}.stores.store", BROKERS, PROCESS, CORE, STATE_LOG, PROTOCOL, CONFIG),
     ),
     Rule(
         folder="coordinator/service/hosts",
@@ -287,7 +286,7 @@ def test_every_folder_imports_only_the_folders_of_its_rule():
         ("coordinator/protocol/wire.py", "from coordinator.core import runs", "coordinator.core.runs"),
         ("coordinator/service/server.py", "import coordinator.client.rpc", "coordinator.client.rpc"),
         ("coordinator/service/brokers/cluster.py", "import coordinator.service.runtime", "coordinator.service.runtime"),
-        ("coordinator/service/runtime/loop.py", "import coordinator.service.fleet", "coordinator.service.fleet"),
+        ("coordinator/service/runtime/loop.py", "import coordinator.service.hosts", "coordinator.service.hosts"),
         ("coordinator/service/stores/file.py", "from coordinator.state_log import owner", "coordinator.state_log"),
         ("coordinator/client/rpc.py", "from coordinator.core import runs", "coordinator.core.runs"),
         ("coordinator/dead_letters/producer.py", "from coordinator.core import runs", "coordinator.core.runs"),

@@ -167,7 +167,7 @@ class Admin:
     # --- looks
 
     def list_groups(self, states: Iterable[str] = (), *, only_ids: bool = False) -> GroupsListed:
-        """The groups of the state store, of all hosts and of all coordinators of a fleet; ``states``: only groups in
+        """The groups of the state store, of all hosts and of all standalone coordinators; ``states``: only groups in
         one of these. A group whose coordinator gives no answer within OWNERS_S is UNKNOWN, with its coordinator.
         ``only_ids``: no other coordinator is asked for the states of its groups. Without it the coordinators are asked
         at once, and looks at the groups one after another need not wait for each silent one in turn.

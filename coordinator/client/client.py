@@ -60,20 +60,26 @@ class Directory(Protocol):
     """Finds the coordinator of a group. Its implementations are OnDemand and Endpoints."""
 
     @property
-    def by_group(self) -> bool:
-        """Whether groups can have different coordinators."""
+    def are_several(self) -> bool:
+        """Whether groups can have different coordinators, of which each can answer for any group."""
 
     @property
     def where(self) -> str:
         """The addresses, and the store where it is known, for logs and error texts."""
 
     def connect(self, group_id: str = "") -> Connection:
-        """A new connection to the group's coordinator; without a group, to any coordinator.
+        """A new connection to a coordinator that answers for the group; without a group, to any coordinator.
 
         Raises:
             Unreachable: no coordinator answers.
             ShareGroupError: a coordinator refused, or could not be started.
         """
+
+    def turn_from(self, connection: Connection) -> None:
+        """Note that the coordinator behind the connection can't serve now: another one is asked for a while."""
+
+    def may_go_back(self, group_id: str, connection: Connection) -> bool:
+        """Whether a coordinator that comes before this one may answer again."""
 
     def named(self, connection: Connection) -> str:
         """The coordinator behind the connection in words, for the log."""
@@ -106,6 +112,7 @@ class CoordinatorClient:
         self._outage = _outage(str(getattr(directory, "where", directory)), retry_timeout_s)
         self._connecting = threading.Lock()
         self._connections: dict[str, Connection] = {}
+        self._going_back: set[str] = set()
         self._is_closed = False
         self._retries_end_s = inf
 
@@ -306,19 +313,37 @@ class CoordinatorClient:
             self._directory.renew(connection, error)
             self._forget(connection)
             raise Unreachable("it was asked to leave, since the brokers refuse its credentials") from error
-        except CoordinatorNotAvailable:
-            if self._directory.by_group:  # perhaps it lost its fleet membership, and another one serves the group now
+        except (CoordinatorNotAvailable, BrokerNotReachable):
+            if self._directory.are_several:  # perhaps this one alone has lost the brokers
+                self._directory.turn_from(connection)
                 self._forget(connection)
             raise
 
     def _connected(self, group_id: str = "") -> Connection:
-        key = group_id if self._directory.by_group else ""
+        key = group_id if self._directory.are_several else ""
         with self._connecting:
             if self._is_closed:
                 raise CoordinatorNotAvailable(group_id=group_id, reason="the client is closed")
             if key not in self._connections:
                 self._connections[key] = self._directory.connect(key)
-            return self._connections[key]
+            connection = self._connections[key]
+            may_go_back = self._directory.are_several and self._directory.may_go_back(key, connection)
+            if may_go_back and key not in self._going_back:
+                self._going_back.add(key)
+                threading.Thread(target=self._go_back, args=(key, connection), daemon=True).start()
+            return connection
+
+    def _go_back(self, key: str, connection: Connection) -> None:
+        """Replace the connection by one to an earlier coordinator, if that answers again. Calls go on meanwhile."""
+        try:
+            earlier = self._directory.connect(key)
+            with self._connecting:
+                if self._connections.get(key) is connection:
+                    self._connections[key] = earlier
+        except (Unreachable, ShareGroupError):
+            pass  # the connection stays
+        finally:
+            self._going_back.discard(key)
 
     def _forget(self, connection: Connection) -> None:
         with self._connecting:

@@ -1,20 +1,26 @@
-"""Standalone coordinators, by their addresses: each of them knows which one serves a group.
+"""Standalone coordinators, by their addresses: each of them answers for any group, or passes the request on to the
+group's owner.
 
-Rule: the token is sent only to configured addresses, and to addresses that such a coordinator named over the same TLS.
+Each group has its order of the addresses, the same in all processes, by a hash of both: the members of a group meet at
+one coordinator, and groups spread over all. A client goes on to the group's next address while one is away, and comes
+back.
+
+Rule: the token is sent only to configured addresses.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Mapping
+import hashlib
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from math import inf
 
 import msgspec
 
-from coordinator.client.connection import HEALTH_TIMEOUT_S, Connection, Refused, Tls, TokenRefused, Unreachable
+from coordinator.client.connection import Connection, Refused, Tls, TokenRefused, Unreachable
 from coordinator.config.resolved import CoordinatorConfig
-from coordinator.protocol.addresses import is_loopback, parse_endpoint, parse_endpoints, show_address
+from coordinator.protocol.addresses import is_loopback, parse_endpoints, show_address
 from coordinator.protocol.errors import (
     BrokerSecurityFailed,
     CoordinatorUnreachable,
@@ -24,9 +30,20 @@ from coordinator.protocol.errors import (
 )
 from coordinator.protocol.rights import Right
 from coordinator.protocol.secret_files import read_certificates, read_token
-from coordinator.protocol.wire import Endpoint, FindCoordinator
+from coordinator.protocol.wire import Endpoint
 
 CA_KEY = "share.coordinator.ssl.ca.location"
+AWAY_S = 30.0
+"""A coordinator that is away, or can't serve, is asked again after this many seconds: until then the next one is."""
+
+
+def in_order(group_id: str, addresses: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """The addresses in the group's order, which stays when others come or go: rendezvous hashing."""
+
+    def rank(address: tuple[str, int]) -> bytes:
+        return hashlib.sha256(f"{group_id}\0{show_address(*address)}".encode()).digest()
+
+    return sorted(addresses, key=rank)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +54,7 @@ class Endpoints:
     addresses: tuple[tuple[str, int], ...]
     token: str = field(repr=False)
     tls: Tls | None = None
-
-    by_group: ClassVar[bool] = True
+    _away_s: dict[tuple[str, int], float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -69,30 +85,39 @@ class Endpoints:
         """The TLS settings for this host; None: plain text."""
         return self.tls or (None if is_loopback(host) else Tls())
 
+    @property
+    def are_several(self) -> bool:
+        """Whether groups can have different coordinators."""
+        return len(self.addresses) > 1
+
     def connect(self, group_id: str = "") -> Connection:
-        """A connection to the coordinator that serves the group; without a group, to any.
+        """A connection to the first coordinator of the group's that answers.
 
         Raises:
             Unreachable: no coordinator answers.
             NotAuthorized: the token is wrong.
             CoordinatorVersionMismatch: the coordinator speaks another version of the protocol.
-            ShareGroupError: a retriable error of a fleet that moves the group now.
         """
-        failed: list[Exception] = []
-        for address in random.sample(self.addresses, len(self.addresses)):
+        failed: list[Unreachable] = []
+        for address in self._in_order(group_id):
             try:
-                return self._ask(address, group_id)
+                return self._connected(address)
             except TokenRefused:
                 raise NotAuthorized(endpoint=show_address(*address)) from None
             except Unreachable as error:
+                self._away_s[address] = time.monotonic()
                 kind = Refused if isinstance(error, Refused) else Unreachable
                 failed.append(kind(f"{show_address(*address)}: {error}"))
-            except ShareGroupError as error:
-                if not error.retriable:
-                    raise
-                failed.append(error)
         # An address that may answer later counts more than one at which nobody can.
         raise next((error for error in reversed(failed) if not isinstance(error, Refused)), failed[-1])
+
+    def turn_from(self, connection: Connection) -> None:
+        """Note that the coordinator behind the connection can't serve now."""
+        self._away_s[connection.endpoint.host, connection.endpoint.port] = time.monotonic()
+
+    def may_go_back(self, group_id: str, connection: Connection) -> bool:
+        """Whether an earlier coordinator of the group's may answer again."""
+        return self._in_order(group_id)[0] != (connection.endpoint.host, connection.endpoint.port)
 
     def named(self, connection: Connection) -> str:
         """The coordinator behind the connection in words, for the log."""
@@ -120,31 +145,19 @@ class Endpoints:
 
     # --- inside
 
-    def _ask(self, address: tuple[str, int], group_id: str) -> Connection:
-        connection = self._connection(address)
+    def _in_order(self, group_id: str) -> list[tuple[str, int]]:
+        """The addresses in the group's order; those that were away just now come last."""
+        now_s = time.monotonic()
+        order = in_order(group_id, self.addresses)
+        return sorted(order, key=lambda address: now_s - self._away_s.get(address, -inf) < AWAY_S)
+
+    def _connected(self, address: tuple[str, int]) -> Connection:
+        host, port = address
+        connection = Connection(Endpoint(host=host, port=port, token=self.token, pid=0), self.tls_of(host))
         try:
-            if not group_id:
-                return self._checked(connection)
-            found = connection.call(FindCoordinator(group_id=group_id), HEALTH_TIMEOUT_S)
-            named = parse_endpoint(found.endpoint)
+            health = connection.check_health()
         except BaseException:
             connection.close()
             raise
-        if named is None or named == address:
-            return connection
-        connection.close()
-        owner = self._connection(named)
-        try:
-            return self._checked(owner)
-        except BaseException:
-            owner.close()
-            raise
-
-    def _connection(self, address: tuple[str, int]) -> Connection:
-        host, port = address
-        return Connection(Endpoint(host=host, port=port, token=self.token, pid=0), self.tls_of(host))
-
-    def _checked(self, connection: Connection) -> Connection:
-        health = connection.check_health()
         connection.endpoint = msgspec.structs.replace(connection.endpoint, pid=health.pid, version=health.version)
         return connection

@@ -144,7 +144,7 @@ class OnDemand:
     configs: Mapping[str, str] = field(default_factory=dict)
     state_file: str = ""
 
-    by_group: ClassVar[bool] = False
+    are_several: ClassVar[bool] = False
 
     @property
     def key(self) -> str:
@@ -210,6 +210,13 @@ class OnDemand:
         if found is not None:
             found.close()
         return found is not None
+
+    def turn_from(self, connection: Connection) -> None:
+        """Does nothing: the host has one coordinator."""
+
+    def may_go_back(self, group_id: str, connection: Connection) -> bool:
+        """Returns False, as above."""
+        return False
 
     @property
     def where(self) -> str:

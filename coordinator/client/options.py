@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from coordinator.config.java_keys import SHARE_GROUPS_FORBID
 from coordinator.config.kafka_options import PREFIX, KafkaConfig, broker_addresses, refuse, to_librdkafka
+from coordinator.config.keys import GONE
 from coordinator.config.resolved import (
     COORDINATOR_KEYS,
     GROUP_KEYS,
@@ -162,7 +163,7 @@ def _hint(name: str, known: Mapping[str, object]) -> str:
         return f"it is written {found}"
     if name in SERVER_KEYS:
         return "it is a key of a standalone coordinator: set it in the file that sharegroup coordinator --config names"
-    if name.endswith("group.id"):
+    if name.endswith("group.id") and name not in GONE:
         return f"the option {_GROUP_ID} names the group"
     return hint(name, known)
 

@@ -21,7 +21,11 @@ __all__ = [
     "COORDINATOR_KEYS",
     "DEAD_LETTER_SOURCES",
     "DEAD_LETTER_TOPIC",
-    "GROUP_KEYS", "SERVER_KEYS", "OffsetReset", "offset_reset"]
+    "GROUP_KEYS",
+    "SERVER_KEYS",
+    "OffsetReset",
+    "offset_reset",
+]
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
@@ -344,8 +348,8 @@ _COORDINATOR_ROWS = (
         takes="host:port, or several of them separated by commas",
         is_valid=lambda text: not text or parse_endpoints(text) is not None,
         ours=True,
-        doc="A standalone coordinator to use, or several of a fleet. Empty: one is started on demand on the driver's "
-        "host.",
+        doc="A standalone coordinator to use, or several: each group has its first one among them, and goes on to the "
+        "others while that one is away. Empty: one is started on demand on the driver's host.",
         why="Kafka's brokers are the coordinators.",
     ),
     ConfigKey(
@@ -375,33 +379,13 @@ _COORDINATOR_ROWS = (
         why="Kafka's consumers ask for ever.",
     ),
     ConfigKey(
-        name="share.coordinator.fleet.group.id",
-        default="sharegroup-coordinators",
-        takes="a Kafka consumer group's id, of at most 249 characters that can be printed",
-        is_valid=lambda text: 0 < len(text) <= 249 and text.isprintable(),
-        ours=True,
-        doc="The consumer group on the state topic that the standalone coordinators of a fleet join. The same for all"
-        " of a fleet; no other program uses it.",
-        why="Kafka's coordinators are the leaders of the state topic's partitions.",
-    ),
-    ConfigKey(
-        name="share.coordinator.session.timeout.ms",
-        default=10_000,
-        low=6_000,
-        high=1_800_000,
-        ours=True,
-        doc="When Kafka's group has had no heartbeat of a fleet's coordinator for this long, that coordinator stops "
-        "answering, and another takes its groups over. The brokers' group.min. and group.max.session.timeout.ms bound "
-        "it.",
-        why="Kafka's coordinators are brokers, which have broker.session.timeout.ms (9,000).",
-    ),
-    ConfigKey(
         name="share.coordinator.idle.timeout.ms",
         default=300_000,
         low=1_000,
         high=_DAY_MS,
         ours=True,
-        doc="A coordinator that was started on demand leaves after this time without members, if nothing is acquired.",
+        doc="A coordinator that was started on demand leaves after this time without members, if nothing is acquired. "
+        "Any coordinator hands a group over that for this time only members on other hosts have asked for.",
         why="Kafka's coordinators live as long as their broker.",
     ),
     ConfigKey(

@@ -127,8 +127,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=NEAR)), "")
 
 
+GONE = ("share.coordinator.fleet.group.id", "share.coordinator.session.timeout.ms")
+"""Keys of the time when a consumer group told standalone coordinators which groups are theirs."""
+
+
 def hint(name: str, known: Iterable[str], instead: str = "docs/do/options.md has all") -> str:
     """The end of an error's sentence about an unknown name: the nearest known name, else ``instead``."""
+    if name in GONE:
+        return "remove it: standalone coordinators find a group's owner in the group's state"
     near = nearest(name, known)
     return f"the nearest known one is {near}" if near else instead
 

@@ -136,8 +136,6 @@ class CoordinatorConfig:
     share_coordinator_token_file: str
     share_coordinator_ssl_ca_location: str
     share_broker_outage_timeout_ms: int
-    share_coordinator_fleet_group_id: str
-    share_coordinator_session_timeout_ms: int
     share_coordinator_idle_timeout_ms: int
     share_coordinator_metadata_refresh_ms: int
     share_coordinator_watermark_refresh_ms: int

@@ -23,8 +23,8 @@ Cursor: TypeAlias = tuple[str, PartitionIndex, Offset]
 
 class GroupListing(Message, frozen=True, tag=False):
     """A group in a list. ``state``: EMPTY or STABLE (KIP-932), UNKNOWN where no coordinator could be asked.
-    ``coordinator``: the coordinator that serves the group, if that is not the one that answers: its host:port in a
-    fleet, else its host, with its process in brackets."""
+    ``coordinator``: the coordinator that serves the group, if that is not the one that answers: the host:port of
+    a standalone one, else its host, with its process in brackets."""
 
     group_id: str
     state: str

@@ -644,14 +644,6 @@ class TransactionsMissing(ShareGroupError):
     kafka_error = "UNSUPPORTED_VERSION"
 
 
-class GroupsNotListed(ShareGroupError):
-    """The Kafka brokers at {addresses} do not list consumer groups ({reason}), in which a fleet of coordinators finds
-    the owner of a share group. Run one standalone coordinator with share.state.store=sqlite:PATH, or let the queries'
-    host start one on demand (no share.coordinator.endpoint)."""
-
-    kafka_error = "UNSUPPORTED_VERSION"
-
-
 class StateTopicMissing(ShareGroupError):
     """State topic {topic} {what} while coordinators ran: the state of all share groups that was kept in it is lost. The
     coordinator makes the topic anew if it may, and groups begin anew in it, by startingOffsets. Queries of before are

@@ -53,7 +53,7 @@ RIGHT_OF: dict[str, Right] = {
     DescribeGroup.__name__: Right.READ,
     StepDown.__name__: Right.ADMIN,
 }
-"""The right that a request needs, by its name. Health, FindCoordinator and WhoAmI need a token, and no right."""
+"""The right that a request needs, by its name. Health and WhoAmI need a token, and no right."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ class Healthy(Message, frozen=True):
     protocol: int = 0
     version: str = ""
     ready: bool = True
-    """Whether it takes requests of groups: it has its part of them, and is not about to leave."""
+    """Whether it takes requests: all its parts have started, and it is not about to leave."""
 
 
 class Health(Request[Healthy], frozen=True):
@@ -40,18 +40,6 @@ class StepDown(Request[Done], frozen=True):
     """Asks a coordinator on demand to leave, for a reason: another one takes its place. The answer is Done."""
 
     reason: str
-
-
-class CoordinatorFound(Message, frozen=True):
-    """``endpoint`` is its ``host:port``."""
-
-    endpoint: str
-
-
-class FindCoordinator(Request[CoordinatorFound], frozen=True):
-    """Asks any coordinator which one serves the group."""
-
-    group_id: str
 
 
 class TokenHolder(Message, frozen=True):
@@ -131,14 +119,13 @@ _requests: dict[str, type[Request[Any]]] = {
         ReportProgress,
         Health,
         StepDown,
-        FindCoordinator,
         WhoAmI,
     )
 }
 WITH_ROWS = frozenset({AcknowledgeRows.__name__, StageOutcomes.__name__})
 """The requests that come with Arrow rows in their body (coordinator.protocol.request_rows)."""
 
-_Answer: TypeAlias = AnyReply | AnyAdminReply | Healthy | CoordinatorFound | TokenHolder | Failed | Started
+_Answer: TypeAlias = AnyReply | AnyAdminReply | Healthy | TokenHolder | Failed | Started
 _answers: msgspec.json.Decoder[_Answer] = msgspec.json.Decoder(_Answer)
 _FAILED = b'{"type":"Failed"'
 

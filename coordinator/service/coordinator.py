@@ -2,8 +2,8 @@
 on_demand.py and standalone.py are the processes in which one runs.
 
 A part is made when all that it needs is there. Two parts look at what is made later, and do so only once it is there:
-the server starts first, since the fleet needs its address, and refuses requests until all parts serve; and the runtime
-tells of changed groups, which the dispatcher of dead letters, made after it, listens to.
+the server starts first, since the state names its address, and refuses requests until all parts serve; and the
+runtime tells of changed groups, which the dispatcher of dead letters, made after it, listens to.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import os
 import socket
 import sys
 from collections.abc import Callable
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,14 +61,13 @@ class Coordinator:
         settings: LaunchSettings,
         tokens: str | Tokens,
         *,
-        in_fleet: bool = False,
         listener: Listener | None = None,
         limits: ServerConfig | None = None,
         rate_limited: RateLimitedLog | None = None,
         greet: Callable[[str], None] = lambda peer: None,
         step_down: Callable[[str], None] | None = None,
     ) -> None:
-        """``greet`` and ``step_down``: see :class:`FlightServer`."""
+        """``listener``: that of a standalone coordinator. ``greet`` and ``step_down``: see :class:`FlightServer`."""
         set_up_python()
         self._is_built = self._is_closed = False
         limits = limits or ServerConfig.parse()
@@ -100,23 +98,22 @@ class Coordinator:
                 limits=limits,
                 rate_limited=rate_limited,
                 is_ready=self._serves,
-                find=self._find,
                 greet=greet,
                 step_down=step_down,
                 by_owner=self._by_owner,
             )
             started.callback(self.server.shutdown)
-            self._is_standalone = listener is not None
             where = self.server.address if listener else show_address(socket.gethostname(), self.server.port)
             self._named = f"{where}  ({os.getpid()})"
-            self._metrics = _metrics_of(config, is_optional=not in_fleet)
+            self._metrics = _metrics_of(config, is_optional=listener is None)
             measures = None if self._metrics is None else self._metrics.counters
             runtimes = Runtimes(config=config, on_change=news.notify, measures=measures, bounds=limits.group_bounds)
-            self.state = open_state(settings, self.cluster, runtimes, self.server.address if in_fleet else "")
+            endpoint = self.server.address if listener else ""
+            bound = show_address(listener.host, self.server.port) if listener else ""
+            self.state = open_state(settings, self.cluster, runtimes, listener=bound, endpoint=endpoint)
             self.runtime = self.state.runtime
             self.dispatcher = DeadLetterDispatcher(self.runtime, self.cluster, settings.kafka_config, self.watch.doubts)
             news.listen(self.dispatcher.notify)
-            self.dispatcher.notify(self.runtime.served_groups())  # a fleet's owner may have loaded groups already
             self._limits = GroupLimits(limits, self.runtime.count_groups)
             self.service = CoordinatorService(self.runtime, self.watch, news, self._limits)
             self.admin = AdminService(self.runtime, self.cluster, self.state, self.watch.doubts)
@@ -127,11 +124,6 @@ class Coordinator:
             self._counting = contextlib.nullcontext if measures is None else measures.handling
             started.pop_all()
         self._is_built = True
-
-    @property
-    def hosts_idle_s(self) -> float:
-        """Seconds since the last request of another host; infinite if none has come."""
-        return inf if self.hosts is None else self.hosts.requests.idle_s
 
     def close(self) -> None:
         """Finish the running requests, then release the state to its next owner."""
@@ -155,9 +147,6 @@ class Coordinator:
     def _serves(self) -> bool:
         return self._is_built and not self._is_closed
 
-    def _find(self, group_id: str) -> str:
-        return self.state.find(group_id) if self._is_built else ""
-
     def _by_owner(self, name: str, body: pa.Buffer, head: Head, call: Call, here: Callable[[], bytes]) -> bytes:
         if not self._is_built or self.hosts is None:
             return here()
@@ -172,12 +161,11 @@ class Coordinator:
 
     def _told(self, reply: Message) -> Message:
         """The reply, which names this process as the coordinator of the group that it describes. A group at rest has
-        none, without a fleet. If its owner, on another host, is gone, it has none, and nobody knows which members
-        live."""
+        none. If its owner, on another host, is gone, it has none, and nobody knows which members live."""
         if isinstance(reply, GroupDescription):
             if self._is_left(reply.group_id):
                 return msgspec.structs.replace(reply, state="UNKNOWN")
-            is_served = self._is_standalone or self.runtime.holds(reply.group_id)
+            is_served = self.runtime.holds(reply.group_id)
             return msgspec.structs.replace(reply, coordinator=self._named if is_served else "")
         if isinstance(reply, GroupsListed) and self.hosts is not None:
             left = {g.group_id for g in reply.groups if self._is_left(g.group_id)}

@@ -52,11 +52,10 @@ def log_to(path: str) -> Iterator[None]:
 
 
 def wait_until_idle(coordinator: Coordinator, told: threading.Event, on_look: Callable[[], None] = lambda: None) -> str:
-    """Block until the coordinator may leave, and return the reason: it was told to; or no request of this host came for
-    the idle timeout, and no group holds anything, and no dead letter waits that can still be written, or another host
-    has asked meanwhile, which takes the groups over; or, for the idle timeout
-    and the outage timeout together, no request came, and no broker answered, or the only groups left could not be
-    loaded: then the coordinator can do nothing for its groups, and the store has all its state."""
+    """Block until the coordinator may leave, and return the reason: it was told to; or no request of this host came
+    for the idle timeout, and no group holds anything, and no dead letter waits that can still be written; or, for the
+    idle timeout and the outage timeout together, no request came, and no broker answered, or the only groups left
+    could not be loaded: then the coordinator can do nothing for its groups, and the store has all its state."""
     timeout_s = coordinator.config.share_coordinator_idle_timeout_ms / 1000
     forsaken_s = timeout_s + coordinator.config.share_broker_outage_timeout_ms / 1000
     rested_s, unloaded_s, look_s = 0.0, 0.0, min(LONGEST_LOOK_S, timeout_s / 10)
@@ -72,8 +71,6 @@ def wait_until_idle(coordinator: Coordinator, told: threading.Event, on_look: Ca
         unloaded_s = unloaded_s + look_s if not may_rest and coordinator.runtime.may_rest(loaded=True) else 0.0
         if min(rested_s, coordinator.server.idle_s) >= timeout_s:
             return "idle"
-        if coordinator.server.idle_s >= timeout_s > coordinator.hosts_idle_s:
-            return f"only other hosts have asked for {timeout_s:.0f} s: one of them takes the groups"
         if min(coordinator.server.idle_s, coordinator.cluster.away_s) >= forsaken_s:
             return f"nobody has called, and no broker answered, for {forsaken_s:.0f} s"
         if min(coordinator.server.idle_s, unloaded_s) >= forsaken_s:

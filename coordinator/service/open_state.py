@@ -3,7 +3,6 @@ names."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,6 @@ from coordinator.protocol.admin_messages import GroupListing
 from coordinator.protocol.errors import BrokerNotReachable, ShareGroupError, StateTopicMissing
 from coordinator.protocol.wire import LaunchSettings
 from coordinator.service.brokers.cluster import KafkaCluster
-from coordinator.service.fleet.fleet import Fleet
 from coordinator.service.hosts.hosts import Answers, Hosts
 from coordinator.service.hosts.records import Transport
 from coordinator.service.process.clock import Clock
@@ -27,14 +25,7 @@ from coordinator.service.stores.kafka.group_list import groups_in
 from coordinator.service.stores.kafka.group_placement import prepared
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.log_parts import log_parts
-from coordinator.service.stores.kafka.ownership import (
-    FleetMember,
-    LivingOwner,
-    Ownership,
-    installation_id,
-    named_elsewhere,
-    this_process,
-)
+from coordinator.service.stores.kafka.ownership import LivingOwner, installation_id, named_elsewhere, this_process
 from coordinator.service.stores.kafka.pruning import Pruning
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.service.stores.kafka.state_topic_watch import StateTopicWatch
@@ -105,10 +96,6 @@ class SqliteState:
         """Returns None: other hosts can't ask for groups in a file."""
         return None
 
-    def find(self, group_id: str) -> str:
-        """Empty: this coordinator serves every group of the file."""
-        return ""
-
     def close(self) -> None:
         """Close the file, so that another process can own it."""
         self.runtime.close()
@@ -116,9 +103,9 @@ class SqliteState:
 
 
 class KafkaState:
-    """Each group in its partition of the state topic. ``installation_id``: identifies a coordinator on demand across
-    restarts, so that it takes its groups back when it starts. ``advertised``: the host:port of a coordinator in a
-    fleet, empty for a coordinator on demand.
+    """Each group in its partition of the state topic. ``installation_id``: identifies the coordinator across restarts,
+    so that it takes its groups back when it starts. ``endpoint``: the host:port of a standalone coordinator, empty for
+    one on demand.
 
     Raises:
         StateTopicUnfit: the topic can't keep the state. :meth:`StateTopic.ensure` names the other errors.
@@ -134,7 +121,7 @@ class KafkaState:
         runtimes: Runtimes,
         *,
         installation_id: str,
-        advertised: str = "",
+        endpoint: str = "",
     ) -> None:
         config = runtimes.config
         self._wanted = StateTopic.of(cluster, kafka_config, config)
@@ -143,41 +130,36 @@ class KafkaState:
         self._stores: dict[int, KafkaStore] = {}
         self._topic_is_gone = False
         self.runtime = PartitionedRuntime(self._topic.partition_of, self._new_runtime, runtimes.clock)
-        fleet_id = f"fleet {config.share_coordinator_fleet_group_id}"
-        self._living = LivingOwner(this_process(fleet_id if advertised else installation_id, advertised))
+        self._ownership = LivingOwner(this_process(installation_id, endpoint))
         self._hosts: Hosts | None = None
-        self._fleet = self._join_fleet(advertised) if advertised else None
-        self._ownership: Ownership = FleetMember(self._living, self._fleet) if self._fleet else self._living
         self._pruning = Pruning(
             self._topic,
             lambda: [store for store in list(self._stores.values()) if store.prunes],
             interval_ms=config.share_coordinator_state_topic_prune_interval_ms,
-            wake=self._wake if advertised else None,
+            wake=self._wake if endpoint else None,
         )
         self._guard = StateTopicWatch(self._look_at_topic, interval_ms=config.share_coordinator_metadata_refresh_ms)
 
     def hosts(self, answer: Answers) -> Hosts:
         """Begins to answer other hosts, and to ask them."""
-        self._hosts = Hosts(Transport(lambda: self._topic), self.runtime, self._living, answer, self._runtimes.measures)
+        self._hosts = Hosts(
+            Transport(lambda: self._topic),
+            self.runtime,
+            self._ownership,
+            answer,
+            self._runtimes.measures,
+            idle_s=self._config.share_coordinator_idle_timeout_ms / 1000,
+        )
         return self._hosts
-
-    def find(self, group_id: str) -> str:
-        """The host:port of the coordinator of the fleet that serves the group; empty: this coordinator."""
-        return "" if self._fleet is None else self._fleet.find(self._topic.partition_of(group_id))
 
     def stored_groups(self) -> list[GroupListing]:
         """The groups of the state topic. The state of a group that another process serves is not known here: the
         listing names the process that knows."""
         topic, me, listings = self._topic, self._ownership.me, []
         for group_id, owner in groups_in(topic, list(range(topic.partitions))).items():
-            endpoint = ""
-            if self._fleet is not None:
-                with contextlib.suppress(ShareGroupError):  # nobody serves the partition now
-                    endpoint = self._fleet.find(topic.partition_of(group_id))
-            is_mine = endpoint == me.endpoint and (owner is None or owner.installation_id == me.installation_id)
-            is_free = self._fleet is None and owner is not None and owner.released
-            named = named_elsewhere(owner, me.installation_id) or endpoint
-            state, coordinator = ("EMPTY", "") if is_mine or is_free else ("UNKNOWN", named)
+            is_mine = owner is None or owner.released or owner.installation_id == me.installation_id
+            state = "EMPTY" if is_mine else "UNKNOWN"
+            coordinator = named_elsewhere(owner, me.installation_id)
             listings.append(GroupListing(group_id=group_id, state=state, coordinator=coordinator))
         return listings
 
@@ -189,8 +171,6 @@ class KafkaState:
         """Close all parts, so that other coordinators can take the groups over."""
         self._guard.close(self._topic.timeout_s)
         self._pruning.close()
-        if self._fleet is not None:
-            self._fleet.close()
         self.runtime.close()
 
     # --- inside
@@ -206,8 +186,7 @@ class KafkaState:
             on_taken=self._taken,
         )
         self._stores[partition] = store
-        # A coordinator of another host may take a group from one on demand.
-        return self._runtimes.on(store, is_sole=self._fleet is not None)
+        return self._runtimes.on(store, is_sole=False)
 
     def _taken(self, why: str) -> None:
         if self._runtimes.measures is not None:
@@ -246,34 +225,19 @@ class KafkaState:
         if self._hosts is not None:
             self._hosts.load(group_id, lambda: self.runtime.call(group_id, _only_load, Access.UPKEEP))
 
-    def _join_fleet(self, advertised: str) -> Fleet:
-        return Fleet(
-            self._topic.bootstrap_servers,
-            self._topic.kafka_config,
-            state_topic=self._topic.name,
-            group_id=self._config.share_coordinator_fleet_group_id,
-            advertised=advertised,
-            session_timeout_ms=self._config.share_coordinator_session_timeout_ms,
-            on_lost=self._lost,
-        )
-
-    def _lost(self, partitions: frozenset[int]) -> None:
-        for partition in partitions:  # before the loops end: a request that comes meanwhile makes a new store
-            self._stores.pop(partition, None)
-        self.runtime.end(partitions)
-
 
 def _only_load(group: ShareGroup) -> TransactionSteps[None]:
     yield from ()
 
 
 def open_state(
-    settings: LaunchSettings, cluster: KafkaCluster, runtimes: Runtimes, advertised: str
+    settings: LaunchSettings, cluster: KafkaCluster, runtimes: Runtimes, *, listener: str = "", endpoint: str = ""
 ) -> SqliteState | KafkaState:
-    """The groups' state as ``share.state.store`` says, owned by this process. ``advertised``: the host:port of one of a
-    fleet, empty for a coordinator on demand. Raises the named errors of the stores."""
+    """The groups' state as ``share.state.store`` says, owned by this process. ``listener`` and ``endpoint``: the
+    host:port at which a standalone coordinator listens, and the one by which clients reach it; empty for a coordinator
+    on demand. Raises the named errors of the stores."""
     kind, _, path = settings.state_store.partition(":")
     if kind == "sqlite":
         return SqliteState(path, runtimes)
-    installation = "" if advertised else installation_id(Path(settings.endpoint_path).parent)
-    return KafkaState(cluster, settings.kafka_config, runtimes, installation_id=installation, advertised=advertised)
+    here = installation_id(listener or Path(settings.endpoint_path).parent)
+    return KafkaState(cluster, settings.kafka_config, runtimes, installation_id=here, endpoint=endpoint)

@@ -45,7 +45,6 @@ def serve(standalone: Standalone, log_format: str, beside: Beside = nothing) -> 
         coordinator = Coordinator(
             standalone.settings,
             tokens,
-            in_fleet=True,
             listener=listener,
             limits=standalone.server,
             rate_limited=rate_limited,

@@ -14,12 +14,12 @@ PATIENCE_S = 6.0
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A coordinator process. ``installation_id``: the same for all coordinators that replace each other (on demand:
-    those of one host and one runtime directory; a fleet: all of them). ``process``: a random id of this one process.
-    ``tenure``: a random id of the load by which the process took the group. ``answers``: the version of the records by
-    which other hosts may ask the process (coordinator.protocol.host_records); 0: they can't. ``released``: it has given
-    the group up, and anybody may take it. ``patience_s``: it counts as gone once it has been silent for this many
-    seconds."""
+    """A coordinator process. ``installation_id``: the same for all coordinators that replace each other: on demand
+    those of one host and one runtime directory, standalone those of one listener. ``process``: a random id of this one
+    process. ``tenure``: a random id of the load by which the process took the group. ``answers``: the version of the
+    records by which other hosts may ask the process (coordinator.protocol.host_records); 0: they can't. ``released``:
+    it has given the group up, and anybody may take it. ``patience_s``: it counts as gone once it has been silent for
+    this many seconds."""
 
     installation_id: str
     process: str
@@ -33,8 +33,8 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def named(self) -> str:
-        """The process as lists name it: its host, and its process id in brackets."""
-        return f"{self.host} ({self.pid})"
+        """The process as lists name it: its address, or else its host, and its process id in brackets."""
+        return f"{self.endpoint or self.host} ({self.pid})"
 
     def __str__(self) -> str:
         at = f" at {self.endpoint}" if self.endpoint else ""

@@ -23,6 +23,7 @@ from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import DescribeGroup, GroupDescription
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
+from coordinator.state_log.owner import PATIENCE_S
 from tests.chaos.audit import Audit, acked, audited, delivered, doubled, journal
 from tests.chaos.member_program import FAILED_BY_NAME, Settings
 from tests.chaos.processes import Victim, coordinator, member
@@ -36,13 +37,13 @@ COORDINATORS, PARTITIONS, STATE_PARTITIONS = 3, 4, 8
 GROUPS = {"billing": ("b1", "b2"), "shipping": ("s1", "s2")}
 LEFT_ALONE = frozenset({"b1", "s1"})
 TOPIC = "orders"
-SESSION_MS = 6_000
+PATIENCE_MS = int(1_000 * PATIENCE_S)
 MEMBER_SESSION_MS = 10_000
 BROKER_DIES_EVERY_S = 300.0
 BROKER_STOPS = 0.1
 """The share of faults that stop the broker."""
 STOPS_LAST = (0.5, 3.0)
-"""The stopped process stands still for a random time between these, in session timeouts."""
+"""The stopped process stands still for a random time between these, in times of patience or sessions."""
 RECORDS_PER_S = 200
 DRAIN_S = 240.0
 STATE = {
@@ -243,7 +244,6 @@ class World:
                 "bootstrap.servers": self.broker.bootstrap,
                 "share.coordinator.listener": f"127.0.0.1:{port}",
                 "share.coordinator.token.file": self.token,
-                "share.coordinator.session.timeout.ms": SESSION_MS,
                 **STATE,
             },
         )
@@ -272,7 +272,7 @@ class World:
             self._note("stop", "broker")
             self.broker.pause()
             self._broker_is_stopped = True
-            resume.append((time.monotonic() + self._stop_s(SESSION_MS), None))
+            resume.append((time.monotonic() + self._stop_s(PATIENCE_MS), None))
             return
         running = [victim for victim in self.victims if victim.runs and victim.name not in LEFT_ALONE]
         if not running:
@@ -284,7 +284,7 @@ class World:
         else:
             self._note("stop", victim.name)
             victim.pause()
-            session_ms = MEMBER_SESSION_MS if victim in self.members else SESSION_MS
+            session_ms = MEMBER_SESSION_MS if victim in self.members else PATIENCE_MS
             resume.append((time.monotonic() + self._stop_s(session_ms), victim))
 
     def _stop_s(self, session_ms: int) -> float:
@@ -340,7 +340,7 @@ class World:
             inside = [at_ms for at_ms in harmed if before - 1_000 <= at_ms <= after]
             outage = any(name == "broker" and before <= at_ms <= after for at_ms, _, name in self.events)
             if inside and after - before > 1_000 and not outage:
-                near = [at_ms for at_ms in harmed if inside[0] - SESSION_MS <= at_ms <= after]
+                near = [at_ms for at_ms in harmed if inside[0] - PATIENCE_MS <= at_ms <= after]
                 found = self.result.takeovers_ms if len(near) == 1 else self.result.several_harmed_ms
                 found.append(after - inside[0])
 

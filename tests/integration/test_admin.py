@@ -1,4 +1,4 @@
-"""The admin client on a real broker: groups of a fleet, of a coordinator on demand, and of a state topic that no
+"""The admin client on a real broker: groups of standalone coordinators, of one on demand, and of a state topic that no
 coordinator serves; reset and deletion, seen by Kafka's own tools' records."""
 
 import contextlib
@@ -89,10 +89,10 @@ def test_a_group_on_demand_is_administered_with_and_without_coordinator(kafka, t
 
 
 @pytest.mark.slow
-def test_a_fleet_lists_and_resets_groups_of_all_its_coordinators(kafka, topic, unique, tmp_path):
+def test_any_standalone_coordinator_lists_and_resets_groups_of_all(kafka, topic, unique, tmp_path):
     orders, groups = topic(), [unique("group") for _ in range(4)]
     kafka.produce(orders, [str(n) for n in range(20)])
-    with two_coordinators(tmp_path, kafka.bootstrap, unique("fleet")) as (running, client):
+    with two_coordinators(tmp_path, kafka.bootstrap) as (running, client):
         for group_id in groups:
             leave(client, member(client, group_id, orders))
         stays = member(client, groups[0], orders)

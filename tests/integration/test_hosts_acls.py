@@ -22,6 +22,7 @@ from coordinator.protocol.errors import (
     NotAllowed,
     StateTopicNotAuthorized,
 )
+from coordinator.protocol.format_versions import PROTOCOL
 from coordinator.protocol.host_errors import HostTopicNotAuthorized, HostTopicUnfit, OwnerMissing
 from coordinator.protocol.host_records import (
     ADMIN_REQUESTS,
@@ -257,7 +258,7 @@ def test_a_part_among_members_requests_joins_no_action(owned, hosts):
         process=route.owner.process,
         tenure=route.owner.tenure,
         not_after_ms=2**60,
-        protocol="4",
+        protocol=str(PROTOCOL),
         name="DeleteGroup",
         host="x",
         parts=2,

@@ -84,18 +84,14 @@ def test_the_takeover_of_a_hung_coordinator_ends_no_session(kafka, topic, unique
 
 @pytest.mark.slow
 @pytest.mark.broker
-def test_a_fleets_coordinator_that_was_stopped_ends_no_session(kafka, topic, unique, tmp_path):
-    """It is alone, so nobody fences it: it goes on as the owner that it was, though Kafka's group has dropped it."""
+def test_a_standalone_coordinator_that_was_stopped_ends_no_session(kafka, topic, unique, tmp_path):
+    """It is alone, so nobody fences it: it goes on as the owner that it was."""
     orders, group = topic("orders"), unique("billing")
     kafka.produce(orders, [str(number) for number in range(RECORDS)])
-    fleet = {
-        "bootstrap.servers": kafka.bootstrap,
-        "share.coordinator.fleet.group.id": unique("fleet"),
-        "share.coordinator.session.timeout.ms": 6_000,
-    }
+    state = {"bootstrap.servers": kafka.bootstrap}
     configs = {"share.session.timeout.ms": "6000"}
     with contextlib.ExitStack() as stack:
-        alone = stack.enter_context(contextlib.closing(StandaloneProcess(tmp_path, fleet))).wait_ready()
+        alone = stack.enter_context(contextlib.closing(StandaloneProcess(tmp_path, state))).wait_ready()
         token = {"share.coordinator.token.file": str(alone.token_file)}
         client = stack.enter_context(
             contextlib.closing(CoordinatorClient.connect("unused:1", {}, "kafka", alone.endpoint, configs=token))

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from unittest import mock
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from coordinator.protocol.errors import (
@@ -19,12 +19,9 @@ from coordinator.protocol.errors import (
 )
 from coordinator.protocol.format_versions import STATE_RECORDS
 from coordinator.service.brokers.cluster import LATEST
-from coordinator.service.fleet.fleet import Fleet
 from coordinator.service.stores.kafka import group_writer
 from coordinator.service.stores.kafka.group_placement import prepared
 from coordinator.service.stores.kafka.group_writer import GroupWriter
-from coordinator.service.stores.kafka.log_reader import LogReader
-from coordinator.service.stores.kafka.ownership import FleetMember, LivingOwner
 from coordinator.service.stores.store import StoreFenced, StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.owner import encode_owner
 from coordinator.state_log.placement import PLACEMENT_KEY, encode_placement
@@ -334,12 +331,9 @@ def test_an_owner_leaves_the_group_to_a_newer_process_of_its_installation(open_a
     append(second, {"billing": [b"b"]})
 
 
-@pytest.mark.parametrize("first", ["fleet", "on demand"])
-def test_hosts_that_can_t_ask_each_other_take_no_group_in_turns(open_at, first):
+def test_hosts_that_can_t_ask_each_other_take_no_group_in_turns(open_at):
     """Each takes it back for a new member alone; its members of before are told who has the group."""
-    fleet, on_demand = open_at("fleet"), open_at("one")
-    fleet._ownership = FleetMember(LivingOwner(owner("fleet of coordinators")), mock.Mock(spec=Fleet))
-    earlier, later = (fleet, on_demand) if first == "fleet" else (on_demand, fleet)
+    earlier, later = open_at("one"), open_at("two")
     taken(earlier)
     append(earlier, {"billing": [b"a"]})
     assert taken(later) == [b"a"]
@@ -354,58 +348,11 @@ def test_hosts_that_can_t_ask_each_other_take_no_group_in_turns(open_at, first):
         taken(later, claim=False)
 
 
-def test_another_coordinator_of_the_fleet_takes_a_group_without_a_claim(open_at):
+def test_a_group_that_was_given_up_is_taken_without_a_claim(open_at):
     one, two = open_at("one"), open_at("two")
-    for store in (one, two):
-        store._ownership = FleetMember(LivingOwner(owner("fleet of coordinators")), mock.Mock(spec=Fleet))
     taken(one)
     append(one, {"billing": [b"a"]})
+    one.give_up("billing")
+    assert not one.tenure("billing")
     assert taken(two, claim=False) == [b"a"]
-    with pytest.raises(StoreFenced, match="another coordinator does"):
-        append(one, {"billing": [b"late"]})
-    assert taken(one, claim=False) == [b"a"]
-
-
-def test_a_claim_between_the_look_and_the_fence_of_another_is_respected(open_at, monkeypatch):
-    first, second = open_at("one"), open_at("two")
-    taken(first)
-    append(first, {"billing": [b"a"]})
-    first.release("billing")
-    fence = GroupWriter.fence
-
-    def claimed_just_before(writer):
-        monkeypatch.setattr(GroupWriter, "fence", fence)
-        assert taken(second) == [b"a"]
-        fence(writer)
-
-    monkeypatch.setattr(GroupWriter, "fence", claimed_just_before)
-    with pytest.raises(GroupTakenOver, match="the coordinator on two"):
-        taken(first, claim=False)
-    assert taken(second, claim=False) == [b"a"], "it was fenced for a moment, and goes on"
-
-
-def test_a_load_that_is_overtaken_by_pruning_calls_nothing_damaged(kafka, log_topic, open_at, monkeypatch):
-    store, other = open_at("one"), open_at("one")
-    taken(store)
-    for data in (b"a", b"b", b"c"):
-        append(store, {"billing": [data]})
-    right = LogReader.read_to
-
-    def pruned_meanwhile(reader, end):
-        if reader._committed:  # not the look for the owner, which comes first where a transaction has just ended
-            # Between two of its records.
-            kafka.delete_records(log_topic.name, store._open["billing"].log.needed_offset + 2)
-            reader._consumer.seek(TopicPartition(log_topic.name, 0, reader.end() - 3))
-        return right(reader, end)
-
-    monkeypatch.setattr(LogReader, "read_to", pruned_meanwhile)
-    with pytest.raises(StoreRefused, match="was pruned while it was read"):
-        list(other.peek("billing"))
-
-
-def test_the_needed_offset_of_a_longer_log_is_forgotten(log_topic, open_at):
-    store = open_at()
-    taken(store)
-    append(store, {"billing": [b"a"]})
-    store._needed["billing"] = 1_000_000
-    assert taken(store, claim=False) == [b"a"]
+    append(two, {"billing": [b"b"]})

@@ -10,12 +10,11 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.protocol.errors import GroupsNotListed, StateTopicUnfit, TransactionsMissing
+from coordinator.protocol.errors import StateTopicUnfit, TransactionsMissing
 from coordinator.service.brokers.cluster import KafkaCluster
-from coordinator.service.fleet.partition_owners import Owners
 from coordinator.service.stores.kafka.pruning import Pruning
 from tests.support.kafka_broker import KafkaBroker
-from tests.support.lacking_brokers import DELETE_RECORDS, LIST_GROUPS, METADATA, NONE, TRANSACTIONS
+from tests.support.lacking_brokers import DELETE_RECORDS, METADATA, NONE, TRANSACTIONS
 from tests.support.reader_query import Query
 from tests.support.state_topics import state_topic
 
@@ -67,18 +66,6 @@ def test_missing_topic_ids_are_named_and_a_state_file_works(kafka, topic, unique
         batch(bootstrap, orders, unique("group"))
     file = {"share.state.store": f"sqlite:{tmp_path / 'state.db'}"}
     assert sorted(batch(bootstrap, f"{orders},{others}", unique("group"), **file)) == [0, 0, 1]
-
-
-@pytest.mark.parametrize("which", ["a real broker", "librdkafka's mock"])
-def test_a_fleet_on_brokers_that_list_no_groups_raises_groups_not_listed(unique, request, which) -> None:
-    """The mock has no such request, and a real broker seems to have none."""
-    if which == "librdkafka's mock":
-        bootstrap = request.getfixturevalue("embedded").bootstrap_servers
-    else:
-        bootstrap = request.getfixturevalue("lacking")({LIST_GROUPS: NONE})
-    owners = Owners({"bootstrap.servers": bootstrap}, unique("fleet"), "share-group-state", 15)
-    with pytest.raises(GroupsNotListed, match=r"one standalone coordinator with share\.state\.store=sqlite:PATH"):
-        owners.find(0)
 
 
 def test_brokers_without_delete_records_are_named_once_by_the_pruning(kafka, lacking, caplog) -> None:

@@ -137,7 +137,7 @@ def test_a_later_version_takes_no_group_of_an_owner_that_lives(one, later, group
 class Claimant(LivingOwner):
     """The policy of a version before hosts could ask each other: a new member's coordinator takes the group."""
 
-    def check(self, group_id, partition, owner, *, had, claims, end):
+    def check(self, group_id, owner, *, had, claims, end):
         if not claims:
             raise self.lost(group_id, owner)
 

@@ -202,7 +202,7 @@ def test_a_group_whose_old_snapshot_blocks_pruning_gets_a_new_snapshot(open_at, 
     assert as_loaded(open_at("one").peek(group_id))
 
 
-def test_a_fleets_owner_loads_an_abandoned_group_for_pruning(open_at, prune):
+def test_a_standalone_coordinator_loads_an_abandoned_group_for_pruning(open_at, prune):
     before, store = open_at(), open_at()
     taken(before, "abandoned")
     append(before, {"abandoned": encode_records([GroupCreated(incarnation="i", topic_ids=True)])})
@@ -244,7 +244,8 @@ def dormant(kafka, log_topic, count):
 
 
 class Coordinator:
-    """A fleet's coordinator of one partition, step by step. ``most_served``: how many groups it had loaded at once."""
+    """A standalone coordinator's part of one partition, step by step. ``most_served``: how many groups it had loaded at
+    once."""
 
     def __init__(self, store):
         self.store, self.runtime, self.loads, self.most_served = store, CoordinatorRuntime(store), 0, 0

@@ -40,7 +40,7 @@ from tests.support.standalone import (
     Certificates,
     StandaloneProcess,
     sharegroup,
-    wait_shared,
+    two_coordinators,
     write_properties,
     write_secret,
 )
@@ -381,25 +381,14 @@ def test_health_with_a_config_file_asks_the_coordinator_of_that_file(own, tmp_pa
 
 
 def test_a_coordinator_that_ends_hands_its_groups_to_the_other(kafka, tmp_path, topic, unique):
-    fleet = []
-    state = {"share.coordinator.fleet.group.id": unique("fleet"), "bootstrap.servers": kafka.bootstrap}
-    with contextlib.ExitStack() as stack:
-        for name in ("a", "b"):
-            (tmp_path / name).mkdir()
-            fleet.append(stack.enter_context(contextlib.closing(StandaloneProcess(tmp_path / name, state))))
-        endpoints = ",".join(each.wait_ready().endpoint for each in fleet)
-        wait_shared(*fleet)
-        configs = {TOKEN_FILE: str(fleet[0].token_file)}
-        client = stack.enter_context(
-            contextlib.closing(CoordinatorClient.connect("unused:1", {}, None, endpoints, configs=configs))
-        )
+    with two_coordinators(tmp_path, kafka.bootstrap) as (running, client), contextlib.ExitStack() as stack:
         orders, group = topic("orders"), unique("billing")
         kafka.produce(orders, [str(number) for number in range(10)])
         session = MemberSession(client, group, "m1", topics=(orders,), starting_offsets="earliest")
         stack.callback(session.close)
         plan = session.call(lambda who: NextPlan(**who, wait_ms=10_000)).plan
         assert [(r.first, r.last) for p in plan.partitions for r in p.ranges] == [(0, 9)]
-        (owner,) = [each for each in fleet if each.said(f"joined: group={group} ")]
+        (owner,) = [each for each in running if each.said(f"joined: group={group} ")]
         assert owner.end() == 0
         assert session.call(lambda who: NextPlan(**who)).plan == plan
 

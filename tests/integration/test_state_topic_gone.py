@@ -39,9 +39,9 @@ def client(first, runtime_dir, monkeypatch, unique):
 
 
 @pytest.fixture
-def fleet(first, tmp_path, unique):
+def standalone(first, tmp_path):
     """A client of two standalone coordinators."""
-    with two_coordinators(tmp_path, first.bootstrap, unique("fleet"), FAST) as (_, client):
+    with two_coordinators(tmp_path, first.bootstrap, FAST) as (_, client):
         yield client
 
 
@@ -114,8 +114,8 @@ def test_a_coordinator_on_demand_uses_a_new_topic_and_refuses_old_checkpoints(cl
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mishap", [pytest.param(delete, marks=pytest.mark.soak), delete_and_make_anew])
-def test_a_fleet_continues_in_a_new_topic_and_refuses_old_checkpoints(fleet, first, unique, mishap):
-    check(fleet, first, unique, mishap)
+def test_standalone_coordinators_continue_in_a_new_topic_and_refuse_old_checkpoints(standalone, first, unique, mishap):
+    check(standalone, first, unique, mishap)
 
 
 def test_nothing_is_written_from_memory_into_a_recreated_topic(first):

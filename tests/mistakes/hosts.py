@@ -27,9 +27,9 @@ from tests.simulation.host_topics import SimulatedWriter
 def take_back_what_another_host_has(patch: Patch) -> None:
     right = LivingOwner.check
 
-    def check(self: LivingOwner, group_id: str, partition: int, owner: Owner | None, **known: Any) -> None:
+    def check(self: LivingOwner, group_id: str, owner: Owner | None, **known: Any) -> None:
         if not known["had"]:
-            right(self, group_id, partition, owner, **known)
+            right(self, group_id, owner, **known)
 
     patch.setattr(LivingOwner, "check", check)
 

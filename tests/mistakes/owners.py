@@ -35,9 +35,9 @@ def take_a_group_without_a_question(patch: Patch) -> None:
 def take_a_group_whose_earlier_owner_was_silent(patch: Patch) -> None:
     right = LivingOwner.check
 
-    def check(self: LivingOwner, group_id: str, partition: int, owner: Owner, **known: Any) -> None:
+    def check(self: LivingOwner, group_id: str, owner: Owner, **known: Any) -> None:
         tenure, *_ = self._gone.get(group_id, (owner.tenure, 0))
-        right(self, group_id, partition, msgspec.structs.replace(owner, tenure=tenure), **known)
+        right(self, group_id, msgspec.structs.replace(owner, tenure=tenure), **known)
 
     patch.setattr(LivingOwner, "check", check)
 
@@ -63,8 +63,8 @@ def look_at_the_owner_once(patch: Patch) -> None:
 def wait_for_an_owner_that_has_given_up(patch: Patch) -> None:
     right = LivingOwner.check
 
-    def check(self: LivingOwner, group_id: str, partition: int, owner: Owner, **known: Any) -> None:
-        right(self, group_id, partition, msgspec.structs.replace(owner, released=False), **known)
+    def check(self: LivingOwner, group_id: str, owner: Owner, **known: Any) -> None:
+        right(self, group_id, msgspec.structs.replace(owner, released=False), **known)
 
     patch.setattr(LivingOwner, "check", check)
 
@@ -98,10 +98,10 @@ def tell_members_of_a_takeover_after_a_claim_that_was_given_up(patch: Patch) -> 
     """The owner was fenced, and its own record is still the newest one."""
     right = LivingOwner.check
 
-    def check(self: LivingOwner, group_id: str, partition: int, owner: Owner, *, had: bool, **known: Any) -> None:
+    def check(self: LivingOwner, group_id: str, owner: Owner, *, had: bool, **known: Any) -> None:
         if had and not known["claims"] and owner.process == self.me.process:
             raise GroupTakenOver(group_id=group_id, owner="another")
-        right(self, group_id, partition, owner, had=had, **known)
+        right(self, group_id, owner, had=had, **known)
 
     patch.setattr(LivingOwner, "check", check)
 

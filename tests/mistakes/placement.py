@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coordinator.service.stores.kafka import group_placement
-from coordinator.service.stores.kafka.ownership import FleetMember
+from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, mistake
@@ -106,9 +106,9 @@ def read_the_number_once(patch: Patch) -> None:
 @mistake(
     {
         rules.LOST_GROUP_IS_NOT_TAKEN_BACK: (
-            "test_group_ownership::test_a_fleet_takes_no_group_back_from_another_installation",
+            "test_group_ownership::test_no_group_is_taken_back_from_an_owner_that_is_not_asked",
         ),
     },
 )
-def let_a_fleet_take_back_what_it_lost(patch: Patch) -> None:
-    patch.setattr(FleetMember, "check", lambda *_, **__: None)
+def take_back_what_was_lost(patch: Patch) -> None:
+    patch.setattr(LivingOwner, "check", lambda *_, **__: None)

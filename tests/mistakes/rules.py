@@ -74,7 +74,7 @@ ALLOWED_TOPICS = "5 the coordinator reads and writes for nobody what an administ
 DEAD_LETTERS_ARE_WAITED_FOR = "5 a dead letter topic for which records wait is unset by force alone"
 
 WITH_UNIT_TESTS = frozenset(text for name, text in globals().copy().items() if name.isupper())
-"""Every rule above. Rules of the Kafka store and of fleets have tests of their own."""
+"""Every rule above. Rules of the Kafka store have tests of their own."""
 
 # --- promises, and ◆ rules of the store
 

@@ -105,7 +105,7 @@ def refused(hosts: Hosts, index: int, *, claims: bool, asked: bool) -> ShareGrou
     if tenure:
         policy.found_gone(GROUP, str(tenure), 1)
     try:
-        policy.check(GROUP, 0, newest(hosts, asked=asked), had=host.had, claims=claims, end=1 + has_grown)
+        policy.check(GROUP, newest(hosts, asked=asked), had=host.had, claims=claims, end=1 + has_grown)
     except ShareGroupError as error:
         return error
     return None

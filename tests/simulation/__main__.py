@@ -2,7 +2,8 @@
 
 ``python -m tests.simulation poison --runs 3000 --seed 0``, or ``python -m tests.simulation service --seeds 3000``.
 A run that fails prints its seed; ``service --seed N --seeds 1 --trace`` plays it again, with all that happened.
-``python -m tests.simulation fleet`` prints what fleets of coordinators carry (docs/trust/benchmarks.md, "A fleet").
+``python -m tests.simulation load`` prints how many queries coordinators carry (docs/trust/benchmarks.md, "Many
+queries").
 """
 
 import argparse
@@ -11,8 +12,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from tests.simulation import fleet_table, poison, service, service_play
-from tests.simulation.fleet import Load
+from tests.simulation import load_table, poison, service, service_play
+from tests.simulation.load import Load
 from tests.simulation.service_scenario import KINDS
 
 
@@ -58,20 +59,20 @@ def main() -> int:
         options.add_argument("--trace", action="store_true", help="service: print all that happened")
         if kind == "service":
             options.add_argument("--faults", choices=sorted(KINDS), default="", help="see tests/simulation/faults.py")
-    options = kinds.add_parser("fleet")
+    options = kinds.add_parser("load")
     options.add_argument("--queries", type=int, default=1_000)
     options.add_argument("--in-a-group", type=int, default=10, help="queries that share a group")
     options.add_argument("--partitions", type=int, default=50, help="of each group's topics")
-    options.add_argument("--coordinators", type=int, nargs="+", default=list(fleet_table.COORDINATORS))
+    options.add_argument("--coordinators", type=int, nargs="+", default=list(load_table.COORDINATORS))
     words = sys.argv[1:]
     if not words or words[0] in ("--runs", "--seed"):  # as it was before there was another kind
         words = ["poison", *words]
     arguments = parser.parse_args(words)
-    if arguments.kind == "fleet":
+    if arguments.kind == "load":
         load = Load(queries=arguments.queries, in_a_group=arguments.in_a_group, partitions=arguments.partitions)
-        for line in fleet_table.lines(load, arguments.coordinators):
+        for line in load_table.lines(load, arguments.coordinators):
             print(line, flush=True)
-        print(f"\n{fleet_table.check_line()}")
+        print(f"\n{load_table.check_line()}")
         return 0
     play, what = (play_poison, "restarts") if arguments.kind == "poison" else (play_service, "events")
     if getattr(arguments, "faults", ""):

@@ -361,7 +361,7 @@ class HostsStore(OwnedStore):
     def _inspect(self, group_id: str, *, claims: bool) -> None:
         owner = self.log.hosts.owner
         if owner is not None:
-            self.ownership.check(group_id, 0, owner, had=self._had, claims=claims, end=self.log.end)
+            self.ownership.check(group_id, owner, had=self._had, claims=claims, end=self.log.end)
 
     def _check_owner(self, group_id: str) -> None:
         if not self.owner:

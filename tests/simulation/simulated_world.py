@@ -26,8 +26,8 @@ class Gone(Exception):
 
 
 class World:
-    """``now_ms`` is everybody's time: whole milliseconds, but for a simulation that counts parts of them, as the
-    fleet's. ``trace`` is what happened, for people."""
+    """``now_ms`` is everybody's time: whole milliseconds, but for a simulation that counts parts of them, as that
+    of many queries. ``trace`` is what happened, for people."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed

@@ -77,7 +77,7 @@ def test_the_first_program_as_printed_shares_its_work_between_hosts(kafka, tmp_p
 def test_queries_of_two_hosts_share_a_group_over_a_standalone_coordinator(
     kafka, topic, job, start, start_there, tmp_path
 ):
-    configs = {"bootstrap.servers": kafka.bootstrap, "share.coordinator.fleet.group.id": f"fleet-{tmp_path.name}"}
+    configs = {"bootstrap.servers": kafka.bootstrap}
     with contextlib.closing(StandaloneProcess(tmp_path, configs)) as coordinator:
         orders = topic("orders", partitions=2)
         queue = job(
@@ -104,7 +104,7 @@ def test_queries_of_two_hosts_share_a_group_over_a_standalone_coordinator(
 @pytest.mark.slow
 def test_a_task_s_progress_is_seen_beside_its_plan(kafka, topic, job, start, tmp_path):
     """The process that reads the records is not the one that works on them: the latter says how far it is."""
-    configs = {"bootstrap.servers": kafka.bootstrap, "share.coordinator.fleet.group.id": f"fleet-{tmp_path.name}"}
+    configs = {"bootstrap.servers": kafka.bootstrap}
     with contextlib.closing(StandaloneProcess(tmp_path, configs)) as coordinator:
         found = {
             "share.coordinator.endpoint": coordinator.wait_ready().endpoint,
@@ -142,7 +142,7 @@ def test_a_task_s_progress_is_seen_with_a_coordinator_on_demand(kafka, topic, jo
 
 
 def test_a_missing_or_wrong_token_fails_the_querys_start(kafka, topic, job, start, tmp_path):
-    configs = {"bootstrap.servers": kafka.bootstrap, "share.coordinator.fleet.group.id": f"fleet-{tmp_path.name}"}
+    configs = {"bootstrap.servers": kafka.bootstrap}
     with contextlib.closing(StandaloneProcess(tmp_path, configs)) as coordinator:
         queue = job(topic("orders"), **{"share.coordinator.endpoint": coordinator.wait_ready().endpoint})
         assert "TokenMissing" in start(queue.query("without")).wait_over().error()

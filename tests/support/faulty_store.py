@@ -42,10 +42,6 @@ class FaultyStore:
     def holding_back(self) -> Collection[str]:
         return self.inner.holding_back
 
-    @property
-    def is_current(self) -> bool:
-        return self.inner.is_current
-
     def load(self, group_id: str) -> Iterable[StoredRecord]:
         self.loads += 1
         if self.load_fault:
@@ -64,6 +60,9 @@ class FaultyStore:
 
     def release(self, group_id: str) -> None:
         self.inner.release(group_id)
+
+    def give_up(self, group_id: str) -> None:
+        self.inner.give_up(group_id)
 
     def must_prove(self, group_id: str) -> bool:
         return self.inner.must_prove(group_id)

@@ -11,6 +11,7 @@ from typing import Any
 
 from coordinator.client.connection import Connection
 from coordinator.protocol.errors import CoordinatorNotAvailable, NotCoordinator
+from coordinator.protocol.format_versions import PROTOCOL
 from coordinator.protocol.messages import AcquireRecords, JoinGroup
 from coordinator.protocol.wire import Endpoint, LaunchSettings, decode_answer, encode
 from coordinator.service.coordinator import Coordinator
@@ -91,7 +92,7 @@ class Host:
             name or type(request).__name__,
             body or encode(request),
             request_id=request_id or uuid.uuid4().hex,
-            protocol="4",
+            protocol=str(PROTOCOL),
             is_action=is_action,
             waits_s=0,
             is_shown=True,

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,31 +128,18 @@ class StandaloneProcess:
             self.process.wait()
 
 
-def wait_shared(*fleet: StandaloneProcess) -> None:
-    """Until each of them has state partitions. The last to get some gets them when another has given them up: from then
-    on none changes hands."""
-    for each in fleet:
-        wait_until(partial(each.said, "fleet: gained state partitions"), what="it has state partitions")
-
-
 @contextlib.contextmanager
 def two_coordinators(
-    folder: Path, bootstrap: str, fleet: str, configs: Mapping[str, object] | None = None
+    folder: Path, bootstrap: str, configs: Mapping[str, object] | None = None
 ) -> Iterator[tuple[list[StandaloneProcess], CoordinatorClient]]:
-    """Two coordinators of a fleet, each with state partitions, and a client of both. They end with the block."""
-    given = {
-        "bootstrap.servers": bootstrap,
-        "share.coordinator.fleet.group.id": fleet,
-        "share.coordinator.session.timeout.ms": 6_000,
-        **(configs or {}),
-    }
+    """Two standalone coordinators of one cluster, and a client of both. They end with the block."""
+    given = {"bootstrap.servers": bootstrap, **(configs or {})}
     with contextlib.ExitStack() as stack:
         running = []
         for name in ("a", "b"):
             (folder / name).mkdir()
             running.append(stack.enter_context(contextlib.closing(StandaloneProcess(folder / name, given))))
         endpoints = ",".join(each.wait_ready().endpoint for each in running)
-        wait_shared(*running)
         token = {"share.coordinator.token.file": str(running[0].token_file)}
         client = stack.enter_context(
             contextlib.closing(CoordinatorClient.connect("unused:1", {}, "kafka", endpoints, configs=token))

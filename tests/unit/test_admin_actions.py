@@ -317,7 +317,7 @@ def test_a_token_is_allowed_only_the_requests_of_its_rights(server, token, allow
 
 
 def test_every_request_has_a_right_or_needs_none():
-    assert set(_requests) - set(RIGHT_OF) == {"Health", "FindCoordinator", "WhoAmI"}
+    assert set(_requests) - set(RIGHT_OF) == {"Health", "WhoAmI"}
     assert {RIGHT_OF[name] for name in ("AlterOffsets", "DecideRecords")} == {Right.ADMIN}
 
 

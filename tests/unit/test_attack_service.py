@@ -278,7 +278,7 @@ def test_a_call_outlasts_an_owner_that_is_slow_to_leave():
             raise answer
         return answer
 
-    client = CoordinatorClient(SimpleNamespace(connect=connect, by_group=False), retry_timeout_s=60.0)
+    client = CoordinatorClient(SimpleNamespace(connect=connect, are_several=False), retry_timeout_s=60.0)
     assert client.call(Heartbeat(group_id="billing", member_id="m1", member_epoch=1)) == Done()
 
 

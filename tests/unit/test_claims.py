@@ -121,7 +121,7 @@ def refused(found: tuple[str, int] | None, end: int = 10) -> bool:
     if found is not None:
         living.found_gone(GROUP, *found)
     try:
-        living.check(GROUP, 0, OWNER, had=True, claims=True, end=end)
+        living.check(GROUP, OWNER, had=True, claims=True, end=end)
     except OwnedElsewhere:
         return True
     return False
@@ -138,7 +138,7 @@ def test_members_are_told_of_no_takeover_by_owners_that_can_be_asked() -> None:
     living = LivingOwner(owner_of("two", "p2"))
     assert type(living.lost(GROUP, OWNER)) is NotCoordinator
     with pytest.raises(OwnedElsewhere):
-        living.check(GROUP, 0, OWNER, had=True, claims=False, end=0)
+        living.check(GROUP, OWNER, had=True, claims=False, end=0)
 
 
 def of_another_host(tenure: str, not_after_ms: int) -> tuple[BaseException | None, int]:

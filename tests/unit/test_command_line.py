@@ -198,6 +198,8 @@ def test_the_state_is_in_kafka_unless_the_file_names_a_store(config):
         ({"share.coordinator.listner": "a:1"}, UnknownConfig, r"nearest known one is share\.coordinator\.listener"),
         ({"sasl.mechanism": "PLAIN"}, UnknownConfig, r"nearest known one is kafka\.sasl\.mechanism"),
         ({"kafka.bootstrap.servers": "a:1"}, UnknownConfig, r"nearest known one is bootstrap\.servers"),
+        ({"share.coordinator.fleet.group.id": "g"}, UnknownConfig, r"remove it: .* find a group's owner in .* state"),
+        ({"share.coordinator.session.timeout.ms": "6000"}, UnknownConfig, "remove it: "),
         ({"share.session.timeout.ms": "45000"}, UnknownConfig, "standalone coordinator"),
         ({LISTENER: "here"}, ConfigOutOfBounds, "host:port"),
         ({LISTENER: "127.0.0.1:65536"}, ConfigOutOfBounds, "host:port"),

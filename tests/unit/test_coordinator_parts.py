@@ -7,15 +7,12 @@ from contextlib import closing
 
 import pytest
 
-from coordinator.core.commands import CreateGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, StateStoreInUse
 from coordinator.protocol.messages import DescribeGroup
 from coordinator.protocol.wire import LaunchSettings
 from coordinator.service import coordinator as coordinator_module
 from coordinator.service.coordinator import Coordinator
-from coordinator.service.dead_letters.dispatcher import DeadLetterDispatcher
 from coordinator.service.open_state import open_state
-from coordinator.service.runtime.transaction import one
 from coordinator.service.server.audit import AUDIT
 
 
@@ -44,21 +41,6 @@ def servers(monkeypatch):
     return made
 
 
-def test_groups_loaded_before_the_dispatcher_is_made_get_a_pass(settings, monkeypatch):
-    """A fleet's owner loads groups for new snapshots as soon as it owns their partition."""
-    told = []
-
-    def with_a_group(*given):
-        state = open_state(*given)
-        state.runtime.call("billing", one(CreateGroup(incarnation="i", topic_ids=True)))
-        return state
-
-    monkeypatch.setattr(coordinator_module, "open_state", with_a_group)
-    monkeypatch.setattr(DeadLetterDispatcher, "notify", lambda self, groups: told.extend(groups))
-    Coordinator(settings, "token").close()
-    assert told == ["billing"]
-
-
 def test_a_request_while_parts_are_made_or_ended_is_refused(settings, servers, monkeypatch):
     tried = []
 
@@ -67,9 +49,9 @@ def test_a_request_while_parts_are_made_or_ended_is_refused(settings, servers, m
             servers[0].handle(DescribeGroup(group_id="billing"))
         tried.append("refused")
 
-    def before(*given):
+    def before(*given, **more):
         refused()
-        return open_state(*given)
+        return open_state(*given, **more)
 
     monkeypatch.setattr(coordinator_module, "open_state", before)
     Coordinator(settings, "token").close()

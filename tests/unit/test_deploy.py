@@ -63,18 +63,18 @@ def test_the_schemas_find_a_mistake(objects):
 
 
 def test_the_parts_of_the_manifest_name_each_other(objects, container, agent):
-    fleet = objects["StatefulSet"]["spec"]
-    labels = fleet["template"]["metadata"]["labels"]
-    assert fleet["replicas"] == 3
-    assert fleet["serviceName"] == objects["Service"]["metadata"]["name"]
+    three = objects["StatefulSet"]["spec"]
+    labels = three["template"]["metadata"]["labels"]
+    assert three["replicas"] == 3
+    assert three["serviceName"] == objects["Service"]["metadata"]["name"]
     assert objects["Service"]["spec"]["clusterIP"] == "None"
     for selector in (
         objects["Service"]["spec"]["selector"],
-        fleet["selector"]["matchLabels"],
+        three["selector"]["matchLabels"],
         objects["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
     ):
         assert selector == labels
-    pod = fleet["template"]["spec"]
+    pod = three["template"]["spec"]
     mounts = [mount["name"] for each in (container, agent) for mount in each["volumeMounts"]]
     assert {volume["name"] for volume in pod["volumes"]} == set(mounts)
     (conf,) = [volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume]

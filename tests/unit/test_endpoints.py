@@ -1,9 +1,11 @@
-"""A client of standalone coordinators: any of them says who serves a group, and a move is found out by asking again."""
+"""A client of standalone coordinators: a group's members meet at one of them, go on to the next, and come back."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
+from collections import Counter
 
 import pyarrow as pa
 import pytest
@@ -12,9 +14,10 @@ import tenacity
 from coordinator.admin.admin import Admin
 from coordinator.client import client as client_module
 from coordinator.client import connection as connection_module
+from coordinator.client import endpoints as endpoints_module
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.connection import Refused, Unreachable
-from coordinator.client.endpoints import Endpoints
+from coordinator.client.endpoints import Endpoints, in_order
 from coordinator.protocol.addresses import parse_endpoint, parse_endpoints
 from coordinator.protocol.errors import (
     CoordinatorNotAvailable,
@@ -22,51 +25,36 @@ from coordinator.protocol.errors import (
     CoordinatorVersionMismatch,
     GroupIdNotFound,
     NotAuthorized,
-    NotCoordinator,
+    OutageTooLong,
     TokenMissing,
 )
 from coordinator.protocol.format_versions import PROTOCOL
-from coordinator.protocol.messages import DescribeGroup, Done, GroupDescription, OutcomesStaged, StageOutcomes
+from coordinator.protocol.messages import DescribeGroup, GroupDescription, OutcomesStaged, StageOutcomes
 from coordinator.protocol.outcome_rows import SCHEMA
 from coordinator.service.server.flight_server import FlightServer
+from tests.support.waiting import wait_until
 
-TOKEN = "the-token-of-this-fleet"
+TOKEN = "the-token-of-these-tests"
 
 
-class Fleet:
-    """Servers that know by `owner` which of them serves a group; each answers its own address as a group's state."""
+class Standalone:
+    """Coordinators that each answer for any group, with the own address as a group's state."""
 
     def __init__(self, size: int) -> None:
-        self.owner: dict[str, str] = {}
-        self.asked: list[str] = []
-        self.out_of_touch = ""
-        self.find = self._find
-        self.servers = [
-            FlightServer(self._handler(number), TOKEN, find=lambda group_id: self.find(group_id))
-            for number in range(size)
-        ]
+        self.refuses: dict[str, Exception] = {}
+        self.servers = [FlightServer(self._handler(number), TOKEN) for number in range(size)]
         self.addresses = [server.address for server in self.servers]
 
     def _handler(self, number):
         def handle(request):
-            if not isinstance(request, (DescribeGroup, StageOutcomes)):
-                return Done()
             mine = self.addresses[number]
-            if mine == self.out_of_touch:
-                raise CoordinatorNotAvailable(group_id=request.group_id, reason="it hears nothing of its fleet")
-            if self.owner.get(request.group_id) != mine:
-                raise NotCoordinator(what=request.group_id)
+            if mine in self.refuses:
+                raise self.refuses[mine]
             if isinstance(request, StageOutcomes):
                 return OutcomesStaged(staged=len(request.partitions[0].runs), stale_sample=(mine,))
             return GroupDescription(group_id=request.group_id, state=mine, incarnation="i")
 
         return handle
-
-    def _find(self, group_id):
-        self.asked.append(group_id)
-        if group_id not in self.owner:
-            raise CoordinatorNotAvailable(group_id=group_id, reason="nobody has it yet")
-        return self.owner[group_id]
 
     def client(self, *addresses, token=TOKEN, retry_timeout_s=60.0):
         given = addresses or tuple(self.addresses)
@@ -79,8 +67,8 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet():
-    with contextlib.closing(Fleet(3)) as running:
+def running():
+    with contextlib.closing(Standalone(3)) as running:
         yield running
 
 
@@ -96,27 +84,73 @@ def served_by(client, group_id):
     return client.call(DescribeGroup(group_id=group_id)).state
 
 
-def test_any_coordinator_names_the_owner_of_a_group_and_is_asked_once(fleet):
-    fleet.owner = {"billing": fleet.addresses[2], "mail": fleet.addresses[1]}
-    with fleet.client(fleet.addresses[0]) as client:
-        for _ in range(3):
-            assert served_by(client, "billing") == fleet.addresses[2]
-            assert served_by(client, "mail") == fleet.addresses[1]
-    assert sorted(fleet.asked) == ["billing", "mail"]
+def first_of(running, group_id):
+    """The first address of the group."""
+    with running.client() as client:
+        return served_by(client, group_id)
 
 
-def test_a_group_that_moved_is_found_again_without_requests_for_other_groups(fleet):
-    fleet.owner = dict.fromkeys(("billing", "mail"), fleet.addresses[0])
-    with fleet.client() as client:
-        assert served_by(client, "billing") == served_by(client, "mail") == fleet.addresses[0]
-        fleet.owner["billing"] = fleet.addresses[1]
-        assert served_by(client, "billing") == fleet.addresses[1]
-        assert served_by(client, "mail") == fleet.addresses[0]
-    assert fleet.asked.count("mail") == 1
+def away(group_id="billing"):
+    return CoordinatorNotAvailable(group_id=group_id, reason="it has lost the brokers")
 
 
-def test_a_sinks_rows_follow_a_group_that_moved(fleet):
-    fleet.owner = {"billing": fleet.addresses[0]}
+def test_the_members_of_a_group_meet_at_one_coordinator(running):
+    for group_id in ("billing", "mail", "orders"):
+        for addresses in itertools.permutations(running.addresses):
+            with running.client(*addresses) as client:
+                assert served_by(client, group_id) == first_of(running, group_id)
+
+
+def test_groups_spread_over_all_addresses_and_keep_their_order_in_every_process():
+    addresses = [(f"c{number}.example", 9394) for number in range(3)]
+    first = Counter(in_order(f"group-{number}", addresses)[0] for number in range(300))
+    assert min(first.values()) > 70 and len(first) == 3
+    assert [host for host, _ in in_order("billing", addresses)] == ["c2.example", "c1.example", "c0.example"]
+
+
+def test_a_group_keeps_its_order_when_an_address_is_added_or_removed():
+    addresses = [(f"c{number}.example", 9394) for number in range(4)]
+    for number in range(50):
+        order = in_order(f"group-{number}", addresses)
+        order.remove(addresses[3])
+        assert in_order(f"group-{number}", addresses[:3]) == order
+
+
+def test_the_token_is_shown_to_no_address_but_the_configured_ones(running):
+    with running.client(running.addresses[0]) as client:
+        for group_id in ("billing", "mail", "orders"):
+            assert served_by(client, group_id) == running.addresses[0]
+
+
+def test_after_a_coordinators_death_the_next_one_is_asked(running):
+    first = first_of(running, "billing")
+    with running.client() as client:
+        assert served_by(client, "billing") == first
+        running.servers[running.addresses.index(first)].shutdown()
+        assert served_by(client, "billing") != first
+
+
+def test_a_coordinator_that_can_t_serve_is_left_and_asked_again_later(running, monkeypatch):
+    first = first_of(running, "billing")
+    with running.client() as client:
+        assert served_by(client, "billing") == first
+        running.refuses[first] = away()
+        assert served_by(client, "billing") != first
+        del running.refuses[first]
+        assert served_by(client, "billing") != first, "it has just been asked"
+        monkeypatch.setattr(endpoints_module, "AWAY_S", 0.0)
+        wait_until(lambda: served_by(client, "billing") == first, what="the client is back")
+
+
+def test_a_client_stays_where_it_is_while_the_first_coordinator_is_away(running, monkeypatch):
+    first = first_of(running, "billing")
+    running.servers[running.addresses.index(first)].shutdown()
+    monkeypatch.setattr(endpoints_module, "AWAY_S", 0.0)
+    with running.client() as client:
+        assert len({served_by(client, "billing") for _ in range(20)} - {first}) == 1
+
+
+def test_a_sinks_rows_go_on_to_the_next_coordinator(running):
     row = {
         "topic_id": "T",
         "partition": 0,
@@ -126,68 +160,38 @@ def test_a_sinks_rows_follow_a_group_that_moved(fleet):
         "outcome": 3,
         "dead_letter": True,
     }
-    rows = pa.Table.from_pylist([row], schema=SCHEMA)
-    with fleet.client() as client:
-        for address in fleet.addresses[:2]:
-            fleet.owner = {"billing": address}
-            staged = client.call_with_rows(StageOutcomes(group_id="billing"), rows)
-            assert staged == OutcomesStaged(staged=1, stale_sample=(address,))
+    rows, first = pa.Table.from_pylist([row], schema=SCHEMA), first_of(running, "billing")
+    running.refuses[first] = away()
+    with running.client() as client:
+        staged = client.call_with_rows(StageOutcomes(group_id="billing"), rows)
+        assert staged.staged == 1 and staged.stale_sample != (first,)
 
 
-def test_an_owner_without_its_fleet_is_not_asked_for_ever(fleet):
-    fleet.owner["billing"] = fleet.addresses[0]
-    with fleet.client() as client:
-        assert served_by(client, "billing") == fleet.addresses[0]
-        fleet.out_of_touch = fleet.addresses[0]
-        fleet.owner["billing"] = fleet.addresses[1]
-        assert served_by(client, "billing") == fleet.addresses[1]
+def test_silent_addresses_are_skipped(running, nobody):
+    for group_id in ("billing", "mail", "orders", "audit"):
+        with running.client(nobody, running.addresses[1]) as client:
+            assert served_by(client, group_id) == running.addresses[1]
 
 
-def test_after_a_coordinators_death_the_next_owner_is_asked(fleet):
-    fleet.owner["billing"] = fleet.addresses[0]
-    with fleet.client() as client:
-        assert served_by(client, "billing") == fleet.addresses[0]
-        fleet.servers[0].shutdown()
-        fleet.owner["billing"] = fleet.addresses[1]
-        assert served_by(client, "billing") == fleet.addresses[1]
-
-
-def test_silent_addresses_are_skipped(fleet, nobody):
-    fleet.owner["billing"] = fleet.addresses[0]
-    for _ in range(4):  # the order of asking is drawn
-        with fleet.client(nobody, fleet.addresses[1]) as client:
-            assert served_by(client, "billing") == fleet.addresses[0]
-
-
-def test_a_group_without_an_owner_is_waited_for_in_bounded_time(fleet):
-    with fleet.client(retry_timeout_s=0.5) as client:
-        with pytest.raises(CoordinatorNotAvailable, match="nobody has it yet"):
+def test_coordinators_that_can_t_serve_are_asked_in_bounded_time(running):
+    running.refuses = dict.fromkeys(running.addresses, away())
+    with running.client(retry_timeout_s=0.5) as client:
+        with pytest.raises(OutageTooLong, match="it has lost the brokers"):
             served_by(client, "billing")
-        fleet.owner["billing"] = fleet.addresses[1]
-        assert served_by(client, "billing") == fleet.addresses[1]
+        running.refuses.clear()
+        assert served_by(client, "billing")
 
 
-def test_a_group_that_is_always_elsewhere_ends_in_bounded_time(fleet):
-    fleet.owner["billing"] = fleet.addresses[0]
-    fleet.find = lambda _: fleet.addresses[1]
-    with fleet.client(retry_timeout_s=0.5) as client, pytest.raises(NotCoordinator):
+def test_an_error_of_the_group_asks_no_other_coordinator(running):
+    first = first_of(running, "billing")
+    running.refuses[first] = GroupIdNotFound(group_id="billing")
+    with running.client() as client, pytest.raises(GroupIdNotFound):
         served_by(client, "billing")
 
 
-def test_an_error_of_the_group_asks_no_other_coordinator(fleet):
-    def refuse(group_id):
-        fleet.asked.append(group_id)
-        raise GroupIdNotFound(group_id=group_id)
-
-    fleet.find = refuse
-    with fleet.client() as client, pytest.raises(GroupIdNotFound):
-        served_by(client, "billing")
-    assert fleet.asked == ["billing"]
-
-
-def test_the_error_of_an_unreachable_coordinator_names_its_addresses_and_tls(fleet, nobody):
+def test_the_error_of_an_unreachable_coordinator_names_its_addresses_and_tls(running, nobody):
     with (
-        fleet.client(nobody, retry_timeout_s=0.2) as client,
+        running.client(nobody, retry_timeout_s=0.2) as client,
         pytest.raises(CoordinatorUnreachable, match=rf"answers at {nobody} .*both sides speak TLS"),
     ):
         served_by(client, "billing")
@@ -198,19 +202,18 @@ def test_an_unknown_host_is_certain_only_if_no_other_may_answer(monkeypatch, oth
     errors = [*others, Refused("Domain name not found")]
     endpoints = Endpoints(addresses=tuple(("host", port) for port in range(1, len(errors) + 1)), token=TOKEN)
 
-    def ask(self, address, group_id):
+    def connected(self, address):
         raise errors[address[1] - 1]
 
-    monkeypatch.setattr(Endpoints, "_ask", ask)
-    for _ in range(10):  # the addresses are asked in any order
+    monkeypatch.setattr(Endpoints, "_connected", connected)
+    for number in range(10):  # in any order
         with pytest.raises(Unreachable) as raised:
-            endpoints.connect()
+            endpoints.connect(f"group-{number}")
         assert type(raised.value) is kind
 
 
-def test_a_wrong_token_is_not_tried_again(fleet):
-    fleet.owner["billing"] = fleet.addresses[0]
-    with fleet.client(token="another-token-altogether", retry_timeout_s=3_600) as client:
+def test_a_wrong_token_is_not_tried_again(running):
+    with running.client(token="another-token-altogether", retry_timeout_s=3_600) as client:
         with pytest.raises(NotAuthorized, match="SHAREGROUP_COORDINATOR_TOKEN") as raised:
             served_by(client, "billing")
         assert "another-token" not in f"{raised.value} {client!r} {client._directory!r}"
@@ -223,13 +226,12 @@ def test_a_missing_token_is_raised_before_any_request(monkeypatch):
 
 
 @pytest.mark.parametrize("group_id", ["", "billing"])
-def test_a_client_of_another_protocol_is_refused_by_name(fleet, monkeypatch, group_id):
+def test_a_client_of_another_protocol_is_refused_by_name(running, monkeypatch, group_id):
     """By itself where it asks for Health, else by the coordinator."""
     monkeypatch.setattr(connection_module, "PROTOCOL", 99)
-    fleet.owner["billing"] = fleet.addresses[0]
     spoken = rf"speaks protocol {PROTOCOL} .*this program protocol 99.*upgrade"
     with pytest.raises(CoordinatorVersionMismatch, match=spoken):
-        Endpoints(addresses=parse_endpoints(fleet.addresses[0]), token=TOKEN).connect(group_id)
+        Endpoints(addresses=parse_endpoints(running.addresses[0]), token=TOKEN).connect(group_id)
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.9.9.9", "::1"])
@@ -262,7 +264,7 @@ def test_an_endpoint_is_host_and_port(text, found):
     assert parse_endpoints(text) == found
 
 
-def test_an_admin_asks_once_while_no_coordinator_answers(fleet, nobody, tmp_path, monkeypatch):
+def test_an_admin_asks_once_while_no_coordinator_answers(running, nobody, tmp_path, monkeypatch):
     tried, right = [], Endpoints.connect
 
     def connect(self, group_id=""):
@@ -282,4 +284,4 @@ def test_an_admin_asks_once_while_no_coordinator_answers(fleet, nobody, tmp_path
         for look in (admin.plans, admin.in_flight, admin.delete_group):
             with pytest.raises(CoordinatorUnreachable, match=nobody):
                 look("billing")
-        assert tried == ["billing"] * 3, "its outage is known by now"
+        assert tried == [""] * 3, "its outage is known by now"

@@ -341,8 +341,5 @@ def test_groups_at_rest_are_shown_while_this_process_owns_them(tmp_path, monkeyp
             return partitioned.rested_groups().keys() == {"billing"}
 
         wait_until(rested, what="the loop lets the group rest, which it does after it has answered a call")
-        with monkeypatch.context() as patch:
-            patch.setattr(SqliteStore, "is_current", False)
-            assert partitioned.rested_groups() == {}
-        partitioned.end(frozenset({0}))
+        partitioned.close()
         assert partitioned.rested_groups() == {}

@@ -105,8 +105,8 @@ def test_a_client_of_another_protocol_version_is_refused_by_name(connection, hea
     request = Acknowledge(group_id="g", member_id="m", member_epoch=1, partitions=())
     rows = pa.table({"x": [1]})
     for call in (lambda: connection.call(HEARTBEAT), lambda: connection.call_with_rows(request, rows)):
-        refused = rf"speaks protocol {PROTOCOL} .* this program protocol {shown}"
-        with pytest.raises(CoordinatorVersionMismatch, match=refused):
+        told = rf"speaks protocol {PROTOCOL} .* this program protocol {shown}"
+        with pytest.raises(CoordinatorVersionMismatch, match=told):
             call()
 
 
@@ -115,8 +115,8 @@ def test_a_coordinator_of_another_protocol_version_is_refused_by_name(server, co
     with_protocol(connection, b"7")
     assert connection.check_health().protocol == PROTOCOL
     monkeypatch.setattr(server, "_reply", lambda request, context: Healthy(pid=17, protocol=7, version="2.0"))
-    refused = rf"process 17.* protocol 7 \(sharegroup 2\.0\).*protocol {PROTOCOL}"
-    with pytest.raises(CoordinatorVersionMismatch, match=refused):
+    told = rf"process 17.* protocol 7 \(sharegroup 2\.0\).*protocol {PROTOCOL}"
+    with pytest.raises(CoordinatorVersionMismatch, match=told):
         connection.check_health()
     monkeypatch.setattr(server, "_reply", lambda request, context: Healthy(pid=17))
     with pytest.raises(CoordinatorVersionMismatch, match="protocol 0"):

@@ -187,7 +187,9 @@ def test_an_archives_journal_names_its_version_and_is_read_back(tmp_path: Path) 
         ('{"files": []}', "it has no format version"),
     ],
 )
-def test_an_archives_journal_of_another_version_is_refused_and_changes_no_row(tmp_path: Path, content: str, reason: str) -> None:
+def test_an_archives_journal_of_another_version_is_refused_and_changes_no_row(
+    tmp_path: Path, content: str, reason: str
+) -> None:
     batch(tmp_path, 3, rejected("orders", 7))
     journal(tmp_path).write_text(content)
     before = {path: path.read_bytes() for path in tmp_path.glob("[d_][aj]*/**/*") if path.is_file()}

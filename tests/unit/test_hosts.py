@@ -579,6 +579,6 @@ def test_looks_wait_once_for_all_groups_of_a_silent_process(monkeypatch: pytest.
         look(group_id)
     assert asked == [("g1", True), ("g2", False)], "later looks wait for one question"
     monkeypatch.undo()
-    living.check("g1", 0, OWNER, had=False, claims=True, end=7)
+    living.check("g1", OWNER, had=False, claims=True, end=7)
     with pytest.raises(OwnedElsewhere):
-        living.check("g2", 0, OWNER, had=False, claims=True, end=7)
+        living.check("g2", OWNER, had=False, claims=True, end=7)

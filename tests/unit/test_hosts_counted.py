@@ -1,4 +1,5 @@
-"""A coordinator counts the requests that it passes on to another host, and says whom it asks."""
+"""A coordinator counts the requests that it passes on to another host, says whom it asks, and hands over the groups
+that only other hosts ask for."""
 
 from __future__ import annotations
 
@@ -14,12 +15,13 @@ from coordinator.protocol.rights import Caller
 from coordinator.service.hosts import hosts
 from coordinator.service.hosts.gateway import OwnerGone
 from coordinator.service.metrics.counters import Counters
+from coordinator.service.runtime.transaction import ORIGIN, FromAnotherHost
 from coordinator.service.server.flight_server import Call, Head
 from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere, this_process
 from coordinator.state_log.owner import Owner
 
 OWNER = Owner(installation_id="far", process="p", host="far-host", pid=7, tenure="t", answers=1)
-CALL = Call(Caller(), "peer", "4")
+CALL = Call(Caller(), "peer", "5")
 
 
 class Groups:
@@ -30,6 +32,10 @@ class Groups:
 
     def tenure(self, group_id):
         return "mine" if group_id in self.mine else ""
+
+    def hand_over(self, group_id, tenure):
+        if self.tenure(group_id) == tenure:
+            self.mine.remove(group_id)
 
 
 class Passing:
@@ -65,9 +71,8 @@ def here(monkeypatch):
     def answer(name, body, call):
         return b"the answer"
 
-    found = hosts.Hosts(
-        SimpleNamespace(now_s=lambda: 0.0), Groups(), LivingOwner(this_process("near")), answer, Counters(registry)
-    )
+    transport, groups, living = SimpleNamespace(now_s=lambda: 0.0), Groups(), LivingOwner(this_process("near"))
+    found = hosts.Hosts(transport, groups, living, answer, Counters(registry), idle_s=300.0)
     found.count = lambda name, **labels: registry.get_sample_value(f"share_coordinator_{name}_total", labels)
     return found
 
@@ -117,3 +122,31 @@ def test_a_group_whose_silent_owner_answers_again_is_not_left(here):
     asked(here, lambda: calls.pop(0)())
     assert asked(here, lambda: calls.pop(0)()) == b"the owner's"
     assert not here.is_left("billing")
+
+
+def asked_by_another(here, name="Heartbeat", group_id="billing", tenure="mine"):
+    """Whether the group is this process's after such a request of another host."""
+    ORIGIN.set(FromAnotherHost(tenure=tenure, not_after_ms=0, group_id=group_id))
+    here.requests.handle(name, b"{}", Caller(), "far-host", "5")
+    ORIGIN.set(None)
+    return group_id in here._groups.mine
+
+
+def test_a_group_that_only_other_hosts_ask_for_is_handed_over(here):
+    here._groups.mine.update(("billing", "mail"))
+    asked(here, lambda: b"mine")
+    here._transport.now_s = lambda: 300.0
+    assert asked_by_another(here), "a member of this host has asked within the time"
+    here._transport.now_s = lambda: 300.1
+    assert asked_by_another(here, "DescribeGroup"), "a look is no member"
+    assert asked_by_another(here, tenure="an earlier one")
+    assert not asked_by_another(here)
+    assert "mail" in here._groups.mine, "another group stays"
+
+
+def test_a_group_that_this_host_s_members_ask_for_stays(here):
+    here._groups.mine.add("billing")
+    for now_s in (0.0, 299.0, 598.0):
+        here._transport.now_s = lambda now_s=now_s: now_s
+        asked(here, lambda: b"mine")
+        assert asked_by_another(here)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -51,7 +50,6 @@ def why_it_left(
     unloaded: bool = False,
     looks: int = 50,
     outage_ms: int = 300_000,
-    hosts_idle_s: float = inf,
 ) -> str:
     """The reason for which an on-demand coordinator without requests leaves: idle, if it may leave by itself.
     ``away_s``: for how long its brokers have been away. ``unloaded``: another group can't be loaded."""
@@ -65,7 +63,6 @@ def why_it_left(
     )
     coordinator.dispatcher = dispatcher_of(group)
     coordinator.server = SimpleNamespace(idle_s=1e9)
-    coordinator.hosts_idle_s = hosts_idle_s
     told: Any = Looks(group, looks)
     return on_demand.wait_until_idle(coordinator, told)
 

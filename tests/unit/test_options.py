@@ -304,6 +304,9 @@ def test_an_unknown_share_key_names_the_nearest() -> None:
         options(**{"share.delivery.limit": "5"})
     with pytest.raises(UnknownConfig, match=r"share\.state\.store"):
         options(**{"share.state.stor": "sqlite"})
+    for gone in ("share.coordinator.fleet.group.id", "share.coordinator.session.timeout.ms"):
+        with pytest.raises(UnknownConfig, match=f"{gone} .*remove it"):
+            options(**{gone: "1"})
 
 
 def test_a_share_key_out_of_bounds_is_refused_with_the_bounds() -> None:

@@ -124,7 +124,7 @@ def test_a_forgotten_request_ends_its_outage(told):
 class Coordinator:
     """Answers with the errors, one after the other, then with Done; as directory and connection in one."""
 
-    by_group = False
+    are_several = False
     where = "kafka:9092 kafka"
     naming_log = staticmethod(lambda error: error)
 

@@ -139,7 +139,7 @@ def test_a_marked_snapshot_is_needed_from_its_first_part_on():
 
 @pytest.mark.parametrize("key", [snapshot(), encode_key(GroupSnapshotPartKey("billing", 7, 0)), owned()])
 def test_a_record_of_another_format_version_keeps_its_group_from_pruning(key):
-    """A newer owner of the group in a fleet: this version can't know what it still needs."""
+    """A newer owner of the group: this version can't know what it still needs."""
     for value in (NEWER, NEWER + b"newer", b"older", b""):
         found = needed((1, record()), (2, record("shipping")), (3, snapshot("shipping")))
         found.add(key, value, 4)

@@ -44,7 +44,7 @@ def test_a_process_that_was_stopped_for_an_hour_retries():
 class StoppedDirectory:
     """Where a client finds nobody; its process was stopped while it looked, so that an hour has passed."""
 
-    by_group = False
+    are_several = False
     where = "nowhere"
 
     def __init__(self, clock):

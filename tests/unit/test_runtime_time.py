@@ -321,23 +321,6 @@ def test_the_duration_of_a_load_in_the_same_round_ends_no_session(slow):
     assert slow.group.partitions["T", 0].acquired_count == 100
 
 
-def test_an_owner_that_is_not_current_ends_no_session(service, monkeypatch):
-    """It lost touch with its fleet: others may have its groups, and hear their members."""
-    service.ask(start_plan(service.ask(acquire()).plan.plan_id))
-    with monkeypatch.context() as patch:
-        patch.setattr(FaultyStore, "is_current", False)
-        service.runtime.step(service.now_ms)
-        service.now_ms += 100_000
-        service.runtime.step(service.now_ms)
-        assert service.group.partitions["T", 0].acquired_count == 100
-        assert service.runtime.next_deadline_ms() > service.now_ms, "it looks again after a while"
-    service.runtime.step(service.now_ms)
-    assert service.group.partitions["T", 0].acquired_count == 100
-    service.now_ms += 46_000
-    service.runtime.step(service.now_ms)
-    assert service.group.partitions["T", 0].acquired_count == 0
-
-
 def test_a_stall_after_a_load_prolongs_the_wait_for_members(service):
     service.die()
     service.ask(DescribeGroup(group_id="billing"))

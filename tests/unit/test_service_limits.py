@@ -18,7 +18,7 @@ from coordinator.config.resolved import ServerConfig
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import CoordinatorOverloaded, GroupMaxSizeReached, MaxGroupsReached
 from coordinator.protocol.messages import DescribeGroup, Done, Heartbeat, JoinGroup
-from coordinator.protocol.wire import Endpoint, FindCoordinator
+from coordinator.protocol.wire import Endpoint
 from coordinator.service.process.log_format import JsonLines, TextLines
 from coordinator.service.process.rate_limited_log import INTERVAL_S, RateLimitedLog
 from coordinator.service.runtime.group_limits import GroupLimits
@@ -261,9 +261,9 @@ def test_peer_addresses_of_grpc_are_parsed():
 
 
 @contextlib.contextmanager
-def served(handle, *, is_ready=lambda: True, find=lambda group_id: "", **configs):
+def served(handle, **configs):
     limits = ServerConfig.parse(configs)
-    server = FlightServer(handle, "a-token", limits=limits, is_ready=is_ready, find=find)
+    server = FlightServer(handle, "a-token", limits=limits)
     connection = Connection(Endpoint(host="127.0.0.1", port=server.port, token="a-token", pid=1))
     try:
         yield server, connection
@@ -297,15 +297,6 @@ def test_too_many_concurrent_requests_are_refused_except_health_and_heartbeats()
             thread.join()
         assert connection.call(request) == Done()
     assert CoordinatorOverloaded.retriable
-
-
-def test_a_server_that_is_not_ready_still_finds_coordinators():
-    found = {"billing": "billing.example:1"}
-    is_served = {"is_ready": lambda: False, "find": lambda group_id: found.get(group_id, "")}
-    with served(lambda _: Done(), **is_served) as (server, connection):
-        assert not connection.check_health().ready
-        assert connection.call(FindCoordinator(group_id="orders")).endpoint == server.address
-        assert connection.call(FindCoordinator(group_id="billing")).endpoint == "billing.example:1"
 
 
 # --- members and groups

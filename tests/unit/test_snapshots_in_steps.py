@@ -195,17 +195,6 @@ def test_a_group_deleted_during_its_snapshot_leaves_nothing(large):
     assert not list(large.store.load("billing"))
 
 
-def test_an_owner_that_is_not_current_waits_with_its_snapshot(large, monkeypatch):
-    large.begin_snapshot()
-    with monkeypatch.context() as patch:
-        patch.setattr(type(large.store), "is_current", False)
-        for _ in range(2 * STEPS):
-            large.runtime.step(large.now_ms)
-        assert large.is_under_way and large.runtime.next_deadline_ms() > large.now_ms
-    large.runtime.step(large.now_ms)
-    large.write_all()
-
-
 def test_a_log_is_long_by_its_groups_size(large, monkeypatch):
     monkeypatch.setattr(large.runtime, "snapshot_after", 1)
     large.runtime._logs["billing"].updates = 0

@@ -21,6 +21,7 @@ from coordinator.service.hosts.gateway import Gateway, OwnerGone, OwnerQuiet
 from coordinator.service.hosts.owner import Groups, OwnerRequests
 from coordinator.service.hosts.records import Transport
 from coordinator.service.runtime.runtime import Measures
+from coordinator.service.runtime.transaction import ORIGIN, FromAnotherHost
 from coordinator.service.server.flight_server import Call, Head
 from coordinator.service.stores.kafka.ownership import LOOK_LASTS_S, LivingOwner, OwnedElsewhere
 from coordinator.state_log.owner import Owner
@@ -50,8 +51,12 @@ class Hosts:
         ownership: LivingOwner,
         answer: Answers,
         measures: Measures | None = None,
+        *,
+        idle_s: float = inf,
     ) -> None:
-        self._transport, self._groups = transport, groups
+        """``idle_s``: a group that only other hosts' members have asked for in this time is handed over to them."""
+        self._transport, self._groups, self._idle_s = transport, groups, idle_s
+        self._asked_s: dict[str, float] = {}  # by group: the last request of a member of this host
         self._ownership, self._measures = ownership, measures
         self.gateway = Gateway(transport, ownership.me)
         self._told: dict[str, str] = {}
@@ -63,7 +68,10 @@ class Hosts:
                 measures.asked_by_other_host(request_name(name))
             # As it names itself, in a line of the log: without spaces, which would look like words of ours.
             told = re.sub(r"[^\w.:-]", "?", host[:LONGEST_NAME])
-            return answer(name, pa.py_buffer(body), Call(caller, f"host {told}", protocol, from_host=told))
+            reply = answer(name, pa.py_buffer(body), Call(caller, f"host {told}", protocol, from_host=told))
+            if RIGHT_OF.get(name) is Right.MEMBER:
+                self._hand_over_if_left(ORIGIN.get())
+            return reply
 
         self.requests = OwnerRequests(transport, groups, ownership.me, handle)
 
@@ -88,7 +96,8 @@ class Hosts:
             is_shown = owner is None
             if owner is None:
                 try:
-                    return here()
+                    with self._asked_here(group_id, is_member=right is Right.MEMBER):
+                        return here()
                 except OwnedElsewhere as elsewhere:
                     owner = elsewhere.record
             was_silent = right is Right.READ and owner.process in self._silent_s
@@ -173,6 +182,18 @@ class Hosts:
     # --- inside
 
     @contextlib.contextmanager
+    def _asked_here(self, group_id: str, *, is_member: bool) -> Iterator[None]:
+        """A context in which a request of this host is answered here. The time of a member's is noted, if this process
+        serves the group."""
+        if is_member:
+            self._asked_s[group_id] = self._transport.now_s()
+        try:
+            yield
+        finally:
+            if not self._groups.tenure(group_id):
+                self._asked_s.pop(group_id, None)
+
+    @contextlib.contextmanager
     def _passing_on(self) -> Iterator[None]:
         """A context that counts a request to another host. One that its owner does not serve any more is none."""
         try:
@@ -183,6 +204,13 @@ class Hosts:
             raise
         if self._measures is not None:
             self._measures.passed_on("answered")
+
+    def _hand_over_if_left(self, origin: FromAnotherHost | None) -> None:
+        """Hand the group over to the host whose member asks for it, if no member of this host has for long."""
+        if origin is not None:
+            asked_s = self._asked_s.get(origin.group_id, -inf)
+            if self._transport.now_s() - asked_s > self._idle_s:
+                self._groups.hand_over(origin.group_id, origin.tenure)
 
     def _tell(self, group_id: str, owner: Owner) -> None:
         """Log, once for each owner of a group, that its requests are passed on."""

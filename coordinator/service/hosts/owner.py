@@ -110,6 +110,9 @@ class Groups(Protocol):
     def unheard(self, group_ids: Iterable[str], ms: int) -> None:
         """Apply that members of these groups could not be heard for so long."""
 
+    def hand_over(self, group_id: str, tenure: str) -> None:
+        """Give the group up, if this process still owns it with this tenure."""
+
     def stuck_s(self, group_id: str) -> float:
         """For how many seconds the round that the group's event loop runs now has lasted."""
 
@@ -447,7 +450,7 @@ class OwnerRequests:
         if not is_whole(ask, body):
             self._rate_limited.warn("digest", "passed over: a request of another host, whose id has another digest")
             return None
-        ORIGIN.set(FromAnotherHost(tenure=ask.tenure, not_after_ms=ask.not_after_ms))
+        ORIGIN.set(FromAnotherHost(tenure=ask.tenure, not_after_ms=ask.not_after_ms, group_id=ask.group_id))
         try:
             named = replace(requests.caller, name=ask.by if TOKEN_NAME.fullmatch(ask.by) else "")
             return self._handle(ask.name, body, named, ask.host, ask.protocol)

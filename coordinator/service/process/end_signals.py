@@ -3,7 +3,7 @@
 Rule: the event is set by a thread of its own, not by a handler of Python's. Python runs handlers in the main thread,
 between two of its steps: while the main thread waits for the event, a signal that the kernel gave to another thread is
 not handled; and if the main thread just begins to wait, it holds the lock that the handler needs to set the event. A
-process then stays for ever (seen: three of 600 with busy threads, and a coordinator of a fleet). The part of a handler
+process then stays for ever (seen: three of 600 with busy threads, and a standalone coordinator). The part of a handler
 that is C writes the signal's number to a pipe, whichever thread received it, and the thread reads it there.
 """
 

@@ -100,7 +100,7 @@ class _EventLoop:
         return {g: answer.result() for g, answer in answers.items() if answer in done and answer.exception() is None}
 
     def rested_groups(self) -> dict[str, GroupMeasures]:
-        return dict(self.runtime.rested) if self.runtime.store.is_current else {}
+        return dict(self.runtime.rested)
 
     def may_rest(self, *, loaded: bool = False) -> bool:
         """Whether no group of the runtime holds anything: see :meth:`PartitionedRuntime.may_rest`."""
@@ -192,6 +192,12 @@ class _EventLoop:
             self._unread_ms += ms
             self._awake.notify()
 
+    def hand_over(self, group_id: str, tenure: str) -> None:
+        """Give the group up, as :meth:`PartitionedRuntime.hand_over` does."""
+        with self._awake:
+            self.runtime.handed_over[group_id] = tenure
+            self._awake.notify()
+
     def look_in_sleep(self) -> None:
         """The loop could receive a request now, if it sleeps and has no reason to wake up. Wakes it if that finds a
         stall, or if its deadline has passed on a clock that jumped. The stall watch calls it."""
@@ -210,7 +216,7 @@ class PartitionedRuntime:
     in one file is one partition.
 
     Rule: a slow partition, or a long load, holds up its own groups only. An event loop is made when one of its groups
-    is asked for, and ends when its partition goes to another process.
+    is asked for.
     """
 
     def __init__(
@@ -284,19 +290,15 @@ class PartitionedRuntime:
             if (event_loop := self._event_loops.get(number)) is not None:
                 event_loop.add_unheard(ms)
 
+    def hand_over(self, group_id: str, tenure: str) -> None:
+        """Give the group up after the running round, if this process still owns it with this tenure."""
+        if (event_loop := self._event_loops.get(self._partition_of(group_id))) is not None:
+            event_loop.hand_over(group_id, tenure)
+
     def stuck_s(self, group_id: str) -> float:
         """As ``stuck_s`` of the group's event loop."""
         event_loop = self._event_loops.get(self._partition_of(group_id))
         return 0.0 if event_loop is None else event_loop.stuck_s
-
-    def end(self, partitions: frozenset[int]) -> None:
-        """Close the loops of partitions that go to another process, once their running requests are finished."""
-        with self._making:
-            ended = [
-                event_loop for number in partitions if (event_loop := self._event_loops.pop(number, None)) is not None
-            ]
-        for event_loop in ended:
-            event_loop.close()
 
     def begin_anew(self, partition_of: Callable[[str], int]) -> None:
         """Start again with the partitions of ``partition_of``, on other stores; the loops before are closed."""
@@ -309,7 +311,9 @@ class PartitionedRuntime:
         """Finish the running requests, refuse new ones, and release the stores to their next owner."""
         with self._making:
             self._is_closed = True
-        self.end(frozenset(self._event_loops))
+            ended, self._event_loops = self._event_loops, {}
+        for event_loop in ended.values():
+            event_loop.close()
 
     # --- inside
 

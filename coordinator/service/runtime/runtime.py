@@ -67,8 +67,6 @@ RELOAD_AT_MOST_MS = 60_000  # until then: a store that works again is noticed wi
 RELOAD_PER_TRY = 5
 """After a failed load the group is not loaded again for this many times the load's duration, so that groups which fail
 slowly do not starve the others."""
-ASKS_AGAIN_MS = 1_000
-"""An owner that is not current checks again after this many milliseconds."""
 TOLD_FROM_MS = 1_000  # of a stall: a shorter one is neither logged nor followed by CLAIM_PAUSE_MS
 CLAIM_PAUSE_MS = 2_000
 """No group is claimed for this many milliseconds after a stall: a join that waited during the stall may come from a
@@ -135,8 +133,6 @@ class CoordinatorRuntime:
         self.rested: dict[str, GroupMeasures] = {}
         self._clock = clock
         self._rate_limited = RateLimitedLog(_log)
-        self._not_current_ms: int | None = None
-        self._asks_again_ms = 0
         self._no_claims_until_ms = 0
         self.snapshot_after = snapshot_after
         self.cold_after_ms = cold_after_ms
@@ -149,6 +145,7 @@ class CoordinatorRuntime:
         self._logs: dict[str, Log] = {}
         self._reload_ms: dict[str, int] = {}
         self._heard: dict[str, Heard] = {}
+        self.handed_over: dict[str, str] = {}  # tenures by group, from any thread
         self._loads = ""
         self.is_reading, self.read_s = False, -inf
         self._snapshot_again: dict[str, Pause] = {}
@@ -186,6 +183,7 @@ class CoordinatorRuntime:
                 self._drop(group_id, now_ms)
             raise
         self._keep_up(round_)
+        self._hand_over()
         return len(round_.outcomes)
 
     def serve(self, group: ShareGroup, now_ms: int, *, updates: int = 0) -> None:
@@ -199,17 +197,17 @@ class CoordinatorRuntime:
 
     @property
     def has_waiting(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._waiting or self.handed_over)
 
     def next_deadline_ms(self) -> int | None:
         """The time at which ``step`` has work without a request; None: never."""
         self._look_at_moved()
         deadlines = list(self._reload_ms.values())
-        deadlines += [0] if self._under_way and self._not_current_ms is None else []
+        deadlines += [0] if self._under_way else []
         if (upkeep_ms := self._upkeep.earliest_ms()) is not None:
             deadlines.append(upkeep_ms)
         if (end_ms := self._ends.earliest_ms()) is not None:
-            deadlines.append(end_ms if self._not_current_ms is None else max(end_ms, self._asks_again_ms))
+            deadlines.append(end_ms)
         return min(deadlines, default=None)
 
     def holds(self, group_id: str) -> bool:
@@ -238,8 +236,7 @@ class CoordinatorRuntime:
             if self._must_wait(round_, self._waiting[0]):
                 break  # for the next round, and all that came after it, so that requests keep their order
             self._run(round_, self._waiting.popleft())
-        if self._not_current_ms is None:  # else other owners may have the groups and their members
-            self._expire(round_)
+        self._expire(round_)
 
     def _must_wait(self, round_: Round, submission: Submission) -> bool:
         """Whether the request would load a group that this round has deleted: the store has the deletion only after the
@@ -249,15 +246,7 @@ class CoordinatorRuntime:
         return claims and group is not None and not group.exists
 
     def _extend_deadlines(self, round_: Round, stalled_ms: int, unread_ms: int) -> None:
-        """Extend sessions and locks by time in which no member could be heard: a stall of this process, or the time in
-        which this owner had lost its fleet."""
-        if not self.store.is_current:
-            self._not_current_ms = self._not_current_ms or round_.now_ms
-            self._asks_again_ms = round_.now_ms + ASKS_AGAIN_MS
-            return
-        if self._not_current_ms is not None:
-            stalled_ms = max(stalled_ms, round_.now_ms - self._not_current_ms)
-            self._not_current_ms = None
+        """Extend sessions and locks by time in which no member could be heard."""
         if stalled_ms > TOLD_FROM_MS:
             self._no_claims_until_ms = round_.now_ms + CLAIM_PAUSE_MS
             _log.warning(
@@ -534,6 +523,15 @@ class CoordinatorRuntime:
         except Exception:  # noqa: BLE001 - the group is forgotten even if the store can't release it
             _log.exception("the store did not release group %s", group_id)
 
+    def _hand_over(self) -> None:
+        """Give up the groups that other hosts take. What was decided about them is durable, or they were dropped."""
+        while self.handed_over:
+            group_id, tenure = self.handed_over.popitem()
+            if tenure and self.store.tenure(group_id) == tenure:
+                _log.info("handed over: group=%s, which only other hosts have asked for", group_id)
+                self.store.give_up(group_id)
+                self._forget(group_id)
+
     def _load_again(self, round_: Round) -> None:
         """Load dropped groups again without a request, since their deadlines go on."""
         for group_id in [g for g, due_ms in self._reload_ms.items() if due_ms <= round_.now_ms]:
@@ -562,7 +560,7 @@ class CoordinatorRuntime:
         self._look_at_moved()
         looked_at = {submission.group_id for submission, _, _ in round_.outcomes} | round_.touched
         looked_at.update(self._under_way, self._snapshot_again, holding_back, self._upkeep.due(now_ms))
-        for group_id, under_way in list(self._under_way.items())[: self._not_current_ms is None]:
+        for group_id, under_way in list(self._under_way.items()):
             self._write_snapshot(group_id, now_ms, under_way.write_step)
         for group_id in sorted(looked_at & self._logs.keys()):
             self._keep_up_log(group_id, now_ms, must=group_id in holding_back)

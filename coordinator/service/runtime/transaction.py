@@ -79,12 +79,13 @@ def one(command: Request[Reply]) -> Transaction[Reply]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FromAnotherHost:
-    """The bounds of a request that came from another host: it is for the owner with this tenure, and is carried out up
-    to ``not_after_ms`` on the clock of the event loops. Its asker has given it up after that, and may have sent
+    """The bounds of a request that came from another host: it is for the group's owner with this tenure, and is carried
+    out up to ``not_after_ms`` on the clock of the event loops. Its asker has given it up after that, and may have sent
     another one."""
 
     tenure: str
     not_after_ms: int
+    group_id: str = ""
 
     def check(self, group_id: str, tenure: str, now_ms: int) -> None:
         """Check that the request may be carried out now, by the owner with this tenure (empty: none).

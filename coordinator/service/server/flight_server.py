@@ -47,8 +47,6 @@ from coordinator.protocol.request_rows import read_rows, split_body
 from coordinator.protocol.rights import Caller, Right, Tokens
 from coordinator.protocol.wire import (
     WITH_ROWS,
-    CoordinatorFound,
-    FindCoordinator,
     Health,
     Healthy,
     StepDown,
@@ -144,9 +142,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
     """Serves ``handle`` from its construction until ``shutdown``.
 
     ``tokens``: those that callers may show; a text is one token with all rights. ``is_ready`` is the answer to
-    Health; requests are handled either way. ``find`` returns the ``host:port`` of the coordinator that serves a
-    group; empty: this coordinator. ``greet`` is called with each peer that has shown the token. ``step_down`` is
-    called with the reason why this coordinator shall leave; None: it refuses to. All of them are called from the
+    Health; requests are handled either way. ``greet`` is called with each peer that has shown the token. ``step_down``
+    is called with the reason why this coordinator shall leave; None: it refuses to. All of them are called from the
     server's threads, and from the construction on.
     """
 
@@ -160,7 +157,6 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         limits: ServerConfig | None = None,
         rate_limited: RateLimitedLog | None = None,
         is_ready: Callable[[], bool] = lambda: True,
-        find: Callable[[str], str] = lambda group_id: "",
         greet: Callable[[str], None] = lambda peer: None,
         step_down: Callable[[str], None] | None = None,
         by_owner: ByOwner | None = None,
@@ -177,7 +173,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         self._counting = threading.Lock()
         self._running: Counter[frozenset[Right] | None] = Counter()
         """How many requests of this host (None) are handled, and of other hosts by right."""
-        self._is_ready, self._find, self._greet, self._step_down = is_ready, find, greet, step_down
+        self._is_ready, self._greet, self._step_down = is_ready, greet, step_down
         self._by_owner = by_owner
         self.last_request_s = time.monotonic()
         pair = [(listener.certificate, listener.key)] if listener.certificate else []
@@ -292,8 +288,6 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
     def _reply(self, request: Request[Any], call: Call) -> Message:
         if isinstance(request, Health):
             return Healthy(pid=os.getpid(), protocol=PROTOCOL, version=self._version, ready=self._is_ready())
-        if isinstance(request, FindCoordinator):
-            return CoordinatorFound(endpoint=self._find(request.group_id) or self.address)
         if isinstance(request, WhoAmI):
             rights = tuple(sorted(right.value for right in call.caller.rights))
             return TokenHolder(name=call.caller.name, rights=rights, open_keys=self._open_keys)
@@ -363,12 +357,11 @@ class Head(msgspec.Struct, frozen=True):
 
 
 _head = msgspec.json.Decoder(Head)
-_LOCAL = frozenset({FindCoordinator.__name__, StepDown.__name__})
 
 
 def head_of(name: str, body: pa.Buffer) -> Head:
     """The head of a request. Empty for one that concerns no group, or that can't be read: its handler refuses it."""
-    if name in _LOCAL:
+    if name == StepDown.__name__:
         return Head()
     try:
         return _head.decode(split_body(body)[0] if name in WITH_ROWS else memoryview(body))

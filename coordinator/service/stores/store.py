@@ -80,10 +80,6 @@ class Store(Protocol):
     def name(self) -> str:
         """The store's name for logs and error texts."""
 
-    @property
-    def is_current(self) -> bool:
-        """Whether the owner may end sessions by itself: false while other processes may have taken its groups."""
-
     def load(self, group_id: str) -> Iterable[StoredRecord]:
         """Yields the group's records in append order; none for an unknown group. After it no append with an unknown
         outcome can still become durable, and no former owner can append.
@@ -109,6 +105,10 @@ class Store(Protocol):
 
     def release(self, group_id: str) -> None:
         """Closes the group: this process does not serve it any more."""
+
+    def give_up(self, group_id: str) -> None:
+        """Writes that any process may take the group at once, and closes it. Where the write fails, the next owner
+        waits until this one has said that it does not serve the group."""
 
     def append(self, appends: Mapping[str, Append], now_ms: int) -> None:
         """Appends records of several groups, by group id. They are durable when this returns: for each group all of
@@ -159,7 +159,6 @@ class SoleOwner:
     here."""
 
     holding_back: Collection[str] = ()
-    is_current = True
 
     def peek(self, group_id: str) -> Iterable[StoredRecord] | None:
         """Returns None: the store's owner owns all groups."""
@@ -176,6 +175,9 @@ class SoleOwner:
 
     def release(self, group_id: str) -> None:
         """Does nothing: no group has anything open."""
+
+    def give_up(self, group_id: str) -> None:
+        """Does nothing: no other process can take a group."""
 
     def must_prove(self, group_id: str) -> bool:
         return True

@@ -83,7 +83,7 @@ class GroupWriter:
             self._producer = new_client(Producer, {**config, "error_cb": self._complaints})
         except RuntimeError as error:  # each client takes one of the process's 1,024 keys of thread local storage
             reason = f"this process has as many Kafka clients as it can have, one for each group it serves ({error})"
-            raise StoreRefused(f"{reason}: a fleet of more coordinators serves more groups") from None
+            raise StoreRefused(f"{reason}: more coordinators serve more groups") from None
 
     def __repr__(self) -> str:
         return f"<GroupWriter {self.transactional_id}>"

@@ -35,7 +35,7 @@ from coordinator.service.process.clock import now_s
 from coordinator.service.stores.kafka.group_writer import Fenced, GroupWriter, LogShrunk
 from coordinator.service.stores.kafka.hanging_transaction import OpenTransaction, abort_left
 from coordinator.service.stores.kafka.log_reader import LogReader, ReadBlocked
-from coordinator.service.stores.kafka.ownership import Ownership
+from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.service.stores.store import (
     Append,
@@ -120,7 +120,7 @@ class KafkaStore:
         self,
         topic: StateTopic,
         partition: int,
-        ownership: Ownership,
+        ownership: LivingOwner,
         *,
         updates_per_snapshot: int,
         on_missing: Callable[[], None] = lambda: None,
@@ -158,13 +158,9 @@ class KafkaStore:
 
     @property
     def prunes(self) -> bool:
-        """Whether this process keeps the partition short: it has served a group there, or the partition is assigned to
-        it. A host that only passes requests on leaves that to the owners."""
-        return bool(self._served_before) or not self._ownership.may_peek
-
-    @property
-    def is_current(self) -> bool:
-        return self._ownership.is_current
+        """Whether this process keeps the partition short: it has served a group there. A host that only passes requests
+        on leaves that to the owners."""
+        return bool(self._served_before)
 
     # --- called from other threads
 
@@ -200,7 +196,6 @@ class KafkaStore:
 
     def _load(self, group_id: str, *, claimed: bool) -> Iterator[StoredRecord]:
         self.release(group_id)
-        self._ownership.confirm(self.partition)
         self._open_transaction.end_if_hanging()
         # Before the fence, also for a claimed group: a format version that this version can't read is refused here.
         seen = self._inspect(group_id, may_take=claimed)
@@ -217,8 +212,6 @@ class KafkaStore:
                 # A third host may have taken the group meanwhile: this one would fence it, and then find that it lives.
                 seen = self._inspect(group_id, seen, may_take=claimed)
             writer.fence()
-            # A process that was stopped before the fence may have lost the partition.
-            self._ownership.confirm(self.partition)
             if not claimed or self._topic.offset(self.partition, LATEST) > seen.position:
                 seen = self._inspect(group_id, seen, may_take=claimed)  # another coordinator may have written since
             if seen.owner is None or seen.owner.process != self._ownership.me.process:
@@ -247,7 +240,7 @@ class KafkaStore:
         _log.info("loaded: group=%s %s to %d%s", group_id, self.name, loaded_to, self._why_taken(seen.owner))
 
     def peek(self, group_id: str) -> Iterator[StoredRecord] | None:
-        return self._peeked(self._new_log(group_id)) if self._ownership.may_peek else None
+        return self._peeked(self._new_log(group_id))
 
     def tenure(self, group_id: str) -> str:
         """The tenure of this process as the owner of the group; empty if it does not serve it. Any thread may call
@@ -263,11 +256,27 @@ class KafkaStore:
         if (open_ := self._open.pop(group_id, None)) is not None:
             open_.writer.close()
 
+    def give_up(self, group_id: str, are_away: threading.Event | None = None) -> None:
+        """As in Store. ``are_away``: is set by brokers that give no answer, so that a process which gives all its
+        groups up waits for them once."""
+        open_ = self._open.get(group_id)
+        if open_ is not None and self._topic_error is None and not (are_away and are_away.is_set()):
+            try:
+                released = msgspec.structs.replace(open_.owner, released=True)
+                open_.writer.write([_owner_record(group_id, released)], end=open_.end)
+            except Fenced:
+                pass  # a newer owner has it
+            except Exception as error:  # noqa: BLE001 - it is closed all the same
+                _log.info("closed, and not given up: group=%s %s", group_id, error)
+                if are_away is not None:
+                    are_away.set()
+        self.release(group_id)
+
     def close(self) -> None:
-        if self._ownership.hands_over and self._topic_error is None:
-            self._give_up_all()
-        for group_id in list(self._open):
-            self.release(group_id)
+        are_away = threading.Event()
+        with ThreadPoolExecutor(PARALLEL_APPENDS, thread_name_prefix=f"share-release-{self.partition}") as threads:
+            for group_id in list(self._open):
+                threads.submit(self.give_up, group_id, are_away)
         if self._append_threads is not None:
             self._append_threads.shutdown()
 
@@ -294,7 +303,7 @@ class KafkaStore:
         open_ = self._open.get(group_id)
         if open_ is None or self._topic_error is not None:
             return True
-        return now_s() - open_.confirmed_s > MEMORY_ANSWER_S or not self._ownership.is_current
+        return now_s() - open_.confirmed_s > MEMORY_ANSWER_S
 
     def replace_with_snapshot(self, group: ShareGroup, data: Sequence[bytes], now_ms: int) -> None:
         group_id, open_ = group.group_id, self._opened(group.group_id)
@@ -370,7 +379,7 @@ class KafkaStore:
 
     def _check_owner(self, group_id: str, owner: Owner | None, end: int, *, claims: bool) -> None:
         had = group_id in self._served_before
-        self._ownership.check(group_id, self.partition, owner, had=had, claims=claims, end=end)
+        self._ownership.check(group_id, owner, had=had, claims=claims, end=end)
 
     def _is_gone(self, owner: Owner) -> bool:
         """Whether the owner, from which this process may take the group, is gone. One that leaves still gives its other
@@ -604,25 +613,6 @@ class KafkaStore:
             writer.write(entries)
         except Fenced as fenced:
             raise StoreRefused(f"another process took the group just now: {fenced}") from None
-
-    def _give_up_all(self) -> None:
-        """Write into each group's log that anybody may take the group: another host takes it at once. Where that fails,
-        another host waits until it has found this process gone; brokers that are away are waited for once."""
-        are_away = threading.Event()
-
-        def give_up(group_id: str, open_: _OpenGroup) -> None:
-            released = msgspec.structs.replace(open_.owner, released=True)
-            try:
-                if not are_away.is_set():
-                    open_.writer.write([_owner_record(group_id, released)], end=open_.end)
-            except Fenced:
-                pass  # a newer owner has it
-            except Exception:  # noqa: BLE001 - this process leaves all the same
-                are_away.set()
-
-        with ThreadPoolExecutor(PARALLEL_APPENDS, thread_name_prefix=f"share-release-{self.partition}") as threads:
-            for group_id, open_ in self._open.items():
-                threads.submit(give_up, group_id, open_)
 
 
 def _owner_record(group_id: str, owner: Owner) -> KeyValue:

@@ -1,9 +1,8 @@
 """The ownership of groups: whether this process may take a group, and which error members get when another owns it.
 
-An owner stays the owner while it lives, on demand or standalone: another host takes a group that its owner has given
-up, or whose owner was found gone. Among the coordinators of a fleet Kafka's group assigns the partitions. From an owner
-that other hosts can't ask, the newest claimant takes the group: only for a new member, or the two would take it from
-each other without end.
+An owner stays the owner while it lives, on demand or standalone: another coordinator takes a group that its owner has
+given up, or whose owner was found gone. From an owner that others can't ask, the newest claimant takes the group: only
+for a new member, or the two would take it from each other without end.
 """
 
 from __future__ import annotations
@@ -13,14 +12,13 @@ import os
 import socket
 import uuid
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from coordinator.protocol.errors import GroupTakenOver, NotCoordinator, ShareGroupError
 from coordinator.protocol.host_records import VERSION as ANSWERS
 from coordinator.protocol.this_host import host_facts
-from coordinator.service.fleet.fleet import Fleet
 from coordinator.service.process.clock import now_s
 from coordinator.state_log.owner import PATIENCE_S, Owner
 
@@ -34,66 +32,18 @@ MAX_PATIENCE_S = 60
 """The patience grows up to this many seconds."""
 
 
-class Ownership(Protocol):
-    """The policy by which a process takes and keeps groups. ``me`` is the process itself."""
-
-    me: Owner
-
-    @property
-    def may_peek(self) -> bool:
-        """Whether this process may read a group that another process owns."""
-
-    @property
-    def hands_over(self) -> bool:
-        """Whether this process gives its groups up when it ends."""
-
-    def check(self, group_id: str, partition: int, owner: Owner | None, *, had: bool, claims: bool, end: int) -> None:
-        """Returns if this process may take the group, whose last owner was ``owner``. ``had``: this process owned the
-        group before. ``claims``: a new member asks for it here. ``end``: the offset after the group's last record.
-
-        Raises:
-            OwnedElsewhere: the owner is another host's, which may live.
-            GroupTakenOver, NotCoordinator: another process owns the group.
-        """
-
-    def check_look(self, group_id: str, owner: Owner, end: int) -> bool:
-        """Check that a look may read the log of a group with this owner, which ends at ``end``. Returns whether the
-        owner is another host's.
-
-        Raises:
-            OwnedElsewhere: the owner is another host's, which may answer: it knows more.
-        """
-
-    def new_owner(self, before: Owner | None, *, had: bool) -> Owner:
-        """This process as the owner, with a new tenure, of a group that ``before`` owned. ``had``: this process owned
-        it before."""
-
-    def confirm(self, partition: int) -> None:
-        """Returns if this process may still take groups of the partition.
-
-        Raises:
-            NotCoordinator: the partition belongs to another process.
-            CoordinatorNotAvailable: Kafka did not confirm it in time.
-        """
-
-    @property
-    def is_current(self) -> bool:
-        """Whether this process may answer from memory."""
-
-    def lost(self, group_id: str, owner: Owner | None) -> ShareGroupError:
-        """The error for members after ``owner`` (None: not known yet) has fenced this process."""
-
-
-def installation_id(runtime_dir: Path) -> str:
-    """An id that identifies this installation across restarts of its coordinator: a hash of several facts, none of
-    which is a file that a cleaner could delete. One of them is the version of the endpoint files' names: clients that
-    look for others have another coordinator."""
-    facts = [ENDPOINT_NAMES, *host_facts(), os.path.realpath(runtime_dir), f"{os.stat('/').st_dev}"]
+def installation_id(place: Path | str) -> str:
+    """An id that identifies this installation across restarts of its coordinator. ``place``: the runtime directory of a
+    coordinator on demand, or the address at which a standalone one listens; a host has one coordinator there. The id is
+    a hash of several facts, none of which is a file that a cleaner could delete. One of them is the version of the
+    endpoint files' names: clients that look for others have another coordinator."""
+    where = os.path.realpath(place) if isinstance(place, Path) else place
+    facts = [ENDPOINT_NAMES, *host_facts(), where, f"{os.stat('/').st_dev}"]
     return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:32]
 
 
 def this_process(installation_id: str, endpoint: str = "") -> Owner:
-    """This process as an owner; ``endpoint``: its host:port in a fleet."""
+    """This process as an owner; ``endpoint``: the host:port of a standalone coordinator, by which people know it."""
     return Owner(
         installation_id=installation_id,
         process=uuid.uuid4().hex,
@@ -137,11 +87,8 @@ def _is_found(found: _Found | None, owner: Owner, end: int, lasts_s: float) -> b
 
 
 class LivingOwner:
-    """The policy of coordinators on demand, and of a fleet towards all others: the owner of a group stays the owner
-    until it has given the group up, or was found gone."""
-
-    may_peek = True
-    hands_over = True
+    """The policy by which a coordinator takes groups: the owner of a group stays the owner until it has given the group
+    up, or was found gone. ``me`` is the process itself."""
 
     def __init__(self, me: Owner, *, asks_owners: bool = True) -> None:
         """``asks_owners``: whether this process can ask the owners on other hosts; else it reads what they wrote."""
@@ -162,13 +109,26 @@ class LivingOwner:
         self._quiet[group_id] = tenure, end, now_s()
 
     def check_look(self, group_id: str, owner: Owner, end: int) -> bool:
+        """Check that a look may read the log of a group with this owner, which ends at ``end``. Returns whether the
+        owner is another host's.
+
+        Raises:
+            OwnedElsewhere: the owner is another host's, which may answer: it knows more.
+        """
         is_foreign = self.is_foreign(owner)
         may_ask = is_foreign and owner.answers and not owner.released and self._asks_owners
         if may_ask and not _is_found(self._quiet.get(group_id), owner, end, LOOK_LASTS_S):
             raise OwnedElsewhere.by(group_id, owner)
         return is_foreign
 
-    def check(self, group_id: str, partition: int, owner: Owner | None, *, had: bool, claims: bool, end: int) -> None:
+    def check(self, group_id: str, owner: Owner | None, *, had: bool, claims: bool, end: int) -> None:
+        """Returns if this process may take the group, whose last owner was ``owner``. ``had``: this process owned the
+        group before. ``claims``: a new member asks for it here. ``end``: the offset after the group's last record.
+
+        Raises:
+            OwnedElsewhere: the owner is another host's, which may live.
+            GroupTakenOver, NotCoordinator: another process owns the group.
+        """
         if owner is None or owner.process == self.me.process or owner.released:
             return
         if owner.installation_id == self.me.installation_id:
@@ -181,59 +141,21 @@ class LivingOwner:
             raise self.lost(group_id, owner)
 
     def new_owner(self, before: Owner | None, *, had: bool) -> Owner:
-        """As in Ownership. A process that takes a group back from an owner that it found silent grows the patience:
-        hosts with bad networks take a group from each other once a minute at most."""
+        """This process as the owner, with a new tenure, of a group that ``before`` owned. ``had``: this process owned
+        it before. A process that takes a group back from an owner that it found silent grows the patience: hosts with
+        bad networks take a group from each other once a minute at most."""
         patience_s = PATIENCE_S
         if had and before is not None and not before.released and self.is_foreign(before):
             patience_s = min(MAX_PATIENCE_S, 2 * before.patience_s)
         return msgspec.structs.replace(self.me, tenure=uuid.uuid4().hex, patience_s=patience_s)
 
-    def confirm(self, partition: int) -> None:
-        """Does nothing: a coordinator on demand may take any group that it is asked for."""
-
-    is_current = True
-
     def lost(self, group_id: str, owner: Owner | None) -> ShareGroupError:
+        """The error for members after ``owner`` (None: not known yet) has fenced this process."""
         if owner is None or owner.answers or not self.is_foreign(owner):
             # This one was taken for dead: its clients find the newer one, or it passes their requests on.
             return NotCoordinator(what=f"share group {group_id}")
         return GroupTakenOver(group_id=group_id, owner=str(owner))
 
     def is_foreign(self, owner: Owner) -> bool:
-        """Whether the owner is of another installation: another host, a fleet, or none of this process's fleet."""
+        """Whether the owner is of another installation: not one that this process replaces."""
         return owner.installation_id != self.me.installation_id
-
-
-class FleetMember:
-    """The policy of a fleet: a coordinator owns the groups of the partitions that Kafka's group assigns to it, and asks
-    Kafka's group before it takes one. From others it takes a group as ``living`` does."""
-
-    may_peek = False
-
-    def __init__(self, living: LivingOwner, fleet: Fleet) -> None:
-        self.me, self._living, self._fleet = living.me, living, fleet
-        self.new_owner, self.lost, self.check_look = living.new_owner, living.lost, living.check_look
-
-    def __repr__(self) -> str:
-        return f"<FleetMember {self.me}>"
-
-    @property
-    def hands_over(self) -> bool:
-        """As in Ownership. A partition that only moves within the fleet is not given up: this process answers that it
-        has moved."""
-        return self._fleet.is_leaving
-
-    def check(self, group_id: str, partition: int, owner: Owner | None, *, had: bool, claims: bool, end: int) -> None:
-        """As in Ownership. Among the fleet's coordinators the assignment by Kafka's group has decided. A group of an
-        owner that can't be asked is taken once without a claim, so that pruning takes abandoned ones."""
-        if owner is not None and self._living.is_foreign(owner):
-            once = not had and not owner.answers
-            self._living.check(group_id, partition, owner, had=had, claims=claims or once, end=end)
-
-    def confirm(self, partition: int) -> None:
-        self._fleet.verify(partition)
-
-    @property
-    def is_current(self) -> bool:
-        """Whether Kafka's group confirmed this process's membership within the session timeout."""
-        return self._fleet.is_current()

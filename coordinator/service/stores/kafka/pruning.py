@@ -42,9 +42,9 @@ _log = logging.getLogger(__name__)
 
 
 class Pruning:
-    """A thread that prunes every ``interval_ms``. ``wake`` loads a group that got no request since its partition came
-    to this process, so that it gets a new snapshot, and is unloaded again: a fleet's coordinator owns all groups of its
-    partitions, a coordinator on demand only those that it was asked for."""
+    """A thread that prunes every ``interval_ms``. ``wake`` loads a group of which no owner lives, so that it gets a
+    new snapshot, and is unloaded again. A coordinator on demand leaves such a group alone: it takes only groups that it
+    was asked for."""
 
     def __init__(
         self,

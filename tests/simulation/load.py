@@ -1,8 +1,8 @@
-"""A fleet of coordinators under the calls of many queries, on the simulated clock, with measured costs of each call.
+"""Coordinators under the calls of many queries, on the simulated clock, with measured costs of each call.
 
 It is a model of the time and not of the state: a coordinator has one interpreter, which serves one call at a time, and
-an event loop for each of its state partitions, which works in rounds. A round decides all that waits, appends each
-group's records in a transaction of its own, eight at a time, and answers when the slowest one is durable.
+an event loop for each state partition with a group of its own, which works in rounds. A round decides all that waits,
+appends each group's records in a transaction of its own, eight at a time, and answers when the slowest one is durable.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from coordinator.client.endpoints import in_order
 from coordinator.config.resolved import ServerConfig
 from coordinator.service.runtime.runtime import MAX_ROUND
 from coordinator.service.stores.kafka.kafka_store import MEMORY_ANSWER_S, PARALLEL_APPENDS
 from coordinator.state_log.placement import state_partition_of
-from tests.simulation.fleet_costs import ENDS, HEARTBEAT, NEXT, START, UnitCosts
+from tests.simulation.load_costs import ENDS, HEARTBEAT, NEXT, START, UnitCosts
 from tests.simulation.simulated_world import World
 
 STATE_PARTITIONS = 50
@@ -154,8 +155,8 @@ class Loop:
     """The event loop of a state partition. ``appending_ms``: how long its transactions would have taken it without any
     other load at the brokers."""
 
-    def __init__(self, fleet: Fleet, coordinator: Coordinator) -> None:
-        self._fleet, self._coordinator = fleet, coordinator
+    def __init__(self, parts: Coordinators, coordinator: Coordinator) -> None:
+        self._all, self._coordinator = parts, coordinator
         self._waiting: deque[Work] = deque()
         self._runs = False
         self.appending_ms = 0.0
@@ -174,7 +175,7 @@ class Loop:
         self._coordinator.interpreter.run(sum(work.python_ms for work in round_), lambda: self._append(round_))
 
     def _append(self, round_: list[Work]) -> None:
-        now_ms = self._fleet.world.now_ms
+        now_ms = self._all.world.now_ms
         proved_ms = now_ms - 1_000 * MEMORY_ANSWER_S
         native_ms: dict[int, float] = {}
         groups: dict[int, Group] = {}
@@ -191,7 +192,7 @@ class Loop:
             running[0] += 1
             group = left.popleft()
             group.appended_ms = now_ms
-            alone_ms.append(self._fleet.transaction(self._coordinator, native_ms[id(group)], ended))
+            alone_ms.append(self._all.transaction(self._coordinator, native_ms[id(group)], ended))
 
         def ended() -> None:
             running[0] -= 1
@@ -213,11 +214,11 @@ class Loop:
 
 
 class Coordinator:
-    """One process of the fleet. ``running``: the requests that it handles now; ``refused``: those above its limit."""
+    """One process. ``running``: the requests that it handles now; ``refused``: those above its limit."""
 
-    def __init__(self, fleet: Fleet, cores: Server) -> None:
-        self._fleet, self.cores = fleet, cores
-        self.interpreter = Interpreter(fleet.world, cores)
+    def __init__(self, parts: Coordinators, cores: Server) -> None:
+        self._all, self.cores = parts, cores
+        self.interpreter = Interpreter(parts.world, cores)
         self.running = self.refused = 0
         self.answered: Counter[str] = Counter()
 
@@ -225,12 +226,12 @@ class Coordinator:
         """Handle a call of a query, and answer it with ``then``. A call above the limit is refused and comes again."""
         if self.running >= REQUESTS_AT_ONCE and kind != HEARTBEAT:
             self.refused += 1
-            pause_ms = self._fleet.world.chance.uniform(0, min(LONGEST_RETRY_MS, RETRY_MS * 2**tries))
-            self._fleet.world.after(pause_ms, lambda: self.call(group, kind, then, tries + 1))
+            pause_ms = self._all.world.chance.uniform(0, min(LONGEST_RETRY_MS, RETRY_MS * 2**tries))
+            self._all.world.after(pause_ms, lambda: self.call(group, kind, then, tries + 1))
             return
         self.running += 1
-        cost = self._fleet.costs.calls[kind]
-        python_ms = cost.python_ms + cost.partition_ms * self._fleet.load.partitions
+        cost = self._all.costs.calls[kind]
+        python_ms = cost.python_ms + cost.partition_ms * self._all.load.partitions
 
         def answer() -> None:
             self.running -= 1
@@ -242,7 +243,7 @@ class Coordinator:
 
         def ask() -> None:
             if cost.asks:
-                self._fleet.ask(decide if cost.appends else answer)
+                self._all.ask(decide if cost.appends else answer)
             else:
                 decide()
 
@@ -260,10 +261,10 @@ class Query:
     """A query: its batches, its heartbeats, and its questions for the logs' ends. It makes a batch at each trigger, or
     at the next one after the batch before."""
 
-    def __init__(self, fleet: Fleet, group: Group) -> None:
-        self._fleet, self._group, self._world = fleet, group, fleet.world
+    def __init__(self, parts: Coordinators, group: Group) -> None:
+        self._all, self._group, self._world = parts, group, parts.world
         self._call = group.coordinator.call
-        self._ends_ms = -fleet.load.ends_every_ms
+        self._ends_ms = -parts.load.ends_every_ms
 
     def begin(self, at_ms: float) -> None:
         """Have the first batch at that time."""
@@ -271,10 +272,10 @@ class Query:
         self._world.at(at_ms + HEARTBEAT_MS, self._beat)
 
     def _batch(self) -> None:
-        fleet, load, begun_ms = self._fleet, self._fleet.load, self._world.now_ms
+        parts, load, begun_ms = self._all, self._all.load, self._world.now_ms
         if begun_ms - self._ends_ms >= load.ends_every_ms:
             self._ends_ms = begun_ms
-            fleet.sent[ENDS] += 1
+            parts.sent[ENDS] += 1
             self._call(self._group, ENDS, lambda: None)
 
         def acquired() -> None:
@@ -283,11 +284,11 @@ class Query:
 
         def start(next_ms: float) -> None:
             sent_ms = self._world.now_ms
-            fleet.sent[START] += 1
+            parts.sent[START] += 1
             self._call(self._group, START, lambda: started(next_ms + self._world.now_ms - sent_ms))
 
         def started(took_ms: float) -> None:
-            fleet.note_plan(took_ms)
+            parts.note_plan(took_ms)
             self._world.after(load.spark_ms / 2, again)
 
         def again() -> None:
@@ -295,24 +296,24 @@ class Query:
             triggers = math.ceil((now_ms - begun_ms) / load.trigger_ms) if load.trigger_ms else 0
             self._world.at(begun_ms + triggers * load.trigger_ms, self._batch)
 
-        fleet.sent[NEXT] += 1
-        fleet.client(lambda: self._call(self._group, NEXT, acquired))
+        parts.sent[NEXT] += 1
+        parts.client(lambda: self._call(self._group, NEXT, acquired))
 
     def _beat(self) -> None:
         sent_ms = self._world.now_ms
 
         def heard() -> None:
             took_ms = self._world.now_ms - sent_ms
-            self._fleet.longest_beat_ms = max(self._fleet.longest_beat_ms, took_ms)
+            self._all.longest_beat_ms = max(self._all.longest_beat_ms, took_ms)
             self._world.at(max(sent_ms + HEARTBEAT_MS, self._world.now_ms), self._beat)
 
-        self._fleet.sent[HEARTBEAT] += 1
+        self._all.sent[HEARTBEAT] += 1
         self._call(self._group, HEARTBEAT, heard)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Carried:
-    """The load that a fleet carried. ``plan_ms``: of each batch, its plan's acquisition and start, ascending.
+    """The load that coordinators carried. ``plan_ms``: of each batch, its plan's acquisition and start, ascending.
     ``used``: of each resource the share of the time in which the busiest one of its kind was busy."""
 
     load: Load
@@ -347,8 +348,8 @@ class Carried:
         return self.longest_beat_ms + HEARTBEAT_MS > SESSION_MS
 
 
-class Fleet:
-    """The fleet, its brokers and the queries. ``play`` runs it."""
+class Coordinators:
+    """The coordinators, their brokers and the queries. ``play`` runs it."""
 
     def __init__(self, load: Load, machines: Machines, costs: UnitCosts | None = None, seed: int = 0) -> None:
         self.world = World(seed)
@@ -359,8 +360,7 @@ class Fleet:
         self.brokers = shared or Server(self.world, machines.broker_cores)
         self._clients = shared
         self.coordinators = [Coordinator(self, shared or Server(self.world, 4)) for _ in range(machines.coordinators)]
-        owners = [self.coordinators[number % machines.coordinators] for number in range(STATE_PARTITIONS)]
-        self.loops = [Loop(self, owner) for owner in owners]
+        self.loops: dict[tuple[int, int], Loop] = {}
         self.sent: Counter[str] = Counter()
         self.longest_beat_ms = 0.0
         self._plans: list[float] = []
@@ -421,9 +421,10 @@ class Fleet:
     def _made(self) -> list[Query]:
         groups = []
         for _ in range(-(-self.load.queries // self.load.in_a_group)):
-            partition = state_partition_of(f"{self.world.chance.getrandbits(64):016x}", STATE_PARTITIONS)
-            owner = self.coordinators[partition % len(self.coordinators)]
-            groups.append(Group(owner, self.loops[partition]))
+            group_id = f"{self.world.chance.getrandbits(64):016x}"
+            _, number = in_order(group_id, [("coordinator", number) for number in range(len(self.coordinators))])[0]
+            owner, where = self.coordinators[number], (number, state_partition_of(group_id, STATE_PARTITIONS))
+            groups.append(Group(owner, self.loops.setdefault(where, Loop(self, owner))))
         return [Query(self, groups[number // self.load.in_a_group]) for number in range(self.load.queries)]
 
     def _totals(self) -> dict[tuple[str, int], float]:
@@ -433,7 +434,7 @@ class Fleet:
             (BROKERS, 0): self.brokers.busy_ms / self.brokers.places,
         }
         found |= {(INTERPRETER, n): each.interpreter.busy_ms for n, each in enumerate(self.coordinators)}
-        return found | {(TRANSACTIONS, n): loop.appending_ms for n, loop in enumerate(self.loops)}
+        return found | {(TRANSACTIONS, n): loop.appending_ms for n, loop in enumerate(self.loops.values())}
 
     def _used(self, spent: dict[tuple[str, int], float], whole_ms: float) -> dict[str, float]:
         used: dict[str, float] = {}

@@ -1,5 +1,5 @@
-"""A group has one owner, a coordinator on demand or one of a fleet: whichever it is, the others pass requests on to it,
-and take the group only when it is gone or has given the group up."""
+"""A group has one owner, a coordinator on demand or a standalone one: whichever it is, the others pass requests on to
+it, and take the group only when it is gone or has given the group up."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import os
 import pytest
 
 from coordinator.client.connection import Connection
-from coordinator.protocol.errors import GroupNotAllowed, ShareGroupError
+from coordinator.protocol.errors import GroupNotAllowed
 from coordinator.protocol.messages import DescribeGroup, Heartbeat
 from coordinator.protocol.rights import Tokens
 from coordinator.protocol.wire import Endpoint, LaunchSettings
 from coordinator.service.coordinator import Coordinator
+from coordinator.service.server.listener import Listener
 from coordinator.service.stores.kafka import kafka_store, ownership
 from tests.support.host import TOKEN, Host, acquired
 from tests.support.standalone import TOKEN as STANDALONE_TOKEN
@@ -26,15 +27,12 @@ BOUND = "a-token-for-billing-alone"
 TOKENS = Tokens.parse(f"member,read,admin alice:{TOKEN}\nmember bob:{BOUND} groups=billing.*", "the test")
 
 
-class FleetHost(Host):
-    """A coordinator of a fleet, and a client of it."""
+class Standalone(Host):
+    """A standalone coordinator, and a client of it."""
 
-    def __init__(self, bootstrap, fleet):
-        configs = {"share.coordinator.fleet.group.id": fleet, "share.coordinator.session.timeout.ms": "6000"}
-        settings = LaunchSettings(
-            bootstrap_servers=bootstrap, kafka_config={}, state_store="kafka", configs=configs, endpoint_path="unused"
-        )
-        self.coordinator = Coordinator(settings, TOKENS, in_fleet=True)
+    def __init__(self, bootstrap):
+        settings = LaunchSettings(bootstrap_servers=bootstrap, kafka_config={}, state_store="kafka", configs={})
+        self.coordinator = Coordinator(settings, TOKENS, listener=Listener())
         self.client = self.connect(TOKEN)
         self.is_closed = False
 
@@ -43,8 +41,8 @@ class FleetHost(Host):
         return Connection(Endpoint(host="127.0.0.1", port=port, token=token, pid=os.getpid()))
 
 
-class FleetProcess(Host):
-    """A client of a coordinator of a fleet that is a process of its own."""
+class ClientOfProcess(Host):
+    """A client of a standalone coordinator that is a process of its own."""
 
     def __init__(self, process):
         self.process, self.is_closed = process, False
@@ -65,14 +63,14 @@ def patience(request, monkeypatch):
 
 
 @pytest.fixture
-def start(kafka, tmp_path, unique, patience):
-    """Starts coordinators: `start("one")` on demand, `start("fleet")` one more of the fleet. They end with the test."""
-    fleet = unique("fleet")
+def start(kafka, tmp_path, patience):
+    """Starts coordinators: `start("one")` on demand, `start("standalone")` one more of these. They end with the
+    test."""
     with contextlib.ExitStack() as started:
 
         def begin(name):
-            if name == "fleet":
-                return started.enter_context(contextlib.closing(FleetHost(kafka.bootstrap, fleet)))
+            if name == "standalone":
+                return started.enter_context(contextlib.closing(Standalone(kafka.bootstrap)))
             return started.enter_context(contextlib.closing(Host(kafka.bootstrap, tmp_path / name)))
 
         yield begin
@@ -86,18 +84,18 @@ def orders(kafka, topic):
     return name
 
 
-@pytest.fixture(params=["fleet", "one"])
+@pytest.fixture(params=[("standalone", "one"), ("one", "standalone"), ("standalone", "standalone")])
 def shared(request, start, orders, unique):
-    """An owner, a fleet's coordinator or one on demand, another one of the other kind, and a member of each."""
+    """An owner, another coordinator of the other kind or of the same, and a member of each."""
     group = unique("billing")
-    owner, other = start(request.param), start("one" if request.param == "fleet" else "fleet")
+    owner, other = map(start, request.param)
     first = owner.join(group, orders, "a")
     second = other.join(group, orders, "b")
     assert (owner.owns(group), other.owns(group)) == (True, False)
     return owner, other, first, second
 
 
-def test_a_fleet_and_a_host_on_demand_share_a_group(shared):
+def test_two_coordinators_share_a_group(shared):
     owner, other, first, second = shared
     group = first["group_id"]
     taken = acquired(owner, first), acquired(other, second)
@@ -109,8 +107,7 @@ def test_a_fleet_and_a_host_on_demand_share_a_group(shared):
 
 
 @pytest.mark.parametrize("patience", [1_000.0], indirect=True)
-def test_an_owner_that_leaves_hands_its_groups_to_the_other_kind(shared, orders):
-    """The last coordinator of a fleet ends, or the one on demand."""
+def test_an_owner_that_leaves_hands_its_groups_to_the_other(shared, orders):
     owner, other, first, second = shared
     held = acquired(other, second)
     owner.close()
@@ -120,7 +117,7 @@ def test_an_owner_that_leaves_hands_its_groups_to_the_other_kind(shared, orders)
 
 
 @pytest.mark.parametrize("patience", [2.0], indirect=True)
-def test_a_silent_owner_loses_its_groups_to_the_other_kind(shared, orders):
+def test_a_silent_owner_loses_its_groups_to_the_other(shared, orders):
     owner, other, first, second = shared
     owner.be_silent()
     assert other.rejoin(orders, second) == second
@@ -130,10 +127,10 @@ def test_a_silent_owner_loses_its_groups_to_the_other_kind(shared, orders):
 
 
 @pytest.mark.parametrize("patience", [2.0], indirect=True)
-def test_a_killed_coordinator_of_a_fleet_loses_its_groups_to_a_host(kafka, tmp_path, unique, start, orders):
-    config = {"bootstrap.servers": kafka.bootstrap, "share.coordinator.fleet.group.id": unique("fleet")}
+def test_a_killed_standalone_coordinator_loses_its_groups_to_a_host(kafka, tmp_path, unique, start, orders):
+    config = {"bootstrap.servers": kafka.bootstrap}
     group = unique("billing")
-    with contextlib.closing(FleetProcess(StandaloneProcess(tmp_path, config).wait_ready())) as killed:
+    with contextlib.closing(ClientOfProcess(StandaloneProcess(tmp_path, config).wait_ready())) as killed:
         first, one = killed.join(group, orders, "a"), start("one")
         second = one.join(group, orders, "b")
         held = acquired(one, second)
@@ -141,44 +138,61 @@ def test_a_killed_coordinator_of_a_fleet_loses_its_groups_to_a_host(kafka, tmp_p
         killed.process.close()
         assert one.rejoin(orders, second) == second
         assert one.owns(group)
-        # A fleet that comes later finds an owner that lives.
-        fleet = start("fleet")
-        assert fleet.rejoin(orders, first) == first
-        assert (fleet.owns(group), one.owns(group)) == (False, True)
-        assert sorted(held + acquired(fleet, first)) == list(range(20))
+        # A coordinator that comes later finds an owner that lives.
+        later = start("standalone")
+        assert later.rejoin(orders, first) == first
+        assert (later.owns(group), one.owns(group)) == (False, True)
+        assert sorted(held + acquired(later, first)) == list(range(20))
 
 
-def test_each_group_has_one_owner_while_the_fleet_grows_and_shrinks(start, orders, unique):
-    groups, one, fleet = [unique("billing") for _ in range(6)], start("one"), [start("fleet")]
-    members = {group: fleet[0].join(group, orders, "a") for group in groups}
-    assert all(fleet[0].owns(group) for group in groups)
+def test_each_group_has_one_owner_while_coordinators_come_and_go(start, orders, unique):
+    groups, one, running = [unique("billing") for _ in range(6)], start("one"), [start("standalone")]
+    members = {group: running[0].join(group, orders, "a") for group in groups}
+    assert all(running[0].owns(group) for group in groups)
 
-    def served():
-        """Every member comes back, through the host on demand, and each group has one owner."""
+    def served(by):
+        """Every member comes back, through this coordinator, and each group has one owner."""
         for member in members.values():
-            assert one.rejoin(orders, member) == member
-        owners = [[each for each in (one, *fleet) if not each.is_closed and each.owns(group)] for group in groups]
+            assert by.rejoin(orders, member) == member
+        owners = [[each for each in (one, *running) if not each.is_closed and each.owns(group)] for group in groups]
         assert [len(each) for each in owners] == [1] * 6
 
-    served()
-    fleet.append(start("fleet"))
-    wait_until(lambda: fleet[1].coordinator.state._fleet.owned, what="it has partitions")
-    served()
-    fleet[0].close()
-    served()
-    fleet[1].close()
-    served()
+    served(one)
+    running.append(start("standalone"))
+    served(running[1])
+    running[0].close()
+    served(running[1])
+    running[1].close()
+    served(one)
     assert all(one.owns(group) for group in groups)
 
 
+def test_a_group_goes_to_the_coordinator_whose_members_alone_ask_for_it(start, orders, unique):
+    """As where a coordinator that was away is back, and its members with it."""
+    groups, first, second = [unique("billing") for _ in range(2)], start("standalone"), start("standalone")
+    goes, _ = (first.join(group, orders, "a") for group in groups)
+    held = acquired(first, goes)
+    there = second.join(groups[0], orders, "b")
+    assert first.owns(groups[0]), "its own member has just asked"
+    first.coordinator.hosts._idle_s = 0.0  # as after the idle timeout
+
+    def owned_there():
+        return second.rejoin(orders, there) == there and second.owns(groups[0])
+
+    wait_until(owned_there, what="the group is at the coordinator that is asked for it")
+    assert first.rejoin(orders, goes) == goes, "the other member is passed on"
+    assert sorted(held + acquired(second, there)) == list(range(20)), "and has kept its records"
+    assert [[each.owns(group) for each in (first, second)] for group in groups] == [[False, True], [True, False]]
+
+
 def test_a_token_s_allow_lists_hold_for_groups_that_a_host_owns(start, orders, unique):
-    one, fleet = start("one"), start("fleet")
+    one, standalone = start("one"), start("standalone")
     allowed, other = unique("billing"), unique("payroll")
     members = {group: one.join(group, orders, "a") for group in (allowed, other)}
     for group in members:
-        fleet.join(group, orders, "b")
+        standalone.join(group, orders, "b")
         assert one.owns(group)
-    with contextlib.closing(fleet.connect(BOUND)) as bob:
+    with contextlib.closing(standalone.connect(BOUND)) as bob:
         assert bob.call(Heartbeat(**members[allowed])).member_epoch == members[allowed]["member_epoch"]
         with pytest.raises(GroupNotAllowed):
             bob.call(Heartbeat(**members[other]))
@@ -186,17 +200,14 @@ def test_a_token_s_allow_lists_hold_for_groups_that_a_host_owns(start, orders, u
 
 @pytest.mark.parametrize("patience", [2.0], indirect=True)
 def test_pruning_takes_only_groups_whose_owner_is_gone(start, orders, unique):
-    group, one, fleet = unique("billing"), start("one"), start("fleet")
+    group, one, standalone = unique("billing"), start("one"), start("standalone")
     one.join(group, orders, "a")
 
     def wake():
-        try:
-            fleet.coordinator.state._wake(group)
-        except ShareGroupError:  # its partition is not assigned yet
-            return False
-        return True
+        standalone.coordinator.state._wake(group)
+        return standalone.owns(group)
 
-    wait_until(wake, what="the fleet has looked at the group")
-    assert (one.owns(group), fleet.owns(group)) == (True, False)
+    assert not wake()
+    assert one.owns(group)
     one.be_silent()
-    wait_until(lambda: wake() and fleet.owns(group), what="the fleet has taken it")
+    wait_until(wake, what="the standalone coordinator has taken it")

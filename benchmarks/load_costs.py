@@ -1,4 +1,4 @@
-"""The unit costs of a coordinator's process that tests/simulation/fleet_costs.py has, with the state in Kafka; and a
+"""The unit costs of a coordinator's process that tests/simulation/load_costs.py has, with the state in Kafka; and a
 loaded coordinator, against which the simulation is held.
 
 CPU time is told apart by thread: librdkafka's run beside Python's, which share one interpreter and so one core.
@@ -68,7 +68,7 @@ def spent(pid: int) -> Spent:
     return Spent(native_ns / 1e6, 1000 * whole_s - native_ns / 1e6)
 
 
-def fleet_rows(broker: KafkaBroker, *, batches: int, seconds: int) -> list[Row]:
+def loaded_rows(broker: KafkaBroker, *, batches: int, seconds: int) -> list[Row]:
     """Returns the unit costs of ``batches`` batches, and the load of one coordinator over ``seconds``."""
     return [
         *_transaction_rows(broker, batches),
@@ -113,7 +113,7 @@ def _transaction_rows(broker: KafkaBroker, count: int) -> list[Row]:
             took_ms.append(1000 * (time.perf_counter() - began_s))
         here, at_broker = spent(own) - before, _whole_ms(of_broker) - before_broker
         how = f"99th percentile {p99(took_ms):.1f}; {here.each(count)}, broker {at_broker / count:.2f} ms"
-        rows.append(Row(name=f"fleet: {what}", value=statistics.median(took_ms), unit="ms", how=how))
+        rows.append(Row(name=f"load: {what}", value=statistics.median(took_ms), unit="ms", how=how))
     writer.close()
     return rows
 
@@ -157,7 +157,7 @@ def _call_rows(broker: KafkaBroker, partitions: int, batches: int) -> list[Row]:
         f"next {statistics.median(nexts):.1f}, start {statistics.median(starts):.1f}; 99th percentile {p99(both):.1f}; "
         f"{found.each(batches)}, broker {at_broker / batches:.2f} ms"
     )
-    name = f"fleet: next and start, a batch of {partitions} partition(s)"
+    name = f"load: next and start, a batch of {partitions} partition(s)"
     rows = [Row(name=name, value=statistics.median(both), unit="ms", how=how)]
     requests: dict[str, Callable[[], object]] = {
         "Heartbeat": lambda: session.call(lambda who: Heartbeat(**who)),
@@ -169,7 +169,7 @@ def _call_rows(broker: KafkaBroker, partitions: int, batches: int) -> list[Row]:
             ask()
         found, took_ms = spent(pid) - before, 1000 * (time.perf_counter() - began_s) / batches
         how = f"{partitions} partition(s); {found.each(batches)} ms"
-        rows.append(Row(name=f"fleet: {kind}", value=took_ms, unit="ms", how=how))
+        rows.append(Row(name=f"load: {kind}", value=took_ms, unit="ms", how=how))
     session.close(leave=True)
     client.close()
     return rows
@@ -206,7 +206,7 @@ def _session(client: CoordinatorClient, group_id: str, topic: str) -> MemberSess
 
 def _filled(broker: KafkaBroker, partitions: int, records: int) -> str:
     """Creates a topic with ``records`` records without values, since only their number matters. Returns its name."""
-    topic = broker.create_topic(f"fleet-{uuid.uuid4().hex[:8]}", partitions)
+    topic = broker.create_topic(f"load-{uuid.uuid4().hex[:8]}", partitions)
     config: dict[str, Any] = {"bootstrap.servers": broker.bootstrap, "linger.ms": 50, "log_level": 0}
     producer = Producer({**config, "queue.buffering.max.messages": 1_000_000})
     for partition in range(partitions):
@@ -243,7 +243,7 @@ def _load_rows(broker: KafkaBroker, seconds: int) -> list[Row]:
         f"next and start median {statistics.median(took_ms):.0f}, 99th percentile {p99(took_ms):.0f} ms; "
         f"{coordinator.each(count)}, broker {at_broker / count:.2f}, clients {clients_ms / count:.2f} ms"
     )
-    return [Row(name="fleet: batches/s of one coordinator", value=count / seconds, how=how)]
+    return [Row(name="load: batches/s of one coordinator", value=count / seconds, how=how)]
 
 
 _ready: list[Barrier] = []

@@ -1,11 +1,11 @@
-"""The table of what fleets carry: ``python -m tests.simulation fleet``."""
+"""The table of how many queries coordinators carry: ``python -m tests.simulation load``."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from tests.simulation.fleet import Carried, Fleet, Load, Machines
+from tests.simulation.load import Carried, Coordinators, Load, Machines
 
 LOADED = Load(queries=32, in_a_group=4, partitions=50, trigger_ms=0, spark_ms=0, ends_every_ms=3_600_000)
 LOADED_MACHINE = Machines(coordinators=1, shared_cores=2, left=0.72)
@@ -16,7 +16,7 @@ COORDINATORS = (1, 2, 4, 8, 16)
 TRIGGERS_MS = (10_000.0, 1_000.0, 0.0)
 SECONDS = 10.0
 AT_MOST_MS = 1_000.0
-"""A fleet carries its queries while the 99th percentile of a plan's latency is at most this many ms."""
+"""Coordinators carry their queries while the 99th percentile of a plan's latency is at most this many ms."""
 HEAD = (
     "| trigger | coordinators | batches/s | calls/s | plan: median; 99th percentile | used: brokers' CPU, the busiest "
     "coordinator's, the busiest state partition | most used | queries carried |\n"
@@ -37,7 +37,7 @@ def lines(load: Load, coordinators: Sequence[int] = COORDINATORS) -> Iterator[st
 
 def checked() -> Carried:
     """The simulation's answer to the load that was measured."""
-    return Fleet(LOADED, LOADED_MACHINE).play(SECONDS)
+    return Coordinators(LOADED, LOADED_MACHINE).play(SECONDS)
 
 
 def check_line() -> str:
@@ -51,9 +51,9 @@ def check_line() -> str:
 
 
 def played(load: Load, machines: Machines) -> Carried:
-    """The load as the fleet carries it: some triggers are over before it is counted, and some are counted."""
+    """The load as the coordinators carry it: some triggers are over before it is counted, and some are counted."""
     warm_up_s = max(3.0, 1.2 * load.trigger_ms / 1_000)
-    return Fleet(load, machines).play(max(SECONDS, load.trigger_ms / 1_000), warm_up_s)
+    return Coordinators(load, machines).play(max(SECONDS, load.trigger_ms / 1_000), warm_up_s)
 
 
 def is_carried(carried: Carried) -> bool:
@@ -62,7 +62,7 @@ def is_carried(carried: Carried) -> bool:
 
 
 def largest(load: Load, machines: Machines) -> int:
-    """The largest number of queries, in groups alike, that the fleet carries: two digits of it."""
+    """The largest number of queries, in groups alike, that the coordinators carry: two digits of it."""
     low, high = 0, load.in_a_group
     while is_carried(played(dataclasses.replace(load, queries=high), machines)):
         low, high = high, 2 * high

@@ -1,4 +1,4 @@
-"""The fleet's simulation keeps the promises by which its table can be believed."""
+"""The simulation of many queries keeps the promises by which its table can be believed."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import dataclasses
 
 import pytest
 
-from tests.simulation.fleet import (
+from tests.simulation.load import (
     BROKERS,
     INTERPRETER,
     TRANSACTIONS,
     Carried,
-    Fleet,
+    Coordinators,
     Load,
     Machines,
 )
-from tests.simulation.fleet_costs import ENDS, HEARTBEAT, NEXT, START, Call, UnitCosts
-from tests.simulation.fleet_table import LOADED_BATCHES_S, LOADED_MEDIAN_MS, checked
+from tests.simulation.load_costs import ENDS, HEARTBEAT, NEXT, START, Call, UnitCosts
+from tests.simulation.load_table import LOADED_BATCHES_S, LOADED_MEDIAN_MS, checked
 
 SMALL = Load(queries=100, trigger_ms=1_000)
 WITHOUT_PAUSES = Load(queries=400, trigger_ms=0, spark_ms=0)
@@ -38,24 +38,24 @@ FAST = {kind: dataclasses.replace(call, python_ms=0.01, partition_ms=0.0) for ki
 def play(load: Load, coordinators: int = 1, costs: UnitCosts = COSTS, broker_cores: int = 12) -> Carried:
     """Four seconds of it."""
     machines = Machines(coordinators=coordinators, broker_cores=broker_cores)
-    return Fleet(load, machines, costs).play(4, 3)
+    return Coordinators(load, machines, costs).play(4, 3)
 
 
 @pytest.mark.parametrize("load", [SMALL, WITHOUT_PAUSES], ids=["light", "overloaded"])
 def test_each_call_is_answered_or_under_way(load: Load) -> None:
-    fleet = Fleet(load, Machines(coordinators=2), COSTS)
-    fleet.play(4)
-    answered = sum((each.answered for each in fleet.coordinators), start=type(fleet.sent)())
+    parts = Coordinators(load, Machines(coordinators=2), COSTS)
+    parts.play(4)
+    answered = sum((each.answered for each in parts.coordinators), start=type(parts.sent)())
     for kind in (NEXT, START, HEARTBEAT, ENDS):
-        assert 0 <= fleet.sent[kind] - answered[kind] <= load.queries * (5 if kind == ENDS else 1), kind
+        assert 0 <= parts.sent[kind] - answered[kind] <= load.queries * (5 if kind == ENDS else 1), kind
     assert answered[START] <= answered[NEXT] <= answered[START] + load.queries
 
 
 def test_the_interpreters_time_is_that_of_the_answers() -> None:
-    fleet = Fleet(SMALL, Machines(), COSTS)
-    fleet.play(10)
-    (coordinator,) = fleet.coordinators
-    calls = fleet.costs.calls.items()
+    parts = Coordinators(SMALL, Machines(), COSTS)
+    parts.play(10)
+    (coordinator,) = parts.coordinators
+    calls = parts.costs.calls.items()
     expected_ms = sum(
         coordinator.answered[kind] * (call.python_ms + SMALL.partitions * call.partition_ms) for kind, call in calls
     )

@@ -1,6 +1,6 @@
-"""The measured costs that the fleet's simulation takes: of a call, a transaction and a question to the brokers.
+"""The measured costs that the simulation of many queries takes: of a call, a transaction and a question to the brokers.
 
-Source: ``make bench ARGS="--only fleet"`` (docs/trust/benchmarks.md, "A fleet"), which prints each of them.
+Source: ``make bench ARGS="--only load"`` (docs/trust/benchmarks.md, "Many queries"), which prints each of them.
 """
 
 from __future__ import annotations
