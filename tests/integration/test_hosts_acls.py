@@ -336,6 +336,7 @@ def test_missing_topics_are_named_with_the_command_to_create_them(guarded, owned
     assert all(name in str(raised.value) for name in (*ALL, "kafka-topics.sh --create --partitions 10"))
     for topic in ALL:  # as brokers create them by themselves
         guarded.admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
+    wait_until(lambda: {*ALL} <= {*guarded.admin.list_topics(timeout=60).topics}, what="the topics are seen")
     with pytest.raises(HostTopicNotAuthorized, match="add partitions to it, which has 1"):
         wait_until(lambda: two.join(group, orders, "b"), what="the topics are seen")
     ensure(state_of(guarded), {})
