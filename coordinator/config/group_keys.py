@@ -288,7 +288,7 @@ _GROUP_ROWS = (
     ConfigKey(
         name=DEAD_LETTER_SOURCES,
         default=EVERYTHING,
-        takes="a pattern (RE2) for whole names",
+        takes="an RE2 pattern of the whole name",
         is_valid=is_pattern,
         ours=True,
         doc="The topics that the group may read while it has this dead letter topic. A token with topics= that names "

@@ -85,8 +85,8 @@ def forget_archiving_records_at_a_restart(patch: Patch) -> None:
     """Only what was given up under the dispatcher's eyes gets its dead letter."""
     right = ShareGroup.loaded
 
-    def loaded(self: ShareGroup, now_ms: int) -> None:
-        right(self, now_ms)
+    def loaded(self: ShareGroup, *known: Any) -> None:
+        right(self, *known)
         for partition in self.partitions.values():
             partition.runs._archiving = _Forgetful(partition.runs._archiving)
 

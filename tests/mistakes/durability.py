@@ -127,7 +127,7 @@ def forget_newest_plans_without_runs(patch: Patch) -> None:
     explorer=(SmallWorld(ONE_RECORD, Budget(2, restarts=1, crashes=1)),),
 )
 def nobody_comes_back_after_a_load(patch: Patch) -> None:
-    patch.setattr(ShareGroup, "loaded", lambda self, now_ms: None)
+    patch.setattr(ShareGroup, "loaded", lambda self, *known: None)
 
 
 @mistake(

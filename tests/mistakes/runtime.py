@@ -138,7 +138,7 @@ def take_an_unknown_outcome_for_not_written(patch: Patch) -> None:
                 sure[id(self), group_id].extend(encode_record(record) for record in records)
         return failed
 
-    def drop(self: CoordinatorRuntime, group_id: str, reload_ms: int) -> None:
+    def drop(self: CoordinatorRuntime, group_id: str, reload_ms: int, *expired: Any) -> None:
         group = ShareGroup(group_id)
         for each in sure[id(self), group_id]:
             replay(group, decode_record(each))
