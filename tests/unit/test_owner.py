@@ -9,6 +9,12 @@ from coordinator.protocol.secret_files import RUNTIME_VARIABLE
 from coordinator.service.stores.kafka.ownership import installation_id
 
 
+def test_each_listener_of_a_host_has_its_own_installation_id():
+    """A standalone coordinator that is started again takes its groups back at once, and none of its neighbour's."""
+    one, two = "127.0.0.1:9394", "127.0.0.1:9395"
+    assert installation_id(one) == installation_id(one) != installation_id(two)
+
+
 def test_each_runtime_directory_has_its_own_installation_id(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
