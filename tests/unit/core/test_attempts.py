@@ -153,7 +153,7 @@ def test_a_commit_without_rows_that_names_no_plan_says_nothing() -> None:
         assert explicit_attempts(group) == (0,)
 
 
-def test_a_commit_of_a_process_that_was_replaced_is_refused_without_rows_as_well() -> None:
+def test_a_replaced_process_is_refused_without_rows_as_well() -> None:
     group, plan = batch(1, **EXPLICIT)
     epoch = group.epochs["m1"]
     group.restart(plan)

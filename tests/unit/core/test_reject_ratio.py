@@ -106,7 +106,7 @@ def test_rejects_of_the_driver_are_no_sinks_attempt() -> None:
     assert group.complete(plan).outcomes == {"accepted": 8, "rejected": 2}
 
 
-def test_rejects_of_the_driver_do_not_keep_a_query_without_a_sink_from_failing() -> None:
+def test_rejects_of_the_driver_are_no_sink() -> None:
     group, plan = batch(10, **EXPLICIT)
     group.restart(plan)
     group.stage(said(0, 1, REJECT, 2), unreadable=True)

@@ -94,7 +94,7 @@ def test_sinks_of_one_attempt_that_disagree_release_for_any_target() -> None:
     assert states(group) == ["[1..1] AVAILABLE 2"]
 
 
-def test_a_commit_without_rows_names_the_target_of_the_plan_that_it_names() -> None:
+def test_a_commit_without_rows_speaks_for_the_plan_that_it_names() -> None:
     """0 was rejected; in the last attempt it is accepted by silence."""
     for named, after in ((True, []), (False, ["[0..0] AVAILABLE 2"])):
         group, plan = batch(1, **DLQ)
