@@ -20,6 +20,7 @@ from coordinator.service.fleet.fleet import Fleet
 from coordinator.service.hosts.hosts import Answers, Hosts
 from coordinator.service.hosts.records import Transport
 from coordinator.service.process.clock import Clock
+from coordinator.service.process.repeated_look import RepeatedLook
 from coordinator.service.runtime.event_loop import PartitionedRuntime
 from coordinator.service.runtime.runtime import CoordinatorRuntime, Measures
 from coordinator.service.runtime.transaction import Access, TransactionSteps
@@ -37,7 +38,6 @@ from coordinator.service.stores.kafka.ownership import (
 )
 from coordinator.service.stores.kafka.pruning import Pruning
 from coordinator.service.stores.kafka.state_topic import StateTopic
-from coordinator.service.stores.kafka.state_topic_watch import StateTopicWatch
 from coordinator.service.stores.store import Store
 
 _log = logging.getLogger(__name__)
@@ -154,7 +154,9 @@ class KafkaState:
             interval_ms=config.share_coordinator_state_topic_prune_interval_ms,
             wake=self._wake if advertised else None,
         )
-        self._guard = StateTopicWatch(self._look_at_topic, interval_ms=config.share_coordinator_metadata_refresh_ms)
+        # Groups of a deleted topic must not be served from memory: no other coordinator could ever load them.
+        interval_ms = config.share_coordinator_metadata_refresh_ms
+        self._guard = RepeatedLook(self._look_at_topic, "the state topic", interval_ms=interval_ms)
 
     def hosts(self, answer: Answers) -> Hosts:
         """Begins to answer other hosts, and to ask them."""
@@ -202,7 +204,7 @@ class KafkaState:
             partition,
             self._ownership,
             updates_per_snapshot=updates,
-            on_missing=lambda: self._guard.check_soon(),
+            on_missing=lambda: self._guard.look_soon(),
             on_taken=self._taken,
         )
         self._stores[partition] = store
