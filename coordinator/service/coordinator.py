@@ -38,6 +38,7 @@ from coordinator.service.handlers import Handlers
 from coordinator.service.news import News
 from coordinator.service.open_state import Runtimes, open_state
 from coordinator.service.process.rate_limited_log import RateLimitedLog
+from coordinator.service.process.repeated_look import RepeatedLook
 from coordinator.service.runtime.group_limits import GroupLimits
 from coordinator.service.server.audit import audit_to
 from coordinator.service.server.flight_server import Call, FlightServer, Head
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
 THREADS_TURN_S = 0.001
 """`sys.setswitchinterval`. Below Python's 5 ms, because one request crosses several threads and waits at each for a
 thread that computes."""
+
+TOPICS_LOOK_CLOSE_S = 1.0
+"""Closing waits this many seconds for a look at the topics of groups."""
 
 _log = logging.getLogger(__name__)
 
@@ -117,6 +121,9 @@ class Coordinator:
             self._limits = GroupLimits(limits, self.runtime.count_groups)
             self.service = CoordinatorService(self.runtime, self.watch, news, self._limits)
             self.admin = AdminService(self.runtime, self.cluster, self.state, self.watch.doubts)
+            look = self.service.lost_logs.look_at_groups
+            interval_ms = config.share_coordinator_metadata_refresh_ms
+            self._topics_look = RepeatedLook(look, "the topics of groups", interval_ms=interval_ms)
             self._handlers = Handlers({**self.service.handlers, **self.admin.handlers})
             if self._metrics is not None:
                 self._metrics.measure(self.runtime, self.watch.known_ends)
@@ -132,6 +139,7 @@ class Coordinator:
             self.hosts.stop_asking()  # else the server's end would wait for answers of other hosts
         self.server.shutdown()
         self.dispatcher.close()
+        self._topics_look.close(TOPICS_LOOK_CLOSE_S)
         if self._metrics is not None:
             self._metrics.close()
         if self.hosts is not None:

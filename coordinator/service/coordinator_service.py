@@ -36,6 +36,7 @@ from coordinator.protocol.messages import (
     DescribeGroup,
     Done,
     GivenUp,
+    GroupDescription,
     GroupRequest,
     Heartbeat,
     Joined,
@@ -114,7 +115,7 @@ class CoordinatorService(Handlers):
         self._asks_ahead = AfterReplies(ASKS_AT_ONCE, thread_name_prefix="share-asks-ahead")
         self._asked_ahead = AskedAhead(runtime.clock.now_ms)
         self._plan_gaps = PlanGaps(watch)
-        self._lost_logs = LostLogs(runtime, watch)
+        self.lost_logs = LostLogs(runtime, watch)
         self._remade_topics = RemadeTopics(watch)
         self._rate_limited = RateLimitedLog(_log)
         super().__init__(
@@ -129,7 +130,7 @@ class CoordinatorService(Handlers):
                 NextPlan: self._next_plan,
                 StartPlan: self._start_plan,
                 LatestOffsets: self._latest_offsets,
-                DescribeGroup: lambda request: with_lag(self._runtime, self._watch.cluster, request),
+                DescribeGroup: self._describe,
                 OpenSink: lambda request: open_sink(self._runtime, self._watch.cluster, request),
                 StageRuns: self._stage,
             }
@@ -142,6 +143,10 @@ class CoordinatorService(Handlers):
 
     def _single_command(self, request: GroupRequest[Reply]) -> Reply:
         return self._runtime.call(request.group_id, transactions.single_command(request))
+
+    def _describe(self, request: DescribeGroup) -> GroupDescription:
+        self.lost_logs.note_looked_at(request.group_id)
+        return with_lag(self._runtime, self._watch.cluster, request)
 
     def _report_progress(self, request: ReportProgress) -> Done:
         """As a look: a signal, which nothing depends on, takes no group."""
@@ -259,7 +264,7 @@ class CoordinatorService(Handlers):
             news = self._news.count
             view = self._view(request)
             partitions = self._partitions(view)
-            self._lost_logs.look_for_deleted(view, partitions)
+            self.lost_logs.look_for_deleted(view, partitions)
             of_plan = self._logs_to_check(view) if request.start else ()
             facts = self._facts(request, view, partitions, may_wait=time.monotonic() < deadline)
             facts = self._plan_gaps.add_to(facts, request, view)
@@ -314,7 +319,7 @@ class CoordinatorService(Handlers):
         is_query = isinstance(request, NextPlan)
         ask_ends = self._watch.ask_ends if is_query else self._watch.ask_answering_ends
         ends = ask_ends(topic_partitions, read_committed=read_committed)
-        self._lost_logs.report_shrunk(view, partitions, ends)
+        self.lost_logs.report_shrunk(view, partitions, ends)
         return Facts(partitions=partitions, log_starts=log_starts, ends=ends)
 
     def _acquire_records(self, request: AcquireRecords) -> AcquiredReply:
@@ -397,7 +402,7 @@ class CoordinatorService(Handlers):
         """The facts of the partitions from which the member acquires: of those that it can read, and whose leader
         answers."""
         subscribed = self._partitions(view)
-        self._lost_logs.look_for_deleted(view, subscribed)
+        self.lost_logs.look_for_deleted(view, subscribed)
         if request.without:
             self._watch.doubt(p.topic_partition for p in subscribed if (p.topic_id, p.partition) in request.without)
         wanted = transactions.to_acquire_from(view, subscribed, request.without)
@@ -446,7 +451,7 @@ class CoordinatorService(Handlers):
     def _archive_deleted(self, view: GroupView, plan: frozenset[tuple[str, str, int]], gone: frozenset[str]) -> None:
         """Archive what the group had of the plan's topics that are gone, as far as it does not know of it."""
         names = {topic_id: topic for topic, topic_id, _ in plan}
-        self._lost_logs.archive_deleted(view, {topic_id: names[topic_id] for topic_id in gone - view.gone})
+        self.lost_logs.archive_deleted(view, {topic_id: names[topic_id] for topic_id in gone - view.gone})
 
     def _ask_ahead(self, view: GroupView, plan: Plan) -> None:
         """Fetch what the plan's start will need, which the reader sends once Spark has logged the plan."""

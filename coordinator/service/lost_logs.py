@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Mapping
 
 from coordinator.core.commands import ArchiveDeletedTopics, PartitionStart
 from coordinator.core.left_out import LeftOutRange, count, in_reply
-from coordinator.core.looks.view import GroupView
+from coordinator.core.looks.view import GroupView, KnownTopics, known_topics
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, TopicIdsMissing
+from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, ShareGroupError, TopicIdsMissing
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.subscription import Subscription, TopicIdPartition
-from coordinator.service.runtime.transaction import Groups, TransactionSteps, ask
+from coordinator.service.runtime.transaction import Access, Groups, TransactionSteps, ask
 
 MOST_SHRUNK = 10_000
 """Up to this many shrunk logs are remembered, so that each is logged once."""
 MOST_ASKED = 10_000
-"""The next request is remembered for up to this many missing topics."""
+"""The next request is remembered for up to this many missing topics, and up to this many groups that somebody looked
+at are checked."""
 MOST_NAMED = 20
 """The log line of a deleted topic names up to this many ranges."""
 
@@ -28,13 +30,16 @@ _log = logging.getLogger(__name__)
 
 class LostLogs:
     """Archives what groups had of deleted topics, and logs each loss once. Thread-safe: its memory only grows, or is
-    emptied."""
+    emptied; :meth:`look_at_groups` is for one thread."""
 
     def __init__(self, groups: Groups, watch: BrokerWatch) -> None:
         self._groups = groups
         self._watch = watch
         self._shrunk: set[tuple[str, TopicAndPartition, int]] = set()
         self._asked_gone: dict[tuple[str, str], float] = {}
+        self._looked_at: dict[str, KnownTopics | None] = {}
+        self.in_doubt = False
+        """Whether a topic was missing at the last look at all groups, and did not count as deleted yet."""
 
     def look_for_deleted(self, view: GroupView, partitions: list[TopicIdPartition]) -> None:
         """Check again subscribed topics that were not found, or only under another id, and archive what the group still
@@ -57,6 +62,59 @@ class LostLogs:
             return
         self.archive_deleted(view, {topic_id: topics[topic_id] for topic_id in looked.deleted})
 
+    def note_looked_at(self, group_id: str) -> None:
+        """Check the topics of this group from now on, though it may be loaded nowhere: somebody looks at it."""
+        if len(self._looked_at) >= MOST_ASKED:
+            self._looked_at.clear()
+        self._looked_at.setdefault(group_id, None)
+
+    def look_at_groups(self) -> None:
+        """Check the topics of all groups that are loaded here, or were looked at, also of those without a member, and
+        archive what they still had of those that are deleted."""
+        found = [known for known in self._known_topics() if known.topics and known.topic_ids]
+        names = {topic for known in found for topic in known.topics.values()}
+        shown: set[str] = set()
+        with contextlib.suppress(BrokerNotReachable, BrokerRefused):  # maybe for one group's topic: each is asked for
+            shown = {topic.topic_id for topic in self._watch.cluster.topics(names).values()}
+        self._watch.doubts.shown(shown)
+        in_doubt = False
+        for known in found:
+            if topics := {topic_id: topic for topic_id, topic in known.topics.items() if topic_id not in shown}:
+                in_doubt |= self._look_again(known, topics)
+        self.in_doubt = in_doubt
+
+    def _known_topics(self) -> list[KnownTopics]:
+        """The topics of each group. Those of a group that is not loaded are read once: its owner sees changes."""
+
+        def look(group: ShareGroup) -> TransactionSteps[KnownTopics]:
+            yield from ()
+            return known_topics(group)
+
+        served = self._groups.served_groups()
+        for group_id in [*self._looked_at]:
+            if group_id not in served and self._looked_at[group_id] is None:
+                with contextlib.suppress(ShareGroupError):
+                    self._looked_at[group_id] = self._groups.call(group_id, look, Access.PEEK)
+        found = {group_id: known for group_id, known in self._looked_at.items() if known is not None}
+        for group_id in served:
+            with contextlib.suppress(ShareGroupError):
+                found[group_id] = self._groups.call(group_id, look, Access.PEEK)
+        return list(found.values())
+
+    def _look_again(self, known: KnownTopics, topics: Mapping[str, str]) -> bool:
+        """Look again at topics of a group that the brokers did not show, and archive those that are deleted. Returns
+        whether one is in doubt."""
+        look = self._watch.doubts.look
+        try:
+            looked = look(self._watch.cluster, topics, known.group_id, topic_ids=True, past=known.past)
+            if looked.deleted:
+                self._looked_at.pop(known.group_id, None)
+                self.archive_deleted(known, {topic_id: topics[topic_id] for topic_id in looked.deleted})
+        except ShareGroupError as error:
+            _log.info("deleted topics are not counted here now: group=%s %s", known.group_id, error)
+            return False
+        return bool(looked.in_doubt)
+
     def _may_ask_again(self, group_id: str, topic_id: str) -> bool:
         now_s = time.monotonic()
         if now_s < self._asked_gone.get((group_id, topic_id), now_s):
@@ -66,7 +124,7 @@ class LostLogs:
         self._asked_gone[group_id, topic_id] = now_s + self._watch.metadata_refresh_s
         return True
 
-    def archive_deleted(self, view: GroupView, gone: Mapping[str, str]) -> None:
+    def archive_deleted(self, view: KnownTopics, gone: Mapping[str, str]) -> None:
         """Archive what the group had of these topics (names by id), and log what it lost."""
         if not gone or not view.topic_ids:
             return

@@ -53,9 +53,10 @@ def log_to(path: str) -> Iterator[None]:
 
 def wait_until_idle(coordinator: Coordinator, told: threading.Event, on_look: Callable[[], None] = lambda: None) -> str:
     """Block until the coordinator may leave, and return the reason: it was told to; or no request of this host came
-    for the idle timeout, and no group holds anything, and no dead letter waits that can still be written; or, for the
-    idle timeout and the outage timeout together, no request came, and no broker answered, or the only groups left
-    could not be loaded: then the coordinator can do nothing for its groups, and the store has all its state."""
+    for the idle timeout, and no group holds anything, and no dead letter waits that can still be written, and no topic
+    of its groups is in doubt; or, for the idle timeout and the outage timeout together, no request came, and no broker
+    answered, or the only groups left could not be loaded: then the coordinator can do nothing for its groups, and the
+    store has all its state."""
     timeout_s = coordinator.config.share_coordinator_idle_timeout_ms / 1000
     forsaken_s = timeout_s + coordinator.config.share_broker_outage_timeout_ms / 1000
     rested_s, unloaded_s, look_s = 0.0, 0.0, min(LONGEST_LOOK_S, timeout_s / 10)
@@ -63,7 +64,7 @@ def wait_until_idle(coordinator: Coordinator, told: threading.Event, on_look: Ca
     while not told.wait(look_s):
         on_look()
         may_rest = coordinator.runtime.may_rest()
-        rests = may_rest and coordinator.dispatcher.may_rest()
+        rests = may_rest and coordinator.dispatcher.may_rest() and not coordinator.service.lost_logs.in_doubt
         late_s, looked_s = now_s() - looked_s - look_s, now_s()
         if late_s > LONGEST_LOOK_S:  # the process was stopped: requests of that time are not received yet
             rested_s = unloaded_s = 0.0

@@ -18,6 +18,7 @@ from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.hosts.hosts import Answers, Hosts
 from coordinator.service.hosts.records import Transport
 from coordinator.service.process.clock import Clock
+from coordinator.service.process.repeated_look import RepeatedLook
 from coordinator.service.runtime.event_loop import PartitionedRuntime
 from coordinator.service.runtime.runtime import CoordinatorRuntime, Measures
 from coordinator.service.runtime.transaction import Access, TransactionSteps
@@ -28,7 +29,6 @@ from coordinator.service.stores.kafka.log_parts import log_parts
 from coordinator.service.stores.kafka.ownership import LivingOwner, installation_id, named_elsewhere, this_process
 from coordinator.service.stores.kafka.pruning import Pruning
 from coordinator.service.stores.kafka.state_topic import StateTopic
-from coordinator.service.stores.kafka.state_topic_watch import StateTopicWatch
 from coordinator.service.stores.store import Store
 
 _log = logging.getLogger(__name__)
@@ -138,7 +138,9 @@ class KafkaState:
             interval_ms=config.share_coordinator_state_topic_prune_interval_ms,
             wake=self._wake if endpoint else None,
         )
-        self._guard = StateTopicWatch(self._look_at_topic, interval_ms=config.share_coordinator_metadata_refresh_ms)
+        # Groups of a deleted topic must not be served from memory: no other coordinator could ever load them.
+        interval_ms = config.share_coordinator_metadata_refresh_ms
+        self._guard = RepeatedLook(self._look_at_topic, "the state topic", interval_ms=interval_ms)
 
     def hosts(self, answer: Answers) -> Hosts:
         """Begins to answer other hosts, and to ask them."""
@@ -182,7 +184,7 @@ class KafkaState:
             partition,
             self._ownership,
             updates_per_snapshot=updates,
-            on_missing=lambda: self._guard.check_soon(),
+            on_missing=lambda: self._guard.look_soon(),
             on_taken=self._taken,
         )
         self._stores[partition] = store

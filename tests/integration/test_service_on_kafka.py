@@ -8,8 +8,9 @@ import pytest
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.protocol.errors import BrokerNotReachable, UnknownTopic
-from coordinator.protocol.messages import LatestOffsets, NextPlan, StartPlan
+from coordinator.protocol.messages import DescribeGroup, LatestOffsets, NextPlan, StartPlan
 from coordinator.service.brokers.cluster import EARLIEST, LATEST, KafkaCluster
+from tests.support.coordinator_process import kill_coordinators
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -39,6 +40,28 @@ def join(kafka, unique, tmp_path):
     for session in sessions:
         session.close(leave=True)
     client.close()
+
+
+@pytest.fixture
+def connect(kafka, tmp_path):
+    """Clients of coordinators on demand: `connect("sqlite")`, `connect("kafka")`."""
+    with contextlib.ExitStack() as clients:
+
+        def new(store):
+            client = CoordinatorClient.connect(
+                kafka.bootstrap,
+                state_store=f"sqlite:{tmp_path / 'rest.db'}" if store == "sqlite" else store,
+                configs={"share.coordinator.metadata.refresh.ms": "100"},
+            )
+            clients.callback(client.close)
+            return client
+
+        yield new
+
+
+def counts_of(client, group):
+    """The counts of the group's records."""
+    return client.call(DescribeGroup(group_id=group)).records
 
 
 def held(plan):
@@ -134,6 +157,41 @@ def test_a_deleted_topics_loss_is_reported_without_a_record_to_read(join, kafka,
     following = wait_until(lambda: (found := told()).plan_id and found, what="the topic is found to be gone")
     reply = session.call(lambda who: StartPlan(**who, plan_id=following.plan_id))
     assert [(out.first, out.last) for out in reply.data_loss] == [(4, 9)]
+
+
+@pytest.mark.parametrize("store", ["sqlite", pytest.param("kafka", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_a_deleted_topic_of_a_group_at_rest_is_counted(connect, kafka, topic, unique, store, made_anew):
+    """Nobody is a member when the topic goes."""
+    name, group = topic(), unique("group")
+    kafka.produce(name, [b"x"] * 100)
+    client = connect(store)
+    session = MemberSession(client, group, "m1", topics=(name,), starting_offsets="earliest")
+    plan = session.call(lambda who: NextPlan(**who, max_records=10)).plan
+    session.call(lambda who: StartPlan(**who, plan_id=plan.plan_id))
+    session.call(lambda who: NextPlan(**who, start=plan.plan_id, max_records=5))
+    session.close(leave=True)
+    kafka.delete_topic(name)
+    if made_anew:
+        kafka.create_topic(name)
+    counts = wait_until(lambda: (found := counts_of(client, group)).deleted and found, what="the loss is counted")
+    assert (counts.accepted, counts.deleted, counts.unaccounted) == (10, 90, 0)
+
+
+@pytest.mark.parametrize("store", ["sqlite", pytest.param("kafka", marks=pytest.mark.slow)])
+def test_a_later_coordinator_that_is_only_looked_at_counts_a_deleted_topic(connect, kafka, topic, unique, store):
+    """The coordinator that had the group is gone before the topic, and nobody joins another one."""
+    name, group = topic(), unique("group")
+    kafka.produce(name, [b"x"] * 100)
+    client = connect(store)
+    session = MemberSession(client, group, "m1", topics=(name,), starting_offsets="earliest")
+    session.call(lambda who: NextPlan(**who, max_records=10))
+    session.close(leave=True)
+    kill_coordinators()
+    kafka.delete_topic(name)
+    later = connect(store)
+    counts = wait_until(lambda: (found := counts_of(later, group)).deleted and found, what="the loss is counted")
+    assert (counts.deleted, counts.unaccounted) == (10, 0), "nobody knows what was behind them"
 
 
 def test_a_missing_topic_is_named(join, kafka):

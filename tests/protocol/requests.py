@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -102,7 +103,8 @@ def transaction_of(request: Request, setting: Setting) -> Transaction[Any]:
         return transactions.join(join, topic_ids=True, starts=begins)
     if request.kind == "next":
         asked = NextPlan(**who, start=request.text, max_records=request.most, wait_ms=0)
-        return transactions.next_plan(asked, facts)
+        of_plan = transactions.bounds(facts.partitions, facts, None)
+        return transactions.next_plan(asked, dataclasses.replace(facts, of_plan=of_plan))
     if request.kind == "use":
         use = StartPlan(
             **who,

@@ -37,7 +37,7 @@ def test_shrunk_logs_are_remembered_up_to_a_number(running: Any, monkeypatch: py
         running.start(number)
         running.cluster.logs["orders", 0] = (0, end - 5)
         running.next(number)
-    assert 0 < len(running.service._lost_logs._shrunk) <= 2
+    assert 0 < len(running.service.lost_logs._shrunk) <= 2
 
 
 def test_a_coordinator_may_rest_without_a_look_at_each_record(monkeypatch: pytest.MonkeyPatch) -> None:

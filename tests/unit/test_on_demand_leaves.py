@@ -50,9 +50,11 @@ def why_it_left(
     unloaded: bool = False,
     looks: int = 50,
     outage_ms: int = 300_000,
+    in_doubt: bool = False,
 ) -> str:
     """The reason for which an on-demand coordinator without requests leaves: idle, if it may leave by itself.
-    ``away_s``: for how long its brokers have been away. ``unloaded``: another group can't be loaded."""
+    ``away_s``: for how long its brokers have been away. ``unloaded``: another group can't be loaded. ``in_doubt``: a
+    topic may be deleted."""
     coordinator: Any = SimpleNamespace()
     coordinator.config = SimpleNamespace(
         share_coordinator_idle_timeout_ms=1_000, share_broker_outage_timeout_ms=outage_ms
@@ -62,6 +64,7 @@ def why_it_left(
         may_rest=lambda *, loaded=False: (loaded or not unloaded) and group.group.may_rest(group.now_ms)
     )
     coordinator.dispatcher = dispatcher_of(group)
+    coordinator.service = SimpleNamespace(lost_logs=SimpleNamespace(in_doubt=in_doubt))
     coordinator.server = SimpleNamespace(idle_s=1e9)
     told: Any = Looks(group, looks)
     return on_demand.wait_until_idle(coordinator, told)
@@ -73,6 +76,12 @@ def test_a_coordinator_leaves_when_idle_but_not_while_a_member_is_there() -> Non
     assert why_it_left(group) == "told to"
     group.pass_time(SESSION_MS + 1)
     assert why_it_left(group) == "idle"
+
+
+def test_a_coordinator_stays_while_a_topic_may_be_deleted() -> None:
+    """Else each of several short-lived coordinators would doubt, and none would count the loss."""
+    assert why_it_left(GroupDriver(), in_doubt=True) == "told to"
+    assert why_it_left(GroupDriver()) == "idle"
 
 
 def test_a_coordinator_stays_while_a_record_is_acquired() -> None:

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from coordinator.core.commands import StageRuns
-from coordinator.protocol.errors import CoordinatorNotAvailable, InvalidTopicPattern, TopicKept
-from coordinator.protocol.messages import Heartbeat, JoinGroup, LeaveGroup, PartitionOutcomes
+from coordinator.protocol.errors import BrokerRefused, CoordinatorNotAvailable, InvalidTopicPattern, TopicKept
+from coordinator.protocol.messages import DescribeGroup, Heartbeat, JoinGroup, LeaveGroup, PartitionOutcomes
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from coordinator.service.brokers import topic_doubts
 from coordinator.service.brokers.partition_starts import Start
@@ -277,6 +277,67 @@ def test_a_topic_that_is_missing_for_a_minute_is_deleted(running, cluster, monke
     now_s[0] += 60
     lost, _ = told(running, start)
     assert lost == [(0, 9, 10), (100, 999, 900)]
+
+
+def counted(running) -> tuple[int, int]:
+    """How many records were deleted with their topic, and how many are not accounted for."""
+    found = running.service.handle(DescribeGroup(group_id="billing")).records
+    return found.deleted, found.unaccounted
+
+
+@pytest.mark.parametrize("how", ["deleted", "made anew"])
+def test_a_group_without_members_counts_a_topic_that_went(running, cluster, monkeypatch, how):
+    released_and_unread(running, cluster)
+    now_s = doubting(running, monkeypatch)
+    running.ask(LeaveGroup)
+    go(cluster, how)
+    logs = running.service.lost_logs
+    logs.look_at_groups()
+    assert logs.in_doubt == (how == "deleted")
+    now_s[0] += 60
+    logs.look_at_groups()
+    assert (counted(running), logs.in_doubt) == ((910, 0), False)
+
+
+def test_a_topic_that_no_member_subscribes_to_any_more_counts_when_it_goes(running, cluster, monkeypatch):
+    released_and_unread(running, cluster)
+    now_s = doubting(running, monkeypatch)
+    cluster.add("payments", end=5)
+    running.join(topics=("payments",), process="another")
+    go(cluster, "deleted")
+    for _ in range(2):
+        running.service.lost_logs.look_at_groups()
+        now_s[0] += 60
+    assert counted(running) == (910, 0)
+
+
+def test_a_group_that_is_loaded_nowhere_counts_once_somebody_looks_at_it(running, cluster, monkeypatch):
+    released_and_unread(running, cluster)
+    now_s = doubting(running, monkeypatch)
+    running.ask(LeaveGroup)
+    running.engine._forget("billing")
+    go(cluster, "deleted")
+    for looked_at in (False, True):
+        if looked_at:
+            counted(running)
+        for _ in range(2):
+            running.service.lost_logs.look_at_groups()
+            now_s[0] += 60
+        assert bool(counted(running)[0]) == looked_at
+
+
+def test_a_topic_that_the_coordinator_may_not_see_is_not_deleted(running, cluster, monkeypatch):
+    released_and_unread(running, cluster)
+    now_s = doubting(running, monkeypatch)
+
+    def refused(names):
+        raise BrokerRefused(addresses="b:9092", what="describe topics", reason="TOPIC_AUTHORIZATION_FAILED")
+
+    monkeypatch.setattr(cluster, "topics", refused)
+    for _ in range(2):
+        running.service.lost_logs.look_at_groups()
+        now_s[0] += 60
+    assert counted(running) == (0, 0)
 
 
 def test_a_topic_made_anew_is_known_at_once_by_its_id(running, cluster, monkeypatch):

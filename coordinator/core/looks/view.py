@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from coordinator.core.commands.complete_plan import nobody_decides
 from coordinator.core.members import Member
@@ -45,11 +45,22 @@ class Subscribed(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GroupView:
+class KnownTopics:
+    """The topics that a group knows: names by id, without those that it knows to be deleted. ``past``: ids of topics
+    that are deleted or that a newer topic of the same name replaced. ``topic_ids``: they are the cluster's."""
+
+    group_id: str
+    topic_ids: bool
+    read_committed: bool
+    topics: Mapping[str, str]
+    past: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupView(KnownTopics):
     """The group as a member with a session sees it, and the member's subscription.
 
-    ``topics``: names by id, without the topics that the group knows to be deleted (``gone``). ``past``: ids of topics
-    that are deleted or that a newer topic of the same name replaced. ``fetch_from``: the first offset that was never
+    ``gone``: ids of topics that the group knows to be deleted. ``fetch_from``: the first offset that was never
     acquired, by (topic id, partition). ``plan``: the partitions of the plan that was asked for, as (topic, topic id,
     partition). ``to_check``: likewise those of the member's plan, if its tasks go on without records that are gone, so
     that its completion depends on what the logs hold.
@@ -62,13 +73,8 @@ class GroupView:
     they are about to be assigned anew.
     """
 
-    group_id: str
-    topic_ids: bool
-    read_committed: bool
     subscribed: Subscribed
-    topics: Mapping[str, str]
     gone: frozenset[str]
-    past: frozenset[str]
     fetch_from: Mapping[tuple[str, int], int]
     plan: frozenset[tuple[str, str, int]]
     to_check: frozenset[tuple[str, str, int]]
@@ -99,13 +105,9 @@ def view_group(group: ShareGroup, command: ViewGroup, now_ms: int) -> GroupView:
     to_check = () if pending is None or pending.fail_on_data_loss else pending.ranges
     quarantined = _quarantined(group)
     return GroupView(
-        group_id=group.group_id,
-        topic_ids=group.topic_ids,
-        read_committed=group.config.share_isolation_level == "read_committed",
+        **_known(group),
         subscribed=Subscribed(member.topics, member.topic_pattern, member.assign),
-        topics={topic_id: topic for topic_id, topic in group.topic_names.items() if topic_id not in group.gone},
         gone=frozenset(group.gone),
-        past=past_ids(group),
         fetch_from=fetch_from(group),
         plan=frozenset((group.topic_names[topic_id], topic_id, index) for topic_id, index in held),
         to_check=frozenset(
@@ -119,6 +121,21 @@ def view_group(group: ShareGroup, command: ViewGroup, now_ms: int) -> GroupView:
         decides=not nobody_decides(member),
         assigned=_assigned(group, member),
     )
+
+
+def known_topics(group: ShareGroup) -> KnownTopics:
+    """The topics that the group knows, whoever its members are."""
+    return KnownTopics(**_known(group))
+
+
+def _known(group: ShareGroup) -> dict[str, Any]:
+    return {
+        "group_id": group.group_id,
+        "topic_ids": group.topic_ids,
+        "read_committed": group.config.share_isolation_level == "read_committed",
+        "topics": {topic_id: topic for topic_id, topic in group.topic_names.items() if topic_id not in group.gone},
+        "past": past_ids(group),
+    }
 
 
 def _assigned(group: ShareGroup, member: Member) -> frozenset[SharePartitionKey] | None:

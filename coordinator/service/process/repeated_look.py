@@ -1,0 +1,51 @@
+"""Calls a function again and again, in a thread of its own.
+
+Rule: the look, and everything that follows from it, runs in this thread alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from coordinator.service.process.rate_limited_log import RateLimitedLog
+
+_log = logging.getLogger(__name__)
+
+
+class RepeatedLook:
+    """Calls ``look`` every ``interval_ms``, and at once after :meth:`look_soon`, until it is closed. ``at_what``: what
+    the log calls it when it fails."""
+
+    def __init__(self, look: Callable[[], None], at_what: str, *, interval_ms: int) -> None:
+        self._look, self._at_what, self._interval_s = look, at_what, interval_ms / 1000
+        self._rate_limited = RateLimitedLog(_log)
+        self._asked = threading.Event()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name=f"share-look {at_what}", daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"<RepeatedLook at {self._at_what} every {self._interval_s:g} s>"
+
+    def look_soon(self) -> None:
+        """Asks for a look at once. Any thread may call it."""
+        self._asked.set()
+
+    def close(self, timeout_s: float) -> None:
+        """Ends the thread, and waits up to ``timeout_s`` for a look that is running."""
+        self._closed = True
+        self._asked.set()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while True:
+            self._asked.wait(self._interval_s)
+            self._asked.clear()
+            if self._closed:
+                return
+            try:
+                self._look()
+            except Exception as error:  # noqa: BLE001 - the next look does not depend on it
+                self._rate_limited.warn(type(error).__name__, f"{self._at_what} can't be checked: {error}")
