@@ -121,9 +121,8 @@ class Coordinator:
             self._limits = GroupLimits(limits, self.runtime.count_groups)
             self.service = CoordinatorService(self.runtime, self.watch, news, self._limits)
             self.admin = AdminService(self.runtime, self.cluster, self.state, self.watch.doubts)
-            look = self.service.lost_logs.look_at_groups
-            interval_ms = config.share_coordinator_metadata_refresh_ms
-            self._topics_look = RepeatedLook(look, "the topics of groups", interval_ms=interval_ms)
+            every_ms, look = config.share_coordinator_metadata_refresh_ms, self.service.lost_logs.look_at_groups
+            self._topics_look = RepeatedLook(look, "the topics of groups", interval_ms=every_ms)
             self._handlers = Handlers({**self.service.handlers, **self.admin.handlers})
             if self._metrics is not None:
                 self._metrics.measure(self.runtime, self.watch.known_ends)

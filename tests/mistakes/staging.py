@@ -270,9 +270,7 @@ def a_commit_without_rows_speaks_for_every_query(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.BATCH_IS_NAMED: (
-            "core/test_attempts::test_a_replaced_process_is_refused_without_rows_as_well",
-        ),
+        rules.BATCH_IS_NAMED: ("core/test_attempts::test_a_replaced_process_is_refused_without_rows_as_well",),
     },
     model=0,
 )

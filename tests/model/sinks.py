@@ -213,7 +213,7 @@ class SinksModel(BreakerModel):
             self.decided, self.rejected = self.decided // 2, self.rejected // 2
 
     def counting(self, plan: Plan, said: list[Said], record: Record) -> list[Said]:
-        """Returns what counts of what was said: all of it, or the last attempt's alone if the target replaces its output."""
+        """Returns what counts of what was said: the last attempt's alone if the target replaces its output."""
         return [s for s in said if s.count == record.count] if plan.targets == {True} else said
 
     def give_back(self, held: Iterable[tuple[Key, Record]]) -> None:
