@@ -72,7 +72,7 @@ def _seen(spec: QuerySpec):  # type: ignore[no-untyped-def] # as above
     def seen(topic: pd.Series, partition: pd.Series, offset: pd.Series, count: pd.Series, text: pd.Series) -> pd.Series:
         at = pd.Series([time.time() * 1000.0] * len(topic))
         context = TaskContext.get()
-        batch = int(context.getLocalProperty("streaming.sql.batchId")) if context else -1
+        batch = int(context.getLocalProperty("streaming.sql.batchId") or -1) if context else -1
         columns = {"topic": topic, "partition": partition, "offset": offset, "deliveryCount": count, "text": text}
         folder = Path(seen_path)
         folder.mkdir(parents=True, exist_ok=True)
