@@ -466,9 +466,9 @@ _COORDINATOR_ROWS = (
         name="share.coordinator.audit.file",
         default="",
         ours=True,
-        doc="The file with a line for each action of an administrator (docs/run/security.md). Each process on a host "
-        "needs a file of its own. Empty: audit-KEY.log beside the log of a coordinator on demand, and the log of "
-        "a standalone one.",
+        doc="The file with the beginning and the end of each action of an administrator (docs/run/security.md). Each "
+        "process on a host needs a file of its own. Empty: audit-KEY.log beside the log of a coordinator on demand, "
+        "and the log of a standalone one.",
         why="Kafka has a log4j appender for kafka.authorizer.logger.",
     ),
     ConfigKey(

@@ -16,6 +16,7 @@ from msgspec.json import encode
 from starlette.responses import Response
 
 from coordinator.protocol.errors import ShareGroupError
+from coordinator.service.process.log_format import write_end
 from share_sink.redrive.dlq_reader import DeadLetter
 from share_sink.redrive.report import RedriveReport
 from sharegroup.admin_access import described, origins_of
@@ -182,7 +183,7 @@ def _redriven(visit: Visit, job: Job) -> RedriveReport:
         job.read = read
 
     if job.execute:
-        _audited(visit, values, "begun")
+        _audit.info("%s", _audited(visit, values, "begun"))
     try:
         report = visit.site.kafka.redrive(
             values["topic"],
@@ -193,15 +194,16 @@ def _redriven(visit: Visit, job: Job) -> RedriveReport:
         )
     except Exception as error:
         if job.execute:
-            _audited(visit, values, "stopped", f" {type(error).__name__}: {encode(str(error)).decode()}")
+            more = f" {type(error).__name__}: {encode(str(error)).decode()}"
+            write_end(_audit, logging.INFO, _audited(visit, values, "stopped", more))
         raise
     if job.execute:
-        _audited(visit, values, "done", f" sent={report.sent}")
+        write_end(_audit, logging.INFO, _audited(visit, values, "done", f" sent={report.sent}"))
     return report
 
 
-def _audited(visit: Visit, values: Mapping[str, Any], what: str, more: str = "") -> None:
-    """Write a line of the audit log, as a coordinator does for its actions: a redrive is sent by the page itself."""
+def _audited(visit: Visit, values: Mapping[str, Any], what: str, more: str = "") -> str:
+    """Returns a line of the audit log, as a coordinator's of its actions: a redrive is sent by the page itself."""
     assert visit.session is not None
     visitor = visit.session.visitor
     asked = {
@@ -212,7 +214,7 @@ def _audited(visit: Visit, values: Mapping[str, Any], what: str, more: str = "")
         "reason_digest": values["reason"],
     }
     who = f"admin {visitor.name or 'somebody without a name'}"
-    _audit.info("%s: who=%s from=the page request=%s%s", what, who, encode(asked).decode(), more)
+    return f"{what}: who={who} from=the page request={encode(asked).decode()}{more}"
 
 
 def digest(reason: str) -> str:

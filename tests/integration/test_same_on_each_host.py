@@ -357,8 +357,11 @@ def finished(page, answer):
 def audited(two, host, group):
     """The done actions in the host's audit log: the class, who, the host from which it came, and its reason."""
     found = []
-    for line in map(json.loads, two.logs(host, "audit").splitlines()):
-        who, where, text = re.match(r"done: who=(.*) from=(.*) request=(\{.*\}) changed=", line["message"]).groups()
+    lines = [json.loads(line)["message"] for line in two.logs(host, "audit").splitlines()]
+    for line in lines:
+        if line.startswith("begun: "):
+            continue
+        who, where, text = re.match(r"done: who=(.*) from=(.*) request=(\{.*\}) changed=", line).groups()
         request = json.loads(text)
         found += [(request["type"], who, where, request["reason"])] if request["group_id"] == group else []
     return found

@@ -177,7 +177,7 @@ def test_the_audit_file_has_actor_action_address_and_change(kafka, topic, tmp_pa
         for more in ((), ("--execute",)):
             done = sharegroup("groups", "--bootstrap-server", kafka.bootstrap, *properties, *reset, *more)
             assert done.returncode == 0, done
-        (line,) = [json.loads(text) for text in audit_file.read_text().splitlines()]
+        _, line = [json.loads(text) for text in audit_file.read_text().splitlines()]
         who, _, rest = line["message"].partition(" request=")
         asked, _, changed = rest.partition(" changed=")
         assert who.startswith("done: who=admin alice from=ipv4:127.0.0.1:")

@@ -1,5 +1,8 @@
 """Fixtures of the unit tests."""
 
+import shutil
+import subprocess
+
 import pytest
 
 
@@ -19,3 +22,19 @@ def running(cluster, tmp_path):
     running = Running(tmp_path / "state.db", cluster)
     yield running
     running.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 160 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if (
+        shutil.which("mount") is None
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", str(disk)], capture_output=True, check=False
+        ).returncode
+    ):
+        pytest.skip("a file system can't be mounted here")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)

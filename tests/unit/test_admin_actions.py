@@ -1,7 +1,9 @@
 """Actions on a running service: resets with the brokers' offsets, deletion, configs; rights and the audit log."""
 
+import errno
 import json
 import logging
+import os
 import re
 from datetime import datetime, timedelta, timezone
 
@@ -25,6 +27,7 @@ from coordinator.protocol.errors import (
     ConfigOutOfBounds,
     CoordinatorNotAvailable,
     DeadLetterTopicMissing,
+    DiskFull,
     GroupIdNotFound,
     GroupNotEmpty,
     GroupSubscribedToTopic,
@@ -321,14 +324,15 @@ def test_every_request_has_a_right_or_needs_none():
     assert {RIGHT_OF[name] for name in ("AlterOffsets", "DecideRecords")} == {Right.ADMIN}
 
 
-def test_each_action_is_one_line_of_the_audit_log(server, caplog):
+def test_the_audit_log_has_the_beginning_and_the_end_of_each_action(server, caplog):
     caplog.set_level(logging.INFO, AUDIT)
     called(server, "alices-secret-token", AlterOffsets(**GROUP, to="latest"))
     assert not caplog.records, "a dry run changes nothing"
     called(server, "alices-secret-token", AlterOffsets(**NOW, to="latest", reason="two\nlines"))
     with pytest.raises(UnknownSharePartition):
         called(server, "alices-secret-token", DeleteOffsets(**NOW, topics=("none",)))
-    done, refused = (record.getMessage() for record in caplog.records if record.name == AUDIT)
+    begun, done, _, refused = (record.getMessage() for record in caplog.records if record.name == AUDIT)
+    assert begun == "begun" + done.removeprefix("done").partition(" changed=")[0]
     assert done.startswith("done: who=admin alice from=ipv4:127.0.0.1:")
     assert "\n" not in done and "secret" not in done
     assert json.loads(done.partition(" changed=")[2]) == [["orders-0", "10", "100"], ["orders-1", "10", "100"]]
@@ -358,7 +362,7 @@ def test_an_action_of_unknown_outcome_is_not_audited_as_refused(server, empty, c
         with pytest.raises(CoordinatorNotAvailable):
             called(server, "alices-secret-token", DeleteGroup(**NOW))
     empty.store.append = append
-    unknown, refused = (record.getMessage() for record in caplog.records if record.name == AUDIT)
+    _, unknown, _, refused = (record.getMessage() for record in caplog.records if record.name == AUDIT)
     assert unknown.startswith("unknown outcome: who=admin alice") and "no answer of the broker" in unknown
     assert refused.startswith("refused: who=admin alice")
 
@@ -375,15 +379,57 @@ def test_the_audit_log_has_a_rotated_file_of_its_own(server, caplog, tmp_path, m
     files = sorted(tmp_path.glob("audit.log*"), reverse=True)
     lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     assert len(files) > 1 and {file.stat().st_mode & 0o777 for file in files} == {0o600}
-    assert [line["message"].partition(" changed=")[2] for line in lines] == [
+    assert [line["message"].partition(":")[0] for line in lines] == ["begun", "done"] * 3
+    assert [line["message"].partition(" changed=")[2] for line in lines[1::2]] == [
         '[["orders-0","10","10"],["orders-1","10","10"]]',
         '[["orders-0","10","100"],["orders-1","10","100"]]',
         '[["orders-0","100","10"],["orders-1","100","10"]]',
     ]
-    assert all(line["time"] and line["message"].startswith("done: who=admin alice from=") for line in lines)
+    assert all(line["time"] and ": who=admin alice from=" in line["message"] for line in lines)
     assert not [record for record in caplog.records if record.name == AUDIT], "no line among others"
     with pytest.raises(UnusableFile, match=r"audit\.file"):
         audit.audit_to(str(tmp_path / "none" / "audit.log"))
+
+
+def test_an_action_whose_beginning_can_not_be_written_is_not_carried_out(server, empty, caplog, small_disk):
+    """On a full disk: the administrator and the coordinator's log are told, and later lines are whole."""
+    path = small_disk / "audit.log"
+    end = audit.audit_to(str(path))
+    try:
+        before, space = starts(empty), os.statvfs(small_disk)
+        path.write_bytes(b"x" * 4_000 + b"\n")  # the page has room for a part of a line
+        (small_disk / "fill").write_bytes(b"x" * (space.f_bavail - 1) * space.f_frsize)
+        with pytest.raises(DiskFull, match=r"audit\.log can't be written, since its disk is full"):
+            called(server, "alices-secret-token", AlterOffsets(**NOW, to="latest"))
+        assert starts(empty) == before
+        (small_disk / "fill").unlink()
+        assert "refused: an action of admin alice, whose beginning the audit log can't take" in caplog.text
+        called(server, "alices-secret-token", AlterOffsets(**NOW, to="latest"))
+    finally:
+        end()
+    lines = [json.loads(line)["message"] for line in path.read_text().splitlines()[1:]]
+    assert [line.partition(":")[0] for line in lines] == ["begun", "done"]
+
+
+def test_an_end_that_the_audit_log_lacks_is_in_the_log(server, empty, caplog, tmp_path, monkeypatch):
+    end = audit.audit_to(str(tmp_path / "audit.log"))
+    handle = empty.admin.handle
+
+    def fails(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def done_on_a_full_disk(request):
+        monkeypatch.setattr(os.path, "getsize", fails)
+        return handle(request)
+
+    monkeypatch.setattr(empty.admin, "handle", done_on_a_full_disk)
+    try:
+        assert called(server, "alices-secret-token", AlterOffsets(**NOW, to="latest")).executed
+    finally:
+        monkeypatch.undo()
+        end()
+    (line,) = [record.getMessage() for record in caplog.records if "the audit log lacks a line" in record.getMessage()]
+    assert "disk is full" in line and "The line: done: who=admin alice" in line
 
 
 @pytest.mark.parametrize(

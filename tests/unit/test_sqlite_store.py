@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -45,22 +44,6 @@ def reopen(path):
     yield open_again
     for store in opened:
         store.close()
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 160 KiB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if (
-        shutil.which("mount") is None
-        or subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", str(disk)], capture_output=True, check=False
-        ).returncode
-    ):
-        pytest.skip("a file system can't be mounted here")
-    yield disk
-    subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 @pytest.mark.parametrize("free", range(0, 160 << 10, 8 << 10))

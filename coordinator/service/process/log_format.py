@@ -13,10 +13,23 @@ from typing import TextIO
 
 import msgspec
 
+from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.log_lines import TextLines
 
 TEXT = "text"
 JSON = "json"
+
+
+_log = logging.getLogger(__name__)
+
+
+def write_end(audit: logging.Logger, level: int, line: str) -> None:
+    """Write a line about an action that has ended into the audit log; into the process's log if that can't be
+    written."""
+    try:
+        audit.log(level, "%s", line)
+    except ShareGroupError as error:
+        _log.error("the audit log lacks a line, since %s The line: %s", error, line)
 
 
 class JsonLines(logging.Formatter):

@@ -1,14 +1,18 @@
-"""The audit log: one line for each action that an administrator carried out, or was refused, or whose outcome is not
-known, with the logger ``sharegroup.audit``; in a file of its own where one is named.
+"""The audit log: a line when an administrator's action begins, and one when it was carried out or refused, or when its
+outcome is not known, with the logger ``sharegroup.audit``; in a file of its own where one is named.
 
-Rule: a line is written after the action is durable and before its answer is sent. It shows no token. A caller without
-the right can't fill the log, and push older lines out: the refusals of one kind have a line a minute.
+Rule: no action is carried out whose beginning can't be written. Its end is written after the action is durable and
+before its answer is sent; an end that can't be written is in the coordinator's log. No line shows a token. A caller
+without the right can't fill the log, and push older lines out: the refusals of one kind have a line a minute.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
@@ -16,7 +20,8 @@ from coordinator.protocol.admin_messages import Action, Altered, OffsetChanges
 from coordinator.protocol.errors import ShareGroupError, UnusableFile
 from coordinator.protocol.messages import Message
 from coordinator.protocol.rights import RIGHT_OF, Caller, Right
-from coordinator.service.process.log_format import JsonLines, PrivateRotatingFile
+from coordinator.service.process.disk_space import disk_full
+from coordinator.service.process.log_format import JsonLines, PrivateRotatingFile, write_end
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 
 AUDIT = "sharegroup.audit"
@@ -26,6 +31,32 @@ MOST_NAMED = 200
 """One line names up to this many changes."""
 
 _audit = logging.getLogger(AUDIT)
+_log = logging.getLogger(__name__)
+_KEY = "share.coordinator.audit.file"
+
+
+class _AuditFile(PrivateRotatingFile):
+    """The file of the audit log. A line that can't be written raises DiskFull or UnusableFile, and leaves nothing in
+    the file."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            if self.shouldRollover(record):
+                self.doRollover()
+            stream = self.stream = self.stream or self._open()
+            whole_bytes = os.path.getsize(self.baseFilename)
+            try:
+                stream.write(f"{self.format(record)}\n")
+                stream.flush()
+            except OSError:
+                self.stream = None
+                with contextlib.suppress(OSError):
+                    stream.close()  # drops what waits to be written
+                os.truncate(self.baseFilename, whole_bytes)
+                raise
+        except OSError as error:
+            full = disk_full(Path(self.baseFilename), error)
+            raise full or UnusableFile(key=_KEY, path=self.baseFilename, reason=str(error)) from error
 
 
 def audit_to(path: str) -> Callable[[], None]:
@@ -38,9 +69,9 @@ def audit_to(path: str) -> Callable[[], None]:
     if not path:
         return lambda: None
     try:
-        handler = PrivateRotatingFile(path, MOST_BYTES, FILES_KEPT, JsonLines())
+        handler = _AuditFile(path, MOST_BYTES, FILES_KEPT, JsonLines())
     except OSError as error:
-        raise UnusableFile(key="share.coordinator.audit.file", path=path, reason=str(error)) from error
+        raise UnusableFile(key=_KEY, path=path, reason=str(error)) from error
     _audit.addHandler(handler)
     _audit.setLevel(logging.INFO)
     _audit.propagate = False
@@ -53,19 +84,36 @@ def audit_to(path: str) -> Callable[[], None]:
     return end
 
 
-def audit(caller: Caller, peer: str, request: Action[Message], answer: Message | Exception) -> None:
-    """Write the line of an action: who, from where, what, and what it changed from and to. A dry run has no line."""
+def begun(caller: Caller, peer: str, request: Action[Message]) -> None:
+    """Write the line with which an action begins: who, from where, what. A dry run has no line.
+
+    Raises:
+        DiskFull, UnusableFile: the line can't be written, so that the action must not be carried out.
+    """
+    if request.execute:
+        try:
+            _audit.info("begun: %s", _asked(caller, peer, request))
+        except ShareGroupError as error:
+            _log.error("refused: an action of %s, whose beginning the audit log can't take: %s", caller, error)
+            raise
+
+
+def ended(caller: Caller, peer: str, request: Action[Message], answer: Message | Exception) -> None:
+    """Write the line with which an action ends, with what it changed from and to. A dry run has no line."""
     if not request.execute:
         return
-    # As JSON, so that a text of the request can't look like a line of its own.
-    asked = msgspec.json.encode(request).decode()
-    who = f"who={caller} from={peer}"
+    asked = _asked(caller, peer, request)
     if isinstance(answer, Exception):
         unknown = isinstance(answer, ShareGroupError) and answer.fields.get("outcome_unknown")
         what = "unknown outcome" if unknown else "refused"
-        _audit.warning("%s: %s request=%s %s", what, who, asked, _in_words(answer))
-        return
-    _audit.info("done: %s request=%s changed=%s", who, asked, msgspec.json.encode(_changed(answer)).decode())
+        write_end(_audit, logging.WARNING, f"{what}: {asked} {_in_words(answer)}")
+    else:
+        write_end(_audit, logging.INFO, f"done: {asked} changed={msgspec.json.encode(_changed(answer)).decode()}")
+
+
+def _asked(caller: Caller, peer: str, request: Action[Message]) -> str:
+    # As JSON, so that a text of the request can't look like a line of its own.
+    return f"who={caller} from={peer} request={msgspec.json.encode(request).decode()}"
 
 
 class Refusals:
@@ -73,7 +121,7 @@ class Refusals:
     one line a minute for each holder and request name, with the number of skipped ones."""
 
     def __init__(self) -> None:
-        self._limited = RateLimitedLog(_audit)
+        self._limited, self._failed = RateLimitedLog(_audit), RateLimitedLog(_log)
 
     def __repr__(self) -> str:
         return "<Refusals>"
@@ -82,7 +130,10 @@ class Refusals:
         """Log a refused request of this name, if the name is one of an administrator's."""
         if RIGHT_OF.get(name) is Right.ADMIN:
             line = f"refused: who={caller} from={peer} request={name} {_in_words(error)}"
-            self._limited.warn(f"{caller} {name}", line)
+            try:
+                self._limited.warn(f"{caller} {name}", line)
+            except ShareGroupError as failed:
+                self._failed.warn("audit", f"the audit log lacks refusals, since {failed}")
 
 
 def _in_words(error: Exception) -> str:

@@ -36,7 +36,6 @@ from coordinator.protocol.errors import (
     ListenerNotAvailable,
     NotAllowed,
     NotAuthorized,
-    NotCoordinator,
     RequestTooLarge,
     ShareGroupError,
     TopicNotAllowed,
@@ -59,7 +58,7 @@ from coordinator.protocol.wire import (
 )
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.server.allow_lists import check_allowed, limited, shown_to
-from coordinator.service.server.audit import Refusals, audit
+from coordinator.service.server.audit import Refusals, begun, ended
 from coordinator.service.server.listener import LOOPBACK, Listener
 
 __all__ = ["LOOPBACK", "FlightServer"]
@@ -300,16 +299,15 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
 
     def _audited(self, request: Action[Any], call: Call) -> Message:
         caller = call.caller
+        begun(caller, call.peer, request)
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         try:
             by = f"{caller} from {call.peer} at {now}"
             answer = self._counted(msgspec.structs.replace(request, by=by, name=caller.name), call)
-        except NotCoordinator:  # whoever serves the group decides, and has the line
-            raise
         except Exception as error:
-            audit(caller, call.peer, request, error)
+            ended(caller, call.peer, request, error)
             raise
-        audit(caller, call.peer, request, answer)
+        ended(caller, call.peer, request, answer)
         return answer
 
     def _check_size(self, name: str, size_bytes: int) -> None:
