@@ -550,7 +550,9 @@ def test_looks_wait_once_for_all_groups_of_a_silent_process(monkeypatch: pytest.
     hosts = TwoHosts()
     transport: Any = SimulatedTransport(hosts.asker, hosts.topics, lambda: hosts.world.now_ms, lambda: 7)
     living = LivingOwner(Owner(installation_id="two", process="asker", host="two", pid=2))
-    nothing: Any = SimpleNamespace(tenure=lambda group_id: "", held_groups=set, clock=hosts.groups.clock)
+    nothing: Any = SimpleNamespace(
+        tenure=lambda group_id: "", holds=lambda group_id: False, held_groups=set, clock=hosts.groups.clock
+    )
     passing = Hosts(transport, nothing, living, lambda *_: b"")
     asked: list[tuple[str, bool]] = []
 

@@ -25,13 +25,16 @@ CALL = Call(Caller(), "peer", "5")
 
 
 class Groups:
-    """Serves those in ``mine``."""
+    """Serves those in ``mine``, and loads those in ``again`` again soon."""
 
     def __init__(self):
-        self.mine = set()
+        self.mine, self.again = set(), set()
 
     def tenure(self, group_id):
         return "mine" if group_id in self.mine else ""
+
+    def holds(self, group_id):
+        return group_id in self.mine or group_id in self.again
 
     def hand_over(self, group_id, tenure):
         if self.tenure(group_id) == tenure:
@@ -150,3 +153,16 @@ def test_a_group_that_this_host_s_members_ask_for_stays(here):
         here._transport.now_s = lambda now_s=now_s: now_s
         asked(here, lambda: b"mine")
         assert asked_by_another(here)
+
+
+def test_a_group_that_is_loaded_again_meanwhile_stays(here):
+    def fails():
+        here._groups.mine.clear()
+        raise CoordinatorNotAvailable(group_id="billing", reason="its append is in doubt")
+
+    here._groups.mine.add("billing")
+    here._groups.again.add("billing")
+    with pytest.raises(CoordinatorNotAvailable):
+        asked(here, fails)
+    here._groups.mine.add("billing")
+    assert asked_by_another(here)

@@ -184,13 +184,13 @@ class Hosts:
     @contextlib.contextmanager
     def _asked_here(self, group_id: str, *, is_member: bool) -> Iterator[None]:
         """A context in which a request of this host is answered here. The time of a member's is noted, if this process
-        serves the group."""
+        serves the group, or loads it again soon."""
         if is_member:
             self._asked_s[group_id] = self._transport.now_s()
         try:
             yield
         finally:
-            if not self._groups.tenure(group_id):
+            if not self._groups.holds(group_id):
                 self._asked_s.pop(group_id, None)
 
     @contextlib.contextmanager
