@@ -111,8 +111,6 @@ class Coordinator:
             )
             started.callback(self.server.shutdown)
             self._is_standalone = listener is not None
-            where = self.server.address if listener else show_address(socket.gethostname(), self.server.port)
-            self._named = f"{where}  ({os.getpid()})"
             self._metrics = _metrics_of(config, is_optional=not in_fleet)
             measures = None if self._metrics is None else self._metrics.counters
             runtimes = Runtimes(config=config, on_change=news.notify, measures=measures, bounds=limits.group_bounds)
@@ -124,9 +122,7 @@ class Coordinator:
             self._limits = GroupLimits(limits, self.runtime.count_groups)
             self.service = CoordinatorService(self.runtime, self.watch, news, self._limits)
             self.admin = AdminService(self.runtime, self.cluster, self.state, self.watch.doubts)
-            look = self.service.lost_logs.look_at_groups
-            interval_ms = config.share_coordinator_metadata_refresh_ms
-            self._topics_look = RepeatedLook(look, "the topics of groups", interval_ms=interval_ms)
+            self._topics_look = self._look_at_topics()
             self._handlers = Handlers({**self.service.handlers, **self.admin.handlers})
             if self._metrics is not None:
                 self._metrics.measure(self.runtime, self.watch.known_ends)
@@ -134,6 +130,16 @@ class Coordinator:
             self._counting = contextlib.nullcontext if measures is None else measures.handling
             started.pop_all()
         self._is_built = True
+
+    def _look_at_topics(self) -> RepeatedLook:
+        look, interval_ms = self.service.lost_logs.look_at_groups, self.config.share_coordinator_metadata_refresh_ms
+        return RepeatedLook(look, "the topics of groups", interval_ms=interval_ms)
+
+    @property
+    def _named(self) -> str:
+        """This process as descriptions of its groups name it."""
+        where = self.server.address if self._is_standalone else show_address(socket.gethostname(), self.server.port)
+        return f"{where}  ({os.getpid()})"
 
     @property
     def hosts_idle_s(self) -> float:
