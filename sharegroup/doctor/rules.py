@@ -253,9 +253,10 @@ def topic_is_missing(facts: GroupFacts) -> Iterator[Finding]:
         yield Finding(
             rule="topic-missing",
             severity=Severity.WARNING,
-            what=f"The group has read topic {topic}, and the cluster does not have it, or does not show it to this user.",
-            do="If the topic was deleted, nothing is to be done: a coordinator that looks at the group for a minute counts "
-            "the records that were not finished as deleted. Without a coordinator, the next one counts them.",
+            what=f"The group has read topic {topic}, and the cluster does not have it, or does not show it to this "
+            "user.",
+            do="If the topic was deleted, nothing is to be done: a coordinator that looks at the group for a minute "
+            "counts the records that were not finished as deleted. Without a coordinator, the next one counts them.",
             command=facts.command("groups --describe", "--records"),
         )
 
