@@ -429,8 +429,8 @@ class CoordinatorService(Handlers):
         return reply
 
     def _logs_to_check(self, view: GroupView) -> tuple[PartitionBounds, ...]:
-        """Returns what the logs hold of the member's plan after its batch: tasks with failOnDataLoss=false have read no
-        more. Empty if the plan's completion does not depend on that.
+        """Returns what the logs hold of the member's plan after its batch, of which tasks with failOnDataLoss=false
+        have read no more. Empty if its completion does not depend on that.
 
         Raises:
             CoordinatorNotAvailable: a topic is missing, and may come back.

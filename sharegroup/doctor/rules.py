@@ -231,7 +231,7 @@ def nobody_consumes(facts: GroupFacts) -> Iterator[Finding]:
 
 def topic_is_missing(facts: GroupFacts) -> Iterator[Finding]:
     """Topics that a member with a session subscribes to, and that the cluster does not have: a misspelt one is silent
-    in a ShareConsumer, as in Kafka's."""
+    in a ShareConsumer, as in Kafka's. And topics that the group has read, and that went while it rested."""
     members: dict[str, list[str]] = defaultdict(list)
     for member in facts.description.members if facts.topics is not None else ():
         for topic in member.topics if member.active else ():
@@ -246,6 +246,18 @@ def topic_is_missing(facts: GroupFacts) -> Iterator[Finding]:
             do="Correct the name in the member's subscription, or create the topic: its records are then read without "
             "a restart.",
             command=facts.command("groups --describe", "--members"),
+        )
+    counted = {p.topic for p in facts.description.partitions if p.deleted}
+    read = {p.topic for p in facts.description.partitions} - counted - members.keys()
+    for topic in sorted(read - facts.topics)[:MOST_NAMED] if facts.topics is not None else ():
+        yield Finding(
+            rule="topic-missing",
+            severity=Severity.WARNING,
+            what=f"The group has read topic {topic}, and the cluster does not have it, or does not show it to this "
+            "user.",
+            do="If the topic was deleted, nothing is to be done: a coordinator that looks at the group for a minute "
+            "counts the records that were not finished as deleted. Without a coordinator, the next one counts them.",
+            command=facts.command("groups --describe", "--records"),
         )
 
 

@@ -60,7 +60,7 @@ def count_what_a_start_finds_removed_as_gaps(patch: Patch) -> None:
 @mistake(
     {
         rules.REASONS_ARE_TRUE: (
-            "core/test_accounts::test_gone_records_are_accepted_only_if_their_tasks_would_have_failed",
+            "core/test_accounts::test_records_gone_at_completion_are_accepted_only_where_tasks_fail_for_them",
         ),
     },
     simulator=(Seeds("removals"),),
@@ -73,7 +73,7 @@ def accept_what_a_batch_went_on_without(patch: Patch) -> None:
 @mistake(
     {
         rules.REASONS_ARE_TRUE: (
-            "core/test_accounts::test_gone_records_are_accepted_only_if_their_tasks_would_have_failed",
+            "core/test_accounts::test_records_gone_at_completion_are_accepted_only_where_tasks_fail_for_them",
         ),
     },
     model=0,

@@ -168,6 +168,11 @@ CASES = {
         ),
         ["2 member(s), nightly (billing-1) first, subscribe to topic ordres", "Correct the name"],
     ),
+    "topic-missing: of a group at rest": (
+        rules.topic_is_missing,
+        facts(state="EMPTY", members=(), topics=frozenset({"payments"})),
+        ["has read topic orders, and the cluster does not have it", "--records"],
+    ),
     "start-offset-below-log-start": (
         rules.start_offset_is_below_the_log,
         facts(log_starts={("orders", 0): 14}),

@@ -299,7 +299,7 @@ def test_a_group_without_members_counts_a_topic_that_went(running, cluster, monk
     assert (counted(running), logs.in_doubt) == ((910, 0), False)
 
 
-def test_a_topic_that_nobody_subscribes_to_any_more_counts_when_deleted(running, cluster, monkeypatch):
+def test_a_topic_that_no_member_subscribes_to_counts_when_it_goes(running, cluster, monkeypatch):
     released_and_unread(running, cluster)
     now_s = doubting(running, monkeypatch)
     cluster.add("payments", end=5)

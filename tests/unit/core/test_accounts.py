@@ -127,7 +127,7 @@ def test_what_a_plans_start_finds_removed_is_no_gap() -> None:
     assert accounts(group) == {"accepted": 4, "removed": 6}, "the log start is counted once"
 
 
-def test_gone_records_are_accepted_only_if_their_tasks_would_have_failed() -> None:
+def test_records_gone_at_completion_are_accepted_only_where_tasks_fail_for_them() -> None:
     for fails, counts, lost in ((True, {"accepted": 10}, 0), (False, {"accepted": 2, "removed": 8}, 8)):
         group, plan = started_plan(10)
         group.restart(plan, fail_on_data_loss=fails)

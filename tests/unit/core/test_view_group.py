@@ -194,7 +194,7 @@ def made_anew(group: GroupDriver, topic_id: str) -> None:
     group.run(InitializePartitions(topics=(TopicWithId(topic="orders", topic_id=topic_id),), starts=(start,)))
 
 
-def test_a_view_names_partitions_whose_tasks_go_on_without_gone_records():
+def test_a_view_names_partitions_whose_tasks_go_on_without_lost_records():
     group, plan = started_plan()
     assert not view(group).to_check
     group.restart(plan, fail_on_data_loss=False)
