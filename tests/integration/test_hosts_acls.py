@@ -281,7 +281,7 @@ def test_a_host_s_name_can_t_look_like_words_of_ours(owned, hosts, orders, caplo
     two.gateway._me = msgspec.structs.replace(two.gateway._me, host="x who=admin\ndone: y" + "z" * 1000)
     with caplog.at_level(logging.INFO, AUDIT), pytest.raises(NotAllowed):
         two.pass_on(group, DeleteGroup(group_id=group, action_id=uuid.uuid4().hex, execute=True))
-    _, line = [record.getMessage() for record in caplog.records if record.name == AUDIT]
+    (line,) = [record.getMessage() for record in caplog.records if record.name == AUDIT]
     assert " from=host x?who?admin?done:?yzzz" in line
     assert len(line) < 600
 
@@ -292,7 +292,8 @@ def test_an_administrator_s_action_is_decided_by_the_owner(owned, hosts, caplog)
     with caplog.at_level(logging.INFO, AUDIT), pytest.raises(GroupNotEmpty):
         two.client.call(DeleteGroup(group_id=group, action_id=uuid.uuid4().hex, execute=True))
     assert one.owns(group)
-    _, line = [record.getMessage() for record in caplog.records if record.name == AUDIT]
+    *before, line = [record.getMessage() for record in caplog.records if record.name == AUDIT]
+    assert [each.partition(":")[0] for each in before] == ["begun", "not here", "begun"]
     assert line.startswith("refused: ")
     assert f" from=host {two.gateway._me.host} " in line
     with pytest.raises(HostTopicNotAuthorized):

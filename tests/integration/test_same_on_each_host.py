@@ -359,7 +359,7 @@ def audited(two, host, group):
     found = []
     lines = [json.loads(line)["message"] for line in two.logs(host, "audit").splitlines()]
     for line in lines:
-        if line.startswith("begun: "):
+        if line.startswith(("begun: ", "not here: ")):
             continue
         who, where, text = re.match(r"done: who=(.*) from=(.*) request=(\{.*\}) changed=", line).groups()
         request = json.loads(text)

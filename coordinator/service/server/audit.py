@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from coordinator.protocol.admin_messages import Action, Altered, OffsetChanges
-from coordinator.protocol.errors import ShareGroupError, UnusableFile
+from coordinator.protocol.errors import NotCoordinator, ShareGroupError, UnusableFile
 from coordinator.protocol.messages import Message
 from coordinator.protocol.rights import RIGHT_OF, Caller, Right
 from coordinator.service.process.disk_space import disk_full
@@ -105,7 +105,8 @@ def ended(caller: Caller, peer: str, request: Action[Message], answer: Message |
     asked = _asked(caller, peer, request)
     if isinstance(answer, Exception):
         unknown = isinstance(answer, ShareGroupError) and answer.fields.get("outcome_unknown")
-        what = "unknown outcome" if unknown else "refused"
+        elsewhere = isinstance(answer, NotCoordinator)  # whoever serves the group decides, and has the line
+        what = "not here" if elsewhere else "unknown outcome" if unknown else "refused"
         write_end(_audit, logging.WARNING, f"{what}: {asked} {_in_words(answer)}")
     else:
         write_end(_audit, logging.INFO, f"done: {asked} changed={msgspec.json.encode(_changed(answer)).decode()}")
