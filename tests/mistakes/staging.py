@@ -265,7 +265,7 @@ def take_every_attempt_for_an_explicit_one(patch: Patch) -> None:
     model=0,
 )
 def a_commit_without_rows_speaks_for_every_query(patch: Patch) -> None:
-    patch.setattr(stage_outcomes, "_named", lambda group, plans, command: list(plans))
+    patch.setattr(stage_outcomes, "_named", lambda group, plans, command, of_rows: list(plans))
 
 
 @mistake(
@@ -278,7 +278,7 @@ def a_replaced_process_speaks_for_its_plan(patch: Patch) -> None:
     patch.setattr(
         stage_outcomes,
         "_named",
-        lambda group, plans, command: [p for p in plans if group.plan_id_text(p.plan_id) in command.plans],
+        lambda group, plans, command, of_rows: [p for p in plans if group.plan_id_text(p.plan_id) in command.plans],
     )
 
 

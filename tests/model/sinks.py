@@ -66,14 +66,14 @@ class SinksModel(BreakerModel):
         self.check_rows(rows)
         matching = [(plan, row) for row in rows if (plan := self.decided_by(row)) is not None]
         named_plans = [plan for plan in deciding if plan.plan_id in (named or {})]
-        if any((named or {})[plan.plan_id] < plan.epoch for plan in named_plans):
+        decided_now = {plan.plan_id: plan for plan, _ in matching}
+        if any((named or {})[p.plan_id] < p.epoch for p in named_plans if p.plan_id not in decided_now):
             raise Refused("reclaimed since")
         if fail_on_stale and len(matching) < len(rows):
             raise Refused("stale")
         if rows and not matching and self.lost_nothing(named_plans or deciding):
             self.met["none held"] += 1
             raise Refused("none held")
-        decided_now = {plan.plan_id: plan for plan, _ in matching}
         spoken_for = decided_now | {plan.plan_id: plan for plan in named_plans}
         if not unreadable:
             self.check_mode(deciding, list(spoken_for.values()), mode, has_target and not replaces)
@@ -199,7 +199,7 @@ class SinksModel(BreakerModel):
             said = plan.said.get(key, [])
             if said or key not in missing:
                 outcome = self.outcome_of(plan, self.counting(plan, said, record), record)
-                accepted += outcome == ACCEPT
+                accepted += outcome == ACCEPT and not self.is_unread(plan, key, record)
                 rejected += outcome == REJECT and not said[-1].unreadable and not self.is_gone(key)
         decided = self.decided + accepted + rejected
         if rejected and self.reject_ratio < 1 and decided >= RATIO_FROM:
@@ -218,7 +218,7 @@ class SinksModel(BreakerModel):
 
     def give_back(self, held: Iterable[tuple[Key, Record]]) -> None:
         for key, record in held:
-            if self.is_gone(key):
+            if key[1] < self.partitions[key[0]].log_start:
                 self.log_lost(key, None)
                 self.archive(key, record)
             else:

@@ -107,7 +107,7 @@ def test_the_runs_with_sinks_meet_vetoes_stale_rows_and_doubled_dead_letters() -
         stale += run.witness.stale
         letters, records = letters + sum(run.broker.letters.values()), records + len(run.broker.letters)
     assert vetoed > 10
-    assert stale > 5
+    assert stale > 2
     assert letters > records > 10
 
 

@@ -38,12 +38,16 @@ def test_a_backlog_that_is_being_written_is_no_finding(later):
     description, stand_still, took_s = watched(described(3, 7), described(3, 7), later)
     assert (description, stand_still) == (later, False)
     assert took_s < WATCHED_S / 2
-    facts = GroupFacts(description=description, topics=frozenset({"dlq"}), dead_letters_stand_still=stand_still)
+    facts = GroupFacts(
+        description=description, topics=frozenset({"dlq", "orders"}), dead_letters_stand_still=stand_still
+    )
     assert [finding.rule for finding in examine(facts)] == []
 
 
 def test_a_backlog_that_only_grows_is_a_finding_after_five_seconds():
     description, stand_still, took_s = watched(described(3, 7), described(4, 7))
     assert stand_still and took_s == pytest.approx(WATCHED_S)
-    facts = GroupFacts(description=description, topics=frozenset({"dlq"}), dead_letters_stand_still=stand_still)
+    facts = GroupFacts(
+        description=description, topics=frozenset({"dlq", "orders"}), dead_letters_stand_still=stand_still
+    )
     assert "dead-letters-wait" in [finding.rule for finding in examine(facts)]

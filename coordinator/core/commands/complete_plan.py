@@ -219,7 +219,7 @@ class _Completion:
                 continue
             self._counts[outcome] += last - first + 1
             if outcome == AcknowledgeType.REJECT and verdict is not None and not verdict.unreadable:
-                if first < partition.log_start:  # the record can't come back
+                if is_below:  # the record can't come back
                     after = partial(self._rejected, run, verdict)
                 else:
                     self._rejected_by_sinks += last - first + 1

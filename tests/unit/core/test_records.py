@@ -238,6 +238,7 @@ def test_defaults_of_stored_records_never_change() -> None:
             "unreported_losses": (),
             "reported_topic_ids": (),
             "replaced_plan_id": None,
+            "fail_on_data_loss": True,
         },
         "PlanCompleted": {"evidence": False, "breaker": None, "reject_window": None},
         "DataLost": {"plan_id": None, "member_id": None},
@@ -251,6 +252,7 @@ def test_defaults_of_stored_records_never_change() -> None:
             "explicit": False,
             "explicit_attempts": (),
             "replaces": None,
+            "fail_on_data_loss": True,
         },
         "MemberProgressKept": {
             "evidence": False,
