@@ -304,7 +304,6 @@ def the_drivers_rejects_are_a_sinks(patch: Patch) -> None:
             "core/test_reject_ratio::test_the_records_of_a_batch_count_in_any_order_and_without_rows",
         ),
     },
-    model=0,
 )
 def judge_rejects_by_the_rejected_alone(patch: Patch) -> None:
     right = RejectWindow.is_exceeded_by

@@ -7,6 +7,7 @@ from sharegroup.doctor.dead_letters_watch import WATCHED_S, watch_dead_letters
 from sharegroup.doctor.findings import GroupFacts
 from sharegroup.doctor.rules import examine
 
+TOPICS = frozenset({"dlq", "orders"})
 DLQ = {"errors.deadletterqueue.topic.name": "dlq"}
 
 
