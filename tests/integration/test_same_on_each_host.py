@@ -406,7 +406,7 @@ def test_each_action_of_the_page_is_done_by_the_owner_elsewhere(two, acted_on, u
     asked = [kind for kind, *_ in acts if kind != "redrive"]
     told = audited(two, "one", group)
     assert [reason for *_, reason in told] == [f"why {kind} (on the page, by ada)" for kind in asked]
-    assert {(who, where) for _, who, where, _ in told} == {("all rights", f"host {os.uname().nodename}")}
+    assert {(who, where) for _, who, where, _ in told} == {("admin,read", f"host {os.uname().nodename}")}
     assert not audited(two, "two", group)
     sent = [each.getMessage() for each in caplog.records if each.name == "sharegroup.audit"]
     assert [line.partition(" request=")[0] for line in sent] == [

@@ -29,9 +29,13 @@ class Query:
         return f"<Query at {self.committed}>"
 
     def next_batch(self, most: int = 1_000_000) -> list[ReadTask]:
-        """Complete the batch before, and start the next one. Its tasks; none while nothing is to be had."""
+        """Complete the batch before, and start the next one. Its tasks; none while nothing is to be had. A batch without
+        tasks, which only reports a loss, is committed as Spark does."""
         self.end = self.reader.latestOffset(self.committed, ReadMaxRows(most))
-        return [part.task for part in self.reader.partitions(self.committed, self.end)]
+        tasks = [part.task for part in self.reader.partitions(self.committed, self.end)]
+        if not tasks:
+            self.committed = self.end
+        return tasks
 
     def wait_batch(self, most: int = 1_000_000) -> list[ReadTask]:
         return wait_until(lambda: self.next_batch(most), what="there is a batch")

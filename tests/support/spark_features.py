@@ -17,7 +17,7 @@ from pyspark.sql.connect.streaming.readwriter import DataStreamWriter as Connect
 from pyspark.sql.streaming import DataStreamWriter
 
 from pyspark_sharegroup import DefaultSource
-from share_sink.foreach_batch import _run_of
+from share_sink.decide import _context_of
 from share_source.arrow_schema import spark_schema
 from share_source.plan_reader import PlanReader, TaskPartition
 from share_source.spark_protocol import HAS_ADMISSION_CONTROL
@@ -82,7 +82,7 @@ def has_processing_time() -> bool:
 
 def connects() -> bool:
     """Whether Connect has streams with any format and foreachBatch, and `sharegroup.acknowledge` finds out by itself
-    that a session of Connect does not have the query's run. No server is asked."""
+    that a session of Connect has no context of Spark. No server is asked."""
     has = hasattr(ConnectReader, "load") and hasattr(ConnectWriter, "foreachBatch") and find_spec(FOREACH_BATCH_WORKER)
     session = SparkSession.__new__(SparkSession)
-    return bool(has) and _run_of(session) == ""
+    return bool(has) and _context_of(session) is None
