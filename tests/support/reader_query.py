@@ -29,8 +29,8 @@ class Query:
         return f"<Query at {self.committed}>"
 
     def next_batch(self, most: int = 1_000_000) -> list[ReadTask]:
-        """Complete the batch before, and start the next one. Its tasks; none while nothing is to be had. A batch without
-        tasks, which only reports a loss, is committed as Spark does."""
+        """Complete the batch before, and start the next one. Its tasks; none while nothing is to be had. A batch
+        without tasks, which only reports a loss, is committed as Spark does."""
         self.end = self.reader.latestOffset(self.committed, ReadMaxRows(most))
         tasks = [part.task for part in self.reader.partitions(self.committed, self.end)]
         if not tasks:
