@@ -69,12 +69,14 @@ def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decisi
     matching = _Matching(group, command, now_ms)
     for outcomes in command.partitions:
         matching.match(outcomes)
-    named = _named(group, plans, command, matching.plans())
+    of_rows = matching.plans()
+    named = _named(group, plans, command, of_rows)
     if matching.stale and command.fail_on_stale:
         raise StaleReceipts(group_id=group.group_id, count=matching.stale, sample=", ".join(matching.sample))
     if matching.stale and not matching.staged and _lost_nothing(group, named or plans):
         raise NoneHeld(group_id=group.group_id, count=matching.stale, sample=", ".join(matching.sample))
-    spoken_for = [*matching.plans(), *(plan for plan in named if plan not in matching.plans())]
+    silent = [] if command.unreadable else [plan for plan in named if plan not in of_rows]
+    spoken_for = [*of_rows, *silent]
     if not command.unreadable:
         _check_mode(group, plans, spoken_for, command)
     newest = max(spoken_for, key=_attempt_of, default=None)
@@ -87,7 +89,6 @@ def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decisi
         member_id="" if newest is None else newest.member_id,
         contradicted=matching.contradicted,
     )
-    silent = [plan for plan in spoken_for if plan not in matching.plans() and not command.unreadable]
     records: tuple[Record, ...] = (
         *matching.records(),
         *_silent(group, silent, command),
