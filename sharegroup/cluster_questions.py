@@ -29,12 +29,10 @@ from coordinator.protocol.errors import (
     BrokerNotReachable,
     CoordinatorNotAvailable,
     GroupIdNotFound,
-    LeaderNotReachable,
     NotAllowed,
     StateStoreInUse,
     StateTopicNotAuthorized,
     StateTopicUnfit,
-    TokenEndpointNotReachable,
     UnusableFile,
 )
 from coordinator.protocol.messages import DescribeGroup, GroupDescription
@@ -65,6 +63,17 @@ NAMED = 5
 """A line names up to this many partitions."""
 NO_GROUP_ID = "\tcheck"
 """The end of the transactional id that is opened. No group id has a tab: the coordinator of no group is fenced."""
+
+
+class LeaderNotReachable(BrokerNotReachable):
+    """The leader of {partitions} can't be reached from this host: {reason}. Records are read from a partition's leader,
+    at the address that it advertises: correct advertised.listeners of the broker, or the name resolution and the
+    network of this host and of the executors."""
+
+
+class TokenEndpointNotReachable(BrokerNotReachable):
+    """The token endpoint {address} (kafka.sasl.oauthbearer.token.endpoint.url) can't be reached from this host:
+    {reason}. Correct the URL, or this host's name resolution and network."""
 
 
 class Note(str):

@@ -785,17 +785,6 @@ class BrokerHostUnknown(BrokerNotReachable):
     the name resolution of this host."""
 
 
-class LeaderNotReachable(BrokerNotReachable):
-    """The leader of {partitions} can't be reached from this host: {reason}. Records are read from a partition's leader,
-    at the address that it advertises: correct advertised.listeners of the broker, or the name resolution and the
-    network of this host and of the executors."""
-
-
-class TokenEndpointNotReachable(BrokerNotReachable):
-    """The token endpoint {address} (kafka.sasl.oauthbearer.token.endpoint.url) can't be reached from this host:
-    {reason}. Correct the URL, or this host's name resolution and network."""
-
-
 class BrokerRefused(ShareGroupError):
     """The Kafka cluster at {addresses} refused to {what}: {reason}"""
 
