@@ -34,6 +34,8 @@ BROKER_CONFIG = {
     "metadata.max.idle.interval.ms": "30000",
     # deletion and compaction within a second, not within minutes
     "log.retention.check.interval.ms": "300",
+    # a test that writes a record with an old timestamp reads it back; one that is about retention sets its topic's
+    "log.retention.ms": "-1",
     "log.initial.task.delay.ms": "500",
     "log.cleaner.backoff.ms": "200",
     "log.cleaner.min.cleanable.ratio": "0.01",
