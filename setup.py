@@ -19,10 +19,10 @@ def compiled_reader() -> list[Extension]:
     librdkafka in confluent_kafka at run time; one build serves all Pythons from 3.10 on."""
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         return []  # it relies on the GIL, and these Pythons have no limited API yet
-    folder = "share_source/native"
+    folder = "share_source/executor/native"
     return [
         Extension(
-            "share_source.native._drain",
+            "share_source.executor.native._drain",
             [f"{folder}/drain.c"],
             depends=[f"{folder}/{name}.h" for name in ("arrow_builder", "librdkafka", "message")],
             define_macros=[("Py_LIMITED_API", "0x030A0000")],
@@ -90,10 +90,13 @@ setup(
         include=[
             "coordinator",
             "coordinator.*",
+            "share_consumer",
+            "share_consumer.*",
             "share_source",
             "share_source.*",
             "share_sink",
             "share_sink.*",
+            "share_spark",
             "pyspark_sharegroup",
             "sharegroup",
             "sharegroup.*",
@@ -104,7 +107,7 @@ setup(
     options={"bdist_wheel": {"py_limited_api": "cp310"}} if compiled_reader() else {},
     package_data={
         "": ["py.typed"],
-        "share_source.native": ["_drain.pyi"],
+        "share_source.executor.native": ["_drain.pyi"],
         "sharegroup.demo": ["*_program.txt"],
         "sharegroup.web": ["templates/*", "static/*"],
     },

@@ -34,7 +34,7 @@ _READER = """
 import json, sys, time
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from share_source.options import SourceOptions
-from share_source.reader import ShareGroupStreamReader
+from share_source.driver.reader import ShareGroupStreamReader
 
 reader, limit = ShareGroupStreamReader(SourceOptions.parse(json.loads(sys.argv[1]))), ReadMaxRows(int(sys.argv[2]))
 start, took = reader.initialOffset(), []

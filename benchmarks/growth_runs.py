@@ -16,8 +16,8 @@ from benchmarks.core_cost import GROUP, MEMBER, TOPIC_ID, Core, timed
 from benchmarks.growth import TIMES, growths, least
 from benchmarks.report import Row
 from coordinator.core.commands import AcquireForConsumer, AlterConfigs, Expire
+from coordinator.core.log_records import RunsChanged
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import RunsChanged
 from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.protocol.messages import AckBatch, Acknowledge, PartitionAcks

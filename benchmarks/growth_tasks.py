@@ -14,11 +14,11 @@ from benchmarks.report import Row
 from benchmarks.served_groups import Query, ServedGroups
 from coordinator.protocol.outcome_rows import SCHEMA, coalesce, partition_outcomes
 from coordinator.protocol.values import AcknowledgeType, AcquiredRange
-from share_source import consumers
-from share_source.offset_ranges import PartitionRanges, plan_tasks
-from share_source.plan_reader import TaskPartition
-from share_source.range_reader import ReadTask
-from share_source.task_reader import read_task
+from share_source.driver.plan_reader import TaskPartition
+from share_source.executor import consumers
+from share_source.executor.offset_ranges import PartitionRanges, plan_tasks
+from share_source.executor.range_reader import ReadTask
+from share_source.executor.task_reader import read_task
 from tests.support.kafka_broker import KafkaBroker
 
 TASKS = (1, 8, 64)

@@ -23,7 +23,7 @@ from benchmarks.topics import Topic, fill
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.protocol.messages import Heartbeat, JoinGroup
-from share_source.share_consumer.consumer import ShareConsumer
+from share_consumer.consumer import ShareConsumer
 from tests.support.coordinator_process import coordinator_pids, kill_coordinators
 from tests.support.imports import ROOT
 from tests.support.kafka_broker import KafkaBroker

@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 
 from share_source.arrow_schema import arrow_schema, spark_schema
 from share_source.data_source import ShareGroupDataSource
+from share_source.driver.reader import ShareGroupStreamReader
+from share_source.executor.reader_choice import PYTHON
 from share_source.options import SourceOptions
-from share_source.reader import ShareGroupStreamReader
-from share_source.reader_choice import PYTHON
 from tests.support.read_tasks import reading_with
 
 ARROW_RECORDS = 10_000

@@ -24,11 +24,11 @@ import pyarrow as pa
 from confluent_kafka import Consumer, TopicPartition
 
 from coordinator.protocol.values import AcquiredRange
-from share_source import consumers
-from share_source.offset_ranges import PartitionRanges
-from share_source.range_reader import ReadTask
-from share_source.reader_choice import NATIVE, PYTHON, VARIABLE
-from share_source.task_reader import read_task
+from share_source.executor import consumers
+from share_source.executor.offset_ranges import PartitionRanges
+from share_source.executor.range_reader import ReadTask
+from share_source.executor.reader_choice import NATIVE, PYTHON, VARIABLE
+from share_source.executor.task_reader import read_task
 from tests.support.kafka_broker import KafkaBroker
 
 PARTITIONS = 4

@@ -16,9 +16,9 @@ from coordinator.core.commands import StageRuns
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import Heartbeat, JoinGroup, NextPlan, PartitionOutcomes, Plan, StartPlan
 from coordinator.service.brokers.broker_watch import BrokerWatch
-from coordinator.service.coordinator_service import CoordinatorService
-from coordinator.service.news import News
+from coordinator.service.handlers.coordinator_service import CoordinatorService
 from coordinator.service.runtime.event_loop import PartitionedRuntime
+from coordinator.service.runtime.news import News
 from coordinator.service.runtime.runtime import SNAPSHOT_AFTER, CoordinatorRuntime
 from coordinator.service.stores.store import Append, SoleOwner, StoredRecord
 from coordinator.state_log.group_log import GroupLog

@@ -20,9 +20,9 @@ from coordinator.core.commands import (
     TopicWithId,
 )
 from coordinator.core.decide import decide
+from coordinator.core.log_records import Record
 from coordinator.core.looks.measures import MeasureGroup
 from coordinator.core.record_codec import encode_records
-from coordinator.core.records import Record
 from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import (
@@ -39,7 +39,7 @@ from coordinator.service.runtime.transaction import Access, one
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.service.stores.kafka.state_topic import StateTopic
-from coordinator.state_log.owner import Owner
+from coordinator.state_log.owner_record import Owner
 from coordinator.state_log.partition_log import KeyValue
 from tests.support.kafka_broker import KafkaBroker
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter
 from pyspark.sql.types import StructType
 
-from coordinator.client.spark_border import named_errors_first
 from coordinator.protocol.option_errors import TableRefused
+from share_spark.border import named_errors_first
 
 if TYPE_CHECKING:
     from share_sink.stream_arrow_writer import StreamArrowWriter

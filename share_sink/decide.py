@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from coordinator.client.task_plans import QUERY_ID
 from share_sink.errors import OutcomesMayChange
+from share_spark.task_plans import QUERY_ID
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

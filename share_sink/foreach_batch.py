@@ -7,9 +7,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from coordinator.client.options import by_lower_name
-from coordinator.client.task_plans import QUERY_ID
 from share_sink.decide import refuse_changing
 from share_sink.errors import NoSinkOptions
+from share_spark.task_plans import QUERY_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,7 +13,7 @@ from typing import Any
 from coordinator.client.group_options import GroupOptions, shared_fields
 from coordinator.client.options import by_lower_name, choice, count
 from share_sink.archive import location
-from share_sink.option_table import TABLE
+from share_sink.sink_option_table import TABLE
 
 ACKNOWLEDGEMENT_MODE = "share.acknowledgement.mode"
 """The mode belongs to the source's options, else to the group: a sink never sets it."""

@@ -16,13 +16,13 @@ from pyspark.sql.types import StructType
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.config_lines import log_replaced
 from coordinator.client.group_options import connect
-from coordinator.client.spark_log import log_for_query
 from coordinator.protocol.messages import OpenSink, SinkOpened
 from coordinator.protocol.receipts import receipt_digest
 from share_sink.archive.batches import check_archive
 from share_sink.columns import Columns
 from share_sink.errors import OverwriteRefused
 from share_sink.options import SinkOptions
+from share_spark.log import log_for_query
 
 
 @dataclass(frozen=True, kw_only=True)

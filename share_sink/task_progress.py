@@ -19,11 +19,11 @@ from pyspark import TaskContext
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.endpoints import Endpoints
 from coordinator.client.on_demand import RunningHere
-from coordinator.client.spark_log import log_for_query
-from coordinator.client.task_plans import BATCH_ID, QUERY_ID, TaskPlan, noted, want_start
 from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.protocol.task_messages import ReportProgress
 from coordinator.protocol.values import MOST_HINT_BYTES
+from share_spark.log import log_for_query
+from share_spark.task_plans import BATCH_ID, QUERY_ID, TaskPlan, noted, want_start
 
 EVERY_S = 1.0
 """Two signals of one task are at least this many seconds apart."""

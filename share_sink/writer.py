@@ -18,9 +18,6 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from coordinator.client.spark_border import named_errors_first
-from coordinator.client.spark_log import log_for_query
-from coordinator.client.task_plans import BATCH_ID, DESCRIPTION, QUERY_ID, noted, query_name
 from coordinator.protocol.errors import UnsafeDirectory
 from coordinator.protocol.messages import OutcomesStaged, StageOutcomes
 from coordinator.protocol.outcome_rows import SCHEMA, coalesce, settled
@@ -30,6 +27,9 @@ from share_sink.rejected_rows import RejectedRows
 from share_sink.rows import check_delivered, is_rejected, outcome_rows, rejected_rows
 from share_sink.sink import Sink, coordinator_of
 from share_sink.stream_arrow_writer import StreamArrowWriter
+from share_spark.border import named_errors_first
+from share_spark.log import log_for_query
+from share_spark.task_plans import BATCH_ID, DESCRIPTION, QUERY_ID, noted, query_name
 
 _log = logging.getLogger(__name__)
 

@@ -1,4 +1,5 @@
-"""The Spark source: its options, its offsets, and reading; and the ShareConsumer, for programs without Spark.
+"""The Spark source: the data source, its options, and the columns of its rows. ``driver`` has what runs in the driver's
+Python process of a query, ``executor`` what reads records in a task.
 
 Rule: importing this package imports nothing else, since each of Spark's workers does. Programs import from
 ``sharegroup``.

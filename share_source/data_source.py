@@ -12,16 +12,16 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from coordinator.client.group_options import start_ahead
-from coordinator.client.spark_border import named_errors_first
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.option_errors import TableRefused
 from share_source.arrow_schema import spark_schema
-from share_source.cluster_check import check_at_load
+from share_source.driver.cluster_check import check_at_load
+from share_source.driver.refused_reader import RefusedReader
 from share_source.errors import BatchReadRefused, SchemaRefused, ViewIsNoStream
-from share_source.option_table import VIEW
 from share_source.options import SourceOptions
-from share_source.refused_reader import RefusedReader
+from share_source.source_option_table import VIEW
 from share_source.spark_protocol import HAS_ADMISSION_CONTROL
+from share_spark.border import named_errors_first
 
 _OF_A_TABLE = "provider"
 """The option that Spark adds when SQL's CREATE TABLE asks for the columns (seen)."""
@@ -93,10 +93,10 @@ class ShareGroupDataSource(DataSource):
         except ShareGroupError as error:
             return RefusedReader(error)
         if HAS_ADMISSION_CONTROL:
-            from share_source.reader import ShareGroupStreamReader
+            from share_source.driver.reader import ShareGroupStreamReader
 
             return ShareGroupStreamReader(options)
-        from share_source.reader_without_start import StreamReaderWithoutStart
+        from share_source.driver.reader_without_start import StreamReaderWithoutStart
 
         return StreamReaderWithoutStart(options)
 

@@ -18,7 +18,7 @@ from coordinator.protocol.option_errors import InvalidOption
 from coordinator.protocol.topic_names import check_pattern, check_topic
 from share_source.errors import NoSubscription, SeveralSubscriptions
 from share_source.offset_options import parse_assign, parse_starting_offsets
-from share_source.option_table import TABLE
+from share_source.source_option_table import TABLE
 
 _STRATEGIES = ("subscribe", "subscribePattern", "assign")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)

@@ -26,24 +26,22 @@ if TYPE_CHECKING:
 
     from coordinator.admin.admin import Admin as Admin
     from coordinator.client.offset_resets import offsets_from_file as offsets_from_file
+    from coordinator.kafka.token_function import token_function as token_function
     from coordinator.protocol.errors import ShareGroupError as ShareGroupError
-    from coordinator.protocol.token_function import token_function as token_function
     from coordinator.protocol.values import AcknowledgeType as AcknowledgeType
     from coordinator.state_log.placement import state_partition_of as state_partition_of
+    from share_consumer.aio import AsyncShareConsumer as AsyncShareConsumer
+    from share_consumer.consumer import ShareConsumer as ShareConsumer
+    from share_consumer.deserializing_consumer import DeserializingShareConsumer as DeserializingShareConsumer
+    from share_consumer.errors import UsedAfterFork as UsedAfterFork
+    from share_consumer.errors import WakeupException as WakeupException
     from share_sink import archive as archive
     from share_sink.decide import decide as decide
     from share_sink.foreach_batch import acknowledge as acknowledge
     from share_sink.redrive.redrive import redrive as redrive
     from share_sink.task_progress import progress as progress
     from share_source import views as views
-    from share_source.finished_run import complete_run as complete_run
-    from share_source.share_consumer.aio import AsyncShareConsumer as AsyncShareConsumer
-    from share_source.share_consumer.consumer import ShareConsumer as ShareConsumer
-    from share_source.share_consumer.deserializing_consumer import (
-        DeserializingShareConsumer as DeserializingShareConsumer,
-    )
-    from share_source.share_consumer.errors import UsedAfterFork as UsedAfterFork
-    from share_source.share_consumer.errors import WakeupException as WakeupException
+    from share_source.driver.finished_run import complete_run as complete_run
     from share_source.views.query_listener import ShareGroupListener as ShareGroupListener
 
     __version__: str
@@ -55,29 +53,29 @@ _MODULES = {
     "TIMESTAMP_NOT_AVAILABLE": "confluent_kafka",
     "AcknowledgeType": "coordinator.protocol.values",
     "Admin": "coordinator.admin.admin",
-    "AsyncShareConsumer": "share_source.share_consumer.aio",
+    "AsyncShareConsumer": "share_consumer.aio",
     "ConcurrentModificationException": "confluent_kafka",
-    "DeserializingShareConsumer": "share_source.share_consumer.deserializing_consumer",
+    "DeserializingShareConsumer": "share_consumer.deserializing_consumer",
     "IllegalStateException": "confluent_kafka",
     "KafkaError": "confluent_kafka",
     "KafkaException": "confluent_kafka",
     "Message": "confluent_kafka",
     "Messages": "confluent_kafka",
-    "ShareConsumer": "share_source.share_consumer.consumer",
+    "ShareConsumer": "share_consumer.consumer",
     "ShareGroupError": "coordinator.protocol.errors",
     "ShareGroupListener": "share_source.views.query_listener",
     "TopicPartition": "confluent_kafka",
-    "UsedAfterFork": "share_source.share_consumer.errors",
-    "WakeupException": "share_source.share_consumer.errors",
+    "UsedAfterFork": "share_consumer.errors",
+    "WakeupException": "share_consumer.errors",
     "acknowledge": "share_sink.foreach_batch",
     "archive": "share_sink.archive",
-    "complete_run": "share_source.finished_run",
+    "complete_run": "share_source.driver.finished_run",
     "decide": "share_sink.decide",
     "offsets_from_file": "coordinator.client.offset_resets",
     "progress": "share_sink.task_progress",
     "redrive": "share_sink.redrive.redrive",
     "state_partition_of": "coordinator.state_log.placement",
-    "token_function": "coordinator.protocol.token_function",
+    "token_function": "coordinator.kafka.token_function",
     "views": "share_source.views",
 }
 _PACKAGES = ("archive", "views")

@@ -21,7 +21,7 @@ except ImportError as error:
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.package_version import package_version
 from coordinator.service.process.process_exit import end_process
-from share_source.reader_choice import reader_choice
+from share_source.executor.reader_choice import reader_choice
 from sharegroup.check import check
 from sharegroup.configs import configs
 from sharegroup.consume import consume

@@ -27,7 +27,9 @@ def opened(
     """The admin client of these options, for the length of a ``with`` block. Where no coordinator runs, a terminal
     shows that the state store is read."""
     from coordinator.admin.admin import Admin
-    from coordinator.service.read_only import read_store  # importing takes a second, which --help does not need
+    from coordinator.service.handlers.read_only import (
+        read_store,  # importing takes a second, which --help does not need
+    )
 
     conf = settings(bootstrap_server, config_path, properties)
     admin = Admin(conf, read_store=_with_progress(read_store), timeout_ms=timeout_ms)

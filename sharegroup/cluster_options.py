@@ -98,7 +98,7 @@ def check_topic(config: Mapping[str, str], topic: str) -> None:
         BrokerNotReachable, BrokerSecurityFailed, InvalidKafkaConfig: as cluster_metadata.
         UnknownTopic: they have no such topic, or hide it from the user.
     """
-    from coordinator.client.cluster_metadata import cluster_metadata
+    from coordinator.kafka.cluster_metadata import cluster_metadata
 
     found = cluster_metadata(config["bootstrap.servers"], kafka_config(config)).topics.get(topic)
     if found is None or found.error is not None:

@@ -42,17 +42,17 @@ from coordinator.service.brokers.cluster import EARLIEST, KafkaCluster
 from coordinator.service.brokers.leaders import NO_LEADER, by_leader
 from coordinator.service.brokers.subscription import starting_offsets
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
+from coordinator.service.handlers.read_only import topic_to_read
 from coordinator.service.hosts.topics import TO_ANSWER, TO_ASK, lacking
 from coordinator.service.process.clock import Clock
-from coordinator.service.read_only import topic_to_read
 from coordinator.service.stores.kafka.group_list import groups_in
 from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.ownership import installation_id
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.service.stores.sqlite_store import check_state_file, owner_of
 from coordinator.service.stores.store import StoreRefused
+from share_source.driver.query_lines import reset_command
 from share_source.options import SourceOptions
-from share_source.query_lines import reset_command
 
 LEADER_TIMEOUT_MS = 5_000
 """A leader that gives no offsets within this many milliseconds can't be reached: a person waits, and each is asked

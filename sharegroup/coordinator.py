@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from coordinator.config.secret_files import TOKEN_KEY, make_token
 from coordinator.protocol.errors import ShareGroupError
-from coordinator.protocol.secret_files import TOKEN_KEY, make_token
 from coordinator.service.process.log_format import JSON, TEXT, log_lines
 from sharegroup.admin_access import print_json
 from sharegroup.cluster_options import JSON_OPTION

@@ -61,7 +61,7 @@ def _probe() -> Callable[[Iterable[int]], Iterator[Found]]:
         from importlib import metadata
 
         try:
-            importlib.import_module("share_source.task_reader")
+            importlib.import_module("share_source.executor.task_reader")
             importlib.import_module("share_sink.writer")
             version = metadata.version("sharegroup")
         except ImportError as error:

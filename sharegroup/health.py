@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from coordinator.client.connection import Connection, Tls, TokenRefused, Unreachable
 from coordinator.client.endpoints import Endpoints
+from coordinator.config.secret_files import read_file
 from coordinator.protocol.addresses import parse_endpoint
 from coordinator.protocol.errors import ConfigOutOfBounds, CoordinatorUnreachable, NotAuthorized
-from coordinator.protocol.secret_files import read_file
 from coordinator.protocol.wire import Endpoint, Healthy
 from coordinator.service.standalone_config import read_config
 

@@ -13,21 +13,21 @@ import platform
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from coordinator.client.cluster_metadata import cluster_metadata
 from coordinator.client.group_options import GroupOptions
 from coordinator.client.options import by_lower_name
 from coordinator.config.properties_file import once, parsed, text_of
 from coordinator.config.resolved import CoordinatorConfig
+from coordinator.kafka.cluster_metadata import cluster_metadata
 from coordinator.protocol.errors import InvalidPropertiesFile, ShareGroupError
 from coordinator.protocol.package_version import package_version
 from share_sink.archive.batches import check_archive
 from share_sink.errors import RowsOfAnotherGroup
 from share_sink.options import SinkOptions
-from share_source.cluster_check import check_at_load, subscribed
+from share_source.driver.cluster_check import check_at_load, subscribed
 from share_source.errors import ViewIsNoStream
-from share_source.option_table import VIEW
+from share_source.executor.reader_choice import reader_choice
 from share_source.options import SourceOptions
-from share_source.reader_choice import reader_choice
+from share_source.source_option_table import VIEW
 from sharegroup.cluster_questions import ClusterQuestions, Note, token_endpoint
 from sharegroup.demo.command import missing_for_spark
 from sharegroup.health import ask, probe_of_endpoint

@@ -18,8 +18,8 @@ from pathlib import Path
 import click
 
 from coordinator.client.client import CoordinatorClient
-from coordinator.client.cluster_metadata import cluster_id
 from coordinator.client.on_demand import OnDemand, runtime_dir
+from coordinator.kafka.cluster_metadata import cluster_id
 from coordinator.protocol.admin_messages import ListGroups
 from sharegroup.demo.broker_front import HOST, fixed_port
 from sharegroup.demo.command import missing_for_spark

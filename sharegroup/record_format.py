@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import click
 
 from coordinator.config.keys import hint
-from coordinator.protocol.record_headers import headers_of
+from coordinator.kafka.record_headers import headers_of
 
 Decode = Callable[[bytes], str]
 

@@ -27,8 +27,10 @@ VALUES = tuple(
     )
 )
 CORE, CONFIG, CLIENT, ADMIN = "coordinator.core", "coordinator.config", "coordinator.client", "coordinator.admin"
+KAFKA = "coordinator.kafka"
 DEAD_LETTERS, SERVICE, STATE_LOG = "coordinator.dead_letters", "coordinator.service", "coordinator.state_log"
 BROKERS, PROCESS, RUNTIME = (f"{SERVICE}.{name}" for name in ("brokers", "process", "runtime"))
+QUESTIONS = f"{SERVICE}.questions"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,57 +78,69 @@ RULES = [
         others=frozenset({"sortedcontainers", "msgspec"}),
         never=IMPURE,
     ),
-    Rule(folder="coordinator/config", ours=(PROTOCOL,)),
     Rule(folder="coordinator/protocol", ours=()),
-    Rule(folder="coordinator/dead_letters", ours=(PROTOCOL, CONFIG)),
-    Rule(folder="coordinator/client", ours=(PROTOCOL, CONFIG)),
-    Rule(folder="coordinator/admin", ours=(CLIENT, f"{SERVICE}.read_only", PROTOCOL, CONFIG)),
+    Rule(folder="coordinator/kafka", ours=(PROTOCOL,)),
+    Rule(folder="coordinator/config", ours=(KAFKA, PROTOCOL)),
+    Rule(folder="coordinator/dead_letters", ours=(KAFKA, PROTOCOL, CONFIG)),
+    Rule(folder="coordinator/client", ours=(KAFKA, PROTOCOL, CONFIG)),
+    Rule(folder="coordinator/admin", ours=(CLIENT, f"{SERVICE}.handlers.read_only", KAFKA, PROTOCOL, CONFIG)),
     Rule(folder="coordinator/service/process", ours=(PROTOCOL,)),
-    Rule(folder="coordinator/service/server", ours=(PROCESS, CORE, PROTOCOL, CONFIG)),
-    Rule(folder="coordinator/service/brokers", ours=(CORE, DEAD_LETTERS, PROTOCOL, CONFIG)),
+    Rule(folder="coordinator/service/server", ours=(PROCESS, CORE, KAFKA, PROTOCOL, CONFIG)),
+    Rule(folder="coordinator/service/brokers", ours=(CORE, DEAD_LETTERS, KAFKA, PROTOCOL, CONFIG)),
     Rule(
         folder="coordinator/service/stores/kafka",
-        ours=(f"{SERVICE}.stores.store", BROKERS, PROCESS, CORE, STATE_LOG, PROTOCOL, CONFIG),
+        ours=(f"{SERVICE}.stores.store", BROKERS, PROCESS, CORE, STATE_LOG, KAFKA, PROTOCOL, CONFIG),
     ),
     Rule(
         folder="coordinator/service/hosts",
         ours=(
             *(f"{SERVICE}.{name}" for name in ("stores.kafka", "server.flight_server")),
-            *(RUNTIME, BROKERS, PROCESS, STATE_LOG, PROTOCOL),
+            *(RUNTIME, BROKERS, PROCESS, STATE_LOG, KAFKA, PROTOCOL),
         ),
     ),
-    Rule(folder="coordinator/service/stores", ours=(PROCESS, CORE, PROTOCOL, CONFIG)),
+    Rule(folder="coordinator/service/stores", ours=(PROCESS, CORE, KAFKA, PROTOCOL, CONFIG)),
     Rule(
-        folder="coordinator/service/runtime", ours=(f"{SERVICE}.stores.store", BROKERS, PROCESS, CORE, PROTOCOL, CONFIG)
+        folder="coordinator/service/runtime",
+        ours=(f"{SERVICE}.stores.store", BROKERS, PROCESS, CORE, KAFKA, PROTOCOL, CONFIG),
     ),
     Rule(
         folder="coordinator/service/dead_letters",
-        ours=(RUNTIME, BROKERS, PROCESS, CORE, DEAD_LETTERS, PROTOCOL, CONFIG),
+        ours=(RUNTIME, BROKERS, PROCESS, CORE, DEAD_LETTERS, KAFKA, PROTOCOL, CONFIG),
     ),
     Rule(
         folder="coordinator/service/metrics",
         ours=(RUNTIME, f"{SERVICE}.stores.store", f"{SERVICE}.stores.kafka.ownership", BROKERS, CORE, PROTOCOL),
         others=frozenset({"prometheus_client"}),
     ),
-    Rule(folder="coordinator/service", ours=(CORE, DEAD_LETTERS, PROTOCOL, CONFIG)),
+    Rule(folder="coordinator/service/questions", ours=(RUNTIME, BROKERS, CORE, PROTOCOL)),
     Rule(
-        folder="share_source/share_consumer",
-        ours=("share_source", CLIENT, PROTOCOL, CONFIG),
+        folder="coordinator/service/handlers",
+        ours=(
+            *(QUESTIONS, RUNTIME, BROKERS, f"{SERVICE}.dead_letters", f"{SERVICE}.stores", PROCESS),
+            *(CORE, PROTOCOL, CONFIG),
+        ),
+    ),
+    Rule(folder="coordinator/service", ours=(CORE, DEAD_LETTERS, KAFKA, PROTOCOL, CONFIG)),
+    Rule(
+        folder="share_consumer",
+        ours=("share_source", CLIENT, KAFKA, PROTOCOL, CONFIG),
         others=frozenset({"confluent_kafka", "msgspec"}),  # a struct of msgspec costs a record a tenth of a microsecond
     ),
     Rule(
         folder="share_source/views",
-        ours=("share_source", "share_sink.redrive", ADMIN, CLIENT, PROTOCOL, CONFIG),
+        ours=("share_source", "share_sink.redrive", "share_spark", ADMIN, CLIENT, KAFKA, PROTOCOL, CONFIG),
     ),
-    Rule(folder="share_source", ours=(CLIENT, PROTOCOL, CONFIG)),
-    Rule(folder="share_sink", ours=(CLIENT, DEAD_LETTERS, PROTOCOL, CONFIG)),
-    Rule(folder="sharegroup/demo", ours=(CLIENT, DEAD_LETTERS, PROTOCOL, "sharegroup")),
+    Rule(folder="share_source", ours=("share_spark", CLIENT, KAFKA, PROTOCOL, CONFIG)),
+    Rule(folder="share_spark", ours=(CLIENT, PROTOCOL, CONFIG)),
+    Rule(folder="share_sink", ours=("share_spark", CLIENT, DEAD_LETTERS, KAFKA, PROTOCOL, CONFIG)),
+    Rule(folder="sharegroup/demo", ours=(CLIENT, DEAD_LETTERS, KAFKA, PROTOCOL, "sharegroup")),
     Rule(
         folder="sharegroup/web",
         ours=(
             "sharegroup",
             ADMIN,
             CLIENT,
+            KAFKA,
             PROTOCOL,
             CONFIG,
             f"{PROCESS}.end_signals",
@@ -139,7 +153,10 @@ RULES = [
     ),
     Rule(
         folder="sharegroup",
-        ours=(SERVICE, ADMIN, CLIENT, PROTOCOL, CONFIG, f"{STATE_LOG}.placement", "share_source", "share_sink"),
+        ours=(
+            *(SERVICE, ADMIN, CLIENT, KAFKA, PROTOCOL, CONFIG, f"{STATE_LOG}.placement"),
+            *("share_consumer", "share_source", "share_sink"),
+        ),
     ),
     Rule(
         folder="pyspark_sharegroup",
@@ -177,20 +194,12 @@ def broken_rules(root: Path) -> list[str]:
 FLOORS = {
     # The doors of the core stand above the folders that they open.
     "coordinator/core, doors": ("decide.py", "look.py", "replay.py"),
-    # A reader chooses between two kinds of task readers, of which one is in a folder that builds on the other.
-    "share_source, tasks": ("task_reader.py",),
-    # What Spark and users import stands above views and ShareConsumers, which build on the package's other files.
-    "share_source, top": (
-        "__init__.py",
-        "damaged_records.py",
-        "data_source.py",
-        "finished_run.py",
-        "plan_reader.py",
-        "reader.py",
-        "reader_without_start.py",
-    ),
+    # A task chooses between two readers, of which one is in a folder that builds on the other.
+    "share_source/executor, tasks": ("task_reader.py",),
+    # What Spark imports stands above the driver and the views, which build on the package's other files.
+    "share_source, top": ("__init__.py", "data_source.py"),
     # The redrive and the archive build on these alone.
-    "share_sink, base": ("errors.py", "option_table.py"),
+    "share_sink, base": ("errors.py", "sink_option_table.py"),
     # The names that programs import, which commands and the demo import too.
     "sharegroup, names": ("__init__.py", "shadowed.py"),
     # Some commands are in folders, and build on what commands share.
@@ -248,7 +257,7 @@ def test_a_circle_is_found_also_for_the_type_checker_and_in_functions():
     graph = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}, "e": set()}
     assert in_circles(graph) == ["b", "c"]
     assert in_circles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
-    files = arrows() | {"coordinator/core/runs.py": {"coordinator/core/looks/runs.py"}}
+    files = arrows() | {"coordinator/core/runs.py": {"coordinator/core/looks/shown_runs.py"}}
     assert {"coordinator/core", "coordinator/core/looks"} <= set(in_circles(floors(files)))
 
 
@@ -290,9 +299,9 @@ def test_every_folder_imports_only_the_folders_of_its_rule():
         ("coordinator/service/stores/file.py", "from coordinator.state_log import owner", "coordinator.state_log"),
         ("coordinator/client/rpc.py", "from coordinator.core import runs", "coordinator.core.runs"),
         ("coordinator/dead_letters/producer.py", "from coordinator.core import runs", "coordinator.core.runs"),
-        ("share_source/reader.py", "from coordinator.core import runs", "coordinator.core.runs"),
-        ("share_source/reader.py", "import share_sink", "share_sink"),
-        ("share_sink/writer.py", "from share_source import reader", "share_source.reader"),
+        ("share_source/driver/reader.py", "from coordinator.core import runs", "coordinator.core.runs"),
+        ("share_source/driver/reader.py", "import share_sink", "share_sink"),
+        ("share_sink/writer.py", "from share_source.driver import reader", "share_source.driver.reader"),
         ("sharegroup/demo/story.py", "from coordinator.service import server", "coordinator.service.server"),
         ("sharegroup/web/app.py", "from coordinator.service import server", "coordinator.service.server"),
         ("sharegroup/web/app.py", "import confluent_kafka", "confluent_kafka"),
@@ -305,7 +314,7 @@ def test_every_folder_imports_only_the_folders_of_its_rule():
 def test_a_broken_rule_is_named_with_its_file_and_line(tmp_path, path, line, refused):
     for module in ("core/runs.py", "service/server.py", "client/rpc.py", "dead_letters/producer.py"):
         write(tmp_path / "coordinator" / module, "")
-    write(tmp_path / "share_source/reader.py", "")
+    write(tmp_path / "share_source/driver/reader.py", "")
     write(tmp_path / path, f'"""A module."""\n{line}\n')
     (message,) = broken_rules(tmp_path)
     assert message.startswith(f"{path}:")
@@ -321,7 +330,7 @@ def test_a_broken_rule_is_named_with_its_file_and_line(tmp_path, path, line, ref
         ("coordinator/service/stores/kafka/log.py", "from coordinator.state_log.combiner import combine"),
         ("coordinator/service/runtime/loop.py", "import coordinator.service.brokers"),
         ("coordinator/client/rpc.py", "import time\nfrom coordinator.protocol.values import Range"),
-        ("coordinator/dead_letters/producer.py", "from coordinator.protocol.librdkafka import new_client"),
+        ("coordinator/dead_letters/producer.py", "from coordinator.kafka.librdkafka import new_client"),
         ("sharegroup/demo/story.py", "from sharegroup.demo.embedded_broker import EmbeddedBroker\nimport rich"),
         ("pyspark_sharegroup/__init__.py", "from share_source.data_source import DefaultSource"),
     ],

@@ -191,7 +191,7 @@ def headers_that_end_the_process(path: Path, text: str) -> Iterator[tuple[int, s
         for node in ast.walk(ast.parse(text)):
             called = ast.unparse(node) if isinstance(node, ast.Call) else ""
             if called.endswith(".headers()") and called != "self.headers()":
-                yield node.lineno, "headers of a message: coordinator.protocol.record_headers.headers_of"
+                yield node.lineno, "headers of a message: coordinator.kafka.record_headers.headers_of"
 
 
 def sleeps(path: Path, text: str) -> Iterator[tuple[int, str]]:

@@ -49,7 +49,7 @@ OLDER_KAFKA = "3.9.2"  # the last release before 4.0: `make test-all` has a brok
 OTHER_KAFKAS = ("3.7.2", "4.0.2", "4.1.2", "4.2.1")  # for `make soak`; of 4.2.2 Maven has no kafka-tools
 OLDEST_SPARK_WITH_START = "4.2.1"  # the oldest whose latestOffset() has the arguments start and limit
 SPARK_WITHOUT_START = ("4.0.5", "4.1.4")  # older ones, whose latestOffset() has no arguments
-READER = os.path.join(ROOT, "share_source", "native")
+READER = os.path.join(ROOT, "share_source", "executor", "native")
 
 
 def kafka_jars(version):

@@ -18,9 +18,9 @@ from coordinator.client.options import Option  # noqa: E402
 from coordinator.config.keys import ConfigKey, show  # noqa: E402
 from coordinator.config.properties_text import coordinator_properties, group_properties  # noqa: E402
 from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS  # noqa: E402
-from share_sink.option_table import OPTIONS as SINK_OPTIONS  # noqa: E402
-from share_sink.option_table import REFUSED as SINK_REFUSED  # noqa: E402
-from share_source.option_table import OPTIONS, REFUSED  # noqa: E402
+from share_sink.sink_option_table import OPTIONS as SINK_OPTIONS  # noqa: E402
+from share_sink.sink_option_table import REFUSED as SINK_REFUSED  # noqa: E402
+from share_source.source_option_table import OPTIONS, REFUSED  # noqa: E402
 from tools.generated_files import write_or_check  # noqa: E402
 
 _Value = TypeVar("_Value")

@@ -19,7 +19,6 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from coordinator.client.client import ENDPOINT, CoordinatorClient
-from coordinator.client.cluster_metadata import cluster_metadata
 from coordinator.client.connection import CALL_TIMEOUT_S
 from coordinator.client.endpoints import Endpoints
 from coordinator.client.offset_resets import ResetTo, reset_of
@@ -27,6 +26,7 @@ from coordinator.client.on_demand import OnDemand, runtime_dir, store_of
 from coordinator.client.options import GROUP_PREFIXES, as_text, configs
 from coordinator.config.kafka_options import broker_addresses, check_kafka_config, redacted, to_librdkafka
 from coordinator.config.resolved import CoordinatorConfig
+from coordinator.kafka.cluster_metadata import cluster_metadata
 from coordinator.protocol.admin_messages import (
     Action,
     Altered,
@@ -85,7 +85,7 @@ ReadStore: TypeAlias = Callable[[LaunchSettings], Callable[[Request[Any]], Any]]
 
 
 def _read_store(settings: LaunchSettings) -> Callable[[Request[Any]], Any]:
-    from coordinator.service.read_only import read_store  # its imports take a second
+    from coordinator.service.handlers.read_only import read_store  # its imports take a second
 
     return read_store(settings)
 

@@ -19,12 +19,13 @@ from typing import ParamSpec, Protocol, TypeVar
 import pyarrow as pa
 import tenacity
 
-from coordinator.client.cluster_metadata import cluster_id
 from coordinator.client.connection import CALL_TIMEOUT_S, Connection, Refused, Unreachable
 from coordinator.client.endpoints import Endpoints
 from coordinator.client.on_demand import OnDemand, has_coordinator_for, runtime_dir, store_of
 from coordinator.client.retry_deadline import StopAtDeadline
 from coordinator.config.resolved import CoordinatorConfig
+from coordinator.kafka.cluster_metadata import cluster_id
+from coordinator.kafka.outage import Outage
 from coordinator.protocol.errors import (
     BrokerNotReachable,
     BrokerSecurityFailed,
@@ -37,7 +38,6 @@ from coordinator.protocol.errors import (
     StateStoreInUse,
 )
 from coordinator.protocol.messages import GroupRequest, JoinGroup, Reply, Request
-from coordinator.protocol.outage import Outage
 from coordinator.protocol.wire import Endpoint
 
 Arguments = ParamSpec("Arguments")

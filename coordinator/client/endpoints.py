@@ -20,6 +20,7 @@ import msgspec
 
 from coordinator.client.connection import Connection, Refused, Tls, TokenRefused, Unreachable
 from coordinator.config.resolved import CoordinatorConfig
+from coordinator.config.secret_files import read_certificates, read_token
 from coordinator.protocol.addresses import is_loopback, parse_endpoints, show_address
 from coordinator.protocol.errors import (
     BrokerSecurityFailed,
@@ -29,7 +30,6 @@ from coordinator.protocol.errors import (
     ShareGroupError,
 )
 from coordinator.protocol.rights import Right
-from coordinator.protocol.secret_files import read_certificates, read_token
 from coordinator.protocol.wire import Endpoint
 
 CA_KEY = "share.coordinator.ssl.ca.location"

@@ -29,9 +29,11 @@ import platformdirs
 import tenacity
 from filelock import FileLock, Timeout
 
-from coordinator.client.cluster_metadata import cluster_id
 from coordinator.client.connection import HEALTH_TIMEOUT_S, Connection, NoAnswer, Unreachable
 from coordinator.config.resolved import COORDINATOR_KEYS, CoordinatorConfig
+from coordinator.config.secret_files import RUNTIME_VARIABLE, own_dir
+from coordinator.config.this_host import host_facts
+from coordinator.kafka.cluster_metadata import cluster_id
 from coordinator.protocol.errors import (
     BrokerSecurityFailed,
     CoordinatorNotAvailable,
@@ -44,8 +46,6 @@ from coordinator.protocol.errors import (
     StateStoreInUse,
     UnsafeDirectory,
 )
-from coordinator.protocol.secret_files import RUNTIME_VARIABLE, own_dir
-from coordinator.protocol.this_host import host_facts
 from coordinator.protocol.wire import Endpoint, LaunchSettings, StepDown, decode_answer, decode_endpoint, encode
 
 STATE_VARIABLE = "SHAREGROUP_STATE_DIR"

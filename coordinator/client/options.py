@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from coordinator.config.java_keys import SHARE_GROUPS_FORBID
 from coordinator.config.kafka_options import PREFIX, KafkaConfig, broker_addresses, refuse, to_librdkafka
 from coordinator.config.keys import GONE
 from coordinator.config.resolved import (
@@ -24,6 +23,7 @@ from coordinator.config.resolved import (
     nearest,
 )
 from coordinator.config.spellings import bare_name, by_bare_name, kafka_key, written_key
+from coordinator.kafka.java_keys import SHARE_GROUPS_FORBID
 from coordinator.protocol.addresses import wrong_broker
 from coordinator.protocol.errors import ConfigConflict, UnknownConfig
 from coordinator.protocol.group_ids import check_group_id

@@ -1,1 +1,1 @@
-"""Configuration keys with their types, defaults and bounds, and the values that they resolve to."""
+"""Configuration keys with their types, defaults and bounds, the values that they resolve to, and files with secrets."""

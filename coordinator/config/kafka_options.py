@@ -13,7 +13,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from coordinator.config.java_keys import (
+from coordinator.config.keys import nearest
+from coordinator.config.resolved import hint
+from coordinator.config.secret_files import read_file
+from coordinator.config.spellings import spelt_here
+from coordinator.kafka.java_keys import (
     BY_VALUE,
     NO_MEANING,
     OF_THE_GROUP,
@@ -22,17 +26,13 @@ from coordinator.config.java_keys import (
     SERIALIZERS,
     SHARE_GROUPS_FORBID,
 )
-from coordinator.config.java_values import by_value, java_value, key_store
-from coordinator.config.kafka_security import check_security
-from coordinator.config.keys import nearest
-from coordinator.config.resolved import hint
-from coordinator.config.spellings import spelt_here
+from coordinator.kafka.java_values import by_value, java_value, key_store
+from coordinator.kafka.properties import CHOICES, PROPERTIES, SECRETS, TOKEN_FUNCTION, is_shown
+from coordinator.kafka.security import check_security
+from coordinator.kafka.token_function import check_token_function
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.group_ids import UNREPLACED, is_placeholder
-from coordinator.protocol.kafka_properties import CHOICES, PROPERTIES, SECRETS, TOKEN_FUNCTION, is_shown
 from coordinator.protocol.option_errors import InvalidKafkaOption, RefusedOption, UnknownKafkaOption
-from coordinator.protocol.secret_files import read_file
-from coordinator.protocol.token_function import check_token_function
 
 PREFIX = "kafka."
 _BOOTSTRAP = "bootstrap.servers"

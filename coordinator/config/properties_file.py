@@ -14,8 +14,8 @@ from pathlib import Path
 
 import javaproperties
 
+from coordinator.kafka.properties import SECRETS
 from coordinator.protocol.errors import InvalidPropertiesFile
-from coordinator.protocol.kafka_properties import SECRETS
 
 _log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from coordinator.config.java_keys import JAVAS, RENAMED
 from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS
-from coordinator.protocol.kafka_properties import PROPERTIES
+from coordinator.kafka.java_keys import JAVAS, RENAMED
+from coordinator.kafka.properties import PROPERTIES
 
 _PREFIX = "kafka."
 

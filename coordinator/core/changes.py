@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 from coordinator.config.resolved import GroupConfig
+from coordinator.core.log_records import RunsChanged
 from coordinator.core.record_state import TERMINAL, Event, RecordState, move
-from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run, Segment
 from coordinator.protocol.values import Disposition, SharePartitionKey
 

@@ -28,8 +28,8 @@ from coordinator.core.commands import (
     StartOrReclaimPlan,
 )
 from coordinator.core.commands.acknowledge import acknowledge
-from coordinator.core.commands.acquire_plan import acquire_plan
-from coordinator.core.commands.acquire_records import acquire_records
+from coordinator.core.commands.acquire_for_consumer import acquire_records
+from coordinator.core.commands.acquire_for_query import acquire_plan
 from coordinator.core.commands.actions import RememberAction, remember_action
 from coordinator.core.commands.administer import (
     AlterStartOffsets,

@@ -29,9 +29,9 @@ from coordinator.core.isolation import (
     stage_of,
 )
 from coordinator.core.left_out import LeftOutRange, bounded
+from coordinator.core.log_records import DataLost, LogStartMoved, Record, RunsChanged
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import Event, RecordState
-from coordinator.core.records import DataLost, LogStartMoved, Record, RunsChanged
 from coordinator.core.release_backoff import NO_DELAY, Delay
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from coordinator.core.looks.group import WithLag, describe, list_offsets, with_lag
+from coordinator.core.looks.description import WithLag, describe, list_offsets, with_lag
 from coordinator.core.looks.measures import MeasureGroup, measure_group
-from coordinator.core.looks.runs import list_in_flight, list_plans, list_windows
+from coordinator.core.looks.shown_runs import list_in_flight, list_plans, list_windows
 from coordinator.core.looks.view import ViewGroup, view_group
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import ListInFlight, ListOffsets, ListPlans, ListWindows

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from coordinator.core.left_out import LeftOutRange
+from coordinator.core.log_records import PlanAcquired, PlanKept
 from coordinator.core.plan_state import PlanState
 from coordinator.core.record_state import HELD
-from coordinator.core.records import PlanAcquired, PlanKept
 from coordinator.core.release_breaker import Breaker
 from coordinator.core.runs import Progress, Run
 from coordinator.core.staging import StagedRun

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from coordinator.core.records import (
+from coordinator.core.log_records import (
     MembersForgotten,
     OffsetsAltered,
     PlanAcquired,

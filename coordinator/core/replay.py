@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from coordinator.core.records import Record
-from coordinator.core.replays.group import REPLAY_GROUP
-from coordinator.core.replays.members import REPLAY_MEMBERS
-from coordinator.core.replays.partitions import REPLAY_PARTITIONS
-from coordinator.core.replays.plans import REPLAY_PLANS
+from coordinator.core.log_records import Record
+from coordinator.core.replays.group_replay import REPLAY_GROUP
+from coordinator.core.replays.member_replay import REPLAY_MEMBERS
+from coordinator.core.replays.partition_replay import REPLAY_PARTITIONS
+from coordinator.core.replays.plan_replay import REPLAY_PLANS
 from coordinator.core.share_group import ShareGroup
 
 _REPLAY: dict[type[Any], Callable[[ShareGroup, Any], None]] = {

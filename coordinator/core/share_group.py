@@ -20,11 +20,11 @@ from coordinator.config.resolved import GroupBounds, GroupConfig
 from coordinator.core.consumer_locks import lock_deadline_ms
 from coordinator.core.due_times import DueTimes, LockIndex
 from coordinator.core.left_out import LeftOutRange
+from coordinator.core.log_records import PartitionDeleted, TopicForgotten
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanEvent, PlanState, after
 from coordinator.core.record_counts import RecordTotals
 from coordinator.core.record_state import HELD
-from coordinator.core.records import PartitionDeleted, TopicForgotten
 from coordinator.core.runs import Progress, Run, Segment
 from coordinator.core.share_partition import SharePartition
 from coordinator.core.stored_times import ahead

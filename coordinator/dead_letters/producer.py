@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from coordinator.dead_letters.record_format import DeadLetterRecord, dead_letter_partition
-from coordinator.protocol.librdkafka import UNKNOWN_TOPIC, new_client
+from coordinator.kafka.librdkafka import UNKNOWN_TOPIC, new_client
 from coordinator.protocol.topic_names import check_written
 
 TIMEOUT_S = 10.0

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from coordinator.dead_letters.record_format import Header
-from coordinator.protocol.damaged_batch import ASKING, DAMAGED, READINGS, end_of_batch
+from coordinator.kafka.damaged_batch import ASKING, DAMAGED, READINGS, end_of_batch
+from coordinator.kafka.librdkafka import BY_OFFSET, IN_BULK, READING, UNKNOWN_TOPIC, Silence, new_client
+from coordinator.kafka.record_headers import headers_of
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
-from coordinator.protocol.librdkafka import BY_OFFSET, IN_BULK, READING, UNKNOWN_TOPIC, Silence, new_client
-from coordinator.protocol.record_headers import headers_of
 
 STALL_S = 15.0
 """The log counts as unreadable after this many seconds without a record."""

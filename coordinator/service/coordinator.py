@@ -29,17 +29,17 @@ from coordinator.protocol.messages import GroupDescription, Message, Request
 from coordinator.protocol.package_version import package_version
 from coordinator.protocol.rights import Tokens
 from coordinator.protocol.wire import LaunchSettings
-from coordinator.service.admin import AdminService
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import KafkaCluster
-from coordinator.service.coordinator_service import CoordinatorService
 from coordinator.service.dead_letters.dispatcher import DeadLetterDispatcher
-from coordinator.service.handlers import Handlers
-from coordinator.service.news import News
+from coordinator.service.handlers.admin_requests import AdminService
+from coordinator.service.handlers.coordinator_service import CoordinatorService
+from coordinator.service.handlers.handler_table import Handlers
 from coordinator.service.open_state import Runtimes, open_state
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.process.repeated_look import RepeatedLook
 from coordinator.service.runtime.group_limits import GroupLimits
+from coordinator.service.runtime.news import News
 from coordinator.service.server.audit import audit_to
 from coordinator.service.server.flight_server import Call, FlightServer, Head
 from coordinator.service.server.listener import LOOPBACK, Listener

@@ -16,11 +16,11 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from coordinator.config.secret_files import RUNTIME_VARIABLE, own_dir
 from coordinator.protocol.errors import UnsafeDirectory
 from coordinator.protocol.format_versions import PROTOCOL
 from coordinator.protocol.log_lines import TextLines
 from coordinator.protocol.package_version import package_version
-from coordinator.protocol.secret_files import RUNTIME_VARIABLE, own_dir
 from coordinator.protocol.wire import Endpoint, LaunchSettings, decode_endpoint, encode
 from coordinator.service.coordinator import Coordinator
 from coordinator.service.process.clock import now_s

@@ -16,17 +16,17 @@ from coordinator.protocol.errors import BrokerNotReachable, ShareGroupError, Sta
 from coordinator.protocol.wire import LaunchSettings
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.hosts.hosts import Answers, Hosts
-from coordinator.service.hosts.records import Transport
+from coordinator.service.hosts.topic_clients import Transport
 from coordinator.service.process.clock import Clock
 from coordinator.service.process.repeated_look import RepeatedLook
 from coordinator.service.runtime.event_loop import PartitionedRuntime
 from coordinator.service.runtime.runtime import CoordinatorRuntime, Measures
 from coordinator.service.runtime.transaction import Access, TransactionSteps
 from coordinator.service.stores.kafka.group_list import groups_in
-from coordinator.service.stores.kafka.group_placement import prepared
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.log_parts import log_parts
 from coordinator.service.stores.kafka.ownership import LivingOwner, installation_id, named_elsewhere, this_process
+from coordinator.service.stores.kafka.partition_count import prepared
 from coordinator.service.stores.kafka.pruning import Pruning
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.service.stores.store import Store
@@ -87,7 +87,7 @@ class SqliteState:
         return [GroupListing(group_id=group_id, state="EMPTY") for group_id in self._store.group_ids()]
 
     def log_parts(self, group_id: str) -> Iterator[list[Logged]]:
-        """The group's records, as of :class:`~coordinator.service.histories.StoredLogs`."""
+        """The group's records, as of :class:`~coordinator.service.handlers.record_history.StoredLogs`."""
         from coordinator.service.stores.sqlite_store import parts_of_file
 
         return parts_of_file(self._store.path, group_id)
@@ -166,7 +166,7 @@ class KafkaState:
         return listings
 
     def log_parts(self, group_id: str) -> Iterator[list[Logged]]:
-        """The group's records, as of :class:`~coordinator.service.histories.StoredLogs`."""
+        """The group's records, as of :class:`~coordinator.service.handlers.record_history.StoredLogs`."""
         return log_parts(self._topic, group_id)
 
     def close(self) -> None:

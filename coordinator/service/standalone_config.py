@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from coordinator.config.kafka_options import broker_addresses, check_kafka_config, to_librdkafka
 from coordinator.config.properties_file import read_properties
 from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS, CoordinatorConfig, ServerConfig, hint
+from coordinator.config.secret_files import read_tokens
 from coordinator.protocol.addresses import wrong_broker
 from coordinator.protocol.errors import ConfigOutOfBounds, MissingConfig, UnknownConfig
 from coordinator.protocol.rights import Tokens
-from coordinator.protocol.secret_files import read_tokens
 from coordinator.protocol.wire import LaunchSettings
 from coordinator.service.server.listener import Listener, listener_of
 

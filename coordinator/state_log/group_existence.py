@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from coordinator.core.log_records import GroupDeleted
 from coordinator.core.record_codec import encode_record
-from coordinator.core.records import GroupDeleted
-from coordinator.state_log.owner import Owner, decode_owner
+from coordinator.state_log.owner_record import Owner, decode_owner
 from coordinator.state_log.record_keys import GROUP_OWNER, GROUP_RECORD, GROUP_SNAPSHOT, group_of, key_head
 from coordinator.state_log.value_version import has_content, is_ours
 

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from coordinator.core.record_codec import UnreadableRecord
-from coordinator.core.records import (
+from coordinator.core.log_records import (
     GroupDeleted,
     LogStartMoved,
     OffsetsAltered,
@@ -21,12 +20,13 @@ from coordinator.core.records import (
     Record,
     RunsChanged,
 )
+from coordinator.core.record_codec import UnreadableRecord
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.values import SharePartitionKey
 from coordinator.state_log.combiner import combine
 from coordinator.state_log.foreign_records import ForeignRecords
-from coordinator.state_log.owner import Owner, decode_owner
+from coordinator.state_log.owner_record import Owner, decode_owner
 from coordinator.state_log.partition_log import KeyValue, PartitionLog, pieces
 from coordinator.state_log.placement import PLACEMENT_KEY
 from coordinator.state_log.primitives import INT32, INT64, number

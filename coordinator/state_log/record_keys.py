@@ -16,7 +16,7 @@ from coordinator.state_log.primitives import INT16, INT32, INT64, ByteReader, nu
 SHARE_SNAPSHOT = 0
 SHARE_UPDATE = 1
 GROUP_RECORD = 100
-"""The lowest type that is ours: a record of :mod:`coordinator.core.records`, as ``encode_record`` wrote it."""
+"""The lowest type that is ours: a record of :mod:`coordinator.core.log_records`, as ``encode_record`` wrote it."""
 GROUP_SNAPSHOT = 101
 GROUP_OWNER = 102
 GROUP_SNAPSHOT_PART = 104
@@ -69,8 +69,8 @@ class GroupSnapshotPartKey(NamedTuple):
 
 
 class GroupOwnerKey(NamedTuple):
-    """The key of an owner record: its value, an :class:`~coordinator.state_log.owner.Owner`, serves the group from here
-    on."""
+    """The key of an owner record. Its value, an :class:`~coordinator.state_log.owner_record.Owner`, serves the group
+    from here on."""
 
     group_id: str
 

@@ -15,12 +15,12 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from coordinator.client.cluster_metadata import cluster_metadata
 from coordinator.dead_letters.record_format import EMPTY_RECORD, Header, parse_headers, record_headers
-from coordinator.protocol.damaged_batch import ASKING, DAMAGED, READINGS, end_of_batch
+from coordinator.kafka.cluster_metadata import cluster_metadata
+from coordinator.kafka.damaged_batch import ASKING, DAMAGED, READINGS, end_of_batch
+from coordinator.kafka.librdkafka import BY_OFFSET, READING, UNKNOWN_TOPIC, Silence, new_client
+from coordinator.kafka.record_headers import headers_of
 from coordinator.protocol.errors import UnknownTopic
-from coordinator.protocol.librdkafka import BY_OFFSET, READING, UNKNOWN_TOPIC, Silence, new_client
-from coordinator.protocol.record_headers import headers_of
 from share_sink.errors import DeadLettersNotRead
 
 logger = logging.getLogger(__name__)

@@ -18,17 +18,17 @@ from typing import Any, TypeAlias, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from coordinator.client.cluster_metadata import cluster_metadata
 from coordinator.client.options import by_lower_name
 from coordinator.config.kafka_options import check_kafka_config
+from coordinator.kafka.cluster_metadata import cluster_metadata
+from coordinator.kafka.librdkafka import new_client
 from coordinator.protocol.errors import ConfigOutOfBounds, ShareGroupError, UnknownTopic
-from coordinator.protocol.librdkafka import new_client
 from coordinator.protocol.topic_names import check_written, is_reserved
 from share_sink.errors import RedriveChanged, RedriveIntoItself, RedriveStopped, RedriveTargetMissing
-from share_sink.option_table import TABLE
 from share_sink.redrive.conditions import RecordFilter, all_hold, conditions
 from share_sink.redrive.dlq_reader import REDRIVES, DeadLetter, ends_of, read_topic
 from share_sink.redrive.report import EXAMPLES, RedriveReport, record_label
+from share_sink.sink_option_table import TABLE
 
 MAX_REDRIVES = 3
 """A record that became a dead letter again after this many redrives is not sent any more; the default of

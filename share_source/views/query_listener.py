@@ -19,7 +19,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from coordinator.admin.admin import Admin
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import GroupDescription
-from share_source.plan_offset import PlanOffset
+from share_source.driver.plan_offset import PlanOffset
 
 TIMEOUT_MS = 3_000
 """Waits this many milliseconds for the brokers, and again for a coordinator: Spark's other listeners wait meanwhile."""

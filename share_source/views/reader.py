@@ -15,10 +15,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from coordinator.client.options import Option, OptionTable, by_lower_name, configs
-from coordinator.client.spark_border import named_errors_first, named_errors_first_in
 from coordinator.protocol.option_errors import InvalidOption
-from share_source.option_table import TABLE, VIEW
+from share_source.source_option_table import TABLE, VIEW
 from share_source.views import tables
+from share_spark.border import named_errors_first, named_errors_first_in
 
 ROWS_A_TASK = 50_000
 _LOOKS = {

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, TopicPartition
 
 from coordinator.dead_letters.record_format import parse_headers
-from coordinator.protocol.librdkafka import WITHOUT_A_GROUP
-from coordinator.protocol.record_headers import headers_of
+from coordinator.kafka.librdkafka import WITHOUT_A_GROUP
+from coordinator.kafka.record_headers import headers_of
 from sharegroup.demo.embedded_broker import PARTITIONS_PER_TOPIC
 from sharegroup.demo.errors import DemoFailed
 from sharegroup.demo.orders import Record

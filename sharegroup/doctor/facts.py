@@ -15,13 +15,13 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
 
 from coordinator.admin.admin import Admin
-from coordinator.client.cluster_metadata import cluster_metadata
 from coordinator.client.on_demand import store_of
 from coordinator.client.options import configs
 from coordinator.config.resolved import CoordinatorConfig
+from coordinator.kafka.cluster_metadata import cluster_metadata
+from coordinator.kafka.librdkafka import new_client
 from coordinator.protocol.admin_messages import RunInFlight
 from coordinator.protocol.errors import InvalidRequest, ShareGroupError
-from coordinator.protocol.librdkafka import new_client
 from coordinator.protocol.messages import GroupDescription
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from sharegroup.admin_access import described

@@ -123,9 +123,9 @@ def check_installed() -> None:
 
 def _tokens(config: Mapping[str, str], path: str) -> tuple[Tokens | None, str]:
     """Returns the page's own tokens, None where coordinators know them; and what a person must know about them."""
+    from coordinator.config.secret_files import read_secret
     from coordinator.protocol.errors import InvalidToken
     from coordinator.protocol.rights import Tokens
-    from coordinator.protocol.secret_files import read_secret
 
     if path:
         tokens = Tokens.parse(read_secret("--token-file", path).decode("utf-8", "replace"), path)
@@ -152,7 +152,7 @@ def site_of(
     """The parts of the page on this cluster, for the length of a ``with`` block. ``tokens`` None: the coordinators of
     share.coordinator.endpoint check them. ``repeated``: the words of other commands that name the cluster."""
     from coordinator.admin.admin import Admin
-    from coordinator.client.broker_probe import brokers_answer
+    from coordinator.kafka.broker_probe import brokers_answer
     from sharegroup.web.examinations import Examinations
     from sharegroup.web.jobs import Jobs
     from sharegroup.web.logins import CoordinatorTokens, OwnTokens

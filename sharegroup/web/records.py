@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
-from coordinator.protocol.record_headers import headers_of
+from coordinator.kafka.record_headers import headers_of
 from share_sink.redrive.dlq_reader import REDRIVES, DeadLetter, dead_letter_at, dead_letters, record_at
 from share_sink.redrive.redrive import Origins, redrive
 from share_sink.redrive.report import RedriveReport

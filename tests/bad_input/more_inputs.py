@@ -8,7 +8,7 @@ from msgspec import structs
 from pyspark.sql.types import BooleanType, DataType, IntegerType, MapType, StringType, StructField, StructType
 
 import sharegroup
-from coordinator.protocol.secret_files import TOKEN_VARIABLE, read_token
+from coordinator.config.secret_files import TOKEN_VARIABLE, read_token
 from share_sink.archive import archive_dataset, compact
 from share_sink.foreach_batch import sink_options
 from share_sink.options import SinkOptions

@@ -6,14 +6,14 @@ from __future__ import annotations
 import pytest
 
 from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS
+from coordinator.kafka.properties import PROPERTIES
 from coordinator.protocol.errors import InvalidGroupId, ShareGroupError
-from coordinator.protocol.kafka_properties import PROPERTIES
 from coordinator.service.standalone_config import read_config
-from share_sink.option_table import OPTIONS as SINK_OPTIONS
 from share_sink.options import SinkOptions
-from share_source.cluster_check import check_clients
-from share_source.option_table import OPTIONS as SOURCE_OPTIONS
+from share_sink.sink_option_table import OPTIONS as SINK_OPTIONS
+from share_source.driver.cluster_check import check_clients
 from share_source.options import SourceOptions
+from share_source.source_option_table import OPTIONS as SOURCE_OPTIONS
 
 VALUES = (
     *("", "   ", "-5", "9" * 30, "1.5", "1e3", "0x10", "1_000", "+5", "\u0663", "nan", "inf", "TRUE", "None"),

@@ -11,8 +11,8 @@ from itertools import islice
 import pytest
 from playwright.sync_api import expect
 
+from coordinator.core.log_records import RunsChanged
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import RunsChanged
 from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.protocol.admin_messages import AlterGroupConfigs

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from coordinator.core.log_records import PlanAcquired, PlanCompleted, Record, RunsChanged
 from coordinator.core.record_codec import decode_record
 from coordinator.core.record_state import TERMINAL, RecordState
-from coordinator.core.records import PlanAcquired, PlanCompleted, Record, RunsChanged
 from coordinator.service.stores.kafka.log_reader import LogReader
 from coordinator.service.stores.kafka.state_topic import StateTopic
-from coordinator.state_log.owner import decode_owner
+from coordinator.state_log.owner_record import decode_owner
 from coordinator.state_log.placement import PLACEMENT_KEY, state_partition_of
 from coordinator.state_log.record_keys import GroupOwnerKey, GroupRecordKey, decode_key
 from coordinator.state_log.value_version import content_of

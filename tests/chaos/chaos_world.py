@@ -23,7 +23,7 @@ from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.messages import DescribeGroup, GroupDescription
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
-from coordinator.state_log.owner import PATIENCE_S
+from coordinator.state_log.owner_record import PATIENCE_S
 from tests.chaos.audit import Audit, acked, audited, delivered, doubled, journal
 from tests.chaos.member_program import FAILED_BY_NAME, Settings
 from tests.chaos.processes import Victim, coordinator, member

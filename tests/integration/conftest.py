@@ -11,10 +11,10 @@ import pytest
 from coordinator.client import on_demand
 from coordinator.protocol.values import AcquiredRange
 from coordinator.service.stores.kafka.state_topic import StateTopic
-from share_source import consumers
-from share_source.offset_ranges import PartitionRanges
-from share_source.range_reader import ReadTask
-from share_source.reader_choice import NATIVE, PYTHON
+from share_source.executor import consumers
+from share_source.executor.offset_ranges import PartitionRanges
+from share_source.executor.range_reader import ReadTask
+from share_source.executor.reader_choice import NATIVE, PYTHON
 from tests.support.compiled_reader import ensure_compiled
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker

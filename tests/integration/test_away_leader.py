@@ -11,14 +11,14 @@ import pytest
 from coordinator.client.group_options import connect
 from coordinator.protocol.messages import DescribeGroup, PartitionPlan
 from coordinator.protocol.values import AcquiredRange
-from share_source import consumers
+from share_consumer import paused_partitions
+from share_consumer.fetching import collector_of
+from share_consumer.reading import NotRead, read_records
 from share_source.errors import ReadTimeout
-from share_source.offset_ranges import PartitionRanges
-from share_source.range_reader import ReadTask
-from share_source.reader_choice import NATIVE, PYTHON
-from share_source.share_consumer import paused_partitions
-from share_source.share_consumer.fetching import collector_of
-from share_source.share_consumer.reading import NotRead, read_records
+from share_source.executor import consumers
+from share_source.executor.offset_ranges import PartitionRanges
+from share_source.executor.range_reader import ReadTask
+from share_source.executor.reader_choice import NATIVE, PYTHON
 from sharegroup import AcknowledgeType, ShareConsumer
 from tests.support.kafka_broker import BrokerError, KafkaBroker
 from tests.support.waiting import wait_until

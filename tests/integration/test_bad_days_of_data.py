@@ -12,8 +12,8 @@ import pytest
 
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.service.brokers.cluster import LATEST, KafkaCluster
-from share_source import consumers
 from share_source.errors import RecordsGone
+from share_source.executor import consumers
 from tests.support.kafka_broker import BrokerError, KafkaBroker
 from tests.support.reader_query import Query, read
 from tests.support.waiting import wait_until

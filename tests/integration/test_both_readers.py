@@ -7,11 +7,11 @@ import random
 import pyarrow as pa
 import pytest
 
-from share_source import consumers, range_reader
 from share_source.errors import RecordsDamaged
-from share_source.reader_choice import NATIVE, PYTHON
-from share_source.record_batches import BATCH_BYTES, BATCH_RECORDS, HEADER_BYTES
-from share_source.task_reader import read_task
+from share_source.executor import consumers, range_reader
+from share_source.executor.reader_choice import NATIVE, PYTHON
+from share_source.executor.record_batches import BATCH_BYTES, BATCH_RECORDS, HEADER_BYTES
+from share_source.executor.task_reader import read_task
 from tests.support.compiled_reader import ensure_compiled
 from tests.support.random_records import ANY_SHAPE, produce_at_random, produce_transactions_at_random
 from tests.support.read_tasks import offsets, reading_with
@@ -104,7 +104,7 @@ def test_both_readers_return_the_same_records_of_transactions(kafka, topic, task
 @pytest.mark.parametrize("reader", [NATIVE], indirect=True)
 def test_a_values_bytes_are_copied_once_into_arrow(kafka, topic, task, monkeypatch):
     """The first batch is left out: it does not know yet how much room it needs."""
-    from share_source.native.native_rows import NativeRows  # compiled by now
+    from share_source.executor.native.native_rows import NativeRows  # compiled by now
 
     name, counts, build = topic(), [], NativeRows.build
 
@@ -247,7 +247,10 @@ def test_tasks_leave_no_descriptor_and_no_thread_behind(kafka, topic, task):
 
 def test_more_clients_than_the_process_has_keys_are_made_and_closed(kafka, reader):
     """A client takes one of 1,024 keys of thread local storage, and must give it back without the garbage collector."""
-    from share_source.native.native_consumer import NativeConsumer, native_config  # compiled by now
+    from share_source.executor.native.native_consumer import (
+        NativeConsumer,
+        native_config,  # compiled by now
+    )
 
     conf, level = {"bootstrap.servers": kafka.bootstrap}, "read_uncommitted"
     gc.disable()

@@ -11,8 +11,8 @@ from confluent_kafka.admin import ResourceType
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from pyspark_sharegroup import DefaultSource
+from share_source.driver.reader import ShareGroupStreamReader
 from share_source.options import SourceOptions
-from share_source.reader import ShareGroupStreamReader
 from sharegroup.__main__ import run
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.guarded_broker import ALICE, grant, guarded_broker, revoke

@@ -8,7 +8,7 @@ import re
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
-from coordinator.protocol.secret_files import TOKEN_VARIABLE
+from coordinator.config.secret_files import TOKEN_VARIABLE
 from sharegroup.__main__ import run
 from tests.support.command_line import mistake
 

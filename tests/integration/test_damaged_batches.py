@@ -7,9 +7,9 @@ from coordinator.dead_letters import source_records
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord, SourceRecordReader
 from share_sink.redrive.dlq_reader import dead_letters, read_topic, record_at
 from share_source.errors import RecordsDamaged
-from share_source.reader_choice import NATIVE, PYTHON
-from share_source.record_batches import Rows
-from share_source.task_reader import open_readers, pass_through
+from share_source.executor.reader_choice import NATIVE, PYTHON
+from share_source.executor.record_batches import Rows
+from share_source.executor.task_reader import open_readers, pass_through
 from sharegroup import AcknowledgeType, Admin, ShareConsumer
 from tests.support.damaged_log import CRC, PAYLOAD, batches_of, damage
 from tests.support.kafka_broker import KafkaBroker
@@ -51,7 +51,7 @@ def read_beside(asked, reader):
     found, damaged = [], {}
     with open_readers(asked, native) as readers:
         if native:
-            from share_source.native.native_rows import NativeRows
+            from share_source.executor.native.native_rows import NativeRows
 
             rows = NativeRows(asked.include_headers)
         else:
@@ -115,7 +115,7 @@ def test_a_damaged_batch_after_the_wanted_records_is_nobodys_concern(kafka, task
 
 def test_damage_that_passes_costs_only_time(kafka, task, monkeypatch):
     """The network, or a client's memory, did it: the batch is read again before it is given up."""
-    from share_source.range_reader import Reader
+    from share_source.executor.range_reader import Reader
 
     name = of_batches(kafka)
     damage(kafka, name, 20, CRC)

@@ -16,8 +16,8 @@ from coordinator.protocol.errors import (
     MembersNotKnown,
 )
 from coordinator.protocol.messages import JoinGroup
-from coordinator.service.admin import AdminService
 from coordinator.service.brokers.topic_doubts import TopicDoubts
+from coordinator.service.handlers.admin_requests import AdminService
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import Access, one
 from tests.support.fake_cluster import FakeCluster

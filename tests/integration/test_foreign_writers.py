@@ -8,7 +8,7 @@ from coordinator.dead_letters import record_format as dead_letters
 from coordinator.protocol.errors import StateTransactionOpen
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
 from coordinator.service.stores.kafka import log_reader
-from coordinator.service.stores.kafka.group_placement import groups_of
+from coordinator.service.stores.kafka.partition_count import groups_of
 from coordinator.service.stores.kafka.pruning import Pruning
 from coordinator.state_log.record_keys import (
     GroupOwnerKey,

@@ -6,9 +6,9 @@ import pytest
 
 from coordinator.protocol.errors import StateTopicUnfit
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
-from coordinator.service.stores.kafka.group_placement import prepared
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import LivingOwner
+from coordinator.service.stores.kafka.partition_count import prepared
 from coordinator.service.stores.kafka.pruning import Pruning
 from coordinator.state_log.placement import state_partition_of
 from tests.support.state_topics import owner, state_topic, taken

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import ShareConsumer as NativeConsumer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
-from coordinator.protocol.secret_files import TOKEN_VARIABLE
+from coordinator.config.secret_files import TOKEN_VARIABLE
 from sharegroup import AcknowledgeType, Admin, ShareConsumer
 from sharegroup.__main__ import run
 from tests.support.command_line import LEAST, mistake

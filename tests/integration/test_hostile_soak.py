@@ -39,7 +39,7 @@ from coordinator.protocol.host_records import (
 from coordinator.protocol.messages import AckBatch, Acknowledge, AcquireRecords, Heartbeat, JoinGroup, PartitionAcks
 from coordinator.protocol.wire import encode
 from coordinator.service.hosts.topics import request_partition_of
-from coordinator.state_log.owner import Owner
+from coordinator.state_log.owner_record import Owner
 from tests.support.host import Host
 from tests.support.kafka_broker import BrokerError, KafkaBroker
 from tests.support.process_memory import memory

@@ -39,7 +39,7 @@ from coordinator.service.hosts import gateway
 from coordinator.service.hosts.topics import ALL, ensure, request_partition_of
 from coordinator.service.server.audit import AUDIT
 from coordinator.service.stores.kafka import ownership
-from coordinator.service.stores.kafka.group_placement import prepared
+from coordinator.service.stores.kafka.partition_count import prepared
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC, StateTopic
 from sharegroup.option_check import of_source
 from tests.support.coordinator_process import kill_coordinators

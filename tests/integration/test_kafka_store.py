@@ -20,10 +20,10 @@ from coordinator.protocol.errors import (
 from coordinator.protocol.format_versions import STATE_RECORDS
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.stores.kafka import group_writer
-from coordinator.service.stores.kafka.group_placement import prepared
 from coordinator.service.stores.kafka.group_writer import GroupWriter
+from coordinator.service.stores.kafka.partition_count import prepared
 from coordinator.service.stores.store import StoreFenced, StoreOutcomeUnknown, StoreRefused
-from coordinator.state_log.owner import encode_owner
+from coordinator.state_log.owner_record import encode_owner
 from coordinator.state_log.placement import PLACEMENT_KEY, encode_placement
 from coordinator.state_log.record_keys import GroupOwnerKey, GroupRecordKey, GroupSnapshotKey, encode_key
 from coordinator.state_log.value_version import versioned

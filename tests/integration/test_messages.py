@@ -11,9 +11,9 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError
 
-from share_source import consumers
-from share_source.reader_choice import NATIVE, PYTHON
-from share_source.record_batches import BATCH_RECORDS
+from share_source.executor import consumers
+from share_source.executor.reader_choice import NATIVE, PYTHON
+from share_source.executor.record_batches import BATCH_RECORDS
 from tests.support.compiled_reader import ensure_compiled
 from tests.support.random_records import ANY_SHAPE, produce_at_random
 from tests.support.read_tasks import offsets

@@ -9,8 +9,8 @@ import pytest
 
 from coordinator.client import connection
 from coordinator.client.connection import Connection
+from coordinator.core.log_records import GroupCreated
 from coordinator.core.record_codec import encode_records
-from coordinator.core.records import GroupCreated
 from coordinator.protocol.errors import CoordinatorVersionMismatch, GroupTakenOver
 from coordinator.protocol.format_versions import PROTOCOL
 from coordinator.protocol.host_errors import GroupOfAnotherVersion

@@ -4,9 +4,9 @@ import confluent_kafka
 import pytest
 from confluent_kafka import Producer
 
-from coordinator.protocol.librdkafka import WITHOUT_A_GROUP
-from coordinator.protocol.record_headers import headers_of
-from share_source.task_reader import read_task
+from coordinator.kafka.librdkafka import WITHOUT_A_GROUP
+from coordinator.kafka.record_headers import headers_of
+from share_source.executor.task_reader import read_task
 from tests.support.raw_headers import produce_raw_headers
 from tests.support.read_tasks import rows
 from tests.support.share_messages import messages_of

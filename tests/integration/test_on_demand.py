@@ -19,9 +19,10 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 
-from coordinator.client import cluster_metadata, connection, on_demand
+from coordinator.client import connection, on_demand
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
+from coordinator.kafka import cluster_metadata
 from coordinator.protocol.errors import (
     BrokerNotReachable,
     CoordinatorVersionMismatch,

@@ -6,9 +6,9 @@ import pytest
 from confluent_kafka import Producer
 
 from coordinator.core.commands import CreateGroup
+from coordinator.core.log_records import GroupCreated, MemberJoined, PartitionInitialized, TopicRegistered
 from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import encode_records
-from coordinator.core.records import GroupCreated, MemberJoined, PartitionInitialized, TopicRegistered
 from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import GroupTakenOver
@@ -21,7 +21,7 @@ from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.pruning import FAR_BACK, Pruning
 from coordinator.service.stores.store import StoreFenced
 from coordinator.state_log.group_log import GroupLog
-from coordinator.state_log.owner import encode_owner
+from coordinator.state_log.owner_record import encode_owner
 from coordinator.state_log.record_keys import GroupOwnerKey, GroupRecordKey, encode_key
 from coordinator.state_log.retention import JUST_TAKEN
 from coordinator.state_log.value_version import versioned

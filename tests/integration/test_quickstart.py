@@ -17,8 +17,8 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from coordinator.client.client import CoordinatorClient
-from coordinator.client.cluster_metadata import cluster_metadata
 from coordinator.client.session import MemberSession
+from coordinator.kafka.cluster_metadata import cluster_metadata
 from coordinator.protocol.messages import DescribeGroup
 from sharegroup.demo.group import GROUP_ID
 from sharegroup.demo.orders import TOPIC

@@ -8,9 +8,9 @@ import uuid
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from share_source import consumers
-from share_source.range_reader import HELD_RECORDS, ReadTask
-from share_source.task_reader import SEPARATE_CONSUMERS, read_task
+from share_source.executor import consumers
+from share_source.executor.range_reader import HELD_RECORDS, ReadTask
+from share_source.executor.task_reader import SEPARATE_CONSUMERS, read_task
 from tests.support.read_tasks import located, offsets, rows
 from tests.support.waiting import wait_until
 
@@ -134,7 +134,7 @@ def test_a_task_reads_thousands_of_small_ranges(kafka, topic, task):
 
 
 def test_a_wide_hole_is_jumped_over(kafka, topic, task, monkeypatch):
-    monkeypatch.setattr("share_source.range_reader.READ_THROUGH_RECORDS", 100)
+    monkeypatch.setattr("share_source.executor.range_reader.READ_THROUGH_RECORDS", 100)
     moves = []
     move = consumers.KeptConsumer.move
     monkeypatch.setattr(

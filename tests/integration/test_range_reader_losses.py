@@ -3,9 +3,9 @@
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from share_source import consumers, range_reader
 from share_source.errors import ReadTimeout, RecordsGone
-from share_source.task_reader import SEPARATE_CONSUMERS
+from share_source.executor import consumers, range_reader
+from share_source.executor.task_reader import SEPARATE_CONSUMERS
 from tests.support.ports import free_ports
 from tests.support.read_tasks import located, offsets, rows
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from share_source import consumers
-from share_source.reader_choice import VARIABLE
-from share_source.task_reader import read_task
+from share_source.executor import consumers
+from share_source.executor.reader_choice import VARIABLE
+from share_source.executor.task_reader import read_task
 from tests.support.imports import ROOT
 from tests.support.process_memory import Memory, memory
 

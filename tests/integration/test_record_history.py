@@ -10,13 +10,13 @@ import time
 import pytest
 
 from coordinator.client import on_demand
+from coordinator.core.log_records import GroupCreated
 from coordinator.core.record_codec import encode_record
-from coordinator.core.records import GroupCreated
 from coordinator.protocol.admin_messages import ReadHistory
 from coordinator.protocol.errors import CoordinatorNotAvailable, UnknownSharePartition
 from coordinator.protocol.values import SharePartitionKey
-from coordinator.service import histories
-from coordinator.service.histories import Histories, RecordLocation
+from coordinator.service.handlers import record_history as histories
+from coordinator.service.handlers.record_history import Histories, RecordLocation
 from coordinator.service.stores.kafka.log_parts import log_parts
 from sharegroup import AcknowledgeType, Admin, ShareConsumer
 from sharegroup.__main__ import run

@@ -358,7 +358,7 @@ def test_an_outage_stops_a_redrive_which_reports_the_sent_records(world):
 
 
 def test_a_cluster_that_does_not_answer_is_named(monkeypatch):
-    monkeypatch.setattr("coordinator.client.cluster_metadata.BROKER_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("coordinator.kafka.cluster_metadata.BROKER_TIMEOUT_S", 1.0)
     (port,) = free_ports(1)
     with pytest.raises(BrokerNotReachable, match=str(port)):
         redrive("dlq", options={"kafka.bootstrap.servers": f"127.0.0.1:{port}"})

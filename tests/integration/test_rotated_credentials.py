@@ -14,8 +14,8 @@ from coordinator.dead_letters.source_records import SourceRecordReader
 from coordinator.protocol.errors import BrokerNotReachable, BrokerSecurityFailed
 from coordinator.protocol.messages import Heartbeat, NextPlan, StartPlan
 from coordinator.protocol.values import AcquiredRange
-from share_source import range_reader, task_reader
-from share_source.offset_ranges import PartitionRanges
+from share_source.executor import range_reader, task_reader
+from share_source.executor.offset_ranges import PartitionRanges
 from tests.support.coordinator_process import has_ended
 from tests.support.guarded_broker import ALICE, change_password, grant, guarded_broker
 from tests.support.waiting import wait_until

@@ -17,14 +17,14 @@ from starlette.testclient import TestClient
 
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
-from coordinator.client.task_plans import BATCH_ID, QUERY_ID, TaskPlan
 from coordinator.protocol.admin_messages import Window
 from coordinator.protocol.messages import NextPlan, StartPlan
 from coordinator.protocol.rights import Tokens
 from coordinator.service.brokers.cluster import LATEST, KafkaCluster
 from share_sink import task_progress
-from share_source import plan_reader
+from share_source.driver import plan_reader
 from share_source.views import tables
+from share_spark.task_plans import BATCH_ID, QUERY_ID, TaskPlan
 from sharegroup import AcknowledgeType, Admin, AsyncShareConsumer, ShareConsumer
 from sharegroup.__main__ import run
 from sharegroup.web.actions import KINDS

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException
 
-from coordinator.client.cluster_metadata import cluster_metadata
 from coordinator.dead_letters.record_format import Origin
+from coordinator.kafka.cluster_metadata import cluster_metadata
+from coordinator.kafka.librdkafka import new_client
 from coordinator.protocol.errors import BrokerNotReachable, BrokerSecurityFailed
-from coordinator.protocol.librdkafka import new_client
 from coordinator.protocol.option_errors import InvalidKafkaOption
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from pyspark_sharegroup import DefaultSource
-from share_source.reader_choice import NATIVE, PYTHON
+from share_source.executor.reader_choice import NATIVE, PYTHON
 from sharegroup import ShareConsumer
 from tests.support.iam_signer import LIFETIME_VARIABLE
 from tests.support.reader_query import Query

@@ -5,7 +5,7 @@ import pytest
 from confluent_kafka.admin import ResourceType
 
 from coordinator.client.client import CoordinatorClient
-from coordinator.client.cluster_metadata import cluster_metadata
+from coordinator.kafka.cluster_metadata import cluster_metadata
 from coordinator.protocol.errors import (
     BrokerClosesConnection,
     BrokerHostUnknown,

@@ -15,7 +15,8 @@ from coordinator.protocol.host_errors import RequestTooLate
 from coordinator.protocol.host_records import ADMIN_REQUESTS, REPLIES, REQUESTS, Answer, headers_of_reply
 from coordinator.protocol.messages import AcquireRecords, DescribeGroup, Heartbeat
 from coordinator.service.brokers.cluster import LATEST
-from coordinator.service.hosts import gateway, owner
+from coordinator.service.hosts import gateway
+from coordinator.service.hosts import owner_requests as owner
 from coordinator.service.hosts.gateway import OwnerGone
 from coordinator.service.stores.kafka import kafka_store, ownership
 from coordinator.service.stores.kafka.group_list import groups_in

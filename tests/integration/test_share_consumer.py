@@ -13,13 +13,13 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from coordinator.client import cluster_metadata
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.group_options import connect
 from coordinator.client.session import MemberSession
+from coordinator.kafka import cluster_metadata
 from coordinator.protocol.messages import AcquireRecords, DescribeGroup
-from share_source.share_consumer import fetching
-from share_source.share_consumer.pace import BACKLOG_RECORDS
+from share_consumer import fetching
+from share_consumer.pace import BACKLOG_RECORDS
 from sharegroup import AcknowledgeType, Admin, AsyncShareConsumer, ShareConsumer, UsedAfterFork, WakeupException
 from tests.support.consumer_process import ConsumerProgram
 from tests.support.coordinator_process import kill_coordinators

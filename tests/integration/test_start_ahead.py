@@ -7,8 +7,8 @@ import psutil
 import pytest
 
 from coordinator.client import on_demand
-from coordinator.client.cluster_metadata import cluster_id
 from coordinator.client.on_demand import OnDemand
+from coordinator.kafka.cluster_metadata import cluster_id
 from coordinator.protocol.errors import UnknownTopic, UnsafeDirectory
 from pyspark_sharegroup import DefaultSource
 from tests.support.coordinator_process import kill

@@ -10,7 +10,7 @@ from coordinator.client.client import CoordinatorClient
 from coordinator.client.session import MemberSession
 from coordinator.protocol.errors import ForeignPlan, GroupIdNotFound, StateTopicMissing
 from coordinator.protocol.messages import DescribeGroup, NextPlan, StartPlan
-from coordinator.service.stores.kafka.group_placement import prepared
+from coordinator.service.stores.kafka.partition_count import prepared
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
 from coordinator.service.stores.store import StoreOutcomeUnknown
 from tests.support.coordinator_process import kill_coordinators

@@ -13,9 +13,9 @@ import pytest
 from coordinator.core.commands import CreateGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, GroupTakenOver, StateRecordUnreadable
 from coordinator.protocol.messages import DescribeGroup, OpenSink
+from coordinator.service.handlers.open_sink import open_sink
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import Access, one
-from coordinator.service.sinks import open_sink
 from coordinator.service.stores.store import StoreFenced, StoreOutcomeUnknown
 from tests.mistakes.store import MISTAKES
 from tests.support.fake_cluster import FakeCluster

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
+from coordinator.kafka.record_headers import headers_of
 from coordinator.protocol.host_records import (
     PART_BYTES,
     PARTITIONS,
@@ -22,8 +23,7 @@ from coordinator.protocol.host_records import (
     read_reply,
     read_request,
 )
-from coordinator.protocol.record_headers import headers_of
-from coordinator.service.hosts.records import Reader, Writer
+from coordinator.service.hosts.topic_clients import Reader, Writer
 from coordinator.service.hosts.topics import TO_ASK, ensure
 from tests.support.damaged_log import PAYLOAD, batches_of, damage
 from tests.support.hostile_records import HOSTILE, UNREADABLE

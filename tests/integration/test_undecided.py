@@ -12,7 +12,7 @@ from coordinator.protocol.messages import NextPlan, StageOutcomes, StartPlan
 from coordinator.protocol.outcome_rows import SCHEMA
 from coordinator.protocol.values import OffsetRange
 from coordinator.service.brokers.cluster import KafkaCluster
-from coordinator.service.plan_gaps import UndecidedLook, UndecidedLooks
+from coordinator.service.questions.plan_gaps import UndecidedLook, UndecidedLooks
 
 pytestmark = pytest.mark.broker
 

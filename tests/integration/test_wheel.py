@@ -78,8 +78,8 @@ def test_every_package_is_in_the_wheel_with_a_py_typed_marker(wheel):
 
 def test_one_wheel_for_all_pythons_has_the_compiled_reader(wheel, fresh):
     assert wheel.name.split("-")[2:4] == ["cp310", "abi3"]
-    native = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("share_source/native/")}
-    assert {"share_source/native/_drain.abi3.so", "share_source/native/_drain.pyi"} < native
+    native = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("share_source/executor/native/")}
+    assert {"share_source/executor/native/_drain.abi3.so", "share_source/executor/native/_drain.pyi"} < native
     assert not [name for name in native if name.endswith((".c", ".h"))]
     assert "reader: native (librdkafka 2." in run(fresh, "sharegroup", "--version", SHAREGROUP_READER="native")
 
@@ -90,10 +90,10 @@ def test_the_sdist_has_the_sources_of_the_compiled_reader(source, tmp_path):
     with tarfile.open(made) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     here = {str(path.relative_to(ROOT)) for path in (ROOT / "share_source" / "native").glob("*.[ch]")}
-    assert here | {"share_source/native/_drain.pyi", "conf/group.properties"} < names
+    assert here | {"share_source/executor/native/_drain.pyi", "conf/group.properties"} < names
     assert not [name for name in names if name.endswith(".so")]
     built = build_wheel(made, tmp_path, SHAREGROUP_REQUIRE_NATIVE="1")
-    assert "share_source/native/_drain.abi3.so" in zipfile.ZipFile(built).namelist()
+    assert "share_source/executor/native/_drain.abi3.so" in zipfile.ZipFile(built).namelist()
 
 
 def test_the_build_script_makes_a_wheel_for_linux_that_reads(source, tmp_path):
@@ -105,7 +105,7 @@ def test_the_build_script_makes_a_wheel_for_linux_that_reads(source, tmp_path):
     assert done.returncode == 0, done.stderr
     (made,) = (clean / "dist").glob("*.whl")
     assert made.stem.split("-")[2:] == ["cp310", "abi3", "manylinux2014_x86_64"]
-    assert "share_source/native/_drain.abi3.so" in zipfile.ZipFile(made).namelist()
+    assert "share_source/executor/native/_drain.abi3.so" in zipfile.ZipFile(made).namelist()
     libc = re.search(r'the following platform tag: "manylinux_2_(\d+)_', " ".join(done.stdout.split()))
     assert libc and int(libc[1]) <= 17, done.stdout
     version = run(install(made, tmp_path / "fresh"), "sharegroup", "--version", SHAREGROUP_READER="native")

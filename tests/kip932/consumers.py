@@ -9,7 +9,7 @@ from coordinator.core.commands import (
     PartitionStart,
     TopicWithId,
 )
-from coordinator.core.looks.group import describe_group
+from coordinator.core.looks.description import describe_group
 from coordinator.core.record_state import HELD
 from coordinator.core.runs import Run
 from coordinator.protocol.messages import (

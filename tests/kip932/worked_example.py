@@ -16,9 +16,9 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from coordinator.core.log_records import PartitionInitialized, RunsChanged
 from coordinator.core.record_codec import decode_record
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import PartitionInitialized, RunsChanged
 from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup

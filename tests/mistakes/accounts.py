@@ -11,8 +11,8 @@ import msgspec
 from coordinator.core import failed_deliveries
 from coordinator.core.commands import reclaim_plan
 from coordinator.core.commands.complete_plan import _Completion
+from coordinator.core.log_records import LogStartMoved, Record
 from coordinator.core.looks import snapshot
-from coordinator.core.records import LogStartMoved, Record
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from tests.mistakes import rules

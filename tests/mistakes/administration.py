@@ -8,18 +8,19 @@ import msgspec
 
 from coordinator.core import replay
 from coordinator.core.commands import AlterConfigs, actions, administer
+from coordinator.core.log_records import GroupDeleted, OffsetsAltered
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import GroupDeleted, OffsetsAltered
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.admin_messages import AlterOffsets
 from coordinator.protocol.admin_messages import OffsetChanges as Altered
-from coordinator.service import admin, admin_actions
 from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.brokers.partition_starts import Known
 from coordinator.service.brokers.subscription import TopicIdPartition
 from coordinator.service.brokers.topic_doubts import TopicDoubts
+from coordinator.service.handlers import admin_actions
+from coordinator.service.handlers import admin_requests as admin
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.transaction import Access, Groups
 from tests.mistakes import rules

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from coordinator.core.commands import acknowledge
-from coordinator.core.commands.acquire_records import PartitionFetch
-from share_source.share_consumer import pace
-from share_source.share_consumer.ahead import Acquired, Ahead
+from coordinator.core.commands.acquire_for_consumer import PartitionFetch
+from share_consumer import pace
+from share_consumer.ahead import Acquired, Ahead
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, Seeds, mistake
 

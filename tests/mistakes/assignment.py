@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from coordinator.core import replay
 from coordinator.core.commands import acknowledge
-from coordinator.core.commands.acquire_records import may_acquire
-from coordinator.core.records import AssignmentMade, SessionEnded
+from coordinator.core.commands.acquire_for_consumer import may_acquire
+from coordinator.core.log_records import AssignmentMade, SessionEnded
 from coordinator.core.runs import Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.values import SharePartitionKey

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from coordinator.core import replay
-from coordinator.core.commands import acquire_plan, complete_plan
-from coordinator.core.records import MemberProgressKept
+from coordinator.core.commands import acquire_for_query as acquire_plan
+from coordinator.core.commands import complete_plan
+from coordinator.core.log_records import MemberProgressKept
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, Seeds, mistake
 

@@ -11,13 +11,9 @@ from sortedcontainers import SortedList
 from coordinator.config.resolved import GroupConfig
 from coordinator.core import changes, decide, runs, share_partition
 from coordinator.core.changes import dead_lettered
-from coordinator.core.commands import (
-    MarkDeadLettersWritten,
-    acquire_plan,
-    acquire_records,
-    complete_plan,
-    membership,
-)
+from coordinator.core.commands import MarkDeadLettersWritten, complete_plan, membership
+from coordinator.core.commands import acquire_for_consumer as acquire_records
+from coordinator.core.commands import acquire_for_query as acquire_plan
 from coordinator.core.looks import view
 from coordinator.core.record_state import Event, RecordState
 from coordinator.core.runs import Run

@@ -8,15 +8,15 @@ from typing import Any
 
 import msgspec
 
-from coordinator.core.looks import snapshot
-from coordinator.core.records import (
+from coordinator.core.log_records import (
     PlanAcquired,
     PlanStaged,
     PlanStarted,
     Record,
     TopicRegistered,
 )
-from coordinator.core.replays import partitions
+from coordinator.core.looks import snapshot
+from coordinator.core.replays import partition_replay as partitions
 from coordinator.core.runs import Run, RunMap
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition

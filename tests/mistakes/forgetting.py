@@ -8,10 +8,10 @@ import msgspec
 
 from coordinator.core import decide, replay
 from coordinator.core.commands import Decision, forget, membership
+from coordinator.core.log_records import MemberSeen, MembersForgotten
 from coordinator.core.members import Member
 from coordinator.core.plan_state import PlanState
-from coordinator.core.records import MemberSeen, MembersForgotten
-from coordinator.core.replays import partitions
+from coordinator.core.replays import partition_replay as partitions
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import Joined, JoinGroup
 from coordinator.service.runtime.runtime import CoordinatorRuntime

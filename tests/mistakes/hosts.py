@@ -9,13 +9,13 @@ import msgspec
 
 from coordinator.protocol.host_records import REQUESTS, Ask, Moved, read_request, shown_id
 from coordinator.protocol.rights import Caller
-from coordinator.service.hosts import owner as owner_module
+from coordinator.service.hosts import owner_requests as owner_module
 from coordinator.service.hosts.gateway import Gateway
-from coordinator.service.hosts.owner import OwnerRequests, _Received, _Requests
+from coordinator.service.hosts.owner_requests import OwnerRequests, _Received, _Requests
 from coordinator.service.runtime.transaction import FromAnotherHost
 from coordinator.service.server.flight_server import FlightServer
 from coordinator.service.stores.kafka.ownership import LivingOwner
-from coordinator.state_log.owner import Owner
+from coordinator.state_log.owner_record import Owner
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, Seeds, SmallWorld, mistake
 from tests.protocol.setting import Budget
@@ -168,7 +168,7 @@ def carry_out_a_request_for_an_earlier_owner(patch: Patch) -> None:
     {rules.REQUEST_IS_FOR_ITS_OWNER: ("test_hosts::test_an_error_that_may_be_retried_is_not_the_answer_for_good",)},
 )
 def repeat_an_error_that_is_over(patch: Patch) -> None:
-    from coordinator.service.hosts import owner
+    from coordinator.service.hosts import owner_requests as owner
 
     patch.setattr(owner, "asks_again", lambda answer: False)
 

@@ -6,15 +6,11 @@ from typing import Any
 
 from coordinator.config.resolved import GroupConfig
 from coordinator.core import isolation, release_backoff, replay, share_group
-from coordinator.core.commands import (
-    acknowledge,
-    acquire_plan,
-    complete_plan,
-    reclaim_plan,
-)
+from coordinator.core.commands import acknowledge, complete_plan, reclaim_plan
+from coordinator.core.commands import acquire_for_query as acquire_plan
 from coordinator.core.isolation import IsolationEvent, Stage
+from coordinator.core.log_records import MemberProgressKept
 from coordinator.core.members import AcquiredPlan
-from coordinator.core.records import MemberProgressKept
 from coordinator.core.release_backoff import NO_DELAY, Delay
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup

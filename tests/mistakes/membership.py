@@ -7,8 +7,8 @@ from typing import Any
 from coordinator.core import decide, due_times
 from coordinator.core.commands import Decision, Expire, ExtendDeadlines, acknowledge, membership
 from coordinator.core.due_times import LockIndex
+from coordinator.core.log_records import MemberJoined, Record, RunsChanged
 from coordinator.core.members import Member
-from coordinator.core.records import MemberJoined, Record, RunsChanged
 from coordinator.core.runs import Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import Done

@@ -10,12 +10,12 @@ import msgspec
 from coordinator.protocol import host_records
 from coordinator.protocol.errors import GroupTakenOver
 from coordinator.service.hosts import gateway
-from coordinator.service.hosts.owner import OwnerRequests
+from coordinator.service.hosts.owner_requests import OwnerRequests
 from coordinator.service.runtime.transaction import FromAnotherHost
 from coordinator.service.server.flight_server import FlightServer
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import LivingOwner
-from coordinator.state_log.owner import Owner
+from coordinator.state_log.owner_record import Owner
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, SmallWorld, mistake
 from tests.protocol.setting import Budget

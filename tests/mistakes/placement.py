@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coordinator.service.stores.kafka import group_placement
+from coordinator.service.stores.kafka import partition_count as group_placement
 from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from tests.mistakes import rules

@@ -8,12 +8,8 @@ from typing import Any
 import msgspec
 
 from coordinator.core import plan_state
-from coordinator.core.commands import (
-    acquire_plan,
-    membership,
-    partitions,
-    reclaim_plan,
-)
+from coordinator.core.commands import acquire_for_query as acquire_plan
+from coordinator.core.commands import membership, partitions, reclaim_plan
 from coordinator.core.commands.reclaim_plan import Reclaim
 from coordinator.core.looks import snapshot
 from coordinator.core.members import Member

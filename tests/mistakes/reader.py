@@ -14,8 +14,8 @@ from coordinator.protocol.errors import BrokerNotReachable, FencedMemberEpoch
 from coordinator.protocol.messages import JoinGroup, StartPlan
 from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.runtime import transactions
-from share_source import damaged_records, plan_reader, reader
-from share_source.reader import ShareGroupStreamReader
+from share_source.driver import damaged_records, plan_reader, reader
+from share_source.driver.reader import ShareGroupStreamReader
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, Seeds, mistake
 from tests.simulation import session as simulated_session

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from coordinator.config.resolved import GroupConfig
-from coordinator.core.commands import acknowledge, acquire_records, membership
-from coordinator.core.records import RunsChanged
+from coordinator.core.commands import acknowledge, membership
+from coordinator.core.commands import acquire_for_consumer as acquire_records
+from coordinator.core.log_records import RunsChanged
 from coordinator.core.release_backoff import Delay
 from coordinator.core.runs import Run, RunMap, Segment
 from coordinator.state_log import combiner, partition_log

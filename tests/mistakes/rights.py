@@ -5,8 +5,8 @@ from __future__ import annotations
 from coordinator.config import resolved
 from coordinator.protocol.allowed_topics import AllowedTopics
 from coordinator.protocol.rights import Caller
-from coordinator.service.coordinator_service import CoordinatorService
 from coordinator.service.dead_letters.group_worker import GroupWorker
+from coordinator.service.handlers.coordinator_service import CoordinatorService
 from coordinator.service.runtime import transactions
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, mistake

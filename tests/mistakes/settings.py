@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from coordinator.config import kafka_options, kafka_security
-from coordinator.protocol import librdkafka, token_function
+from coordinator.config import kafka_options
+from coordinator.kafka import librdkafka, token_function
+from coordinator.kafka import security as kafka_security
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, mistake
 

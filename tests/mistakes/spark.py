@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coordinator.protocol.messages import OutcomesStaged
-from share_source.logged_end import LoggedEnd
+from share_source.driver.logged_end import LoggedEnd
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, SmallWorld, mistake
 from tests.protocol.members import Query

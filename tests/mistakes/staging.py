@@ -11,10 +11,10 @@ import pyarrow as pa
 from coordinator.core import decide, staging
 from coordinator.core.changes import moved
 from coordinator.core.commands import Decision, StageRuns, complete_plan, reclaim_plan, stage_outcomes
+from coordinator.core.log_records import PlanStaged, Record, RunsChanged
 from coordinator.core.looks import snapshot
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import Event
-from coordinator.core.records import PlanStaged, Record, RunsChanged
 from coordinator.core.reject_ratio import RejectWindow
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup

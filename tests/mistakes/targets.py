@@ -9,9 +9,9 @@ import msgspec
 from coordinator.config.resolved import GroupConfig
 from coordinator.core import decide, replay, staging
 from coordinator.core.commands import CompletePlan, Decision, StageRuns, complete_plan, stage_outcomes
+from coordinator.core.log_records import PlanStarted, RunsChanged
 from coordinator.core.looks import snapshot
 from coordinator.core.record_state import Event, RecordState
-from coordinator.core.records import PlanStarted, RunsChanged
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.staging import Verdict

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.service.remade_topics import RemadeTopics
+from coordinator.service.questions.remade_topics import RemadeTopics
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, Seeds, mistake
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.core.commands import acquire_records
+from coordinator.core.commands import acquire_for_consumer as acquire_records
 from coordinator.core.share_partition import SharePartition
 from tests.mistakes.mistake import Make, Patch
 from tests.mistakes.recordings import forget_to_append_runs, give_a_count_back, keep_the_lock_at_its_deadline

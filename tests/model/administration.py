@@ -15,7 +15,7 @@ from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.protocol.admin_messages import DecideRecords, DeleteGroup, DeleteOffsets
 from coordinator.protocol.errors import ForeignPlan
-from coordinator.service.admin_actions import delete_offsets as deletion_of_offsets
+from coordinator.service.handlers.admin_actions import delete_offsets as deletion_of_offsets
 from tests.model.compare import share_partition_key, topic_id_of
 from tests.model.state import Partition
 from tests.model.steps import Steps

@@ -18,9 +18,9 @@ from coordinator.core.commands import (
     MoveLogStarts,
     StartOrReclaimPlan,
 )
+from coordinator.core.log_records import LogStartMoved, RunsChanged
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import HELD, TERMINAL, RecordState
-from coordinator.core.records import LogStartMoved, RunsChanged
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import DecideRecords

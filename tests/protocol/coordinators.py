@@ -11,10 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from coordinator.config.resolved import GroupConfig
-from coordinator.core.looks.snapshot import snapshot_of
-from coordinator.core.record_codec import decode_record, encode_record
-from coordinator.core.record_state import HELD
-from coordinator.core.records import (
+from coordinator.core.log_records import (
     ConfigsAltered,
     MemberJoined,
     PartitionInitialized,
@@ -22,6 +19,9 @@ from coordinator.core.records import (
     Record,
     SessionRenewed,
 )
+from coordinator.core.looks.snapshot import snapshot_of
+from coordinator.core.record_codec import decode_record, encode_record
+from coordinator.core.record_state import HELD
 from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from coordinator.core.log_records import DataLost, LogStartMoved, PlanStarted, RunsChanged
+from coordinator.core.log_records import Record as StateRecord
 from coordinator.core.record_state import HELD, RecordState
-from coordinator.core.records import DataLost, LogStartMoved, PlanStarted, RunsChanged
-from coordinator.core.records import Record as StateRecord
 from coordinator.core.runs import Run
 from tests.model.plans import most_together
 from tests.model.state import Record

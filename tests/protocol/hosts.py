@@ -12,7 +12,7 @@ from typing import NamedTuple
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.host_records import VERSION, Answer, Moved
 from coordinator.service.stores.kafka.ownership import LivingOwner
-from coordinator.state_log.owner import Owner
+from coordinator.state_log.owner_record import Owner
 from tests.support.asked_hosts import GROUP, AskedOwner, Asker, ask, owner_of, probe
 
 

@@ -8,7 +8,7 @@ setting has a sink of ours, it reads its batch, decides, acknowledges, then writ
 bits of an int.
 
 Without a start (``without_start``) the process of a reader knows of Spark's log only what Spark's calls told it, in
-share_source.logged_end: ``partitions(end, end)`` first, if there is a log (S25).
+share_source.driver.logged_end: ``partitions(end, end)`` first, if there is a log (S25).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from coordinator.protocol.messages import (
     PlanReply,
     ProgressReply,
 )
+from share_source.driver.logged_end import LoggedEnd
 from share_source.errors import LogNotTold
-from share_source.logged_end import LoggedEnd
 from tests.protocol.happened import bits
 from tests.protocol.requests import TOPIC_IDS, Request, Said, number_of_log
 from tests.protocol.setting import Setting
@@ -77,7 +77,7 @@ class Query(NamedTuple):
     """It is never started again."""
     without_start: bool = False
     told: tuple[Named | None, Named | None, bool] = (None, None, False)
-    """The reader's knowledge of Spark's log, as in share_source.logged_end.LoggedEnd."""
+    """The reader's knowledge of Spark's log, as in share_source.driver.logged_end.LoggedEnd."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.phase}, logged {self.offsets}, committed {self.commits}, wrote {self.replaced}"

@@ -6,9 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from coordinator.core.looks.snapshot import snapshot_of
-from coordinator.core.record_codec import encode_record
-from coordinator.core.records import (
+from coordinator.core.log_records import (
     ConfigsAltered,
     DataLost,
     GroupCreated,
@@ -24,6 +22,8 @@ from coordinator.core.records import (
     TopicDeleted,
     TopicRegistered,
 )
+from coordinator.core.looks.snapshot import snapshot_of
+from coordinator.core.record_codec import encode_record
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
 from tests.protocol.setting import NOW_MS, SESSION_MS

@@ -33,9 +33,9 @@ from coordinator.protocol.messages import (
     StartPlan,
 )
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
-from coordinator.service import sinks
 from coordinator.service.brokers.partition_starts import Start
 from coordinator.service.brokers.subscription import TopicIdPartition
+from coordinator.service.handlers import open_sink as sinks
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.transaction import Transaction, TransactionSteps, one
 from coordinator.service.runtime.transactions import Facts

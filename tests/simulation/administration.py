@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from coordinator.core.log_records import ActionDone, OffsetsAltered
 from coordinator.core.record_state import HELD, RecordState
-from coordinator.core.records import ActionDone, OffsetsAltered
 from coordinator.core.runs import Run
 from coordinator.protocol.admin_messages import AlterGroupConfigs, AlterOffsets, DecideRecords, ReleaseMember
 from coordinator.protocol.admin_messages import OffsetChanges as Altered

@@ -138,7 +138,7 @@ class _HostEngine(_Engine):
 
 
 class _Served:
-    """The groups of the process: :class:`coordinator.service.hosts.owner.Groups`."""
+    """The groups of the process: :class:`coordinator.service.hosts.owner_requests.Groups`."""
 
     def __init__(self, process: HostProcess) -> None:
         self._process = process

@@ -1,6 +1,7 @@
 """The topics between hosts in the simulation: records are lost, late, doubled and reordered, and hosts are cut off.
 
-:class:`SimulatedTransport` stands for :class:`coordinator.service.hosts.records.Transport`: its threads are fibers.
+:class:`SimulatedTransport` stands for :class:`coordinator.service.hosts.topic_clients.Transport`. Its threads are
+fibers.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from coordinator.protocol.host_records import Headers, Reply, Request, read_reply, read_request
 from coordinator.protocol.values import TopicAndPartition
-from coordinator.service.hosts.records import WAITS_MS
+from coordinator.service.hosts.topic_clients import WAITS_MS
 from tests.simulation.fiber import Fiber, wait_for
 from tests.simulation.simulated_world import Pending, Process, Task, World
 
@@ -94,7 +95,7 @@ class HostTopics:
 
 
 class SimulatedWriter:
-    """Writes as :class:`coordinator.service.hosts.records.Writer` does."""
+    """Writes as :class:`coordinator.service.hosts.topic_clients.Writer` does."""
 
     def __init__(self, process: Process, topics: HostTopics) -> None:
         self.process, self.topics, self.world = process, topics, topics.world
@@ -137,8 +138,8 @@ class SimulatedWriter:
 
 
 class SimulatedReader:
-    """Reads as :class:`coordinator.service.hosts.records.Reader` does. ``is_outdated``: its client ignores what comes,
-    until it begins anew."""
+    """Reads as :class:`coordinator.service.hosts.topic_clients.Reader` does. ``is_outdated``: its client ignores what
+    comes, until it begins anew."""
 
     def __init__(self, process: Process, topics: HostTopics, on_record: Callable[[Any], None]) -> None:
         self.process, self.topics, self._on_record = process, topics, on_record
@@ -214,7 +215,7 @@ class SimulatedEvent:
 
 
 class SimulatedTransport:
-    """As :class:`coordinator.service.hosts.records.Transport`, in a process of the simulation. ``now_ms``: the
+    """As :class:`coordinator.service.hosts.topic_clients.Transport`, in a process of the simulation. ``now_ms``: the
     process's clock. ``log_end``: returns the end of the state partition."""
 
     def __init__(

@@ -15,7 +15,7 @@ from coordinator.protocol.host_records import Alive, Ask, Headers, Moved, Probe,
 from coordinator.protocol.messages import JoinGroup
 from coordinator.protocol.wire import asks_again
 from coordinator.service.hosts.gateway import JOIN_S, PASS_ON_S
-from coordinator.state_log.owner import Owner
+from coordinator.state_log.owner_record import Owner
 from tests.simulation.simulated_world import Process, World
 
 NEVER_MS = 10**15

@@ -15,9 +15,7 @@ from typing import Any
 
 from coordinator.config.resolved import GroupConfig
 from coordinator.core import share_group
-from coordinator.core.record_codec import decode_record
-from coordinator.core.record_state import HELD, TERMINAL, RecordState
-from coordinator.core.records import (
+from coordinator.core.log_records import (
     ActionDone,
     ConfigsAltered,
     DataLost,
@@ -32,6 +30,8 @@ from coordinator.core.records import (
     PlanStarted,
     RunsChanged,
 )
+from coordinator.core.record_codec import decode_record
+from coordinator.core.record_state import HELD, TERMINAL, RecordState
 from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup

@@ -1,6 +1,6 @@
 """A ShareConsumer against the simulated service: fetches, works, accepts, releases, rejects or renews each record.
 
-It keeps what it has acquired ahead as the product does, in the product's own :mod:`share_source.share_consumer.ahead`,
+It keeps what it has acquired ahead as the product does, in the product's own :mod:`share_consumer.ahead`,
 and its outcomes go with the next question, or alone.
 """
 
@@ -21,9 +21,9 @@ from coordinator.protocol.messages import (
     PartitionAcks,
     PartitionPlan,
 )
-from share_source.share_consumer.ahead import Acquired, Ahead
-from share_source.share_consumer.record_runs import RecordRun
-from share_source.share_consumer.renewal import Renewal, done
+from share_consumer.ahead import Acquired, Ahead
+from share_consumer.record_runs import RecordRun
+from share_consumer.renewal import Renewal, done
 from tests.simulation.broker import Broker, log_of, topic_partition_of
 from tests.simulation.changes_judge import ACCEPT, GAP, REJECT, RELEASE
 from tests.simulation.network import Network

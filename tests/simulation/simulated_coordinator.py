@@ -1,8 +1,8 @@
 """The coordinator's process in the simulation: the real runtime and the real transactions, with the brokers' facts.
 
-What :class:`coordinator.service.coordinator_service.CoordinatorService` does around them with threads is done here with
-tasks: look at the group, ask the brokers, run the transaction, answer. It may die or be stopped at any of these points,
-also in the middle of an append.
+What :class:`coordinator.service.handlers.coordinator_service.CoordinatorService` does around them with threads is done
+here with tasks: look at the group, ask the brokers, run the transaction, answer. It may die or be stopped at any of
+these points, also in the middle of an append.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from coordinator.service.brokers.partition_starts import Start
 from coordinator.service.brokers.subscription import TopicIdPartition
 from coordinator.service.dead_letters import group_backlog
 from coordinator.service.dead_letters.group_backlog import Backlog, Due
+from coordinator.service.handlers.open_sink import SinkView
 from coordinator.service.process.clock import STALLED_MS
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import ORIGIN, Access, FromAnotherHost, Transaction
 from coordinator.service.runtime.transactions import Facts, JoinView
-from coordinator.service.sinks import SinkView
 from tests.simulation.broker import TOPIC, Broker, log_of
 from tests.simulation.network import Reply
 from tests.simulation.session import GROUP

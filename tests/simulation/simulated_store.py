@@ -22,7 +22,7 @@ from coordinator.service.stores.store import (
     StoreOutcomeUnknown,
     StoreRefused,
 )
-from coordinator.state_log.owner import Owner
+from coordinator.state_log.owner_record import Owner
 from tests.simulation.faults import SHORTEST_SESSION_MS
 from tests.simulation.hosts_judge import HostsJudge
 from tests.simulation.simulated_world import Process, World

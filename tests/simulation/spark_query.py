@@ -13,10 +13,10 @@ from typing import Any
 
 from coordinator.core.commands import AcquirePlan, CompletePlan, Expire, StartOrReclaimPlan
 from coordinator.core.decide import decide
+from coordinator.core.log_records import RunsChanged
 from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import encode_record
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import RunsChanged
 from coordinator.core.replay import replay
 from coordinator.protocol.errors import UnknownMemberId
 from coordinator.protocol.messages import Heartbeat, JoinGroup, PartitionBounds, PlanReply

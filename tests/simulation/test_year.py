@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from coordinator.core import share_group
-from coordinator.core.replays import partitions
+from coordinator.core.replays import partition_replay as partitions
 from tests.mistakes.catalogue import MISTAKES
 from tests.mistakes.long_searches import name_of, search
 from tests.mistakes.mistake import Make, Patch

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from share_source.reader_choice import reader_choice
+from share_source.executor.reader_choice import reader_choice
 from tests.support.group_state import describe
 from tests.support.share_job import numbers
 from tests.support.waiting import wait_until

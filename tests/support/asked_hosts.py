@@ -28,9 +28,9 @@ from coordinator.protocol.messages import Done, Heartbeat
 from coordinator.protocol.rights import Caller
 from coordinator.protocol.wire import encode
 from coordinator.service.hosts.gateway import Gateway
-from coordinator.service.hosts.owner import OwnerRequests
+from coordinator.service.hosts.owner_requests import OwnerRequests
 from coordinator.service.hosts.topics import request_partition_of
-from coordinator.state_log.owner import Owner
+from coordinator.state_log.owner_record import Owner
 
 GROUP, KEY = "billing", b"k" * 32
 BEGIN_S = 100.0

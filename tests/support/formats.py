@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from coordinator.core.records import Record
+from coordinator.core.log_records import Record
 from coordinator.protocol import wire
 from coordinator.protocol.format_versions import PROTOCOL, SQLITE_SCHEMA, STATE_RECORDS
-from coordinator.state_log.owner import Owner
+from coordinator.state_log.owner_record import Owner
 from coordinator.state_log.placement import _Placement
 
 GOLDEN = Path(__file__).parent.parent / "unit" / "formats.txt"

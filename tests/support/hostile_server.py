@@ -14,9 +14,9 @@ from pathlib import Path
 
 from coordinator.client.connection import Connection
 from coordinator.protocol.wire import Endpoint
-from coordinator.service.admin import AdminService
 from coordinator.service.brokers.topic_doubts import TopicDoubts
-from coordinator.service.handlers import Handlers
+from coordinator.service.handlers.admin_requests import AdminService
+from coordinator.service.handlers.handler_table import Handlers
 from coordinator.service.server.flight_server import FlightServer
 from tests.support.fake_cluster import FakeCluster
 from tests.support.imports import ROOT

@@ -9,7 +9,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
 """The fields of a syntax tree's statements that hold statements."""
-PACKAGES = ("coordinator", "share_source", "share_sink", "pyspark_sharegroup", "sharegroup")
+PACKAGES = (
+    "coordinator",
+    "share_consumer",
+    "share_source",
+    "share_sink",
+    "share_spark",
+    "pyspark_sharegroup",
+    "sharegroup",
+)
 
 
 def python_path() -> str:

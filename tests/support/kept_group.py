@@ -13,7 +13,7 @@ from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.values import SharePartitionKey
 from coordinator.state_log.group_log import GroupLog
-from coordinator.state_log.owner import Owner, encode_owner
+from coordinator.state_log.owner_record import Owner, encode_owner
 from coordinator.state_log.partition_log import KeyValue
 from coordinator.state_log.projection import project
 from coordinator.state_log.record_keys import (

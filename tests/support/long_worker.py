@@ -11,10 +11,10 @@ import sys
 import time
 
 from coordinator.protocol.values import AcquiredRange
-from share_source import consumers
-from share_source.offset_ranges import PartitionRanges
-from share_source.range_reader import ReadTask
-from share_source.task_reader import read_task
+from share_source.executor import consumers
+from share_source.executor.offset_ranges import PartitionRanges
+from share_source.executor.range_reader import ReadTask
+from share_source.executor.task_reader import read_task
 from tests.support.process_memory import memory
 
 TASKS = 10

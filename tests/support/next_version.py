@@ -51,7 +51,7 @@ def main(bootstrap: str, folder: str, token: str, transport: int, protocol: int,
         )
     records.VERSION = transport
     _module("coordinator.protocol.format_versions").PROTOCOL = protocol
-    owner = _module("coordinator.state_log.owner")
+    owner = _module("coordinator.state_log.owner_record")
     owner.Owner, owner.PATIENCE_S = _with_more_fields(owner.Owner), patience_s
     wire = _module("coordinator.protocol.wire")
     settings = wire.LaunchSettings(

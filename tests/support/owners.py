@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from coordinator.service.stores.kafka.log_reader import LogReader
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC
-from coordinator.state_log.owner import decode_owner
+from coordinator.state_log.owner_record import decode_owner
 from coordinator.state_log.placement import PLACEMENT_KEY, state_partition_of
 from coordinator.state_log.record_keys import GroupOwnerKey, decode_key
 from tests.support.kafka_broker import KafkaBroker

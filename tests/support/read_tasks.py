@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from share_source.range_reader import ReadTask
-from share_source.reader_choice import VARIABLE, is_native, reader_choice
-from share_source.task_reader import read_task
+from share_source.executor.range_reader import ReadTask
+from share_source.executor.reader_choice import VARIABLE, is_native, reader_choice
+from share_source.executor.task_reader import read_task
 
 
 @contextmanager

@@ -7,10 +7,10 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from share_source.driver.reader import ShareGroupStreamReader
+from share_source.executor.range_reader import ReadTask
+from share_source.executor.task_reader import read_task
 from share_source.options import SourceOptions
-from share_source.range_reader import ReadTask
-from share_source.reader import ShareGroupStreamReader
-from share_source.task_reader import read_task
 from tests.support.waiting import wait_until
 
 

@@ -6,9 +6,9 @@ from coordinator.protocol.admin_messages import ListInFlight
 from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.protocol.messages import DescribeGroup, JoinGroup, NextPlan, StartPlan
 from coordinator.service.brokers.broker_watch import BrokerWatch
-from coordinator.service.coordinator_service import CoordinatorService
-from coordinator.service.news import News
+from coordinator.service.handlers.coordinator_service import CoordinatorService
 from coordinator.service.runtime import transactions
+from coordinator.service.runtime.news import News
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.transaction import Access, ask
 from coordinator.service.stores.sqlite_store import SqliteStore

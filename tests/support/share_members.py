@@ -14,12 +14,12 @@ import confluent_kafka
 from coordinator.client.session import RequestOf
 from coordinator.protocol.messages import Acknowledge, AcknowledgeReply, MarkInProgress, PartitionPlan, ProgressReply
 from coordinator.protocol.values import AcknowledgeType, AcquiredRange
-from share_source.share_consumer.ahead import Acquired
-from share_source.share_consumer.consumer import ShareConsumer
-from share_source.share_consumer.fetching import FetchAnswer, Wanted
-from share_source.share_consumer.message import Message
-from share_source.share_consumer.record_runs import RecordRun
-from share_source.share_consumer.sending import Sending
+from share_consumer.ahead import Acquired
+from share_consumer.consumer import ShareConsumer
+from share_consumer.fetching import FetchAnswer, Wanted
+from share_consumer.message import Message
+from share_consumer.record_runs import RecordRun
+from share_consumer.sending import Sending
 
 CONFIG = {"bootstrap.servers": "127.0.0.1:9", "group.id": "billing"}
 LOCK_MS = 30_000

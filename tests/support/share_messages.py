@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 from coordinator.protocol.messages import PartitionPlan
-from share_source.range_cursor import Key
-from share_source.range_reader import ReadTask
-from share_source.reader_choice import NATIVE
-from share_source.share_consumer.fetching import collector_of
-from share_source.share_consumer.message import Message
-from share_source.share_consumer.reading import read_records
-from share_source.share_consumer.record_runs import RunCollector
+from share_consumer.fetching import collector_of
+from share_consumer.message import Message
+from share_consumer.reading import read_records
+from share_consumer.record_runs import RunCollector
+from share_source.executor.range_cursor import Key
+from share_source.executor.range_reader import ReadTask
+from share_source.executor.reader_choice import NATIVE
 
 
 def collected(asked: ReadTask, reader: str) -> tuple[RunCollector, dict[Key, list[tuple[int, int]]]]:

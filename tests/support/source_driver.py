@@ -17,13 +17,13 @@ from coordinator.protocol.outcome_rows import partition_outcomes
 from coordinator.service.brokers.subscription import TopicIdPartition
 from coordinator.service.runtime import transactions
 from coordinator.service.runtime.transactions import Facts
-from share_source import plan_reader
-from share_source.damaged_records import Damaged
+from share_source.driver import plan_reader
+from share_source.driver.damaged_records import Damaged
 from share_source.options import SourceOptions
 from tests.support.group_driver import TOPIC_ID, GroupDriver
 
 if TYPE_CHECKING:
-    from share_source.reader import ShareGroupStreamReader
+    from share_source.driver.reader import ShareGroupStreamReader
 
 OPTIONS = {"kafka.bootstrap.servers": "nowhere:9092", "kafka.group.id": "billing", "subscribe": "orders"}
 
@@ -105,7 +105,7 @@ def opening(client: DriverClient) -> Iterator[None]:
 @contextmanager
 def reading(client: DriverClient, **options: str) -> Iterator[ShareGroupStreamReader]:
     """The reader of a query's new process; it stops at the end, as a killed one does: its session stays."""
-    from share_source.reader import ShareGroupStreamReader  # Spark 4.0 and 4.1 lack what it imports
+    from share_source.driver.reader import ShareGroupStreamReader  # Spark 4.0 and 4.1 lack what it imports
 
     with opening(client):
         source = ShareGroupStreamReader(SourceOptions.parse({**OPTIONS, **options}))

@@ -9,7 +9,7 @@ from coordinator.service.stores.kafka.group_writer import GroupWriter
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.service.stores.kafka.state_topic import StateTopic
-from coordinator.state_log.owner import Owner
+from coordinator.state_log.owner_record import Owner
 from tests.support.kafka_broker import KafkaBroker
 
 

@@ -13,8 +13,8 @@ from starlette.testclient import TestClient
 from coordinator.admin.admin import Admin
 from coordinator.protocol.messages import DescribeGroup
 from coordinator.protocol.rights import Tokens
-from coordinator.service.admin import AdminService
 from coordinator.service.brokers.topic_doubts import TopicDoubts
+from coordinator.service.handlers.admin_requests import AdminService
 from coordinator.service.stores.sqlite_store import parts_of_file
 from share_sink.redrive.dlq_reader import DeadLetter
 from share_sink.redrive.report import RedriveReport

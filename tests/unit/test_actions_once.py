@@ -13,9 +13,10 @@ import pytest
 from coordinator.admin.admin import Admin
 from coordinator.client.connection import NoAnswer, Unreachable
 from coordinator.client.endpoints import Endpoints
+from coordinator.config.secret_files import TOKEN_VARIABLE
 from coordinator.core.commands import actions
-from coordinator.core.records import ActionDone
-from coordinator.core.replays.group import ACTIONS_KEPT
+from coordinator.core.log_records import ActionDone
+from coordinator.core.replays.group_replay import ACTIONS_KEPT
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import (
     Altered,
@@ -31,9 +32,8 @@ from coordinator.protocol.admin_messages import (
 )
 from coordinator.protocol.errors import CoordinatorNotAvailable, GroupChanged, GroupIdNotFound, ShareGroupError
 from coordinator.protocol.messages import DescribeGroup, Done, LeaveGroup
-from coordinator.protocol.secret_files import TOKEN_VARIABLE
-from coordinator.service.admin import AdminService
 from coordinator.service.brokers.topic_doubts import TopicDoubts
+from coordinator.service.handlers.admin_requests import AdminService
 from coordinator.service.stores.store import StoreOutcomeUnknown
 from tests.support.fake_cluster import FakeCluster
 from tests.support.running_service import Running, held

@@ -11,8 +11,9 @@ import pytest
 
 from coordinator.client.connection import Connection
 from coordinator.client.offset_resets import reset_of
+from coordinator.config.secret_files import read_token
+from coordinator.core.log_records import GroupDeleted
 from coordinator.core.record_codec import decode_record
-from coordinator.core.records import GroupDeleted
 from coordinator.protocol.admin_messages import (
     AlterGroupConfigs,
     AlterOffsets,
@@ -42,10 +43,9 @@ from coordinator.protocol.errors import (
 )
 from coordinator.protocol.messages import DescribeGroup, Done, Heartbeat, LeaveGroup
 from coordinator.protocol.rights import RIGHT_OF, Right, Tokens
-from coordinator.protocol.secret_files import read_token
 from coordinator.protocol.wire import Endpoint, _requests
-from coordinator.service.admin import AdminService
 from coordinator.service.brokers.topic_doubts import TopicDoubts
+from coordinator.service.handlers.admin_requests import AdminService
 from coordinator.service.server import audit
 from coordinator.service.server.audit import AUDIT
 from coordinator.service.server.flight_server import FlightServer

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from coordinator.client.endpoints import Endpoints
+from coordinator.config.secret_files import TOKEN_VARIABLE
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.admin_messages import (
     AlteredOffsets,
@@ -32,7 +33,6 @@ from coordinator.protocol.messages import (
     PartitionDescription,
     RecordCounts,
 )
-from coordinator.protocol.secret_files import TOKEN_VARIABLE
 from sharegroup import Admin, group_actions, group_options, in_flight, kafka_tables, members_wait, top
 from sharegroup.__main__ import run as run_command
 from sharegroup.admin_access import plain

@@ -3,10 +3,10 @@ coordinator serves."""
 
 import pytest
 
-from coordinator.core.looks import group as group_look
-from coordinator.core.looks.runs import MOST_LOOKED_AT, MOST_ON_A_PAGE, MOST_WINDOWS, list_in_flight, list_windows
+from coordinator.core.log_records import GroupCreated, PartitionInitialized, RunsChanged, TopicRegistered
+from coordinator.core.looks import description as group_look
+from coordinator.core.looks.shown_runs import MOST_LOOKED_AT, MOST_ON_A_PAGE, MOST_WINDOWS, list_in_flight, list_windows
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import GroupCreated, PartitionInitialized, RunsChanged, TopicRegistered
 from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
@@ -22,10 +22,10 @@ from coordinator.protocol.admin_messages import (
 from coordinator.protocol.errors import GroupIdNotFound, InvalidRequest
 from coordinator.protocol.messages import DescribeGroup
 from coordinator.protocol.wire import LaunchSettings
-from coordinator.service import read_only
-from coordinator.service.admin import AdminService
 from coordinator.service.brokers.topic_doubts import TopicDoubts
-from coordinator.service.read_only import FileToRead, LooksOnly
+from coordinator.service.handlers import read_only
+from coordinator.service.handlers.admin_requests import AdminService
+from coordinator.service.handlers.read_only import FileToRead, LooksOnly
 from coordinator.service.stores.sqlite_store import SqliteReader
 from tests.support.fake_cluster import FakeCluster
 from tests.support.running_service import Running

@@ -31,10 +31,10 @@ from coordinator.protocol.messages import DescribeGroup, Done, Heartbeat, JoinGr
 from coordinator.protocol.rights import Tokens
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from coordinator.protocol.wire import Endpoint, WhoAmI, decode_request, encode
-from coordinator.service.admin import AdminService
 from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters.builder import DeadLetterBuilder
 from coordinator.service.dead_letters.group_worker import GroupWorker, PassResult
+from coordinator.service.handlers.admin_requests import AdminService
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.server.allow_lists import check_allowed, limited, shown_to
 from coordinator.service.server.audit import AUDIT

@@ -18,7 +18,7 @@ from coordinator.protocol.host_records import (
     id_of_request,
     shown_id,
 )
-from coordinator.service.hosts.owner import MOST_AT_ONCE, MOST_KEPT_BYTES, MOST_RECEIVED_BYTES, STUCK_S
+from coordinator.service.hosts.owner_requests import MOST_AT_ONCE, MOST_KEPT_BYTES, MOST_RECEIVED_BYTES, STUCK_S
 from tests.support.asked_hosts import A_REQUEST, BEGIN_S, AskedOwner, Asker, ask, owner_of, probe
 
 ASKED = owner_of("one", tenure="t1")

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from coordinator.protocol.librdkafka import Silence
+from coordinator.kafka.librdkafka import Silence
 from coordinator.protocol.values import AcquiredRange
-from share_source import range_reader
-from share_source.consumers import ConsumerPosition, Fetched, KeptConsumer
 from share_source.errors import ReadTimeout
-from share_source.offset_ranges import PartitionRanges
-from share_source.range_cursor import RangeCursor
-from share_source.range_reader import FetchEvent, Reader, ReadTask
+from share_source.executor import range_reader
+from share_source.executor.consumers import ConsumerPosition, Fetched, KeptConsumer
+from share_source.executor.offset_ranges import PartitionRanges
+from share_source.executor.range_cursor import RangeCursor
+from share_source.executor.range_reader import FetchEvent, Reader, ReadTask
 
 KEY = ("orders", 0)
 
@@ -38,7 +38,7 @@ def consumer_that_is_told(topic):
 
 @pytest.fixture(autouse=True)
 def no_client(monkeypatch):
-    monkeypatch.setattr("share_source.consumers.Consumer", lambda config: None)
+    monkeypatch.setattr("share_source.executor.consumers.Consumer", lambda config: None)
 
 
 def test_records_that_come_a_second_time_are_picked_once():
@@ -80,7 +80,7 @@ def test_a_consumer_beyond_the_logs_end_serves_no_task_there(monkeypatch):
 
 @pytest.mark.parametrize(("answers", "lost"), [([False, True], False), ([False] * 3, True)])
 def test_a_broker_that_does_not_know_a_topic_yet_is_asked_again(monkeypatch, answers, lost):
-    monkeypatch.setattr("share_source.range_reader.MISSING_TOPIC_PAUSES_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr("share_source.executor.range_reader.MISSING_TOPIC_PAUSES_S", (0.0, 0.0, 0.0))
     consumer = KeptConsumer(())
     consumer.positions[KEY] = ConsumerPosition((100, "T"))
     consumer._consumer = SimpleNamespace(incremental_unassign=lambda partitions: None)

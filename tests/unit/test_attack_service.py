@@ -18,9 +18,9 @@ from coordinator.core.commands import (
     TopicWithId,
 )
 from coordinator.core.decide import decide
+from coordinator.core.log_records import RunsChanged
 from coordinator.core.record_codec import UnreadableRecord, decode_record, encode_record
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import RunsChanged
 from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from coordinator.core.log_records import RunsChanged
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
-from coordinator.service import lost_logs
 from coordinator.service.process import rate_limited_log
 from coordinator.service.process.rate_limited_log import RateLimitedLog
+from coordinator.service.questions import lost_logs
 from tests.support.group_driver import TOPIC_ID, GroupDriver
 
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from share_source.driver.plan_offset import PlanOffset, initial_offset
+from share_source.driver.reader_without_start import StreamReaderWithoutStart
 from share_source.errors import CheckpointOfAnotherSource, ForeignCheckpoint, UnreadableOffset
 from share_source.options import SourceOptions
-from share_source.plan_offset import PlanOffset, initial_offset
-from share_source.reader_without_start import StreamReaderWithoutStart
 from tests.support.source_driver import OPTIONS
 
 WHOLE = json.dumps(initial_offset("billing", "m"))

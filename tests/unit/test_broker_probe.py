@@ -9,8 +9,8 @@ from concurrent.futures import Future
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from coordinator.client import broker_probe
-from coordinator.client.broker_probe import PATIENCE_S, brokers_answer
+from coordinator.kafka import broker_probe
+from coordinator.kafka.broker_probe import PATIENCE_S, brokers_answer
 
 
 @pytest.mark.parametrize("listens", [False, True])

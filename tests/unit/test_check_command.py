@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.client import cluster_metadata
+from coordinator.kafka import cluster_metadata
 from sharegroup.__main__ import run
 from sharegroup.option_check import read_options
 from tests.support.command_line import mistake

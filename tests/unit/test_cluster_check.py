@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError
 
 from coordinator.admin.admin import Admin
 from coordinator.client.client import CoordinatorClient
-from coordinator.client.cluster_metadata import CLOSED_S, NOBODY_S, FirstContact, cluster_metadata
+from coordinator.kafka.cluster_metadata import CLOSED_S, NOBODY_S, FirstContact, cluster_metadata
 from coordinator.protocol.errors import (
     BrokerHostUnknown,
     BrokerNotReachable,
@@ -28,7 +28,7 @@ from coordinator.protocol.errors import (
     DeadLetterTopicSubscribed,
     UnsafeDirectory,
 )
-from share_source import cluster_check
+from share_source.driver import cluster_check
 from share_source.errors import ReadDenied
 from share_source.options import SourceOptions
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import sharegroup
 from coordinator.config.properties_file import read_properties
 from coordinator.config.resolved import COORDINATOR_KEYS, SERVER_KEYS, CoordinatorConfig, ServerConfig
+from coordinator.config.secret_files import TOKEN_VARIABLE, read_token
 from coordinator.protocol.errors import (
     ConfigConflict,
     ConfigOutOfBounds,
@@ -31,7 +32,6 @@ from coordinator.protocol.errors import (
     UnsafeFile,
     UnusableFile,
 )
-from coordinator.protocol.secret_files import TOKEN_VARIABLE, read_token
 from coordinator.service.standalone_config import read_config
 from sharegroup.__main__ import run
 from tests.support.command_line import mistake

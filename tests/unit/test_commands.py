@@ -10,7 +10,7 @@ import shlex
 import click
 import pytest
 
-from coordinator.client import cluster_metadata
+from coordinator.kafka import cluster_metadata
 from coordinator.protocol.wire import Healthy
 from share_sink.redrive.report import RedriveReport, Sent
 from sharegroup import health

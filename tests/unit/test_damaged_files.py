@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from coordinator.client.on_demand import RunningHere, has_coordinator_for
-from coordinator.client.task_plans import TaskPlan, note, noted
 from coordinator.protocol.errors import StateStoreInUse
 from coordinator.protocol.wire import Endpoint, LaunchSettings, decode_endpoint
 from coordinator.service.on_demand import keep_endpoint, remove_endpoint
 from coordinator.service.stores.sqlite_store import SqliteStore
 from share_sink.archive.compaction import compact
 from share_sink.errors import ArchiveFormatUnknown
+from share_spark.task_plans import TaskPlan, note, noted
 from tests.support.archives import batch, read, rejected
 
 WHOLE = {"host": "127.0.0.1", "port": 1, "token": "t" * 43, "pid": 1}

@@ -9,16 +9,17 @@ from unittest import mock
 
 import pytest
 
-from coordinator.protocol import damaged_batch
-from coordinator.protocol.damaged_batch import Damage, end_of_batch
+from coordinator.kafka import damaged_batch
+from coordinator.kafka.damaged_batch import Damage, end_of_batch
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.messages import PartitionPlan
 from coordinator.protocol.values import AcquiredRange
-from share_source import damaged_records, range_reader, task_reader
-from share_source.damaged_records import MOST_OFFSETS, damaged_offsets, without
-from share_source.offset_ranges import PartitionRanges
-from share_source.range_cursor import RangeCursor
-from share_source.range_reader import Reader, ReadTask
+from share_source.driver import damaged_records
+from share_source.driver.damaged_records import MOST_OFFSETS, damaged_offsets, without
+from share_source.executor import range_reader, task_reader
+from share_source.executor.offset_ranges import PartitionRanges
+from share_source.executor.range_cursor import RangeCursor
+from share_source.executor.range_reader import Reader, ReadTask
 
 FOUND = {("orders", 0): [Damage(20, 29, -199, "changed on the disk")]}
 

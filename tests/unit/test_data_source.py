@@ -8,8 +8,8 @@ from pyspark.sql.types import StructType
 from coordinator.protocol.option_errors import MissingOption, TableRefused
 from pyspark_sharegroup import DefaultSource
 from share_source.arrow_schema import spark_schema
+from share_source.driver.reader import ShareGroupStreamReader
 from share_source.errors import BatchReadRefused, SchemaRefused
-from share_source.reader import ShareGroupStreamReader
 
 OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "kafka.group.id": "billing", "subscribe": "orders"}
 

@@ -3,8 +3,8 @@
 import pytest
 
 from coordinator.core.commands import DeadLettersWritten
+from coordinator.core.log_records import RunsChanged
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
 from coordinator.protocol.values import Disposition, OffsetRange, SharePartitionKey
 from coordinator.service.dead_letters import group_backlog

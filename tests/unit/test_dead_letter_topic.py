@@ -21,11 +21,11 @@ from coordinator.protocol.errors import (
 )
 from coordinator.protocol.messages import DescribeGroup, LeaveGroup, OpenSink, PartitionOutcomes
 from coordinator.protocol.values import AcknowledgeType, Disposition, OutcomeRun
-from coordinator.service.admin import AdminService
 from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters import group_backlog
 from coordinator.service.dead_letters.group_worker import GroupWorker, PassResult
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
+from coordinator.service.handlers.admin_requests import AdminService
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from tests.support.fake_cluster import FakeCluster
 from tests.support.running_service import Running, storing

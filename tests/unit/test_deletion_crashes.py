@@ -25,7 +25,7 @@ from coordinator.protocol.errors import (
     UnknownSharePartition,
 )
 from coordinator.protocol.messages import DescribeGroup, LeaveGroup, PartitionBounds
-from coordinator.service.admin_actions import delete_offsets
+from coordinator.service.handlers.admin_actions import delete_offsets
 from coordinator.service.runtime.transaction import Access, one
 from coordinator.service.runtime.transactions import join as join_transaction
 from coordinator.service.runtime.transactions import single_command

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from coordinator.protocol.librdkafka import Silence
+from coordinator.kafka.librdkafka import Silence
 from share_sink.errors import DeadLettersNotRead
 from share_sink.redrive import dlq_reader
 

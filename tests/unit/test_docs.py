@@ -16,11 +16,11 @@ from coordinator.core.release_backoff import QUERY_BACKOFF_MS
 from coordinator.service.brokers.leaders import FOR_ALL_S
 from coordinator.service.stores.kafka.kafka_store import MEMORY_ANSWER_S, NEW_OWNER_S
 from coordinator.service.stores.kafka.ownership import MAX_PATIENCE_S
-from share_sink.option_table import OPTIONS as SINK_OPTIONS
-from share_sink.option_table import REFUSED as SINK_REFUSED
-from share_source.option_table import OPTIONS, REFUSED
-from share_source.share_consumer.options import OPTIONS as CONSUMER_OPTIONS
-from share_source.share_consumer.pace import AHEAD_RECORDS
+from share_consumer.options import OPTIONS as CONSUMER_OPTIONS
+from share_consumer.pace import AHEAD_RECORDS
+from share_sink.sink_option_table import OPTIONS as SINK_OPTIONS
+from share_sink.sink_option_table import REFUSED as SINK_REFUSED
+from share_source.source_option_table import OPTIONS, REFUSED
 from tests.support.imports import PACKAGES, ROOT, python_files
 
 PAGES = sorted(

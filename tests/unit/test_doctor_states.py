@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator.core.commands import AlterConfigs
-from coordinator.core.looks.group import describe_group
+from coordinator.core.looks.description import describe_group
 from coordinator.protocol.admin_messages import ListInFlight, ListPlans
 from coordinator.protocol.messages import LeaveGroup
 from sharegroup.doctor.findings import GroupFacts

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from share_source.driver.reader_without_start import StreamReaderWithoutStart
 from share_source.errors import QueryStillRuns
 from share_source.options import SourceOptions
-from share_source.reader_without_start import StreamReaderWithoutStart
 from sharegroup import complete_run
 from tests.support.group_driver import GroupDriver
 from tests.support.source_driver import OPTIONS, DriverClient, opening

@@ -15,8 +15,8 @@ from coordinator.protocol.format_versions import ARCHIVE, HIGHEST, STATE_RECORDS
 from coordinator.protocol.messages import Message, Plan
 from share_sink.archive.compaction import compact
 from share_sink.errors import ArchiveFormatUnknown
+from share_source.driver.plan_offset import PlanOffset, initial_offset, plan_offset
 from share_source.errors import CheckpointOfAnotherSource, ForeignCheckpoint, UnreadableOffset
-from share_source.plan_offset import PlanOffset, initial_offset, plan_offset
 from tests.support import formats
 from tests.support.archives import batch, read, rejected
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator.config.resolved import GroupConfig, ServerConfig
-from coordinator.core.records import ConfigsAltered, GroupCreated
+from coordinator.core.log_records import ConfigsAltered, GroupCreated
 from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import AlterGroupConfigs

@@ -2,8 +2,8 @@
 
 import pytest
 
+from coordinator.core.log_records import GroupDeleted
 from coordinator.core.record_codec import encode_record
-from coordinator.core.records import GroupDeleted
 from coordinator.protocol.format_versions import STATE_RECORDS_READ
 from coordinator.state_log.group_existence import GroupExistence
 from coordinator.state_log.record_keys import GroupRecordKey, GroupSnapshotKey, encode_key

@@ -17,10 +17,10 @@ from coordinator.core.commands import (
 )
 from coordinator.core.commands.forget import SWEEP_MS
 from coordinator.core.decide import decide
+from coordinator.core.log_records import RunsChanged
 from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import MOST_BYTES, decode_record, encode_records
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import RunsChanged
 from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup
@@ -30,7 +30,7 @@ from coordinator.protocol.messages import Acknowledge, LeaveGroup, PartitionAcks
 from coordinator.protocol.values import AcknowledgeType, SharePartitionKey
 from coordinator.state_log import group_log
 from coordinator.state_log.group_log import MAX_STATE_RECORD_BYTES, Entry, GroupLog
-from coordinator.state_log.owner import Owner, encode_owner
+from coordinator.state_log.owner_record import Owner, encode_owner
 from coordinator.state_log.record_keys import (
     GroupOwnerKey,
     GroupRecordKey,

@@ -12,7 +12,7 @@ from coordinator.protocol.errors import GroupTakenOver, NotCoordinator
 from coordinator.service.stores.kafka import kafka_store, ownership
 from coordinator.service.stores.kafka.kafka_store import _OpenGroup
 from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere
-from coordinator.state_log.owner import PATIENCE_S, Owner
+from coordinator.state_log.owner_record import PATIENCE_S, Owner
 
 ANY: Any = None
 

@@ -27,7 +27,7 @@ from coordinator.protocol.host_records import (
     read_reply,
     read_request,
 )
-from coordinator.state_log.owner import Owner, decode_owner, encode_owner
+from coordinator.state_log.owner_record import Owner, decode_owner, encode_owner
 
 KEY = b"the key of a request"
 _OF_BOTH = {"id": "i", "asker": "a", "group_id": "billing", "reply_to": 3, "reply_key": KEY, "process": "p"}

@@ -15,10 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.config.properties_file import read_properties
-from coordinator.core.record_codec import UnreadableRecord, _runs_of, decode_head, decode_record, encode_record
-from coordinator.core.record_counts import RecordTotals
-from coordinator.core.record_state import RecordState
-from coordinator.core.records import (
+from coordinator.config.secret_files import read_token, read_tokens
+from coordinator.core.log_records import (
     GroupDeleted,
     OffsetsAltered,
     PartitionInitialized,
@@ -30,6 +28,9 @@ from coordinator.core.records import (
     RunsChanged,
     TopicForgotten,
 )
+from coordinator.core.record_codec import UnreadableRecord, _runs_of, decode_head, decode_record, encode_record
+from coordinator.core.record_counts import RecordTotals
+from coordinator.core.record_state import RecordState
 from coordinator.core.release_breaker import Breaker
 from coordinator.core.runs import Run
 from coordinator.core.staging import Verdict
@@ -38,7 +39,6 @@ from coordinator.protocol.format_versions import SPARK_OFFSET
 from coordinator.protocol.outcome_rows import SCHEMA, partition_outcomes
 from coordinator.protocol.request_rows import body_with_rows, read_rows, split_body
 from coordinator.protocol.rights import Tokens
-from coordinator.protocol.secret_files import read_token, read_tokens
 from coordinator.protocol.values import AcknowledgeType
 from coordinator.protocol.wire import Endpoint, decode_endpoint, encode
 from coordinator.state_log.group_log import GroupLog
@@ -52,7 +52,7 @@ from coordinator.state_log.record_values import (
     encode_snapshot,
     encode_update,
 )
-from share_source.plan_offset import PlanOffset, initial_offset
+from share_source.driver.plan_offset import PlanOffset, initial_offset
 from tests.support.hostile_requests import mutated
 from tests.support.state_records import TOPIC_ID
 

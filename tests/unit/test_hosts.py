@@ -38,12 +38,12 @@ from coordinator.protocol.wire import decode_answer, encode, encode_error
 from coordinator.service.hosts import gateway
 from coordinator.service.hosts.gateway import Gateway, OwnerGone, OwnerQuiet
 from coordinator.service.hosts.hosts import Hosts
-from coordinator.service.hosts.owner import PARTS_KEPT_S, RESTS_AFTER_S, OwnerRequests
+from coordinator.service.hosts.owner_requests import PARTS_KEPT_S, RESTS_AFTER_S, OwnerRequests
 from coordinator.service.hosts.topics import request_partition_of
 from coordinator.service.server.flight_server import Call, Head
 from coordinator.service.stores.kafka import ownership
 from coordinator.service.stores.kafka.ownership import LOOK_LASTS_S, LivingOwner, OwnedElsewhere
-from coordinator.state_log.owner import Owner
+from coordinator.state_log.owner_record import Owner
 from tests.simulation.fiber import Fiber
 from tests.simulation.host_topics import HostTopics, SimulatedTransport
 from tests.simulation.simulated_world import Process, Task, World

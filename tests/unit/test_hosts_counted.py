@@ -18,7 +18,7 @@ from coordinator.service.metrics.counters import Counters
 from coordinator.service.runtime.transaction import ORIGIN, FromAnotherHost
 from coordinator.service.server.flight_server import Call, Head
 from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere, this_process
-from coordinator.state_log.owner import Owner
+from coordinator.state_log.owner_record import Owner
 
 OWNER = Owner(installation_id="far", process="p", host="far-host", pid=7, tenure="t", answers=1)
 CALL = Call(Caller(), "peer", "5")

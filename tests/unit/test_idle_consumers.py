@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from share_source import consumers
-from share_source.consumers import ConsumerCache
+from share_source.executor import consumers
+from share_source.executor.consumers import ConsumerCache
 from tests.support.waiting import wait_until
 
 

@@ -8,8 +8,8 @@ import pytest
 from coordinator.protocol.messages import LatestOffsets, NextPlan
 from coordinator.service.brokers import broker_watch
 from coordinator.service.brokers.broker_watch import QUIET_AFTER_S, QUIET_S, SLOWEST_S, BrokerWatch
-from share_source import reader
-from share_source.idle_pace import LONGEST_MS, SHORTEST_MS, SOON_S, IdlePace
+from share_source.driver import reader
+from share_source.driver.idle_pace import LONGEST_MS, SHORTEST_MS, SOON_S, IdlePace
 from tests.support.fake_cluster import FakeCluster
 from tests.support.group_driver import GroupDriver
 from tests.support.source_driver import DriverClient, reading

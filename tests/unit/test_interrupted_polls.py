@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from confluent_kafka import ConcurrentModificationException, IllegalStateException
 
-from share_source.share_consumer import consumer as consumer_module
-from share_source.share_consumer.errors import WakeupException
+from share_consumer import consumer as consumer_module
+from share_consumer.errors import WakeupException
 from sharegroup import ShareConsumer
 from tests.support.share_members import CONFIG, Stubs
 from tests.support.waiting import wait_until

@@ -10,15 +10,15 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from coordinator.config.java_keys import OF_THE_GROUP
 from coordinator.config.kafka_options import HIDDEN, is_harmless, redacted
+from coordinator.kafka.java_keys import OF_THE_GROUP
+from coordinator.kafka.properties import PROPERTIES
 from coordinator.protocol.errors import ShareGroupError
-from coordinator.protocol.kafka_properties import PROPERTIES
 from coordinator.service.standalone_config import read_config
-from share_sink.option_table import OWNED as OWNED_BY_SINK
 from share_sink.options import SinkOptions
-from share_source.option_table import OWNED as OWNED_BY_SOURCE
+from share_sink.sink_option_table import OWNED as OWNED_BY_SINK
 from share_source.options import SourceOptions
+from share_source.source_option_table import OWNED as OWNED_BY_SOURCE
 from sharegroup.__main__ import run
 from sharegroup.cluster_options import settings
 from tests.support.command_line import COMMANDS, LEAST

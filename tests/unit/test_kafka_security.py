@@ -8,7 +8,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from coordinator.config.kafka_options import to_librdkafka
-from coordinator.config.kafka_security import MECHANISMS, PROTOCOLS
+from coordinator.kafka.security import MECHANISMS, PROTOCOLS
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.option_errors import InvalidKafkaOption, MissingOption, RefusedOption
 

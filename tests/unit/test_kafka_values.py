@@ -6,16 +6,16 @@ import re
 
 import pytest
 
-from coordinator.config.java_keys import SHARE_GROUPS_FORBID
 from coordinator.config.kafka_options import check_kafka_config, to_librdkafka
-from coordinator.protocol import librdkafka
+from coordinator.config.secret_files import read_file
+from coordinator.kafka import librdkafka
+from coordinator.kafka.java_keys import SHARE_GROUPS_FORBID
+from coordinator.kafka.properties import CHOICES, PROPERTIES, SECRETS
 from coordinator.protocol.errors import InvalidGroupId, ShareGroupError, UnusableFile
 from coordinator.protocol.group_ids import check_group_id
-from coordinator.protocol.kafka_properties import CHOICES, PROPERTIES, SECRETS
 from coordinator.protocol.option_errors import InvalidKafkaOption
-from coordinator.protocol.secret_files import read_file
-from share_sink.option_table import OWNED as OWNED_BY_SINK
-from share_source.option_table import OWNED as OWNED_BY_SOURCE
+from share_sink.sink_option_table import OWNED as OWNED_BY_SINK
+from share_source.source_option_table import OWNED as OWNED_BY_SOURCE
 from tests.support.imports import PACKAGES, ROOT, python_files
 
 WITHOUT_MEANING = {
@@ -82,8 +82,8 @@ def test_a_template_that_nothing_filled_is_refused(text):
 
 MADE_BESIDE = {
     "coordinator/config/kafka_options.py",  # it only lets librdkafka check properties
-    "coordinator/protocol/librdkafka.py",
-    "share_source/share_consumer/options.py",
+    "coordinator/kafka/librdkafka.py",
+    "share_consumer/options.py",
     "sharegroup/demo/dead_letters.py",
     "sharegroup/demo/embedded_broker.py",
     "sharegroup/demo/orders.py",

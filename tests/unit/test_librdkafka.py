@@ -4,8 +4,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from coordinator.kafka.librdkafka import LONGEST_POLL_S, Silence, is_refused, new_client
 from coordinator.protocol.errors import InvalidKafkaConfig
-from coordinator.protocol.librdkafka import LONGEST_POLL_S, Silence, is_refused, new_client
 
 SECRET = "s3cret"
 OURS = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0", "group.id": "unused"}

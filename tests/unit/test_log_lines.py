@@ -48,14 +48,14 @@ def test_numbers_are_named_as_ranges(numbers, text):
 
 
 def test_an_event_is_one_line_with_time_process_level_module_and_member():
-    record = logging.LogRecord("share_source.reader", logging.INFO, "p", 1, "first\nsecond", (), None)
+    record = logging.LogRecord("share_source.driver.reader", logging.INFO, "p", 1, "first\nsecond", (), None)
     record.created = record.msecs = 0
     try:
         name_in_lines(group="billing", member="m1", query="")
         line = TextLines().format(record)
     finally:
         name_in_lines()
-    assert line.endswith(f",000 {os.getpid()} INFO share_source.reader [group=billing member=m1] first | second")
+    assert line.endswith(f",000 {os.getpid()} INFO share_source.driver.reader [group=billing member=m1] first | second")
     assert line.startswith(("1970-01-01 ", "1969-12-31 "))
 
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.client.options import LONGEST_NAME
-from coordinator.client.task_plans import query_name
 from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
@@ -34,10 +33,11 @@ from coordinator.protocol.messages import (
 )
 from coordinator.protocol.values import MOST_CLIENT_TEXT, client_in_words, client_text
 from coordinator.protocol.wire import decode_request, encode
+from share_consumer import membership
+from share_consumer.options import ConsumerOptions
 from share_source.application import name_in
 from share_source.options import SourceOptions
-from share_source.share_consumer import membership
-from share_source.share_consumer.options import ConsumerOptions
+from share_spark.task_plans import query_name
 from sharegroup import group_line, groups, in_flight, kafka_tables
 from tests.support.fake_cluster import FakeCluster
 from tests.support.group_driver import GroupDriver

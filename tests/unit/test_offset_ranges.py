@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.protocol.values import AcquiredRange
-from share_source.offset_ranges import SMALL_BATCH_RECORDS, PartitionRanges, plan_tasks
+from share_source.executor.offset_ranges import SMALL_BATCH_RECORDS, PartitionRanges, plan_tasks
 
 
 def orders(partition: int, *ranges: tuple[int, int, int]) -> PartitionRanges:

@@ -11,8 +11,8 @@ import pytest
 
 from coordinator.protocol.admin_messages import AlterOffsets, DeleteOffsets
 from coordinator.protocol.messages import LeaveGroup
-from coordinator.service.admin import AdminService
 from coordinator.service.brokers.topic_doubts import TopicDoubts
+from coordinator.service.handlers.admin_requests import AdminService
 from tests.support.fake_cluster import FakeCluster
 from tests.support.running_service import Running, held
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from coordinator.core.log_records import RunsChanged, SessionEnded
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import RunsChanged, SessionEnded
 from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.service import on_demand

@@ -11,17 +11,17 @@ from confluent_kafka import KafkaException
 
 from coordinator.admin.admin import Admin
 from coordinator.client.options import GROUP_PREFIXES
-from coordinator.config.java_keys import OF_THE_GROUP, RENAMED
 from coordinator.config.kafka_options import PREFIX
 from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS
+from coordinator.kafka.java_keys import OF_THE_GROUP, RENAMED
+from coordinator.kafka.properties import PROPERTIES
 from coordinator.protocol.errors import ShareGroupError
-from coordinator.protocol.kafka_properties import PROPERTIES
 from coordinator.protocol.option_errors import RefusedOption
-from share_sink.option_table import TABLE as SINK
+from share_consumer.options import ConsumerOptions
 from share_sink.options import SinkOptions
-from share_source.option_table import TABLE as SOURCE
+from share_sink.sink_option_table import TABLE as SINK
 from share_source.options import SourceOptions
-from share_source.share_consumer.options import ConsumerOptions
+from share_source.source_option_table import TABLE as SOURCE
 from share_source.views.reader import ViewOptions
 from sharegroup.cluster_options import settings
 from tools.generate_java_keys import all_keys

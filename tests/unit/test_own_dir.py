@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from coordinator.config.secret_files import own_dir
 from coordinator.protocol.errors import UnsafeDirectory
-from coordinator.protocol.secret_files import own_dir
 
 STRANGER = 65534
 

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from coordinator.client.on_demand import OnDemand
-from coordinator.protocol.secret_files import RUNTIME_VARIABLE
+from coordinator.config.secret_files import RUNTIME_VARIABLE
 from coordinator.service.stores.kafka.ownership import installation_id
 
 

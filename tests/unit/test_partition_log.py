@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from coordinator.core.log_records import PartitionInitialized, RunsChanged
 from coordinator.core.record_codec import UnreadableRecord, decode_record
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import PartitionInitialized, RunsChanged
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.values import AcknowledgeType, SharePartitionKey
 from coordinator.state_log.combiner import combine

@@ -13,7 +13,7 @@ from coordinator.protocol.format_versions import PROTOCOL
 from coordinator.protocol.messages import DescribeGroup, Done, Heartbeat
 from coordinator.protocol.rights import Caller
 from coordinator.protocol.wire import StepDown, encode
-from coordinator.service.hosts.owner import OF_ADMINISTRATORS, OF_MEMBERS
+from coordinator.service.hosts.owner_requests import OF_ADMINISTRATORS, OF_MEMBERS
 from coordinator.service.server.flight_server import Call, FlightServer
 
 HEARTBEAT = Heartbeat(group_id="billing", member_id="m1", member_epoch=1)

@@ -14,7 +14,7 @@ import pytest
 
 from coordinator.protocol.errors import StateTopicUnfit
 from coordinator.service.brokers.cluster import TopicInfo
-from coordinator.service.stores.kafka import group_placement
+from coordinator.service.stores.kafka import partition_count as group_placement
 from coordinator.state_log.placement import PLACEMENT_KEY, encode_placement, state_partition_of
 from coordinator.state_log.record_keys import GROUP_RECORD, key_head
 

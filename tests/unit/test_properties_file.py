@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from coordinator.config.properties_file import PUBLIC, read_properties
+from coordinator.kafka.properties import PROPERTIES, SECRETS
 from coordinator.protocol.errors import InvalidPropertiesFile
-from coordinator.protocol.kafka_properties import PROPERTIES, SECRETS
 from sharegroup.option_check import read_options
 
 

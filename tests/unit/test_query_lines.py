@@ -19,8 +19,8 @@ from coordinator.protocol.messages import (
     PlanReply,
 )
 from coordinator.protocol.values import AcquiredRange
+from share_source.driver.query_lines import QueryCounts, log_started
 from share_source.options import SourceOptions
-from share_source.query_lines import QueryCounts, log_started
 from tests.support.imports import ROOT
 
 OPTIONS = {"kafka.bootstrap.servers": "nowhere:9092", "kafka.group.id": "billing"}
@@ -165,7 +165,7 @@ def test_sigterm_ends_a_sources_process_after_its_function(function, said):
 
 @pytest.mark.parametrize(("mode", "takes"), [("ab", "True"), ("wb", "False")])
 def test_a_drivers_file_takes_a_line_only_if_the_driver_appends(tmp_path, mode, takes):
-    program = "import os; from share_source.process_end import takes_lines; print(takes_lines(os.getppid()))"
+    program = "import os; from share_source.driver.process_end import takes_lines; print(takes_lines(os.getppid()))"
     driver = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}])"
     with (tmp_path / "stderr").open(mode) as stderr:
         done = subprocess.run(

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.protocol.values import AcquiredRange
-from share_source.offset_ranges import PartitionRanges
-from share_source.range_cursor import RangeCursor
+from share_source.executor.offset_ranges import PartitionRanges
+from share_source.executor.range_cursor import RangeCursor
 
 
 @dataclass

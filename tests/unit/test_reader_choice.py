@@ -5,14 +5,14 @@ import sys
 import pytest
 
 from share_source.errors import NativeReaderMissing, UnknownReader
-from share_source.reader_choice import ReaderChoice, is_native, reader_choice
+from share_source.executor.reader_choice import ReaderChoice, is_native, reader_choice
 from tests.support.compiled_reader import ensure_compiled
 from tests.support.read_tasks import reading_with
 
 
 @pytest.fixture
 def not_built(monkeypatch):
-    monkeypatch.setitem(sys.modules, "share_source.native._drain", None)
+    monkeypatch.setitem(sys.modules, "share_source.executor.native._drain", None)
 
 
 def test_the_compiled_reader_names_its_librdkafka():

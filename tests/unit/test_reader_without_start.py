@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import pytest
 
 from coordinator.protocol.messages import JoinGroup, LeaveGroup, NextPlan, StartPlan
+from share_source.driver.reader_without_start import StreamReaderWithoutStart
 from share_source.errors import LogNotTold
 from share_source.options import SourceOptions
-from share_source.reader_without_start import StreamReaderWithoutStart
 from tests.support.group_driver import GroupDriver
 from tests.support.source_driver import OPTIONS, DriverClient, opening
 

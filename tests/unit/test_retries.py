@@ -8,8 +8,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from tenacity import retry_if_exception_type, retry_if_result, wait_fixed
 
+from coordinator.kafka.librdkafka import NO_ANSWER
 from coordinator.protocol.errors import BrokerNotReachable
-from coordinator.protocol.librdkafka import NO_ANSWER
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.brokers.retries import retry_after, retry_until
 from tests.support.ports import free_ports

@@ -8,9 +8,9 @@ from coordinator.core.commands import (
     CreateGroup,
     StageRuns,
 )
+from coordinator.core.log_records import RunsChanged
 from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import decode_record
-from coordinator.core.records import RunsChanged
 from coordinator.protocol.admin_messages import DeleteGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, MembersNotKnown
 from coordinator.protocol.messages import DescribeGroup, Heartbeat, LeaveGroup, PartitionOutcomes

@@ -140,7 +140,7 @@ def test_a_consumer_that_waits_gets_what_others_leave(running, cluster, partitio
 
 
 def test_the_records_of_others_are_left_to_them_for_a_while(running, cluster, monkeypatch) -> None:
-    monkeypatch.setattr("coordinator.service.coordinator_service.LEFT_TO_OTHERS_S", 1e9)
+    monkeypatch.setattr("coordinator.service.handlers.coordinator_service.LEFT_TO_OTHERS_S", 1e9)
     storm = shared_out(running, cluster, 2, 2)
     own = {m.member_id: m.assignment[0].partitions for m in storm.group().members}
     cluster.move("invoices", 10, own["c0"][0])

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvailable, TopicIdsMissing
 from coordinator.protocol.messages import AckBatch, AcquireRecords, NextPlan, PartitionAcks
-from coordinator.service import coordinator_service
+from coordinator.service.handlers import coordinator_service
 from tests.support.fake_cluster import cluster_with_orders
 from tests.support.running_service import held
 from tests.support.waiting import wait_until

@@ -63,7 +63,7 @@ def test_a_loaded_module_of_somebody_else_is_found_too(monkeypatch: pytest.Monke
     [
         *USES.values(),
         ["-m", "sharegroup", "--help"],
-        ["-c", "import share_source.reader"],
+        ["-c", "import share_source.driver.reader"],
         ["-c", "import share_sink.writer"],
     ],
 )

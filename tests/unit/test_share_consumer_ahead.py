@@ -11,9 +11,9 @@ from confluent_kafka import KafkaException
 
 from coordinator.protocol.errors import GroupTakenOver
 from coordinator.protocol.messages import AcknowledgeReply
-from share_source.share_consumer import pace
-from share_source.share_consumer.ahead import Ahead
-from share_source.share_consumer.pace import BACKLOG_RECORDS, FULL_ANSWERS
+from share_consumer import pace
+from share_consumer.ahead import Ahead
+from share_consumer.pace import BACKLOG_RECORDS, FULL_ANSWERS
 from sharegroup import ShareConsumer, WakeupException
 from tests.support.share_members import CONFIG, JOINS, Stubs, acquired, run_of
 from tests.support.waiting import wait_until

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 
 import sharegroup
 from coordinator.protocol.values import LONGEST_DELAY_MS, LONGEST_REASON, AcknowledgeType
-from share_source.share_consumer.options import ConsumerOptions
+from share_consumer.options import ConsumerOptions
 from tests.support.share_members import CONFIG, run_of
 
 MESSAGE = confluent_kafka.Message(topic="orders", partition=0, offset=0)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from share_source.share_consumer import callbacks
-from share_source.share_consumer.waiting import Waiting
+from share_consumer import callbacks
+from share_consumer.waiting import Waiting
 from sharegroup import ShareConsumer
 from tests.support.share_members import CONFIG
 
@@ -85,7 +85,7 @@ METHODS: dict[str, Callable[[ShareConsumer], object]] = {
 @pytest.fixture
 def unreached(monkeypatch: pytest.MonkeyPatch) -> None:
     """No coordinator is asked: every request for records stays without an answer."""
-    monkeypatch.setattr("share_source.share_consumer.fetching.Fetcher.fetch", lambda *_: threading.Event().wait(60))
+    monkeypatch.setattr("share_consumer.fetching.Fetcher.fetch", lambda *_: threading.Event().wait(60))
 
 
 @pytest.mark.usefixtures("unreached")

@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 import sharegroup
-from coordinator.config.java_keys import NO_MEANING, RENAMED
-from coordinator.protocol.kafka_properties import PROPERTIES
+from coordinator.kafka.java_keys import NO_MEANING, RENAMED
+from coordinator.kafka.properties import PROPERTIES
 from tests.same_program.differences import REASONS
 from tests.support.imports import ROOT
 from tests.support.share_members import CONFIG

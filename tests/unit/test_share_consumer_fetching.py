@@ -24,16 +24,16 @@ from coordinator.protocol.messages import (
     PartitionPlan,
 )
 from coordinator.protocol.values import AcknowledgeType, AcquiredRange
-from share_source.range_reader import ReadTask
-from share_source.share_consumer import fetching, membership, paused_partitions
-from share_source.share_consumer.acknowledgements import acknowledged
-from share_source.share_consumer.ahead import Ahead
-from share_source.share_consumer.fetching import Fetcher, Wanted
-from share_source.share_consumer.implicit import ImplicitInFlight
-from share_source.share_consumer.membership import Membership
-from share_source.share_consumer.options import ConsumerOptions
-from share_source.share_consumer.reading import NotRead
-from share_source.share_consumer.sending import Sending
+from share_consumer import fetching, membership, paused_partitions
+from share_consumer.acknowledgements import acknowledged
+from share_consumer.ahead import Ahead
+from share_consumer.fetching import Fetcher, Wanted
+from share_consumer.implicit import ImplicitInFlight
+from share_consumer.membership import Membership
+from share_consumer.options import ConsumerOptions
+from share_consumer.reading import NotRead
+from share_consumer.sending import Sending
+from share_source.executor.range_reader import ReadTask
 from sharegroup import ShareConsumer
 from tests.support.share_members import CONFIG, run_of
 from tests.support.waiting import wait_until

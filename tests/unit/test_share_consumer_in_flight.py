@@ -8,14 +8,14 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError
 
-from coordinator.protocol.damaged_batch import Damage
+from coordinator.kafka.damaged_batch import Damage
 from coordinator.protocol.messages import PartitionPlan
 from coordinator.protocol.values import AcknowledgeType, AcquiredRange
-from share_source.share_consumer.hand_over import HandOver
-from share_source.share_consumer.implicit import ImplicitInFlight
-from share_source.share_consumer.in_flight import InFlight
-from share_source.share_consumer.record_runs import HeldRange, RecordRun, RunCollector, Unread
-from share_source.share_consumer.sending import Sending
+from share_consumer.hand_over import HandOver
+from share_consumer.implicit import ImplicitInFlight
+from share_consumer.in_flight import InFlight
+from share_consumer.record_runs import HeldRange, RecordRun, RunCollector, Unread
+from share_consumer.sending import Sending
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 ORDERS = ("orders", 0)

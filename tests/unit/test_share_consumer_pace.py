@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from share_source.share_consumer.pace import (
+from share_consumer.pace import (
     AHEAD_BYTES,
     AHEAD_RECORDS,
     AHEAD_S,

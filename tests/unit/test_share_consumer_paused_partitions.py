@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
+from coordinator.kafka.outage import Outage
 from coordinator.protocol.messages import PartitionPlan
-from coordinator.protocol.outage import Outage
 from coordinator.protocol.values import AcquiredRange
-from share_source.share_consumer.paused_partitions import PausedPartitions
+from share_consumer.paused_partitions import PausedPartitions
 
 RANGES = (AcquiredRange(0, 4, 1),)
 ONE, OTHER = (PartitionPlan(topic="orders", topic_id="T", partition=at, ranges=RANGES) for at in range(2))

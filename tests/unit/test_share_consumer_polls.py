@@ -15,7 +15,7 @@ from coordinator.client.group_options import connect
 from coordinator.client.on_demand import OnDemand
 from coordinator.protocol.messages import AcknowledgeReply
 from coordinator.protocol.values import AcknowledgeType
-from share_source.share_consumer.record_runs import HeldRange, Unread
+from share_consumer.record_runs import HeldRange, Unread
 from sharegroup import ShareConsumer, WakeupException
 from tests.support.share_members import CONFIG, Stubs
 from tests.support.waiting import wait_until

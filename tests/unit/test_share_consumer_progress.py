@@ -10,8 +10,8 @@ from confluent_kafka import IllegalStateException, KafkaError, KafkaException, M
 
 from coordinator.protocol.errors import InvalidRecordState, UnknownMemberId
 from coordinator.protocol.messages import ProgressReply
-from share_source.share_consumer.errors import RecordHasOutcome, RecordNotInFlight, SignalInImplicitMode
-from share_source.share_consumer.options import ConsumerOptions
+from share_consumer.errors import RecordHasOutcome, RecordNotInFlight, SignalInImplicitMode
+from share_consumer.options import ConsumerOptions
 from sharegroup import AcknowledgeType, AsyncShareConsumer, ShareConsumer
 from tests.support.share_members import CONFIG, Stubs
 from tests.support.waiting import wait_until

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from share_consumer import reading
 from share_source.errors import ReadTimeout
-from share_source.range_cursor import Key
-from share_source.share_consumer import reading
+from share_source.executor.range_cursor import Key
 
 TIMEOUT = ReadTimeout(topic="orders", partition=1, offset=0, last=4, timeout_ms=1000, reason="nothing")
 

@@ -9,8 +9,8 @@ import pytest
 
 from coordinator.protocol.messages import PartitionPlan
 from coordinator.protocol.values import AcknowledgeType, AcquiredRange
-from share_source.share_consumer.message import Message
-from share_source.share_consumer.record_runs import RunCollector, split
+from share_consumer.message import Message
+from share_consumer.record_runs import RunCollector, split
 from tests.support.share_members import run_of
 
 ORDERS = ("orders", 0)

@@ -9,7 +9,7 @@ import pytest
 
 from coordinator.protocol.messages import AckBatch, AcknowledgeReply, PartitionAcks
 from coordinator.protocol.values import CappedLock
-from share_source.share_consumer.renewal import Renewal, Renewer
+from share_consumer.renewal import Renewal, Renewer
 from sharegroup import AcknowledgeType, ShareConsumer
 from tests.support.share_members import CONFIG, JOINS, StubMembership, Stubs, acquired, run_of
 from tests.support.waiting import wait_until

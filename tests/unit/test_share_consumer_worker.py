@@ -7,7 +7,7 @@ import threading
 import pytest
 from confluent_kafka import IllegalStateException
 
-from share_source.share_consumer.worker import Worker
+from share_consumer.worker import Worker
 
 
 def test_a_call_that_was_cancelled_ends_no_later_call() -> None:

@@ -16,7 +16,7 @@ from coordinator.service.runtime.transaction import Access, one
 from coordinator.service.stores.kafka import kafka_store
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import LivingOwner
-from coordinator.state_log.owner import Owner
+from coordinator.state_log.owner_record import Owner
 from tests.support.partition_in_memory import Entries, Reader, Writer
 
 

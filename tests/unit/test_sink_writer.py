@@ -16,7 +16,6 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from coordinator.client.task_plans import BATCH_ID, QUERY_ID, TaskPlan, note
 from coordinator.dead_letters.producer import WriteResult, WriteStatus
 from coordinator.dead_letters.record_format import DeadLetterRecord
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord
@@ -29,6 +28,7 @@ from share_sink.errors import ArchiveRowsMissing, MissingColumn, OverwriteRefuse
 from share_sink.options import SinkOptions
 from share_sink.sink import Sink, open_sink
 from share_sink.writer import TaskOutcomes, abort_batch, commit_batch, write_task
+from share_spark.task_plans import BATCH_ID, QUERY_ID, TaskPlan, note
 from tests.support.sink_rows import ARROW, COLUMNS, OPTIONS, PLAIN, REQUIRED, TYPES, batch, digest_of, row, schema
 
 WITH_DEAD_LETTERS = msgspec.structs.replace(PLAIN, dead_letter_topic="dlq", dead_letter_partitions=2)

@@ -15,7 +15,7 @@ from coordinator.client.session import MemberSession
 from coordinator.core.commands import acquisition
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.record_state import RecordState
-from coordinator.protocol.damaged_batch import Damage
+from coordinator.kafka.damaged_batch import Damage
 from coordinator.protocol.errors import DataLoss, FencedMemberEpoch, UnknownMemberId
 from coordinator.protocol.messages import Heartbeat, Joined, JoinGroup, NextPlan, StageOutcomes, StartPlan
 from coordinator.protocol.receipts import receipt_digest

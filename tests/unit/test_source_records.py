@@ -11,8 +11,8 @@ from confluent_kafka import KafkaError
 
 from coordinator.dead_letters import source_records
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecordReader
+from coordinator.kafka.librdkafka import Silence
 from coordinator.protocol.errors import BrokerNotReachable
-from coordinator.protocol.librdkafka import Silence
 
 DAMAGED_FIRST, AFTER, END = 20, 30, 50
 MOST_POLLS = 1_000

@@ -11,12 +11,12 @@ import pytest
 
 from coordinator.client.connection import Unreachable
 from coordinator.client.on_demand import OnDemand
-from coordinator.client.task_plans import KEPT_S, TaskPlan, endpoint_configs, note, noted, offer_start, want_start
 from coordinator.protocol.errors import CoordinatorNotAvailable, CoordinatorUnreachable, UnsafeDirectory
 from coordinator.protocol.rights import RIGHT_OF, Right
 from coordinator.protocol.values import MOST_HINT_BYTES
 from share_sink import task_progress
-from share_source import plan_reader
+from share_source.driver import plan_reader
+from share_spark.task_plans import KEPT_S, TaskPlan, endpoint_configs, note, noted, offer_start, want_start
 from sharegroup import progress
 from tests.support.waiting import wait_until
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.kafka.token_function import TokenFunction, check_token_function
 from coordinator.protocol.option_errors import InvalidKafkaOption
-from coordinator.protocol.token_function import TokenFunction, check_token_function
 from sharegroup import token_function
 
 calls: list[str] = []

@@ -14,9 +14,9 @@ import pytest
 
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
-from coordinator.service import remade_topics
 from coordinator.service.brokers import subscription, topic_looks
 from coordinator.service.brokers.topic_looks import TopicLooks
+from coordinator.service.questions import remade_topics
 from coordinator.service.runtime import transactions
 from tests.support.fake_cluster import FakeCluster, cluster_with_orders
 from tests.support.running_service import Running, held

@@ -15,11 +15,11 @@ from coordinator.core.looks.view import LogRange
 from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.messages import Heartbeat, NextPlan, PlanReply
 from coordinator.protocol.values import AcknowledgeType, OffsetRange
-from coordinator.service import plan_gaps
-from coordinator.service.plan_gaps import KEPT_S, UndecidedLook, UndecidedLooks
+from coordinator.service.questions import plan_gaps
+from coordinator.service.questions.plan_gaps import KEPT_S, UndecidedLook, UndecidedLooks
+from share_source.driver.plan_offset import initial_offset
+from share_source.driver.reader import ShareGroupStreamReader
 from share_source.options import SourceOptions
-from share_source.plan_offset import initial_offset
-from share_source.reader import ShareGroupStreamReader
 from tests.support.fake_cluster import FakeCluster
 from tests.support.service_sinks import EXPLICIT, begin, stage, states
 from tests.support.source_driver import OPTIONS

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from coordinator.core.log_records import RunsChanged
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import RunsChanged
 from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.protocol.admin_messages import GroupListing, GroupsListed, InFlightPage

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from coordinator.core.log_records import RunsChanged
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import RunsChanged
 from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.protocol.admin_messages import AlterGroupConfigs

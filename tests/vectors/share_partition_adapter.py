@@ -23,10 +23,10 @@ from coordinator.core.commands import (
     MoveLogStarts,
     PartitionStart,
 )
-from coordinator.core.commands.acquire_records import acquired_decision
+from coordinator.core.commands.acquire_for_consumer import acquired_decision
 from coordinator.core.decide import decide
+from coordinator.core.log_records import PartitionInitialized, RunsChanged
 from coordinator.core.record_state import TERMINAL, Event, RecordState
-from coordinator.core.records import PartitionInitialized, RunsChanged
 from coordinator.core.runs import FRESH, Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition

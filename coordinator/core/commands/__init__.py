@@ -11,7 +11,7 @@ from typing import Generic
 import msgspec
 
 from coordinator.core.left_out import LeftOutRange
-from coordinator.core.records import Record
+from coordinator.core.log_records import Record
 from coordinator.protocol.messages import (
     AcquireRecords,
     Done,

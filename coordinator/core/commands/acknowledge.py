@@ -15,8 +15,8 @@ from coordinator.core.changes import Changes, MemoizedTransition, archived, move
 from coordinator.core.commands import Decision
 from coordinator.core.commands.held_records import NamedOffsets, RunLookup, by_partition, check_held, holds
 from coordinator.core.failed_deliveries import given_back, released
+from coordinator.core.log_records import LocksRenewed, Record
 from coordinator.core.record_state import Event, RecordState
-from coordinator.core.records import LocksRenewed, Record
 from coordinator.core.release_backoff import NO_DELAY, Delay, backoff, first_delay_ms
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup

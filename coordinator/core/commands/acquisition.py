@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from coordinator.core.changes import MemoizedTransition, acquired
+from coordinator.core.log_records import RunsChanged
 from coordinator.core.members import AcquiredPlan, Member, PlanRanges
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from coordinator.core.commands import Decision
-from coordinator.core.records import ActionDone
+from coordinator.core.log_records import ActionDone
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import Action, Altered, DecideRecords, OffsetChanges, ReleaseMember
 from coordinator.protocol.errors import GroupChanged

@@ -16,8 +16,8 @@ from coordinator.core.changes import Changes, MemoizedTransition, archived, coun
 from coordinator.core.commands import Decision
 from coordinator.core.commands.membership import end_session
 from coordinator.core.failed_deliveries import data_lost
+from coordinator.core.log_records import GroupDeleted, OffsetsAltered, Record, RunsChanged, StartsAlteredBy
 from coordinator.core.record_state import HELD, TERMINAL, Event, RecordState
-from coordinator.core.records import GroupDeleted, OffsetsAltered, Record, RunsChanged, StartsAlteredBy
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from coordinator.core.assignor import assign
 from coordinator.core.commands import AssignPartitions, Decision
-from coordinator.core.records import AssignmentMade, PartitionsAssigned
+from coordinator.core.log_records import AssignmentMade, PartitionsAssigned
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import Done
 

@@ -23,10 +23,10 @@ from functools import partial
 from coordinator.core.changes import Changes, archived, count_records, dead_lettered, moved, split_at
 from coordinator.core.commands import CompletePlan, Decision, PlanDone
 from coordinator.core.failed_deliveries import data_lost, given_up, query_released, removed_records
+from coordinator.core.log_records import PlanCompleted, Record
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanEvent, PlanState
 from coordinator.core.record_state import Event, RecordState
-from coordinator.core.records import PlanCompleted, Record
 from coordinator.core.reject_ratio import RejectWindow
 from coordinator.core.release_backoff import NO_DELAY, Delay, backoff, first_delay_ms
 from coordinator.core.release_breaker import is_open, judged

@@ -18,8 +18,8 @@ from coordinator.core.commands import (
     MarkDeadLettersWritten,
     StartOrReclaimPlan,
 )
+from coordinator.core.log_records import AssignmentMade, PlanAcquired, PlanStarted, Record, RunsChanged, SessionEnded
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import AssignmentMade, PlanAcquired, PlanStarted, Record, RunsChanged, SessionEnded
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import ReleaseMember
 from coordinator.protocol.messages import Acknowledge, LeaveGroup, PlanReply, Request

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from coordinator.core import share_group
 from coordinator.core.left_out import LeftOutRange, bounded
-from coordinator.core.records import MembersForgotten, PartitionsForgotten, Record, Swept
+from coordinator.core.log_records import MembersForgotten, PartitionsForgotten, Record, Swept
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 

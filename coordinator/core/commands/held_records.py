@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
 from coordinator.core.changes import split_at
+from coordinator.core.log_records import Record
 from coordinator.core.record_state import HELD
-from coordinator.core.records import Record
 from coordinator.core.runs import FRESH, Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition

@@ -13,8 +13,8 @@ from coordinator.core.changes import Changes, moved
 from coordinator.core.commands import Decision
 from coordinator.core.commands.held_records import NamedOffsets, RunLookup, by_partition, check_held
 from coordinator.core.consumer_locks import extension_end_ms, progress_deadline_ms
+from coordinator.core.log_records import RunsChanged
 from coordinator.core.record_state import Event
-from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Progress, Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition

@@ -11,10 +11,7 @@ from coordinator.core.commands import AlterConfigs, CreateGroup, Decision, Expir
 from coordinator.core.commands.forget import SEEN_PARTS, forget
 from coordinator.core.consumer_locks import progress_deadline_ms
 from coordinator.core.failed_deliveries import clears_evidence, consumer_lost_lock, data_lost, query_lost_lock, released
-from coordinator.core.members import AcquiredPlan, Member
-from coordinator.core.record_codec import MOST_BYTES, encode_record
-from coordinator.core.record_state import HELD, Event, RecordState
-from coordinator.core.records import (
+from coordinator.core.log_records import (
     ConfigsAltered,
     DeadlinesExtended,
     DeadlinesPassed,
@@ -28,6 +25,9 @@ from coordinator.core.records import (
     SessionEnded,
     SessionRenewed,
 )
+from coordinator.core.members import AcquiredPlan, Member
+from coordinator.core.record_codec import MOST_BYTES, encode_record
+from coordinator.core.record_state import HELD, Event, RecordState
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition

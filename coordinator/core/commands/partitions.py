@@ -15,8 +15,8 @@ from coordinator.core.commands import (
 )
 from coordinator.core.failed_deliveries import data_lost, end_unknown, left_out_entry
 from coordinator.core.left_out import LeftOutRange, bounded
+from coordinator.core.log_records import LogStartMoved, PartitionInitialized, Record, TopicDeleted, TopicRegistered
 from coordinator.core.record_state import Event, RecordState
-from coordinator.core.records import LogStartMoved, PartitionInitialized, Record, TopicDeleted, TopicRegistered
 from coordinator.core.runs import FRESH, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition

@@ -16,10 +16,10 @@ from coordinator.core.commands.logged_plan import check_held, check_missing
 from coordinator.core.failed_deliveries import clears_evidence, left_out_entry, removed_records, replayed
 from coordinator.core.isolation import isolation_class, slice_size
 from coordinator.core.left_out import LeftOutRange, bounded, in_reply
+from coordinator.core.log_records import EvidenceCleared, EvidenceUsed, PlanStarted, Record
 from coordinator.core.members import AcquiredPlan, Member
 from coordinator.core.plan_state import PlanEvent, PlanState, after
 from coordinator.core.record_state import Event, RecordState
-from coordinator.core.records import EvidenceCleared, EvidenceUsed, PlanStarted, Record
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import PartitionPlan, Plan, PlanReply

@@ -7,7 +7,7 @@ the query's newest is ignored.
 from __future__ import annotations
 
 from coordinator.core.commands import Decision
-from coordinator.core.records import TaskSignalled
+from coordinator.core.log_records import TaskSignalled
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import InvalidRequest
 from coordinator.protocol.messages import Done

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 
 from coordinator.core.changes import Changes, dead_lettered
 from coordinator.core.commands import Decision, MarkDeadLettersWritten, StageRuns
+from coordinator.core.log_records import BatchNamed, PlanStaged, Record
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.plan_state import PlanEvent, after
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import BatchNamed, PlanStaged, Record
 from coordinator.core.runs import FRESH, Run
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition

@@ -10,9 +10,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
-from coordinator.core.record_codec import RecordHead, RunsFilter, decode_head, decode_record
-from coordinator.core.record_state import HELD, TERMINAL, RecordState
-from coordinator.core.records import (
+from coordinator.core.log_records import (
     DataLost,
     GroupDeleted,
     LogStartMoved,
@@ -28,6 +26,8 @@ from coordinator.core.records import (
     Record,
     RunsChanged,
 )
+from coordinator.core.record_codec import RecordHead, RunsFilter, decode_head, decode_record
+from coordinator.core.record_state import HELD, TERMINAL, RecordState
 from coordinator.core.runs import FRESH, Run
 from coordinator.protocol.admin_messages import HistoryEntry
 from coordinator.protocol.values import Disposition, SharePartitionKey

@@ -9,7 +9,7 @@ from itertools import islice
 from operator import attrgetter
 
 from coordinator.core.isolation import Stage, stage_of
-from coordinator.core.looks.group import describe_counts, slowed_queries, state_of
+from coordinator.core.looks.description import describe_counts, slowed_queries, state_of
 from coordinator.core.members import AcquiredPlan
 from coordinator.core.record_state import HELD
 from coordinator.core.share_group import ShareGroup

@@ -8,10 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from coordinator.core.due_times import LockIndex
-from coordinator.core.members import AcquiredPlan, Member
-from coordinator.core.record_counts import RecordTotals
-from coordinator.core.record_state import RecordState
-from coordinator.core.records import (
+from coordinator.core.log_records import (
     ActionDone,
     ConfigsAltered,
     DataLost,
@@ -27,6 +24,9 @@ from coordinator.core.records import (
     TopicDeleted,
     TopicRegistered,
 )
+from coordinator.core.members import AcquiredPlan, Member
+from coordinator.core.record_counts import RecordTotals
+from coordinator.core.record_state import RecordState
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.values import Disposition, SharePartitionKey

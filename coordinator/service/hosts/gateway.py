@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Message
 
+from coordinator.kafka.record_headers import headers_of
 from coordinator.protocol.errors import CoordinatorNotAvailable, RequestTooLarge
 from coordinator.protocol.host_errors import GroupOfAnotherVersion, OwnerMissing, RequestTooLate
 from coordinator.protocol.host_records import (
@@ -45,12 +46,11 @@ from coordinator.protocol.host_records import (
     shown_id,
 )
 from coordinator.protocol.messages import JoinGroup
-from coordinator.protocol.record_headers import headers_of
 from coordinator.protocol.wire import naming_host
-from coordinator.service.hosts.records import Reader, Transport, Writer
+from coordinator.service.hosts.topic_clients import Reader, Transport, Writer
 from coordinator.service.hosts.topics import TO_ADMINISTER, TO_ASK, WRITE, request_partition_of
 from coordinator.service.process.rate_limited_log import RateLimitedLog
-from coordinator.state_log.owner import Owner
+from coordinator.state_log.owner_record import Owner
 
 QUIET_S = 1.0
 """After this many seconds without an answer the owner is asked whether it lives, and again after as many; where its

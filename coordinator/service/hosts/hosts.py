@@ -18,13 +18,13 @@ from coordinator.protocol.host_records import REPLIES
 from coordinator.protocol.rights import RIGHT_OF, Caller, Right
 from coordinator.protocol.wire import request_name
 from coordinator.service.hosts.gateway import Gateway, OwnerGone, OwnerQuiet
-from coordinator.service.hosts.owner import Groups, OwnerRequests
-from coordinator.service.hosts.records import Transport
+from coordinator.service.hosts.owner_requests import Groups, OwnerRequests
+from coordinator.service.hosts.topic_clients import Transport
 from coordinator.service.runtime.runtime import Measures
 from coordinator.service.runtime.transaction import ORIGIN, FromAnotherHost
 from coordinator.service.server.flight_server import Call, Head
 from coordinator.service.stores.kafka.ownership import LOOK_LASTS_S, LivingOwner, OwnedElsewhere
-from coordinator.state_log.owner import Owner
+from coordinator.state_log.owner_record import Owner
 
 LONGEST_NAME = 255
 """A host's name is shown up to this many characters, the most of DNS."""

@@ -17,10 +17,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented
     NewTopic,
 )
 
+from coordinator.kafka.librdkafka import NO_ANSWER, UNKNOWN_TOPIC, new_client
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
 from coordinator.protocol.host_errors import HostTopicNotAuthorized, HostTopicUnfit
 from coordinator.protocol.host_records import ADMIN_REQUESTS, PARTITIONS, REPLIES, REQUESTS
-from coordinator.protocol.librdkafka import NO_ANSWER, UNKNOWN_TOPIC, new_client
 from coordinator.service.stores.kafka.state_topic import MAX_REPLICAS, StateTopic, is_denied
 from coordinator.state_log.placement import state_partition_of
 

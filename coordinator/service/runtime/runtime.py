@@ -26,11 +26,11 @@ from coordinator.core.commands.counts import Count, counts_of
 from coordinator.core.decide import decide
 from coordinator.core.due_times import DueTimes
 from coordinator.core.failed_deliveries import given_up, removed
+from coordinator.core.log_records import SessionEnded
 from coordinator.core.look import is_look, look
 from coordinator.core.looks.measures import GroupMeasures, MeasureGroup
 from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import UnreadableRecord, decode_record, encode_records
-from coordinator.core.records import SessionEnded
 from coordinator.core.replay import replay
 from coordinator.core.share_group import Heard, ShareGroup
 from coordinator.protocol.admin_messages import ReleaseMember

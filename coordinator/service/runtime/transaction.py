@@ -14,8 +14,8 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from coordinator.core.commands.counts import Count
 from coordinator.core.left_out import LeftOutRange
+from coordinator.core.log_records import Record
 from coordinator.core.members import Member
-from coordinator.core.records import Record
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import BrokerNotReachable, CoordinatorNotAvailable, NotCoordinator, ShareGroupError
 from coordinator.protocol.host_errors import RequestTooLate

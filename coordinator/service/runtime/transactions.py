@@ -29,7 +29,7 @@ from coordinator.core.commands import (
     TopicWithId,
 )
 from coordinator.core.commands.membership import check_dead_letter_sources, check_dead_letter_topic_kept
-from coordinator.core.looks.group import open_breaker
+from coordinator.core.looks.description import open_breaker
 from coordinator.core.looks.view import GroupView, altered_since, fetch_from, past_ids, reads_topic
 from coordinator.core.members import Member
 from coordinator.core.share_group import ShareGroup

@@ -12,9 +12,9 @@ import tempfile
 from dataclasses import dataclass, field
 
 from coordinator.config.resolved import ServerConfig
+from coordinator.config.secret_files import read_file, read_secret
 from coordinator.protocol.addresses import is_loopback, parse_endpoint, show_address
 from coordinator.protocol.errors import ListenerNotAvailable, MissingConfig, TlsRequired, UnusableFile
-from coordinator.protocol.secret_files import read_file, read_secret
 
 LOOPBACK = "127.0.0.1"
 _CERTIFICATE = "share.coordinator.ssl.certificate.location"

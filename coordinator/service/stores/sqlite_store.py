@@ -18,9 +18,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from coordinator.core.log_records import GroupDeleted
 from coordinator.core.looks.history import Logged
 from coordinator.core.record_codec import encode_record
-from coordinator.core.records import GroupDeleted
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import (
     ShareGroupError,

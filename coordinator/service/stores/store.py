@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from coordinator.core.records import Record
+from coordinator.core.log_records import Record
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import ShareGroupError
 

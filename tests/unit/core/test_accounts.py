@@ -11,9 +11,9 @@ from coordinator.core.commands import ArchiveDeletedTopics, PartitionStart
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.failed_deliveries import removed
 from coordinator.core.left_out import count
-from coordinator.core.looks.group import describe_counts
+from coordinator.core.log_records import PartitionInitialized
+from coordinator.core.looks.description import describe_counts
 from coordinator.core.looks.snapshot import snapshot_of
-from coordinator.core.records import PartitionInitialized
 from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition

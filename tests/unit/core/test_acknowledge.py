@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from coordinator.core.log_records import RunsChanged
 from coordinator.core.record_codec import decode_record
-from coordinator.core.records import RunsChanged
 from coordinator.protocol.messages import AckBatch, Acknowledge, PartitionAcks
 from coordinator.protocol.values import LONGEST_DELAY_MS, LONGEST_REASON
 from tests.kip932.consumers import ACCEPT, GAP, LOCK_MS, REJECT, RELEASE, RENEW, ShareConsumers, batch

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.commands import AcquireForConsumer, AcquirePlan, AlterConfigs, acquire_plan
+from coordinator.core.commands import AcquireForConsumer, AcquirePlan, AlterConfigs
+from coordinator.core.commands import acquire_for_query as acquire_plan
 from coordinator.protocol.messages import AckBatch, Acknowledge, PartitionAcks, PartitionBounds, PlanReply
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, acknowledged, fetched, offsets, ranges
 

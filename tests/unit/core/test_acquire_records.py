@@ -6,8 +6,8 @@ import pytest
 
 from coordinator.config.resolved import GROUP_KEYS, GroupConfig
 from coordinator.core.commands import AcquireForConsumer
+from coordinator.core.log_records import RunsChanged
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
 from coordinator.protocol.errors import ConfigOutOfBounds
 from coordinator.protocol.messages import AckBatch, Acknowledge, AcquiredReply, PartitionAcks, PartitionBounds

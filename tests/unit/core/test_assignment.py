@@ -15,7 +15,7 @@ from coordinator.core.commands import (
     TopicWithId,
 )
 from coordinator.core.commands.administer import AlterStartOffsets
-from coordinator.core.looks import group as group_look
+from coordinator.core.looks import description as group_look
 from coordinator.protocol.admin_messages import DeleteGroup
 from coordinator.protocol.messages import DescribeGroup, GroupDescription, JoinGroup, LeaveGroup
 from tests.support.group_driver import TOPIC_ID, GroupDriver, acknowledged, fetched, from_snapshot

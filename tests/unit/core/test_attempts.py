@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from coordinator.core.log_records import PlanStaged
 from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import decode_record
-from coordinator.core.records import PlanStaged
 from coordinator.protocol.errors import BatchNotNamed, BatchReclaimed
 from coordinator.protocol.messages import OutcomesStaged
 from coordinator.protocol.values import AcknowledgeType

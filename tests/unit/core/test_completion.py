@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.core.log_records import PlanCompleted
 from coordinator.core.record_codec import decode_record
-from coordinator.core.records import PlanCompleted
 from coordinator.protocol.values import AcknowledgeType, OffsetRange
 from tests.support.group_driver import TOPIC_ID, GroupDriver, started_plan
 from tests.support.sink_driver import ACCEPT, EXPLICIT, REJECT, RELEASE, batch, said

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from coordinator.core.log_records import RunsChanged
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
 from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.values import SharePartitionKey

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.looks import group as group_look
-from coordinator.core.looks.group import WithLag
+from coordinator.core.looks import description as group_look
+from coordinator.core.looks.description import WithLag
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.admin_messages import ListInFlight, RunInFlight
 from coordinator.protocol.messages import (

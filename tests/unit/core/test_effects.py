@@ -8,9 +8,9 @@ import pytest
 
 from coordinator.core.commands import InitializePartitions, PartitionStart, TopicWithId, administer
 from coordinator.core.commands.administer import AlterStartOffsets
+from coordinator.core.log_records import RunsChanged
 from coordinator.core.looks.view import altered_since
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
 from coordinator.protocol.admin_messages import Altered, DecideRecords, DeleteGroup, Effect, ReleaseMember
 from coordinator.protocol.errors import (

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from coordinator.core.log_records import RunsChanged
 from coordinator.core.record_state import HELD, RecordState
-from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
 from coordinator.protocol.messages import AckBatch, Acknowledge, PartitionAcks
 from tests.support.group_driver import TOPIC_ID, GroupDriver, fetched, from_snapshot

@@ -16,11 +16,11 @@ from coordinator.core.commands import (
 from coordinator.core.commands import forget as forgetting
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.commands.forget import SWEEP_MS
-from coordinator.core.looks.group import describe_group
+from coordinator.core.log_records import PartitionsForgotten, TopicDeleted
+from coordinator.core.looks.description import describe_group
 from coordinator.core.record_codec import decode_record, encode_record
 from coordinator.core.record_counts import RecordTotals
-from coordinator.core.records import PartitionsForgotten, TopicDeleted
-from coordinator.core.replays import partitions
+from coordinator.core.replays import partition_replay as partitions
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import GroupDescription, Heartbeat
 from coordinator.protocol.values import SharePartitionKey

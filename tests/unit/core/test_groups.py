@@ -8,10 +8,10 @@ from coordinator.config.group_bounds import GroupBounds
 from coordinator.config.resolved import GROUP_KEYS, GroupConfig
 from coordinator.core.commands import AlterConfigs, CreateGroup, InitializePartitions, PartitionStart, TopicWithId
 from coordinator.core.decide import decide
-from coordinator.core.looks.group import describe_group
+from coordinator.core.log_records import PartitionInitialized, PlanAcquired
+from coordinator.core.looks.description import describe_group
 from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import decode_record
-from coordinator.core.records import PartitionInitialized, PlanAcquired
 from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol import errors

@@ -9,14 +9,14 @@ import pytest
 
 from coordinator.core import left_out
 from coordinator.core.left_out import FEW, MOST, LeftOutRange, bounded, count, in_reply
+from coordinator.core.log_records import RunsChanged
 from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import MOST_BYTES, encode_records
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
 from coordinator.protocol.messages import PlanReply
 from coordinator.protocol.wire import encode
-from share_source.plan_log import NAMED
+from share_source.driver.plan_log import NAMED
 from tests.support.group_driver import TOPIC_ID, GroupDriver
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from coordinator.core.commands import Expire, ExtendDeadlines
 from coordinator.core.due_times import LockIndex
+from coordinator.core.log_records import DeadlinesExtended, RunsChanged, SessionRenewed
 from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import DeadlinesExtended, RunsChanged, SessionRenewed
 from coordinator.core.runs import Run, RunMap
 from coordinator.protocol.admin_messages import ListInFlight
 from tests.kip932.consumers import LOCK_MS, RELEASE, RENEW, SESSION_MS, ShareConsumers, batch

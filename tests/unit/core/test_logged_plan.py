@@ -19,8 +19,8 @@ from coordinator.protocol.format_versions import SPARK_OFFSET
 from coordinator.protocol.messages import JoinGroup, LeftOut, PartitionPlan, Plan, PlanReply, StartPlan
 from coordinator.protocol.values import AcquiredRange
 from coordinator.protocol.wire import decode_request, encode
+from share_source.driver.plan_offset import PlanOffset, plan_offset
 from share_source.errors import UnreadableOffset
-from share_source.plan_offset import PlanOffset, plan_offset
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, durable_state, ranges
 from tests.support.quarantine import quarantined_record, started_trial
 from tests.support.source_driver import DriverClient, reading

@@ -6,12 +6,12 @@ import pytest
 
 from coordinator.core.commands.administer import HELD_UNTIL, AlterStartOffsets
 from coordinator.core.isolation import Stage
+from coordinator.core.log_records import PlanAcquired, RunsChanged
 from coordinator.core.looks import measures
-from coordinator.core.looks import runs as runs_look
+from coordinator.core.looks import shown_runs as runs_look
 from coordinator.core.looks.measures import GroupMeasures, MeasureGroup, PartitionMeasures
-from coordinator.core.looks.runs import MOST_WINDOWS
+from coordinator.core.looks.shown_runs import MOST_WINDOWS
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import PlanAcquired, RunsChanged
 from coordinator.core.runs import Run
 from coordinator.protocol.admin_messages import (
     Altered,

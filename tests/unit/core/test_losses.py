@@ -11,9 +11,9 @@ from coordinator.core.commands import (
     PartitionStart,
     TopicWithId,
 )
+from coordinator.core.log_records import DataLost
 from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import decode_record
-from coordinator.core.records import DataLost
 from coordinator.protocol.messages import Done, LeftOut, PartitionBounds, PlanReply
 from coordinator.protocol.values import OffsetRange, SharePartitionKey
 from tests.support.group_driver import (

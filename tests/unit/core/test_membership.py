@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from coordinator.core.commands import AcquireForConsumer, Expire, ExtendDeadlines, membership
-from coordinator.core.looks.group import describe_group
+from coordinator.core.looks.description import describe_group
 from coordinator.core.record_state import RecordState
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import FencedMemberEpoch, GroupIdNotFound, SubscriptionTooLarge, UnknownMemberId

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.core.log_records import PlanAcquired, PlanStarted
 from coordinator.core.record_codec import decode_record
-from coordinator.core.records import PlanAcquired, PlanStarted
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import ForeignPlan, StalePlan
 from coordinator.protocol.values import AcknowledgeType

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from coordinator.core.commands.administer import AlterStartOffsets
+from coordinator.core.log_records import DataLost, PlanCompleted, RunsChanged
 from coordinator.core.record_codec import decode_record
-from coordinator.core.records import DataLost, PlanCompleted, RunsChanged
 from coordinator.protocol.admin_messages import DecideRecords, HistoryEntry
 from coordinator.protocol.errors import NotInFlight
 from coordinator.protocol.messages import JoinGroup

@@ -7,11 +7,7 @@ import pytest
 from coordinator.core import record_codec
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.left_out import LeftOutRange
-from coordinator.core.looks import history
-from coordinator.core.looks.history import RecordHistory
-from coordinator.core.record_codec import decode_record, encode_record, encode_records
-from coordinator.core.record_state import RecordState
-from coordinator.core.records import (
+from coordinator.core.log_records import (
     DataLost,
     GroupDeleted,
     MemberJoined,
@@ -21,6 +17,10 @@ from coordinator.core.records import (
     RangesAdded,
     RunsChanged,
 )
+from coordinator.core.looks import history
+from coordinator.core.looks.history import RecordHistory
+from coordinator.core.record_codec import decode_record, encode_record, encode_records
+from coordinator.core.record_state import RecordState
 from coordinator.core.runs import Run
 from coordinator.core.staging import Verdict
 from coordinator.protocol.admin_messages import DecideRecords, HistoryEntry

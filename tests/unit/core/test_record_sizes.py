@@ -8,20 +8,14 @@ from typing import Any
 import pytest
 
 from coordinator.core import record_codec
-from coordinator.core.commands import (
-    InitializePartitions,
-    MoveLogStarts,
-    PartitionStart,
-    TopicWithId,
-    acquire_records,
-    acquisition,
-)
-from coordinator.core.commands.acquire_plan import MAX_RANGES
-from coordinator.core.looks.group import MOST_MEMBERS
+from coordinator.core.commands import InitializePartitions, MoveLogStarts, PartitionStart, TopicWithId, acquisition
+from coordinator.core.commands import acquire_for_consumer as acquire_records
+from coordinator.core.commands.acquire_for_query import MAX_RANGES
+from coordinator.core.log_records import RunsChanged
+from coordinator.core.looks.description import MOST_MEMBERS
 from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import MOST_BYTES, decode_record, encode_record, encode_records
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import RunsChanged
 from coordinator.core.replay import replay
 from coordinator.core.runs import Run, Segment
 from coordinator.core.share_group import ShareGroup

@@ -8,13 +8,14 @@ from typing import TypeVar, get_args
 import msgspec
 import pytest
 
-from coordinator.core import record_codec, records
+from coordinator.core import log_records as records
+from coordinator.core import record_codec
 from coordinator.core.left_out import LeftOutRange
+from coordinator.core.log_records import GroupCreated, MemberJoined, PlanAcquired, PlanCompleted, PlanKept, Record
 from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.members import PlanRanges
 from coordinator.core.record_codec import RunsFilter, UnreadableRecord, decode_head, decode_record, encode_record
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import GroupCreated, MemberJoined, PlanAcquired, PlanCompleted, PlanKept, Record
 from coordinator.core.replay import replay
 from coordinator.core.runs import Run
 from coordinator.core.share_group import ShareGroup

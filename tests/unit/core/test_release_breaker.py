@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.core.commands import AlterConfigs
-from coordinator.core.looks.group import describe_group
+from coordinator.core.looks.description import describe_group
 from coordinator.core.looks.measures import MeasureGroup
 from coordinator.core.release_breaker import PROBE_RECORDS, SHORTEST_PAUSE_MS, TRIES_KEPT_MS, Breaker
 from coordinator.protocol.messages import LeaveGroup

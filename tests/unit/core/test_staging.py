@@ -9,10 +9,10 @@ import pytest
 from coordinator.core.commands import InitializePartitions, PartitionStart, StageRuns, TopicWithId
 from coordinator.core.commands.administer import AlterStartOffsets
 from coordinator.core.decide import decide
+from coordinator.core.log_records import PlanStaged
 from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import MOST_BYTES, encode_records
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import PlanStaged
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.admin_messages import ListPlans
 from coordinator.protocol.errors import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from coordinator.core.commands import AlterConfigs, Expire, membership
+from coordinator.core.log_records import RunsChanged
 from coordinator.core.looks.snapshot import snapshot_of
 from coordinator.core.record_codec import encode_records
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
 from coordinator.protocol.messages import Heartbeat, MarkInProgress, PartitionProgress, ProgressBatch
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun

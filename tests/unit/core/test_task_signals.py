@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator.core.commands.report_progress import MOST_HOST_BYTES
-from coordinator.core.replays.members import MOST_TASKS
+from coordinator.core.replays.member_replay import MOST_TASKS
 from coordinator.protocol.admin_messages import ListInFlight, ListPlans, PlanInFlight
 from coordinator.protocol.errors import FencedMemberEpoch, ForeignPlan, InvalidRequest, UnknownMemberId
 from coordinator.protocol.task_messages import ReportProgress

@@ -13,6 +13,7 @@ from coordinator.core.commands import (
     PartitionStart,
     TopicWithId,
 )
+from coordinator.core.log_records import RunsChanged
 from coordinator.core.looks.view import (
     QUARANTINED_AT_ONCE,
     GroupView,
@@ -22,7 +23,6 @@ from coordinator.core.looks.view import (
     past_ids,
 )
 from coordinator.core.record_state import RecordState
-from coordinator.core.records import RunsChanged
 from coordinator.core.runs import Run
 from coordinator.protocol.errors import FencedMemberEpoch, UnknownMemberId
 from coordinator.protocol.messages import JoinGroup

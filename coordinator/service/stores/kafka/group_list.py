@@ -8,7 +8,7 @@ from coordinator.service.brokers.cluster import EARLIEST, LATEST
 from coordinator.service.stores.kafka.log_reader import LogReader
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.state_log.group_existence import GroupExistence
-from coordinator.state_log.owner import Owner
+from coordinator.state_log.owner_record import Owner
 
 PARALLEL_READS = 8
 

@@ -16,8 +16,8 @@ import random
 
 from tenacity import retry_if_result, wait_fixed
 
+from coordinator.kafka.record_headers import headers_of
 from coordinator.protocol.errors import ShareGroupError
-from coordinator.protocol.record_headers import headers_of
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.brokers.retries import retry_until
 from coordinator.service.process.clock import now_s
@@ -26,7 +26,7 @@ from coordinator.service.stores.kafka.log_reader import LogReader, ReadBlocked
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.group_log import GroupLog
-from coordinator.state_log.owner import Owner, encode_owner
+from coordinator.state_log.owner_record import Owner, encode_owner
 from coordinator.state_log.placement import state_partition_of
 from coordinator.state_log.record_keys import GroupOwnerKey, encode_key, group_of
 from coordinator.state_log.transaction_size import LastTransaction

@@ -18,6 +18,7 @@ from tenacity import retry_if_result, wait_fixed
 
 from coordinator.core.record_codec import UnreadableRecord
 from coordinator.core.share_group import ShareGroup
+from coordinator.kafka.record_headers import headers_of
 from coordinator.protocol.errors import (
     GroupStateTooNew,
     GroupStateTooOld,
@@ -28,7 +29,6 @@ from coordinator.protocol.errors import (
     StateTransactionOpen,
 )
 from coordinator.protocol.host_errors import OwnerMissing
-from coordinator.protocol.record_headers import headers_of
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.brokers.retries import retry_until
 from coordinator.service.process.clock import now_s
@@ -47,7 +47,7 @@ from coordinator.service.stores.store import (
 )
 from coordinator.state_log.foreign_records import ForeignRecords
 from coordinator.state_log.group_log import GroupLog, transactions_of
-from coordinator.state_log.owner import PATIENCE_S, Owner, encode_owner
+from coordinator.state_log.owner_record import PATIENCE_S, Owner, encode_owner
 from coordinator.state_log.partition_log import KeyValue
 from coordinator.state_log.record_keys import GroupOwnerKey, encode_key
 from coordinator.state_log.transaction_size import LastTransaction

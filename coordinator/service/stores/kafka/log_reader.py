@@ -15,9 +15,9 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from coordinator.kafka.librdkafka import NO_ANSWER, WITHOUT_A_GROUP, is_refused, new_client
+from coordinator.kafka.record_headers import is_copy
 from coordinator.protocol.errors import BrokerSecurityFailed
-from coordinator.protocol.librdkafka import NO_ANSWER, WITHOUT_A_GROUP, is_refused, new_client
-from coordinator.protocol.record_headers import is_copy
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
 from coordinator.service.stores.kafka.state_topic import StateTopic, is_denied
 from coordinator.service.stores.store import StoreRefused

@@ -16,11 +16,11 @@ from typing import TypeAlias
 
 import msgspec
 
+from coordinator.config.this_host import host_facts
 from coordinator.protocol.errors import GroupTakenOver, NotCoordinator, ShareGroupError
 from coordinator.protocol.host_records import VERSION as ANSWERS
-from coordinator.protocol.this_host import host_facts
 from coordinator.service.process.clock import now_s
-from coordinator.state_log.owner import PATIENCE_S, Owner
+from coordinator.state_log.owner_record import PATIENCE_S, Owner
 
 FOUND_LASTS_S = 30.0
 """An owner that was found gone is asked again after this many seconds, if the group has not been taken by then: it may

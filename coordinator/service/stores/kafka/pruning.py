@@ -18,11 +18,11 @@ from collections.abc import Callable
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from coordinator.protocol.librdkafka import LACKING, new_client
+from coordinator.kafka.librdkafka import LACKING, new_client
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
-from coordinator.service.stores.kafka.group_placement import record as record_placement
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.log_reader import LogReader
+from coordinator.service.stores.kafka.partition_count import record as record_placement
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from coordinator.state_log.retention import Retention
 

@@ -22,6 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented
 from tenacity import retry_if_result, wait_fixed
 
 from coordinator.config.resolved import CoordinatorConfig
+from coordinator.kafka.librdkafka import LACKING, NO_ANSWER, new_client
 from coordinator.protocol.errors import (
     BrokerNotReachable,
     BrokerRefused,
@@ -29,7 +30,6 @@ from coordinator.protocol.errors import (
     StateTopicNotAuthorized,
     StateTopicUnfit,
 )
-from coordinator.protocol.librdkafka import LACKING, NO_ANSWER, new_client
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.brokers.retries import retry_until
 from coordinator.state_log.placement import state_partition_of

@@ -1,0 +1,288 @@
+"""The cluster's metadata, which the driver reads before it calls a coordinator: the cluster id, the brokers, the
+topics.
+
+Rule: an error names the cause that librdkafka gives, as soon as that is known, and not when a timeout is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import socket
+import ssl
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import inf
+from typing import Any
+
+import tenacity
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from coordinator.kafka.librdkafka import Complaints, new_client
+from coordinator.protocol.errors import (
+    BrokerClosesConnection,
+    BrokerHostUnknown,
+    BrokerNotReachable,
+    BrokerSecurityFailed,
+    BrokerSpeaksOtherwise,
+    InvalidKafkaConfig,
+    ShareGroupError,
+)
+
+BROKER_TIMEOUT_S = 15.0
+ATTEMPT_S = 1.0
+"""One attempt takes this many seconds. librdkafka's own errors are checked after each: waiting on after a refusal is
+useless."""
+CLOSED_S = 3.0
+"""Brokers that only close connections are an error after this many seconds: a starting broker closes some."""
+NOBODY_S = 10.0
+"""Addresses at which nobody listens are an error of a person's command after this many seconds: a broker that restarts
+listens again sooner."""
+
+_SIZE = re.compile(r"Invalid response size (-?\d+)")
+_TLS_ALERT = 0x15
+"""The first byte of a TLS listener's answer to plain text, which a librdkafka that speaks plain text reads as a
+size."""
+_NO_TLS = re.compile(r"wrong version number", re.IGNORECASE)
+"""OpenSSL's text about an answer in plain text, where it speaks TLS."""
+_NAME_A_BROKER = "Name the port of a Kafka listener in kafka.bootstrap.servers."
+_ANSWERS = {
+    "tls": "Set kafka.security.protocol to SSL or SASL_SSL, or name the port of a listener without TLS.",
+    "plain": "Set kafka.security.protocol to PLAINTEXT or SASL_PLAINTEXT, or name the port of a listener with TLS. It "
+    "may be no Kafka listener at all.",
+    "text": _NAME_A_BROKER,
+}
+"""The kind of an answer in another protocol -> what to do."""
+_FAILED = re.compile(r"^FAIL \[[^]]*\](?: \[[^]]*\])?: (.*)$", re.DOTALL)
+_NOBODY = re.compile(r"Connection refused")
+_CLOSED = re.compile(r"Disconnected|closed by peer|connecting to a \w+ ", re.IGNORECASE)
+_UNRESOLVED = re.compile(r"Failed to resolve '([^']+)'")
+_PASSING = re.compile(r"temporary failure|try again", re.IGNORECASE)
+_LOG_WARNINGS = "4"
+_KAFKA_PORT = 9092
+"""librdkafka's port for an address without one."""
+
+
+class FirstContact(Complaints):
+    """The errors of a client that was never answered. ``log`` takes librdkafka's log lines: some causes, such as a
+    listener that closes the connection, are only there. ``nobody_s``: addresses at which nobody listens are an error
+    after this many seconds."""
+
+    def __init__(self, nobody_s: float = inf) -> None:
+        super().__init__()
+        self._nobody_s = nobody_s
+        self.kinds: set[str] = set()
+        """``resolve``, ``closed``, ``size``, ``nobody``, ``other``, and the keys of ``_ANSWERS``: the kinds of causes
+        so far."""
+        self.reasons: dict[str, str] = {}
+        """The newest cause of each kind."""
+        self.unresolved: set[str] = set()
+        """The addresses, as host:port, whose host is not known."""
+        self.log = logging.Logger("librdkafka")
+        handler = logging.Handler()
+        handler.emit = lambda record: self._logged(record.getMessage())  # type: ignore[method-assign]
+        self.log.addHandler(handler)
+
+    def __call__(self, error: KafkaError) -> None:
+        super().__call__(error)
+        if error.code() == KafkaError._RESOLVE and not _PASSING.search(error.str()):
+            self._note("resolve", error.str())
+        elif error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._logged(error.str())
+
+    def _logged(self, text: str) -> None:
+        found = _FAILED.match(text)
+        cause = found.group(1) if found else text
+        if "Failed to resolve" in cause:
+            self._note("other" if _PASSING.search(cause) else "resolve", cause)
+        elif size := _SIZE.search(cause):
+            self._note(_kind_of_answer(int(size.group(1))), cause)
+        elif _NO_TLS.search(cause):
+            self._note("plain", cause)
+        elif found or _CLOSED.search(cause):
+            self._note("nobody" if _NOBODY.search(cause) else "closed" if _CLOSED.search(cause) else "other", cause)
+
+    def _note(self, kind: str, cause: str) -> None:
+        self.kinds.add(kind)
+        if kind == "resolve":
+            self.unresolved.update(_UNRESOLVED.findall(cause))
+        # An earlier, better reason stays: librdkafka adds the guess about the listener to some of its lines only.
+        if "connecting to a" not in self.reasons.get(kind, ""):
+            self.reasons[kind] = " ".join(cause.split()).rstrip(".")
+
+    def error(self, addresses: str, protocol: str, waited_s: float) -> ShareGroupError | None:
+        """Returns the named error of a cause that is certain by now; None while waiting may help. Of several addresses
+        another may still answer: a slow broker has reported no error yet."""
+        if self.kinds and self.kinds <= {*_ANSWERS} and (len(_named(addresses)) == 1 or waited_s >= CLOSED_S):
+            return self._of_another_protocol(addresses, protocol)
+        if self.refused and not _NO_TLS.search(self.refused):
+            return BrokerSecurityFailed(addresses=addresses, reason=self.refused)
+        named = _named(addresses)
+        if self.kinds == {"resolve"} and (len(named) == 1 or self.unresolved >= named):
+            return BrokerHostUnknown(addresses=addresses, reason=self.reasons["resolve"])
+        if self.kinds == {"size"} and (len(named) == 1 or waited_s >= CLOSED_S):
+            return InvalidKafkaConfig(key="receive.message.max.bytes", reason=self.reasons["size"])
+        if self.kinds == {"nobody"} and waited_s >= self._nobody_s:
+            return _not_reachable(addresses, waited_s, self.reasons["nobody"])
+        if self.kinds == {"closed"} and waited_s >= CLOSED_S:
+            if found := self.in_tls(addresses, protocol):
+                return found
+            return BrokerClosesConnection(addresses=addresses, reason=self.reasons["closed"], protocol=protocol)
+        return None
+
+    def in_tls(self, addresses: str, protocol: str) -> BrokerSpeaksOtherwise | None:
+        """Returns the error of a client in plain text whose listener speaks TLS, by asking the listener; else None."""
+        if protocol.upper().endswith("SSL") or not _speaks_tls(addresses):
+            return None
+        self.reasons = {"tls": next(iter(self.reasons.values()), "it closes connections in plain text")}
+        return self._of_another_protocol(addresses, protocol)
+
+    def _of_another_protocol(self, addresses: str, protocol: str) -> BrokerSpeaksOtherwise:
+        kind, reason = next(iter(self.reasons.items()))
+        size = _SIZE.search(reason)
+        begins = _first_bytes(int(size.group(1))).decode("ascii", "replace") if kind == "text" and size else ""
+        texts = {"HTTP": "in HTTP"}
+        answer = {"tls": "in TLS", "plain": "without TLS"}.get(kind) or texts.get(begins, f'with the text "{begins}"')
+        return BrokerSpeaksOtherwise(
+            addresses=addresses, answer=answer, protocol=protocol, reason=reason, instead=_ANSWERS[kind]
+        )
+
+
+def _speaks_tls(addresses: str) -> bool:
+    """Whether the first address completes a TLS handshake: a TLS listener only closes a connection in plain text."""
+    host, _, port = min(_named(addresses)).rpartition(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent
+    try:
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), timeout=ATTEMPT_S) as connection,
+            context.wrap_socket(connection, server_hostname=host.strip("[]")),
+        ):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+def _first_bytes(size: int) -> bytes:
+    """The four bytes that librdkafka took for the size of an answer."""
+    return (size & 0xFFFFFFFF).to_bytes(4, "big")
+
+
+def _kind_of_answer(size: int) -> str:
+    begins = _first_bytes(size)
+    if begins[0] == _TLS_ALERT:
+        return "tls"
+    return "text" if begins.isascii() and begins.decode().isprintable() else "size"
+
+
+def _named(addresses: str) -> set[str]:
+    """The addresses of bootstrap.servers as librdkafka names them: host:port, without a protocol."""
+    hosts = [address.strip().rpartition("://")[2] for address in addresses.split(",") if address.strip()]
+    return {host if re.search(r":\d+$", host) else f"{host}:{_KAFKA_PORT}" for host in hosts}
+
+
+def cluster_metadata(bootstrap_servers: str, kafka_config: Mapping[str, str], *, timeout_s: float | None = None) -> Any:
+    """confluent_kafka's ClusterMetadata: cluster_id, brokers, topics. It is for a person's command.
+
+    Raises:
+        BrokerNotReachable: no broker answered within ``timeout_s`` (else BROKER_TIMEOUT_S), or nobody listens for
+            NOBODY_S; it names addresses only.
+        BrokerSecurityFailed, BrokerHostUnknown: the brokers refuse the client, or no host name is known; at once.
+        BrokerClosesConnection: the brokers do nothing but close connections, for CLOSED_S.
+        BrokerSpeaksOtherwise: they answer in HTTP or another text, in TLS to plain text, or in plain text to TLS.
+        InvalidKafkaConfig: librdkafka refuses the configuration.
+    """
+    contact = FirstContact(NOBODY_S)
+    with _admin(bootstrap_servers, kafka_config, contact) as admin:
+        limit_s = BROKER_TIMEOUT_S if timeout_s is None else timeout_s
+        return _metadata(admin, contact, bootstrap_servers, kafka_config, limit_s)
+
+
+def _metadata(
+    admin: Any, contact: FirstContact, bootstrap_servers: str, kafka_config: Mapping[str, str], timeout_s: float
+) -> Any:
+    began_s = time.monotonic()
+
+    def ask() -> Any:
+        try:
+            return admin.list_topics(timeout=min(ATTEMPT_S, max(began_s + timeout_s - time.monotonic(), 0.1)))
+        except KafkaException:
+            while admin.poll(0):
+                pass
+            waited_s = time.monotonic() - began_s
+            found = contact.error(bootstrap_servers, kafka_config.get("security.protocol", "PLAINTEXT"), waited_s)
+            if found is not None:
+                raise found from None
+            raise
+
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(KafkaException),
+        stop=tenacity.stop_after_delay(timeout_s),
+        wait=tenacity.wait_fixed(0.1),
+        sleep=lambda seconds: admin.poll(seconds),  # what librdkafka reports ends the pause
+        reraise=True,
+    )
+    try:
+        return retrying(ask)
+    except KafkaException as error:
+        protocol = kafka_config.get("security.protocol", "PLAINTEXT")
+        if found := contact.in_tls(bootstrap_servers, protocol):
+            raise found from None
+        reason = contact.last or next(iter(contact.reasons.values()), error.args[0].name())
+        raise _not_reachable(bootstrap_servers, timeout_s, reason) from None
+
+
+def _not_reachable(addresses: str, waited_s: float, reason: str) -> BrokerNotReachable:
+    return BrokerNotReachable(addresses=addresses, timeout_ms=int(waited_s * 1000), reason=reason)
+
+
+def metadata_and_rights(
+    bootstrap_servers: str, kafka_config: Mapping[str, str], topics: Callable[[Any], Iterable[str]]
+) -> tuple[Any, dict[str, frozenset[str]]]:
+    """The cluster's metadata, and what the principal may do with the topics that ``topics`` names from it: the names of
+    operations in ACLs. There are none for a topic that may not be seen: a listing leaves it out, as if it did not
+    exist. A topic of which the cluster does not say is left out. Raises as :func:`cluster_metadata`."""
+    contact = FirstContact()
+    with _admin(bootstrap_servers, kafka_config, contact) as admin:
+        metadata = _metadata(admin, contact, bootstrap_servers, kafka_config, BROKER_TIMEOUT_S)
+        named = sorted(topics(metadata))
+        has_controller = metadata.controller_id in metadata.brokers  # else librdkafka waits for one, and asks nobody
+        return metadata, _rights(admin, named) if named and has_controller else {}
+
+
+def _rights(admin: Any, topics: list[str]) -> dict[str, frozenset[str]]:
+    asked = admin.describe_topics(
+        TopicCollection(topics), include_authorized_operations=True, request_timeout=2 * ATTEMPT_S
+    )
+    rights = {}
+    for name, described in asked.items():
+        try:
+            allowed = described.result(BROKER_TIMEOUT_S).authorized_operations
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                rights[name] = frozenset[str]()
+        else:
+            if allowed:  # a cluster that does not say names none, and who sees a topic may describe it
+                rights[name] = frozenset(operation.name for operation in allowed)
+    return rights
+
+
+def cluster_id(bootstrap_servers: str, kafka_config: Mapping[str, str]) -> str:
+    """Returns the cluster's id, by which its coordinator is found. Raises as :func:`cluster_metadata`."""
+    metadata, _ = metadata_and_rights(bootstrap_servers, kafka_config, lambda _: ())
+    return str(metadata.cluster_id or bootstrap_servers)
+
+
+@contextlib.contextmanager
+def _admin(bootstrap_servers: str, kafka_config: Mapping[str, str], contact: FirstContact) -> Iterator[Any]:
+    """An AdminClient that ends with the ``with`` block. The block gets a weak reference: the objects of a retry refer
+    to each other, and would keep the client, its threads and its connections until the garbage collector runs."""
+    config: dict[str, Any] = {"log_level": _LOG_WARNINGS, **kafka_config, "bootstrap.servers": bootstrap_servers}
+    admin = new_client(AdminClient, {**config, "error_cb": contact}, logger=contact.log)
+    try:
+        yield weakref.proxy(admin)
+    finally:
+        del admin

@@ -1,0 +1,121 @@
+"""Handles the requests of people who run groups (:mod:`coordinator.protocol.admin_messages`).
+
+Rule: a read never takes a group from its owner, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Protocol, TypeVar
+
+from coordinator.protocol.admin_messages import (
+    Action,
+    Altered,
+    AlterGroupConfigs,
+    AlterOffsets,
+    DecideRecords,
+    DeleteGroup,
+    DeleteOffsets,
+    GroupListing,
+    GroupsListed,
+    HistoryRead,
+    ListGroups,
+    ListInFlight,
+    ListOffsets,
+    ListPlans,
+    ListWindows,
+    OffsetChanges,
+    ReadHistory,
+    ReleaseMember,
+)
+from coordinator.protocol.messages import GroupRequest, Message, Reply, Request
+from coordinator.service.brokers.cluster import Cluster
+from coordinator.service.brokers.topic_doubts import TopicDoubts
+from coordinator.service.handlers.admin_actions import (
+    act,
+    alter_configs,
+    alter_offsets,
+    delete_offsets,
+    done_before,
+    exists,
+)
+from coordinator.service.handlers.handler_table import Handler, Handlers
+from coordinator.service.handlers.record_history import Histories, StoredLogs, locate
+from coordinator.service.questions.lags import with_lag
+from coordinator.service.runtime import transactions
+from coordinator.service.runtime.transaction import Access, Groups, Transaction
+
+T = TypeVar("T", Altered, OffsetChanges)
+
+
+class StoredGroups(StoredLogs, Protocol):
+    """The groups of a coordinator's state store, whether they are served now or not."""
+
+    def stored_groups(self) -> list[GroupListing]:
+        """The groups that the store has, with the state of those that no process serves."""
+
+
+class AdminService(Handlers):
+    """Answers the requests of :mod:`coordinator.protocol.admin_messages`."""
+
+    def __init__(self, groups: Groups, cluster: Cluster, stored: StoredGroups, doubts: TopicDoubts) -> None:
+        self._groups, self._cluster, self._stored = groups, cluster, stored
+        self._histories = Histories(stored)
+        looks: dict[type[Request[Any]], Handler] = {
+            ListGroups: self._list_groups,
+            ListOffsets: lambda request: with_lag(self._groups, self._cluster, request),
+            ListInFlight: self._look,
+            ListPlans: self._look,
+            ListWindows: self._look,
+            ReadHistory: self._read_history,
+        }
+        actions: dict[type[Action[Any]], Handler] = {
+            AlterOffsets: lambda request: alter_offsets(self._groups, self._cluster, doubts, request),
+            DeleteOffsets: lambda request: self._act(request, delete_offsets(request)),
+            DeleteGroup: self._single_command,
+            AlterGroupConfigs: lambda request: alter_configs(self._groups, self._cluster, request),
+            ReleaseMember: self._single_command,
+            DecideRecords: self._single_command,
+        }
+        super().__init__(looks | {kind: functools.partial(self._once, action) for kind, action in actions.items()})
+
+    def __repr__(self) -> str:
+        return f"<AdminService {self._groups!r}>"
+
+    # --- looks
+
+    def _look(self, request: GroupRequest[Reply]) -> Reply:
+        return self._groups.call(request.group_id, transactions.single_command(request), Access.PEEK)
+
+    def _read_history(self, request: ReadHistory) -> HistoryRead:
+        """The event loop is asked for the location alone; the log is read on the request's own thread."""
+        location = self._groups.call(request.group_id, locate(request), Access.PEEK)
+        return self._histories.read(request, location)
+
+    # --- actions
+
+    def _once(self, action: Handler, request: Action[Any]) -> Message:
+        before = done_before(self._groups, request)
+        return action(request) if before is None else before
+
+    def _single_command(self, request: Action[Altered]) -> Altered:
+        return self._act(request, transactions.single_command(request))
+
+    def _act(self, request: Action[Any], transaction: Transaction[T]) -> T:
+        return act(self._groups, request, transaction)
+
+    # --- lists
+
+    def _list_groups(self, request: ListGroups) -> GroupsListed:
+        if request.group_id and request.group_id not in self._groups.served_groups():
+            self._groups.call(request.group_id, exists, Access.PEEK)  # another host may serve it, and is asked then
+        served = self._groups.served_groups()
+        listings = (
+            {listing.group_id: listing for listing in self._stored.stored_groups()} if not request.group_ids else {}
+        )
+        for group_id, has_members in served.items():
+            listings[group_id] = GroupListing(group_id=group_id, state="STABLE" if has_members else "EMPTY")
+        for group_id in request.group_ids:
+            listings.setdefault(group_id, GroupListing(group_id=group_id, state="EMPTY"))
+        wanted = sorted(request.group_ids or listings)
+        return GroupsListed(groups=tuple(listings[group_id] for group_id in wanted))

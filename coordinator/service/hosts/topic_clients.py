@@ -1,0 +1,237 @@
+"""The topics between hosts as this process uses them: it writes records to them, and reads partitions of them from a
+given offset on. With :class:`Transport` its threads and its clock come from here alone, so that a simulation can have
+others."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from coordinator.kafka.damaged_batch import DAMAGED
+from coordinator.kafka.librdkafka import NO_ANSWER, WITHOUT_A_GROUP, new_client
+from coordinator.protocol.host_records import REQUESTS, Headers
+from coordinator.protocol.values import TopicAndPartition
+from coordinator.service.brokers.cluster import LATEST
+from coordinator.service.hosts.topics import check_configs, ensure, lacking
+from coordinator.service.process.clock import now_s
+from coordinator.service.process.rate_limited_log import RateLimitedLog
+from coordinator.service.stores.kafka.state_topic import StateTopic
+
+POLL_S = 0.1
+"""A reader notices after up to this many seconds that it is to read another partition, or to end."""
+WAITS_MS = 5_000
+"""A record that the brokers do not take within this many milliseconds is dropped: its sender sends another one."""
+_UNREADABLE = DAMAGED | {KafkaError._NOT_IMPLEMENTED}
+
+_PASSING = NO_ANSWER | frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,  # the reader joins no group, so it needs no ACL for one
+    }
+)
+
+_log = logging.getLogger(__name__)
+
+
+class Writer:
+    """Writes records without waiting. ``written`` is called with whether a broker has taken the record."""
+
+    def __init__(self, state: StateTopic) -> None:
+        config = state.client_config(
+            acks=1, linger_ms=0, message_timeout_ms=WAITS_MS, max_in_flight_requests_per_connection=1,
+            topic_metadata_refresh_interval_ms=2_000, allow_auto_create_topics="false",
+        )  # fmt: skip
+        self._producer = new_client(Producer, config)
+        self._rate_limited = RateLimitedLog(_log)
+        self._is_closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="share-host-writer", daemon=True)
+        self._thread.start()
+
+    def write(
+        self,
+        topic: str,
+        partition: int,
+        key: str,
+        headers: Headers,
+        body: bytes = b"",
+        written: Callable[[bool], None] = lambda ok: None,
+    ) -> None:
+        """Hand the record to the producer. A full queue counts as not written."""
+        try:
+            self._producer.produce(
+                topic, body, key, partition, headers=[*headers], on_delivery=lambda error, _: written(error is None)
+            )
+        except (BufferError, KafkaException) as error:
+            self._rate_limited.warn(f"{topic}-{partition}", f"not written to {topic}-{partition}: {error}")
+            written(False)
+
+    def close(self) -> None:
+        """Wait a moment for the last records, and end the thread."""
+        self._producer.flush(1.0)
+        self._is_closed.set()
+        self._thread.join(2 * POLL_S)
+
+    def _run(self) -> None:
+        while not self._is_closed.is_set():
+            self._producer.poll(POLL_S)
+
+
+class Reader:
+    """Reads partitions of a topic in a thread of its own, which calls ``on_record`` with each record. Records of open
+    and aborted transactions count: no writer can hold up another one's. Batches that can't be read are stepped over:
+    who wrote a request in one sends it again."""
+
+    def __init__(self, state: StateTopic, on_record: Callable[[Message], None], name: str) -> None:
+        config = state.client_config(
+            **WITHOUT_A_GROUP, auto_offset_reset="earliest", fetch_wait_max_ms=500, fetch_min_bytes=1,
+            isolation_level="read_uncommitted",
+            topic_metadata_refresh_interval_ms=2_000, fetch_error_backoff_ms=100, fetch_queue_backoff_ms=2,
+            queued_max_messages_kbytes=16 * 1024, check_crcs="true",
+        )  # fmt: skip
+        self._new_consumer = partial(new_client, Consumer, config)
+        self._consumer = self._new_consumer()
+        self._on_record = on_record
+        self._changing = threading.Lock()
+        self._positions: dict[tuple[str, int], int] = {}
+        self._removed: set[tuple[str, int]] = set()
+        self._is_changed = self._is_outdated = False
+        self._steps: dict[tuple[str, int], tuple[int, int]] = {}
+        self._rate_limited = RateLimitedLog(_log)
+        self._is_closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def add(self, from_offsets: Mapping[tuple[str, int], int]) -> None:
+        """Read these partitions as well, from these offsets on."""
+        with self._changing:
+            self._positions = {**from_offsets, **self._positions}
+            self._is_outdated |= not self._removed.isdisjoint(from_offsets)  # they may have been made anew since
+            self._is_changed = True
+
+    def remove(self, partitions: set[tuple[str, int]]) -> None:
+        """Read these partitions no longer."""
+        with self._changing:
+            self._positions = {where: at for where, at in self._positions.items() if where not in partitions}
+            self._removed |= partitions
+            self._is_changed = True
+
+    def begin_anew(self) -> None:
+        """Go on with a new client, from the same offsets on. A client ignores a topic that was made anew where its
+        leader's epoch is lower than the one that the client knows: where a broker was started again before."""
+        with self._changing:
+            self._is_outdated = True
+
+    def close(self) -> None:
+        """End the thread, and close the consumer."""
+        self._is_closed.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(4 * POLL_S)
+
+    def _run(self) -> None:
+        while not self._is_closed.is_set():
+            self._assign()
+            message = self._consumer.poll(POLL_S)
+            if message is None:
+                continue
+            where, offset = (str(message.topic()), message.partition() or 0), message.offset() or 0
+            if (error := message.error()) is not None:
+                if error.code() in _UNREADABLE and offset >= 0:
+                    self._step_over(where, offset, error)
+                elif error.code() not in _PASSING:
+                    self._rate_limited.warn(f"{where}", f"reading {where[0]}-{where[1]}: {error.str()}")
+                continue
+            with self._changing:
+                if where in self._positions:
+                    self._positions[where] = offset + 1
+            try:
+                self._on_record(message)
+            except Exception as raised:  # noqa: BLE001 - one record must not end the reading
+                text = f"passed over: {where[0]}-{where[1]} offset {offset}: {type(raised).__name__}"
+                self._rate_limited.warn(f"{where} record", text)
+        self._consumer.close()
+
+    def _step_over(self, where: tuple[str, int], first: int, error: KafkaError) -> None:
+        """Read on behind the batch that begins at ``first``. No error names a batch's last offset: each further error
+        of the batch doubles the step, which may pass over records behind it, but not beyond the end of the log."""
+        before, width = self._steps.get(where, (-1, 0))
+        width = max(1, 2 * width) if first == before else 1
+        self._steps[where] = first, width
+        end = self._consumer.get_watermark_offsets(TopicPartition(*where), cached=True)[1]
+        next_offset = max(first + 1, min(first + width, end))
+        text = f"passed over: {where[0]}-{where[1]} has a batch at offset {first} that can't be read: {error.str()}"
+        self._rate_limited.warn(f"{where} batch", text)
+        with self._changing:
+            if where in self._positions:
+                self._positions[where] = next_offset
+                self._is_changed = True
+
+    def _assign(self) -> None:
+        with self._changing:
+            if self._is_outdated:
+                self._consumer.close()
+                self._consumer = self._new_consumer()
+                self._removed.clear()
+            if self._is_changed or self._is_outdated:
+                self._consumer.assign([TopicPartition(*where, at) for where, at in self._positions.items()])
+            self._is_changed = self._is_outdated = False
+
+
+class Transport:
+    """The clients, the threads and the clock with which a process uses the topics between hosts."""
+
+    event = threading.Event
+    now_s = staticmethod(now_s)
+    any_below = staticmethod(random.randrange)
+
+    def __init__(self, state: Callable[[], StateTopic]) -> None:
+        """``state``: returns the state topic, which may be made anew."""
+        self._state = state
+
+    def ensure(self, needed: Mapping[str, str]) -> None:
+        """Create what is missing of the topics: see :func:`~coordinator.service.hosts.topics.ensure`."""
+        ensure(self._state(), needed)
+
+    def lacking(self, needed: Mapping[str, str]) -> list[str]:
+        """Those of the topics with which the principal may not do what is needed."""
+        return lacking(self._state(), needed)
+
+    def check_configs(self) -> None:
+        """Check the topics: see :func:`~coordinator.service.hosts.topics.check_configs`."""
+        check_configs(self._state())
+
+    def has_requests(self) -> bool:
+        """Whether the topic for requests is there."""
+        return bool(self._state().cluster.topics([REQUESTS]))
+
+    def ends(self, partitions: Iterable[TopicAndPartition]) -> dict[TopicAndPartition, int]:
+        """The ends of these partitions that exist."""
+        return self._state().cluster.offsets(partitions, LATEST)
+
+    def log_end(self, group_id: str) -> int:
+        """The end of the state partition of the group."""
+        state = self._state()
+        return state.offset(state.partition_of(group_id), LATEST)
+
+    def writer(self) -> Writer:
+        """Returns a new writer."""
+        return Writer(self._state())
+
+    def reader(self, on_record: Callable[[Message], None], name: str) -> Reader:
+        """Returns a new reader, which reads nothing yet."""
+        return Reader(self._state(), on_record, name)
+
+    def start(self, run: Callable[[], None], name: str) -> threading.Thread:
+        """The thread that runs ``run``."""
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def pool(self, most: int, name: str) -> ThreadPoolExecutor:
+        """Up to this many threads."""
+        return ThreadPoolExecutor(most, thread_name_prefix=name)

@@ -1,0 +1,188 @@
+"""Acknowledgements and signals on their way to the coordinator, and what the program gets of the answers: the result of
+a commit, the callback's calls, the refused signals.
+
+Rule: the callback is called in the program's own thread, from within a method of the consumer, once for each partition.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from confluent_kafka import KafkaException, TopicPartition
+
+from coordinator.protocol.errors import ShareGroupError, UnknownMemberId
+from coordinator.protocol.messages import Acknowledge, MarkInProgress, PartitionProgress
+from share_consumer.errors import in_words, kafka_exception, of_code
+from share_consumer.membership import Membership
+from share_consumer.sending import Sending
+from share_consumer.worker import Worker
+from share_source.executor.range_cursor import Key
+
+logger = logging.getLogger(__name__)
+
+AcknowledgementCallback = Callable[[dict[TopicPartition, set[int]], KafkaException | None], object]
+Errors = Mapping[Key, str]
+LINGER_S = 0.05
+"""Outcomes wait up to this many seconds for the next request for records, and go with it. They wait only where that
+request comes without a poll (:attr:`Supply.asks_ahead`); else they are sent at once."""
+Committed = dict[TopicPartition, KafkaException | None]
+
+
+class RefusedSignals(NamedTuple):
+    """Signals that the coordinator refused, and the exception that says why."""
+
+    signals: PartitionProgress
+    why: Exception
+
+
+class Acknowledgements:
+    """Sends the acknowledgements and signals of one consumer, in order. Its worker is not the one that asks for
+    records, so a commit waits for no poll."""
+
+    def __init__(self, membership: Membership) -> None:
+        self.callback: AcknowledgementCallback | None = None
+        self._membership = membership
+        self._worker = Worker("share-acknowledgements")
+        self._sent: deque[tuple[Sending, Future[dict[Key, str]]]] = deque()
+        self._answered: deque[tuple[Sending, Errors]] = deque()
+        self.lingers = False
+        """Whether outcomes wait to be sent."""
+        self._hurries = threading.Event()
+        self._signals: deque[Future[list[RefusedSignals]]] = deque()
+
+    def __repr__(self) -> str:
+        return f"<Acknowledgements {len(self._sent)} on their way>"
+
+    def send(self, sending: Sending) -> Future[dict[Key, str]]:
+        """Begin to send. The future has the errors by partition."""
+        future = self._worker.submit(lambda: acknowledged(self._membership, sending))
+        self._sent.append((sending, future))
+        return future
+
+    def send_soon(self, take: Callable[[], Sending]) -> None:
+        """Send what ``take`` returns after LINGER_S, unless it went with another request before."""
+        if not self.lingers:
+            self.lingers = True
+            self._worker.submit(lambda: self._send_rest(take))
+
+    def _send_rest(self, take: Callable[[], Sending]) -> None:
+        self._hurries.wait(LINGER_S)
+        self.lingers = False  # first: what comes from now on is sent by the next call
+        if sending := take():
+            answer: Future[dict[Key, str]] = Future()
+            self._sent.append((sending, answer))
+            answer.set_result(acknowledged(self._membership, sending))
+
+    def call(self, function: Callable[[], object]) -> Future[object]:
+        """Call the function after all that is on its way."""
+        return self._worker.submit(function)
+
+    def ride(self, sending: Sending, answer: Future[dict[Key, str]]) -> None:
+        """Track acknowledgements that go with another request; ``answer`` will have the errors by partition."""
+        self._sent.append((sending, answer))
+
+    def signal(self, partitions: tuple[PartitionProgress, ...]) -> None:
+        """Begin to send signals, after all that is on its way."""
+        self._signals.append(self._worker.submit(lambda: _refused_signals(self._membership, partitions)))
+
+    def refused_signals(self) -> list[RefusedSignals]:
+        """Returns the refused signals whose answers have come since the last call."""
+        refused = []
+        while self._signals and self._signals[0].done():
+            refused += self._signals.popleft().result()
+        return refused
+
+    def settled(self) -> list[tuple[Sending, Errors]]:
+        """Returns the answers that have come since the last call, in order; their callback is still to be called."""
+        while self._sent and self._sent[0][1].done():
+            sending, future = self._sent.popleft()
+            self._answered.append((sending, future.result()))
+        settled = list(self._answered)
+        self._answered.clear()
+        return settled
+
+    def call_back(self, settled: Iterable[tuple[Sending, Errors]]) -> None:
+        """Call the callback for these answers. Raises what it raised, after all of its calls."""
+        raised: BaseException | None = None
+        for sending, errors in settled:
+            for key, offsets in sending.offsets.items() if self.callback is not None else ():
+                if self.callback is None:
+                    break  # the callback removed itself
+                try:
+                    self.callback({_named(key): set(offsets)}, _exception(errors.get(key)))
+                except BaseException as error:  # noqa: BLE001 - an answer that is not told now is never told
+                    raised = raised or error
+        if raised is not None:
+            raise raised
+
+    def close(self, then: Callable[[], None]) -> Future[None]:
+        """Call ``then`` after all that is on its way, and end."""
+        self._hurries.set()
+        future = self._worker.submit(then)
+        self._worker.close()
+        return future
+
+
+def acknowledged(membership: Membership, sending: Sending) -> dict[Key, str]:
+    """Send the acknowledgements and wait. Returns the errors by partition."""
+    try:
+        partitions = sending.partitions
+        reply = membership.call(lambda who: Acknowledge(**who, partitions=partitions))
+    except UnknownMemberId:  # without a subscription, it left when its records' locks ended
+        return sending.all_failed("INVALID_RECORD_STATE")
+    except Exception as error:  # noqa: BLE001 - an outcome without an answer would never be told
+        return all_failed(sending, error)
+    for lock in reply.capped:
+        logger.warning(
+            "partition %d, offsets %d-%d: the lock ends in %.1f s, and can't be renewed: share.max.lock.extension.ms",
+            *(lock.partition, lock.first, lock.last, lock.left_ms / 1000),
+        )
+    return sending.errors(reply.errors)
+
+
+def _refused_signals(membership: Membership, partitions: tuple[PartitionProgress, ...]) -> list[RefusedSignals]:
+    """Send the signals and wait. The coordinator refuses a partition's signals together, so each range of a refused
+    partition is then sent alone."""
+    try:
+        if not (errors := _errors_of_signals(membership, partitions)):
+            return []
+        refused = []
+        for signals in partitions:
+            name = f"{signals.topic_id}:{signals.partition}"
+            for batch in signals.batches if name in errors else ():
+                alone = PartitionProgress(topic_id=signals.topic_id, partition=signals.partition, batches=(batch,))
+                if answer := _errors_of_signals(membership, (alone,)).get(name):
+                    refused.append(RefusedSignals(alone, in_words(*answer)))
+        return refused
+    except Exception as error:  # noqa: BLE001 - an error without an answer would never be told
+        told = kafka_exception(error) if isinstance(error, ShareGroupError) else error
+        return [RefusedSignals(signals, told) for signals in partitions]
+
+
+def _errors_of_signals(
+    membership: Membership, partitions: tuple[PartitionProgress, ...]
+) -> Mapping[str, tuple[str, str]]:
+    return membership.call(lambda who: MarkInProgress(**who, partitions=partitions)).errors
+
+
+def all_failed(sending: Sending, error: BaseException) -> dict[Key, str]:
+    """Returns the errors by partition where one error concerns all."""
+    return sending.all_failed(error.kafka_error if isinstance(error, ShareGroupError) else "UNKNOWN")
+
+
+def committed(sending: Sending, errors: Errors) -> Committed:
+    """The result of a commit, by partition."""
+    return {_named(key): _exception(errors.get(key)) for key in sending.records}
+
+
+def _named(key: Key) -> TopicPartition:
+    return TopicPartition(key[0], key[1], 0)  # the offset that confluent's class names
+
+
+def _exception(code: str | None) -> KafkaException | None:
+    return None if code is None else of_code(code)

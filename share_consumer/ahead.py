@@ -1,0 +1,219 @@
+"""The records that a ShareConsumer has acquired and no poll has returned yet.
+
+Rule: a record is handed out under a lock that is known to be its consumer's: one that ended, or whose renewal was
+refused, is given up, and after a lapse of the session a lock is renewed before a poll returns its record. Thread-safe:
+one thread reads, one renews, and the program's takes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from coordinator.protocol.messages import PartitionAcks, PartitionPlan
+from coordinator.protocol.values import AcknowledgeType
+from share_consumer.membership import Joins
+from share_consumer.record_runs import RecordRun, Unread, acks_of, acks_of_runs
+from share_consumer.renewal import Renewal
+
+LEFT_OF_THE_LOCK = 0.9
+"""A record's lock is renewed before a poll returns it if less than this part of the lock is left."""
+
+
+class Acquired:
+    """The unreturned records of one acquisition, or of a part of it. ``partitions``: what was acquired; ``until_s``:
+    when the locks end unless they are renewed, in monotonic seconds; ``joins``: the session in which they were last
+    known to be the member's."""
+
+    def __init__(
+        self, partitions: tuple[PartitionPlan, ...], began_s: float, answered_s: float, lock_s: float, joins: Joins
+    ) -> None:
+        """``began_s``, ``answered_s``: when the acquisition was sent, and when its answer came."""
+        self.answered_s, self.lock_s, self.joins = answered_s, lock_s, joins
+        self.until_s = began_s + lock_s
+        self.runs: deque[RecordRun] = deque()
+        self.unread: list[Unread] = []
+        self.partitions = partitions
+        self._is_taken_in = False
+        self._lost: list[PartitionAcks] = []
+
+    def read(self, runs: Iterable[RecordRun], unread: list[Unread]) -> None:
+        """Add what was read of the acquisition: its records, and its offsets without a record."""
+        self.runs.extend(runs)
+        self.unread = unread
+
+    def take_in(self) -> list[Unread]:
+        """Let polls return the records from now on. Returns the offsets without a record, for the next request."""
+        self._is_taken_in = True
+        unread, self.unread = self.unread, []
+        self._drop_lost()
+        return [] if self._lost else unread
+
+    def split(self, read: tuple[PartitionPlan, ...], left: tuple[PartitionPlan, ...]) -> Acquired:
+        """Move what is not read yet into another acquisition with the same locks. Returns it."""
+        rest = Acquired(left, self.until_s - self.lock_s, self.answered_s, self.lock_s, self.joins)
+        rest._lost = list(self._lost)
+        self.partitions = read
+        return rest
+
+    def acks(self, kind: AcknowledgeType) -> tuple[PartitionAcks, ...]:
+        """Returns one outcome for all of it."""
+        return acks_of_runs(self.runs, kind) if self._is_taken_in else acks_of(self.partitions, kind)
+
+    def renewed(self, renewal: Renewal, lost: list[PartitionAcks]) -> None:
+        """Apply the answer to a renewal: the locks last until ``renewal.until_s``. The records of the refused ranges,
+        ``lost``, are dropped."""
+        if self.answered_s > renewal.began_s:
+            return  # the renewal may not have named it
+        self._lost += lost
+        if self._is_taken_in:
+            self._drop_lost()
+        self.until_s, self.joins = max(self.until_s, renewal.lasts_until_s(self.partitions)), renewal.joins
+
+    def _drop_lost(self) -> None:
+        self.drop(self._lost)
+
+    def drop(self, gone: Iterable[PartitionAcks]) -> None:
+        """Drop the records of these ranges. A run can be shortened at its front only: where a range covers records of a
+        run but not its first one, the whole run is dropped."""
+        for acks in gone:
+            for lost in acks.batches:
+                for run in self.runs:
+                    if (run.topic_id, run.key[1]) != (acks.topic_id, acks.partition):
+                        continue
+                    if run.first <= lost.last and lost.first <= run.last:
+                        run.skip_to(min(lost.last, run.last) + 1 if lost.first <= run.first else run.last + 1)
+        self.runs = deque(run for run in self.runs if len(run))
+
+
+class Ahead:
+    """The acquisitions of one consumer, in order."""
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._reading: Acquired | None = None
+        self._rest: Acquired | None = None
+        self._waiting: deque[Acquired] = deque()
+
+    def __repr__(self) -> str:
+        return f"<Ahead {self.records} records>"
+
+    @property
+    def records(self) -> int:
+        """How many records wait for a poll."""
+        with self._changing:
+            return sum(len(run) for each in self._waiting for run in each.runs)
+
+    def begin(self, acquired: Acquired) -> None:
+        """Add an acquisition whose records are being read; its locks are renewed from now on."""
+        with self._changing:
+            self._reading = acquired
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether an acquisition was read in part: the rest is read before anything else is acquired."""
+        return self._rest is not None
+
+    def split(self, acquired: Acquired, read: tuple[PartitionPlan, ...], left: tuple[PartitionPlan, ...]) -> None:
+        """Record that only a part was read: the rest is read next and its locks are renewed, unless all of it was given
+        back meanwhile."""
+        with self._changing:
+            if self._reading is acquired:
+                self._rest = acquired.split(read, left)
+
+    def begin_rest(self, now_s: float, joins: Joins) -> Acquired | None:
+        """Returns the rest to read now; None if none is known to be the consumer's."""
+        with self._changing:
+            rest, self._rest = self._rest, None
+            if rest is not None and now_s < rest.until_s and rest.joins == joins:
+                self._reading = rest
+                return rest
+            return None
+
+    def take_in(self, acquired: Acquired, now_s: float) -> list[Unread]:
+        """Let polls return the acquisition's records. Returns its offsets without a record; none if its locks have
+        ended."""
+        with self._changing:
+            self._reading = None
+            unread = acquired.take_in()
+            if acquired not in self._waiting:
+                for each in self._waiting:  # a later delivery of a record: its earlier lock is over
+                    each.drop(acquired.acks(AcknowledgeType.RENEW))
+                self._waiting.append(acquired)
+            return unread if now_s < acquired.until_s else []
+
+    def needs_renewal(self, now_s: float, joins: Joins, lives_until_s: float) -> bool:
+        """Whether the locks of the next records must be renewed before a poll returns them: too much of their time is
+        over, or the session may have lapsed."""
+        with self._changing:
+            return any(
+                each.joins != joins or now_s >= min(lives_until_s, each.until_s - LEFT_OF_THE_LOCK * each.lock_s)
+                for each in self._waiting
+                if each.runs
+            )
+
+    def look(self, most: int, now_s: float, joins: Joins) -> list[RecordRun]:
+        """Returns the next records, up to ``most``, as parts of runs; :meth:`remove` takes them away. Drops what is no
+        longer known to be the consumer's."""
+        with self._changing:
+            self._waiting = deque(e for e in self._waiting if e.runs and now_s < e.until_s and e.joins == joins)
+            return list(_parts((run for each in self._waiting for run in each.runs), most))
+
+    def remove(self, parts: Iterable[RecordRun]) -> None:
+        """Remove these parts of runs, which a poll returns. A second call changes nothing."""
+        with self._changing:
+            for part in parts:
+                if part.source is not None:
+                    part.source.skip_to(part.last + 1)
+            while self._waiting:
+                runs = self._waiting[0].runs
+                while runs and not len(runs[0]):
+                    runs.popleft()
+                if runs:
+                    return
+                self._waiting.popleft()
+
+    def renewals(self) -> tuple[PartitionAcks, ...]:
+        """A renewal of all of them."""
+        with self._changing:
+            return tuple(acks for each in self._all() for acks in each.acks(AcknowledgeType.RENEW))
+
+    def renewed(self, renewal: Renewal, lost: list[PartitionAcks]) -> None:
+        """Apply the answer to a renewal, as :meth:`Acquired.renewed`."""
+        with self._changing:
+            for each in self._all():
+                each.renewed(renewal, lost)
+
+    def forget(self, acquired: Acquired) -> tuple[PartitionAcks, ...]:
+        """Drop an acquisition that could not be read. Returns the acknowledgements that release it."""
+        with self._changing:
+            self._reading = None
+            return acquired.acks(AcknowledgeType.RELEASE)
+
+    def clear_waiting(self) -> tuple[PartitionAcks, ...]:
+        """Drop the acquisitions that wait for a poll. Returns the acknowledgements that release them."""
+        with self._changing:
+            waiting, self._waiting = self._waiting, deque()
+            return tuple(acks for each in waiting for acks in each.acks(AcknowledgeType.RELEASE))
+
+    def clear(self) -> tuple[PartitionAcks, ...]:
+        """Drop all acquisitions. Returns the acknowledgements that release them."""
+        with self._changing:
+            released = tuple(acks for each in self._all() for acks in each.acks(AcknowledgeType.RELEASE))
+            self._reading = self._rest = None
+            self._waiting.clear()
+            return released
+
+    def _all(self) -> Iterator[Acquired]:
+        yield from self._waiting
+        yield from filter(None, (self._reading, self._rest))
+
+
+def _parts(runs: Iterable[RecordRun], most: int) -> Iterator[RecordRun]:
+    for run in runs:
+        if most <= 0:
+            return
+        if len(run):
+            yield (part := run.part(most))
+            most -= len(part)

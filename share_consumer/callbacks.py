@@ -1,0 +1,82 @@
+"""The program's error_cb, stats_cb, throttle_cb and logger.
+
+librdkafka calls them when a client is polled. The clients that read are polled by another thread, and only while there
+are records. Rule: the program's functions are called in its own thread, by the methods that wait or send, also while
+nothing is read and in an outage. So what the clients that read report waits in a queue, and one more client, which
+reads nothing, is polled beside it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from confluent_kafka import Consumer
+
+from coordinator.kafka.librdkafka import new_client
+from share_source.executor.consumers import client_config
+
+MOST_WAITING = 10_000
+"""Of more reports that wait for the program's thread the oldest are dropped."""
+
+
+class Callbacks:
+    """The callbacks of one consumer, by their key. ``serve`` and ``close`` are for the program's thread."""
+
+    def __init__(self, functions: Mapping[str, Any]) -> None:
+        """The first ``serve`` connects."""
+        self._functions = functions
+        self._reports: deque[Callable[[], object]] = deque(maxlen=MOST_WAITING)
+        self._client: Consumer | None = None
+        self.recorders: dict[str, Any] = {
+            key: _Recorder(self._reports, partial(_log, function) if key == "logger" else function)
+            for key, function in functions.items()
+        }
+        """What the clients that read have in the place of the program's functions."""
+
+    def __repr__(self) -> str:
+        return f"<Callbacks {', '.join(self._functions)}>"
+
+    def __bool__(self) -> bool:
+        return bool(self._functions)
+
+    def serve(self, config: Mapping[str, Any]) -> None:
+        """Call the functions for what was reported since the last call. ``config``: of the clients that read. Raises
+        what a function raises; the next call goes on."""
+        while self._reports:
+            self._reports.popleft()()
+        if self._client is None and self._functions:
+            settings = {**dict(client_config(config, "read_uncommitted")), **self._functions}
+            self._client = new_client(Consumer, settings)
+        while self._client is not None and self._client.poll(0) is not None:
+            pass  # an error of which error_cb was told
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Use these credentials for new connections."""
+        if self._client is not None:
+            self._client.set_sasl_credentials(username, password)
+
+    def close(self) -> None:
+        """Call the functions for the rest, and end. Raises what a function raises."""
+        if self._client is not None:
+            client, self._client = self._client, None
+            self._functions = {}
+            client.close()
+
+
+def _log(logger: Any, *arguments: object) -> None:
+    logger.log(*arguments)
+
+
+class _Recorder:
+    """A function or a logger for a client that reads: it notes the call for the program's thread."""
+
+    def __init__(self, reports: deque[Callable[[], object]], function: Callable[..., object]) -> None:
+        self._reports, self._function = reports, function
+
+    def __call__(self, *arguments: object) -> None:
+        self._reports.append(partial(self._function, *arguments))
+
+    log = __call__

@@ -1,0 +1,560 @@
+"""The ShareConsumer, with the methods, the exceptions and the messages of confluent_kafka.ShareConsumer.
+
+Rule: delivery is at least once. In implicit mode the next poll or commit accepts what the last poll returned; records
+without an outcome at close() are released.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import weakref
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from threading import Lock
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import IllegalStateException, Messages
+
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.messages import PartitionAcks
+from coordinator.protocol.values import AcknowledgeType
+from share_consumer.acknowledgements import AcknowledgementCallback, Acknowledgements, Committed, committed
+from share_consumer.arguments import ERRONEOUS, INVALID, c_int, check_hint, check_note, check_type, timeout_seconds
+from share_consumer.callbacks import Callbacks
+from share_consumer.departure import Departure
+from share_consumer.dropped import dropped
+from share_consumer.errors import NoteInImplicitMode, SignalInImplicitMode, kafka_exception, one_of
+from share_consumer.fetching import FetchAnswer
+from share_consumer.hand_over import HandOver
+from share_consumer.implicit import ImplicitInFlight
+from share_consumer.in_flight import InFlight
+from share_consumer.membership import Membership
+from share_consumer.message import AnyMessage
+from share_consumer.options import ConsumerOptions
+from share_consumer.record_runs import RecordRun
+from share_consumer.renewal import Renewal, Renewer
+from share_consumer.sending import Sending
+from share_consumer.single_thread import SingleThread
+from share_consumer.supply import LONGEST_WAIT_S, Supply
+from share_consumer.waiting import Waiting
+from share_source.executor.range_cursor import Key
+
+OUTAGE_PATIENCE_S = 5.0
+"""close() sends nothing again after this many seconds: records whose outcomes have no answer by then may come again."""
+
+logger = logging.getLogger(__name__)
+
+
+def _serve(callbacks: Callbacks, options: ConsumerOptions) -> None:
+    """Call the program's error_cb, stats_cb, throttle_cb and logger for what has happened. It refers to no consumer,
+    so that a dropped one is collected at once."""
+    if callbacks:
+        callbacks.serve(options.client_config)
+
+
+class ShareConsumer:
+    """A member of a share group that gets single records, each for a limited time, and acknowledges each of them.
+
+    The constructor takes a configuration dict, or keywords, as confluent_kafka.ShareConsumer does. Like that class a
+    ShareConsumer is for one thread at a time; another thread may call :meth:`wakeup` alone.
+    """
+
+    def __init__(self, config: dict[str, Any] | None = None, /, **more: Any) -> None:
+        """Checks the configuration; connects nowhere yet.
+
+        Raises:
+            KafkaException, ValueError, TypeError: the configuration is wrong, as of ConsumerOptions.parse.
+            RuntimeError: it was called before.
+        """
+        if hasattr(self, "_inside"):
+            raise RuntimeError("ShareConsumer already initialized")
+        if (config is None and not more) or not isinstance(config, dict | None):
+            raise TypeError("expected configuration dict")
+        options = ConsumerOptions.parse({**(config or {}), **more})
+        self._callbacks = Callbacks(options.callbacks)
+        self._options = options = replace(options, callbacks=self._callbacks.recorders)
+        self._inside = SingleThread(options.group_id)
+        self._topics: tuple[str, ...] = ()
+        self._changing = Lock()
+        self._explicit = InFlight() if options.explicit else None
+        self._implicit = None if options.explicit else ImplicitInFlight()
+        self._in_flight: InFlight | ImplicitInFlight = self._explicit or self._implicit or ImplicitInFlight()
+        self._membership = Membership(options)
+        self._serve = partial(_serve, self._callbacks, options)
+        self._waiting = Waiting(self._serve if self._callbacks else None)
+        self._acknowledgements = Acknowledgements(self._membership)
+        self._renewing: Future[dict[Key, str]] | None = None
+        self._riding: Future[dict[Key, str]] | None = None
+        self._leaving: Future[None] | None = None
+        self._taking: list[RecordRun] = []
+        self._hand_over = HandOver(options.key_deserializer, options.value_deserializer)
+        self._renewer = Renewer(self._membership, self._held, self._renewed)
+        departure = Departure(self._membership, self._acknowledgements, self._in_flight, self._changing)
+        self._supply = Supply(options, self._membership, self._renewer.start, self._waiting.tell, departure)
+        self._lock_timeout_ms: int | None = None
+        ends = (self._renewer, *self._supply.threads, self._acknowledgements, self._membership)
+        self._dropped = weakref.finalize(self, dropped, os.getpid(), *ends)
+        self._dropped.atexit = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._options.group_id} {self._in_flight!r}>"
+
+    def __enter__(self) -> ShareConsumer:
+        self.check_process()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- the subscription
+
+    def subscribe(self, topics: list[str]) -> None:
+        """Subscribe to these topics in place of those before. A list of one name that begins with ^ is a regular
+        expression (RE2) for whole names.
+
+        Raises:
+            TypeError: it is no list.
+            ValueError: a name is empty, or named twice.
+        """
+        with self._inside.enter():
+            if not isinstance(topics, list):
+                raise TypeError("expected list of topic unicode strings")
+            names = tuple(sorted(map(str, topics)))
+            if not all(names) or len(set(names)) < len(names):
+                raise ValueError(f"Failed to subscribe: {INVALID}")
+            self._change_subscription(names)
+
+    def unsubscribe(self) -> None:
+        """Subscribe to nothing, and leave the group. Records that are in flight can still be acknowledged: while there
+        are any, the consumer stays a member without partitions. Those that no poll has returned are released."""
+        with self._inside.enter():
+            self._change_subscription(())
+
+    def _change_subscription(self, topics: tuple[str, ...]) -> None:
+        if self._taking:  # a poll was interrupted while it took them: they are the next poll's, and not given back
+            self._take()
+        before, self._topics = self._topics, topics
+        if before != topics and (before or self._membership.joined is not None):
+            self._supply.subscribe(topics)
+
+    def subscription(self) -> list[str]:
+        """The topics that the consumer is subscribed to, by name."""
+        with self._inside.enter():
+            return list(self._topics)
+
+    # --- records
+
+    def poll(self, timeout: float = -1) -> Messages:
+        """Returns the next records; empty if none come within ``timeout`` seconds (-1: no limit). In implicit mode the
+        records of the poll before are accepted.
+
+        Raises:
+            IllegalStateException: nothing is subscribed to, or, in explicit mode, records of the poll before have no
+                outcome and are not in progress.
+            KafkaException: the coordinator, or the brokers, refuse; or the coordinator has refused signals. One
+                exception names all of them, once.
+            WakeupException: another thread called :meth:`wakeup`.
+        """
+        before = None
+        try:
+            with self._inside.enter():
+                before = self._hand_over.returned
+                seconds = timeout_seconds(timeout)
+                self._serve()
+                self._supply.polled()
+                self._send_signals()
+                if self._taking:  # a poll was interrupted while it took them
+                    self._take()
+                if not self._hand_over.waits:
+                    self._check_signals()
+                    self._check_decided()
+                    if not self._topics:
+                        raise IllegalStateException("Consumer is not subscribed to any topics")
+                    deadline_s = None if seconds < 0 else time.monotonic() + seconds
+                    self._accept_returned()
+                    if not self._renewed_came(deadline_s):
+                        self._poll(deadline_s)
+                return self._hand_over.messages()
+        except BaseException:
+            if before is not None:  # else another thread may be inside, whose records these are
+                self._hand_over.take_back(before)
+            raise
+
+    def _check_decided(self) -> None:
+        if self._explicit is not None and (count := self._explicit.undecided):
+            raise IllegalStateException(f"{count} records from previous poll have not been acknowledged")
+
+    def _poll(self, deadline_s: float | None) -> None:
+        """Wait for records until ``deadline_s``. Callbacks of answers are called before records are taken, since they
+        may raise."""
+        while not self._hand_over.waits:
+            self._waiting.begin()  # before the outcomes leave: a close() that follows sends them
+            if self._supply.has_come:
+                self._take_in()
+            if self._supply.needs_renewal and not self._waiting.wait(self._renewed_now(), deadline_s):
+                break
+            if taking := self._supply.look():
+                self._settle()
+                self._taking = taking
+                self._take()
+                self._go_on()
+                return
+            if not self._waiting.wait(self._ask(deadline_s), deadline_s):
+                break
+            self._take_in()
+            if deadline_s is not None and time.monotonic() >= deadline_s and not self._supply.ahead.records:
+                break
+        self._settle()
+
+    def _take(self) -> None:
+        """Take the records out of the supply. An interrupted call can be made again."""
+        self._supply.returned(self._taking)
+        with self._changing:
+            self._in_flight.add(self._taking)
+        self._hand_over.add(list(chain.from_iterable(run.messages for run in self._taking)))
+        self._taking = []
+
+    def _go_on(self) -> None:
+        """Ask for the next records, if that is due, and send what is to be sent: a poll returns records."""
+        riding: Future[dict[Key, str]] = Future()
+        sending = self._supply.ask_ahead(self._topics, self._outgoing, riding.set_result)
+        if sending is None:
+            self._send_on()
+        elif sending:
+            self._ride(sending, riding)
+
+    def _send_on(self) -> None:
+        """Send outcomes that go with no request now. They wait for the next one if it comes at once."""
+        with self._changing:
+            has_outcomes = self._in_flight.has_outcomes
+        if has_outcomes and self._supply.asks_ahead:
+            self._acknowledgements.send_soon(self._outgoing)
+        elif has_outcomes:
+            self._acknowledgements.send(self._outgoing())
+
+    def _outgoing(self) -> Sending:
+        with self._changing:
+            return self._in_flight.take()
+
+    def _ride(self, sending: Sending, riding: Future[dict[Key, str]]) -> None:
+        self._riding = riding
+        self._acknowledgements.ride(sending, riding)
+
+    def _ask(self, deadline_s: float | None) -> Future[FetchAnswer]:
+        """Returns the request for records under way, or a new one, which takes outcomes along."""
+        if (answer := self._supply.on_its_way()) is not None:
+            self._send_on()
+            return answer
+        sending = self._outgoing()
+        left_s = LONGEST_WAIT_S if deadline_s is None else min(deadline_s - time.monotonic(), LONGEST_WAIT_S)
+        riding: Future[dict[Key, str]] = Future()
+        answer = self._supply.ask(self._topics, max(int(left_s * 1000), 0), sending, riding.set_result)
+        if sending:
+            self._ride(sending, riding)
+        return answer
+
+    def _take_in(self) -> None:
+        """Apply an answer: polls may return its records now."""
+        fetched, unread = self._supply.take_in()
+        with self._changing:
+            self._in_flight.add_unread(unread)
+        self._supply.taken_in(fetched)  # last: an answer that was interrupted is taken in again
+        if fetched.error is not None:
+            self._settle()
+            raise kafka_exception(fetched.error) if isinstance(fetched.error, ShareGroupError) else fetched.error
+        if fetched.lock_timeout_ms:
+            self._lock_timeout_ms = fetched.lock_timeout_ms
+
+    # --- outcomes
+
+    def acknowledge(
+        self,
+        message: AnyMessage,
+        ack_type: int = AcknowledgeType.ACCEPT,
+        *,
+        reason: str | None = None,
+        delay_ms: int | None = None,
+    ) -> None:
+        """Set the outcome of a record, in explicit mode; the next poll or commit sends it. The newest outcome counts.
+        RENEW: the record stays with this consumer for another lock's time, and has to be acknowledged again.
+        ``reason``, of a REJECT: for the dead letter, which has its first 500 characters. ``delay_ms``, of a RELEASE: no
+        member gets the record before; None: the group's backoff.
+
+        Raises:
+            TypeError, ValueError, OverflowError: an argument has another type, or a value that is not allowed.
+            NoteInImplicitMode, IllegalStateException: the mode is implicit, or the record is not in flight.
+        """
+        with self._inside.enter():
+            check_type(1, message, confluent_kafka.Message, "confluent_kafka.cimpl.Message")
+            at = message.topic(), message.partition(), message.offset()
+            self._decide("message", *at, ack_type, reason, delay_ms)
+
+    def acknowledge_offset(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        ack_type: int = AcknowledgeType.ACCEPT,
+        *,
+        reason: str | None = None,
+        delay_ms: int | None = None,
+    ) -> None:
+        """As :meth:`acknowledge`, for the record at this offset."""
+        with self._inside.enter():
+            check_type(1, topic, str, "str")
+            self._decide("offset", topic, c_int(partition), c_int(offset, 64), ack_type, reason, delay_ms)
+
+    def _decide(
+        self,
+        what: str,
+        topic: str | None,
+        partition: int | None,
+        offset: int | None,
+        ack_type: int,
+        reason: str | None,
+        delay_ms: int | None,
+    ) -> None:
+        number = c_int(ack_type)
+        is_type = self._explicit is None or AcknowledgeType.ACCEPT <= number <= AcknowledgeType.RENEW
+        if topic is None or partition is None or offset is None or min(partition, offset) < 0 or not is_type:
+            raise ValueError(f"Failed to acknowledge {what}: {INVALID}")
+        note = check_note(what, number, reason, delay_ms)
+        if self._explicit is None and note != ("", None):
+            raise NoteInImplicitMode()
+        with self._changing:
+            key = (topic, partition)
+            if self._explicit is None or not self._explicit.decide(key, offset, AcknowledgeType(number), *note):
+                raise IllegalStateException(f"Failed to acknowledge {what}: {ERRONEOUS}")
+
+    def mark_in_progress(self, message: AnyMessage, hint: str | None = None) -> None:
+        """Signal that the work on a record goes on, in explicit mode (KAFKA-20458): its lock lasts for the group's
+        group.share.in.progress.staleness.threshold.ms from then on, and a poll needs no outcome for it. The next poll
+        or commit sends the signal, or this method when max.in-flight.progress.batches are pending. ``hint``: for
+        people, up to 256 bytes in UTF-8; without one the hint before stays.
+
+        Raises:
+            TypeError, ValueError: ``message`` is no Message, or ``hint`` is no text or too long.
+            SignalInImplicitMode, RecordNotInFlight, RecordHasOutcome: IllegalStateExceptions.
+            KafkaException: the coordinator has refused earlier signals; one exception names all of them.
+        """
+        with self._inside.enter():
+            check_type(1, message, confluent_kafka.Message, "confluent_kafka.cimpl.Message")
+            check_hint(hint)
+            self._check_signals()
+            if self._explicit is None:
+                raise SignalInImplicitMode()
+            with self._changing:
+                self._explicit.mark_in_progress(message, hint)
+                is_full = self._explicit.pending_signals >= self._options.max_progress_batches
+            if is_full:
+                self._send_signals()
+
+    def _send_signals(self) -> None:
+        if self._explicit is None:
+            return
+        with self._changing:
+            signals = self._explicit.take_signals()
+        if signals:
+            self._acknowledgements.signal(signals)
+
+    def _check_signals(self) -> None:
+        """Raise why the coordinator refused signals, for records that are still in flight."""
+        if self._explicit is None:
+            return
+        refused = self._acknowledgements.refused_signals()
+        with self._changing:
+            told = [why for signals, why in refused if self._explicit.holds(signals)]
+        if told:
+            raise one_of(told)
+
+    def commit_sync(self, timeout: float = 60) -> Committed:
+        """Send the outcomes and wait. Returns by partition None, or the exception that says why they were refused;
+        empty if there were no outcomes. In implicit mode the records of the last poll are accepted."""
+        with self._inside.enter():
+            seconds = timeout_seconds(timeout)
+            self._send_signals()
+            sending = self._outcomes()
+            result: Committed = {}
+            if sending:
+                future = self._acknowledgements.send(sending)
+                future.add_done_callback(self._waiting.tell)
+                self._waiting.until(future.done, None if seconds < 0 else time.monotonic() + seconds)
+                errors = future.result() if future.done() else dict.fromkeys(sending.offsets, "_TIMED_OUT")
+                result = committed(sending, errors)
+            self._supply.outcomes_left(self._topics)
+            self._settle()
+            self._serve()
+            return result
+
+    def commit_async(self) -> None:
+        """Send the outcomes; a later method calls the callback with the answer."""
+        with self._inside.enter():
+            self._send_signals()
+            if sending := self._outcomes():
+                self._acknowledgements.send(sending)
+            self._supply.outcomes_left(self._topics)
+            self._settle()
+            self._serve()
+
+    def _accept_returned(self) -> None:
+        """Accept what the program has, in implicit mode. In explicit mode what can't be read gets its automatic
+        outcome."""
+        if self._explicit is not None:
+            with self._changing:
+                self._explicit.decide_unreadable()
+        count = len(self._hand_over.returned)
+        if self._implicit is not None:
+            with self._changing:
+                self._implicit.hand_out(count)
+                self._hand_over.returned = []  # CPython handles no signal between these two: each is counted once
+                self._implicit.accept_all()
+
+    def _outcomes(self) -> Sending:
+        self._accept_returned()
+        with self._changing:
+            return self._in_flight.take()
+
+    def _renewed_came(self, deadline_s: float | None) -> bool:
+        """Whether this poll is for records that the program renewed: new records come when these are done."""
+        if self._explicit is None:
+            return False
+        with self._changing:
+            sending = self._explicit.take() if self._explicit.has_renewed else Sending()
+        if sending:
+            self._renewing = self._acknowledgements.send(sending)
+            self._renewing.add_done_callback(self._waiting.tell)
+        if self._renewing is not None:
+            if not self._waiting.wait(self._renewing, deadline_s):
+                return True
+            self._renewing = None
+            self._settle()
+        with self._changing:
+            self._hand_over.add(self._explicit.take_renewed(), are_deserialized=True)
+        return self._hand_over.waits
+
+    def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
+        """Have ``callback(offsets, exception)`` called, in this thread, with the answer to each partition's outcomes.
+        None removes it.
+
+        Raises:
+            TypeError: it can't be called.
+        """
+        with self._inside.enter():
+            if callback is not None and not callable(callback):
+                raise TypeError("callback must be callable or None")
+            self._acknowledgements.callback = callback
+
+    def _settle(self) -> None:
+        settled = self._acknowledgements.settled()
+        if self._explicit is not None:
+            with self._changing:
+                for sending, errors in settled:
+                    self._explicit.renew(sending, errors)
+        self._acknowledgements.call_back(settled)
+
+    # --- locks
+
+    def acquisition_lock_timeout_ms(self) -> int | None:
+        """How long the locks of the last poll's records lasted at their acquisition, in milliseconds; None if no record
+        was acquired yet."""
+        with self._inside.enter():
+            return self._lock_timeout_ms
+
+    def _held(self) -> tuple[PartitionAcks, ...]:
+        """Returns the renewals that are due, in the renewer's thread."""
+        with self._changing:
+            delivered = self._in_flight.renewals() if self._options.renews_in_background else ()
+        is_due = self._waiting.polls_within(self._options.max_poll_interval_ms / 1000)
+        return (*delivered, *(self._supply.ahead.renewals() if is_due else ()))
+
+    def _renewed(self, renewal: Renewal, lost: list[PartitionAcks]) -> None:
+        """Apply the answer to renewals, in the renewer's thread."""
+        with self._changing:
+            for acks in lost:
+                self._in_flight.forget_lock(acks)
+        self._supply.ahead.renewed(renewal, lost)
+
+    def _renewed_now(self) -> Future[object]:
+        """Renew the locks of records that waited long, before a poll returns them."""
+        renewed = self._acknowledgements.call(self._renewer.try_to_renew)
+        renewed.add_done_callback(self._waiting.tell)
+        return renewed
+
+    # --- the rest
+
+    def check_process(self) -> None:
+        """Check that this is the process that made the consumer; a fork of it raises UsedAfterFork."""
+        self._inside.check_process()
+
+    def hold_back(self) -> None:
+        """Accept none of the last poll's records until each is handed out: the program does not have them yet."""
+        self._hand_over.returned = []
+
+    def hand_out(self, count: int = 1) -> None:
+        """The program got the next ``count`` records, in the order of their polls."""
+        if self._implicit is not None:
+            with self._changing:
+                self._implicit.hand_out(count)
+
+    def forget_wakeup(self) -> None:
+        """Clear a wakeup that no poll has noticed."""
+        self._waiting.forget_wakeup()
+
+    def wakeup(self) -> None:
+        """Have the poll that runs now, or else the next one, raise WakeupException. Any thread may call it."""
+        self.check_process()
+        self._waiting.wakeup()
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Use these credentials (SASL PLAIN and SCRAM) for new connections. Raises TypeError if one is no text."""
+        self.check_process()
+        if self._inside.closed:
+            raise IllegalStateException("Share consumer closed")
+        check_type(1, username, str, "str")
+        check_type(2, password, str, "str")
+        self._options.kafka_config.update({"sasl.username": username, "sasl.password": password})
+        self._callbacks.set_sasl_credentials(username, password)
+
+    def close(self) -> None:
+        """Send the outcomes, leave the group and release the other records. Waits for the answer up to
+        socket.timeout.ms; where coordinator or brokers are known to be away, for OUTAGE_PATIENCE_S."""
+        self.check_process()
+        if self._inside.closed:
+            return
+        with self._inside.enter():
+            with self._changing:
+                sending = self._in_flight.take()
+                self._in_flight.clear()
+            if sending and self._membership.joined is not None:
+                self._acknowledgements.send(sending)
+            self._renewer.close()
+            self._supply.close()
+            self._dropped.detach()
+            most_s = self._options.socket_timeout_ms / 1000
+            self._membership.end_retries(OUTAGE_PATIENCE_S)
+            has_joined = self._membership.joined is not None
+            deadline_s = time.monotonic() + (most_s if has_joined else min(most_s, OUTAGE_PATIENCE_S))
+            with suppress(FutureTimeoutError):  # the session ends by itself
+                if self._riding is not None:  # outcomes that the leaving must not overtake
+                    self._riding.result(max(deadline_s - time.monotonic(), 0))
+            with suppress(FutureTimeoutError):
+                self._leaving = self._leaving or self._acknowledgements.close(self._leave)
+                self._leaving.result(max(deadline_s - time.monotonic(), 0))
+            self._inside.closed = True
+            try:
+                self._acknowledgements.call_back(self._acknowledgements.settled())
+            except Exception:  # as confluent's: a callback does not fail close()
+                logger.exception("the acknowledgement commit callback failed at close()")
+            self._callbacks.close()
+
+    def _leave(self) -> None:
+        """Give back what no poll has returned, and leave the group."""
+        self._supply.leave()
+        self._membership.close()

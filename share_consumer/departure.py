@@ -1,0 +1,48 @@
+"""How a ShareConsumer without a subscription leaves the group.
+
+Rule: no outcome is overtaken. What is to be sent anyway leaves before, since a member that has left can't send it; and
+a consumer whose program holds records stays, since leaving releases them.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from share_consumer.acknowledgements import Acknowledgements
+from share_consumer.implicit import ImplicitInFlight
+from share_consumer.in_flight import InFlight
+from share_consumer.membership import Membership
+
+
+class Departure:
+    """The leaving of one consumer. It refers to parts of it alone: a thread that leaves keeps no consumer alive."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        acknowledgements: Acknowledgements,
+        in_flight: InFlight | ImplicitInFlight,
+        changing: threading.Lock,
+    ) -> None:
+        """Leaves nothing yet. ``changing`` guards ``in_flight``."""
+        self._membership, self._acknowledgements = membership, acknowledgements
+        self._in_flight, self._changing = in_flight, changing
+
+    def __repr__(self) -> str:
+        return f"<Departure of {self._membership!r}>"
+
+    def holds_records(self) -> bool:
+        """Send what needs no commit of the program. Returns whether the program holds records. Runs in its own
+        thread."""
+        with self._changing:
+            is_due = isinstance(self._in_flight, ImplicitInFlight) or self._acknowledgements.lingers
+            sending = self._in_flight.take() if is_due else self._in_flight.take_unread()
+            holds = self._in_flight.holds_records
+        if sending:
+            self._acknowledgements.send(sending)
+        return holds
+
+    def leave(self) -> None:
+        """Leave the group, if the consumer has joined it, after all outcomes that are on their way."""
+        self._acknowledgements.call(lambda: None).result()
+        self._membership.leave()

@@ -1,0 +1,114 @@
+"""The records that a ShareConsumer in implicit mode holds: the next poll or commit accepts those that the program has,
+and rejects or releases those that can't be read. Pure: no clock, thread or I/O.
+
+Rule: no record has an outcome of its own, so all of them are kept as runs; a poll's records are counted, not scanned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from coordinator.protocol.messages import PartitionAcks
+from coordinator.protocol.values import AcknowledgeType
+from share_consumer.record_runs import RecordRun, Unread, acks_of_runs, batch
+from share_consumer.sending import Sending
+
+
+class ImplicitInFlight:
+    """The records of one consumer, in the order in which polls return them."""
+
+    def __init__(self) -> None:
+        self._runs: list[RecordRun] = []
+        self._handed_out = 0
+        self._accepted: list[RecordRun] = []
+        self._unread: list[Unread] = []
+
+    def __repr__(self) -> str:
+        return f"<ImplicitInFlight {self._handed_out} records handed out>"
+
+    def add(self, runs: Iterable[RecordRun]) -> None:
+        """Add records for a poll to return. None of them is accepted before it is handed out."""
+        for run in runs:
+            if run not in self._runs:  # else this was interrupted, and is done again
+                # A topic that was deleted and made anew: nothing of the one before is held.
+                self._runs = [each for each in self._runs if each.key != run.key or each.topic_id == run.topic_id]
+                self._runs.append(run)
+
+    def add_unread(self, unread: Iterable[Unread]) -> None:
+        """Add offsets without a record; the next request acknowledges them."""
+        self._unread += unread
+
+    def hand_out(self, count: int) -> None:
+        """Note that the program was given the next ``count`` records, in the order of :meth:`add`."""
+        self._handed_out += count
+
+    def accept_all(self) -> None:
+        """Accept every record that the program has."""
+        while self._handed_out > 0 and self._runs:
+            part = self._runs[0].part(self._handed_out)
+            self._runs[0].skip_to(part.last + 1)
+            if not len(self._runs[0]):
+                del self._runs[0]
+            self._accepted.append(part)
+            self._handed_out -= len(part)
+        self._handed_out = 0
+
+    @property
+    def holds_records(self) -> bool:
+        """Whether polls have returned records whose outcome is not being sent."""
+        return bool(self._runs or self._accepted)
+
+    def take_unread(self) -> Sending:
+        """Take the gaps to send."""
+        sending = Sending()
+        unread, self._unread = self._unread, []
+        sending.add_unread(unread)
+        return sending
+
+    @property
+    def has_outcomes(self) -> bool:
+        """Whether anything is to be sent."""
+        return bool(self._accepted or self._unread)
+
+    def take(self) -> Sending:
+        """Take the accepted records and the gaps to send; they are no longer in flight."""
+        sending = self.take_unread()
+        accepted, self._accepted = self._accepted, []
+        for run, last in _joined(accepted):
+            sending.add(run.key, run.topic_id, [batch(run.first, last, run.delivery_count, run.outcome)])
+        return sending
+
+    def renewals(self) -> tuple[PartitionAcks, ...]:
+        """Returns a renewal of every record whose outcome is not being sent."""
+        return acks_of_runs((run for run in self._runs if not run.unlocked), AcknowledgeType.RENEW)
+
+    def forget_lock(self, refused: PartitionAcks) -> None:
+        """Stops renewing the refused ranges that the consumer still holds whole. Of another range an outcome was sent
+        meanwhile, which is why the renewal was refused."""
+        ranges = {(each.first, each.last, each.delivery_count) for each in refused.batches}
+        for run in self._runs:
+            if (run.topic_id, run.key[1]) == (refused.topic_id, refused.partition):
+                run.unlocked |= (run.first, run.last, run.delivery_count) in ranges
+
+    def clear(self) -> None:
+        """Drop all records: the consumer is closed."""
+        self._handed_out = 0
+        for each in (self._runs, self._accepted, self._unread):
+            each.clear()
+
+
+def _alike(run: RecordRun) -> tuple[object, ...]:
+    return run.key, run.topic_id, run.delivery_count, run.outcome
+
+
+def _joined(runs: list[RecordRun]) -> list[tuple[RecordRun, int]]:
+    """Joins neighbours with one delivery count. Returns the first run of each, and the last offset."""
+    found: list[tuple[RecordRun, int]] = []
+    for run in runs:
+        if found:
+            before, last = found[-1]
+            if _alike(before) == _alike(run) and last + 1 == run.first:
+                found[-1] = (before, run.last)
+                continue
+        found.append((run, run.last))
+    return found

@@ -1,0 +1,295 @@
+"""The records that a ShareConsumer in explicit mode holds, and what was decided about each of them. Pure: no clock,
+thread or I/O. (Implicit mode: :mod:`share_consumer.implicit`.)
+
+A record is in flight from the poll that returned it until its outcome is taken to be sent. Rules: the newest outcome of
+a record counts until it is sent; offsets without a record (gaps) are never seen by the program, and are acknowledged
+beside the records; a record whose lock is renewed stays in flight, and the next poll returns it again; a record in
+progress needs no outcome yet, and from its first signal on it is not renewed: signals extend its lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import NamedTuple, TypeVar
+
+from coordinator.protocol.messages import AckBatch, PartitionAcks, PartitionProgress, ProgressBatch
+from coordinator.protocol.values import AcknowledgeType
+from share_consumer.errors import RecordHasOutcome, RecordNotInFlight
+from share_consumer.message import AnyMessage, Message
+from share_consumer.record_runs import RecordRun, Unread, batch
+from share_consumer.sending import Sending
+from share_source.executor.range_cursor import Key
+
+What = TypeVar("What")
+
+
+class Outcome(NamedTuple):
+    """A record's outcome. ``reason``: of a reject; ``delay_ms``: of a release, None for the group's backoff."""
+
+    kind: AcknowledgeType
+    reason: str = ""
+    delay_ms: int | None = None
+
+
+RENEW = Outcome(AcknowledgeType.RENEW)
+
+
+class _Partition:
+    """The records of one partition that are in flight, by offset."""
+
+    __slots__ = (
+        "automatic",
+        "counts",
+        "in_progress",
+        "messages",
+        "outcomes",
+        "signalled",
+        "signals",
+        "topic_id",
+        "unlocked",
+    )
+
+    def __init__(self, topic_id: str) -> None:
+        self.topic_id = topic_id
+        self.messages: dict[int, Message] = {}
+        self.counts: dict[int, int] = {}
+        self.outcomes: dict[int, Outcome] = {}
+        self.automatic: dict[int, AcknowledgeType] = {}
+        self.unlocked: set[int] = set()
+        self.signals: dict[int, str | None] = {}
+        self.in_progress: set[int] = set()
+        self.signalled: set[int] = set()
+
+
+class InFlight:
+    """The records of one consumer that are in flight."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[Key, _Partition] = {}
+        self._unread: list[Unread] = []
+        self._renewed: dict[Key, dict[int, tuple[Message, int]]] = {}
+
+    def __repr__(self) -> str:
+        return f"<InFlight {self.undecided} records undecided>"
+
+    @property
+    def undecided(self) -> int:
+        """The number of records without an outcome; without those in progress, with an automatic outcome, or renewed
+        and not returned again."""
+        return sum(
+            len(records.counts.keys() - records.outcomes.keys() - records.in_progress - records.automatic.keys())
+            for records in self._partitions.values()
+        )
+
+    @property
+    def has_renewed(self) -> bool:
+        """Whether records are renewed for the next poll, or their renewal is under way."""
+        return any(self._renewed.values()) or any(
+            RENEW in records.outcomes.values() for records in self._partitions.values()
+        )
+
+    def add(self, runs: Iterable[RecordRun]) -> None:
+        """Add records that a poll returns."""
+        for run in runs:
+            records = self._of(run.key, run.topic_id)
+            offsets = range(run.first, run.last + 1)
+            for offset_set in (records.unlocked, records.in_progress, records.signalled):
+                offset_set.difference_update(offsets)
+            for decided in (records.outcomes, records.automatic):
+                for offset in decided.keys() & offsets:
+                    del decided[offset]
+            if run.outcome != AcknowledgeType.ACCEPT:
+                records.automatic.update(dict.fromkeys(offsets, run.outcome))
+            records.messages.update(zip(offsets, run.messages, strict=True))
+            records.counts.update(dict.fromkeys(offsets, run.delivery_count))
+
+    def add_unread(self, unread: Iterable[Unread]) -> None:
+        """Add offsets that were acquired and not read; the next request acknowledges them."""
+        self._unread += unread
+
+    def decide_unreadable(self) -> None:
+        """Give the records that can't be read, and that the program has not decided, their automatic outcome."""
+        for records in self._partitions.values():
+            automatic, records.automatic = records.automatic, {}
+            for offset in automatic.keys() & records.counts.keys():
+                records.outcomes.setdefault(offset, Outcome(automatic[offset]))
+
+    def decide(
+        self, key: Key, offset: int, kind: AcknowledgeType, reason: str = "", delay_ms: int | None = None
+    ) -> bool:
+        """Set the outcome of a record. Returns False if it is not in flight, or is to be renewed though it is in
+        progress."""
+        outcome = Outcome(kind, reason, delay_ms)
+        records = self._partitions.get(key)
+        if records is not None and offset in records.counts:
+            if outcome == RENEW and offset in records.in_progress:
+                return False
+            records.outcomes[offset] = outcome
+            return True
+        if not self._take_back(key, offset):
+            return False
+        self._partitions[key].outcomes[offset] = outcome
+        return True
+
+    def _take_back(self, key: Key, offset: int) -> bool:
+        """Let the program hold a renewed record, so that the next poll does not return it. Returns False if the record
+        is none."""
+        renewed = self._renewed.get(key, {})
+        if offset not in renewed:
+            return False
+        records = self._partitions[key]
+        records.messages[offset], records.counts[offset] = renewed.pop(offset)
+        return True
+
+    def mark_in_progress(self, message: AnyMessage, hint: str | None) -> None:
+        """Record that the program works on a record. A renewed record is the program's again: the next poll does not
+        return it.
+
+        Raises:
+            RecordNotInFlight, RecordHasOutcome: the program may not work on it.
+        """
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        key = (topic or "", -1 if partition is None else partition)
+        records = self._partitions.get(key)
+        if records is None or offset is None or not (offset in records.counts or self._take_back(key, offset)):
+            raise RecordNotInFlight(record=f"{topic}-{partition}@{offset}")
+        if offset in records.outcomes:
+            raise RecordHasOutcome(record=f"{topic}-{partition}@{offset}")
+        records.in_progress.add(offset)
+        records.signals[offset] = records.signals.get(offset) if hint is None else hint
+
+    @property
+    def pending_signals(self) -> int:
+        """The number of records with a signal that is not sent yet."""
+        return sum(len(records.signals) for records in self._partitions.values())
+
+    def take_signals(self) -> tuple[PartitionProgress, ...]:
+        """Take the signals to send; a record with an outcome needs none."""
+        partitions = []
+        for key, records in self._partitions.items():
+            signals, records.signals = records.signals, {}
+            named = sorted((at, records.counts[at], hint) for at, hint in signals.items() if at not in records.outcomes)
+            if named:
+                records.signalled.update(at for at, _, _ in named)
+                batches = tuple(
+                    ProgressBatch(first=first, last=last, delivery_count=count, hint=hint)
+                    for first, last, (count, hint) in _neighbours(named)
+                )
+                partitions.append(PartitionProgress(topic_id=records.topic_id, partition=key[1], batches=batches))
+        return tuple(partitions)
+
+    def holds(self, signals: PartitionProgress) -> bool:
+        """Whether a record that these signals name is still in flight, under the same delivery count."""
+        return any(
+            records.counts.get(offset) == batch.delivery_count
+            for key, records in self._partitions.items()
+            if (records.topic_id, key[1]) == (signals.topic_id, signals.partition)
+            for batch in signals.batches
+            for offset in range(batch.first, batch.last + 1)
+        )
+
+    @property
+    def holds_records(self) -> bool:
+        """Whether the program holds records whose outcome is not being sent, renewed ones included."""
+        return any(records.counts for records in self._partitions.values()) or any(self._renewed.values())
+
+    def take_unread(self) -> Sending:
+        """Take the gaps to send."""
+        sending = Sending()
+        unread, self._unread = self._unread, []
+        sending.add_unread(unread)
+        return sending
+
+    @property
+    def has_outcomes(self) -> bool:
+        """Whether anything is to be sent."""
+        return bool(self._unread) or any(records.outcomes for records in self._partitions.values())
+
+    def take(self) -> Sending:
+        """Take the outcomes and gaps to send; they are no longer in flight."""
+        sending = self.take_unread()
+        for key, records in self._partitions.items():
+            outcomes, records.outcomes = records.outcomes, {}
+            if not outcomes:
+                continue
+            decided = sorted((offset, records.counts.pop(offset), outcome) for offset, outcome in outcomes.items())
+            for offset_set in (records.unlocked, records.in_progress, records.signalled):
+                offset_set -= outcomes.keys()
+            records.signals = {offset: hint for offset, hint in records.signals.items() if offset not in outcomes}
+            messages = {offset: records.messages.pop(offset) for offset in outcomes}
+            sending.add(key, records.topic_id, _batches(decided))
+            if RENEW in outcomes.values():
+                sending.renewed[key] = {at: (messages[at], n) for at, n, how in decided if how == RENEW}
+        return sending
+
+    def renew(self, sent: Sending, failed: Iterable[Key]) -> None:
+        """Apply the coordinator's answer: renewed records are in flight again, except those of ``failed``
+        partitions."""
+        for key, renewed in sent.renewed.items():
+            if key not in set(failed):
+                self._renewed.setdefault(key, {}).update(renewed)
+
+    def take_renewed(self) -> list[Message]:
+        """Take the renewed records, which a poll returns now."""
+        messages = []
+        for key, renewed in self._renewed.items():
+            records = self._partitions[key]
+            for offset, (message, count) in sorted(renewed.items()):
+                records.messages[offset], records.counts[offset] = message, count
+                messages.append(message)
+        self._renewed.clear()
+        return messages
+
+    def renewals(self) -> tuple[PartitionAcks, ...]:
+        """Returns a renewal of every record whose outcome is not being sent, renewed ones included, but none for which
+        a signal was sent."""
+        partitions = []
+        for key, records in self._partitions.items():
+            held = {
+                at: n for at, n in self._held(key).items() if at not in records.unlocked and at not in records.signalled
+            }
+            if held:
+                batches = tuple(_batches(sorted((offset, count, RENEW) for offset, count in held.items())))
+                partitions.append(PartitionAcks(topic_id=records.topic_id, partition=key[1], batches=batches))
+        return tuple(partitions)
+
+    def forget_lock(self, refused: PartitionAcks) -> None:
+        """Stop renewing the ranges that the coordinator refused, where the consumer still holds all of one: else an
+        outcome sent meanwhile was the reason."""
+        for key, records in self._partitions.items():
+            if (records.topic_id, key[1]) != (refused.topic_id, refused.partition):
+                continue
+            held = self._held(key)
+            for lost in refused.batches:
+                offsets = range(lost.first, lost.last + 1)
+                if all(held.get(offset) == lost.delivery_count for offset in offsets):
+                    records.unlocked.update(offsets)
+
+    def _held(self, key: Key) -> dict[int, int]:
+        """The delivery counts of a partition's records, by offset."""
+        return {**self._partitions[key].counts, **{at: count for at, (_, count) in self._renewed.get(key, {}).items()}}
+
+    def clear(self) -> None:
+        """Drop all records: the consumer is closed."""
+        self._partitions.clear()
+        self._unread.clear()
+        self._renewed.clear()
+
+    def _of(self, key: Key, topic_id: str) -> _Partition:
+        records = self._partitions.get(key)
+        if records is None or records.topic_id != topic_id:  # a topic that was made anew: nothing of it is held
+            records = self._partitions[key] = _Partition(topic_id)
+        return records
+
+
+def _batches(decided: list[tuple[int, int, Outcome]]) -> list[AckBatch]:
+    """Runs of neighbouring offsets with one delivery count and one outcome."""
+    return [batch(first, last, count, *outcome) for first, last, (count, outcome) in _neighbours(decided)]
+
+
+def _neighbours(records: Iterable[tuple[int, int, What]]) -> Iterator[tuple[int, int, tuple[int, What]]]:
+    """(offset, delivery count, what), ascending, as (first, last, (delivery count, what)) of alike neighbours."""
+    for (_, *alike), run in groupby(enumerate(records), key=lambda e: (e[1][0] - e[0], *e[1][1:])):
+        offsets = [offset for _, (offset, _, _) in run]
+        yield offsets[0], offsets[-1], (alike[0], alike[1])

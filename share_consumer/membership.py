@@ -1,0 +1,149 @@
+"""The membership of a ShareConsumer in its group: it finds or starts the coordinator and joins, when the first records
+are asked for.
+
+Rule: a consumer is one member for its whole life. Another subscription is another join of the same member, under the
+next epoch, so the records that it holds stay its own. Leaving releases them: a consumer without a subscription stays a
+member, which gets no partitions, until it holds none, or until their locks have ended. The member's id is this
+object's alone, so a session that is fenced was fenced by a later join of this object: by one that took its place, or by
+one whose answer was lost, after which the member joins anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+
+from coordinator.client.client import CoordinatorClient
+from coordinator.client.group_options import connect
+from coordinator.client.session import MemberSession, RequestOf
+from coordinator.protocol.errors import FencedMemberEpoch, UnknownMemberId
+from coordinator.protocol.messages import Reply
+from share_consumer.options import ConsumerOptions
+from share_source.application import program_name
+
+Joins = tuple[int, int] | None
+"""Which join of a member it is: its epoch, and how often it came back after a lapse; None before the first join."""
+PATTERN = "^"
+"""A subscription of one name that begins so is a regular expression, as in librdkafka's consumers."""
+
+_log = logging.getLogger(__name__)
+
+
+class Membership:
+    """The session of a consumer. Thread-safe."""
+
+    def __init__(self, options: ConsumerOptions) -> None:
+        """Connects nowhere yet: ``session`` does."""
+        self.member_id = uuid.uuid4().hex
+        self._options = options
+        self._changing = threading.Lock()
+        self._client: CoordinatorClient | None = None
+        self._session: MemberSession | None = None
+        self._topics: tuple[str, ...] = ()
+        self._told: set[str] = set()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Membership {self._options.group_id}/{self.member_id} {self._session!r}>"
+
+    @property
+    def joined(self) -> MemberSession | None:
+        """The session, if the consumer has joined."""
+        return self._session
+
+    @property
+    def joins(self) -> Joins:
+        """Which join of the member this session began with; None before the first."""
+        session = self._session
+        return None if session is None else (session.member_epoch, session.rejoins)
+
+    @property
+    def lives_until_s(self) -> float:
+        """The session has not lapsed before then, in monotonic seconds."""
+        return 0.0 if self._session is None else self._session.lives_until_s
+
+    def session(self, topics: tuple[str, ...]) -> MemberSession:
+        """Returns the session of this subscription; joins if need be.
+
+        Raises:
+            ShareGroupError: the coordinator can't be reached or started, or refuses the join.
+        """
+        with self._changing:
+            return self._current(topics)
+
+    def call(self, request_of: RequestOf[Reply]) -> Reply:
+        """Returns the answer to a member's request. Raises as :meth:`MemberSession.call`. A request that a later join
+        overtakes is made and sent again under the later epoch."""
+        if (session := self._session) is None:
+            raise UnknownMemberId(member_id=self.member_id, group_id=self._options.group_id)
+        try:
+            return session.call(request_of)
+        except FencedMemberEpoch:
+            with self._changing:
+                session = self._current(self._topics)
+            return session.call(request_of)
+
+    def _current(self, topics: tuple[str, ...]) -> MemberSession:
+        if self._closed:
+            raise UnknownMemberId(member_id=self.member_id, group_id=self._options.group_id)
+        if self._session is None or self._topics != topics or self._session.fenced:
+            if self._client is None:
+                options = self._options
+                self._client = connect(options.bootstrap_servers, options.kafka_config, options.coordinator_configs)
+            joined = self._join(self._client, topics)
+            self._tell_of_missing(joined.joined.missing)
+            if self._session is not None:
+                self._session.close()
+            self._session, self._topics = joined, topics
+        return self._session
+
+    def end_retries(self, in_s: float) -> None:
+        """Retry no request to the coordinator that fails later than ``in_s`` seconds from now."""
+        if self._client is not None:
+            self._client.end_retries(in_s)
+
+    def leave(self) -> None:
+        """Leave the group, which releases the records that the consumer still holds. ``session`` joins it again."""
+        with self._changing:
+            if self._session is not None:
+                self._session.close(leave=True)
+                self._session, self._topics = None, ()
+
+    def close(self) -> None:
+        """Leave the group for good, which releases the records that the consumer still holds."""
+        with self._changing:
+            self._closed = True
+            if self._session is not None:
+                self._session.close(leave=True)
+            if self._client is not None:
+                self._client.close()
+
+    def _tell_of_missing(self, topics: tuple[str, ...]) -> None:
+        """Log, once for each topic, that it does not exist."""
+        for topic in topics:
+            if topic not in self._told:
+                self._told.add(topic)
+                _log.warning(
+                    "share group %s: topic %s, to which this ShareConsumer subscribes, does not exist, or may not be "
+                    "seen: no records come from it until it does. Correct the name, or create it",
+                    self._options.group_id,
+                    topic,
+                )
+
+    def _join(self, client: CoordinatorClient, topics: tuple[str, ...]) -> MemberSession:
+        pattern = topics[0] if len(topics) == 1 and topics[0].startswith(PATTERN) else None
+        return MemberSession(
+            client,
+            self._options.group_id,
+            self.member_id,
+            query=False,
+            topics=() if pattern else topics,
+            topic_pattern=pattern,
+            configs=self._options.group_configs,
+            member_name=self._options.member_name,
+            client_id=self._options.kafka_config.get("client.id", "") or program_name(),
+            idle_after_s=self._options.max_poll_interval_ms / 1000 if topics else 0.0,
+            lock_s=0.0 if self._session is None else self._session.lock_s,
+            leaves_when_idle=not topics,
+        )

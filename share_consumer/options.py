@@ -1,0 +1,303 @@
+"""The constructor's configuration of a ShareConsumer: which keys it takes, and the checks of their values.
+
+librdkafka's properties have their own names, without a prefix, as for confluent_kafka.ShareConsumer. ``share.*``,
+``group.share.*`` and ``errors.deadletterqueue.*`` are the source's: of the group, and of the coordinator. Rule: what
+confluent's class refuses is refused here, by the same exception; no I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException
+
+from coordinator.client.group_options import GroupOptions
+from coordinator.client.options import GROUP_PREFIXES, MEMBER_NAME, Option, configs, flag
+from coordinator.config.kafka_options import check_tokens, is_javas_alone, own_name, redacted, to_librdkafka
+from coordinator.config.resolved import ConfigKey, CoordinatorConfig
+from coordinator.kafka.properties import TOKEN_FUNCTION
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.option_errors import MissingOption
+from share_consumer.errors import invalid_config
+
+Callback = Callable[..., Any]
+
+DEFAULT_MAX_POLL_RECORDS = 500
+DEFAULT_MAX_POLL_INTERVAL_MS = 300_000
+DEFAULT_SOCKET_TIMEOUT_MS = 60_000
+
+ACKNOWLEDGEMENT_MODE = "share.acknowledgement.mode"
+ACQUIRE_MODE = "share.acquire.mode"
+RENEW_IN_BACKGROUND = "share.background.renew.enable"
+PROGRESS_BATCHES = ConfigKey(
+    name="max.in-flight.progress.batches",
+    default=100,
+    low=1,
+    high=100_000,
+    doc="Records whose signal (mark_in_progress) waits for the next poll or commit; this many are sent at once.",
+)
+
+OPTIONS = (
+    Option("bootstrap.servers", "required", "The brokers to ask first: host:port, separated by commas."),
+    Option("group.id", "required", "The share group. Queries and ShareConsumers of one group share its records."),
+    Option(ACKNOWLEDGEMENT_MODE, "implicit", "implicit: the next poll or commit accepts the records; explicit."),
+    Option(
+        "max.poll.records",
+        "500",
+        "Records that a poll returns, at most. A consumer that is behind acquires more ahead, for the next polls.",
+    ),
+    Option(
+        "max.poll.interval.ms",
+        "300000",
+        "How long records that were acquired, and that no poll has returned yet, are kept for the next poll.",
+    ),
+    Option(ACQUIRE_MODE, "the group's", "batch_optimized or record_limit, for this consumer (KIP-1206)."),
+    Option(
+        RENEW_IN_BACKGROUND,
+        "false",
+        "Renew the locks of the records that the program holds, until it acknowledges them; at most for "
+        "share.max.lock.extension.ms.",
+    ),
+    Option(PROGRESS_BATCHES.name, str(PROGRESS_BATCHES.default), PROGRESS_BATCHES.doc),
+    Option("key.deserializer, value.deserializer", "none", "Callables, as DeserializingShareConsumer takes them."),
+    Option(MEMBER_NAME.name, "client.id, else the program's", MEMBER_NAME.doc),
+    Option("error_cb, stats_cb, throttle_cb, logger", "none", "As confluent_kafka takes them."),
+    Option(
+        "share.*, group.share.*, errors.deadletterqueue.*",
+        "see below",
+        "Configuration of the group, and of the coordinator.",
+    ),
+    Option("any other", "librdkafka's", "Any property of librdkafka that a share consumer may have."),
+)
+
+_BROKERS_DECIDE = (
+    "`{}` is not supported for `group.protocol=consumer` or share consumer. It is defined broker side: use "
+    "share.session.timeout.ms or share.heartbeat.interval.ms"
+)
+_NOT_APPLICABLE = "`{}` is not applicable for share consumer"
+REFUSED: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "auto.offset.reset",
+            "consume.callback.max.messages",
+            "enable.auto.commit",
+            "enable.partition.eof",
+            "fetch.error.backoff.ms",
+            "fetch.queue.backoff.ms",
+            "group.instance.id",
+            "group.protocol",
+            "group.remote.assignor",
+            "isolation.level",
+            "message.copy.max.bytes",
+            "partition.assignment.strategy",
+            "queued.max.messages.kbytes",
+            "queued.min.messages",
+            "topic.blacklist",
+        ),
+        _NOT_APPLICABLE,
+    ),
+    **dict.fromkeys(("heartbeat.interval.ms", "session.timeout.ms"), _BROKERS_DECIDE),
+    "group.protocol.type": "`{}` is not supported for `group.protocol=consumer` or share consumer",
+    "allow.auto.create.topics": "{} is currently not supported for share consumer",
+    "socket.max.fails": "`{}` must be 1 for share consumer; changing it is not allowed",
+}
+"""Properties that confluent_kafka.ShareConsumer refuses by ValueError -> its text."""
+
+_CALLBACKS = {"error_cb": TypeError, "stats_cb": TypeError, "throttle_cb": ValueError, "oauth_cb": TypeError}
+"""Callbacks, and the exception that confluent_kafka.ShareConsumer raises for one that is not callable, None
+included."""
+_TOPIC_CONFIG = "default.topic.config"
+_TOKEN_SOURCES = ("sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.metadata.authentication.type")
+_CLIENT_ONLY = frozenset({"group.id", "max.poll.records", "max.poll.interval.ms", "bootstrap.servers"})
+_INTEGER = re.compile(r"\s*[+-]?(0[xX][0-9a-fA-F]+|[0-9]+)")
+"""The part of a text that librdkafka, like C's strtol, reads as a number: 1 of 1.5."""
+_END_OF_CHECK = "sharegroup.end.of.check"
+_UNKNOWN = re.compile(r'No such configuration property: "(.*)"')
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ConsumerOptions(GroupOptions):
+    """The configuration of a ShareConsumer; ``repr`` shows no secrets. ``callbacks``: the program's error_cb, stats_cb,
+    throttle_cb and logger. ``acquire_mode`` empty: the group's."""
+
+    explicit: bool = False
+    acquire_mode: str = ""
+    max_poll_records: int = DEFAULT_MAX_POLL_RECORDS
+    max_poll_interval_ms: int = DEFAULT_MAX_POLL_INTERVAL_MS
+    socket_timeout_ms: int = DEFAULT_SOCKET_TIMEOUT_MS
+    renews_in_background: bool = False
+    max_progress_batches: int = 100
+    member_name: str = ""
+    key_deserializer: Callback | None = None
+    value_deserializer: Callback | None = None
+    callbacks: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def outage_timeout_ms(self) -> int:
+        """share.broker.outage.timeout.ms, or its default."""
+        return CoordinatorConfig.parse(self.coordinator_configs).share_broker_outage_timeout_ms
+
+    @property
+    def client_config(self) -> dict[str, Any]:
+        """The configuration of the clients that read: librdkafka's, and its callbacks. A logger gets what librdkafka
+        logs by default."""
+        logs = {"log_level": "6"} if "logger" in self.callbacks else {}
+        return {**logs, **self.kafka_config, **self.callbacks}
+
+    def printed(self) -> dict[str, Any]:
+        shown = super().printed()
+        return {**shown, "kafka_config": redacted(self.kafka_config)}
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> ConsumerOptions:
+        """Returns the options of the constructor's configuration.
+
+        Raises:
+            KafkaException: a property, or its value, is refused (_INVALID_ARG).
+            ValueError: a property is one that no share consumer may have, group.id is missing, or librdkafka can make
+                no client of the properties.
+            TypeError, ValueError: a callback is not callable, as ``_CALLBACKS`` has it.
+            AttributeError: default.topic.config is no dict.
+        """
+        beside = _beside(given)
+        of_topics = {_TOPIC_CONFIG: given[_TOPIC_CONFIG]} if _TOPIC_CONFIG in given else {}
+        others = {key: value for key, value in given.items() if key not in beside and key not in of_topics}
+        texts = {str(key): _text(value) for key, value in others.items() if value is not None}
+        own = {key: texts.pop(key) for key in list(texts) if key.startswith(GROUP_PREFIXES)}
+        if "group.id" not in given:
+            raise ValueError("Failed to create consumer: group.id must be set")
+        texts.setdefault("group.id", "")
+        progress = texts.pop(PROGRESS_BATCHES.name, str(PROGRESS_BATCHES.default))
+        name = texts.pop(MEMBER_NAME.name, "")
+        as_given = {key: others.get(key, "") for key in texts}
+        if any(is_javas_alone(key) for key in texts):
+            texts = as_given = _in_librdkafkas_words(texts)
+        ours = (*GROUP_PREFIXES, MEMBER_NAME.name)
+        nulls = [str(key) for key, value in others.items() if value is None and not str(key).startswith(ours)]
+        checked = _check_properties({**dict.fromkeys(nulls), **as_given, **of_topics}, own)
+        texts = {**{str(key): _text(value) for key, value in of_topics.get(_TOPIC_CONFIG, {}).items()}, **texts}
+        try:
+            _check_together(texts, checked)
+            own_fields: dict[str, Any] = {
+                "max_progress_batches": int(PROGRESS_BATCHES.parse(progress)),
+                "member_name": str(MEMBER_NAME.parse(name)),
+            }
+            return cls(**_parsed(texts, own), **beside_fields(beside), **own_fields)
+        except ShareGroupError as error:
+            raise invalid_config(error) from error
+
+
+def _beside(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings that are no texts."""
+    beside = {key: given[key] for key in (*_CALLBACKS, "logger") if key in given}
+    if isinstance(given.get(TOKEN_FUNCTION), str):
+        del beside[TOKEN_FUNCTION]
+    for key, refusal in _CALLBACKS.items():
+        if key in beside and not callable(beside[key]):
+            raise refusal(f"expected {key} property as a callable function")
+    if TOKEN_FUNCTION in beside:
+        text = f'{TOKEN_FUNCTION} is a text here, "MODULE:FUNCTION": the coordinator calls the function too'
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, text))
+    if "on_commit" in given:
+        raise ValueError("on_commit is not supported on ShareConsumer")
+    for key in ("key.deserializer", "value.deserializer"):
+        if key in given:
+            beside[key] = given[key]
+            if given[key] is not None and not callable(given[key]):
+                raise TypeError(f"expected {key} property as a callable function")
+    return beside
+
+
+def beside_fields(beside: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of the settings that are no texts."""
+    return {
+        "key_deserializer": beside.get("key.deserializer"),
+        "value_deserializer": beside.get("value.deserializer"),
+        "callbacks": {
+            key: beside[key] for key in ("error_cb", "stats_cb", "throttle_cb", "logger") if beside.get(key) is not None
+        },
+    }
+
+
+def _in_librdkafkas_words(texts: Mapping[str, str]) -> dict[str, str]:
+    try:
+        return dict(to_librdkafka(texts, {}, prefix="", forbidden={}))
+    except ShareGroupError as error:
+        raise invalid_config(error) from error
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _check_properties(given: Mapping[str, Any], own: Mapping[str, str]) -> dict[str, Any]:
+    """Have librdkafka check its properties at once: an unknown property at the end makes it stop before it starts a
+    thread or a connection. Returns the checked properties."""
+    checked = {key: value for key, value in given.items() if key not in ("plugin.library.paths", TOKEN_FUNCTION)}
+    if ACKNOWLEDGEMENT_MODE in own:
+        checked[ACKNOWLEDGEMENT_MODE] = own[ACKNOWLEDGEMENT_MODE]
+    try:
+        confluent_kafka.ShareConsumer({**checked, _END_OF_CHECK: ""})
+    except KafkaException as error:
+        text = error.args[0].str()
+        if _END_OF_CHECK in text:
+            return checked
+        if found := _UNKNOWN.fullmatch(text):
+            text += own_name(found[1], [option.name for option in OPTIONS if " " not in option.name])
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, text)) from None
+        raise
+    return checked
+
+
+def _check_together(texts: Mapping[str, str], checked: Mapping[str, Any]) -> None:
+    """Have librdkafka make a client of the properties, and end it: some are refused only together, as a SASL mechanism
+    without a user, or a missing certificate file. The client has no brokers, so it connects nowhere. None is made where
+    it would fetch a token at once."""
+    for key in checked:
+        if key in REFUSED:
+            raise ValueError(f"Failed to create share consumer: {REFUSED[key].format(key)}")
+    if TOKEN_FUNCTION in texts:
+        check_tokens(texts, prefix="")
+    if any(key in texts for key in (*_TOKEN_SOURCES, TOKEN_FUNCTION)):
+        return
+    without = {key: value for key, value in checked.items() if key != "metadata.broker.list"}
+    client = confluent_kafka.ShareConsumer({**without, "bootstrap.servers": "", "log_level": "0"})
+    with suppress(KafkaException):  # without a group id
+        client.close()
+
+
+def _parsed(texts: Mapping[str, str], own: Mapping[str, str]) -> dict[str, Any]:
+    servers = texts.get("bootstrap.servers", texts.get("metadata.broker.list", "")).strip()
+    if not servers:
+        raise MissingOption(option="bootstrap.servers", why="name at least one broker, as host:port.")
+    group_configs, coordinator_configs = configs({k: v for k, v in own.items() if k != RENEW_IN_BACKGROUND})
+    mode = group_configs.pop(ACKNOWLEDGEMENT_MODE, "implicit")
+    kafka_config = {key: value for key, value in texts.items() if key not in _CLIENT_ONLY}
+    return {
+        "bootstrap_servers": servers,
+        "group_id": texts["group.id"],
+        "kafka_config": {"bootstrap.servers": servers, **kafka_config},
+        "group_configs": group_configs,
+        "coordinator_configs": coordinator_configs,
+        "explicit": mode == "explicit",
+        "acquire_mode": group_configs.pop(ACQUIRE_MODE, ""),
+        "max_poll_records": _number(texts, "max.poll.records", DEFAULT_MAX_POLL_RECORDS),
+        "max_poll_interval_ms": _number(texts, "max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS),
+        "socket_timeout_ms": _number(texts, "socket.timeout.ms", DEFAULT_SOCKET_TIMEOUT_MS),
+        "renews_in_background": flag(own, RENEW_IN_BACKGROUND, default=False),
+    }
+
+
+def _number(texts: Mapping[str, str], key: str, default: int) -> int:
+    """Returns the number that librdkafka, which has checked it, reads there. A leading 0 means octal digits."""
+    found = _INTEGER.match(texts.get(key, ""))
+    if found is None:
+        return default
+    digits = found[1].lower()
+    base = 16 if digits.startswith("0x") else 8 if digits.startswith("0") else 10
+    return int(digits, base)

@@ -1,0 +1,157 @@
+"""Renews the locks of a ShareConsumer in the background (KIP-1222): always those of records that were acquired and that
+no poll has returned yet, and those of the records that the program holds, if share.background.renew.enable says so.
+
+Rule: a lock is asked for again RENEWALS_PER_LOCK times before it ends. The group's share.max.lock.extension.ms bounds
+all renewals, and the coordinator names the locks that it cut. A partition's renewals are refused together, so what is
+still held of a refused one is asked for again, each range by itself. A record whose renewal is refused is lost to the
+consumer, as at the end of its lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from coordinator.protocol.errors import ShareGroupError
+from coordinator.protocol.messages import Acknowledge, AcknowledgeReply, PartitionAcks, PartitionPlan
+from coordinator.protocol.values import CappedLock
+from share_consumer.membership import Joins, Membership
+
+logger = logging.getLogger(__name__)
+
+RENEWALS_PER_LOCK = 3
+SHORTEST_PAUSE_S = 0.2
+"""Two renewals are at least this many seconds apart."""
+
+Held = Callable[[], tuple[PartitionAcks, ...]]
+
+
+class Renewal(NamedTuple):
+    """When a renewal began, until when its locks last (in monotonic seconds), and in which session it began.
+    ``capped``: the locks that end sooner."""
+
+    began_s: float
+    until_s: float
+    joins: Joins
+    capped: tuple[CappedLock, ...] = ()
+
+    def lasts_until_s(self, plans: Iterable[PartitionPlan]) -> float:
+        """Until when the locks of an acquisition last, in monotonic seconds."""
+        if not self.capped:
+            return self.until_s  # nearly always
+        held = [(plan.topic_id, plan.partition, of) for plan in plans for of in plan.ranges]
+        ends = [
+            self.began_s + lock.left_ms / 1000
+            for lock in self.capped
+            for topic_id, partition, of in held
+            if (topic_id, partition) == (lock.topic_id, lock.partition)
+            and of.first <= lock.last
+            and lock.first <= of.last
+        ]
+        return min(ends, default=self.until_s)
+
+
+Renewed = Callable[[Renewal, list[PartitionAcks]], None]
+
+
+class Renewer:
+    """A daemon thread that renews what ``held`` names, from ``start`` to ``close``. It calls ``renewed`` after each
+    renewal, with the refused records, each range by itself. Both are methods, and the thread keeps their object alive
+    no longer than the program does."""
+
+    def __init__(self, membership: Membership, held: Held, renewed: Renewed) -> None:
+        self._membership = membership
+        self._held, self._renewed = weakref.WeakMethod(held), weakref.WeakMethod(renewed)
+        self._closed = False
+        self._changed = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._lock_s = 0.0
+        self._renewing = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Renewer of locks of {self._lock_s:.1f} s>"
+
+    def start(self, lock_timeout_ms: int) -> None:
+        """Renew from now on; locks last that long now."""
+        before_s, self._lock_s = self._lock_s, lock_timeout_ms / 1000
+        if self._lock_s < before_s:
+            self._changed.set()
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="share-renewal", daemon=True)
+            thread.start()
+            self._thread = thread
+
+    def close(self) -> None:
+        """End the thread soon."""
+        self._closed = True
+        self._changed.set()
+
+    def _run(self) -> None:
+        while not self._closed:
+            if self._changed.wait(max(self._lock_s / RENEWALS_PER_LOCK, SHORTEST_PAUSE_S)):
+                self._changed.clear()
+                continue
+            self.try_to_renew()
+
+    def try_to_renew(self) -> None:
+        """Renew all locks once, now; a failure is logged."""
+        try:
+            self.renew()
+        except ShareGroupError as error:
+            logger.warning("could not renew locks: %s", error)
+        except Exception:  # the thread must outlive any mistake: without it each long record would lose its lock
+            logger.exception("could not renew locks")
+
+    def renew(self) -> None:
+        """Renew all locks once, now. Raises as :meth:`Membership.call`."""
+        with self._renewing:
+            self._renew()
+
+    def _renew(self) -> None:
+        began_s, joins = time.monotonic(), self._membership.joins
+        if not (partitions := self._named()):
+            return
+        reply = self._ask(partitions)
+        lost, capped = list(done(partitions, reply.done_below)), reply.capped
+        if refused := reply.errors:
+            for acks in _single_ranges(self._named()):
+                if f"{acks.topic_id}:{acks.partition}" in refused:
+                    alone = self._ask((acks,))
+                    lost += [acks] if alone.errors else done((acks,), alone.done_below)
+                    capped += alone.capped
+            logger.info("could not renew locks: %s; %d of these ranges are lost", refused, len(lost))
+        if (renewed := self._renewed()) is not None:
+            renewed(Renewal(began_s, began_s + self._lock_s, joins, capped), lost)
+
+    def _ask(self, partitions: tuple[PartitionAcks, ...]) -> AcknowledgeReply:
+        reply: AcknowledgeReply = self._membership.call(lambda who: Acknowledge(**who, partitions=partitions))
+        if reply.lock_timeout_ms:  # the group's may have been altered since the acquisition
+            self.start(reply.lock_timeout_ms)
+        return reply
+
+    def _named(self) -> tuple[PartitionAcks, ...]:
+        held = self._held()
+        return held() if held is not None else ()
+
+
+def done(renewed: Iterable[PartitionAcks], done_below: Mapping[str, int]) -> Iterator[PartitionAcks]:
+    """Yields the parts of the ``renewed`` ranges below the start offsets ``done_below`` (by topic id and partition).
+    Other members have done these records; the coordinator does not refuse a renewal there, but names the offset."""
+    for acks in renewed:
+        end = done_below.get(f"{acks.topic_id}:{acks.partition}", 0)
+        below = [msgspec.structs.replace(of, last=min(of.last, end - 1)) for of in acks.batches if of.first < end]
+        if below:
+            yield PartitionAcks(topic_id=acks.topic_id, partition=acks.partition, batches=tuple(below))
+
+
+def _single_ranges(partitions: Iterable[PartitionAcks]) -> Iterator[PartitionAcks]:
+    """The same acknowledgements, each range by itself."""
+    for acks in partitions:
+        for batch in acks.batches:
+            yield PartitionAcks(topic_id=acks.topic_id, partition=acks.partition, batches=(batch,))

@@ -1,0 +1,66 @@
+"""The check that one thread at a time uses a ShareConsumer, as confluent_kafka.ShareConsumer has it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import ConcurrentModificationException, IllegalStateException
+
+from share_consumer.errors import UsedAfterFork
+
+
+class SingleThread:
+    """Lets one thread at a time in, of the process that made it. ``closed`` refuses all."""
+
+    def __init__(self, group_id: str) -> None:
+        self._group_id = group_id
+        self._pid = os.getpid()
+        self._entering = threading.Lock()
+        self._inside: int | None = None
+        self.closed = False
+
+    @contextmanager
+    def enter(self) -> Iterator[None]:
+        """A context manager around each method of the consumer: no other thread enters before the method has ended.
+
+        Raises:
+            UsedAfterFork: this process is a fork of the one that made the consumer.
+            IllegalStateException: the consumer is closed, or its callback or a signal handler calls it.
+            ConcurrentModificationException: another thread is inside.
+        """
+        self.check_process()
+        if self.closed:
+            raise IllegalStateException("Share consumer closed")
+        me = threading.get_ident()
+        entered = False
+        try:
+            with self._entering:
+                if self._inside == me:
+                    raise IllegalStateException(
+                        "Share consumer methods are not accessible from user-defined acknowledgement commit callback, "
+                        "nor from a signal handler that interrupts one of them: call wakeup() there, which ends the "
+                        "poll with WakeupException, and close() after it"
+                    )
+                if self._inside is not None:
+                    raise ConcurrentModificationException(
+                        "Share consumer is not safe for multi-threaded access. "
+                        f"currentThread(id: {me}) otherThread(id: {self._inside})"
+                    )
+                entered = True  # before the next line: Ctrl+C may come between the two
+                self._inside = me
+            yield
+        finally:
+            if entered:
+                self._inside = None
+
+    def check_process(self) -> None:
+        """Check that this is the process that made the consumer.
+
+        Raises:
+            UsedAfterFork: it is a fork of that process.
+        """
+        if os.getpid() != self._pid:
+            raise UsedAfterFork(made_by=self._pid, pid=os.getpid(), group_id=self._group_id)

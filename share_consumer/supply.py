@@ -1,0 +1,237 @@
+"""The supply of records for a ShareConsumer's polls: the requests for them, one at a time, and their answers.
+
+A request is one AcquireRecords (Kafka: ShareFetch); its answer has the acquired records, read from the brokers.
+
+Rules: each request begins in a poll, for that poll or ahead of the next ones (:mod:`share_consumer.pace`),
+so that a program that does not poll gets no more than one answer. A request after an answer with a part of an
+acquisition is for the rest of it. Nothing is acquired ahead while the program has records that were delivered before:
+if one of them ends its process, that must cost no other record a delivery.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from coordinator.protocol.values import AcknowledgeType
+from share_consumer.ahead import Ahead
+from share_consumer.departure import Departure
+from share_consumer.fetching import Answered, FetchAnswer, Fetcher, Wanted
+from share_consumer.membership import Membership
+from share_consumer.options import ConsumerOptions
+from share_consumer.pace import Pace
+from share_consumer.record_runs import RecordRun, Unread
+from share_consumer.sending import Sending
+from share_consumer.worker import Worker
+
+logger = logging.getLogger(__name__)
+
+LONGEST_WAIT_S = 1.0
+"""One request for records waits up to this many seconds: a poll that was given up holds back the next one no longer."""
+SAMPLE = 16
+"""The mean record size is estimated from this many records of an answer."""
+
+
+class _Asked:
+    """A request that is under way, or waits for its time; ``now`` ends that waiting."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.now = threading.Event()
+        self.is_cancelled = False
+        self.answer: Future[FetchAnswer] = Future()
+
+
+class Supply:
+    """The records of one consumer on their way to its polls. ``tell`` is called when an answer has come."""
+
+    def __init__(
+        self,
+        options: ConsumerOptions,
+        membership: Membership,
+        acquired: Callable[[int], None],
+        tell: Callable[[], None],
+        departure: Departure,
+    ) -> None:
+        self.ahead, self._departure = Ahead(), departure
+        self._membership, self._tell = membership, tell
+        self._max_poll_records = options.max_poll_records
+        self._fetcher = Fetcher(options, membership, self.ahead, acquired)
+        self._worker = Worker("share-fetching")
+        self._pace = Pace(options.max_poll_records)
+        self._asked: _Asked | None = None
+        self._again = False
+
+    def __repr__(self) -> str:
+        return f"<Supply {self.ahead!r} {self._pace!r}>"
+
+    @property
+    def threads(self) -> tuple[Fetcher, Worker]:
+        """Returns the parts with a thread, which a dropped supply ends."""
+        return self._fetcher, self._worker
+
+    # --- what has come
+
+    def polled(self) -> None:
+        """Record that the program polls."""
+        self._pace.polled(time.monotonic())
+
+    def look(self) -> list[RecordRun]:
+        """Returns the next records of a poll; :meth:`returned` removes them."""
+        return self.ahead.look(self._max_poll_records, time.monotonic(), self._membership.joins)
+
+    def returned(self, parts: list[RecordRun]) -> None:
+        """Record that a poll returns these records. A second call changes nothing."""
+        self.ahead.remove(parts)
+        self._again = any(part.delivery_count > 1 for part in parts)
+        self._pace.returned(sum(map(len, parts)), time.monotonic())
+
+    @property
+    def needs_renewal(self) -> bool:
+        """Whether the next records' locks are to be renewed before a poll returns them."""
+        return self.ahead.needs_renewal(time.monotonic(), self._membership.joins, self._membership.lives_until_s)
+
+    @property
+    def has_come(self) -> bool:
+        """Whether an answer without an error waits for :meth:`take_in`."""
+        return self._asked is not None and self._asked.answer.done() and self._asked.answer.result().error is None
+
+    def take_in(self) -> tuple[FetchAnswer, list[Unread]]:
+        """Returns the answer that has come, and its gaps. Offsets whose records the log lost are released, and count no
+        try. It may be called again until :meth:`taken_in`."""
+        assert self._asked is not None
+        fetched = self._asked.answer.result()
+        if fetched.acquired is None:
+            return fetched, []
+        unread = self.ahead.take_in(fetched.acquired, time.monotonic())
+        lost = Sending()
+        lost.add_unread(of for of in unread if of.kind == AcknowledgeType.RELEASE)
+        if lost:
+            self._worker.submit(lambda: self._fetcher.release(lost.partitions))
+        return fetched, [of for of in unread if of.kind != AcknowledgeType.RELEASE]
+
+    def taken_in(self, fetched: FetchAnswer) -> None:
+        """Record that the answer was applied."""
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            lock_s = fetched.lock_timeout_ms / 1000
+            wanted = fetched.records if fetched.is_part else asked.wanted.records  # a part is all there was
+            self._pace.answered(wanted, fetched.records, _bytes_each(fetched), lock_s, fetched.took_s, fetched.read_s)
+
+    # --- requests
+
+    @property
+    def asks_ahead(self) -> bool:
+        """Whether the next request for records is sent without a poll that waits for it."""
+        if self._asked is not None and not self._asked.wanted.ahead:
+            return False
+        return self.ahead.has_rest or (self._pace.is_ahead and not self._again)
+
+    def on_its_way(self) -> Future[FetchAnswer] | None:
+        """Returns the answer to the request that was sent before, if there is one. The request waits for its time no
+        longer."""
+        if self._asked is None:
+            return None
+        self._asked.now.set()
+        return self._asked.answer
+
+    def ask(self, topics: tuple[str, ...], wait_ms: int, sending: Sending, answered: Answered) -> Future[FetchAnswer]:
+        """Request the records for a poll that waits for them. The acknowledgements go with the request."""
+        return self._ask(Wanted(topics, self._max_poll_records, wait_ms), sending, answered, 0.0)
+
+    def ask_ahead(self, topics: tuple[str, ...], take: Callable[[], Sending], answered: Answered) -> Sending | None:
+        """Request records ahead of the next polls, if that is due. Returns the acknowledgements that go with the
+        request; None if none does."""
+        if self._asked is not None:
+            return None
+        if self.ahead.has_rest:  # acquired already: it is only to be read
+            sending = take()
+            self._ask(Wanted(topics, self._max_poll_records, ahead=True), sending, answered, 0.0)
+            return sending
+        if self._again:
+            return None
+        now_s = time.monotonic()
+        if (question := self._pace.next_question(self.ahead.records, now_s)) is None:
+            return None
+        is_due = question.at_s <= now_s
+        sending = take() if is_due else Sending()
+        self._ask(Wanted(topics, question.records, ahead=True), sending, answered, question.at_s - now_s)
+        return sending if is_due else None
+
+    def _ask(self, wanted: Wanted, sending: Sending, answered: Answered, in_s: float) -> Future[FetchAnswer]:
+        asked, fetcher = _Asked(wanted), self._fetcher
+
+        def fetch() -> FetchAnswer:
+            if in_s > 0:
+                asked.now.wait(in_s)
+            return FetchAnswer() if asked.is_cancelled and not sending else fetcher.fetch(wanted, sending, answered)
+
+        asked.answer.add_done_callback(lambda _: self._tell())
+        try:
+            self._asked = asked
+            return self._worker.submit(fetch, asked.answer)
+        except BaseException:  # Ctrl+C: the request may not be queued, and then its answer would never come
+            if asked.answer.cancel():
+                self._asked = None
+            raise
+
+    # --- the end
+
+    def subscribe(self, topics: tuple[str, ...]) -> None:
+        """Give back what no poll has returned, after the request under way; then send the group the topics, if the
+        consumer has joined it. Without topics it leaves the group, as :meth:`outcomes_left` does."""
+        if self._asked is not None:
+            self._asked.is_cancelled = True
+            self._asked.now.set()
+            self._asked = None
+        self._pace = Pace(self._max_poll_records)
+        waiting = self.ahead.clear_waiting()  # now: a poll that follows must not return what is released
+        self._worker.submit(lambda: self._fetcher.give_back(waiting))
+        if topics:
+            self._worker.submit(lambda: self._join_for(topics))
+        else:
+            self._leave_unless_held()
+
+    def outcomes_left(self, topics: tuple[str, ...]) -> None:
+        """Outcomes were sent: a consumer without topics leaves the group if they were the last."""
+        if not topics and self._membership.joined is not None:
+            self._leave_unless_held()
+
+    def _leave_unless_held(self) -> None:
+        """Leave the group after the request under way, unless the program holds records: leaving would release them.
+        Then the member gives up its partitions, and leaves when the locks have ended at the latest."""
+        holds = self._departure.holds_records()  # now: what the program sends later is none of this
+        self._worker.submit(lambda: self._join_for(()) if holds else self._departure.leave())
+
+    def _join_for(self, topics: tuple[str, ...]) -> None:
+        """Join the group again with these topics: its next assignment is made for them."""
+        if self._membership.joined is None:
+            return
+        try:
+            self._membership.session(topics)
+        except Exception as error:  # noqa: BLE001 - the next poll reports it; without one the session ends in time
+            logger.warning("could not change the subscription yet: %s", error)
+
+    def leave(self) -> None:
+        """Give back what no poll has returned, as :meth:`Fetcher.leave`."""
+        self._fetcher.leave()
+
+    def close(self) -> None:
+        """End the requests: none is sent from now on."""
+        if self._asked is not None:
+            self._asked.is_cancelled = True
+            self._asked.now.set()
+        self._fetcher.close()
+        self._worker.close()
+
+
+def _bytes_each(fetched: FetchAnswer) -> float:
+    """Mean record size in bytes, estimated from a sample."""
+    if fetched.acquired is None or not fetched.acquired.runs:
+        return 0.0
+    messages = fetched.acquired.runs[0].messages
+    sample = messages[:: max(len(messages) // SAMPLE, 1)]
+    return sum(map(len, sample)) / len(sample)

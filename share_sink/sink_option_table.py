@@ -1,0 +1,117 @@
+"""The sink's options in one table: the options that it takes, and the options that it refuses.
+
+Rule: docs/do/options.md is generated from this table; every option is in this table and nowhere else (but ``kafka.*``
+in coordinator/config/kafka_options.py, share.* and errors.deadletterqueue.* in coordinator/config/group_keys.py).
+"""
+
+from __future__ import annotations
+
+from coordinator.client.options import Option, OptionTable
+from coordinator.kafka.java_keys import SHARE_GROUPS_FORBID
+
+OPTIONS = (
+    Option("kafka.bootstrap.servers", "required", "The brokers to ask first: host:port, separated by commas."),
+    Option("kafka.group.id", "required", "The share group whose records the rows are of: the source's."),
+    Option(
+        "archive.path",
+        "none",
+        "A folder for the rejected records as Parquet, by date and topic; any file system that pyarrow's fs reaches. "
+        "The driver and all executors write there. A relative path begins at the driver's working directory.",
+    ),
+    Option(
+        "onStaleReceipt",
+        "log",
+        "Rows whose record is no longer held at their deliveryCount: log counts them, with a line a batch; fail stops "
+        "the query and acknowledges nothing of the batch.",
+    ),
+    Option(
+        "outputOnReplay",
+        "skips",
+        "What the target does with the replay of a batch (docs/do/sink.md): replaces, and the last attempt's outcomes "
+        "alone count; or skips, and a record about which attempts disagree is released.",
+    ),
+    Option(
+        "batchId",
+        "the batch's",
+        "The batch of the rows: sharegroup.acknowledge sets it.",
+    ),
+    Option(
+        "checkpointLocation",
+        "the query's",
+        "Spark passes it on; shown with the member.",
+    ),
+    Option(
+        "queryName",
+        "the query's",
+        "Spark passes on writeStream.queryName; shown with the member.",
+    ),
+    Option(
+        "kafka.*",
+        "librdkafka's",
+        "Any property of librdkafka, for the producer of dead letters and the reader of their source records. Java's "
+        "names are accepted as by the source.",
+    ),
+    Option(
+        "share.*, errors.deadletterqueue.*",
+        "see below",
+        "Configuration of the group, and of the coordinator: the same as of the source. Where both set a key of the "
+        "group, the last one that starts holds. share.acknowledgement.mode is the source's: a sink that names another "
+        "one is refused.",
+    ),
+)
+
+_SOURCE = "it is an option of the source."
+_ON_READ = "Set it on readStream."
+
+REFUSED: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(
+        (
+            "subscribe",
+            "subscribePattern",
+            "assign",
+            "startingOffsets",
+            "maxOffsetsPerTrigger",
+            "minPartitions",
+            "maxRecordsPerPartition",
+            "includeHeaders",
+            "failOnDataLoss",
+            "view",
+            "kafkaConsumer.pollTimeoutMs",
+        ),
+        (_SOURCE, _ON_READ),
+    ),
+    "topic": ("dead letters have one topic in a group.", "Use errors.deadletterqueue.topic.name."),
+    "path": ("records are acknowledged, no file is written.", "Use archive.path for the rejected records."),
+    "group.id": ("the options of Kafka's client have a prefix.", "Use kafka.group.id."),
+    "bootstrap.servers": ("the options of Kafka's client have a prefix.", "Use kafka.bootstrap.servers."),
+    "asyncProgressTrackingEnabled": (
+        "a batch has to be in Spark's log before its records are done.",
+        "Remove it.",
+    ),
+}
+"""Option, spelled as in Spark -> (reason, what to use instead)."""
+
+_LOSSLESS = "A dead letter counts as written when all replicas have it, once. Remove it."
+
+OWNED: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "acks",
+            "request.required.acks",
+            "enable.idempotence",
+            "enable.gapless.guarantee",
+            "delivery.report.only.error",
+        ),
+        _LOSSLESS,
+    ),
+    "transactional.id": "Dead letters are written at least once, and deduplicable by their origin. Remove it.",
+    "transaction.timeout.ms": "Dead letters are not written in transactions. Remove it.",
+    "auto.commit.enable": SHARE_GROUPS_FORBID["enable.auto.commit"],
+    "auto.commit.interval.ms": SHARE_GROUPS_FORBID["enable.auto.commit"],
+    "enable.auto.offset.store": SHARE_GROUPS_FORBID["enable.auto.commit"],
+    "enable.partition.eof": "The originals of dead letters are found by their offsets. Remove it.",
+    "allow.auto.create.topics": "Use errors.deadletterqueue.auto.create.topics.enable.",
+}
+"""Properties of librdkafka that the sink sets itself -> what to use instead."""
+
+TABLE = OptionTable(side="sink", options=OPTIONS, refused=REFUSED, owned=OWNED)

@@ -1,0 +1,64 @@
+"""Completes the last batch of an AvailableNow run that is over, from the driver's program.
+
+Spark 4.0 and 4.1 do not tell the source that this batch was committed; the next run of the query would complete it
+(docs/run/spark.md, "Which Spark has what"). The query's progress names the end of the last committed batch: Spark
+reports a batch after ``commits/N`` is written (docs/trust/facts.md, S28).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from coordinator.protocol.errors import StalePlan
+from coordinator.protocol.messages import NextPlan
+from share_source.driver import plan_reader
+from share_source.driver.plan_offset import PlanOffset
+from share_source.errors import QueryStillRuns
+from share_source.options import SourceOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+def complete_run(query: StreamingQuery, options: Mapping[str, str]) -> list[str]:
+    """Complete the last committed batch of a query that has ended. Returns the ids of the completed plans, one for each
+    source of the group in the query. None is completed if this run committed no batch, or stopped in the batch after
+    it. A second call, or a call on a newer Spark, changes nothing. ``options``: those of the query's source.
+
+    Raises:
+        QueryStillRuns: the query has not ended: its own reader will complete the batch.
+        ShareGroupError: an option is wrong, or the coordinator refuses, by name.
+    """
+    parsed = SourceOptions.parse(options)
+    if query.isActive:
+        raise QueryStillRuns(query=query.name or str(query.id))
+    ends = _ends(query.lastProgress, parsed.group_id)
+    return [end.plan_id for end in ends if _complete(parsed, end)]
+
+
+def _complete(options: SourceOptions, end: PlanOffset) -> bool:
+    """Returns whether the plan is completed and the query began no later one."""
+    session = plan_reader.open_session(options, end.member_id)
+    completed = False
+    try:
+        # ``until={}`` names no end offset, so the request acquires no next plan. Before the coordinator can complete
+        # the plan, it may have to read much of the log: then the request is sent again.
+        while session.call(lambda who: NextPlan(**who, start=end.plan_id, wait_ms=0, until={})).undecided_left:
+            pass
+        completed = True
+    except StalePlan:
+        completed = False
+    finally:
+        session.close(leave=completed)  # else the query may come back to its batch for a session timeout
+    return completed
+
+
+def _ends(progress: Any, group_id: str) -> list[PlanOffset]:
+    if progress is None:
+        return []
+    report = json.loads(progress.json)
+    found = [json.loads(text) if isinstance(text := source["endOffset"], str) else text for source in report["sources"]]
+    ends = [PlanOffset.parse(end, group_id) for end in found if isinstance(end, dict) and end.get("group") == group_id]
+    return [end for end in ends if end.plan_id]

@@ -1,0 +1,378 @@
+"""The reader of a streaming query without its ``latestOffset``, which differs between versions of Spark. Spark runs a
+reader in a Python process of its own on the driver host (docs/trust/protocol.md, "One micro-batch").
+
+A subclass answers ``latestOffset``: share_source.driver.reader with Spark 4.2 and newer,
+share_source.driver.reader_without_start before. The reader calls the coordinator only: it acquires, starts and
+completes plans. It hands executors a plan that is cut into tasks; the executors read from the brokers themselves. Rule:
+everything that must survive a crash is in the coordinator's state or in Spark's log, never in the reader.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from coordinator.client.group_options import connect
+from coordinator.client.on_demand import OnDemand
+from coordinator.client.session import MemberSession
+from coordinator.protocol.errors import DataLoss
+from coordinator.protocol.messages import (
+    LatestOffsets,
+    LeftOut,
+    NextPlan,
+    PartitionPlan,
+    PlanReply,
+    StartPlan,
+)
+from coordinator.protocol.receipts import incarnation_of, receipt_digest
+from coordinator.protocol.values import AlteredStart
+from share_source.application import application
+from share_source.driver.damaged_records import damaged_offsets, reject_damaged, without
+from share_source.driver.idle_pace import IdlePace
+from share_source.driver.plan_log import named_left_out, tell_breaker, warn_altered, warn_given_up, warn_left_out
+from share_source.driver.plan_offset import PlanOffset, initial_offset, plan_offset
+from share_source.driver.process_end import before_sigterm_ends, last_lines
+from share_source.driver.query_lines import QueryCounts, log_started
+from share_source.errors import UnreadableOffset
+from share_source.executor.offset_ranges import PartitionRanges, plan_tasks
+from share_source.executor.range_reader import ReadTask
+from share_source.executor.task_reader import read_task
+from share_source.options import SourceOptions
+from share_source.told_once import HeldBack, ToldOnce
+from share_spark.border import named_errors_first, named_errors_first_in
+from share_spark.log import log_for_query
+from share_spark.task_plans import BATCH_ID, QUERY_ID, TaskPlan, endpoint_configs, note, offer_start
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+ACKNOWLEDGEMENT_MODE = "share.acknowledgement.mode"
+
+
+def open_session(options: SourceOptions, member_id: str) -> MemberSession:
+    """Find or start the coordinator, and join the group.
+
+    Raises:
+        ShareGroupError: by name, if the group's configs or the subscription are wrong, or the coordinator cannot be
+            reached or started.
+    """
+    client = connect(options.bootstrap_servers, options.kafka_config, options.coordinator_configs)
+    name, pid = application()
+    return MemberSession(
+        client,
+        options.group_id,
+        member_id,
+        topics=options.topics,
+        topic_pattern=options.topic_pattern,
+        assign=options.assign,
+        configs=options.group_configs,
+        starting_offsets=options.starting_offsets,
+        member_name=options.member_name,
+        client_id=options.kafka_config.get("client.id", "") or name,
+        client_pid=pid,
+    )
+
+
+class TaskPartition(InputPartition):
+    """One Spark task's part of a plan. ``plan``: the plan, for signals of tasks."""
+
+    def __init__(self, task: ReadTask, plan: TaskPlan | None = None) -> None:
+        super().__init__(None)
+        self.task, self.plan = task, plan
+
+    def __repr__(self) -> str:
+        return f"<TaskPartition {self.task.partitions!r}>"
+
+
+class PlanReader(DataSourceStreamReader):
+    """The stream reader without its ``latestOffset``. docs/trust/protocol.md describes the order of Spark's calls;
+    Spark may repeat each call."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._new_member_id = ""
+        self._session: MemberSession | None = None
+        self._available_now = False
+        self._until: dict[str, dict[str, int]] | None = None
+        self._began_ms: int | None = None
+        self._acquired: PlanOffset | None = None
+        self._tasks_of: tuple[str, list[InputPartition]] | None = None
+        self._counts = QueryCounts()
+        self._pace = IdlePace()
+        self._is_slowed = False
+        self._altered: ToldOnce[list[AlteredStart]] = ToldOnce([])
+        self._held_back = HeldBack(logger, "the query", options.group_id)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Returns the offset of a new query, with a new member id; the same one if called again. The reader does not
+        join yet: the query may be a replay, whose log names another member."""
+        self._new_member_id = self._new_member_id or uuid.uuid4().hex
+        return initial_offset(self._options.group_id, self._new_member_id)
+
+    def _next_offset(self, start: dict[str, Any], most: int | None) -> dict[str, Any]:
+        """Complete ``start``, whose batch is committed, then acquire the next plan of up to ``most`` records. Returns
+        ``start`` if there is nothing to acquire.
+
+        Raises:
+            ForeignCheckpoint, CheckpointOfAnotherSource, UnreadableOffset: the checkpoint is not this group's, or not
+                this source's.
+            ShareGroupError: the coordinator refuses the request, by name.
+        """
+        offset = PlanOffset.parse(start, self._options.group_id, starts_at=start)
+        session = self._joined_as(offset.member_id)
+        reply = self._next_plan(session, offset.plan_id, most)
+        warn_given_up(self._options.group_id, reply.given_up)
+        self._warn_altered(offset.plan_id, reply)
+        self._counts.add(reply)
+        self._is_slowed = tell_breaker(reply.breaker, was_open=self._is_slowed)
+        self._held_back.look(reply.held_back, acquired=bool(reply.plan.plan_id))
+        if not reply.plan.plan_id:
+            self._pace.nothing()
+            return start
+        self._pace.busy()
+        end = plan_offset(offset.group_id, offset.member_id, reply.plan)
+        self._acquired = PlanOffset.parse(end, self._options.group_id)
+        return end
+
+    def _warn_altered(self, plan_id: str, reply: PlanReply) -> None:
+        """Log altered start offsets once: the coordinator names them until the next plan is acquired."""
+        told = [each._replace(start_offset=None) for each in reply.altered]  # the offset moves on
+        if self._altered.changes(told) and told:
+            warn_altered(self._options.group_id, plan_id, reply.altered, reply.altered_total)
+
+    def _next_plan(self, session: MemberSession, start: str, most: int | None) -> PlanReply:
+        """Returns the coordinator's answer once ``start`` is completed. While the coordinator still reads the log to
+        complete the plan, the reader asks again."""
+        while True:
+            reply = self._ask_next(session, start, most)
+            if not reply.undecided_left:
+                return reply
+            logger.warning(
+                "share group %s, plan %s: the batch is committed, and no sink decided some of its offsets. Before the "
+                "coordinator releases them, it checks that the log has a record at each: %d offset(s) left to check",
+                self._options.group_id,
+                start,
+                reply.undecided_left,
+            )
+
+    def _ask_next(self, session: MemberSession, start: str, most: int | None) -> PlanReply:
+        wait_ms = 0 if self._available_now else self._pace.wait_ms()
+        return session.call(
+            lambda who: NextPlan(
+                **who, start=start, max_records=most, wait_ms=wait_ms, until=self._until, began_ms=self._began_ms
+            )
+        )
+
+    @named_errors_first
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Returns the tasks of the plan in ``end``. Member and plan come from ``end`` alone, since Spark replays batch
+        0 with a new ``start``.
+
+        Raises:
+            DataLoss: the log lost records of the plan, and failOnDataLoss is set.
+            PlanDiffersFromLog: the group's plan is not the plan in Spark's log; nothing was changed.
+            ForeignCheckpoint, CheckpointOfAnotherSource, UnreadableOffset: the checkpoint is not this group's, or not
+                this source's.
+            ShareGroupError: the coordinator refuses the request, by name.
+        """
+        self._pace.busy()
+        offset = PlanOffset.parse(end, self._options.group_id, starts_at=start)
+        if not offset.plan_id or start == end:
+            return []
+        if self._tasks_of is None or self._tasks_of[0] != offset.plan_id:
+            self._tasks_of = (offset.plan_id, self._start_plan(offset))
+        return self._tasks_of[1]
+
+    def _start_plan(self, offset: PlanOffset) -> list[InputPartition]:
+        session = self._joined_as(offset.member_id)
+        reply = session.call(
+            lambda who: StartPlan(
+                **who,
+                plan_id=offset.plan_id,
+                fail_on_data_loss=self._options.fail_on_data_loss,
+                acknowledgement_mode=self._options.group_configs.get(ACKNOWLEDGEMENT_MODE, "").strip(),
+                logged=offset.partitions(),
+                acquired_here=offset == self._acquired,
+            )
+        )
+        warn_left_out(self._options.group_id, offset.plan_id, reply.left_out)
+        self._warn_altered(offset.plan_id, reply)
+        if reply.data_loss:
+            loss = self._data_loss(reply.data_loss)
+            if self._options.fail_on_data_loss:
+                raise loss
+            logger.warning("%s", loss)
+        partitions = reply.plan.partitions
+        if offset != self._acquired:
+            partitions = self._without_damage(session, reply)
+        plan_id = reply.plan.plan_id or offset.plan_id
+        tasks = self._tasks(partitions, plan_id, reply.isolation_level or session.isolation_level)
+        plan = self._plan_of_tasks(session, plan_id)
+        return [TaskPartition(task, plan) for task in tasks]
+
+    def _plan_of_tasks(self, session: MemberSession, plan_id: str) -> TaskPlan:
+        found = session.on_demand
+        configs = endpoint_configs(self._options.coordinator_configs) if found is None else found.configs
+        return TaskPlan(
+            group_id=session.group_id,
+            member_id=session.member_id,
+            member_epoch=session.member_epoch,
+            plan_id=plan_id,
+            configs=dict(configs),
+            cluster_id="" if found is None else found.cluster_id,
+            state_store="" if found is None else found.state_store,
+        )
+
+    def _without_damage(self, session: MemberSession, reply: PlanReply) -> tuple[PartitionPlan, ...]:
+        """Returns the plan's partitions without the offsets that can't be read. These are rejected before any task
+        reads: a task of the attempt before may have failed for them, and tasks stage nothing of what they read.
+
+        Raises:
+            ShareGroupError: the coordinator refuses the outcomes, by name.
+        """
+        partitions = reply.plan.partitions
+        task = self._task(
+            self._ranges_of(partitions, reply.plan.plan_id), reply.isolation_level or session.isolation_level
+        )
+        damaged = damaged_offsets(task)
+        if not damaged:
+            return partitions
+        reject_damaged(session, partitions, damaged)
+        return without(partitions, damaged)
+
+    def _ranges_of(self, partitions: Iterable[PartitionPlan], plan_id: str) -> tuple[PartitionRanges, ...]:
+        group_id, incarnation = self._options.group_id, incarnation_of(plan_id)
+        return tuple(
+            PartitionRanges(
+                part.topic,
+                part.partition,
+                part.ranges,
+                part.topic_id,
+                receipt_digest(group_id, incarnation, part.topic_id),
+            )
+            for part in partitions
+        )
+
+    def _tasks(self, partitions: Iterable[PartitionPlan], plan_id: str, isolation_level: str) -> list[ReadTask]:
+        options = self._options
+        cut = plan_tasks(
+            self._ranges_of(partitions, plan_id),
+            min_partitions=options.min_partitions,
+            max_records_per_partition=options.max_records_per_partition,
+            parallelism=os.cpu_count() or 1,
+        )
+        return [self._task(of_task, isolation_level) for of_task in cut]
+
+    def _task(self, partitions: tuple[PartitionRanges, ...], isolation_level: str) -> ReadTask:
+        options = self._options
+        return ReadTask(
+            group_id=options.group_id,
+            partitions=partitions,
+            kafka_config=options.kafka_config,
+            isolation_level=isolation_level,
+            include_headers=options.include_headers,
+            fail_on_data_loss=options.fail_on_data_loss,
+            poll_timeout_ms=options.poll_timeout_ms,
+        )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a task on an executor. It uses the task only, no state of the reader.
+
+        Raises:
+            ShareGroupError: see share_source.executor.task_reader.read_task.
+        """
+        assert isinstance(partition, TaskPartition)
+        if partition.plan is not None:
+            _leave_note(partition.plan, partition.task.kafka_config)
+        return named_errors_first_in(read_task(partition.task))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Completes nothing: Spark calls this too late, or never; the next ``latestOffset(start=end)`` says that the
+        batch is committed. The call shows that the query had a batch, perhaps of another source, so the next wait is
+        short."""
+        self._pace.busy()
+
+    @named_errors_first
+    def stop(self) -> None:
+        """Stop the heartbeats, and log what this process did. The session ends at its timeout, so a query that restarts
+        within it keeps its batch.
+
+        Raises:
+            UnreadableOffset: Spark calls this since it has read an offset that is no JSON.
+        """
+        error = sys.exc_info()[1]
+        with last_lines():
+            if self._session is not None and self._session.close():
+                member_id = self._session.member_id
+                logger.info("ended: group=%s member=%s %s", self._options.group_id, member_id, self._counts)
+        if isinstance(error, json.JSONDecodeError):  # Spark's runner parses the log before it calls the reader
+            raise UnreadableOffset(offset=error.doc[:200], reason=f"it is no JSON, {error}") from None
+
+    def _joined_as(self, member_id: str) -> MemberSession:
+        if self._session is not None and self._session.member_id != member_id:
+            self._session.close()
+            self._session = None
+        if self._session is None:
+            log_for_query(group=self._options.group_id, member=member_id)
+            self._session = open_session(self._options, member_id)
+            before_sigterm_ends(self.stop)
+            log_started(self._options, self._session, is_new=member_id == self._new_member_id)
+        if self._available_now and self._until is None:
+            reply = self._session.call(lambda who: LatestOffsets(**who))
+            self._until, self._began_ms = reply.ends, reply.now_ms
+        return self._session
+
+    def _data_loss(self, lost: Sequence[LeftOut]) -> DataLoss:
+        return DataLoss(
+            group_id=self._options.group_id,
+            count=sum(entry.count for entry in lost),
+            ranges=named_left_out(lost),
+        )
+
+
+def _leave_note(plan: TaskPlan, kafka_config: Mapping[str, str]) -> None:
+    """Write which plan the batch is, for the signals of this host's tasks, and offer to start a coordinator on demand
+    that passes them on. A failure is logged, and fails no task."""
+    context = TaskContext.get()
+    query_id = context.getLocalProperty(QUERY_ID) if context else None
+    batch_id = context.getLocalProperty(BATCH_ID) if context else None
+    if not query_id or not batch_id:
+        return
+    try:
+        note(query_id, batch_id, plan)
+        if plan.state_store == "kafka":  # the state is nowhere but in a file of the driver's host otherwise
+            here = OnDemand(
+                bootstrap_servers=kafka_config.get("bootstrap.servers", ""),
+                kafka_config=kafka_config,
+                cluster_id=plan.cluster_id,
+                state_store=plan.state_store,
+                configs=plan.configs,
+            )
+            offer_start(here.key, partial(_start, here))
+    except Exception as error:  # noqa: BLE001 - a note never fails a task
+        _log_without_note(f"{type(error).__name__}: {error}")
+
+
+def _start(on_demand: OnDemand) -> None:
+    """Start the coordinator on this host, unless it runs. A failure is logged."""
+    try:
+        on_demand.connect().close()
+    except Exception as error:  # noqa: BLE001 - the thread waits for the next task
+        _log_without_note(f"{type(error).__name__}: {error}")
+
+
+@lru_cache(maxsize=1)
+def _log_without_note(reason: str) -> None:
+    """Log, once per process, that tasks on this host can't send signals."""
+    logger.warning("sharegroup.progress() has no effect on this host: %s", reason)

@@ -1,0 +1,68 @@
+"""The reader of a streaming query on Spark 4.0 and 4.1, whose ``latestOffset()`` has no arguments.
+
+Which batch is committed follows from the order of Spark's calls (share_source.driver.logged_end). A plan has
+maxOffsetsPerTrigger records at most, whichever trigger the query has: Spark does not say which, and runs AvailableNow
+as one batch, whose plan is completed when the query is started again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+
+from share_source.driver.logged_end import LoggedEnd
+from share_source.driver.plan_reader import PlanReader
+from share_source.errors import LogNotTold
+from share_source.options import SourceOptions
+from share_spark.border import named_errors_first
+
+
+class StreamReaderWithoutStart(PlanReader):
+    """The stream reader of Spark 4.0 and 4.1."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options)
+        self._log = LoggedEnd()
+
+    @named_errors_first
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802 - Spark 4.0's signature
+        """Complete the last batch in Spark's log, which is committed by now, then acquire the next plan. Returns the
+        batch's end again if there is nothing to acquire.
+
+        Raises:
+            LogNotTold: which batch is committed can't be known.
+            ForeignCheckpoint, CheckpointOfAnotherSource, UnreadableOffset: the checkpoint is not this group's, or not
+                this source's.
+            ShareGroupError: the coordinator refuses the request, by name.
+        """
+        try:
+            committed = dict(self._log.latest_asked(self.initialOffset()))
+        except LogNotTold:
+            self._leave()
+            raise
+        answer = self._next_offset(committed, self._options.max_offsets_per_trigger)
+        self._log = self._log.answered(committed, answer)
+        return answer
+
+    @named_errors_first
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Returns the tasks of the plan in ``end``; none where ``start`` equals it, by which Spark names the end of its
+        log.
+
+        Raises:
+            LogNotTold: which batch is committed can't be known.
+            ShareGroupError: as of :meth:`PlanReader.partitions`.
+        """
+        try:
+            self._log = self._log.partitions_asked(start, end)
+        except LogNotTold:
+            self._leave()
+            raise
+        return super().partitions(start, end)
+
+    def _leave(self) -> None:
+        """End the session at once, so that others get what this process acquired and Spark will not use."""
+        if self._session is not None:
+            self._session.close(leave=True)

@@ -1,0 +1,135 @@
+"""The source's options in one table: the options that it takes, and the options of Spark's Kafka source that it
+refuses.
+
+Rule: docs/do/options.md is generated from this table; every option is in this table and nowhere else (but
+``kafka.*`` in coordinator/config/kafka_options.py, share.* and errors.deadletterqueue.* in
+coordinator/config/group_keys.py).
+"""
+
+from __future__ import annotations
+
+from coordinator.client.options import MEMBER_NAME, Option, OptionTable
+from coordinator.kafka.java_keys import SHARE_GROUPS_FORBID
+
+OPTIONS = (
+    Option("kafka.bootstrap.servers", "required", "The brokers to ask first: host:port, separated by commas."),
+    Option(
+        "kafka.group.id",
+        "required",
+        "The share group: each record goes to one of the queries that name it.",
+        "there it is optional, and names a consumer group",
+    ),
+    Option("subscribe", "one of three", "Topics to read, separated by commas."),
+    Option(
+        "subscribePattern",
+        "one of three",
+        "Topics whose whole name matches this regular expression in RE2's syntax, also those created later. Names that "
+        "begin with two underscores, and sharegroup's own topics, are in no pattern.",
+        "there it is Java's; RE2's has no lookaround, backreference, possessive quantifier or atomic group, and at "
+        "most 10,000 characters",
+    ),
+    Option("assign", "one of three", 'Partitions to read, as JSON: {"orders":[0,1]}.'),
+    Option(
+        "startingOffsets",
+        "share.auto.offset.reset",
+        'Where a new group begins: earliest, latest, or JSON as {"orders":{"0":23,"1":-2}} (-2 earliest, -1 latest). '
+        "An existing group goes on where it is.",
+        "there for a new query, here for a new group; the default there is latest",
+    ),
+    Option(
+        "maxOffsetsPerTrigger",
+        "no limit",
+        "At most this many records in a batch, from all partitions together. With share.acquire.mode=batch_optimized a "
+        "run of records that was returned is not cut to meet it.",
+    ),
+    Option(MEMBER_NAME.name, "the query's, else the application's", MEMBER_NAME.doc, "not there"),
+    Option("minPartitions", "none", "Cut large ranges so that a batch has at least this many tasks."),
+    Option("maxRecordsPerPartition", "no limit", "Cut ranges so that a task reads at most this many records."),
+    Option("includeHeaders", "false", "Add the column headers."),
+    Option(
+        "failOnDataLoss",
+        "true",
+        "Whether a query fails, once, when records were removed from the log before they were read. When it is "
+        "started again, or with false, it goes on without them.",
+        "there it fails again at each start",
+    ),
+    Option(
+        "view",
+        "none",
+        "With spark.read alone: a look at the groups instead of records: groups, members, offsets, in-flight or "
+        "dead-letters. It takes kafka.*, share.coordinator.* and share.state.store beside it.",
+        "not there",
+    ),
+    Option(
+        "kafkaConsumer.pollTimeoutMs",
+        "share.broker.outage.timeout.ms, at least 120000",
+        "A task fails if the broker sends it nothing for this long while there is something to read.",
+        "there 120000",
+    ),
+    Option(
+        "kafka.*",
+        "librdkafka's",
+        "Any property of librdkafka, by its name or by Java's. docs/run/java-keys.md has what each of Java's becomes, "
+        "or why it is refused.",
+        "there they are Java's",
+    ),
+    Option(
+        "share.*, errors.deadletterqueue.*",
+        "see below",
+        "Configuration of the group, and of the coordinator.",
+        "not there",
+    ),
+)
+
+_NEW_GROUPS = "a share group keeps its own position."
+_ENDLESS = "a share group has no end."
+_COORDINATOR_ASKS = "the coordinator asks for the offsets, and again by itself."
+
+REFUSED: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(
+        ("archive.path", "onStaleReceipt", "outputOnReplay", "queryName"),
+        ("it is an option of the sink.", "Set it on writeStream."),
+    ),
+    "groupIdPrefix": ("the queries of a share group name the same group.", "Use kafka.group.id."),
+    "startingTimestamp": (_NEW_GROUPS, "Use startingOffsets, or share.auto.offset.reset=by_duration:PnDTnHnMn.nS."),
+    "startingOffsetsByTimestamp": (
+        _NEW_GROUPS,
+        "Use startingOffsets, or share.auto.offset.reset=by_duration:PnDTnHnMn.nS.",
+    ),
+    "startingOffsetsByTimestampStrategy": (_NEW_GROUPS, "Remove it."),
+    "endingTimestamp": (_ENDLESS, "Use trigger(availableNow=True) to read what is there and stop."),
+    "endingOffsets": (_ENDLESS, "Use trigger(availableNow=True) to read what is there and stop."),
+    "endingOffsetsByTimestamp": (_ENDLESS, "Use trigger(availableNow=True) to read what is there and stop."),
+    "minOffsetsPerTrigger": (
+        "records that wait for a batch to fill up can be with another member.",
+        "Use trigger(processingTime=...) for larger batches.",
+    ),
+    "maxTriggerDelay": ("it goes with minOffsetsPerTrigger.", "Use trigger(processingTime=...)."),
+    "fetchOffset.numRetries": (_COORDINATOR_ASKS, "Remove it, or set share.broker.outage.timeout.ms."),
+    "fetchOffset.retryIntervalMs": (_COORDINATOR_ASKS, "Remove it, or set share.broker.outage.timeout.ms."),
+    "group.id": ("the options of Kafka's client have a prefix.", "Use kafka.group.id."),
+    "bootstrap.servers": ("the options of Kafka's client have a prefix.", "Use kafka.bootstrap.servers."),
+    "topic": ("it is an option of a sink.", "Use subscribe."),
+    **dict.fromkeys(
+        ("checkpointLocation", "outputMode", "trigger"), ("it belongs to the query.", "Set it on writeStream.")
+    ),
+    "path": ("A share group is read by topic, and load() takes no path.", "Use subscribe."),
+}
+"""Option, spelled as in Spark -> (reason, what to use instead)."""
+
+OWNED: dict[str, str] = {
+    "auto.commit.enable": SHARE_GROUPS_FORBID["enable.auto.commit"],
+    "auto.commit.interval.ms": SHARE_GROUPS_FORBID["enable.auto.commit"],
+    "enable.auto.offset.store": SHARE_GROUPS_FORBID["enable.auto.commit"],
+    "enable.partition.eof": "The source finds the end of a range by itself. Remove it.",
+    "allow.auto.create.topics": "A topic that does not exist is an error. Create it first.",
+    "max.poll.records": "Use maxOffsetsPerTrigger for a batch, or maxRecordsPerPartition for a task.",
+    "max.poll.interval.ms": "Use share.session.timeout.ms.",
+    "group.id.prefix": "Use kafka.group.id: the members of a share group name the same group.",
+}
+"""Properties of librdkafka that the source sets itself -> what to use instead."""
+
+TABLE = OptionTable(side="source", options=OPTIONS, refused=REFUSED, owned=OWNED)
+
+VIEW = "view"
+"""The option with which a read is a look at groups; it has a table of its own (share_source/views/reader.py)."""
