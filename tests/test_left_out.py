@@ -12,7 +12,7 @@ import pytest
 from tests.support.imports import ROOT
 
 ONE = "tests/browser/test_web_live.py::test_an_event_stream_that_is_refused_is_asked_for_again"
-QUICK = "tests/unit/test_end_signals.py"
+QUICK = "tests/unit/service/test_end_signals.py"
 
 
 def run(*arguments: str, ci: str = "", chromium: str = "/nonexistent/chromium") -> subprocess.CompletedProcess[str]:

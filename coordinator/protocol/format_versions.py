@@ -3,7 +3,7 @@
 Rule: each number is written beside what it describes, and checked before anything of it is used. A newer number, an
 older one that this version does not read, and a missing one are each refused with a named error; nothing is changed
 then. A number rises when a reader of the number before would misread, or could not read, what is written under the new
-one. docs/adr/0023-format-versions.md has the reasons; tests/unit/formats.txt has
+one. docs/adr/0023-format-versions.md has the reasons; tests/unit/protocol/formats.txt has
 the fields that each number describes.
 """
 

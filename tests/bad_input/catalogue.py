@@ -154,7 +154,7 @@ RECORDS_GO = [
     shown(
         "explicit mode, and acknowledge() of no row in a thread of foreachBatch",
         BatchNotNamed(group_id="billing"),
-        "tests/unit/test_service_sinks.py::test_a_commit_that_names_no_plan_is_refused_in_explicit_mode",
+        "tests/unit/service/test_service_sinks.py::test_a_commit_that_names_no_plan_is_refused_in_explicit_mode",
     ),
 ]
 
@@ -196,7 +196,7 @@ SINK = [
     shown(
         "row: deliveryCount + 1, in all rows",
         NoneHeld(count=300, sample="orders-0@0 (2)", group_id="billing"),
-        "tests/unit/test_service_sinks.py::test_refusals_are_named_and_stage_nothing",
+        "tests/unit/service/test_service_sinks.py::test_refusals_are_named_and_stage_nothing",
     ),
     rows_of("offset null", "IncompleteReceipt", offset=None),
     rows_of("acknowledgement 'maybe'", "UnknownOutcome", acknowledgement="maybe"),

@@ -28,8 +28,8 @@ from tests.mistakes.mistake import Patch, Seeds, mistake
 
 TESTS = "core/test_administer::test_"
 PREVIEWS = "core/test_previews::test_"
-ONCE = "test_actions_once::test_"
-BY_PARTITION = "test_offsets_by_partition::test_"
+ONCE = "service/test_actions_once::test_"
+BY_PARTITION = "service/test_offsets_by_partition::test_"
 
 
 @mistake(

@@ -33,8 +33,8 @@ def acquire_records_near_their_limit_ahead(patch: Patch) -> None:
 @mistake(
     {
         rules.AHEAD_IS_HELD: (
-            "test_share_consumer_ahead::test_a_refused_renewal_drops_its_records_and_no_others",
-            "test_share_consumer_ahead::test_records_whose_renewal_is_refused_during_the_read_are_dropped",
+            "share_consumer/test_ahead::test_a_refused_renewal_drops_its_records_and_no_others",
+            "share_consumer/test_ahead::test_records_whose_renewal_is_refused_during_the_read_are_dropped",
         ),
     },
 )
@@ -45,8 +45,8 @@ def hand_out_what_could_not_be_renewed(patch: Patch) -> None:
 @mistake(
     {
         rules.AHEAD_IS_HELD: (
-            "test_share_consumer_ahead::test_after_a_lapse_of_the_session_locks_are_renewed_first",
-            "test_share_consumer_ahead::test_waiting_records_of_a_lapsed_session_need_a_renewal",
+            "share_consumer/test_ahead::test_after_a_lapse_of_the_session_locks_are_renewed_first",
+            "share_consumer/test_ahead::test_waiting_records_of_a_lapsed_session_need_a_renewal",
         ),
     },
 )
@@ -76,7 +76,7 @@ def renew_below_the_start_offset_without_a_word(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.READ_AHEAD_IS_READ_SOON: ("test_share_consumer_pace::test_no_more_is_asked_for_than_is_read_in_a_while",),
+        rules.READ_AHEAD_IS_READ_SOON: ("share_consumer/test_pace::test_no_more_is_asked_for_than_is_read_in_a_while",),
     },
 )
 def acquire_ahead_whatever_reading_takes(patch: Patch) -> None:

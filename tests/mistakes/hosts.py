@@ -45,7 +45,7 @@ def have_no_patience(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.LIVING_OWNER_STAYS: ("test_claims::test_a_claim_looks_again_after_its_fence",)},
+    {rules.LIVING_OWNER_STAYS: ("stores/test_claims::test_a_claim_looks_again_after_its_fence",)},
     explorer=(SmallWorld(HOSTS, Budget(1, silences=1)),),
     simulator=(Seeds("hosts", 3),),
 )
@@ -55,7 +55,11 @@ def take_a_group_whose_owner_writes(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.LIVING_OWNER_STAYS: ("test_asked_owners::test_an_owner_is_not_gone_whose_answer_the_asker_had_not_read",)},
+    {
+        rules.LIVING_OWNER_STAYS: (
+            "hosts/test_asked_owners::test_an_owner_is_not_gone_whose_answer_the_asker_had_not_read",
+        )
+    },
     explorer=(SmallWorld(HOSTS, Budget(2, delays=1, silences=1)),),
     simulator=(Seeds("hosts"),),
 )
@@ -63,7 +67,9 @@ def take_a_group_without_reading_ones_own_record(patch: Patch) -> None:
     patch.setattr(Gateway, "_echo", lambda *_: None)
 
 
-@mistake({rules.LIVING_OWNER_STAYS: ("test_asked_owners::test_who_reads_a_topic_made_anew_since_finds_nobody_gone",)})
+@mistake(
+    {rules.LIVING_OWNER_STAYS: ("hosts/test_asked_owners::test_who_reads_a_topic_made_anew_since_finds_nobody_gone",)}
+)
 def find_an_owner_gone_by_a_topic_that_was_made_anew(patch: Patch) -> None:
     right = Gateway._on_record
 
@@ -85,7 +91,7 @@ def count_a_question_that_no_broker_took(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.LIVING_OWNER_STAYS: ("test_hosts::test_a_group_that_is_loaded_again_has_not_moved",)},
+    {rules.LIVING_OWNER_STAYS: ("hosts/test_hosts::test_a_group_that_is_loaded_again_has_not_moved",)},
     explorer=(SmallWorld(HOSTS, Budget(1, restarts=1)),),
     simulator=(Seeds("hosts"),),
 )
@@ -105,7 +111,7 @@ def say_moved_of_a_group_that_is_being_loaded(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.LIVING_OWNER_STAYS: ("test_hosts::test_an_owner_says_nothing_about_the_owner_before_or_after_it",)},
+    {rules.LIVING_OWNER_STAYS: ("hosts/test_hosts::test_an_owner_says_nothing_about_the_owner_before_or_after_it",)},
     simulator=(Seeds("hosts", 3),),
 )
 def say_moved_for_another_owner(patch: Patch) -> None:
@@ -124,7 +130,7 @@ def say_moved_for_another_owner(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.REQUEST_IS_FOR_ITS_OWNER: ("test_hosts::test_a_request_that_comes_twice_is_handled_once",)},
+    {rules.REQUEST_IS_FOR_ITS_OWNER: ("hosts/test_hosts::test_a_request_that_comes_twice_is_handled_once",)},
     simulator=(Seeds("hosts"),),
 )
 def carry_out_a_request_as_often_as_it_comes(patch: Patch) -> None:
@@ -152,7 +158,7 @@ def carry_out_a_request_that_is_late(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.REQUEST_IS_FOR_ITS_OWNER: ("test_claims::test_a_request_for_another_tenure_changes_nothing",)},
+    {rules.REQUEST_IS_FOR_ITS_OWNER: ("stores/test_claims::test_a_request_for_another_tenure_changes_nothing",)},
     explorer=(SmallWorld(HOSTS, Budget(2, restarts=1, delays=1)),),
     simulator=(Seeds("hosts", 33),),
 )
@@ -165,7 +171,11 @@ def carry_out_a_request_for_an_earlier_owner(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.REQUEST_IS_FOR_ITS_OWNER: ("test_hosts::test_an_error_that_may_be_retried_is_not_the_answer_for_good",)},
+    {
+        rules.REQUEST_IS_FOR_ITS_OWNER: (
+            "hosts/test_hosts::test_an_error_that_may_be_retried_is_not_the_answer_for_good",
+        )
+    },
 )
 def repeat_an_error_that_is_over(patch: Patch) -> None:
     from coordinator.service.hosts import owner_requests as owner
@@ -174,24 +184,36 @@ def repeat_an_error_that_is_over(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.REQUEST_IS_ITS_WRITERS: ("test_asked_owners::test_a_body_without_its_requests_digest_is_passed_over",)},
+    {
+        rules.REQUEST_IS_ITS_WRITERS: (
+            "hosts/test_asked_owners::test_a_body_without_its_requests_digest_is_passed_over",
+        )
+    },
 )
 def carry_out_any_body(patch: Patch) -> None:
     patch.setattr(owner_module, "is_whole", lambda ask, body: True)
 
 
-@mistake({rules.REQUEST_IS_ITS_WRITERS: ("test_asked_owners::test_no_reply_shows_what_a_request_can_be_made_of",)})
+@mistake(
+    {rules.REQUEST_IS_ITS_WRITERS: ("hosts/test_asked_owners::test_no_reply_shows_what_a_request_can_be_made_of",)}
+)
 def show_the_id_of_a_request(patch: Patch) -> None:
     patch.setattr(owner_module, "_shown", lambda request: request.id)
 
 
-@mistake({rules.REQUEST_IS_ITS_WRITERS: ("test_asked_owners::test_who_writes_administrators_requests_is_no_member",)})
+@mistake(
+    {rules.REQUEST_IS_ITS_WRITERS: ("hosts/test_asked_owners::test_who_writes_administrators_requests_is_no_member",)}
+)
 def give_administrators_of_other_hosts_all_rights(patch: Patch) -> None:
     patch.setattr(owner_module, "OF_ADMINISTRATORS", Caller())
 
 
 @mistake(
-    {rules.NO_WRITER_SILENCES_OTHERS: ("test_asked_owners::test_members_take_neither_ids_nor_room_of_administrators",)}
+    {
+        rules.NO_WRITER_SILENCES_OTHERS: (
+            "hosts/test_asked_owners::test_members_take_neither_ids_nor_room_of_administrators",
+        )
+    }
 )
 def keep_requests_of_all_rights_together(patch: Patch) -> None:
     right = OwnerRequests.__init__
@@ -206,7 +228,7 @@ def keep_requests_of_all_rights_together(patch: Patch) -> None:
 @mistake(
     {
         rules.NO_WRITER_SILENCES_OTHERS: (
-            "test_asked_owners::test_unfinished_requests_have_a_bound_and_hold_up_no_whole_one",
+            "hosts/test_asked_owners::test_unfinished_requests_have_a_bound_and_hold_up_no_whole_one",
         )
     }
 )
@@ -214,12 +236,14 @@ def keep_parts_without_a_bound(patch: Patch) -> None:
     patch.setattr(_Requests, "_has_room", lambda self, shown, size: True)
 
 
-@mistake({rules.NO_WRITER_SILENCES_OTHERS: ("test_asked_owners::test_answers_have_a_bound",)})
+@mistake({rules.NO_WRITER_SILENCES_OTHERS: ("hosts/test_asked_owners::test_answers_have_a_bound",)})
 def keep_answers_without_a_bound(patch: Patch) -> None:
     patch.setattr(owner_module, "MOST_KEPT_BYTES", 1 << 60)
 
 
-@mistake({rules.NO_WRITER_SILENCES_OTHERS: ("test_hosts::test_parts_are_dropped_in_time_whatever_their_request_says",)})
+@mistake(
+    {rules.NO_WRITER_SILENCES_OTHERS: ("hosts/test_hosts::test_parts_are_dropped_in_time_whatever_their_request_says",)}
+)
 def renew_an_unfinished_request_by_each_part(patch: Patch) -> None:
     right = _Requests.add
 
@@ -235,7 +259,7 @@ def renew_an_unfinished_request_by_each_part(patch: Patch) -> None:
 @mistake(
     {
         rules.NO_WRITER_SILENCES_OTHERS: (
-            "test_asked_owners::test_time_in_which_no_tick_is_read_counts_against_no_member",
+            "hosts/test_asked_owners::test_time_in_which_no_tick_is_read_counts_against_no_member",
         )
     }
 )
@@ -249,7 +273,9 @@ def take_anybodys_tick(patch: Patch) -> None:
     patch.setattr(OwnerRequests, "_on_record", on_record)
 
 
-@mistake({rules.NO_WRITER_SILENCES_OTHERS: ("test_passed_on::test_other_hosts_requests_leave_room_for_this_hosts",)})
+@mistake(
+    {rules.NO_WRITER_SILENCES_OTHERS: ("hosts/test_passed_on::test_other_hosts_requests_leave_room_for_this_hosts",)}
+)
 def count_other_hosts_requests_as_this_hosts(patch: Patch) -> None:
     right = FlightServer._counted
 

@@ -1,7 +1,7 @@
 """The searches for mistakes that take longer than others: `make soak` runs them, and `make test-all` the rest.
 
-Rule: each mistake is found by one search at least that is not among these (tests/unit/test_rules.py). A search is long
-if it takes more than about a second of CPU time, and another one finds its mistake sooner.
+Rule: each mistake is found by one search at least that is not among these (tests/unit/docs/test_rules.py). A search is
+long if it takes more than about a second of CPU time, and another one finds its mistake sooner.
 """
 
 from __future__ import annotations

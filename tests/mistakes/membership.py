@@ -143,8 +143,8 @@ def extend_locks_that_are_given_after_the_stall(patch: Patch) -> None:
 @mistake(
     {
         rules.A_LOAD_OF_ITS_OWN_PROLONGS_NOTHING: (
-            "test_reloads::test_loads_give_a_member_that_is_gone_no_more_time",
-            "test_reloads::test_loads_give_a_lock_that_is_over_no_more_time",
+            "runtime/test_reloads::test_loads_give_a_member_that_is_gone_no_more_time",
+            "runtime/test_reloads::test_loads_give_a_lock_that_is_over_no_more_time",
         ),
     },
     simulator=(Seeds("signals", 8),),
@@ -156,7 +156,7 @@ def give_a_session_timeout_with_each_load(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.A_LOAD_OF_ITS_OWN_PROLONGS_NOTHING: ("test_reloads::test_a_renewed_lock_stays_through_the_load",),
+        rules.A_LOAD_OF_ITS_OWN_PROLONGS_NOTHING: ("runtime/test_reloads::test_a_renewed_lock_stays_through_the_load",),
     },
 )
 def forget_the_renewals_at_a_load_of_its_own(patch: Patch) -> None:

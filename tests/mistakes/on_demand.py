@@ -10,7 +10,7 @@ from tests.mistakes.mistake import Patch, mistake
 
 @mistake(
     {
-        rules.LEAVES_WHEN_IDLE: ("test_on_demand_leaves::test_a_coordinator_stays_while_a_dead_letter_waits",),
+        rules.LEAVES_WHEN_IDLE: ("service/test_on_demand_leaves::test_a_coordinator_stays_while_a_dead_letter_waits",),
     },
 )
 def leave_while_a_dead_letter_waits(patch: Patch) -> None:
@@ -19,7 +19,9 @@ def leave_while_a_dead_letter_waits(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.LEAVES_WHEN_IDLE: ("test_on_demand_leaves::test_a_coordinator_leaves_when_dead_letters_need_a_person",),
+        rules.LEAVES_WHEN_IDLE: (
+            "service/test_on_demand_leaves::test_a_coordinator_leaves_when_dead_letters_need_a_person",
+        ),
     },
 )
 def wait_for_dead_letters_that_nobody_can_write(patch: Patch) -> None:
@@ -29,7 +31,7 @@ def wait_for_dead_letters_that_nobody_can_write(patch: Patch) -> None:
 @mistake(
     {
         rules.LEAVES_WHEN_IDLE: (
-            "test_on_demand_leaves::test_a_coordinator_leaves_when_idle_but_not_while_a_member_is_there",
+            "service/test_on_demand_leaves::test_a_coordinator_leaves_when_idle_but_not_while_a_member_is_there",
         ),
     },
 )

@@ -21,8 +21,8 @@ from tests.mistakes.mistake import Patch, SmallWorld, mistake
 from tests.protocol.setting import Budget
 from tests.protocol.worlds import HOSTS, HOSTS_NOT_ASKED
 
-GROWTH = "test_group_ownership::test_hosts_that_find_each_other_silent_in_turn_grow_the_patience"
-NOBODY_KNOWS = "test_claims::test_an_owner_that_nobody_found_gone_keeps_its_group"
+GROWTH = "stores/test_group_ownership::test_hosts_that_find_each_other_silent_in_turn_grow_the_patience"
+NOBODY_KNOWS = "stores/test_claims::test_an_owner_that_nobody_found_gone_keeps_its_group"
 SILENT = SmallWorld(HOSTS, Budget(1, silences=1))
 
 
@@ -45,8 +45,8 @@ def take_a_group_whose_earlier_owner_was_silent(patch: Patch) -> None:
 @mistake(
     {
         rules.LIVING_OWNER_STAYS: (
-            "test_claims::test_a_claim_looks_again_just_before_its_fence",
-            "test_claims::test_a_claim_looks_again_after_its_fence",
+            "stores/test_claims::test_a_claim_looks_again_just_before_its_fence",
+            "stores/test_claims::test_a_claim_looks_again_after_its_fence",
         )
     }
 )
@@ -59,7 +59,7 @@ def look_at_the_owner_once(patch: Patch) -> None:
     )
 
 
-@mistake({rules.LIVING_OWNER_STAYS: ("test_claims::test_a_group_that_is_given_up_is_taken_at_once",)})
+@mistake({rules.LIVING_OWNER_STAYS: ("stores/test_claims::test_a_group_that_is_given_up_is_taken_at_once",)})
 def wait_for_an_owner_that_has_given_up(patch: Patch) -> None:
     right = LivingOwner.check
 
@@ -84,7 +84,7 @@ def grow_the_patience_at_a_first_takeover(patch: Patch) -> None:
 @mistake(
     {
         rules.ASKED_OWNERS_TAKE_NOTHING_OVER: (
-            "test_claims::test_members_are_told_of_no_takeover_by_owners_that_can_be_asked",
+            "stores/test_claims::test_members_are_told_of_no_takeover_by_owners_that_can_be_asked",
         )
     },
     explorer=(SILENT,),
@@ -107,7 +107,11 @@ def tell_members_of_a_takeover_after_a_claim_that_was_given_up(patch: Patch) -> 
 
 
 @mistake(
-    {rules.REQUEST_IS_FOR_ITS_OWNER: ("test_claims::test_a_request_that_waited_until_after_its_time_changes_nothing",)},
+    {
+        rules.REQUEST_IS_FOR_ITS_OWNER: (
+            "stores/test_claims::test_a_request_that_waited_until_after_its_time_changes_nothing",
+        )
+    },
     explorer=(SmallWorld(HOSTS, Budget(1, delays=1)),),
 )
 def look_at_the_time_of_a_request_only_when_it_is_read(patch: Patch) -> None:
@@ -118,7 +122,7 @@ def look_at_the_time_of_a_request_only_when_it_is_read(patch: Patch) -> None:
 @mistake(
     {
         rules.REQUEST_IS_FOR_ITS_OWNER: (
-            "test_asked_owners::test_an_answer_without_the_key_of_the_question_counts_for_nothing",
+            "hosts/test_asked_owners::test_an_answer_without_the_key_of_the_question_counts_for_nothing",
         )
     },
 )
@@ -126,7 +130,9 @@ def take_answers_of_whoever_writes_them(patch: Patch) -> None:
     patch.setattr(gateway, "is_proven", lambda *a: True)
 
 
-@mistake({rules.REQUEST_IS_FOR_ITS_OWNER: ("test_host_records::test_a_reply_is_proven_only_as_it_was_written",)})
+@mistake(
+    {rules.REQUEST_IS_FOR_ITS_OWNER: ("protocol/test_host_records::test_a_reply_is_proven_only_as_it_was_written",)}
+)
 def prove_the_body_of_an_answer_alone(patch: Patch) -> None:
     """An answer of an earlier request is one of a later request, under another header."""
     right = host_records._proof
@@ -136,7 +142,7 @@ def prove_the_body_of_an_answer_alone(patch: Patch) -> None:
 @mistake(
     {
         rules.STALL_IS_NOBODYS_SILENCE: (
-            "test_asked_owners::test_time_in_which_no_tick_is_read_counts_against_no_member",
+            "hosts/test_asked_owners::test_time_in_which_no_tick_is_read_counts_against_no_member",
         )
     },
 )
@@ -147,8 +153,8 @@ def end_sessions_while_heartbeats_lie_unread(patch: Patch) -> None:
 @mistake(
     {
         rules.REQUEST_IS_FOR_ITS_OWNER: (
-            "test_passed_on::test_a_request_of_another_host_is_not_passed_on_again",
-            "test_passed_on::test_no_other_host_ends_a_coordinator",
+            "hosts/test_passed_on::test_a_request_of_another_host_is_not_passed_on_again",
+            "hosts/test_passed_on::test_no_other_host_ends_a_coordinator",
         )
     },
 )

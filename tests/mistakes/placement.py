@@ -13,7 +13,7 @@ from tests.mistakes.mistake import Patch, mistake
 
 @mistake(
     {
-        rules.PLACEMENT_HOLDS: ("test_placement_by_record::test_a_partition_that_is_added_moves_no_group",),
+        rules.PLACEMENT_HOLDS: ("stores/test_placement_by_record::test_a_partition_that_is_added_moves_no_group",),
     },
 )
 def place_groups_among_all_partitions_that_there_are(patch: Patch) -> None:
@@ -24,8 +24,8 @@ def place_groups_among_all_partitions_that_there_are(patch: Patch) -> None:
 @mistake(
     {
         rules.PLACEMENT_HOLDS: (
-            "test_placement_by_record::test_a_partition_that_is_added_moves_no_group",
-            "test_placement_by_record::test_a_topic_that_is_found_without_records_keeps_its_number",
+            "stores/test_placement_by_record::test_a_partition_that_is_added_moves_no_group",
+            "stores/test_placement_by_record::test_a_topic_that_is_found_without_records_keeps_its_number",
         ),
     },
 )
@@ -37,7 +37,7 @@ def place_groups_as_configured(patch: Patch) -> None:
 @mistake(
     {
         rules.PLACEMENT_HOLDS: (
-            "test_placement_by_record::test_of_two_coordinators_that_begin_at_once_the_first_record_decides",
+            "stores/test_placement_by_record::test_of_two_coordinators_that_begin_at_once_the_first_record_decides",
         ),
     },
 )
@@ -57,7 +57,7 @@ def trust_the_number_that_this_process_wrote(patch: Patch) -> None:
 @mistake(
     {
         rules.PLACEMENT_HOLDS: (
-            "test_placement_by_record::test_without_a_placement_record_a_group_in_another_partition_is_named",
+            "stores/test_placement_by_record::test_without_a_placement_record_a_group_in_another_partition_is_named",
         ),
     },
 )
@@ -68,7 +68,7 @@ def trust_the_setting_where_the_number_is_lost(patch: Patch) -> None:
 @mistake(
     {
         rules.PLACEMENT_HOLDS: (
-            "test_placement_by_record::test_fewer_partitions_than_groups_are_placed_among_are_refused",
+            "stores/test_placement_by_record::test_fewer_partitions_than_groups_are_placed_among_are_refused",
         ),
     },
 )
@@ -89,7 +89,7 @@ def place_groups_among_partitions_that_are_not_there(patch: Patch) -> None:
 @mistake(
     {
         rules.PLACEMENT_HOLDS: (
-            "test_placement_by_record::test_a_placement_record_that_pruning_moves_during_the_read_is_found",
+            "stores/test_placement_by_record::test_a_placement_record_that_pruning_moves_during_the_read_is_found",
         ),
     },
 )
@@ -106,7 +106,7 @@ def read_the_number_once(patch: Patch) -> None:
 @mistake(
     {
         rules.LOST_GROUP_IS_NOT_TAKEN_BACK: (
-            "test_group_ownership::test_no_group_is_taken_back_from_an_owner_that_is_not_asked",
+            "stores/test_group_ownership::test_no_group_is_taken_back_from_an_owner_that_is_not_asked",
         ),
     },
 )

@@ -158,7 +158,7 @@ def acquire_anew_while_a_plan_is_not_started(patch: Patch) -> None:
     {
         rules.DATA_LOSS_FAILS_ONCE: (
             "core/test_losses::test_offsets_below_log_start_are_archived_then_fail_once",
-            "test_source_reader::test_data_loss_fails_the_query_once_and_a_restart_continues",
+            "share_source/test_source_reader::test_data_loss_fails_the_query_once_and_a_restart_continues",
         ),
     },
     explorer=(SmallWorld(TWO, Budget(1, retention=1)),),

@@ -24,7 +24,7 @@ from tests.simulation import session as simulated_session
 @mistake(
     {
         rules.EPOCH_OUTLIVES_SESSION: (
-            "test_source_reader::test_a_fenced_reader_fails_by_name_and_never_rejoins_by_itself",
+            "share_source/test_source_reader::test_a_fenced_reader_fails_by_name_and_never_rejoins_by_itself",
         ),
     },
 )
@@ -44,7 +44,7 @@ def a_fenced_reader_joins_again(patch: Patch) -> None:
 @mistake(
     {
         rules.EPOCH_OUTLIVES_SESSION: (
-            "test_source_reader::test_a_fenced_reader_fails_by_name_and_never_rejoins_by_itself",
+            "share_source/test_source_reader::test_a_fenced_reader_fails_by_name_and_never_rejoins_by_itself",
         ),
     },
 )
@@ -60,7 +60,9 @@ def a_fenced_reader_asks_on(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.EPOCH_OUTLIVES_SESSION: ("test_source_reader::test_a_lapsed_reader_comes_back_naming_its_epoch",),
+        rules.EPOCH_OUTLIVES_SESSION: (
+            "share_source/test_source_reader::test_a_lapsed_reader_comes_back_naming_its_epoch",
+        ),
     },
 )
 def a_lapsed_reader_comes_back_as_a_new_process(patch: Patch) -> None:
@@ -73,8 +75,8 @@ def a_lapsed_reader_comes_back_as_a_new_process(patch: Patch) -> None:
 @mistake(
     {
         rules.HEARTBEAT_HAS_ITS_OWN_TIMEOUT: (
-            "test_source_reader::test_a_heartbeat_has_a_timeout_of_its_own_well_below_the_session",
-            "test_source_reader::test_the_join_of_a_lapsed_session_waits_no_longer_than_a_heartbeat",
+            "share_source/test_source_reader::test_a_heartbeat_has_a_timeout_of_its_own_well_below_the_session",
+            "share_source/test_source_reader::test_the_join_of_a_lapsed_session_waits_no_longer_than_a_heartbeat",
         ),
     },
     simulator=(Seeds("stalls"),),
@@ -92,7 +94,9 @@ def fail_while_brokers_do_not_answer(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.PARTITIONS_IS_IDEMPOTENT: ("test_source_reader::test_partitions_is_asked_for_once_per_process_and_end",),
+        rules.PARTITIONS_IS_IDEMPOTENT: (
+            "share_source/test_source_reader::test_partitions_is_asked_for_once_per_process_and_end",
+        ),
     },
 )
 def ask_for_a_plan_at_each_call(patch: Patch) -> None:
@@ -120,7 +124,7 @@ def start_without_the_log(patch: Patch) -> None:
 @mistake(
     {
         rules.DATA_LOSS_FAILS_ONCE: (
-            "test_source_reader::test_data_loss_fails_the_query_once_and_a_restart_continues",
+            "share_source/test_source_reader::test_data_loss_fails_the_query_once_and_a_restart_continues",
         ),
     },
 )
@@ -138,7 +142,9 @@ def never_fail_for_a_loss(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.AVAILABLE_NOW_DRAINS: ("test_source_reader::test_available_now_drains_the_records_present_at_its_start",),
+        rules.AVAILABLE_NOW_DRAINS: (
+            "share_source/test_source_reader::test_available_now_drains_the_records_present_at_its_start",
+        ),
     },
 )
 def available_now_has_no_end(patch: Patch) -> None:
@@ -148,7 +154,9 @@ def available_now_has_no_end(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.AVAILABLE_NOW_DRAINS: ("test_source_reader::test_available_now_drains_the_records_present_at_its_start",),
+        rules.AVAILABLE_NOW_DRAINS: (
+            "share_source/test_source_reader::test_available_now_drains_the_records_present_at_its_start",
+        ),
     },
 )
 def available_now_is_not_known(patch: Patch) -> None:
@@ -157,7 +165,9 @@ def available_now_is_not_known(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.AVAILABLE_NOW_DRAINS: ("test_source_reader::test_available_now_does_not_wait_for_the_locks_of_others",),
+        rules.AVAILABLE_NOW_DRAINS: (
+            "share_source/test_source_reader::test_available_now_does_not_wait_for_the_locks_of_others",
+        ),
     },
 )
 def available_now_until_everything_is_acknowledged(patch: Patch) -> None:
@@ -173,7 +183,7 @@ def available_now_until_everything_is_acknowledged(patch: Patch) -> None:
     patch.setattr(ShareGroupStreamReader, "latestOffset", latest)
 
 
-ONCE_A_RUN = ("test_source_reader::test_available_now_delivers_a_released_record_once",)
+ONCE_A_RUN = ("share_source/test_source_reader::test_available_now_delivers_a_released_record_once",)
 
 
 @mistake({rules.AVAILABLE_NOW_RELEASES_ONCE: ONCE_A_RUN})
@@ -189,7 +199,7 @@ def a_release_without_a_delay_does_not_say_when(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.TRIGGER_ONCE_IS_REFUSED: ("test_source_reader::test_trigger_once_is_refused_by_name",),
+        rules.TRIGGER_ONCE_IS_REFUSED: ("share_source/test_source_reader::test_trigger_once_is_refused_by_name",),
     },
 )
 def take_trigger_once(patch: Patch) -> None:
@@ -199,7 +209,7 @@ def take_trigger_once(patch: Patch) -> None:
 @mistake(
     {
         rules.DAMAGE_IS_REJECTED_FIRST: (
-            "test_source_reader::test_what_a_replay_cannot_read_is_rejected_and_never_accepted",
+            "share_source/test_source_reader::test_what_a_replay_cannot_read_is_rejected_and_never_accepted",
         ),
     },
 )
@@ -211,7 +221,7 @@ def leave_out_of_the_tasks_what_cannot_be_read(patch: Patch) -> None:
 @mistake(
     {
         rules.LOOK_FOR_DAMAGE_ENDS: (
-            "test_damaged_records::test_a_driver_looks_through_damaged_batches_for_a_minute_at_most",
+            "share_source/test_damaged_records::test_a_driver_looks_through_damaged_batches_for_a_minute_at_most",
         ),
     },
 )
@@ -222,9 +232,9 @@ def look_for_damage_without_an_end(patch: Patch) -> None:
 @mistake(
     {
         rules.TOPIC_IS_GONE_AFTER_A_DOUBT: (
-            "test_topic_doubts::test_a_topic_is_deleted_only_when_it_was_missing_for_a_minute",
-            "test_topic_doubts::test_a_doubt_ends_when_the_topic_is_shown",
-            "test_offsets_by_partition::test_a_reset_of_all_topics_names_one_that_is_only_missing",
+            "brokers/test_topic_doubts::test_a_topic_is_deleted_only_when_it_was_missing_for_a_minute",
+            "brokers/test_topic_doubts::test_a_doubt_ends_when_the_topic_is_shown",
+            "service/test_offsets_by_partition::test_a_reset_of_all_topics_names_one_that_is_only_missing",
         ),
     },
 )
@@ -234,7 +244,7 @@ def take_a_missing_topic_for_deleted_at_once(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.TOPIC_IS_GONE_AFTER_A_DOUBT: ("test_topic_doubts::test_a_doubt_ends_when_the_topic_is_shown",),
+        rules.TOPIC_IS_GONE_AFTER_A_DOUBT: ("brokers/test_topic_doubts::test_a_doubt_ends_when_the_topic_is_shown",),
     },
 )
 def doubt_on_when_the_topic_is_shown(patch: Patch) -> None:

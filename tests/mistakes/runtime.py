@@ -95,7 +95,7 @@ def answer_from_memory_without_a_proof(patch: Patch) -> None:
 @mistake(
     {
         rules.APPEND_BEFORE_ANSWER: (
-            "test_deletion_crashes::test_a_join_in_the_round_of_its_groups_deletion_begins_anew",
+            "service/test_deletion_crashes::test_a_join_in_the_round_of_its_groups_deletion_begins_anew",
         ),
     },
 )
@@ -177,7 +177,11 @@ def let_an_append_arrive_after_a_load(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.UPKEEP_FREES_MORE_THAN_IT_COSTS: ("test_retention::test_what_groups_at_rest_need_is_not_there_to_free",)},
+    {
+        rules.UPKEEP_FREES_MORE_THAN_IT_COSTS: (
+            "state_log/test_retention::test_what_groups_at_rest_need_is_not_there_to_free",
+        )
+    },
 )
 def take_what_groups_need_for_what_can_be_freed(patch: Patch) -> None:
     patch.setattr(Retention, "not_needed", lambda self: self.read_to - self.lowest())

@@ -92,8 +92,10 @@ def write_before_acknowledging(patch: Patch) -> None:
         patch.setattr(Query, name, wrong)
 
 
-NOT_TOLD = "test_reader_without_start::test_a_reader_asked_before_it_knows_the_log_acknowledges_nothing"
-AFTER_A_COMMIT = "test_reader_without_start::test_after_a_commit_the_next_process_completes_and_delivers_nothing_again"
+NOT_TOLD = "share_source/test_reader_without_start::test_a_reader_asked_before_it_knows_the_log_acknowledges_nothing"
+AFTER_A_COMMIT = (
+    "share_source/test_reader_without_start::test_after_a_commit_the_next_process_completes_and_delivers_nothing_again"
+)
 
 
 @mistake({rules.LOG_IS_TOLD: ()}, explorer=(SmallWorld(WITHOUT_START, Budget(1, crashes=1)),))

@@ -388,7 +388,11 @@ def _without(command: StageRuns, **fields: Any) -> StageRuns:
 
 
 @mistake(
-    {rules.STAGING_IS_FENCED: ("test_sink_writer::test_a_union_of_two_groups_rows_is_refused_by_each_groups_sink",)}
+    {
+        rules.STAGING_IS_FENCED: (
+            "share_sink/test_sink_writer::test_a_union_of_two_groups_rows_is_refused_by_each_groups_sink",
+        )
+    }
 )
 def take_rows_by_the_name_of_their_topic(patch: Patch) -> None:
     """Not by the digest in their receipts: a union also has rows of another group."""
@@ -400,14 +404,18 @@ def take_rows_by_the_name_of_their_topic(patch: Patch) -> None:
     patch.setattr(rows, "_topic_ids", topic_ids)
 
 
-@mistake({rules.STAGING_IS_FENCED: ("test_receipts::test_no_two_groups_incarnations_or_topics_have_one_digest",)})
+@mistake(
+    {rules.STAGING_IS_FENCED: ("protocol/test_receipts::test_no_two_groups_incarnations_or_topics_have_one_digest",)}
+)
 def name_the_group_alone_in_receipts(patch: Patch) -> None:
     """Rows from before a group was deleted, or a topic was made anew, have the receipts of now."""
     right = receipts.receipt_digest
     patch.setattr(receipts, "receipt_digest", lambda group_id, incarnation, topic_id: right(group_id, "", ""))
 
 
-@mistake({rules.CONTRADICTIONS_ARE_TOLD: ("test_outcome_rows::test_rows_that_disagree_about_a_record_release_it",)})
+@mistake(
+    {rules.CONTRADICTIONS_ARE_TOLD: ("protocol/test_outcome_rows::test_rows_that_disagree_about_a_record_release_it",)}
+)
 def release_contradicting_rows_silently(patch: Patch) -> None:
     right = outcome_rows.settled
     patch.setattr(outcome_rows, "settled", lambda table: (right(table)[0], {}))

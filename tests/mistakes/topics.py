@@ -6,7 +6,7 @@ from coordinator.service.questions.remade_topics import RemadeTopics
 from tests.mistakes import rules
 from tests.mistakes.mistake import Patch, Seeds, mistake
 
-ANEW = "test_topics_made_anew::test_"
+ANEW = "service/test_topics_made_anew::test_"
 
 
 @mistake(

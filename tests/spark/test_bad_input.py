@@ -158,6 +158,6 @@ def test_a_state_file_of_a_newer_version_is_left_alone(kafka, orders, job, start
 
 
 def test_a_wrong_option_is_found_at_load(orders, job, start):
-    """The rest of them, without Spark: tests/unit/test_options.py."""
+    """The rest of them, without Spark: tests/unit/share_source/test_options.py."""
     error = start(job(orders).query("a", options={"kafka.auto.offset.reset": "latest"})).wait_over().error()
     assert "RefusedOption" in error and "startingOffsets" in error

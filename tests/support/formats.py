@@ -1,7 +1,7 @@
 """The formats that another process reads, as text: of each message and record the fields, with types and defaults.
 
-``python -m tests.support.formats`` writes tests/unit/formats.txt anew. docs/adr/0023 says after which changes a number
-of coordinator/protocol/format_versions.py rises as well.
+``python -m tests.support.formats`` writes tests/unit/protocol/formats.txt anew. docs/adr/0023 says after which
+changes a number of coordinator/protocol/format_versions.py rises as well.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from coordinator.protocol.format_versions import PROTOCOL, SQLITE_SCHEMA, STATE_
 from coordinator.state_log.owner_record import Owner
 from coordinator.state_log.placement import _Placement
 
-GOLDEN = Path(__file__).parent.parent / "unit" / "formats.txt"
+GOLDEN = Path(__file__).parent.parent / "unit" / "protocol" / "formats.txt"
 MESSAGES = (*wire._requests.values(), *typing.get_args(wire._Answer), wire.Endpoint)
 RECORDS = (*typing.get_args(Record), Owner, _Placement)
 

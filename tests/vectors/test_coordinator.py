@@ -34,7 +34,7 @@ START_MS = 1_700_000_000_000
 
 NO_METADATA = (
     "the log asks no broker whether a topic is there: a share partition is initialised when its topic was found, and "
-    "loses its state when the topic is gone (tests/unit/test_coordinator_service.py)"
+    "loses its state when the topic is gone (tests/unit/service/test_coordinator_service.py)"
 )
 NO_REQUEST = "no request names a partition: the number is that of a share partition, which the broker's metadata gave"
 ONE_OWNER = (

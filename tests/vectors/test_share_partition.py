@@ -16,11 +16,11 @@ from tests.vectors.share_partition_adapter import Scenario
 SCENARIOS = {s["name"]: s for s in json.loads(Path(__file__).with_name("share_partition.json").read_text("utf-8"))}
 NO_PERSISTER = (
     "the owner of a group reads its own log: there is no answer of another process that could carry an "
-    "error, be for another partition, or be empty. A store that can't be read: tests/unit/test_runtime.py"
+    "error, be for another partition, or be empty. A store that can't be read: tests/unit/runtime/test_runtime.py"
 )
 NO_LOOKUP = (
     "the core is given resolved start offsets and looks nothing up. A broker that can't be asked fails the "
-    "join by name, and nothing is appended: tests/unit/test_coordinator_service.py"
+    "join by name, and nothing is appended: tests/unit/service/test_coordinator_service.py"
 )
 RULED_OUT: dict[str, str] = {
     "testMaybeInitializeWithErrorPartitionResponse": NO_PERSISTER,

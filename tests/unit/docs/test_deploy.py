@@ -233,7 +233,7 @@ def test_the_pods_of_workers_have_a_runtime_folder_of_their_own(workers):
 def test_the_spark_application_has_the_fields_of_the_operator_alone():
     """By names and types from the operator's reference, as far as the manifest uses them."""
     manifest = yaml.safe_load((KUBERNETES / "spark.yaml").read_text("utf-8"))
-    schema = json.loads((ROOT / "tests" / "unit" / "spark_application_schema.json").read_text("utf-8"))
+    schema = json.loads((ROOT / "tests" / "unit" / "docs" / "spark_application_schema.json").read_text("utf-8"))
     jsonschema.validate(manifest, schema)
     job = manifest["spec"]["template"]
     named = {volume["name"] for volume in job["volumes"]}

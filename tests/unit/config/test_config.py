@@ -32,7 +32,7 @@ from coordinator.protocol.errors import (
     UnknownConfig,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 ALL_KEYS = [*GROUP_KEYS.values(), *COORDINATOR_KEYS.values(), *SERVER_KEYS.values()]
 KAFKAS_WITHOUT_KIP = {
     "queued.max.requests",

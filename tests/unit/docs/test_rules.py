@@ -21,7 +21,7 @@ FOUND = (AssertionError, ShareGroupError, pytest.fail.Exception)
 """Errors by which a mistake is found: a promise is not kept, an error comes that should not, or none comes that
 should."""
 PAIRS = [(mistake.make, test) for mistake in MISTAKES.values() for test in mistake.unit_tests]
-PROOFS = Path(__file__).parents[2] / "docs/trust/proofs.md"
+PROOFS = Path(__file__).parents[3] / "docs/trust/proofs.md"
 ALL_RULES = {text for name, text in vars(rules).items() if name.isupper() and isinstance(text, str)}
 
 
