@@ -14,7 +14,7 @@ from tests.support.imports import ROOT
 
 pytestmark = [pytest.mark.broker, pytest.mark.soak, pytest.mark.timeout(3_000)]
 
-COPIED = ("conf", "coordinator", "pyspark_sharegroup", "share_sink", "share_source", "sharegroup", "tests", "tools")
+COPIED = ("conf", "coordinator", "pyspark_sharegroup", "share_consumer", "share_sink", "share_source", "share_spark", "sharegroup", "tests", "tools")
 TESTS = ("messages", "both_readers", "range_reader", "range_reader_losses", "odd_records")
 
 
@@ -24,7 +24,7 @@ def test_the_readers_tests_pass_under_the_sanitizers(tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / ".build").symlink_to(ROOT / ".build")
     flags = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
-    compile_reader(tmp_path / "share_source" / "native" / "_drain.abi3.so", *flags)
+    compile_reader(tmp_path / "share_source" / "executor" / "native" / "_drain.abi3.so", *flags)
     library = subprocess.check_output(["cc", "-print-file-name=libasan.so"], text=True).strip()
     environment = {
         **os.environ,

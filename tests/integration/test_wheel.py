@@ -89,7 +89,7 @@ def test_the_sdist_has_the_sources_of_the_compiled_reader(source, tmp_path):
     (made,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(made) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    here = {str(path.relative_to(ROOT)) for path in (ROOT / "share_source" / "native").glob("*.[ch]")}
+    here = {str(path.relative_to(ROOT)) for path in (ROOT / "share_source" / "executor" / "native").glob("*.[ch]")}
     assert here | {"share_source/executor/native/_drain.pyi", "conf/group.properties"} < names
     assert not [name for name in names if name.endswith(".so")]
     built = build_wheel(made, tmp_path, SHAREGROUP_REQUIRE_NATIVE="1")

@@ -11,7 +11,7 @@ from filelock import FileLock
 
 from tests.support.imports import ROOT
 
-FOLDER = ROOT / "share_source" / "native"
+FOLDER = ROOT / "share_source" / "executor" / "native"
 MODULE = FOLDER / "_drain.abi3.so"
 
 

@@ -12,7 +12,7 @@ from tests.support.imports import ROOT
 from tests.support.notebooks import NOTEBOOKS, outputs, sources
 
 # What a user imports; the broker in memory is the quickstart's.
-PUBLIC = {"share_sink", "share_source", "sharegroup", "sharegroup.demo.embedded_broker"}
+PUBLIC = {"share_consumer", "share_sink", "share_source", "sharegroup", "sharegroup.demo.embedded_broker"}
 PICTURES = {
     "01_first_steps": 1,
     "02_watching_a_group": 2,
@@ -46,7 +46,7 @@ def test_no_output_names_a_path_or_a_process(notebook):
 
 
 def test_a_notebook_imports_public_names_alone(notebook):
-    ours = ("coordinator", "share_sink", "share_source", "sharegroup", "pyspark_sharegroup", "tests")
+    ours = ("coordinator", "share_consumer", "share_spark", "share_sink", "share_source", "sharegroup", "pyspark_sharegroup", "tests")
     found = set()
     for code in sources(notebook, "code"):
         for node in ast.walk(ast.parse(code)):
