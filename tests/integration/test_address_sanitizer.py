@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.compiled_reader import compile_reader
-from tests.support.imports import ROOT
+from tests.support.imports import PACKAGES, ROOT
 
 pytestmark = [pytest.mark.broker, pytest.mark.soak, pytest.mark.timeout(3_000)]
 
-COPIED = ("conf", "coordinator", "pyspark_sharegroup", "share_consumer", "share_sink", "share_source", "share_spark", "sharegroup", "tests", "tools")
+COPIED = ("conf", *PACKAGES, "tests", "tools")
 TESTS = ("messages", "both_readers", "range_reader", "range_reader_losses", "odd_records")
 
 

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from tests.support.imports import ROOT
+from tests.support.imports import PACKAGES, ROOT
 from tests.support.notebooks import NOTEBOOKS, outputs, sources
 
 # What a user imports; the broker in memory is the quickstart's.
@@ -46,7 +46,7 @@ def test_no_output_names_a_path_or_a_process(notebook):
 
 
 def test_a_notebook_imports_public_names_alone(notebook):
-    ours = ("coordinator", "share_consumer", "share_spark", "share_sink", "share_source", "sharegroup", "pyspark_sharegroup", "tests")
+    ours = (*PACKAGES, "tests")
     found = set()
     for code in sources(notebook, "code"):
         for node in ast.walk(ast.parse(code)):
