@@ -27,8 +27,8 @@ Offsets = dict[Key, list[tuple[int, int]]]
 
 
 class NotRead(NamedTuple):
-    """The offsets without a record: lost by the log before they were read, given up, or of batches that can't be read.
-    And the first offset still to be read, of each partition not read to its end."""
+    """The offsets without a record: lost by the log, given up, or of batches that can't be read. And the
+    first offset still to be read, of each partition not read to its end."""
 
     lost: Offsets
     given_up: Offsets

@@ -101,7 +101,7 @@ class QueryStillRuns(ShareGroupError):
 
 
 class RecordsGone(ShareGroupError):
-    """{count} record(s) of {topic}-{partition} were lost before they were read, offsets {first} to {last}: {reason}.
+    """{count} record(s) of {topic}-{partition} can't be read any more, offsets {first} to {last}: {reason}.
     They were removed from the log (retention, delete-records), or the topic was deleted: restart the query to continue
     without them, or set failOnDataLoss=false to never fail for lost records. If an unclean leader election has
     shortened the log, a restart fails again until other records are at these offsets: only failOnDataLoss=false

@@ -49,7 +49,7 @@ OPTIONS = (
     Option(
         "failOnDataLoss",
         "true",
-        "Whether a query fails, once, when records were removed from the log before they were read. When it is "
+        "Whether a query fails, once, when records were removed from the log before they were done. When it is "
         "started again, or with false, it goes on without them.",
         "there it fails again at each start",
     ),

@@ -169,9 +169,9 @@ class PlanDiffersFromLog(ShareGroupError):
 
 
 class DataLoss(ShareGroupError):
-    """Share group {group_id} lost {count} record(s) before they were read: {ranges}. They were removed from the log
-    (retention, delete-records, or the topic was deleted) and are now archived. Restart the query to go on without them,
-    or set failOnDataLoss=false to never fail for this."""
+    """Share group {group_id} lost {count} record(s) before they were done: {ranges}. They were removed from the log
+    (retention, delete-records, or the topic was deleted) and are now archived. A batch that ran then may have read
+    them. If the query failed, restart it to go on without them; with failOnDataLoss=false it never fails for this."""
 
     kafka_error = "OFFSET_OUT_OF_RANGE"
 

@@ -109,7 +109,7 @@ class Reader:
         self._ended: set[Key] = set()
         """Partitions whose broker has reported the end of the log."""
         self.lost: dict[Key, list[tuple[int, int]]] = {}
-        """Offsets that the log lost before they were read, where that fails no task."""
+        """Offsets that the log lost before this reader came to them, where that fails no task."""
         self.given_up: dict[Key, list[tuple[int, int]]] = {}
         """Offsets that the brokers did not send in time."""
         self.damaged: dict[Key, list[Damage]] = {}

@@ -38,7 +38,7 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
     are closed, so that the cache holds none with a wrong position.
 
     Raises:
-        RecordsGone: records were lost before they were read, and ``fail_on_data_loss`` is set.
+        RecordsGone: the log lost records before the task read them, and ``fail_on_data_loss`` is set.
         RecordsDamaged: a batch can't be read, and ``fail_on_damage`` is set.
         ReadTimeout: no record came within ``poll_timeout_ms``.
         ReadDenied: the brokers refuse access to the topic.

@@ -45,6 +45,7 @@ def facts(group: GroupDriver) -> Facts:
         partitions=[TopicIdPartition("orders", TOPIC_ID, p) for p in group.ends],
         log_starts={("orders", p): start for p, start in group.log_starts.items()},
         ends={("orders", p): end for p, end in group.ends.items()},
+        of_plan=group.bounds(),
     )
 
 

@@ -70,6 +70,18 @@ def test_data_loss_fails_the_query_once_and_a_restart_continues() -> None:
     assert client.group.dump() == ["[30..59] ACQUIRED 3 1 1"], "what failed for the loss was no delivery"
 
 
+def test_what_is_gone_at_completion_is_not_told_as_unread(caplog: pytest.LogCaptureFixture) -> None:
+    client = DriverClient(GroupDriver(records=100))
+    with reading(client, failOnDataLoss="false") as source:
+        end = source.latestOffset(source.initialOffset(), LIMIT)
+        source.partitions({}, end)
+        client.group.log_starts[0] = 30  # Kafka removes 0 to 29, which the batch has read or has not
+        source.partitions(end, source.latestOffset(end, LIMIT))
+    (line,) = [record.getMessage() for record in caplog.records if "orders-0 offsets 0 to 29" in record.getMessage()]
+    assert "lost 30 record(s)" in line and "before they were read" not in line
+    assert "A batch that ran then may have read them" in line
+
+
 def altering(client: DriverClient, start: int, by: str) -> None:
     client.group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, start),), execute=True, force=True, by=by))
 
