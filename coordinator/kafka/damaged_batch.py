@@ -19,6 +19,8 @@ INVALID_HEADERS = KafkaError.INVALID_RECORD
 DAMAGED = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, INVALID_HEADERS})
 """librdkafka's errors of a batch that can't be read. _NOT_IMPLEMENTED is none: another build of librdkafka may have the
 codec, or the record format, of a healthy batch."""
+UNREADABLE = DAMAGED | {KafkaError._NOT_IMPLEMENTED}
+"""librdkafka's errors of a batch that this process can't read."""
 ASKING = {"fetch.error.backoff.ms": "10", "queued.min.messages": "1"}
 """librdkafka's configuration of the clients of :func:`end_of_batch`. After each error of a batch a client waits, half a
 second by default."""

@@ -553,14 +553,6 @@ class MissingConfig(ShareGroupError):
     kafka_error = "INVALID_CONFIG"
 
 
-class TlsRequired(ShareGroupError):
-    """share.coordinator.listener={listener} can be reached from other hosts, and so needs TLS: set
-    share.coordinator.ssl.certificate.location and share.coordinator.ssl.key.location, or listen on loopback
-    (127.0.0.1) only."""
-
-    kafka_error = "INVALID_CONFIG"
-
-
 class ListenerNotAvailable(ShareGroupError):
     """Could not listen at {listener}: {reason}. Let share.coordinator.listener name another address or port."""
 
@@ -668,6 +660,15 @@ class StateTransactionOpen(ShareGroupError):
 class StateRecordUnreadable(ShareGroupError):
     """Record {sequence} of share group {group_id} in state store {path} can't be read: {reason}. It was not skipped, so
     the group is not served; others are. Restore the store from a copy, or run the version that wrote it."""
+
+
+class StateBatchUnreadable(ShareGroupError):
+    """A record batch of state topic {topic}, partition {partition}, can't be read at offset {offset}: {reason}. It may
+    hold state of any share group, so it was not skipped: a group whose state lies across it is not loaded. If the disk
+    of one broker damaged it, let another replica lead the partition: the groups are loaded then. Else restore the
+    partition from a copy, and find who else writes to the topic: only coordinators should."""
+
+    retriable = True
 
 
 # --- the Kafka cluster

@@ -11,6 +11,8 @@ import pytest
 
 from coordinator.dead_letters.record_format import GROUP, OFFSET, PARTITION, TOPIC
 from coordinator.dead_letters.source_records import SourceRecord, SourceRecordReader
+from coordinator.protocol.errors import StateBatchUnreadable
+from coordinator.service.brokers.cluster import LATEST
 from share_sink.redrive.dlq_reader import dead_letters
 from sharegroup import ShareConsumer
 from tests.support.hostile_records import HOSTILE, OPEN, UNREADABLE
@@ -86,6 +88,14 @@ def test_the_dead_letter_behind_any_record_is_read_or_named(
     else:
         assert found == [b"behind"]
     del kept
+
+
+def test_an_unreadable_batch_of_the_state_topic_is_named(kafka: KafkaBroker, log_topic: Any, open_at: Any) -> None:
+    taken(open_at())
+    at = log_topic.offset(0, LATEST)
+    HOSTILE[UNREADABLE](kafka, log_topic.name)
+    with pytest.raises(StateBatchUnreadable, match=rf"topic {log_topic.name}, partition 0, .* at offset {at}: .*codec"):
+        taken(open_at())
 
 
 @pytest.mark.parametrize("what", [each for each in HOSTILE if each not in (OPEN, UNREADABLE)])

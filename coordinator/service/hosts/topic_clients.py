@@ -13,7 +13,7 @@ from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from coordinator.kafka.damaged_batch import DAMAGED
+from coordinator.kafka.damaged_batch import UNREADABLE
 from coordinator.kafka.librdkafka import NO_ANSWER, WITHOUT_A_GROUP, new_client
 from coordinator.protocol.host_records import REQUESTS, Headers
 from coordinator.protocol.values import TopicAndPartition
@@ -27,7 +27,6 @@ POLL_S = 0.1
 """A reader notices after up to this many seconds that it is to read another partition, or to end."""
 WAITS_MS = 5_000
 """A record that the brokers do not take within this many milliseconds is dropped: its sender sends another one."""
-_UNREADABLE = DAMAGED | {KafkaError._NOT_IMPLEMENTED}
 
 _PASSING = NO_ANSWER | frozenset(
     {
@@ -141,7 +140,7 @@ class Reader:
                 continue
             where, offset = (str(message.topic()), message.partition() or 0), message.offset() or 0
             if (error := message.error()) is not None:
-                if error.code() in _UNREADABLE and offset >= 0:
+                if error.code() in UNREADABLE and offset >= 0:
                     self._step_over(where, offset, error)
                 elif error.code() not in _PASSING:
                     self._rate_limited.warn(f"{where}", f"reading {where[0]}-{where[1]}: {error.str()}")

@@ -14,11 +14,19 @@ from dataclasses import dataclass, field
 from coordinator.config.resolved import ServerConfig
 from coordinator.config.secret_files import read_file, read_secret
 from coordinator.protocol.addresses import is_loopback, parse_endpoint, show_address
-from coordinator.protocol.errors import ListenerNotAvailable, MissingConfig, TlsRequired, UnusableFile
+from coordinator.protocol.errors import ListenerNotAvailable, MissingConfig, ShareGroupError, UnusableFile
 
 LOOPBACK = "127.0.0.1"
 _CERTIFICATE = "share.coordinator.ssl.certificate.location"
 _KEY = "share.coordinator.ssl.key.location"
+
+
+class TlsRequired(ShareGroupError):
+    """share.coordinator.listener={listener} can be reached from other hosts, and so needs TLS: set
+    share.coordinator.ssl.certificate.location and share.coordinator.ssl.key.location, or listen on loopback
+    (127.0.0.1) only."""
+
+    kafka_error = "INVALID_CONFIG"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -85,7 +85,7 @@ class Store(Protocol):
         outcome can still become durable, and no former owner can append.
 
         Raises:
-            StateRecordUnreadable: a record is damaged; the error names it.
+            StateRecordUnreadable, StateBatchUnreadable: a record is damaged; the error names it.
             StoreRefused: the store can't answer.
             ShareGroupError: another process owns the group, or another version of sharegroup wrote it.
         """

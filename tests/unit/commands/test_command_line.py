@@ -26,12 +26,12 @@ from coordinator.protocol.errors import (
     ListenerNotAvailable,
     MissingConfig,
     ShareGroupError,
-    TlsRequired,
     TokenMissing,
     UnknownConfig,
     UnsafeFile,
     UnusableFile,
 )
+from coordinator.service.server.listener import TlsRequired
 from coordinator.service.standalone_config import read_config
 from sharegroup.__main__ import run
 from tests.support.command_line import mistake

@@ -15,9 +15,10 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from coordinator.kafka.damaged_batch import UNREADABLE
 from coordinator.kafka.librdkafka import NO_ANSWER, WITHOUT_A_GROUP, is_refused, new_client
 from coordinator.kafka.record_headers import is_copy
-from coordinator.protocol.errors import BrokerSecurityFailed
+from coordinator.protocol.errors import BrokerSecurityFailed, StateBatchUnreadable
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
 from coordinator.service.stores.kafka.state_topic import StateTopic, is_denied
 from coordinator.service.stores.store import StoreRefused
@@ -116,6 +117,8 @@ class LogReader:
 
         Raises:
             ReadBlocked: a transaction before ``end`` stays open.
+            StateBatchUnreadable: a batch is damaged. It is not skipped: its records may be the last of a group, which
+                nothing would miss.
             StoreRefused: no message came for STALLED_S, for another reason.
         """
         began = logged = moved = time.monotonic()
@@ -156,6 +159,10 @@ class LogReader:
                 raise self._topic.denied("read it")
             elif is_refused(error):
                 raise BrokerSecurityFailed(addresses=self._topic.bootstrap_servers, reason=error.str())
+            elif error.code() in UNREADABLE:
+                raise StateBatchUnreadable(
+                    topic=self._topic.name, partition=self.partition, offset=offset, reason=error.str()
+                )
             elif error.code() not in _PASSING:
                 raise StoreRefused(f"{self!r}: {error.name()} {error.str()}")
         return records
