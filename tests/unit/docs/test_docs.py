@@ -199,15 +199,6 @@ def test_every_word_of_ours_is_used(word):
     assert any(pattern.search(text_of(path)) for path in python_files(*PACKAGES)), "no code uses it: retire the word"
 
 
-def guarantee(page: Path) -> str:
-    (found,) = re.findall(r"^\*\*At least once.*?\n\n", text_of(page), re.DOTALL | re.MULTILINE)
-    return " ".join(found.replace("*", "").split())
-
-
-def test_the_readme_states_the_guarantee_with_its_limits():
-    assert guarantee(ROOT / "README.md") == guarantee(ROOT / "docs" / "trust" / "guarantees.md")
-
-
 LONGEST_BACKOFF_MS = GROUP_KEYS["share.release.backoff.max.ms"].default
 WORKERS = float(re.findall(r"^test: WORKERS = (\d+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)[0])
 NUMBERS = [
