@@ -1,11 +1,8 @@
-"""The style of the project, as far as a test can check it: sizes, leftovers, docstrings, paths, names, words."""
+"""The style of the project, as far as a test can check it: sizes, leftovers, docstrings, paths, names."""
 
 import ast
-import functools
-import io
 import itertools
 import re
-import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,44 +15,16 @@ FUNCTION_LINES = 70
 LEFTOVER = re.compile(r"\b(?:TODO|FIXME|XXX)\b")
 MACHINE_PATH = re.compile(r"""["'(=\s](/(?:work|root|home|tmp)(?:/|["'\s]|$))""")
 SLEEP = re.compile(r"\btime\.sleep\b|\bfrom time import .*\bsleep\b")
-# A docstring that begins so has no subject, and one of fewer than four words adds nothing to the name.
-NO_SUBJECT = re.compile(r"(?:What|Whose|Whoever|Whatever|Who|That|Its|Away|Also|From|Once|For people)\b")
-DOCSTRING_WORDS = 4
 # A number's text says what the code does at the limit, and does not begin with its unit and a clause about that unit.
 UNIT = (
     r"(?:milliseconds|seconds|bytes|kilobytes|characters|records|offsets|runs|members|partitions|plans|groups|ranges)"
 )
 UNIT_FIRST = re.compile(rf"(?:\w+ )?{UNIT}\b(?:[^.:;]*\b(?:which|that)\b|\.)", re.IGNORECASE)
 CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*$")
-# Words that leave the number, or the sentence, to the reader; also over the end of a line.
-HANGING = re.compile(r"\bso[\s#]+many\b|\bas[\s#]+they[\s#]+say\b|,[\s#]+too\.(?!\w)", re.IGNORECASE)
 # As the formatter leaves most modules; whoever begins otherwise is parsed.
 BEGINS_WITH_DOCSTRING = re.compile(r'"""\s*[^\s"\\][^"\\]*"""\n')
 TEST_NAME_WORDS = 12
 TEST = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
-NAMES_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-MAY_BE_RIGHT = r"(?:\bdead[\s.-]+)?"
-# Words that hold a retired one, with small letters.
-RIGHT_WORDS = re.compile(r"dead[ ._-]?letter|descript|subscript")
-# Words that this project used before, by the word that took their place (docs/glossary.md).
-RETIRED = {
-    "quarantine": r"\bset(?:s|ting)?(?: (?:it|them|records?|a record))? aside\b",
-    "start or reclaim": r"\b(?:tak(?:e|es|en|ing)|took)(?: (?:it|them|plans?|the \w+))? up\b(?! to\b)",
-    "unreported loss": r"\buntold\b",
-    "counts as evidence": r"\bvouch\w*",
-    "dispatcher": r"\boffices?\b",
-    "group worker": r"\bdesks?\b",
-    "unauthenticated connections": r"\bdoorkeepers?\b",
-    "rate limited": r"\bseldom\b",
-    "runtime": r"\bshards?\b",
-    "dead letter": MAY_BE_RIGHT + r"\bletters?\b(?!, digits)",
-    "deleted topic": r"\bgone topics?\b",
-    "newest claimant": r"\btakers?\b",
-}
-# "Script" is a word of its own outside of the service, where a transaction was called so.
-RETIRED_IN_THE_COORDINATOR = {"transaction": r"\bscripts?\b"}
-# Identifiers that keep a retired word: short names, in code that is about dead letters and nothing else.
-ALLOWED_NAMES = frozenset({"letter", "letters"})
 # These name what they forbid.
 THIS_FILE = Path(__file__)
 OURS = (*PACKAGES, "benchmarks", "tools")
@@ -96,15 +65,6 @@ def machine_paths(path: Path, text: str) -> Iterator[tuple[int, str]]:
     yield from matches(MACHINE_PATH, text, "path of one machine {!r}: use tempfile, pathlib or an option")
 
 
-def docstrings_without_subject(path: Path, text: str) -> Iterator[tuple[int, str]]:
-    """A docstring has a subject and a verb."""
-    for node in statements(text):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            words = (ast.get_docstring(node) or "").split("\n\n")[0].split()
-            if words and not words[0].startswith("{") and (len(words) < DOCSTRING_WORDS or NO_SUBJECT.match(words[0])):
-                yield getattr(node, "lineno", 1), f"docstring without subject or verb: {' '.join(words)[:60]!r}"
-
-
 def constants_that_begin_with_their_unit(path: Path, text: str) -> Iterator[tuple[int, str]]:
     """The text below a constant says what the code does at the limit, then the unit and the reason."""
     for node in statements(text):
@@ -115,12 +75,6 @@ def constants_that_begin_with_their_unit(path: Path, text: str) -> Iterator[tupl
                     yield said.lineno, f"{name} begins with its unit: say first what the code does at the limit"
 
 
-def hanging_words(path: Path, text: str) -> Iterator[tuple[int, str]]:
-    """No "so many", no "as they say", no sentence that ends in ", too": say the number, the thing, "as well"."""
-    for found in HANGING.finditer(text):
-        yield text.count("\n", 0, found.start()) + 1, f"{found.group()!r}: say the number or the thing, or 'as well'"
-
-
 def long_test_names(path: Path, text: str) -> Iterator[tuple[int, str]]:
     """The name of a test is its promise, in at most TEST_NAME_WORDS words; the s of a genitive is none."""
     for found in TEST.finditer(text):
@@ -128,61 +82,6 @@ def long_test_names(path: Path, text: str) -> Iterator[tuple[int, str]]:
         if len(words) > TEST_NAME_WORDS:
             line = text.count("\n", 0, found.start(1)) + 1
             yield line, f"{found.group(1)} has {len(words)} words, {TEST_NAME_WORDS} at most"
-
-
-def retired_words(path: Path, text: str) -> Iterator[tuple[int, str]]:
-    """No word that the glossary has retired, in docstrings, comments, messages, docs, identifiers and file names."""
-    retired = suspects(f"{path.stem} {text}", in_coordinator=path.is_relative_to(ROOT / "coordinator"))
-    if not retired:
-        return  # most files, which are not parsed then
-    proses = [*strings_of(text), *comments_and_names_of(path, text)] if path.suffix == ".py" else [(1, text)]
-    for instead, pattern in retired.items():
-        for line, prose in proses:
-            for found in pattern.finditer(prose):
-                if not found.group().lower().startswith(instead.split()[0]):
-                    at = line + prose.count("\n", 0, found.start())
-                    yield at, f"{found.group()!r}: the word is {instead!r} now"
-
-
-def suspects(text: str, *, in_coordinator: bool) -> dict[str, re.Pattern[str]]:
-    """The patterns of the words that may be in the text, by what took their place."""
-    # Small letters and no flag: such a pattern's first letters are searched for at once.
-    small = RIGHT_WORDS.sub("right", text.lower())
-    retired = RETIRED | (RETIRED_IN_THE_COORDINATOR if in_coordinator else {})
-    return {instead: wrapped(pattern) for instead, pattern in retired.items() if anywhere(pattern).search(small)}
-
-
-@functools.cache
-def anywhere(pattern: str) -> re.Pattern[str]:
-    """The pattern, also within an identifier and over the end of a line of a comment."""
-    return re.compile(pattern.removeprefix(MAY_BE_RIGHT).replace(r"\b", "").replace(" ", r"[\s_#]*"))
-
-
-@functools.cache
-def wrapped(pattern: str) -> re.Pattern[str]:
-    """The pattern in any case; a phrase may be cut by the end of a line."""
-    return re.compile(pattern.replace(" ", r"\s+"), re.IGNORECASE)
-
-
-def strings_of(text: str) -> Iterator[tuple[int, str]]:
-    """The strings of a Python file, docstrings among them, each with its first line."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.lineno, node.value
-
-
-def comments_and_names_of(path: Path, text: str) -> Iterator[tuple[int, str]]:
-    """The comments, each with its line; the file's name and the identifiers in it, as words, each with the line where
-    it stands first."""
-    names = {path.stem: 1}
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.start[0], token.string.lstrip("# ")
-        elif token.type == tokenize.NAME:
-            names.setdefault(token.string, token.start[0])
-    for name, line in names.items():
-        if name not in ALLOWED_NAMES:
-            yield line, " ".join(word.lower() for word in NAMES_WORD.findall(name))
 
 
 def headers_that_end_the_process(path: Path, text: str) -> Iterator[tuple[int, str]]:
@@ -228,7 +127,7 @@ def matches(pattern: re.Pattern[str], text: str, message: str) -> Iterator[tuple
 
 
 PACKAGE_CHECKS = [long_files, long_functions, missing_docstring, headers_that_end_the_process]
-ANYWHERE_CHECKS = [leftovers, machine_paths, constants_that_begin_with_their_unit, hanging_words]
+ANYWHERE_CHECKS = [leftovers, machine_paths, constants_that_begin_with_their_unit]
 
 
 def findings(check, *folders: str) -> list[str]:
@@ -253,29 +152,8 @@ def test_everywhere(check):
     assert not found, "\n" + "\n".join(found)
 
 
-def test_no_docstring_is_without_a_subject():
-    found = findings(docstrings_without_subject, *OURS, "tests")
-    assert not found, "\n" + "\n".join(found)
-
-
 def test_no_test_has_a_long_name():
     found = findings(long_test_names, "tests")
-    assert not found, "\n" + "\n".join(found)
-
-
-def test_no_retired_word_in_the_code():
-    found = findings(retired_words, *OURS, "tests")
-    assert not found, "\n" + "\n".join(found)
-
-
-def test_no_retired_word_in_the_docs():
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
-    pages += (ROOT / "notebooks").iterdir()
-    found = [
-        f"{page.relative_to(ROOT)}:{line}: {message}"
-        for page in pages
-        for line, message in retired_words(page, page.read_text(encoding="utf-8"))
-    ]
     assert not found, "\n" + "\n".join(found)
 
 
@@ -298,23 +176,13 @@ def test_a_context_manager_of_tests_ends_what_it_began():
         (leftovers, "x = 1  # TODO later\n"),
         (machine_paths, 'open("/tmp/x")\n'),
         (machine_paths, "cd /work/main\n"),
-        (docstrings_without_subject, '"""Its default\'s."""\n'),
-        (docstrings_without_subject, '"""What becomes of a run when its lock ends."""\n'),
         (constants_that_begin_with_their_unit, 'A_S = 5\n"""Seconds after which it ends."""\n'),
         (
             constants_that_begin_with_their_unit,
             'MOST, LEAST = 5, 1\n"""Quarantined runs that are counted, at most."""\n',
         ),
         (constants_that_begin_with_their_unit, 'A_S = 5\n"""Seconds. It then ends."""\n'),
-        (hanging_words, "# It takes so\n# many of them.\n"),
-        (hanging_words, '"""The second one waits, too."""\n'),
-        (hanging_words, "Raises: GroupGone: as they say.\n"),
         (long_test_names, "def test_one_two_three_four_five_six_seven_eight_nine_ten_eleven_twelve_thirteen(): ...\n"),
-        (retired_words, "# It is set aside.\n"),
-        (retired_words, '"""It is set\naside, and a letter of the record is written."""\n'),
-        (retired_words, "def take_up_plan(): ...\n"),
-        (retired_words, "class SeldomFilter: ...\n"),
-        (retired_words, "has_letters = CHUNK_LETTERS = 1\n"),
         (headers_that_end_the_process, "first = dict(messages[0].headers() or ())\n"),
         (sleeps, "time.sleep(1)\n"),
         (sleeps, "from time import monotonic, sleep\n"),
@@ -325,10 +193,6 @@ def test_each_check_finds_a_broken_example(check, text):
     assert list(check(Path("module.py"), text))
 
 
-def test_a_retired_word_in_a_file_name_is_found():
-    assert [line for line, _ in retired_words(Path("letters_watch.py"), "")] == [1]
-
-
 @pytest.mark.parametrize(
     ("check", "text"),
     [
@@ -337,17 +201,13 @@ def test_a_retired_word_in_a_file_name_is_found():
         (machine_paths, 'url = "http://host/work/x"\nx = tmp_path / "work"\n'),
         (leftovers, "todo = []\n"),
         (headers_that_end_the_process, "first = headers_of(messages[0]), request.headers, self.headers()\n"),
-        (docstrings_without_subject, '"""Return the lock of a record."""\n'),
         (constants_that_begin_with_their_unit, 'A_S = 5\n"""It ends after this many seconds."""\n'),
         (constants_that_begin_with_their_unit, 'records = 5\n"""Records that were read."""\n'),
-        (hanging_words, "# Too many of them, too many by far; too.name\n"),
         (long_test_names, "def test_one_s_two_three_four_five_six_seven_eight_nine_ten_eleven_twelve(): ...\n"),
         (
             endings_that_a_failure_skips,
             "@contextmanager\ndef serving():\n    begin()\n    try:\n        yield 1\n    finally:\n        end()\n",
         ),
-        (retired_words, "letter = 1  # dead letters; a dead_letter; a dead-letter topic; takes up to 2\n"),
-        (retired_words, "has_dead_letters_due = DeadLetterProducer = DEAD_LETTERS\n"),
     ],
 )
 def test_a_check_leaves_the_rest_alone(check, text):
