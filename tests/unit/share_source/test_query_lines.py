@@ -138,7 +138,7 @@ def source_process(function):
     """A process that looks like Spark's for a source, calls the function when SIGTERM comes, and waits."""
     program = f"""
         import sys, threading, types
-        from share_source import process_end
+        from share_source.driver import process_end
         sys.modules["__main__"].__spec__ = types.SimpleNamespace(name=process_end.SOURCE_PROCESS)
         process_end.before_sigterm_ends(lambda: {function})
         print("ready", flush=True)
