@@ -12,39 +12,8 @@ A run that lost its lock keeps its plan id: the member that comes back to its pl
 outcome, or archive it. That is why those moves also start from AVAILABLE. A member whose plan id the run no longer
 carries can't.
 
-Every change of state goes through :func:`move`; a move that is not in the table raises and changes nothing.
-
-How the state machines couple
------------------------------
-
-Four things have a state: a record (TRANSITIONS here), a query's plan (TRANSITIONS in
-:mod:`~coordinator.core.plan_state`), the isolation of a record that keeps failing (TRANSITIONS in
-:mod:`~coordinator.core.isolation`), and a member's session. The decision on one command moves all that it touches, and
-what it decides is one append: no reader of the log sees one half.
-
-Only the record's state is stored. A plan's state is derived from what its member stores (``Member.plan_state``), a
-stage of isolation from the run and its plan (``stage_of``). Without a table are: the session (a member has a deadline,
-or none), the lock of a ShareConsumer's record (a deadline in :class:`~coordinator.core.due_times.LockIndex`; a query's
-lock is its session), a topic (current, deleted, forgotten), and the breaker on releases (open or closed).
-
-What happens to one, and what that does to the others:
-
-* An acquisition moves records by ACQUIRE, and puts the new plan's id on them. The first start of a plan moves the plan
-  alone; from then on, a delivery that ends without an outcome counts as a failure. Outcomes that a sink stages move
-  nothing either: they wait for the plan's completion. It moves the plan's records by COMPLETE, RELEASE or REJECT; those
-  that no sink decided by COMPLETE, or in explicit mode by RELEASE.
-* A session that ends loses the locks of the member's records (LOSE_LOCK), and leaves a query's plans as they are. A
-  ShareConsumer that leaves by itself releases its records instead. Records IN_PROGRESS whose last signal is fresh stay
-  so for a grace period, in either case. A ShareConsumer's record at the limit is given up (LIMIT).
-* A query whose session ended may come back: records that still carry its plan's id are its own again (RECLAIM), those
-  that another member took are left out. Each later process that starts a started plan has failed the plan once: each
-  record moves on in its isolation, and stays in the batch (RECLAIM), leaves the batch for a later one (CUT) or for
-  quarantine (QUARANTINE), or is given up (FAIL_TRIAL).
-* A record that is quarantined, or fails alone for the first time, takes from all queries of the group the evidence that
-  processing works; without it no trial begins, or only after share.poison.solo.timeout.ms. A failed trial takes the
-  evidence from its own query.
-* The group keeps a plan as long as a run carries its id, and a query's newest plan beyond that.
-* A log start that moves archives what no member holds below it (LOG_START); what is held, when its holder lets go.
+Every change of state goes through :func:`move`; a move that is not in the table raises and changes nothing. How a
+record's state couples with plans, isolation and sessions stands in :mod:`coordinator.core.share_group`.
 
 AVAILABLE is one state for Kafka, and four for an acquisition (the indexes of :class:`~coordinator.core.runs.RunMap`):
 *ready*; *delayed*, until ``not_before_ms``; *quarantined*, which is acquired only alone; and quarantined and *backing

@@ -7,6 +7,54 @@ Sessions, the deadlines of locks and sessions, ``deadlines_extended_until_ms`` a
 state*: their records are not durable, and a new owner begins without them. :meth:`ShareGroup.loaded` sets them after a
 load, outside of the log: every holder has one session timeout to come back, unless this process served the group until
 then and :class:`Heard` the members itself.
+
+The theory, on one page
+-----------------------
+
+A command is decided on the group as it is, and changes nothing; its log records are appended, and replayed into the
+group (:class:`~coordinator.core.commands.Decision`). So the group is a function of its log: two owners that replay the
+same records hold the same group, but for soft state.
+
+Four things have a state: a record (TRANSITIONS in :mod:`~coordinator.core.record_state`), a query's plan (TRANSITIONS
+in :mod:`~coordinator.core.plan_state`), the isolation of a record that keeps failing (TRANSITIONS in
+:mod:`~coordinator.core.isolation`), and a member's session. The decision on one command moves all that it touches, and
+its records are one append: no reader of the log sees one half.
+
+Only the record's state is stored. A plan's state is derived from what its member stores (``Member.plan_state``), a
+stage of isolation from the run and its plan (``stage_of``). Without a table are: the session (a member has a deadline,
+or none), the lock of a ShareConsumer's record (a deadline in :class:`~coordinator.core.due_times.LockIndex`; a query's
+lock is its session), a topic (current, deleted, forgotten), and the breaker on releases (open or closed).
+
+What happens to one, and what that does to the others:
+
+* An acquisition moves records by ACQUIRE, and puts the new plan's id on them. The first start of a plan moves the plan
+  alone; from then on, a delivery that ends without an outcome counts as a failure. Outcomes that a sink stages move
+  nothing either: they wait for the plan's completion. It moves the plan's records by COMPLETE, RELEASE or REJECT; those
+  that no sink decided by COMPLETE, or in explicit mode by RELEASE.
+* A session that ends loses the locks of the member's records (LOSE_LOCK), and leaves a query's plans as they are. A
+  ShareConsumer that leaves by itself releases its records instead. Records IN_PROGRESS whose last signal is fresh stay
+  so for a grace period, in either case. A ShareConsumer's record at the limit is given up (LIMIT).
+* A query whose session ended may come back: records that still carry its plan's id are its own again (RECLAIM), those
+  that another member took are left out. Each later process that starts a started plan has failed the plan once: each
+  record moves on in its isolation, and stays in the batch (RECLAIM), leaves the batch for a later one (CUT) or for
+  quarantine (QUARANTINE), or is given up (FAIL_TRIAL).
+* A record that is quarantined, or fails alone for the first time, takes from all queries of the group the evidence that
+  processing works; without it no trial begins, or only after share.poison.solo.timeout.ms. A failed trial takes the
+  evidence from its own query.
+* The group keeps a plan as long as a run carries its id, and a query's newest plan beyond that.
+* A log start that moves archives what no member holds below it (LOG_START); what is held, when its holder lets go.
+
+What is ugly, and why it stays:
+
+* A run that lost its lock is AVAILABLE and still carries its plan's id. A state LOST beside AVAILABLE would be plainer.
+  But the state log is Kafka's, which has no such state, and Kafka's own tools read it.
+* "Completed" is told by the *next* plan's request, so a plan may wait for its completion for hours. Spark calls
+  ``commit`` of a source late, or not at all at the end of a run; the next ``latestOffset`` is the first proof that the
+  batch's output is durable.
+* A query's lock is its session, a ShareConsumer's is a deadline of its own (KIP-932). One of each would cost either a
+  renewal for each record of a long batch, or locks that outlive a native consumer's limit.
+* A stage of isolation is derived from two counts and a flag of the run, not stored: it has to survive snapshots, splits
+  and joins of runs, and Kafka's records, which have no field for it.
 """
 
 from __future__ import annotations

@@ -210,8 +210,18 @@ class ExtendDeadlines(Request[Done], frozen=True):
 class Decision(msgspec.Struct, Generic[Reply], frozen=True):
     """The result of a command: log records to append and replay, and the reply to send once both are done.
 
-    ``records`` are replayed in this order. The order matters: PlanAcquired comes before the runs that carry its plan
-    id, and PlanStarted after the runs that it reclaims.
+    The contract with whoever asks for a decision, as the runtime keeps it (:mod:`coordinator.service.runtime`):
+
+    1. A decision holds for the group as it was decided on. Nothing else may be replayed into the group in between.
+    2. All of ``records`` become durable together, or none of them does.
+    3. Nobody outside hears of ``reply``, or sees the group with ``records`` in it, before ``records`` are durable. A
+       decision without records waits, too: its append, which is empty, proves that the process still owns the group.
+    4. ``records`` are replayed once, in their order, also where the next command of the same round is decided on them
+       before they are durable. The order matters: PlanAcquired comes before the runs that carry its plan id, and
+       PlanStarted after the runs that it reclaims.
+    5. An append whose outcome is unknown is neither: the group is dropped, and loaded from the log before its next
+       decision. The asker gets an error, and asks again; each command may be decided twice.
+    6. An error that :func:`~coordinator.core.decide.decide` raises has no records, and changes nothing.
     """
 
     records: tuple[Record, ...]
