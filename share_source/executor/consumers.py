@@ -25,13 +25,17 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Kafka
 
 from coordinator.kafka.librdkafka import BY_OFFSET, IN_BULK, READING, UNKNOWN_TOPIC, is_refused, new_client
 from share_source.executor.range_cursor import Key
-from share_source.executor.record_batches import timestamps_of
+from share_source.executor.record_batches import content_bytes, header_bytes, headers_of_all, timestamps_of
 
 FetchPosition = tuple[int, str]
 """An offset, and the id of its topic (empty if it is not known)."""
 Config = tuple[tuple[str, Any], ...]
 """librdkafka's properties and callbacks, as pairs of name and value: hashable and comparable."""
 
+HELD_RECORDS = 10_000
+HELD_BYTES = 32 << 20
+"""A consumer leaves a partition that is read to its end once it holds this many of its records, or bytes of them, while
+it still reads others."""
 READ_THROUGH_RECORDS = 20_000
 """A gap of up to this many offsets between two ranges is read through: moving a consumer costs as much time, and drops
 what it has prefetched."""
@@ -105,7 +109,7 @@ class Fetched(NamedTuple):
 class ConsumerPosition:
     """The position of a consumer on one partition."""
 
-    __slots__ = ("held", "seen", "start", "topic_id")
+    __slots__ = ("held", "held_bytes", "seen", "start", "topic_id")
 
     def __init__(self, position: FetchPosition) -> None:
         offset, self.topic_id = position
@@ -115,6 +119,22 @@ class ConsumerPosition:
         """The end of what was fetched: records below it went to a task, or are in ``held``."""
         self.held: list[Message] = []
         """Records fetched beyond the end of the last task's ranges."""
+        self.held_bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more records should be held."""
+        return len(self.held) > HELD_RECORDS or self.held_bytes >= HELD_BYTES
+
+    def hold(self, messages: list[Message]) -> None:
+        """Hold records for the next task."""
+        self.held += messages
+        self.held_bytes += content_bytes(messages) + sum(map(header_bytes, headers_of_all(messages)))
+
+    def held_taken(self) -> list[Message]:
+        """Returns the held records, and holds none."""
+        held, self.held, self.held_bytes = self.held, [], 0
+        return held
 
     def serves(self, wanted: FetchPosition) -> bool:
         """Whether reading on from here reaches the wanted position within READ_THROUGH_RECORDS."""

@@ -35,10 +35,6 @@ from share_source.executor.record_batches import timestamps_of
 
 logger = logging.getLogger(__name__)
 
-HELD_RECORDS = 10_000
-"""A consumer leaves a partition that is read to its end once it holds this many of its records, while it still reads
-others."""
-
 MISSING_TOPIC_PAUSES_S = (0.0, 0.3, 0.7)
 """Pauses, in seconds, before each request for a missing partition: a broker may not know a new topic yet."""
 _SLICE_S = 0.5
@@ -218,8 +214,7 @@ class Reader:
     def _take_held(self, rows: Any) -> None:
         for key, cursor in self._cursors.items():
             position = self.consumer.positions[key]
-            held, position.held = position.held, []
-            if held:
+            if held := position.held_taken():
                 self._take(cursor, held, rows, None)
             self._seen(cursor, position.seen)
 
@@ -250,7 +245,7 @@ class Reader:
                 timestamps = timestamps_of(picked)
             rows.add(cursor.key, picked, runs, timestamps or [])
         if beyond and (position := self.consumer.positions.get(cursor.key)):
-            position.held += beyond
+            position.hold(beyond)
 
     def _seen(self, cursor: RangeCursor, end: int) -> None:
         """Record that everything below ``end`` was fetched."""
@@ -267,7 +262,7 @@ class Reader:
                 del self._open[cursor.key]
             elif cursor.wanted - position.seen > widest_hole():
                 self.consumer.move(cursor.key, cursor.fetch_position)
-        elif len(position.held) > HELD_RECORDS:
+        elif position.is_full:
             self.consumer.leave(cursor.key)
 
     def _handle(self, event: FetchEvent) -> None:

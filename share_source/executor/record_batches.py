@@ -59,6 +59,8 @@ class Rows:
         self._digests = digests
         self._schema = arrow_schema(include_headers)
         self._messages: list[Message] = []
+        self._bytes = 0
+        """The bytes of their keys and values."""
         self._timestamps: list[int] = []
         self._runs: list[tuple[str, int, int, int]] = []
         self._headers: list[Any] = []
@@ -73,7 +75,7 @@ class Rows:
     @property
     def room(self) -> int:
         """How many more records the batch takes; 0 when it is to be built."""
-        is_full = self._ends and self._ends[-1] >= BATCH_BYTES
+        is_full = self._bytes + (self._ends[-1] if self._ends else 0) >= BATCH_BYTES
         return 0 if is_full else max(self.limit - len(self._messages), 0)
 
     def add(self, key: Key, messages: list[Message], runs: list[Run], timestamps: list[int]) -> None:
@@ -81,15 +83,16 @@ class Rows:
         ``timestamps_of`` returns them."""
         topic, partition = key
         self._messages += messages
+        self._bytes += content_bytes(messages)
         self._timestamps += timestamps
         self._runs += [(topic, partition, delivery_count, count) for delivery_count, count in runs]
         if self._include_headers:
-            self._add_headers(_headers_of(messages))
+            self._add_headers(headers_of_all(messages))
 
     def _add_headers(self, of_record: list[Any]) -> None:
         self._headers += of_record
         end = self._ends[-1] if self._ends else 0
-        self._ends += list(accumulate(map(_header_bytes, of_record), initial=end))[1:]
+        self._ends += list(accumulate(map(header_bytes, of_record), initial=end))[1:]
 
     def build(self) -> pa.RecordBatch:
         """Returns the first collected records as one Arrow batch: all of them, unless their headers are larger than a
@@ -99,7 +102,7 @@ class Rows:
         timestamps, self._timestamps = self._timestamps[: 2 * count], self._timestamps[2 * count :]
         headers, rest = self._headers[:count], self._headers[count:]
         runs, self._runs = _parted(self._runs, count)
-        self._headers, self._ends = [], []
+        self._headers, self._ends, self._bytes = [], [], content_bytes(self._messages)
         self._add_headers(rest)
         topics, partitions, delivery_counts, counts = zip(*runs, strict=True)
         columns = [
@@ -165,7 +168,7 @@ def _repeated(values: Sequence[Any], counts: Sequence[int], kind: pa.DataType) -
     return pa.array(list(chain.from_iterable([v] * n for v, n in zip(values, counts, strict=True))), kind)
 
 
-def _headers_of(messages: list[Message]) -> list[Any]:
+def headers_of_all(messages: list[Message]) -> list[Any]:
     """The headers of each record, as ``Message.headers`` returns them."""
     try:
         return list(map(Message.headers, messages))
@@ -173,7 +176,13 @@ def _headers_of(messages: list[Message]) -> list[Any]:
         return list(map(mended_headers, messages))
 
 
-def _header_bytes(headers: Any) -> int:
+def content_bytes(messages: list[Message]) -> int:
+    """The bytes of the messages' keys and values."""
+    return sum(map(len, messages)) + sum(map(len, filter(None, map(Message.key, messages))))
+
+
+def header_bytes(headers: Any) -> int:
+    """The bytes of a record's headers, as a batch counts them."""
     return sum(HEADER_BYTES + len(key) + len(value or b"") for key, value in headers) if headers else 0
 
 

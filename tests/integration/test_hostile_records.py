@@ -13,9 +13,11 @@ from coordinator.dead_letters.record_format import GROUP, OFFSET, PARTITION, TOP
 from coordinator.dead_letters.source_records import SourceRecord, SourceRecordReader
 from coordinator.protocol.errors import StateBatchUnreadable
 from coordinator.service.brokers.cluster import LATEST
+from coordinator.service.hosts.topic_clients import Reader
 from share_sink.redrive.dlq_reader import dead_letters
 from sharegroup import ShareConsumer
-from tests.support.hostile_records import HOSTILE, OPEN, UNREADABLE
+from tests.support.asked_hosts import AskedOwner
+from tests.support.hostile_records import HOSTILE, OPEN, UNREADABLE, bytes_kept
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.read_tasks import rows
 from tests.support.state_topics import taken
@@ -25,6 +27,10 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.broker
 
 Topic = Callable[..., str]
+
+MANY = 6
+KEPT_BYTES = 1 << 20
+"""A reader keeps less than this; with large headers MANY records have 2.4 MB."""
 
 
 def surrounded(kafka: KafkaBroker, name: str, what: str) -> Any:
@@ -108,3 +114,22 @@ def test_a_group_is_loaded_behind_any_record(kafka: KafkaBroker, log_topic: Any,
     append(served, {"billing": [b"b"]})
     assert wait_until(lambda: taken(open_at()), what="the group is loaded") == [b"a", b"b"]
     del kept
+
+
+@pytest.mark.parametrize("what", ["large headers", "junk with our names"])
+def test_no_reader_keeps_records_of_others(kafka: KafkaBroker, log_topic: Any, open_at: Any, what: str) -> None:
+    """The test asks the readers what they keep, since a process frees memory late."""
+    taken(open_at())
+    first = log_topic.offset(0, LATEST)
+    for _ in range(MANY):
+        HOSTILE[what](kafka, log_topic.name)
+    store, owner = open_at(), AskedOwner()
+    taken(store)
+    between_hosts = Reader(log_topic, owner.requests._on_record, "test-reader")
+    source = SourceRecordReader(kafka.bootstrap, {})
+    with contextlib.closing(between_hosts), contextlib.closing(source):
+        between_hosts.add({(log_topic.name, 0): first})
+        wait_until(lambda: between_hosts._positions[log_topic.name, 0] >= first + MANY, what="all are read")
+        assert len(list(source.read(log_topic.name, 0, range(first, first + MANY)))) == MANY
+        kept = {repr(reader): bytes_kept(reader) for reader in (store, between_hosts, owner.requests, source)}
+    assert all(size < KEPT_BYTES for size in kept.values()), kept

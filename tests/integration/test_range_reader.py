@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from share_source.executor import consumers
-from share_source.executor.range_reader import HELD_RECORDS, ReadTask
+from share_source.executor.consumers import HELD_RECORDS
+from share_source.executor.range_reader import ReadTask
 from share_source.executor.task_reader import SEPARATE_CONSUMERS, read_task
 from tests.support.read_tasks import located, offsets, rows
 from tests.support.waiting import wait_until

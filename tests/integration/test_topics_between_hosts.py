@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import KafkaException, Message
 
 from coordinator.kafka.record_headers import headers_of
 from coordinator.protocol.host_records import (
@@ -25,8 +25,10 @@ from coordinator.protocol.host_records import (
 )
 from coordinator.service.hosts.topic_clients import Reader, Writer
 from coordinator.service.hosts.topics import TO_ASK, ensure
+from tests.mistakes.host_topics import MISTAKES
+from tests.mistakes.mistake import Make
 from tests.support.damaged_log import PAYLOAD, batches_of, damage
-from tests.support.hostile_records import HOSTILE, UNREADABLE
+from tests.support.hostile_records import HOSTILE, OPEN, UNREADABLE
 from tests.support.kafka_broker import BrokerError, KafkaBroker
 from tests.support.state_topics import state_topic
 from tests.support.waiting import wait_until
@@ -73,32 +75,36 @@ def test_a_reader_that_begins_anew_reads_a_topic_made_after_a_restart() -> None:
         wait_until(lambda: is_read(again=True), timeout_s=60, what="a record of the new topic is read")
 
 
-@pytest.mark.parametrize("what", HOSTILE)
-def test_a_reader_goes_on_behind_any_record(kafka: KafkaBroker, topic: Any, caplog: Any, what: str) -> None:
-    """A topic of another configuration is read as well: an administrator made it."""
-    name, read = topic(), []
+def read_behind(kafka: KafkaBroker, name: str, what: str, *, timeout_s: float = 120) -> list[bytes]:
+    """The values that are read, with those before and behind a hostile record."""
+    read: list[bytes] = []
 
     def on_record(message: Message) -> None:
         read_request(headers_of(message))
         read_reply(headers_of(message))
-        read.append(message.value())
+        read.append(message.value() or b"")
 
     kafka.produce(name, [b"before"], partition=0)
     kept = HOSTILE[what](kafka, name)
     kafka.produce(name, [b"behind"], partition=0)
-    with (
-        caplog.at_level(logging.WARNING),
-        contextlib.closing(Reader(state_topic(kafka), on_record, "test-reader")) as r,
-    ):
-        r.add({(name, 0): 0})
-        wait_until(lambda: b"behind" in read, what="the record behind it is read")
-    assert read[0] == b"before"
+    with contextlib.closing(Reader(state_topic(kafka), on_record, "test-reader")) as reader:
+        reader.add({(name, 0): 0})
+        wait_until(lambda: b"behind" in read, timeout_s=timeout_s, what="the record behind it is read")
+    del kept
+    return read
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_reader_goes_on_behind_any_record(kafka: KafkaBroker, topic: Any, caplog: Any, what: str) -> None:
+    """A topic of another configuration is read as well: an administrator made it."""
+    name = topic()
+    with caplog.at_level(logging.WARNING):
+        assert read_behind(kafka, name, what)[0] == b"before"
     lines = [line for line in caplog.messages if name in line]
     assert lines == [] or (
         what == UNREADABLE and f"{name}-0 has a batch at offset 1 that can't be read" in "".join(lines)
     )
     assert (what == UNREADABLE) == bool(lines)
-    del kept
 
 
 def test_a_reader_steps_over_a_batch_of_many_records(first_broker: KafkaBroker) -> None:
@@ -124,9 +130,39 @@ def test_a_reader_steps_over_a_batch_of_many_records(first_broker: KafkaBroker) 
 
 def test_the_topics_between_hosts_take_no_batch_that_is_large_when_unpacked(first_broker: KafkaBroker) -> None:
     """A host that may configures those that somebody else made."""
-    first_broker.create_topic(REQUESTS, partitions=PARTITIONS, compression_type="producer", max_message_bytes=10_000)
-    ensure(state_topic(first_broker), TO_ASK)
+    no_batch_is_large_when_unpacked(first_broker)
+    for name in (REQUESTS, REPLIES):
+        first_broker.produce(name, [bytes(PART_BYTES)], partition=0, compression_type="zstd")
+
+
+# --- known mistakes
+
+
+def an_open_transaction_holds_up_nobody(broker: KafkaBroker) -> None:
+    read_behind(broker, broker.create_topic(), OPEN, timeout_s=10)
+
+
+def an_unreadable_batch_holds_up_nobody(broker: KafkaBroker) -> None:
+    read_behind(broker, broker.create_topic(), UNREADABLE, timeout_s=10)
+
+
+def no_batch_is_large_when_unpacked(broker: KafkaBroker) -> None:
+    broker.create_topic(REQUESTS, partitions=PARTITIONS, compression_type="producer", max_message_bytes=10_000)
+    ensure(state_topic(broker), TO_ASK)
     for name in (REQUESTS, REPLIES):
         with pytest.raises(BrokerError, match="MSG_SIZE_TOO_LARGE"):
-            HOSTILE[UNREADABLE](first_broker, name)
-        first_broker.produce(name, [bytes(PART_BYTES)], partition=0, compression_type="zstd")
+            HOSTILE[UNREADABLE](broker, name)
+
+
+SCENARIOS = [an_open_transaction_holds_up_nobody, an_unreadable_batch_holds_up_nobody, no_batch_is_large_when_unpacked]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mistake", "scenario"), MISTAKES, ids=lambda each: getattr(each, "__name__", each))
+def test_the_mistake_is_found(first_broker: KafkaBroker, monkeypatch: Any, mistake: Make, scenario: str) -> None:
+    for name in (REQUESTS, REPLIES):
+        with contextlib.suppress(KafkaException):
+            first_broker.delete_topic(name)
+    mistake(monkeypatch)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        {each.__name__: each for each in SCENARIOS}[scenario](first_broker)

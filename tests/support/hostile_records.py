@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Callable
-from types import MappingProxyType
+from logging import Logger
+from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 from tests.support.kafka_broker import KafkaBroker
@@ -38,3 +41,16 @@ HOSTILE: MappingProxyType[str, Callable[[KafkaBroker, str], Any]] = MappingProxy
     }
 )
 """By its name, a function that writes such a record to partition 0 of a topic; what it returns must be kept."""
+
+
+def bytes_kept(thing: Any) -> int:
+    """The bytes of all texts and bytes that the thing keeps from being freed."""
+    todo, seen, kept = [thing], {id(thing)}, 0
+    while todo:
+        each = todo.pop()
+        kept += sys.getsizeof(each) if isinstance(each, (bytes, bytearray, str)) else 0
+        for other in gc.get_referents(each):
+            if id(other) not in seen and not isinstance(other, (type, ModuleType, FunctionType, Logger)):
+                seen.add(id(other))
+                todo.append(other)
+    return kept

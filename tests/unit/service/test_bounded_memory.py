@@ -1,4 +1,5 @@
-"""The service's memory of shrunk logs, delays and log lines does not grow with their number in the past."""
+"""The service's memory of shrunk logs, delays and log lines does not grow with their number in the past, and that of
+Python's reader not with the size of the records."""
 
 from __future__ import annotations
 
@@ -6,14 +7,24 @@ import logging
 from typing import Any
 
 import pytest
+from confluent_kafka import Message
 
 from coordinator.core.log_records import RunsChanged
 from coordinator.core.record_state import RecordState
 from coordinator.core.runs import Run
+from coordinator.protocol.values import AcquiredRange
 from coordinator.service.process import rate_limited_log
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.questions import lost_logs
+from share_source.executor import consumers
+from share_source.executor.consumers import HELD_BYTES, ConsumerPosition, KeptConsumer
+from share_source.executor.offset_ranges import PartitionRanges
+from share_source.executor.range_cursor import RangeCursor
+from share_source.executor.range_reader import Reader, ReadTask
+from share_source.executor.record_batches import BATCH_BYTES, BATCH_RECORDS, Rows
 from tests.support.group_driver import TOPIC_ID, GroupDriver
+
+LARGE: list[dict[str, Any]] = [{"value": bytes(1 << 20)}, {"key": bytes(1 << 20)}, {"headers": [("h", bytes(1 << 20))]}]
 
 
 def test_kinds_of_log_lines_that_name_groups_are_forgotten(
@@ -54,3 +65,43 @@ def test_a_coordinator_may_rest_without_a_look_at_each_record(monkeypatch: pytes
     assert not group.group.may_rest(group.now_ms)
     assert group.group.may_rest(group.now_ms + 7)
     assert looked == []
+
+
+def records_of(most_bytes: int, fields: dict[str, Any]) -> list[Message]:
+    """Records of a MiB each, one more than have that many bytes."""
+    return [
+        Message(topic="orders", partition=0, offset=n, timestamp=(1, n), **fields)
+        for n in range((most_bytes >> 20) + 1)
+    ]
+
+
+@pytest.mark.parametrize("large", LARGE, ids=lambda each: next(iter(each)))
+def test_a_batch_of_large_records_is_built_before_it_fills_the_memory(large: dict[str, Any]) -> None:
+    rows = Rows(include_headers=True, digests={"orders": 1})
+    rows.limit = BATCH_RECORDS  # as small records before have left it
+    for message in records_of(BATCH_BYTES, large)[:-1]:
+        assert rows.room
+        rows.add(("orders", 0), [message], [(1, 1)], [1, 0])
+    assert not rows.room
+    rows.build()
+    assert rows.room
+
+
+@pytest.mark.parametrize("large", LARGE, ids=lambda each: next(iter(each)))
+def test_large_records_behind_a_partitions_end_are_not_kept(
+    monkeypatch: pytest.MonkeyPatch, large: dict[str, Any]
+) -> None:
+    """The consumer still reads others, and the next task may want these."""
+    left: list[Any] = []
+    monkeypatch.setattr(consumers, "new_client", lambda *_: None)
+    monkeypatch.setattr(KeptConsumer, "leave", lambda self, key: left.append(key))
+    consumer, key = KeptConsumer(()), ("orders", 0)
+    consumer.positions[key] = ConsumerPosition((0, ""))
+    cursor = RangeCursor(PartitionRanges(*key, (AcquiredRange(0, 0, 1),)))
+    reader = Reader(ReadTask(partitions=(), kafka_config={}), consumer, [cursor])
+    rows = Rows(include_headers=False, digests={"orders": 1})
+    for message in records_of(HELD_BYTES, large):
+        assert not left
+        reader._take(cursor, [message], rows, None)
+        reader._seen(cursor, (message.offset() or 0) + 1)
+    assert left == [key]
