@@ -156,7 +156,7 @@ class Admin:
         self._client.close()
 
     def who_am_i(self) -> TokenHolder:
-        """The name and the rights of the client's token.
+        """The name, the rights and the allow lists of the client's token.
 
         Raises:
             InvalidRequest: the coordinator is of an earlier version, which does not say.

@@ -20,6 +20,7 @@ from coordinator.protocol.errors import InvalidRequest, ShareGroupError, by_name
 from coordinator.protocol.host_errors import OF_COORDINATOR
 from coordinator.protocol.messages import AcknowledgeRows, AnyReply, AnyRequest, Done, Message, Request, StageOutcomes
 from coordinator.protocol.task_messages import ReportProgress
+from coordinator.protocol.topic_names import EVERYTHING
 
 
 class Healthy(Message, frozen=True):
@@ -45,11 +46,14 @@ class StepDown(Request[Done], frozen=True):
 class TokenHolder(Message, frozen=True):
     """``name`` is empty if the token has none; ``rights`` are named as in a token file. ``open_keys``: the
     coordinator's keys that allow every topic, where it has several tokens, one of them for members whose own lists do
-    not limit these topics either."""
+    not limit these topics either. ``groups``, ``topics``, ``dead_letters``: the token's own lists, patterns."""
 
     name: str
     rights: tuple[str, ...]
     open_keys: tuple[str, ...] = ()
+    groups: str = EVERYTHING
+    topics: str = EVERYTHING
+    dead_letters: str = EVERYTHING
 
 
 class WhoAmI(Request[TokenHolder], frozen=True):

@@ -1,6 +1,7 @@
 """The pages of a group's dead letters: the newest with their reasons, one of them, and their redrive.
 
-Rule: only dead letters of the group that is named are shown and redriven, and a redrive is confirmed after its dry run.
+Rule: only dead letters of the group that is named, and of topics that the person's token may read, are shown and
+redriven, and a redrive is confirmed after its dry run.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def refused(visit: Visit, error: ShareGroupError) -> Response | None:
 def _list(visit: Visit, error: ShareGroupError | None = None) -> Response:
     group_id, reason = visit.text("group"), visit.text("reason")
     topic = _topic_of(visit, group_id)
-    found = [each for each in visit.site.kafka.dead_letters(topic) if each.group_id == group_id] if topic else []
+    found = [each for each in visit.site.kafka.dead_letters(topic) if _is_of(visit, group_id, each)] if topic else []
     origin = (visit.text("topic"), visit.number("partition", 0), visit.number("offset", 0))
     if origin[0]:
         found = [each for each in found if (each.origin_topic, each.origin_partition, each.origin_offset) == origin]
@@ -95,7 +96,7 @@ def show_one(visit: Visit) -> Response:
         raise BadRequest(what=f"There is no form {form!r}: {', '.join(FORMS)}.")
     topic = _topic_of(visit, group_id)
     found = visit.site.kafka.dead_letter(topic, index, offset) if topic else None
-    if found is None or found.group_id != group_id:
+    if found is None or not _is_of(visit, group_id, found):
         raise BadRequest(what=f"Group {group_id} has no dead letter at {topic or 'no topic'}-{index}@{offset}.")
     return visit.page(
         "dead_letter.html",
@@ -169,7 +170,7 @@ def _redriven(visit: Visit, job: Job) -> RedriveReport:
     values = job.values
 
     def chosen(dead_letter: DeadLetter) -> bool:
-        if dead_letter.group_id != values["group"]:
+        if not _is_of(visit, values["group"], dead_letter):
             return False
         at = dead_letter.partition, dead_letter.offset
         is_chosen = (
@@ -220,6 +221,11 @@ def _audited(visit: Visit, values: Mapping[str, Any], what: str, more: str = "")
 def digest(reason: str) -> str:
     """The name of a reason in addresses and forms, since a reason may be long."""
     return hashlib.sha256(reason.encode("utf-8", "surrogatepass")).hexdigest()[:20]
+
+
+def _is_of(visit: Visit, group_id: str, dead_letter: DeadLetter) -> bool:
+    """Whether the dead letter is the group's, of a topic that the person's token may read."""
+    return dead_letter.group_id == group_id and visit.caller.topics.allows_source(dead_letter.origin_topic)
 
 
 def _place(text: str) -> tuple[int, int]:

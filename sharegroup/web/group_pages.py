@@ -101,6 +101,7 @@ def show_last_known(visit: Visit, error: ShareGroupError) -> Response | None:
     """The page of a group as the page's own scan saw it last, in an outage; None: there is none, or it was not seen."""
     if status_of(error) != 503:
         return None
+    visit.caller.check_group(visit.text("group"))
     seen = visit.site.watch.snapshot.groups.get(visit.text("group"))
     if seen is None or seen.description is None or seen.held is None:
         return None

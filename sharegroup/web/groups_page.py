@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.responses import Response
@@ -17,6 +17,8 @@ from sharegroup.web.needs import Need
 from sharegroup.web.site import Visit
 from sharegroup.web.watch import WatchedGroup
 
+MANY = "Not all groups can be looked at now."
+"""The page says so instead of the error, which may name groups that the person's token may not use."""
 ON_A_PAGE = 25
 """A page has up to this many groups: with their sparklines, less than 100 kB."""
 WORDS = {"lag": "Lag", "in_flight": "Held", "acquired_rate": "Acquired/s", "done_rate": "Done/s"}
@@ -48,9 +50,10 @@ def show(visit: Visit) -> Response:
     search, show, order = visit.text("search").strip(), visit.text("show", ALL), visit.text("order", _NEED)
     if show not in SHOWS or order not in ORDERS:
         raise BadRequest(what=f"Groups are shown as {', '.join(SHOWS)}, in the order {', '.join(ORDERS)}.")
+    groups = {group_id: each for group_id, each in snapshot.groups.items() if visit.caller.may_use(group_id)}
     matching = [
         each
-        for group_id, each in snapshot.groups.items()
+        for group_id, each in groups.items()
         if all(word in group_id.casefold() for word in search.casefold().split())
     ]
     counts = Counter(_shown_as(each) for each in matching)
@@ -64,10 +67,10 @@ def show(visit: Visit) -> Response:
     return visit.page(
         "groups.html",
         as_of_s=min((each.at_s for each in on_page), default=0.0),
-        snapshot=snapshot,
+        snapshot=replace(snapshot, error=MANY) if snapshot.error and visit.caller.is_bound else snapshot,
         rows=[Row(seen=each, sparklines=sparklines(visit, each.line.group_id)) for each in on_page],
         found=len(matching),
-        total=len(snapshot.groups),
+        total=len(groups),
         troubled=len(matching) - counts[NONE],
         counts={word: counts[word] for word in SHOWS},
         orders={name: words for name, (words, _) in ORDERS.items()},

@@ -8,11 +8,13 @@ the token against a file of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from coordinator.admin.admin import Admin
+from coordinator.protocol.allowed_topics import AllowedTopics
 from coordinator.protocol.errors import InvalidRequest, NotAllowed, NotAuthorized
-from coordinator.protocol.rights import Right, Tokens
+from coordinator.protocol.rights import Caller, Right, Tokens
 from sharegroup.web.sessions import Visitor
 
 
@@ -36,9 +38,7 @@ class OwnTokens:
     def visitor(self, token: str) -> Visitor | None:
         """The holder of the token, as the file names it."""
         caller = self._tokens.caller(f"Bearer {token}".encode())
-        if caller is None or not caller.rights & {Right.READ, Right.ADMIN}:
-            return None
-        return Visitor(name=caller.name, is_admin=Right.ADMIN in caller.rights, admin=self._admin)
+        return Visitor(caller=caller, admin=self._admin) if caller is not None and _may_look(caller) else None
 
 
 class CoordinatorTokens:
@@ -51,25 +51,28 @@ class CoordinatorTokens:
         """The holder of the token, as the coordinator knows it."""
         admin = Admin(self._config, token=token)
         try:
-            found = _rights(admin)
+            caller = _caller(admin)
         except BaseException:
             admin.close()
             raise
-        if found is None:
+        if caller is None or not _may_look(caller):
             admin.close()
             return None
-        name, is_admin = found
-        return Visitor(name=name, is_admin=is_admin, admin=admin, owns_admin=True)
+        return Visitor(caller=caller, admin=admin, owns_admin=True)
 
 
-def _rights(admin: Admin) -> tuple[str, bool] | None:
-    """Returns the name of the token's holder and whether it may act; None if it may not even read. An earlier
-    coordinator does not say; but it checks rights first, so a token that may act gets the error of the missing group
-    id."""
+def _may_look(caller: Caller) -> bool:
+    return bool(caller.rights & {Right.READ, Right.ADMIN})
+
+
+def _caller(admin: Admin) -> Caller | None:
+    """Returns the holder of the client's token; None if nobody has it. An earlier coordinator does not say; but it
+    checks rights first, so a token that may act gets the error of the missing group id."""
     try:
         holder = admin.who_am_i()
-        is_admin = Right.ADMIN.value in holder.rights
-        return (holder.name, is_admin) if is_admin or Right.READ.value in holder.rights else None
+        found = Caller(frozenset(map(Right, holder.rights)), holder.name, holder.groups)
+        topics = AllowedTopics(source=holder.topics, dead_letters=holder.dead_letters, token=str(found))
+        return replace(found, topics=topics)
     except NotAuthorized:
         return None
     except InvalidRequest:
@@ -77,10 +80,10 @@ def _rights(admin: Admin) -> tuple[str, bool] | None:
     try:
         admin.delete_group("", execute=False)
     except InvalidRequest:
-        return "", True
+        return Caller(frozenset({Right.ADMIN}))
     except NotAuthorized:
         return None
     except NotAllowed as refused:
         rights, _, name = str(refused.fields["given"]).partition(" ")
-        return (name, False) if Right.READ.value in rights.split(",") else None
+        return Caller(frozenset(map(Right, rights.split(","))), name)
     raise AssertionError("a group without an id was deleted")

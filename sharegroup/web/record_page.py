@@ -64,10 +64,12 @@ def show_content(visit: Visit) -> Response:
 
     Raises:
         BadRequest: there is no such form.
+        TopicNotAllowed: the person's token may not read the topic.
     """
     partition, offset, form = partition_of(visit), visit.number("offset"), visit.text("form")
     if form not in ("", *FORMS):
         raise BadRequest(what=f"There is no form {form!r}: {', '.join(FORMS)}.")
+    visit.caller.topics.check_source(partition.topic)
     record = visit.site.kafka.record(partition.topic, partition.partition, offset)
     return visit.page(
         "content.html",

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from coordinator.protocol.rights import Caller, Right
 from sharegroup.web.errors import BadRequest, TooManyOpen
 
 if TYPE_CHECKING:
@@ -44,13 +45,22 @@ MOST_STREAMS, MOST_STREAMS_OF_ONE = 64, 8
 
 @dataclass(frozen=True, kw_only=True)
 class Visitor:
-    """A person with a token: a name (empty: the token has none), whether the token may act, and the admin client that
-    speaks for the person. ``owns_admin``: that client ends with the session."""
+    """A person with a token, and the admin client that speaks for the person. ``caller``: the token's name, rights and
+    allow lists at the sign-in; ``owns_admin``: the client ends with the session."""
 
-    name: str
-    is_admin: bool
+    caller: Caller
     admin: Admin = field(repr=False)
     owns_admin: bool = False
+
+    @property
+    def name(self) -> str:
+        """The token's name; empty: it has none."""
+        return self.caller.name
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether the token may act."""
+        return Right.ADMIN in self.caller.rights
 
     def close(self) -> None:
         """Close the admin client if no other session uses it."""

@@ -27,14 +27,17 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from coordinator.admin.admin import Admin
 from coordinator.protocol.errors import (
     GroupIdNotFound,
+    GroupNotAllowed,
     MemberNotFound,
     NotAllowed,
     NotAuthorized,
     NotInFlight,
     ShareGroupError,
+    TopicNotAllowed,
     UnknownSharePartition,
     UnknownTopic,
 )
+from coordinator.protocol.rights import Caller
 from sharegroup.durations import duration
 from sharegroup.top import short
 from sharegroup.web.errors import Away, BadRequest, Forged, NotSignedIn, TooManyOpen
@@ -86,6 +89,8 @@ _STATUS: dict[type[ShareGroupError], int] = {
     NotSignedIn: 401,
     NotAuthorized: 401,
     NotAllowed: 403,
+    GroupNotAllowed: 403,
+    TopicNotAllowed: 403,
     Forged: 403,
     GroupIdNotFound: 404,
     UnknownSharePartition: 404,
@@ -147,6 +152,12 @@ class Visit:
         """The admin client that speaks for this person."""
         assert self.session is not None
         return self.session.visitor.admin
+
+    @property
+    def caller(self) -> Caller:
+        """The holder of the person's token, whose allow lists bind what the page reads and sends itself."""
+        assert self.session is not None
+        return self.session.visitor.caller
 
     def text(self, name: str, default: str = "") -> str:
         """A field of the form or of the address.

@@ -32,9 +32,11 @@ from sharegroup.web.site import Site
 from sharegroup.web.watch import Watch
 from tests.support.fake_cluster import FakeCluster
 from tests.support.running_service import Running
+from tests.support.waiting import wait_until
 
 HERE = "http://127.0.0.1:9396"
 LOOKER, ACTOR, MEMBER = "l" * 20, "a" * 20, "m" * 20
+SCRIPT = "<script>alert(1)</script>"
 TOKENS = Tokens.parse(f"read lo:{LOOKER}\nadmin ada:{ACTOR}\nmember:{MEMBER}", "the test")
 
 
@@ -185,3 +187,36 @@ class Browser:
         """The CSRF token of the session; empty if nobody is signed in."""
         found = re.search(r'name="csrf" value="([^"]+)"', self.client.get("/").text)
         return found.group(1) if found else ""
+
+
+def letter(offset: int, group_id: str = "billing", **fields: Any) -> DeadLetter:
+    """A dead letter of orders-0, unless the fields say otherwise."""
+    base: dict[str, Any] = {
+        "partition": 0,
+        "timestamp_ms": 1_000,
+        "origin_topic": "orders",
+        "origin_partition": 0,
+        "message": "timeout",
+    }
+    counts: dict[str, Any] = {"delivery_count": 5, "disposition": "rejected", "key": b"k", "value": SCRIPT.encode()}
+    more: dict[str, Any] = {"message": "timeout", "origin_offset": 10, "headers": ((SCRIPT, b"h"),)}
+    return DeadLetter(offset=offset, group_id=group_id, **{**base, **counts, **more, **fields})
+
+
+def pending_of(answer: Any) -> str:
+    """The action that the page asks to confirm."""
+    assert answer.status_code == 200, answer.text
+    found: str
+    (found,) = re.findall(r'name="pending" value="([^"]+)"', answer.text)
+    return found
+
+
+def finished(browser: Browser, answer: Any) -> Any:
+    """The page of a redrive when it has ended."""
+    assert answer.status_code == 303, answer.text
+
+    def page() -> Any:
+        found = browser.client.get(answer.headers["location"])
+        return None if "looks again by itself" in found.text else found
+
+    return wait_until(page, what="the redrive has ended")

@@ -12,7 +12,14 @@ from typing import Any
 import msgspec
 
 from coordinator.config.resolved import DEAD_LETTER_SOURCES, DEAD_LETTER_TOPIC
-from coordinator.protocol.admin_messages import AlterGroupConfigs, AlterOffsets, GroupsListed, ListGroups
+from coordinator.protocol.admin_messages import (
+    AlterGroupConfigs,
+    AlterOffsets,
+    DecideRecords,
+    DeleteOffsets,
+    GroupsListed,
+    ListGroups,
+)
 from coordinator.protocol.messages import GroupRequest, JoinGroup, Message, OpenSink, Request
 from coordinator.protocol.rights import Caller
 from coordinator.protocol.topic_names import EVERYTHING
@@ -60,12 +67,14 @@ def shown_to(caller: Caller, answer: Message) -> Message:
 
 
 def _sources(request: Request[Any]) -> list[str]:
-    """The topics that the request names to be read."""
+    """The topics that the request names to be read, or to be acted on."""
     if isinstance(request, JoinGroup):
         return [*request.topics, *(request.assign or {})]
     if isinstance(request, AlterOffsets):
         return [*request.topics, *request.offsets]
-    return []
+    if isinstance(request, DeleteOffsets):
+        return [*request.topics]
+    return [request.topic] if isinstance(request, DecideRecords) else []
 
 
 def _configs(request: Request[Any]) -> dict[str, str]:

@@ -289,7 +289,14 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             return Healthy(pid=os.getpid(), protocol=PROTOCOL, version=self._version, ready=self._is_ready())
         if isinstance(request, WhoAmI):
             rights = tuple(sorted(right.value for right in call.caller.rights))
-            return TokenHolder(name=call.caller.name, rights=rights, open_keys=self._open_keys)
+            return TokenHolder(
+                name=call.caller.name,
+                rights=rights,
+                open_keys=self._open_keys,
+                groups=call.caller.groups,
+                topics=call.caller.topics.source,
+                dead_letters=call.caller.topics.dead_letters,
+            )
         if isinstance(request, StepDown) and self._step_down is not None and call.from_host is None:
             self._step_down(request.reason)
             return Done()

@@ -14,6 +14,8 @@ from coordinator.core.commands import StageRuns
 from coordinator.protocol.admin_messages import (
     AlterGroupConfigs,
     AlterOffsets,
+    DecideRecords,
+    DeleteOffsets,
     GroupListing,
     GroupsListed,
     ListGroups,
@@ -139,10 +141,18 @@ def test_a_token_sets_the_dead_letter_topics_that_it_is_allowed_alone():
     check_allowed(caller(ADMIN), OpenSink(group_id="billing-eu", configs={NAME: "dlq.billing-eu"}))
 
 
-@pytest.mark.parametrize("fields", [{"topics": {"salaries": ()}}, {"to": "offsets", "offsets": {"salaries": {"0": 1}}}])
-def test_a_token_resets_the_topics_that_it_is_allowed_alone(fields):
+OF_SALARIES = [
+    AlterOffsets(group_id="billing-eu", topics={"salaries": ()}),
+    AlterOffsets(group_id="billing-eu", to="offsets", offsets={"salaries": {"0": 1}}),
+    DeleteOffsets(group_id="billing-eu", topics=("salaries",)),
+    DecideRecords(group_id="billing-eu", decision="archive", topic="salaries", partition=0, first=0, last=9),
+]
+
+
+@pytest.mark.parametrize("action", OF_SALARIES)
+def test_a_token_acts_on_the_topics_that_it_is_allowed_alone(action):
     with pytest.raises(TopicNotAllowed, match="Topic salaries"):
-        check_allowed(caller(ADMIN), AlterOffsets(group_id="billing-eu", **fields))
+        check_allowed(caller(ADMIN), action)
 
 
 OF_PAYROLL = [

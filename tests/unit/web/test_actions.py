@@ -16,7 +16,6 @@ from coordinator.protocol.admin_messages import AlterGroupConfigs
 from coordinator.protocol.messages import LeaveGroup
 from coordinator.protocol.rights import RIGHT_OF
 from share_sink.errors import DeadLettersNotRead
-from share_sink.redrive.dlq_reader import DeadLetter
 from sharegroup.web.actions import KINDS
 from sharegroup.web.dead_letter_pages import digest
 from sharegroup.web.errors import BadRequest
@@ -25,11 +24,10 @@ from sharegroup.web.sessions import MOST_PENDING, PENDING_S, Session
 from sharegroup.web.site import HERE as PACKAGE
 from sharegroup.web.site import Visit
 from tests.support.waiting import wait_until
-from tests.support.web_site import ACTOR, LOOKER, Page
+from tests.support.web_site import ACTOR, LOOKER, SCRIPT, Page, finished, letter, pending_of
 
 GROUP = {"group": "billing"}
 RECORD = {**GROUP, "topic": "orders", "partition": 0}
-SCRIPT = "<script>alert(1)</script>"
 DLQ = "errors.deadletterqueue.topic.name"
 
 
@@ -58,27 +56,8 @@ def filed(page):
     return page
 
 
-def letter(offset, group_id="billing", **fields):
-    base = {
-        "partition": 0,
-        "timestamp_ms": 1_000,
-        "origin_topic": "orders",
-        "origin_partition": 0,
-        "message": "timeout",
-    }
-    counts = {"delivery_count": 5, "disposition": "rejected", "key": b"k", "value": SCRIPT.encode()}
-    more = {"message": "timeout", "origin_offset": 10, "headers": ((SCRIPT, b"h"),)}
-    return DeadLetter(offset=offset, group_id=group_id, **{**base, **counts, **more, **fields})
-
-
 def starts(page):
     return [p.start_offset for p in page.admin.list_offsets("billing").partitions]
-
-
-def pending_of(answer):
-    assert answer.status_code == 200, answer.text
-    (found,) = re.findall(r'name="pending" value="([^"]+)"', answer.text)
-    return found
 
 
 def executed(page):
@@ -478,17 +457,6 @@ def test_a_redrive_is_seen_by_its_session_alone(filed, actor):
 def test_the_page_shows_that_a_group_has_no_dead_letter_topic(page, actor):
     assert "has no dead letter topic" in actor.get("/deadletters", **GROUP).text
     assert actor.post("/redrive", {**GROUP, "scope": "all"}).status_code == 400
-
-
-def finished(browser, answer):
-    """The page of a redrive when it has ended."""
-    assert answer.status_code == 303, answer.text
-
-    def page():
-        found = browser.client.get(answer.headers["location"])
-        return None if "looks again by itself" in found.text else found
-
-    return wait_until(page, what="the redrive has ended")
 
 
 def test_what_came_after_the_dry_run_is_named_and_not_sent(filed, actor):

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 from starlette.routing import Route
 
+from coordinator.protocol.rights import Caller, Right
 from sharegroup.web import app, guard, server, sessions
 from sharegroup.web.app import create_app
 from sharegroup.web.errors import BadRequest, TooManyOpen, WebNotAvailable, WebTlsRequired
@@ -57,7 +58,7 @@ def served(page):
 
 
 def visitor():
-    return Visitor(name="lo", is_admin=False, admin=SimpleNamespace(close=lambda: None))
+    return Visitor(caller=Caller(frozenset({Right.READ}), "lo"), admin=SimpleNamespace(close=lambda: None))
 
 
 def paths(app):

@@ -1,0 +1,89 @@
+"""The page shows and sends, with its own principal, what the allow lists of a person's token have."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from coordinator.protocol.admin_messages import AlterGroupConfigs
+from coordinator.protocol.errors import CoordinatorUnreachable
+from coordinator.protocol.messages import JoinGroup
+from coordinator.protocol.rights import Tokens
+from coordinator.service.server.flight_server import FlightServer
+from sharegroup.web.dead_letter_pages import digest
+from sharegroup.web.logins import CoordinatorTokens
+from tests.support.web_site import Browser, Page, finished, letter, pending_of
+
+BOUND = "b" * 20
+TOKENS = Tokens.parse(f"admin bo:{BOUND} groups=billing topics=orders dlq=dlq", "the test")
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[Page]:
+    """The groups billing and payroll read two topics, and their dead letters are of both."""
+    page = Page(tmp_path / "state.db")
+    page.site.logins._tokens = TOKENS  # type: ignore[attr-defined]
+    for topic in ("salaries", "dlq"):
+        page.cluster.add(topic, 1, end=10)
+    for group_id in ("billing", "payroll"):
+        page.running.joined(JoinGroup(group_id=group_id, member_id="m", process_id="p", topics=("orders", "salaries")))
+        page.admin._ask(
+            AlterGroupConfigs(group_id=group_id, set={"errors.deadletterqueue.topic.name": "dlq"}, execute=True)
+        )
+    page.watch.look()
+    page.kafka.found = [letter(offset=0), letter(offset=1, origin_topic="salaries", message="too high", value=b"9000")]
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def browser(page: Page) -> Browser:
+    return page.browser(BOUND)
+
+
+def test_groups_beyond_the_tokens_list_are_not_shown(page: Page, browser: Browser) -> None:
+    page.watch.snapshot = replace(page.watch.snapshot, error="payroll can't be looked at")
+    for path in ("/", "/?search=pay"):
+        assert "payroll" not in browser.get(path).text.replace("“pay”", "")
+    assert "1 group;" in browser.get("/").text
+
+
+def test_an_outage_shows_no_group_beyond_the_tokens_list(page: Page, browser: Browser) -> None:
+    page.admin.broken = CoordinatorUnreachable(endpoints="c:1", reason="refused")
+    assert "salaries" not in browser.get("/group", group="payroll").text
+    assert "salaries" in browser.get("/group", group="billing").text
+
+
+def test_records_of_a_topic_beyond_the_tokens_list_are_not_read(page: Page, browser: Browser) -> None:
+    answer = browser.get("/content", group="billing", topic="salaries", partition=0, offset=3)
+    assert (answer.status_code, "TopicNotAllowed" in answer.text, page.kafka.read) == (403, True, [])
+    assert browser.get("/content", group="billing", topic="orders", partition=0, offset=3).status_code == 200
+
+
+def test_dead_letters_beyond_the_tokens_list_are_neither_shown_nor_sent(page: Page, browser: Browser) -> None:
+    shown = browser.get("/deadletters", group="billing").text
+    assert "timeout" in shown and "too high" not in shown and "9000" not in shown
+    assert browser.get("/deadletter", group="billing", at="0@0").status_code == 200
+    assert "9000" not in browser.get("/deadletter", group="billing", at="0@1").text
+    for form in ({"scope": "all"}, {"chosen": ["0@0", "0@1"]}, {"scope": "all", "reason": digest("too high")}):
+        page.kafka.sent.clear()
+        dry = finished(browser, browser.post("/redrive", {"group": "billing", **form}))
+        with contextlib.suppress(ValueError):  # nothing is to be confirmed
+            finished(browser, browser.post("/redrive/confirm", {"pending": pending_of(dry)}))
+        assert (0, 1) not in page.kafka.sent
+
+
+def test_a_coordinator_says_which_lists_the_token_has() -> None:
+    server = FlightServer(lambda request: None, TOKENS, version="1")  # type: ignore[arg-type,return-value]
+    try:
+        visitor = CoordinatorTokens({"share.coordinator.endpoint": server.address}).visitor(BOUND)
+        assert visitor is not None
+        with contextlib.closing(visitor):
+            allowed = visitor.caller
+        assert (allowed.groups, allowed.topics.source, allowed.topics.dead_letters) == ("billing", "orders", "dlq")
+    finally:
+        server.shutdown()
