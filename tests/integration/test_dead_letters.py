@@ -5,7 +5,7 @@ import threading
 from functools import partial
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Producer
 from confluent_kafka.admin import ResourceType
 
 from coordinator.client.client import CoordinatorClient
@@ -210,7 +210,8 @@ def test_a_deleted_dead_letter_topic_is_recreated_when_configured(kafka, topic, 
     group.reject_all(1)
 
     group.wait_filed(1)
-    assert [m.value() for m in read_all(kafka, queue)] == [b"a"]
+    (letter,) = read_all(kafka, queue)
+    assert (letter.value(), letter.timestamp()[0]) == (b"a", TIMESTAMP_LOG_APPEND_TIME)
 
 
 def test_on_failure_archive_archives_without_a_dead_letter(kafka, topic, rejecting, unique):

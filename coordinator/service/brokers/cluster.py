@@ -35,6 +35,8 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+BROKERS_TIME = {"message.timestamp.type": "LogAppendTime"}
+"""The brokers refuse a record whose producer's clock is an hour ahead, unless the topic has their own time."""
 EARLIEST = -2
 """The log's first offset, as Kafka's ListOffsets names it, in place of a timestamp."""
 LATEST = -1
@@ -154,8 +156,8 @@ class Cluster(Protocol):
         """Whether the principal may write to a topic that exists; True where the cluster does not say."""
 
     def create_topic(self, name: str, *, only_ask: bool = False) -> None:
-        """Create the topic with the cluster's defaults, if it does not exist. ``only_ask``: only ask whether it may be
-        created.
+        """Create the topic, if it does not exist, with the cluster's defaults but for BROKERS_TIME. ``only_ask``: only
+        ask whether it may be created.
 
         Raises:
             BrokerRefused: the cluster does not create it.
@@ -329,7 +331,7 @@ class KafkaCluster:
             if not only_ask:
                 self._retried("create a topic", lambda admin, left_s: admin.list_topics(name, timeout=left_s))
             return
-        new = NewTopic(name, num_partitions=-1, replication_factor=-1)
+        new = NewTopic(name, num_partitions=-1, replication_factor=-1, config=BROKERS_TIME)
         self._retried("create a topic", lambda admin, left_s: _create(admin, new, left_s, only_ask=only_ask))
 
     # --- inside

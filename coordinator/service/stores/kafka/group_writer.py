@@ -20,7 +20,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from coordinator.kafka.librdkafka import LACKING, Complaints, new_client
 from coordinator.protocol.errors import BrokerSecurityFailed, ShareGroupError, TransactionsMissing
-from coordinator.service.stores.kafka.state_topic import BROKERS_TIME, MAX_MESSAGE_BYTES, StateTopic, is_denied
+from coordinator.service.brokers.cluster import BROKERS_TIME
+from coordinator.service.stores.kafka.state_topic import MAX_MESSAGE_BYTES, StateTopic, is_denied
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.partition_log import KeyValue
 from coordinator.state_log.transaction_size import Headers, header_of

@@ -30,7 +30,7 @@ from coordinator.protocol.errors import (
     StateTopicNotAuthorized,
     StateTopicUnfit,
 )
-from coordinator.service.brokers.cluster import KafkaCluster
+from coordinator.service.brokers.cluster import BROKERS_TIME, KafkaCluster
 from coordinator.service.brokers.retries import retry_until
 from coordinator.state_log.placement import state_partition_of
 
@@ -39,8 +39,6 @@ T = TypeVar("T")
 STATE_TOPIC = "share-group-state"
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_REPLICAS = 3
-BROKERS_TIME = {"message.timestamp.type": "LogAppendTime"}
-"""The brokers refuse a record whose producer's clock is an hour ahead, unless the topic has their own time."""
 _PAUSE = wait_fixed(0.1)
 
 _DENIED = {
