@@ -33,7 +33,7 @@ class HandOver:
         return bool(self._waiting)
 
     def add(self, messages: list[Message], *, are_deserialized: bool = False) -> None:
-        """Add the records that a poll has taken; there are none before. ``are_deserialized``: they were returned
+        """Add the records of a poll. The hand-over must be empty. ``are_deserialized``: the records were returned
         before."""
         if any(each is not None for each in self._deserializers) and not are_deserialized:
             readable = (message for message in messages if message.error() is None)

@@ -34,7 +34,7 @@ OPTIONS = (
         "share.auto.offset.reset",
         'Where a new group begins: earliest, latest, or JSON as {"orders":{"0":23,"1":-2}} (-2 earliest, -1 latest). '
         "An existing group goes on where it is.",
-        "there for a new query, here for a new group; the default there is latest",
+        "there it applies to a new query, here to a new group; Spark's default is latest",
     ),
     Option(
         "maxOffsetsPerTrigger",

@@ -141,7 +141,8 @@ def show_dead_letter(
     config = kafka_config(settings(bootstrap_server, config_path, properties))
     found = dead_letter_at(topic, partition, offset, config)
     if found is None:
-        raise NoDeadLetter(f"There is no dead letter at {topic}-{partition}@{offset}: sharegroup dlq list names some.")
+        where = f"{topic}-{partition}@{offset}"
+        raise NoDeadLetter(f"There is no dead letter at {where}: run sharegroup dlq list to see those that there are.")
     record = {"key": _shown(found.key, max_bytes), "value": _shown(found.value, max_bytes)}
     headers = [(name, _shown(value, max_bytes)) for name, value in found.headers]
     if as_json:

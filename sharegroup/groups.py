@@ -106,7 +106,7 @@ Look = TypeVar("Look")
     help="Only show what would change: the default of all actions but --delete and --delete-offsets, which act at "
     "once.",
 )
-@click.option("--execute", is_flag=True, help="Change it: a reset, a release, or the archiving of records.")
+@click.option("--execute", is_flag=True, help="Carry out the reset, the release or the archiving.")
 @click.option(
     "--force",
     is_flag=True,

@@ -14,7 +14,7 @@ from sharegroup.durations import duration
 from sharegroup.group_line import GroupLine
 
 STANDS_S = 600.0
-"""A group with lag stands still after this many seconds without an acknowledgement, as in the alert."""
+"""A group with lag counts as stalled after this many seconds without an acknowledgement, as in the alert."""
 DEAD_LETTERS_STAND_S = WATCHED_S
 """If no dead letter is written for this many seconds, the waiting ones are reported as stuck. The doctor's value."""
 
@@ -45,7 +45,7 @@ def attention(
     if line.archiving and dead_letters_stand_s >= DEAD_LETTERS_STAND_S:
         found.append((Need.STUCK, f"{line.archiving:,} dead letters wait"))
     if line.lag and line.members and stands_s > STANDS_S:
-        found.append((Need.STUCK, f"stands still for {duration(int(stands_s * 1000))}"))
+        found.append((Need.STUCK, f"stalled for {duration(int(stands_s * 1000))}"))
     if quarantined:
         found.append((Need.STUCK, f"{quarantined:,}{' or more' if is_part else ''} in quarantine"))
     if line.slowed:

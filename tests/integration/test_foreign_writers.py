@@ -52,7 +52,7 @@ def test_records_of_foreign_writers_are_skipped_counted_and_pruned(kafka, log_to
         for group_id in GROUPS:
             assert taken(after, group_id) == [b"a"]
     (line,) = [record.getMessage() for record in caplog.records if "passed over" in record.getMessage()]
-    assert f"{log_topic.name}-0 has {len(STRAYS) - 1} record(s) that are no share group's" in line
+    assert f"{log_topic.name}-0 has {len(STRAYS) - 1} record(s) that belong to no share group" in line
     assert sorted(groups_of(log_topic, 0)) == sorted([*GROUPS, "nobody"])
     for group_id in GROUPS:
         snapshot(after, group_id, [b"s"])

@@ -51,7 +51,7 @@ class Running:
             try:
                 return self.service.handle(request)
             except CoordinatorNotAvailable as error:
-                if "it stood still, and takes no group yet" not in str(error):
+                if "accepts no groups yet" not in str(error):
                     raise
                 return None
 

@@ -71,6 +71,7 @@ TOLD_FROM_MS = 1_000  # of a stall: a shorter one is neither logged nor followed
 CLAIM_PAUSE_MS = 2_000
 """No group is claimed for this many milliseconds after a stall: a join that waited during the stall may come from a
 client that found another coordinator long ago. A client that still waits asks again."""
+PAUSED = "this process was paused and accepts no groups yet; retry in two seconds"
 SNAPSHOT_AFTER = 500  # records of a group, so that a load reads few
 SNAPSHOT_AGAIN_AT_MOST_MS = 3_600_000  # between two attempts at a snapshot that fails; the pause doubles until then
 NEVER_ASKED_MS = -REST_AFTER_MS
@@ -250,8 +251,7 @@ class CoordinatorRuntime:
         if stalled_ms > TOLD_FROM_MS:
             self._no_claims_until_ms = round_.now_ms + CLAIM_PAUSE_MS
             _log.warning(
-                "no member was heard for %d ms, in which the process stood still, or waited for its store: members get "
-                "a session's time again",
+                "the process was paused, or blocked on its store, for %d ms: all sessions are extended",
                 stalled_ms,
             )
         if stalled_ms := max(stalled_ms, unread_ms):
@@ -447,7 +447,7 @@ class CoordinatorRuntime:
         group, claims = self.groups.get(group_id), submission.access is Access.CLAIM
         if group is None or (claims and not group.exists):
             if claims and round_.now_ms < self._no_claims_until_ms:
-                raise CoordinatorNotAvailable(group_id=group_id, reason="it stood still, and takes no group yet")
+                raise CoordinatorNotAvailable(group_id=group_id, reason=PAUSED)
             with round_.asking_brokers():
                 if claims:
                     self.store.claim(group_id)

@@ -71,7 +71,7 @@ def hold_records(server: HostileServer) -> str:
     def joined() -> Joined | None:
         try:
             return server.connection.call(join)
-        except CoordinatorNotAvailable:  # a slow disk: it stood still, and takes no group yet
+        except CoordinatorNotAvailable:  # a slow disk: the process was blocked, and accepts no groups yet
             return None
 
     with contextlib.suppress(GroupIdNotFound):

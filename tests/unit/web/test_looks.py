@@ -205,7 +205,7 @@ def test_groups_come_in_pages(page):
         ({"state": "Empty", "members": 0}, (0, 0), "nobody consumes"),
         ({"state": "Unknown", "members": 0}, (0, 0), "no coordinator runs"),
         ({"archiving": 3}, (0, 0, 5.0), "3 dead letters wait"),
-        ({}, (0, 700), "stands still for 11 min 40 s"),
+        ({}, (0, 700), "stalled for 11 min 40 s"),
         ({}, (2, 0), "2 in quarantine"),
         ({"oldest_ms": 400_000}, (0, 0), "held for 6 min 40 s"),
     ],

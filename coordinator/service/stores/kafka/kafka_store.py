@@ -59,7 +59,7 @@ NEW_OWNER_S = 1.0
 """A new owner has this many seconds, after it fenced this process, to write its owner record."""
 PARALLEL_APPENDS = 8
 """The transactions of up to this many groups run at the same time; each group has a producer of its own."""
-FOREIGN = "that are no share group's, at offsets {first} to {last}: another program writes to the state topic"
+FOREIGN = "that belong to no share group, at offsets {first} to {last}: another program writes to the state topic"
 COPIES = (
     "that are dead letters or were redriven, at offsets {first} to {last}: a dead letter topic or a redrive named the "
     "state topic, and an earlier version of sharegroup, or another program, wrote there"

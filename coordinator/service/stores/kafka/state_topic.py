@@ -256,8 +256,8 @@ class StateTopic:
             )
 
     def _raise_unfit(self, configs: Mapping[str, str], name: str, value: str, why: str) -> None:
-        reason = f"its {name} is {configs[name]}, and {why}: set it to {value} (kafka-configs.sh), or delete the topic "
-        reason += "if nothing was written to it, as where a broker made it by itself: a coordinator makes it"
+        reason = f"its {name} is {configs[name]}, and {why}: set it to {value} (kafka-configs.sh); or, if "
+        reason += "it is empty because a broker created it, delete it: the coordinator will create it correctly"
         raise StateTopicUnfit(topic=self.name, reason=reason)
 
     def _call(self, what: str, ask: Callable[[], T]) -> T:
