@@ -105,7 +105,7 @@ _GROUP_ROWS = (
         high=_DAY_MS,
         kip="KIP-1222",
         ours=True,
-        doc="How long after its acquisition a ShareConsumer's lock can be renewed at most.",
+        doc="The longest time after its acquisition for which a ShareConsumer can renew a lock.",
         why="In Kafka a consumer that hangs in a renewing loop keeps its records for ever.",
     ),
     ConfigKey(
@@ -129,7 +129,7 @@ _GROUP_ROWS = (
         low=1_000,
         high=_DAY_MS,
         kip="KAFKA-20458",
-        doc="How long after its acquisition a record is kept by signals at most; a later signal is refused.",
+        doc="The longest time after its acquisition for which signals keep a record; a later signal is refused.",
     ),
     ConfigKey(
         name="group.share.in.progress.rebalance.grace.ms",
@@ -158,9 +158,9 @@ _GROUP_ROWS = (
         low=2,
         high=10,
         kip="KIP-1240",
-        doc="Tries of a record, failures and releases together, before it is archived (a ShareConsumer's) or "
-        "quarantined (a query's, which failed); and releases by queries, whatever its failures, before it is "
-        "archived.",
+        doc="The most tries of a record, failures and releases together: then a ShareConsumer's record is archived, "
+        "and a query's record that failed is quarantined. A record is also archived after this many releases by "
+        "queries, whatever its failures.",
     ),
     ConfigKey(
         name="share.isolation.base",
@@ -168,8 +168,8 @@ _GROUP_ROWS = (
         low=1,
         high=10_000_000,
         ours=True,
-        doc="The base from which the sizes of slices follow in which records are delivered that failed in half of "
-        "their tries (docs/learn/concepts.md, Isolation). About the size of a batch.",
+        doc="Isolation delivers records that failed in half of their tries in slices, whose sizes follow from this "
+        "base (docs/learn/concepts.md, Isolation). Set it to about the size of a batch.",
         why="Kafka halves the batch that a consumer fetched; a query's batch is too large for that.",
     ),
     ConfigKey(
@@ -178,8 +178,8 @@ _GROUP_ROWS = (
         low=0,
         high=7 * _DAY_MS,
         ours=True,
-        doc="A quarantined record for which no other record's success is evidence, since nothing else is available, "
-        "is on trial once it has failed alone for this long. Without a dead letter topic: never.",
+        doc="A quarantined record without evidence, because nothing else is available, goes on trial once it has "
+        "failed alone for this long. Without a dead letter topic: never.",
         why="An outage looks like poison as long as nothing succeeds; for this long a failure alone counts as an "
         "outage.",
     ),
@@ -190,8 +190,8 @@ _GROUP_ROWS = (
         low=0,
         high=_DAY_MS,
         ours=True,
-        doc="Time until a released record is available again, after its first release; 0: at once. A value holds for "
-        "the releases of queries and of ShareConsumers.",
+        doc="Time until a released record is available again, after its first release; 0: at once. A value "
+        "that is set holds for the releases of queries and of ShareConsumers alike.",
         why="Kafka delivers a released record again at once. A query releases whole batches while a service is away: "
         "at once, all tries are over within seconds; with the defaults they take some 150 s.",
     ),
@@ -228,8 +228,8 @@ _GROUP_ROWS = (
         low=0.0,
         high=1.0,
         ours=True,
-        doc="A query whose sinks release more than this part of its batches acquires later and less until they don't,"
-        " and uses up no tries meanwhile. 1, or a release backoff of 0: never.",
+        doc="A query whose sinks release more than this part of its batches is slowed until they release less, and "
+        "uses up no tries meanwhile. 1, or a release backoff of 0: never.",
         why="Kafka's consumers release single records; a query releases whole batches while a service is away.",
     ),
     # --- what is delivered, and how
@@ -291,8 +291,8 @@ _GROUP_ROWS = (
         takes="an RE2 pattern of the whole name",
         is_valid=is_pattern,
         ours=True,
-        doc="The topics that the group may read while it has this dead letter topic. A token with topics= that names "
-        "the dead letter topic sets it to that pattern; another dead letter topic unsets it.",
+        doc="The topics that the group may read while it has this dead letter topic. If a token with topics= names "
+        "the dead letter topic, the token's pattern is set here; another dead letter topic unsets it.",
         why="Kafka has it as ACLs of the brokers, which write with their own rights.",
     ),
     ConfigKey(
@@ -348,8 +348,8 @@ _COORDINATOR_ROWS = (
         takes="host:port, or several of them separated by commas",
         is_valid=lambda text: not text or parse_endpoints(text) is not None,
         ours=True,
-        doc="A standalone coordinator to use, or several: each group has its first one among them, and goes on to the "
-        "others while that one is away. Empty: one is started on demand on the driver's host.",
+        doc="A standalone coordinator to use, or several: each group has its own order of them, and clients ask the "
+        "next one while one is away. Empty: a coordinator is started on demand on the driver's host.",
         why="Kafka's brokers are the coordinators.",
     ),
     ConfigKey(
@@ -374,9 +374,9 @@ _COORDINATOR_ROWS = (
         low=1_000,
         high=_DAY_MS,
         ours=True,
-        doc="How long a query that runs asks again while the Kafka brokers, or the coordinator, are away; then it "
-        "fails. Each query has its own. At its start brokers that can't be reached are an error within seconds.",
-        why="Kafka's consumers ask for ever.",
+        doc="How long a running query retries while the Kafka brokers, or the coordinator, are unreachable; then it "
+        "fails. Each query has its own. At a query's start unreachable brokers are an error within seconds.",
+        why="Kafka's consumers retry for ever.",
     ),
     ConfigKey(
         name="share.coordinator.idle.timeout.ms",
@@ -384,8 +384,8 @@ _COORDINATOR_ROWS = (
         low=1_000,
         high=_DAY_MS,
         ours=True,
-        doc="A coordinator that was started on demand leaves after this time without members, if nothing is acquired. "
-        "Any coordinator hands a group over that for this time only members on other hosts have asked for.",
+        doc="A coordinator on demand leaves after this time without members, if nothing is acquired. Any coordinator "
+        "hands over a group that only members on other hosts have asked for during this time.",
         why="Kafka's coordinators live as long as their broker.",
     ),
     ConfigKey(
@@ -405,7 +405,7 @@ _COORDINATOR_ROWS = (
         high=60_000,
         ours=True,
         doc="How often the coordinator asks for the end offsets, in one call for all partitions, while a member waits.",
-        why="Kafka's brokers know them.",
+        why="Kafka's brokers know the end offsets.",
     ),
     ConfigKey(
         name="share.coordinator.broker.timeout.ms",
@@ -449,8 +449,8 @@ _COORDINATOR_ROWS = (
         low=1,
         high=10_000,
         kip="KIP-932",
-        doc="Partitions with which the state topic is created. Groups are placed among the partitions that it had "
-        "when the first coordinator used it; a later change changes nothing.",
+        doc="The number of partitions with which the state topic is created. A later change has no effect on where "
+        "groups are placed.",
         why="Kafka sets no upper bound.",
     ),
     ConfigKey(
@@ -467,8 +467,8 @@ _COORDINATOR_ROWS = (
         default="",
         ours=True,
         doc="The file with the beginning and the end of each action of an administrator (docs/run/security.md). Each "
-        "process on a host needs a file of its own. Empty: audit-KEY.log beside the log of a coordinator on demand, "
-        "and the log of a standalone one.",
+        "process on a host needs its own file. Empty: audit-KEY.log beside the log of a coordinator on demand, or the "
+        "log of a standalone coordinator.",
         why="Kafka has a log4j appender for kafka.authorizer.logger.",
     ),
     ConfigKey(
