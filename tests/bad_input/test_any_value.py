@@ -64,45 +64,44 @@ def _a_token(monkeypatch):
     monkeypatch.setenv("SHAREGROUP_COORDINATOR_TOKEN", "a-token-of-enough-characters")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_a_source_option():
+    for name in [
         *names(SOURCE_OPTIONS),
         *GROUP_KEYS,
         *COORDINATOR_KEYS,
         *(f"kafka.{key}" for key in sorted(PROPERTIES - SLOWLY_REFUSED)),
-    ],
-)
-def test_a_source_option(name):
-    needed = {
-        key: value for key, value in SOURCE.items() if key != "subscribe" or name not in ("subscribePattern", "assign")
-    }
-    for value in VALUES:
-        if error := refusal(parse_source, {**needed, name: value}):
-            assert_clear(error, name)
+    ]:
+        needed = {
+            key: value
+            for key, value in SOURCE.items()
+            if key != "subscribe" or name not in ("subscribePattern", "assign")
+        }
+        for value in VALUES:
+            if error := refusal(parse_source, {**needed, name: value}):
+                assert_clear(error, name)
 
 
-@pytest.mark.parametrize("name", names(SINK_OPTIONS))
-def test_a_sink_option(name):
-    for value in VALUES:
-        if error := refusal(parse_sink, {**SINK, name: value}):
-            assert_clear(error, name)
+def test_a_sink_option():
+    for name in names(SINK_OPTIONS):
+        for value in VALUES:
+            if error := refusal(parse_sink, {**SINK, name: value}):
+                assert_clear(error, name)
 
 
-@pytest.mark.parametrize("name", ["bootstrap.servers", *COORDINATOR_KEYS, *SERVER_KEYS])
-def test_a_key_of_the_properties_file(name, tmp_path):
-    path = tmp_path / "coordinator.properties"
-    needed = {"bootstrap.servers": "localhost:9092", "share.state.store": "kafka"}
-    for value in VALUES:
-        escaped = value.encode("unicode_escape").decode().replace("\\x", "\\u00")
-        lines = [f"{key}={text}" for key, text in {**needed, name: escaped}.items()]
-        path.write_text("\n".join(lines), "utf-8")
-        if error := refusal(read_config, str(path), {"HOME": "home"}):
-            assert_clear(error, name)
+def test_a_key_of_the_properties_file(tmp_path):
+    for name in ["bootstrap.servers", *COORDINATOR_KEYS, *SERVER_KEYS]:
+        path = tmp_path / "coordinator.properties"
+        needed = {"bootstrap.servers": "localhost:9092", "share.state.store": "kafka"}
+        for value in VALUES:
+            escaped = value.encode("unicode_escape").decode().replace("\\x", "\\u00")
+            lines = [f"{key}={text}" for key, text in {**needed, name: escaped}.items()]
+            path.write_text("\n".join(lines), "utf-8")
+            if error := refusal(read_config, str(path), {"HOME": "home"}):
+                assert_clear(error, name)
 
 
-@pytest.mark.parametrize("key", ["fetch.min.bytes", "reconnect.backoff.ms", "log_level"])
-@pytest.mark.parametrize("value", ["1.5", "1e3", "1_000", "10k"])
-def test_a_number_of_which_librdkafka_would_read_the_first_digits_is_refused(key, value):
-    error = refusal(parse_source, {**SOURCE, f"kafka.{key}": value})
-    assert f"kafka.{key}" in str(error)
+def test_a_number_of_which_librdkafka_would_read_the_first_digits_is_refused():
+    for key in ["fetch.min.bytes", "reconnect.backoff.ms", "log_level"]:
+        for value in ["1.5", "1e3", "1_000", "10k"]:
+            error = refusal(parse_source, {**SOURCE, f"kafka.{key}": value})
+            assert f"kafka.{key}" in str(error)

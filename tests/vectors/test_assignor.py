@@ -41,16 +41,16 @@ def test_the_assignor_assigns_exactly_what_kafkas_tests_assert(name: str) -> Non
     assert assigned(CASES[name]) == expected
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case["expected"]["type"] == "properties"])
-def test_the_assignor_assigns_every_partition_as_evenly_as_kafka(name: str) -> None:
-    case = CASES[name]
-    found = assigned(case)
-    assert len(frozenset().union(*found.values())) == case["expected"]["distinct_partitions_assigned"]
-    sizes = [len(part) for part in found.values()]
-    if case["subscription_type"] == "homogeneous":
-        assert {"min": min(sizes), "max": max(sizes)} == case["engine_output_partition_counts"]
-    for member in case["members"]:
-        assert {key.topic_id for key in found[member["member_id"]]} <= set(member["subscribed"])
+def test_the_assignor_assigns_every_partition_as_evenly_as_kafka() -> None:
+    for name in [name for name, case in CASES.items() if case["expected"]["type"] == "properties"]:
+        case = CASES[name]
+        found = assigned(case)
+        assert len(frozenset().union(*found.values())) == case["expected"]["distinct_partitions_assigned"]
+        sizes = [len(part) for part in found.values()]
+        if case["subscription_type"] == "homogeneous":
+            assert {"min": min(sizes), "max": max(sizes)} == case["engine_output_partition_counts"]
+        for member in case["members"]:
+            assert {key.topic_id for key in found[member["member_id"]]} <= set(member["subscribed"])
 
 
 def test_an_unknown_topic_is_refused() -> None:

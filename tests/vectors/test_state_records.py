@@ -43,37 +43,37 @@ def encode_value(value: Any) -> bytes:
     return encode_snapshot(value) if isinstance(value, ShareSnapshotValue) else encode_update(value)
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=label)
-def test_a_key_is_read_and_written_to_the_byte(record: dict[str, Any]) -> None:
-    data, said = bytes.fromhex(record["key_hex"]), record["decoded"]["key"]
-    key = KEY_TYPES[said["type"]](*said["data"].values())
-    assert list(said["data"]) == ["groupId", "topicId", "partition"]
-    assert (decode_key(data), type(decode_key(data))) == (key, type(key))
-    assert encode_key(key) == data
-    assert group_of(data) == key.group_id
+def test_a_key_is_read_and_written_to_the_byte() -> None:
+    for record in RECORDS:
+        data, said = bytes.fromhex(record["key_hex"]), record["decoded"]["key"]
+        key = KEY_TYPES[said["type"]](*said["data"].values())
+        assert list(said["data"]) == ["groupId", "topicId", "partition"]
+        assert (decode_key(data), type(decode_key(data))) == (key, type(key))
+        assert encode_key(key) == data
+        assert group_of(data) == key.group_id
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=label)
-def test_a_value_is_read_and_written_to_the_byte(record: dict[str, Any]) -> None:
-    data, record_type = bytes.fromhex(record["value_hex"]), record["decoded"]["key"]["type"]
-    value: Any = VALUES_OF[record_type](record["decoded"]["value"]["data"])
-    assert decode_value(record_type, data) == value
-    assert encode_value(value) == data
+def test_a_value_is_read_and_written_to_the_byte() -> None:
+    for record in RECORDS:
+        data, record_type = bytes.fromhex(record["value_hex"]), record["decoded"]["key"]["type"]
+        value: Any = VALUES_OF[record_type](record["decoded"]["value"]["data"])
+        assert decode_value(record_type, data) == value
+        assert encode_value(value) == data
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=label)
-def test_a_truncated_or_too_long_record_is_unreadable(record: dict[str, Any]) -> None:
-    key, value = bytes.fromhex(record["key_hex"]), bytes.fromhex(record["value_hex"])
-    for bad in [*(key[:size] for size in range(len(key))), key + b"\0"]:
-        with pytest.raises(UnreadableRecord):
-            decode_key(bad)
-    for bad in [*(value[:size] for size in range(len(value))), value + b"\0"]:
-        with pytest.raises(UnreadableRecord, match="share group g can't be read"):
-            decode_value(record["decoded"]["key"]["type"], bad)
+def test_a_truncated_or_too_long_record_is_unreadable() -> None:
+    for record in RECORDS:
+        key, value = bytes.fromhex(record["key_hex"]), bytes.fromhex(record["value_hex"])
+        for bad in [*(key[:size] for size in range(len(key))), key + b"\0"]:
+            with pytest.raises(UnreadableRecord):
+                decode_key(bad)
+        for bad in [*(value[:size] for size in range(len(value))), value + b"\0"]:
+            with pytest.raises(UnreadableRecord, match="share group g can't be read"):
+                decode_value(record["decoded"]["key"]["type"], bad)
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=label)
-def test_a_newer_version_is_unreadable(record: dict[str, Any]) -> None:
-    value = bytes.fromhex(record["value_hex"])
-    with pytest.raises(UnreadableRecord, match="version 1, and this version reads 0"):
-        decode_value(record["decoded"]["key"]["type"], b"\0\1" + value[2:])
+def test_a_newer_version_is_unreadable() -> None:
+    for record in RECORDS:
+        value = bytes.fromhex(record["value_hex"])
+        with pytest.raises(UnreadableRecord, match="version 1, and this version reads 0"):
+            decode_value(record["decoded"]["key"]["type"], b"\0\1" + value[2:])

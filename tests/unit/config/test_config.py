@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.config.duration import parse_duration_ms
-from coordinator.config.keys import ConfigKey, nearest
+from coordinator.config.keys import nearest
 from coordinator.config.resolved import (
     COORDINATOR_KEYS,
     GROUP_KEYS,
@@ -39,47 +39,45 @@ KAFKAS_WITHOUT_KIP = {
     "socket.request.max.bytes",
     "max.connections",
 }
-every_key = pytest.mark.parametrize("key", ALL_KEYS, ids=lambda key: key.name)
 
 
 # --- the table
 
 
-@every_key
-def test_a_default_is_a_value_that_can_be_set(key: ConfigKey) -> None:
-    if key.default is None:
-        assert key.unset
-    else:
-        assert key.parse(key.shown_default) == key.default
+def test_a_default_is_a_value_that_can_be_set() -> None:
+    for key in ALL_KEYS:
+        if key.default is None:
+            assert key.unset, key.name
+        else:
+            assert key.parse(key.shown_default) == key.default
 
 
-@every_key
-def test_each_key_has_a_description(key: ConfigKey) -> None:
-    assert key.doc.endswith((".", ".)"))
-    assert key.kip or key.ours or key.name in KAFKAS_WITHOUT_KIP
+def test_each_key_has_a_description() -> None:
+    for key in ALL_KEYS:
+        assert key.doc.endswith((".", ".)")), key.name
+        assert key.kip or key.ours or key.name in KAFKAS_WITHOUT_KIP, key.name
 
 
-@every_key
-def test_each_key_of_ours_has_a_reason(key: ConfigKey) -> None:
-    assert not key.ours or key.why
+def test_each_key_of_ours_has_a_reason() -> None:
+    for key in ALL_KEYS:
+        assert not key.ours or key.why, key.name
 
 
-@every_key
-def test_a_number_has_bounds(key: ConfigKey) -> None:
-    if key.type in (int, float):
-        assert key.low is not None
-        assert key.high is not None
-        assert key.default is None or key.low <= key.default <= key.high  # type: ignore[operator]
+def test_a_number_has_bounds() -> None:
+    for key in ALL_KEYS:
+        if key.type in (int, float):
+            assert key.low is not None and key.high is not None, key.name
+            assert key.default is None or key.low <= key.default <= key.high  # type: ignore[operator]
 
 
-@every_key
-def test_a_number_beyond_its_bounds_is_refused_with_the_bounds(key: ConfigKey) -> None:
-    if key.type is int:
-        for beyond in (key.low - 1, key.high + 1):  # type: ignore[operator]
-            with pytest.raises(ConfigOutOfBounds) as caught:
-                key.parse(str(int(beyond)))
-            assert f"{key.name}={int(beyond)}" in str(caught.value)
-            assert f"between {key.low} and {key.high}" in str(caught.value)
+def test_a_number_beyond_its_bounds_is_refused_with_the_bounds() -> None:
+    for key in ALL_KEYS:
+        if key.type is int:
+            for beyond in (key.low - 1, key.high + 1):  # type: ignore[operator]
+                with pytest.raises(ConfigOutOfBounds) as caught:
+                    key.parse(str(int(beyond)))
+                assert f"{key.name}={int(beyond)}" in str(caught.value)
+                assert f"between {key.low} and {key.high}" in str(caught.value)
 
 
 def test_the_configs_have_an_attribute_for_each_key() -> None:
@@ -107,9 +105,9 @@ KAFKA_DEFAULTS = {
 }
 
 
-@pytest.mark.parametrize(("name", "default"), KAFKA_DEFAULTS.items())
-def test_a_default_that_is_not_kafkas_has_a_reason(name: str, default: object) -> None:
-    assert GROUP_KEYS[name].default == default or GROUP_KEYS[name].why
+def test_a_default_that_is_not_kafkas_has_a_reason() -> None:
+    for name, default in KAFKA_DEFAULTS.items():
+        assert GROUP_KEYS[name].default == default or GROUP_KEYS[name].why, name
 
 
 # --- group configs

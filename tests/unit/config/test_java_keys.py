@@ -95,36 +95,36 @@ def test_the_page_has_each_key():
     assert len(KEYS) > 140
 
 
-@pytest.mark.parametrize("key", [key for key in KEYS if outcome(key)[0] in ("refused", "no meaning")])
-def test_a_refused_key_is_named_as_written_with_what_to_do(key, tmp_path):
-    kind, text = outcome(key)
-    for way, prefix, found in everywhere({key: SECRET}, tmp_path):
-        if isinstance(found, dict):  # librdkafka has it, and it is the group's members or one side that do without it
-            assert key in PROPERTIES or key in OF_THE_GROUP, way
-            continue
-        told = str(found)
-        assert f"{prefix}{key}" in told, way
-        assert is_harmless(key) or SECRET not in told, way
-        if prefix == "":
-            assert not re.search(r"\bkafka\.(?!apache)", told.replace("org.apache.kafka", "")), told
-        if kind == "no meaning":
-            assert f"it has no meaning here: {text}" in told
+def test_a_refused_key_is_named_as_written_with_what_to_do(tmp_path):
+    for key in [key for key in KEYS if outcome(key)[0] in ("refused", "no meaning")]:
+        kind, text = outcome(key)
+        for way, prefix, found in everywhere({key: SECRET}, tmp_path):
+            if isinstance(found, dict):  # librdkafka has it; the group's members or one side do without it
+                assert key in PROPERTIES or key in OF_THE_GROUP, way
+                continue
+            told = str(found)
+            assert f"{prefix}{key}" in told, way
+            assert is_harmless(key) or SECRET not in told, way
+            if prefix == "":
+                assert not re.search(r"\bkafka\.(?!apache)", told.replace("org.apache.kafka", "")), told
+            if kind == "no meaning":
+                assert f"it has no meaning here: {text}" in told
 
 
-@pytest.mark.parametrize(
-    "key", [key for key in KEYS if outcome(key)[0] in ("native", "translated") and key not in (*OF_GROUPS, *BY_VALUE)]
-)
-def test_javas_default_of_a_key_is_taken_everywhere(key, tmp_path):
-    kind, text = outcome(key)
-    default = KEYS[key][1] or ("" if KEYS[key][0] != "PASSWORD" else "x")
-    for way, _, found in everywhere({key: default}, tmp_path):
-        if owned_by(way, key):
-            assert isinstance(found, ShareGroupError)
-        elif key in ("sasl.oauthbearer.jwt.retriever.class",):
-            assert found == {"sasl.oauthbearer.method": "oidc"}
-        else:
-            assert isinstance(found, dict), (way, str(found))
-            assert [*found] == [text.strip("`") if kind == "translated" else key], way
+def test_javas_default_of_a_key_is_taken_everywhere(tmp_path):
+    for key in [
+        key for key in KEYS if outcome(key)[0] in ("native", "translated") and key not in (*OF_GROUPS, *BY_VALUE)
+    ]:
+        kind, text = outcome(key)
+        default = KEYS[key][1] or ("" if KEYS[key][0] != "PASSWORD" else "x")
+        for way, _, found in everywhere({key: default}, tmp_path):
+            if owned_by(way, key):
+                assert isinstance(found, ShareGroupError)
+            elif key in ("sasl.oauthbearer.jwt.retriever.class",):
+                assert found == {"sasl.oauthbearer.method": "oidc"}
+            else:
+                assert isinstance(found, dict), (way, str(found))
+                assert [*found] == [text.strip("`") if kind == "translated" else key], way
 
 
 def _known_to_librdkafka():

@@ -75,29 +75,26 @@ def librdkafka_refuses(config):
     return False
 
 
-@pytest.mark.parametrize(("protocol", "mechanism", "config", "needed"), COMPLETE)
-def test_a_mechanism_with_all_that_it_needs_is_taken(protocol, mechanism, config, needed):
-    given = {"security.protocol": protocol, "sasl.mechanism": mechanism, **config}
-    assert translated(given) == given
-    is_asked = mechanism not in ("GSSAPI", "OAUTHBEARER")  # not in the wheel; it would fetch a token
-    assert not (is_asked and librdkafka_refuses(given))
+def test_a_mechanism_with_all_that_it_needs_is_taken():
+    for protocol, mechanism, config, _ in COMPLETE:
+        given = {"security.protocol": protocol, "sasl.mechanism": mechanism, **config}
+        assert translated(given) == given
+        is_asked = mechanism not in ("GSSAPI", "OAUTHBEARER")  # not in the wheel; it would fetch a token
+        assert not (is_asked and librdkafka_refuses(given))
 
 
-@pytest.mark.parametrize(
-    ("protocol", "mechanism", "config", "missing"),
-    [(*case[:3], key) for case in COMPLETE for key in case[3]],
-)
-@pytest.mark.parametrize("prefix", ["kafka.", ""])
-@pytest.mark.parametrize("blank", [None, " "])
-def test_what_a_mechanism_lacks_is_named(protocol, mechanism, config, missing, prefix, blank):
-    given = {"security.protocol": protocol, "sasl.mechanism": mechanism, **config}
-    given = {key: value for key, value in given.items() if key != missing}
-    given |= {} if blank is None else {missing: blank}
-    with pytest.raises(MissingOption) as refused:
-        translated(given, prefix)
-    assert refused.value.fields["option"] == prefix + missing
-    assert "needs it" in str(refused.value)
-    assert SECRET not in str(refused.value)
+def test_what_a_mechanism_lacks_is_named():
+    for protocol, mechanism, config, missing in [(*case[:3], key) for case in COMPLETE for key in case[3]]:
+        for prefix in ["kafka.", ""]:
+            for blank in [None, " "]:
+                given = {"security.protocol": protocol, "sasl.mechanism": mechanism, **config}
+                given = {key: value for key, value in given.items() if key != missing}
+                given |= {} if blank is None else {missing: blank}
+                with pytest.raises(MissingOption) as refused:
+                    translated(given, prefix)
+                assert refused.value.fields["option"] == prefix + missing
+                assert "needs it" in str(refused.value)
+                assert SECRET not in str(refused.value)
 
 
 @pytest.mark.parametrize("protocol", SASL)
@@ -111,33 +108,35 @@ def test_a_protocol_with_sasl_needs_a_mechanism(protocol):
         translated({"security.protocol": protocol, "sasl.mechanisms": "AWS_MSK_IAM"})
 
 
-@pytest.mark.parametrize("config", ALSO_FINE)
-@pytest.mark.parametrize("protocol", SASL)
-def test_other_ways_of_a_mechanism_are_taken(protocol, config):
-    assert translated({"security.protocol": protocol, **config})
+def test_other_ways_of_a_mechanism_are_taken():
+    for config in ALSO_FINE:
+        for protocol in SASL:
+            assert translated({"security.protocol": protocol, **config})
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("mechanism", [*MECHANISMS, ""])
-def test_a_token_function_goes_with_oauth_alone(protocol, mechanism):
-    function = {"security.protocol": protocol, "oauth_cb": "billing_iam:token"}
-    given = {**function, **({"sasl.mechanism": mechanism} if mechanism else {})}
-    with pytest.raises(InvalidKafkaOption, match=r"kafka\.oauth_cb is wrong.*(remove one|=OAUTHBEARER)\."):
-        translated({**given, **(OIDC if mechanism == "OAUTHBEARER" and protocol in SASL else LOGIN)})
+def test_a_token_function_goes_with_oauth_alone():
+    for protocol in PROTOCOLS:
+        for mechanism in [*MECHANISMS, ""]:
+            function = {"security.protocol": protocol, "oauth_cb": "billing_iam:token"}
+            given = {**function, **({"sasl.mechanism": mechanism} if mechanism else {})}
+            with pytest.raises(InvalidKafkaOption, match=r"kafka\.oauth_cb is wrong.*(remove one|=OAUTHBEARER)\."):
+                translated({**given, **(OIDC if mechanism == "OAUTHBEARER" and protocol in SASL else LOGIN)})
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("form", ["location", "pem"])
-@pytest.mark.parametrize(("half", "other"), [("certificate", "key"), ("key", "certificate")])
-def test_half_a_client_certificate_is_refused_where_tls_is_spoken(protocol, form, half, other):
-    given = {"security.protocol": protocol, f"ssl.{half}.{form}": "x"}
-    given |= {"sasl.mechanism": "PLAIN", **LOGIN} if protocol in SASL else {}
-    if not protocol.endswith("SSL"):
-        assert translated(given) == given
-        return
-    with pytest.raises(MissingOption, match=rf"kafka\.ssl\.{other}\.{form} is missing: kafka\.ssl\.{half}\.{form} is"):
-        translated(given)
-    assert translated({**given, f"ssl.{other}.{form}": "x"})
+def test_half_a_client_certificate_is_refused_where_tls_is_spoken():
+    for protocol in PROTOCOLS:
+        for form in ["location", "pem"]:
+            for half, other in [("certificate", "key"), ("key", "certificate")]:
+                given = {"security.protocol": protocol, f"ssl.{half}.{form}": "x"}
+                given |= {"sasl.mechanism": "PLAIN", **LOGIN} if protocol in SASL else {}
+                if not protocol.endswith("SSL"):
+                    assert translated(given) == given
+                    continue
+                with pytest.raises(
+                    MissingOption, match=rf"kafka\.ssl\.{other}\.{form} is missing: kafka\.ssl\.{half}\.{form} is"
+                ):
+                    translated(given)
+                assert translated({**given, f"ssl.{other}.{form}": "x"})
 
 
 def test_a_key_store_needs_its_password():
@@ -147,14 +146,18 @@ def test_a_key_store_needs_its_password():
         translated(given)
 
 
-@pytest.mark.parametrize("mechanism", [None, *MECHANISMS[:3]])
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("given", [{}, {"sasl.username": "alice"}, {"sasl.password": SECRET}, LOGIN])
-def test_what_librdkafka_refuses_is_refused_before_and_nothing_else(mechanism, protocol, given):
-    config = {"security.protocol": protocol, **({"sasl.mechanism": mechanism} if mechanism else {}), **given}
-    try:
-        translated(config)
-    except ShareGroupError:
-        assert librdkafka_refuses(config)
-    else:
-        assert not librdkafka_refuses(config)
+def test_what_librdkafka_refuses_is_refused_before_and_nothing_else():
+    for mechanism in [None, *MECHANISMS[:3]]:
+        for protocol in PROTOCOLS:
+            for given in [{}, {"sasl.username": "alice"}, {"sasl.password": SECRET}, LOGIN]:
+                config = {
+                    "security.protocol": protocol,
+                    **({"sasl.mechanism": mechanism} if mechanism else {}),
+                    **given,
+                }
+                try:
+                    translated(config)
+                except ShareGroupError:
+                    assert librdkafka_refuses(config)
+                else:
+                    assert not librdkafka_refuses(config)

@@ -36,16 +36,16 @@ def refusal(key, value, prefix="kafka."):
     return ""
 
 
-@pytest.mark.parametrize("prefix", ["kafka.", ""])
-@pytest.mark.parametrize("key", GIVEN)
-@pytest.mark.parametrize("value", ["banana", "-7777", "1e3"])
-def test_a_refused_value_is_told_with_what_its_key_takes(key, value, prefix):
-    said = refusal(key, value, prefix)
-    if not said or said.endswith("No such file or directory"):
-        return
-    assert f"The option {prefix}{key} is wrong" in said
-    assert re.search(r"range -?\d|in -?\d+\.\.\d|; it is [\w, :.-]+\.$|Expected bool", said), said
-    assert all(name == key for name in re.findall(r'property "([\w.]+)"', said))
+def test_a_refused_value_is_told_with_what_its_key_takes():
+    for prefix in ["kafka.", ""]:
+        for key in GIVEN:
+            for value in ["banana", "-7777", "1e3"]:
+                said = refusal(key, value, prefix)
+                if not said or said.endswith("No such file or directory"):
+                    continue
+                assert f"The option {prefix}{key} is wrong" in said
+                assert re.search(r"range -?\d|in -?\d+\.\.\d|; it is [\w, :.-]+\.$|Expected bool", said), said
+                assert all(name == key for name in re.findall(r'property "([\w.]+)"', said))
 
 
 _NO_WORD = ("several", "SASL")
@@ -54,9 +54,9 @@ WORDS = [(key, word) for key, text in CHOICES.items() for word in re.split(r", |
 WORDS = [(key, word) for key, word in WORDS if not word.startswith(_NO_WORD)]
 
 
-@pytest.mark.parametrize(("key", "word"), WORDS)
-def test_each_word_that_an_error_names_is_taken(key, word):
-    assert not refusal(key, word)
+def test_each_word_that_an_error_names_is_taken():
+    for key, word in WORDS:
+        assert not refusal(key, word), key
 
 
 @pytest.mark.parametrize(

@@ -50,37 +50,37 @@ def refusal(side: str, name: str) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("separator", SEPARATORS.values(), ids=SEPARATORS)
-@pytest.mark.parametrize("side", SIDES)
-def test_an_option_in_another_spelling_is_answered_with_its_own(side: str, separator: str) -> None:
-    table = SIDES[side][0]
-    for name in [option.name for option in table.options if "*" not in option.name] + list(table.refused):
-        other = spelled(name, separator)
-        if other != name.lower() and not other.startswith((PREFIX, *GROUP_PREFIXES)):
-            assert name in (refusal(side, other) or ""), other
+def test_an_option_in_another_spelling_is_answered_with_its_own() -> None:
+    for separator in SEPARATORS.values():
+        for side in SIDES:
+            table = SIDES[side][0]
+            for name in [option.name for option in table.options if "*" not in option.name] + list(table.refused):
+                other = spelled(name, separator)
+                if other != name.lower() and not other.startswith((PREFIX, *GROUP_PREFIXES)):
+                    assert name in (refusal(side, other) or ""), other
 
 
-@pytest.mark.parametrize("separator", SEPARATORS.values(), ids=SEPARATORS)
-@pytest.mark.parametrize("side", SIDES)
-def test_a_clients_key_without_its_prefix_is_answered_with_what_to_use(side: str, separator: str) -> None:
-    for key in KAFKAS:
-        told = refusal(side, spelled(key, separator))
-        if told is None:  # as `acks` of a sink that has such an option
-            continue
-        assert f"{PREFIX}{key}" in told or "can't be used here" in told, told
-        assert "its options are" not in told
+def test_a_clients_key_without_its_prefix_is_answered_with_what_to_use() -> None:
+    for separator in SEPARATORS.values():
+        for side in SIDES:
+            for key in KAFKAS:
+                told = refusal(side, spelled(key, separator))
+                if told is None:  # as `acks` of a sink that has such an option
+                    continue
+                assert f"{PREFIX}{key}" in told or "can't be used here" in told, told
+                assert "its options are" not in told
 
 
-@pytest.mark.parametrize("separator", SEPARATORS.values(), ids=SEPARATORS)
-@pytest.mark.parametrize("side", SIDES)
-def test_a_configuration_in_another_spelling_is_answered_with_its_own(side: str, separator: str) -> None:
-    for key in CONFIGS:
-        for written in (key, key.partition(".")[2]):
-            other = spelled(written, separator)
-            if other in (*CONFIGS, *KAFKAS) or other == "topic":
-                continue
-            told = refusal(side, other) or ""
-            assert key in told or "can't be used here" in told or f"{PREFIX}{written}" in told, (other, told)
+def test_a_configuration_in_another_spelling_is_answered_with_its_own() -> None:
+    for separator in SEPARATORS.values():
+        for side in SIDES:
+            for key in CONFIGS:
+                for written in (key, key.partition(".")[2]):
+                    other = spelled(written, separator)
+                    if other in (*CONFIGS, *KAFKAS) or other == "topic":
+                        continue
+                    told = refusal(side, other) or ""
+                    assert key in told or "can't be used here" in told or f"{PREFIX}{written}" in told, (other, told)
 
 
 def of_command(key: str) -> None:
@@ -128,9 +128,9 @@ def test_a_name_that_somebody_wrote_is_answered(name: str, answer: str) -> None:
     assert answer in str(refusal("source", name.lower()))
 
 
-@pytest.mark.parametrize("name", [option.name for option in SOURCE.options if "*" not in option.name])
-def test_a_view_says_why_it_refuses_an_option_of_the_source(name: str) -> None:
-    if name in ("view", *CLUSTER):
-        return
-    with pytest.raises(RefusedOption, match=rf"^The option {name} can't be used here: with view, a read shows"):
-        ViewOptions.parse({**CLUSTER, "view": "groups", name: "1"})
+def test_a_view_says_why_it_refuses_an_option_of_the_source() -> None:
+    for name in [option.name for option in SOURCE.options if "*" not in option.name]:
+        if name in ("view", *CLUSTER):
+            continue
+        with pytest.raises(RefusedOption, match=rf"^The option {name} can't be used here: with view, a read shows"):
+            ViewOptions.parse({**CLUSTER, "view": "groups", name: "1"})

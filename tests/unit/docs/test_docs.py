@@ -96,33 +96,33 @@ def anchors(page: Path) -> set[str]:
 FACTS = set(re.findall(r"^(?:- \*\*|\| )([KSCR]\d+)\b", text_of(ROOT / "docs" / "trust" / "facts.md"), re.MULTILINE))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_every_relative_link_leads_somewhere(page):
-    broken = []
-    for target in LINK.findall(text_of(page)):
-        if re.match(r"[a-z]+:", target):
-            continue
-        path, _, anchor = target.partition("#")
-        to = (page.parent / path).resolve() if path else page
-        if not to.exists() or (anchor and anchor not in anchors(to)):
-            broken.append(target)
-    assert not broken
+def test_every_relative_link_leads_somewhere():
+    for page in PAGES:
+        broken = []
+        for target in LINK.findall(text_of(page)):
+            if re.match(r"[a-z]+:", target):
+                continue
+            path, _, anchor = target.partition("#")
+            to = (page.parent / path).resolve() if path else page
+            if not to.exists() or (anchor and anchor not in anchors(to)):
+                broken.append(target)
+        assert not broken, page
 
 
-@pytest.mark.parametrize("page", WRITTEN, ids=name)
-def test_every_option_that_is_named_is_in_a_table(page):
-    text = text_of(page)
-    named = {match.group(1) for token in CODE.findall(text) if (match := KEY.match(token))}
-    named |= set(OPTION_CALL.findall(text))
-    assert sorted(option for option in named if not is_known(option)) == []
+def test_every_option_that_is_named_is_in_a_table():
+    for page in WRITTEN:
+        text = text_of(page)
+        named = {match.group(1) for token in CODE.findall(text) if (match := KEY.match(token))}
+        named |= set(OPTION_CALL.findall(text))
+        assert sorted(option for option in named if not is_known(option)) == [], page
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("[c-o]*.md"))], ids=name)
-def test_every_word_that_looks_like_an_option_is_known(page):
-    words = {token for token in CODE.findall(text_of(page)) if CAMEL.match(token)}
-    known = {option.lower() for option in known_options()}
-    unknown = {word for word in words if word.lower() not in known} - SPARKS - DELTAS - COLUMNS
-    assert unknown == set()
+def test_every_word_that_looks_like_an_option_is_known():
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("[c-o]*.md"))]:
+        words = {token for token in CODE.findall(text_of(page)) if CAMEL.match(token)}
+        known = {option.lower() for option in known_options()}
+        unknown = {word for word in words if word.lower() not in known} - SPARKS - DELTAS - COLUMNS
+        assert unknown == set(), page
 
 
 def test_every_error_of_the_page_exists_and_every_error_is_there():
@@ -134,19 +134,19 @@ def test_every_error_of_the_page_exists_and_every_error_is_there():
     assert errors - told == set(), "docs/run/errors.md says what to do on every named error: add a row"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_every_python_snippet_compiles(page):
-    for snippet in SNIPPET.findall(text_of(page)):
-        compile(snippet, name(page), "exec")
+def test_every_python_snippet_compiles():
+    for page in PAGES:
+        for snippet in SNIPPET.findall(text_of(page)):
+            compile(snippet, name(page), "exec")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_every_import_of_ours_in_a_snippet_works(page):
-    imports = [node for text in SNIPPET.findall(text_of(page)) for node in ast.walk(ast.parse(text))]
-    for node in imports:
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in PACKAGES:
-            module = importlib.import_module(node.module)
-            assert all(hasattr(module, alias.name) for alias in node.names), ast.unparse(node)
+def test_every_import_of_ours_in_a_snippet_works():
+    for page in PAGES:
+        imports = [node for text in SNIPPET.findall(text_of(page)) for node in ast.walk(ast.parse(text))]
+        for node in imports:
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in PACKAGES:
+                module = importlib.import_module(node.module)
+                assert all(hasattr(module, alias.name) for alias in node.names), ast.unparse(node)
 
 
 def test_every_fact_that_the_code_names_has_its_line():
@@ -160,12 +160,12 @@ def test_every_fact_that_the_code_names_has_its_line():
     assert {(path, label) for path, label in named if label not in FACTS} == set()
 
 
-@pytest.mark.parametrize("page", WRITTEN, ids=name)
-def test_every_file_of_ours_that_is_named_exists(page):
-    tokens = {token for token in CODE.findall(text_of(page)) if re.match(r"[\w./-]+\.(?:py|md|svg)$", token)}
-    places = [ROOT, page.parent, ROOT / "coordinator"]
-    missing = {t for t in tokens if not NOT_A_PATH.search(t) and not any((place / t).exists() for place in places)}
-    assert missing <= {"setup.py", "pyproject.toml"}
+def test_every_file_of_ours_that_is_named_exists():
+    for page in WRITTEN:
+        tokens = {token for token in CODE.findall(text_of(page)) if re.match(r"[\w./-]+\.(?:py|md|svg)$", token)}
+        places = [ROOT, page.parent, ROOT / "coordinator"]
+        missing = {t for t in tokens if not NOT_A_PATH.search(t) and not any((place / t).exists() for place in places)}
+        assert missing <= {"setup.py", "pyproject.toml"}, page
 
 
 def test_every_page_that_the_code_names_exists():
@@ -178,10 +178,10 @@ def test_every_page_that_the_code_names_exists():
     assert {(path, page) for path, page in named if not (ROOT / page).exists()} == set()
 
 
-@pytest.mark.parametrize("page", WRITTEN, ids=name)
-def test_every_variable_of_ours_that_is_named_is_in_the_code(page):
+def test_every_variable_of_ours_that_is_named_is_in_the_code():
     code = "".join(text_of(path) for path in python_files(*PACKAGES))
-    assert [v for v in set(re.findall(r"\bSHAREGROUP_\w+", text_of(page))) if v not in code] == []
+    named = {variable for page in WRITTEN for variable in re.findall(r"\bSHAREGROUP_\w+", text_of(page))}
+    assert {variable for variable in named if variable not in code} == set()
 
 
 OUR_WORDS = re.findall(r"^\| \*\*([a-z ]+)\*\* \|", text_of(ROOT / "docs" / "glossary.md"), re.MULTILINE)
@@ -193,10 +193,11 @@ def test_the_words_of_ours_are_few_and_each_has_its_reason():
     assert all(all(cell.strip() for cell in row.strip("|").split("|")) for row in rows)
 
 
-@pytest.mark.parametrize("word", OUR_WORDS)
-def test_every_word_of_ours_is_used(word):
-    pattern = re.compile(rf"\b{word.replace(' ', '[ _]')}", re.IGNORECASE)
-    assert any(pattern.search(text_of(path)) for path in python_files(*PACKAGES)), "no code uses it: retire the word"
+def test_every_word_of_ours_is_used():
+    code = "\n".join(text_of(path) for path in python_files(*PACKAGES))
+    for word in OUR_WORDS:
+        used = re.search(rf"\b{word.replace(' ', '[ _]')}", code, re.IGNORECASE)
+        assert used, f"no code uses {word}: retire the word"
 
 
 LONGEST_BACKOFF_MS = GROUP_KEYS["share.release.backoff.max.ms"].default

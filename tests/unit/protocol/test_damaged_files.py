@@ -34,27 +34,27 @@ ENDPOINTS = [
 ]
 
 
-@pytest.mark.parametrize("content", [*DAMAGED, *(json.dumps(each).encode() for each in ENDPOINTS)])
-def test_a_damaged_endpoint_file_is_no_coordinator(content: bytes, runtime_dir: Path) -> None:
-    here = RunningHere(bootstrap_servers="a:1", kafka_config={}, cluster_id="damaged", state_store="kafka")
-    here.endpoint_path.write_bytes(content)
-    try:
-        assert not here.is_running()
-        assert not has_coordinator_for("a:1")
-        endpoint = Endpoint(**WHOLE)
-        settings = LaunchSettings(
-            bootstrap_servers="a:1",
-            kafka_config={},
-            state_store="kafka",
-            configs={},
-            endpoint_path=str(here.endpoint_path),
-        )
-        assert keep_endpoint(settings, endpoint) is None
-        assert decode_endpoint(here.endpoint_path.read_bytes()) == endpoint, "else no client finds the coordinator"
-        remove_endpoint(here.endpoint_path, endpoint)
-        assert not here.endpoint_path.exists()
-    finally:
-        here.endpoint_path.unlink(missing_ok=True)
+def test_a_damaged_endpoint_file_is_no_coordinator(runtime_dir: Path) -> None:
+    for content in [*DAMAGED, *(json.dumps(each).encode() for each in ENDPOINTS)]:
+        here = RunningHere(bootstrap_servers="a:1", kafka_config={}, cluster_id="damaged", state_store="kafka")
+        here.endpoint_path.write_bytes(content)
+        try:
+            assert not here.is_running()
+            assert not has_coordinator_for("a:1")
+            endpoint = Endpoint(**WHOLE)
+            settings = LaunchSettings(
+                bootstrap_servers="a:1",
+                kafka_config={},
+                state_store="kafka",
+                configs={},
+                endpoint_path=str(here.endpoint_path),
+            )
+            assert keep_endpoint(settings, endpoint) is None
+            assert decode_endpoint(here.endpoint_path.read_bytes()) == endpoint, "else no client finds the coordinator"
+            remove_endpoint(here.endpoint_path, endpoint)
+            assert not here.endpoint_path.exists()
+        finally:
+            here.endpoint_path.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("content", DAMAGED)

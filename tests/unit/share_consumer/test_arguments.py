@@ -122,10 +122,7 @@ def refusal(note: dict[str, Any], kind: AcknowledgeType, mode: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("mode", ["implicit", "explicit"])
-@pytest.mark.parametrize("kind", [kind for kind in AcknowledgeType if kind])
-@pytest.mark.parametrize("note", NOTES.values(), ids=NOTES.keys())
-def test_a_reason_and_a_delay_are_sent_or_refused(note: dict[str, Any], kind: AcknowledgeType, mode: str) -> None:
+def refuse_or_send(note: dict[str, Any], kind: AcknowledgeType, mode: str) -> None:
     consumer = sharegroup.ShareConsumer({**CONFIG, "log_level": 0, "share.acknowledgement.mode": mode})
     consumer._in_flight.add([run_of(0, 1)])
     (message,) = run_of(0, 1).messages
@@ -144,6 +141,13 @@ def test_a_reason_and_a_delay_are_sent_or_refused(note: dict[str, Any], kind: Ac
             msgspec.json.encode(batch)
             consumer._in_flight.add([run_of(0, 1)])
     consumer.close()
+
+
+def test_a_reason_and_a_delay_are_sent_or_refused() -> None:
+    for mode in ("implicit", "explicit"):
+        for kind in filter(None, AcknowledgeType):
+            for note in NOTES.values():
+                refuse_or_send(note, kind, mode)
 
 
 def test_oauth_cb_as_code_is_refused_with_its_form_as_text() -> None:

@@ -121,7 +121,7 @@ def test_a_key_of_javas_clients_is_taken(key: str) -> None:
     assert made(confluent_kafka, {**CONFIG, key: value})[1] == "_INVALID_ARG"
 
 
-@pytest.mark.parametrize("key", sorted(NO_MEANING.keys() - PROPERTIES))
-def test_a_key_of_javas_clients_without_a_meaning_is_refused(key: str) -> None:
-    _, code, text = made(sharegroup, {**CONFIG, key: "1"})
-    assert code == "_INVALID_ARG" and NO_MEANING[key] in text  # type: ignore[operator]
+def test_a_key_of_javas_clients_without_a_meaning_is_refused() -> None:
+    for key in sorted(NO_MEANING.keys() - PROPERTIES):
+        _, code, text = made(sharegroup, {**CONFIG, key: "1"})
+        assert code == "_INVALID_ARG" and NO_MEANING[key] in text  # type: ignore[operator]

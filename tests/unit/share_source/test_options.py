@@ -198,14 +198,12 @@ def test_starting_offsets_of_an_unassigned_partition_are_refused() -> None:
 # --- values
 
 
-@pytest.mark.parametrize(
-    "name", ["maxOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition", "kafkaConsumer.pollTimeoutMs"]
-)
-@pytest.mark.parametrize("text", ["0", "-1", "many", "1.5", "", "9" * 19, "9" * 5000, "²"])
-def test_a_count_is_a_whole_number_from_one_on(name: str, text: str) -> None:
-    with pytest.raises(InvalidOption, match="whole number between 1 and") as caught:
-        options(**{name: text})
-    assert caught.value.fields["option"] == name
+def test_a_count_is_a_whole_number_from_one_on() -> None:
+    for name in ["maxOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition", "kafkaConsumer.pollTimeoutMs"]:
+        for text in ["0", "-1", "many", "1.5", "", "9" * 19, "9" * 5000, "²"]:
+            with pytest.raises(InvalidOption, match="whole number between 1 and") as caught:
+                options(**{name: text})
+            assert caught.value.fields["option"] == name
 
 
 @pytest.mark.parametrize("name", ["includeHeaders", "failOnDataLoss"])
@@ -222,9 +220,8 @@ def test_an_unknown_option_names_the_nearest() -> None:
         options(maxOffsetPerTrigger="5")
 
 
-@pytest.mark.parametrize(
-    ("name", "instead"),
-    [
+def test_an_option_ruled_out_by_share_groups_is_refused_with_the_replacement() -> None:
+    for name, instead in [
         ("groupIdPrefix", "kafka.group.id"),
         ("startingTimestamp", "by_duration"),
         ("startingOffsetsByTimestamp", "by_duration"),
@@ -242,18 +239,15 @@ def test_an_unknown_option_names_the_nearest() -> None:
         ("topic", "subscribe"),
         ("checkpointLocation", "writeStream"),
         ("path", "subscribe"),
-    ],
-)
-def test_an_option_ruled_out_by_share_groups_is_refused_with_the_replacement(name: str, instead: str) -> None:
-    with pytest.raises(RefusedOption) as caught:
-        options(**{name: "x"})
-    assert name in str(caught.value)
-    assert instead in str(caught.value)
+    ]:
+        with pytest.raises(RefusedOption) as caught:
+            options(**{name: "x"})
+        assert name in str(caught.value)
+        assert instead in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("key", "instead"),
-    [
+def test_a_ruled_out_kafka_property_is_refused_with_the_replacement() -> None:
+    for key, instead in [
         ("auto.offset.reset", "startingOffsets"),
         ("auto.offset.reset", "share.auto.offset.reset"),
         ("enable.auto.commit", "Remove it"),
@@ -276,13 +270,11 @@ def test_an_option_ruled_out_by_share_groups_is_refused_with_the_replacement(nam
         ("ssl.truststore.password", "kafka.ssl.ca.location"),
         ("share.session.timeout.ms", "Use share.session.timeout.ms"),
         ("error_cb", "Remove it"),
-    ],
-)
-def test_a_ruled_out_kafka_property_is_refused_with_the_replacement(key: str, instead: str) -> None:
-    with pytest.raises(RefusedOption) as caught:
-        options(**{f"kafka.{key}": "x"})
-    assert f"kafka.{key}" in str(caught.value)
-    assert instead in str(caught.value)
+    ]:
+        with pytest.raises(RefusedOption) as caught:
+            options(**{f"kafka.{key}": "x"})
+        assert f"kafka.{key}" in str(caught.value)
+        assert instead in str(caught.value)
 
 
 def test_a_java_key_store_is_refused_with_the_conversion_tool() -> None:
