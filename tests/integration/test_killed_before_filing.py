@@ -29,17 +29,15 @@ group_backlog.mark_written = mark_written
 """
 
 
-@pytest.mark.parametrize("store", ["kafka", pytest.param("sqlite", marks=pytest.mark.soak)])
 def test_a_kill_before_the_filing_doubles_dead_letters_and_no_origin(
-    kafka, topic, unique, tmp_path, monkeypatch, runtime, store
+    kafka, topic, unique, tmp_path, monkeypatch, runtime
 ):
     orders, queue, reached = topic(), topic("dlq", partitions=2), tmp_path / "reached"
     kafka.produce(orders, [str(n) for n in range(RECORDS)])
     fault = tmp_path / "sitecustomize.py"
     fault.write_text(FAULT.format(reached=str(reached)))
     monkeypatch.syspath_prepend(tmp_path)  # coordinators have the path of who starts them
-    state = "kafka" if store == "kafka" else f"sqlite:{tmp_path / 'state.db'}"
-    with contextlib.closing(CoordinatorClient.connect(kafka.bootstrap, state_store=state)) as client:
+    with contextlib.closing(CoordinatorClient.connect(kafka.bootstrap)) as client:
         group = Rejecting(kafka.bootstrap, "", unique("group"), orders, client=client, dlq_topic_name=queue)
         expected = {Origin(orders, 0, n, group.group, 1) for n in range(RECORDS)}
         group.reject_all(RECORDS)

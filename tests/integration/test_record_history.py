@@ -51,13 +51,11 @@ class Member:
         return message.offset()
 
 
-@pytest.mark.parametrize("store", ["kafka", pytest.param("sqlite", marks=pytest.mark.slow)])
-def test_a_script_and_its_history_are_the_same(kafka, topic, unique, runtime_dir, monkeypatch, capsys, tmp_path, store):
+def test_a_script_and_its_history_are_the_same(kafka, topic, unique, runtime_dir, monkeypatch, capsys):
     directory = runtime_dir / unique("run")
     directory.mkdir(mode=0o700)
     monkeypatch.setenv(on_demand.RUNTIME_VARIABLE, str(directory))
-    state_store = "kafka" if store == "kafka" else f"sqlite:{tmp_path / 'state.db'}"
-    conf = {"bootstrap.servers": kafka.bootstrap, "share.state.store": state_store}
+    conf = {"bootstrap.servers": kafka.bootstrap}
     orders, dlq, group = topic(), topic("dlq"), unique("group")
     kafka.produce(orders, [b"a", b"b"])
     began_ms = time.time() * 1000
@@ -78,7 +76,7 @@ def test_a_script_and_its_history_are_the_same(kafka, topic, unique, runtime_dir
         turns = [(event, count) for count in (1, 2) for event in ("acquired", "released")]
         assert told == [*turns, ("acquired", 3), ("rejected", 3), dead]
         times = [entry.at_ms for entry in history.entries if entry.at_ms is not None]
-        assert len(times) == (7 if store == "kafka" else 3)
+        assert len(times) == 7
         assert times == sorted(times) and began_ms - 1 <= times[0] <= times[-1] <= time.time() * 1000 + 1
         newest = admin.history(group, orders, 0, 0, limit=2)
         assert (newest.entries, newest.more) == (history.entries[-2:], 5)
@@ -88,7 +86,7 @@ def test_a_script_and_its_history_are_the_same(kafka, topic, unique, runtime_dir
         again = admin.history(group, orders, 0, 0)
         assert again.entries == history.entries and again.read_from.startswith("state ")
         options = ["in-flight", "--bootstrap-server", kafka.bootstrap, "--group", group, "--topic", f"{orders}:0"]
-        options += ["--command-property", f"share.state.store={state_store}", "--history", "0"]
+        options += ["--history", "0"]
         found = json.loads(said([*options, "--json"], capsys))
         assert [entry["event"] for entry in found["entries"]] == [event for event, _ in told]
         assert "rejected" in said(options, capsys)

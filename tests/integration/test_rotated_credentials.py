@@ -59,8 +59,8 @@ def query(alice, unique, runtime):
     topic, group, opened = alice.broker.create_topic(), unique("group"), contextlib.ExitStack()
     alice.broker.produce(topic, [b"x"] * 20)
 
-    def new(credentials, store, configs=None):
-        client = CoordinatorClient.connect(alice.broker.proxied_bootstrap, credentials, store, configs=configs)
+    def new(credentials, configs=None):
+        client = CoordinatorClient.connect(alice.broker.proxied_bootstrap, credentials, configs=configs)
         opened.callback(client.close)
         session = MemberSession(client, group, "m1", topics=(topic,), starting_offsets="earliest")
         opened.callback(session.close)
@@ -75,14 +75,12 @@ def held(plan):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("store", ["kafka", pytest.param("sqlite", marks=pytest.mark.soak)])
-def test_after_a_rotation_a_query_with_the_new_password_keeps_its_batch(alice, query, runtime, tmp_path, store):
-    where = store if store == "kafka" else f"sqlite:{tmp_path / 'state.db'}"
-    old = query(alice.now, where)
+def test_after_a_rotation_a_query_with_the_new_password_keeps_its_batch(alice, query, runtime):
+    old = query(alice.now)
     old_coordinator = psutil.Process(old._client.endpoint_of("").pid)
     plan = old.call(lambda who: NextPlan(**who, max_records=10)).plan
     old.call(lambda who: StartPlan(**who, plan_id=plan.plan_id))
-    new = query(alice.rotate(), where)
+    new = query(alice.rotate())
     assert held(new.call(lambda who: StartPlan(**who, plan_id=plan.plan_id)).plan) == [(0, 9)]
     assert held(new.call(lambda who: NextPlan(**who, start=plan.plan_id, max_records=100)).plan) == [(10, 19)]
     assert new._client.endpoint_of("").pid != old_coordinator.pid
@@ -95,7 +93,7 @@ def test_after_a_rotation_a_query_with_the_new_password_keeps_its_batch(alice, q
 
 @pytest.mark.slow
 def test_a_query_with_a_rotated_password_fails_before_its_write_is_late(alice, query):
-    old = query(alice.now, "kafka", {"share.coordinator.write.timeout.ms": "400000"})
+    old = query(alice.now, {"share.coordinator.write.timeout.ms": "400000"})
     alice.rotate()
     with pytest.raises(BrokerSecurityFailed, match=REFUSED) as raised:
         old.call(lambda who: NextPlan(**who, max_records=100))

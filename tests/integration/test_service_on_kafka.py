@@ -43,14 +43,13 @@ def join(kafka, unique, tmp_path):
 
 
 @pytest.fixture
-def connect(kafka, tmp_path):
-    """Clients of coordinators on demand: `connect("sqlite")`, `connect("kafka")`."""
+def connect(kafka):
+    """Clients of coordinators on demand."""
     with contextlib.ExitStack() as clients:
 
-        def new(store):
+        def new():
             client = CoordinatorClient.connect(
                 kafka.bootstrap,
-                state_store=f"sqlite:{tmp_path / 'rest.db'}" if store == "sqlite" else store,
                 configs={"share.coordinator.metadata.refresh.ms": "100"},
             )
             clients.callback(client.close)
@@ -159,13 +158,12 @@ def test_a_deleted_topics_loss_is_reported_without_a_record_to_read(join, kafka,
     assert [(out.first, out.last) for out in reply.data_loss] == [(4, 9)]
 
 
-@pytest.mark.parametrize("store", ["sqlite", pytest.param("kafka", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("made_anew", [False, True])
-def test_a_deleted_topic_of_a_group_at_rest_is_counted(connect, kafka, topic, unique, store, made_anew):
+def test_a_deleted_topic_of_a_group_at_rest_is_counted(connect, kafka, topic, unique, made_anew):
     """Nobody is a member when the topic goes."""
     name, group = topic(), unique("group")
     kafka.produce(name, [b"x"] * 100)
-    client = connect(store)
+    client = connect()
     session = MemberSession(client, group, "m1", topics=(name,), starting_offsets="earliest")
     plan = session.call(lambda who: NextPlan(**who, max_records=10)).plan
     session.call(lambda who: StartPlan(**who, plan_id=plan.plan_id))
@@ -178,18 +176,17 @@ def test_a_deleted_topic_of_a_group_at_rest_is_counted(connect, kafka, topic, un
     assert (counts.accepted, counts.deleted, counts.unaccounted) == (10, 90, 0)
 
 
-@pytest.mark.parametrize("store", ["sqlite", pytest.param("kafka", marks=pytest.mark.slow)])
-def test_a_later_coordinator_that_is_only_looked_at_counts_a_deleted_topic(connect, kafka, topic, unique, store):
+def test_a_later_coordinator_that_is_only_looked_at_counts_a_deleted_topic(connect, kafka, topic, unique):
     """The coordinator that had the group is gone before the topic, and nobody joins another one."""
     name, group = topic(), unique("group")
     kafka.produce(name, [b"x"] * 100)
-    client = connect(store)
+    client = connect()
     session = MemberSession(client, group, "m1", topics=(name,), starting_offsets="earliest")
     session.call(lambda who: NextPlan(**who, max_records=10))
     session.close(leave=True)
     kill_coordinators()
     kafka.delete_topic(name)
-    later = connect(store)
+    later = connect()
     counts = wait_until(lambda: (found := counts_of(later, group)).deleted and found, what="the loss is counted")
     assert (counts.deleted, counts.unaccounted) == (10, 0), "nobody knows what was behind them"
 

@@ -1,10 +1,12 @@
-"""The promises of every state store. A store's test module makes a subclass of StoreContract with two fixtures."""
+"""The promises of every state store. A store's test module makes a subclass of StoreContract with two fixtures; its
+attributes are the differences between stores. No other test runs on more than one store."""
 
 from collections.abc import Callable
 from typing import Literal
 
 import pytest
 
+from coordinator.core.share_group import ShareGroup
 from coordinator.service.stores.store import Store, StoreOutcomeUnknown, StorePartlyFailed, StoreRefused
 from tests.support.store_writes import append, snapshot
 
@@ -21,6 +23,8 @@ class StoreContract:
 
     REFUSED_SNAPSHOT: type[Exception] = StoreRefused
     """The store's error for a refused snapshot."""
+    SOLE_OWNER = False
+    """Whether one process owns all groups of the store: no other process can read a group, or ask for it."""
 
     @pytest.fixture
     def reopen(self) -> Reopen:
@@ -123,10 +127,32 @@ class StoreContract:
     def test_a_look_without_ownership_changes_nothing(self, reopen):
         store = self.own(reopen())
         append(store, {"billing": [b"a", b"b"]})
-        if (seen := store.peek("billing")) is not None:
-            assert [data for _, data in seen] == [b"a", b"b"]
+        seen = store.peek("billing")
+        assert (seen is None) if self.SOLE_OWNER else ([data for _, data in seen] == [b"a", b"b"])
         append(store, {"billing": [b"c"]})
         assert self.records(store) == [b"a", b"b", b"c"]
+
+    def test_other_processes_ask_for_a_group_unless_the_store_has_one_owner(self, reopen):
+        store = self.own(self.own(reopen()))
+        assert store.kept("billing")
+        assert (store.tenure("billing") == "") == self.SOLE_OWNER
+
+    def test_a_snapshot_in_steps_has_what_is_appended_between_its_steps(self, reopen):
+        store = self.own(reopen())
+        append(store, {"billing": [b"a"]})
+        tail: list[bytes] = []
+        steps = store.snapshot_in_steps(ShareGroup("billing"), iter([[b"s"], [b"t"]]), tail, now_ms=0)
+        next(steps)
+        append(store, {"billing": [b"b"]})
+        tail.append(b"b")
+        list(steps)
+        assert self.records(reopen()) == [b"s", b"t", b"b"]
+
+    def test_an_unfinished_snapshot_in_steps_changes_nothing(self, reopen):
+        store = self.own(reopen())
+        append(store, {"billing": [b"a"]})
+        next(store.snapshot_in_steps(ShareGroup("billing"), iter([[b"s"], [b"t"]]), [], now_ms=0))
+        assert self.records(reopen()) == [b"a"]
 
     # --- writes that fail
 

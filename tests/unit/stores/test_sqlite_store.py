@@ -76,6 +76,8 @@ def test_a_database_that_may_not_grow_is_a_full_disk(path, monkeypatch, pages):
 
 
 class TestContract(StoreContract):
+    SOLE_OWNER = True
+
     @pytest.fixture
     def reopen(self, reopen):
         return reopen
