@@ -14,7 +14,7 @@ from coordinator.service.stores.kafka.state_topic import StateTopic
 from share_source.executor import consumers
 from share_source.executor.offset_ranges import PartitionRanges
 from share_source.executor.range_reader import ReadTask
-from share_source.executor.reader_choice import NATIVE, PYTHON
+from share_source.executor.reader_choice import NATIVE
 from tests.support.compiled_reader import ensure_compiled
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker
@@ -37,14 +37,12 @@ def open_at(log_topic: StateTopic) -> Iterator[Hosts]:
         yield hosts
 
 
-@pytest.fixture(params=[NATIVE, pytest.param(PYTHON, marks=pytest.mark.slow)])
-def reader(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Runs the test with each of the two readers; the name of the reader."""
-    name = str(request.param)
-    if name == NATIVE:
-        ensure_compiled()
-    with reading_with(name):
-        yield name
+@pytest.fixture
+def reader() -> Iterator[str]:
+    """The compiled reader, as where nothing is chosen. The tests in readers/ run with each reader."""
+    ensure_compiled()
+    with reading_with(NATIVE):
+        yield NATIVE
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tests.support.imports import PACKAGES, ROOT
 pytestmark = [pytest.mark.broker, pytest.mark.soak, pytest.mark.timeout(3_000)]
 
 COPIED = ("conf", *PACKAGES, "tests", "tools")
-TESTS = ("messages", "both_readers", "range_reader", "range_reader_losses", "odd_records")
+TESTS = ("messages", "same_records", "rows", "losses", "odd_records")
 
 
 def test_the_readers_tests_pass_under_the_sanitizers(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_the_readers_tests_pass_under_the_sanitizers(tmp_path: Path) -> None:
         "UBSAN_OPTIONS": "print_stacktrace=1",
         "SHAREGROUP_READER": "native",
     }
-    tests = [f"tests/integration/test_{name}.py" for name in TESTS]
+    tests = [f"tests/integration/readers/test_{name}.py" for name in TESTS]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "native", *tests]
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout[-3_000:] + run.stderr[-3_000:]

@@ -18,7 +18,7 @@ from share_source.errors import ReadTimeout
 from share_source.executor import consumers
 from share_source.executor.offset_ranges import PartitionRanges
 from share_source.executor.range_reader import ReadTask
-from share_source.executor.reader_choice import NATIVE, PYTHON
+from share_source.executor.reader_choice import NATIVE
 from sharegroup import AcknowledgeType, ShareConsumer
 from tests.support.kafka_broker import BrokerError, KafkaBroker
 from tests.support.waiting import wait_until
@@ -62,7 +62,6 @@ def task_of(first: KafkaBroker, topic: str, partitions: list[int], poll_timeout_
     )
 
 
-@pytest.mark.parametrize("reader", [NATIVE, pytest.param(PYTHON, marks=pytest.mark.soak)], indirect=True)
 def test_records_of_the_other_broker_are_read(first, away, unique, reader) -> None:
     """With a consumer for each partition, and with one for all of many."""
     topics = {count: first.create_topic(unique("orders"), nodes=[2] + [1] * (count - 1)) for count in (2, 6)}
@@ -83,7 +82,6 @@ def test_records_of_the_other_broker_are_read(first, away, unique, reader) -> No
     wait_until(is_whole, what="the broker that was away sends its records")
 
 
-@pytest.mark.parametrize("reader", [NATIVE, pytest.param(PYTHON, marks=pytest.mark.soak)], indirect=True)
 def test_where_no_other_broker_answers_reading_waits(first, unique, reader) -> None:
     topic = first.create_topic(unique("orders"), node=1)
     first.produce(topic, ["x"] * RECORDS)

@@ -1,4 +1,4 @@
-"""A worker that reads one task after the other does not grow, with either reader."""
+"""A worker that reads one task after the other does not grow."""
 
 import json
 import os

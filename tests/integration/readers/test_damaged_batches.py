@@ -163,7 +163,7 @@ def consume(consumer, until, *, decide=None):
 
 
 @pytest.mark.parametrize("explicit", [False, True], ids=["implicit", "explicit"])
-def test_a_share_consumer_gets_damaged_records_as_errors_and_all_others(kafka, own_runtime, reader, explicit):
+def test_a_share_consumer_gets_damaged_records_as_errors_and_all_others(kafka, own_runtime, explicit):
     name, healthy = of_batches(kafka), of_batches(kafka, count=1)
     damage(kafka, name, 20, CRC)
     group = f"group-{name}"
@@ -229,7 +229,7 @@ def replayed(query):
     return [part.task for part in query.reader.partitions(query.committed, query.end)]
 
 
-def test_a_query_gives_up_a_damaged_batch_and_delivers_all_others(kafka, query, reader):
+def test_a_query_gives_up_a_damaged_batch_and_delivers_all_others(kafka, query):
     name, healthy, letters = of_batches(kafka), of_batches(kafka, count=1), kafka.create_topic()
     damage(kafka, name, 20, CRC)
     group = f"group-{name}"
@@ -267,7 +267,8 @@ def archived(admin, group, topic):
     return None if described.archiving else described.archived
 
 
-def test_a_driver_looks_through_a_part_of_a_large_replay(kafka, task, reader):
+@pytest.mark.parametrize("reader", [NATIVE], indirect=True)
+def test_a_driver_looks_through_a_part_of_a_large_replay(kafka, task):
     name, other = of_batches(kafka), of_batches(kafka)
     for each in (name, other):
         damage(kafka, each, 20, CRC)

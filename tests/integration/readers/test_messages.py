@@ -14,7 +14,6 @@ from confluent_kafka import KafkaError
 from share_source.executor import consumers
 from share_source.executor.reader_choice import NATIVE, PYTHON
 from share_source.executor.record_batches import BATCH_RECORDS
-from tests.support.compiled_reader import ensure_compiled
 from tests.support.random_records import ANY_SHAPE, produce_at_random
 from tests.support.read_tasks import offsets
 from tests.support.share_messages import collected, messages_in, messages_of
@@ -32,8 +31,8 @@ def runs(collector):
     return [(run.key, run.first, run.last, run.delivery_count, len(run.messages)) for run in collector.runs()]
 
 
-def test_both_readers_return_equal_messages_of_any_shape(kafka, topic, task, reader):
-    ensure_compiled()
+@pytest.mark.parametrize("reader", [NATIVE], indirect=True)
+def test_both_readers_return_equal_messages_of_any_shape(kafka, topic, task):
     choose = random.Random(SEED)
     name = topic(partitions=2, **ANY_SHAPE)
     produce_at_random(kafka, name, 4_000, choose)
@@ -44,7 +43,7 @@ def test_both_readers_return_equal_messages_of_any_shape(kafka, topic, task, rea
             (first, last - 1, choose.randrange(1, 6)) for first, last in zip(cuts[::2], cuts[1::2], strict=True)
         ]
     asked = task(ranges, include_headers=True)
-    mine, other = collected(asked, reader)[0], collected(asked, PYTHON if reader == NATIVE else NATIVE)[0]
+    mine, other = collected(asked, NATIVE)[0], collected(asked, PYTHON)[0]
     assert runs(mine) == runs(other)
     for left, right in zip(messages_in(mine), messages_in(other), strict=True):
         assert [getattr(left, shown)() for shown in SHOWN] == [getattr(right, shown)() for shown in SHOWN]

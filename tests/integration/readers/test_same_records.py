@@ -12,7 +12,6 @@ from share_source.executor import consumers, range_reader
 from share_source.executor.reader_choice import NATIVE, PYTHON
 from share_source.executor.record_batches import BATCH_BYTES, BATCH_RECORDS, HEADER_BYTES
 from share_source.executor.task_reader import read_task
-from tests.support.compiled_reader import ensure_compiled
 from tests.support.random_records import ANY_SHAPE, produce_at_random, produce_transactions_at_random
 from tests.support.read_tasks import offsets, reading_with
 from tests.support.waiting import wait_until
@@ -20,6 +19,8 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.broker
 
 SEED = int(os.environ.get("READERS_SEED", "1"))
+compared = pytest.mark.parametrize("reader", [NATIVE], indirect=True)
+"""The test compares what the two readers return."""
 
 
 def table(task) -> pa.Table:
@@ -37,31 +38,29 @@ def random_ranges(choose: random.Random, end: int) -> list[tuple[int, int, int]]
     return [(first, last - 1, choose.randrange(1, 6)) for first, last in zip(cuts[::2], cuts[1::2], strict=True)]
 
 
-def with_both(asked, reader: str) -> tuple[pa.Table, pa.Table]:
-    """Return what the reader reads, and what the other one reads."""
+def with_both(asked) -> tuple[pa.Table, pa.Table]:
+    """Return what the compiled reader reads, and what Python's reads."""
     mine = table(asked)
     consumers.cache().close()
-    with reading_with(PYTHON if reader == NATIVE else NATIVE):
+    with reading_with(PYTHON):
         return mine, table(asked)
 
 
 @pytest.mark.parametrize("include_headers", [False, True])
-def test_both_readers_return_the_same_records_of_any_shape(kafka, topic, task, reader, include_headers):
-    if reader == PYTHON:
-        ensure_compiled()
+@compared
+def test_both_readers_return_the_same_records_of_any_shape(kafka, topic, task, include_headers):
     choose = random.Random(SEED)
     name = topic(partitions=2, **ANY_SHAPE)
     produce_at_random(kafka, name, 4_000, choose)
     ranges = {(name, partition): random_ranges(choose, 1_500) for partition in (0, 1)}
-    mine, other = with_both(task(ranges, include_headers=include_headers), reader)
+    mine, other = with_both(task(ranges, include_headers=include_headers))
     assert mine.num_rows == sum(last - first + 1 for of in ranges.values() for first, last, _ in of)
     assert mine.schema.equals(other.schema)
     assert mine.equals(other)
 
 
-def test_both_readers_return_the_same_records_of_a_compacted_topic(kafka, topic, task, reader):
-    if reader == PYTHON:
-        ensure_compiled()
+@compared
+def test_both_readers_return_the_same_records_of_a_compacted_topic(kafka, topic, task):
     choose = random.Random(SEED)
     compacted = {"segment_ms": 200, "min_cleanable_dirty_ratio": 0.01, "max_compaction_lag_ms": 200}
     name, keys = topic(cleanup_policy="compact", **compacted), [str(choose.randrange(300)) for _ in range(2_000)]
@@ -76,20 +75,19 @@ def test_both_readers_return_the_same_records_of_a_compacted_topic(kafka, topic,
         return offsets(asked) == wanted
 
     wait_until(is_compacted, interval_s=0.3, what="only the last record of each key is left")
-    mine, other = with_both(asked, reader)
+    mine, other = with_both(asked)
     assert mine.column("offset").to_pylist() == wanted
     assert mine.equals(other)
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_both_readers_return_the_same_records_of_transactions(kafka, topic, task, reader, isolation):
-    if reader == PYTHON:
-        ensure_compiled()
+@compared
+def test_both_readers_return_the_same_records_of_transactions(kafka, topic, task, isolation):
     choose = random.Random(SEED)
     name = topic(partitions=2, **ANY_SHAPE)
     written = produce_transactions_at_random(kafka, name, 60, choose)
     ranges = {(name, partition): random_ranges(choose, 1_000) for partition in (0, 1)}
-    mine, other = with_both(task(ranges, include_headers=True, isolation_level=isolation), reader)
+    mine, other = with_both(task(ranges, include_headers=True, isolation_level=isolation))
     levels = (True,) if isolation == "read_committed" else (True, False)
     assert list(zip(*(mine.column(name).to_pylist() for name in ("partition", "offset")), strict=True)) == sorted(
         (partition, offset)
@@ -158,7 +156,6 @@ def test_headers_beyond_what_librdkafka_reads_are_a_named_error(kafka, topic, ta
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reader", [NATIVE, pytest.param(PYTHON, marks=pytest.mark.soak)], indirect=True)
 def test_a_broker_that_dies_in_mid_read_costs_only_time(kafka, topic, task):
     name = topic()
     kafka.produce(name, [b"x" * 1_000] * 60_000, partition=0)
