@@ -20,6 +20,7 @@ from tests.support.broker_versions import chosen_version, missing_for
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.left_out import LeftOut
+from tests.support.time_budget import TimeBudget
 
 # Spark's workers run this Python, whichever way pytest was started.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -44,7 +45,10 @@ def pytest_report_header() -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(LeftOut(short=bool(config.getoption("--short"))), "left-out")
+    is_short = bool(config.getoption("--short"))
+    config.pluginmanager.register(LeftOut(short=is_short), "left-out")
+    if is_short:
+        config.pluginmanager.register(TimeBudget(), "time-budget")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

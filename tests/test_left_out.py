@@ -1,15 +1,17 @@
-"""`make test` leaves slow tests out, and says so in one line at the end. On a machine without Chromium `make test-all`
-leaves the tests in a browser out, in one line, too; in CI they fail."""
+"""`make test` leaves slow tests out, and says so in one line at the end; also if the others take too long. On a machine
+without Chromium `make test-all` leaves the tests in a browser out, in one line, too; in CI they fail."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from tests.support.imports import ROOT
+from tests.support.time_budget import BUDGET_S, TimeBudget
 
 ONE = "tests/browser/test_web_live.py::test_an_event_stream_that_is_refused_is_asked_for_again"
 QUICK = "tests/unit/service/test_end_signals.py"
@@ -61,3 +63,15 @@ def test_with_a_browser_nothing_is_left_out() -> None:
     done = run(ONE, QUICK, "--collect-only", chromium=sys.executable)
     assert ONE in done.stdout
     assert "left out" not in done.stdout
+
+
+def test_a_warning_names_the_modules_that_pass_the_budget_of_time() -> None:
+    lines: list[str] = []
+    reporter, budget = SimpleNamespace(write_line=lambda line, **_: lines.append(line)), TimeBudget()
+    for nodeid, seconds in (("a.py::one", BUDGET_S / 4), ("b.py::one", BUDGET_S / 2), ("a.py::two", BUDGET_S / 2)):
+        budget.pytest_terminal_summary(reporter)  # type: ignore[arg-type]
+        assert not lines
+        budget.pytest_runtest_logreport(SimpleNamespace(nodeid=nodeid, duration=seconds))  # type: ignore[arg-type]
+    budget.pytest_terminal_summary(reporter)  # type: ignore[arg-type]
+    assert len(lines) == 1 and lines[0].startswith("WARNING: ")
+    assert lines[0].endswith(f"in seconds: a.py {BUDGET_S * 3 / 4:.0f}, b.py {BUDGET_S / 2:.0f}")

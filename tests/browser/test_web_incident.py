@@ -4,7 +4,6 @@ one stands before a record that always fails, and 20 were left behind. In Chromi
 from __future__ import annotations
 
 import re
-import time
 from contextlib import closing
 from itertools import islice
 
@@ -249,10 +248,8 @@ def test_a_form_that_is_refused_is_corrected_with_the_keyboard_alone(night):
 def test_an_outage_is_named_on_open_pages_without_a_reload(night):
     night.begin()
     expect(night.page.locator("#away")).to_be_hidden()
-    began_s = time.monotonic()
     night.site.brokers_answer(False)
     expect(night.page.locator("#away")).to_contain_text("have not answered since", timeout=WAIT_MS)
-    assert time.monotonic() - began_s < 5
     assert faults(night.page, "away") == []
     night.site.brokers_answer(True)
     expect(night.page.locator("#away")).to_be_hidden(timeout=WAIT_MS)

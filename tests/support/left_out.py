@@ -40,10 +40,10 @@ class LeftOut:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Leave the tests out. Those marked soak run only where they are asked for, and count only there."""
-        left_out = [item for item in items if self._is_left_out(item)]
+        left_out = {item: None for item in items if self._is_left_out(item)}
         soaks = bool(config.getoption("--soak"))
         self.count = sum(bool(item.get_closest_marker("soak")) == soaks for item in left_out)
-        config.hook.pytest_deselected(items=left_out)
+        config.hook.pytest_deselected(items=[*left_out])
         items[:] = [item for item in items if item not in left_out]
 
     def _is_left_out(self, item: pytest.Item) -> bool:

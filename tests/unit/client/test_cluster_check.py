@@ -211,12 +211,12 @@ def test_a_listener_of_another_protocol_is_told_from_others(protocol, answer, to
     assert f"this client speaks {protocol} (kafka.security.protocol)" in str(raised.value)
 
 
-@pytest.mark.parametrize("protocol", PLAIN)
+@pytest.mark.parametrize("protocol", [PLAIN[0], *(pytest.param(other, marks=pytest.mark.slow) for other in PLAIN[1:])])
 def test_a_tls_listener_that_closes_on_plain_text_is_named(protocol):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
     with listening(Tls, context) as address, pytest.raises(BrokerSpeaksOtherwise, match="answers in TLS") as raised:
-        cluster_metadata(address, speaking(protocol), timeout_s=10)
+        cluster_metadata(address, speaking(protocol), timeout_s=2)
     assert "Set kafka.security.protocol to SSL or SASL_SSL" in str(raised.value)
 
 

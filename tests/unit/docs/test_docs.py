@@ -76,12 +76,10 @@ def is_known(option: str) -> bool:
 
 
 def named_errors() -> set[str]:
-    """The classes of the packages that are ShareGroupErrors, read from their syntax."""
-    bases: dict[str, set[str]] = {}
-    for path in python_files(*PACKAGES):
-        for node in ast.walk(ast.parse(text_of(path))):
-            if isinstance(node, ast.ClassDef):
-                bases[node.name] = {base.id for base in node.bases if isinstance(base, ast.Name)}
+    """The classes of the packages that are ShareGroupErrors."""
+    classes = re.compile(r"^class (\w+)\(([^)]*)\):", re.MULTILINE)
+    texts = map(text_of, python_files(*PACKAGES))
+    bases = {cls: set(re.findall(r"\w+", its)) for text in texts for cls, its in classes.findall(text)}
     found = {"ShareGroupError"}
     while more := {cls for cls, its in bases.items() if its & found} - found:
         found |= more
