@@ -10,6 +10,7 @@ import pytest
 
 from coordinator.client import on_demand
 from coordinator.protocol.values import AcquiredRange
+from coordinator.service.stores.kafka import kafka_store, ownership
 from coordinator.service.stores.kafka.state_topic import StateTopic
 from share_source.executor import consumers
 from share_source.executor.offset_ranges import PartitionRanges
@@ -35,6 +36,14 @@ def open_at(log_topic: StateTopic) -> Iterator[Hosts]:
     """`open_at("host")`: the store as a coordinator of that host has it; all are closed at the end."""
     with contextlib.closing(Hosts(log_topic)) as hosts:
         yield hosts
+
+
+@pytest.fixture
+def patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An owner may be silent for this many seconds; 6 where a test gives no number."""
+    patience_s = getattr(request, "param", ownership.PATIENCE_S)
+    monkeypatch.setattr(ownership, "PATIENCE_S", patience_s)
+    monkeypatch.setattr(kafka_store, "MEMORY_ANSWER_S", min(kafka_store.MEMORY_ANSWER_S, patience_s / 2))
 
 
 @pytest.fixture

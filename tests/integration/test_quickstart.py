@@ -63,6 +63,17 @@ class Quickstart:
         return self.process.returncode, told, errors
 
 
+@contextlib.contextmanager
+def begun(folder, rate="0"):
+    runtime, temporary = folder / "run", folder / "tmp"
+    for each in (runtime, temporary):
+        each.mkdir(mode=0o700)
+    found = Quickstart(runtime, temporary, "--rate", rate)
+    yield found
+    if found.process.poll() is None:
+        found.end(signal.SIGTERM)
+
+
 @pytest.fixture
 def rate():
     return "0"
@@ -70,14 +81,25 @@ def rate():
 
 @pytest.fixture
 def quickstart(tmp_path, monkeypatch, rate):
-    runtime, temporary = tmp_path / "run", tmp_path / "tmp"
-    for folder in (runtime, temporary):
-        folder.mkdir(mode=0o700)
-    monkeypatch.setenv("SHAREGROUP_RUNTIME_DIR", str(runtime))
-    found = Quickstart(runtime, temporary, "--rate", rate)
-    yield found
-    if found.process.poll() is None:
-        found.end(signal.SIGTERM)
+    """A quickstart of the test's own."""
+    monkeypatch.setenv("SHAREGROUP_RUNTIME_DIR", str(tmp_path / "run"))
+    with begun(tmp_path, rate) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shared")
+    with begun(folder) as found:
+        found.runtime = folder / "run"
+        yield found
+
+
+@pytest.fixture
+def serving(shared, monkeypatch):
+    """The quickstart of the tests that do not end it."""
+    monkeypatch.setenv("SHAREGROUP_RUNTIME_DIR", str(shared.runtime))
+    return shared
 
 
 def ends(bootstrap):
@@ -90,8 +112,8 @@ def ends(bootstrap):
 
 
 @pytest.mark.slow
-def test_a_second_terminal_finds_the_records_at_the_port(quickstart):
-    found = ends(quickstart.bootstrap)
+def test_a_second_terminal_finds_the_records_at_the_port(serving):
+    found = ends(serving.bootstrap)
     assert sum(end - start for start, end in found) == RECORDS
     assert min(end - start for start, end in found) > 0
 
@@ -101,14 +123,14 @@ def test_the_quickstart_goes_on_producing(quickstart):
     wait_until(lambda: sum(end for _, end in ends(quickstart.bootstrap)) > RECORDS + 500, what="new records come")
 
 
-def test_clients_know_the_address_that_the_user_knows(quickstart):
-    metadata = cluster_metadata(quickstart.bootstrap, {})
-    assert {f"{each.host}:{each.port}" for each in metadata.brokers.values()} == {quickstart.bootstrap}
+def test_clients_know_the_address_that_the_user_knows(serving):
+    metadata = cluster_metadata(serving.bootstrap, {})
+    assert {f"{each.host}:{each.port}" for each in metadata.brokers.values()} == {serving.bootstrap}
     assert metadata.controller_id in metadata.brokers
 
 
-def test_a_topic_is_created_by_request_and_only_once(quickstart):
-    admin = AdminClient({"bootstrap.servers": quickstart.bootstrap})
+def test_a_topic_is_created_by_request_and_only_once(serving):
+    admin = AdminClient({"bootstrap.servers": serving.bootstrap})
     admin.create_topics([NewTopic("dlq.new", 1)], operation_timeout=30)["dlq.new"].result(60)
     assert "dlq.new" in admin.list_topics(timeout=60).topics
     with pytest.raises(KafkaException, match="already exists"):
@@ -117,12 +139,12 @@ def test_a_topic_is_created_by_request_and_only_once(quickstart):
     assert "tried" not in admin.list_topics(timeout=60).topics
 
 
-def test_a_timestamp_has_the_offset_of_its_record(quickstart):
-    producer = Producer({"bootstrap.servers": quickstart.bootstrap})
+def test_a_timestamp_has_the_offset_of_its_record(serving):
+    producer = Producer({"bootstrap.servers": serving.bootstrap})
     for at in range(1_000, 6_000, 1_000):
         producer.produce("timed", str(at).encode(), partition=0, timestamp=at)
     assert producer.flush(60) == 0
-    reader = Consumer({"bootstrap.servers": quickstart.bootstrap, "group.id": "g", "log_level": 0})
+    reader = Consumer({"bootstrap.servers": serving.bootstrap, "group.id": "g", "log_level": 0})
     try:
         found = {
             at: reader.offsets_for_times([TopicPartition("timed", 0, at)], timeout=60)[0].offset
@@ -133,14 +155,14 @@ def test_a_timestamp_has_the_offset_of_its_record(quickstart):
     assert found == {0: 0, 1_000: 0, 1_001: 1, 4_000: 3, 5_000: 4, 5_001: OFFSET_END}
 
 
-def test_a_reset_to_a_time_begins_at_its_record(quickstart):
-    client = CoordinatorClient.connect(quickstart.bootstrap)
+def test_a_reset_to_a_time_begins_at_its_record(serving):
+    client = CoordinatorClient.connect(serving.bootstrap)
     member = MemberSession(client, GROUP_ID, "m", topics=(TOPIC,), configs={}, starting_offsets="latest")
     member.close()
     client.close()
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "sharegroup", "groups", "--bootstrap-server", quickstart.bootstrap),
+            *(sys.executable, "-m", "sharegroup", "groups", "--bootstrap-server", serving.bootstrap),
             *(
                 "--reset-offsets",
                 "--group",
@@ -159,20 +181,20 @@ def test_a_reset_to_a_time_begins_at_its_record(quickstart):
     assert re.findall(rf"{TOPIC} +(\d) +(\d+)", done.stdout) == [(str(number), "0") for number in range(4)], done.stdout
 
 
-def test_check_says_ok_for_a_query_that_the_quickstart_serves(quickstart, tmp_path):
+def test_check_says_ok_for_a_query_that_the_quickstart_serves(serving, tmp_path):
     options = tmp_path / "options.properties"
-    options.write_text(f"kafka.bootstrap.servers={quickstart.bootstrap}\nkafka.group.id=g\nsubscribe={TOPIC}\n")
+    options.write_text(f"kafka.bootstrap.servers={serving.bootstrap}\nkafka.group.id=g\nsubscribe={TOPIC}\n")
     command = [sys.executable, "-m", "sharegroup", "check", "--options", options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     assert "a coordinator runs on this host" in done.stdout and "keeps the state in a file" in done.stdout
 
 
-def test_a_query_with_the_default_store_is_served_and_shown(quickstart):
+def test_a_query_with_the_default_store_is_served_and_shown(serving):
     """The embedded broker can't keep state: the quickstart's coordinator serves the default store from a file."""
-    client = CoordinatorClient.connect(quickstart.bootstrap)
+    client = CoordinatorClient.connect(serving.bootstrap)
     member = MemberSession(client, GROUP_ID, "m", topics=(TOPIC,), configs={}, starting_offsets="earliest")
-    quickstart.read_until(f"share group {GROUP_ID}: 1 query")
+    serving.read_until(f"share group {GROUP_ID}: 1 query")
     assert client.call(DescribeGroup(group_id=GROUP_ID)).members[0].active
     member.close()
     client.close()

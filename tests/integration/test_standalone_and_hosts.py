@@ -15,8 +15,7 @@ from coordinator.protocol.rights import Tokens
 from coordinator.protocol.wire import Endpoint, LaunchSettings
 from coordinator.service.coordinator import Coordinator
 from coordinator.service.server.listener import Listener
-from coordinator.service.stores.kafka import kafka_store, ownership
-from tests.support.host import TOKEN, Host, acquired
+from tests.support.host import TOKEN, Host, acquired, patient
 from tests.support.standalone import TOKEN as STANDALONE_TOKEN
 from tests.support.standalone import StandaloneProcess
 from tests.support.waiting import wait_until
@@ -55,14 +54,6 @@ class ClientOfProcess(Host):
 
 
 @pytest.fixture
-def patience(request, monkeypatch):
-    """An owner may be silent for this many seconds; 6 where a test gives no number."""
-    patience_s = getattr(request, "param", ownership.PATIENCE_S)
-    monkeypatch.setattr(ownership, "PATIENCE_S", patience_s)
-    monkeypatch.setattr(kafka_store, "MEMORY_ANSWER_S", min(kafka_store.MEMORY_ANSWER_S, patience_s / 2))
-
-
-@pytest.fixture
 def start(kafka, tmp_path, patience):
     """Starts coordinators: `start("one")` on demand, `start("standalone")` one more of these. They end with the
     test."""
@@ -84,13 +75,20 @@ def orders(kafka, topic):
     return name
 
 
-@pytest.fixture(params=[("standalone", "one"), ("one", "standalone"), ("standalone", "standalone")])
+@pytest.fixture(
+    params=[
+        ("standalone", "one"),
+        pytest.param(("one", "standalone"), marks=pytest.mark.slow),
+        pytest.param(("standalone", "standalone"), marks=pytest.mark.slow),
+    ]
+)
 def shared(request, start, orders, unique):
     """An owner, another coordinator of the other kind or of the same, and a member of each."""
     group = unique("billing")
     owner, other = map(start, request.param)
-    first = owner.join(group, orders, "a")
-    second = other.join(group, orders, "b")
+    with patient():
+        first = owner.join(group, orders, "a")
+        second = other.join(group, orders, "b")
     assert (owner.owns(group), other.owns(group)) == (True, False)
     return owner, other, first, second
 
@@ -132,8 +130,9 @@ def test_a_killed_standalone_coordinator_loses_its_groups_to_a_host(kafka, tmp_p
     group = unique("billing")
     with contextlib.closing(ClientOfProcess(StandaloneProcess(tmp_path, config).wait_ready())) as killed:
         first, one = killed.join(group, orders, "a"), start("one")
-        second = one.join(group, orders, "b")
-        held = acquired(one, second)
+        with patient():
+            second = one.join(group, orders, "b")
+            held = acquired(one, second)
         assert not one.owns(group)
         killed.process.close()
         assert one.rejoin(orders, second) == second
