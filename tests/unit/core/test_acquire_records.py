@@ -124,10 +124,6 @@ def test_no_records_of_a_partition_outside_of_the_group_are_acquired() -> None:
     assert [p.partition for p in group.run(command).partitions] == [0]
 
 
-def test_a_request_for_zero_records_returns_none() -> None:
-    assert fetched(came_back(1, 4), 0) == []
-
-
 def one_aside(**configs: str) -> GroupDriver:
     """The first record is quarantined, and nothing else came back."""
     group = GroupDriver(records=1, **configs)

@@ -12,7 +12,7 @@ from coordinator.core.runs import Run
 from coordinator.protocol.values import Disposition
 from coordinator.state_log.projection import project
 from tests.kip932.consumers import GAP, LOCK_MS, ShareConsumers
-from tests.support.group_driver import SESSION_MS, GroupDriver, acknowledged, fetched, from_snapshot, offsets
+from tests.support.group_driver import GroupDriver, fetched, from_snapshot, offsets
 from tests.support.quarantine import quarantined_record, started_trial
 from tests.support.sink_driver import ACCEPT, DLQ, REJECT, RELEASE, batch, run_at, said, states
 
@@ -28,20 +28,6 @@ def test_a_rejected_record_waits_for_its_dead_letter_with_its_reason() -> None:
     assert group.partition().start_offset == 3
 
 
-def test_a_rejected_record_with_a_written_dead_letter_is_archived_at_once() -> None:
-    group, plan = batch(3, **DLQ)
-    group.stage(said(1, 1, REJECT, dead_letter=True))
-    group.complete(plan)
-    assert (group.partition().archived_total, group.partition().start_offset) == (1, 3)
-
-
-def test_without_a_dead_letter_queue_a_rejected_record_is_archived() -> None:
-    group, plan = batch(3)
-    group.stage(said(1, 1, REJECT, reason="no customer"))
-    group.complete(plan)
-    assert (group.partition().archived_total, group.partition().start_offset) == (1, 3)
-
-
 def test_a_record_released_at_the_limit_is_archiving_with_its_disposition() -> None:
     group, plan = batch(1, **DLQ, **{"share.delivery.count.limit": "2"})
     group.stage(said(0, 0, RELEASE))
@@ -51,23 +37,6 @@ def test_a_record_released_at_the_limit_is_archiving_with_its_disposition() -> N
     group.stage(said(0, 0, RELEASE, 2, delay_ms=60_000))
     group.complete(plan)
     assert run_at(group, 0) == Run(RecordState.ARCHIVING, 2, disposition=Disposition.DELIVERY_LIMIT)
-
-
-def test_a_share_consumers_record_expired_at_the_limit_is_archiving() -> None:
-    group = GroupDriver(records=1, **DLQ, **{"share.delivery.count.limit": "2"})
-    for _ in range(2):
-        group.join("c1", query=False)
-        fetched(group, 1)
-        group.pass_time(SESSION_MS + 1)
-    assert run_at(group, 0) == Run(RecordState.ARCHIVING, 2, disposition=Disposition.EXPIRED)
-
-
-def test_a_record_that_a_share_consumer_rejects_waits_for_its_dead_letter() -> None:
-    group = GroupDriver(records=1, **DLQ)
-    group.join("c1", query=False)
-    fetched(group, 1)
-    assert acknowledged(group, 0, 0, 1, REJECT) == {}
-    assert run_at(group, 0) == Run(RecordState.ARCHIVING, 1, disposition=Disposition.REJECTED)
 
 
 def test_a_record_of_a_failed_trial_waits_for_its_dead_letter() -> None:

@@ -23,16 +23,6 @@ def test_limits_compare_tries_never_the_delivery_count() -> None:
     assert group.dump() == ["[0..9] AVAILABLE 21 1 2"], "not archived either"
 
 
-def test_a_consumers_record_is_archived_at_the_limit() -> None:
-    group = GroupDriver(records=1)
-    group.join("c1", query=False)
-    for count in range(1, 6):
-        assert fetched(group, 1) == [(0, 0, count)]
-        group.pass_time(31_000)
-        group.join("c1", process="c1-process-1", query=False)
-    assert group.partition().archived_total == 1
-
-
 @each_failure
 def test_the_delivery_count_rises_at_acquisition_and_stays_when_the_delivery_fails(fail: Failure) -> None:
     """KIP-932, In-flight records: the count rises when a record is acquired, and stays when the delivery fails."""

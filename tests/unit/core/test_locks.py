@@ -111,20 +111,6 @@ def test_records_that_a_consumer_releases_below_the_log_start_are_archived() -> 
     assert (group.partition().start_offset, group.partition().archived_total) == (5, 5)
 
 
-def test_passed_locks_end_and_a_lock_at_its_deadline_is_kept() -> None:
-    group = GroupDriver(records=20)
-    group.join("c1", query=False)
-    fetched(group, 10)
-    group.now_ms += 1
-    fetched(group, 10)
-    group.now_ms += LOCK_MS
-    group.run(Expire())
-    assert group.dump() == ["[0..9] AVAILABLE 1 1 1", "[10..19] ACQUIRED 1 0 2"]
-    group.now_ms += 1
-    group.run(Expire())
-    assert group.dump() == ["[0..9] AVAILABLE 1 1 1", "[10..19] AVAILABLE 1 1 2"]
-
-
 def ended_by_twos(group: GroupDriver) -> list[tuple[int, int]]:
     """The sessions and the records held that each round leaves, where two runs are the most that one ends."""
     left = []

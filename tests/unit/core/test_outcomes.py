@@ -7,19 +7,9 @@ import pytest
 from coordinator.core.commands import StageRuns
 from coordinator.core.record_state import RecordState
 from coordinator.core.release_backoff import jitter_step, release_delay_ms
-from coordinator.protocol.messages import OutcomesStaged, PartitionOutcomes
+from coordinator.protocol.messages import PartitionOutcomes
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, UNSET, GroupDriver, acknowledged, fetched, ranges
 from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, run_at, said, states
-
-
-def test_no_outcome_takes_effect_before_the_plan_completes() -> None:
-    group, plan = batch(**DLQ)
-    staged = group.stage(said(0, 3, ACCEPT), said(4, 5, RELEASE), said(6, 9, REJECT))
-    assert staged == OutcomesStaged(staged=10, attempt=0, plan_id=plan, member_id="m1")
-    assert group.dump() == ["[0..9] ACQUIRED 1 0 1"]
-    group.complete(plan)
-    assert states(group) == ["[4..5] AVAILABLE 1", "[6..9] ARCHIVING 1"]
-    assert group.partition().start_offset == 4
 
 
 def test_a_completion_counts_the_records_by_outcome_once() -> None:
