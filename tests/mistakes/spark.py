@@ -94,7 +94,8 @@ def write_before_acknowledging(patch: Patch) -> None:
 
 NOT_TOLD = "share_source/test_reader_without_start::test_a_reader_asked_before_it_knows_the_log_acknowledges_nothing"
 AFTER_A_COMMIT = (
-    "share_source/test_reader_without_start::test_after_a_commit_the_next_process_completes_and_delivers_nothing_again"
+    "share_source/test_reader_without_start::TestContract::"
+    "test_after_a_commit_the_next_process_completes_and_delivers_nothing_again"
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,10 +27,13 @@ ALL_RULES = {text for name, text in vars(rules).items() if name.isupper() and is
 
 
 def promise_of(test: str) -> Callable[[], None]:
-    """The function of ``core/test_plans::test_name``. These tests take no fixtures."""
-    module, _, name = test.partition("::")
-    found: Callable[[], None] = getattr(importlib.import_module(f"tests.unit.{module.replace('/', '.')}"), name)
-    return found
+    """The function of ``core/test_plans::test_name``, or of ``…::TestContract::test_name``. These tests take no
+    fixtures."""
+    module, *names = test.split("::")
+    found: Any = importlib.import_module(f"tests.unit.{module.replace('/', '.')}")
+    for name in names:
+        found = getattr(found() if isinstance(found, type) else found, name)
+    return found  # type: ignore[no-any-return]
 
 
 @pytest.mark.slow

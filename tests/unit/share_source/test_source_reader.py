@@ -24,9 +24,23 @@ from share_source.errors import TriggerOnceRefused
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver
 from tests.support.quarantine import quarantined_record
 from tests.support.sink_driver import said
+from tests.support.source_contract import LIMIT as RECORDS
+from tests.support.source_contract import SourceContract
 from tests.support.source_driver import DriverClient, reading
 
-LIMIT = ReadMaxRows(60)
+LIMIT = ReadMaxRows(RECORDS)
+
+
+class TestContract(SourceContract):
+    def reading(self, client):
+        return reading(client)
+
+    def begin(self, source):
+        start = source.initialOffset()
+        return start, self.ask(source, start)
+
+    def ask(self, source, end):
+        return source.latestOffset(end, LIMIT)
 
 
 def test_partitions_is_asked_for_once_per_process_and_end() -> None:
