@@ -243,26 +243,19 @@ def _log_stale(group_id: str, batch: Batch, staged: OutcomesStaged) -> None:
 
 
 def _log_contradicting(group_id: str, batch: Batch, contradicting: dict[str, int], contradicted: int) -> None:
-    """Log how many records have rows that contradict each other, one line per commit; and about how many records an
-    earlier commit of the batch decided otherwise."""
-    if contradicted:
+    """Log, one line a commit, how many records have rows that contradict each other, or an outcome that contradicts an
+    earlier commit of the batch."""
+    found = [f"{said}: {count}" for said, count in sorted(contradicting.items())]
+    found += [f"another one in an earlier acknowledge() or save(): {contradicted}"] if contradicted else []
+    if found:
         _log.warning(
-            "share group %s, %s: %d record(s) have another outcome in an earlier acknowledge() or save() of the batch. "
-            "They are released, and given up after share.delivery.count.limit releases: acknowledge each record in one "
-            "call, or with the same outcome in each",
+            "share group %s, %s: %d record(s) have different outcomes (%s). They are released, and given up after "
+            "share.delivery.count.limit releases: give each record one outcome, in one row of one acknowledge() or "
+            "save() (an explode or a join may have made several rows of a record)",
             group_id,
             batch,
-            contradicted,
-        )
-    if contradicting:
-        _log.warning(
-            "share group %s, %s: %d record(s) have rows with different outcomes (%s). They were released, and are "
-            "given up after share.delivery.count.limit releases: give each record one row, or the same acknowledgement "
-            "in all of its rows (an explode or a join may have made several rows of a record)",
-            group_id,
-            batch,
-            sum(contradicting.values()),
-            "; ".join(f"{said}: {count}" for said, count in sorted(contradicting.items())),
+            sum(contradicting.values()) + contradicted,
+            "; ".join(found),
         )
 
 

@@ -28,7 +28,7 @@ class Verdict(NamedTuple):
     not_before_ms: the end of a release's own delay, and ``delay_ms`` its length.
     dead_letter: the record's dead letter is written.
     disagrees: an earlier attempt decided otherwise, or did not mention the record in explicit mode.
-    divided: another sink of the same attempt decided otherwise.
+    divided: another sink of the same attempt decided otherwise, or another row of the same commit.
     unreadable: the driver found that the record can't be read, and no sink decided it. No attempt has a veto.
     """
 
@@ -111,11 +111,11 @@ def staged_with(before: list[StagedRun], now: list[StagedRun]) -> list[StagedRun
 
 def contradicted(before: list[StagedRun], now: list[StagedRun]) -> int:
     """The number of records about which another commit of the same attempt decided otherwise, none of them counted at
-    an earlier commit."""
+    an earlier commit, or by the sink itself."""
     return sum(
         last - first + 1
         for first, last, verdict, earlier in pieces(now, before)
-        if earlier is not None and not earlier.divided and later(earlier, verdict).divided
+        if earlier is not None and not (earlier.divided or verdict.divided) and later(earlier, verdict).divided
     )
 
 

@@ -32,8 +32,8 @@ SCHEMA = pa.schema(
         pa.field("reason", pa.string()),
     ]
 )
-"""A run of a share partition and its outcome, as OutcomeRun has them: 1 ACCEPT, 2 RELEASE, 3 REJECT. delay_ms null:
-the group's backoff."""
+"""A run of a share partition and its outcome, as OutcomeRun has them: 1 ACCEPT, 2 RELEASE, 3 REJECT, and above them
+records whose rows contradict each other: DIVIDED, once they are ``settled``. delay_ms null: the group's backoff."""
 
 _NUMBERS = ("partition", "first", "last", "delivery_count", "outcome")
 _NONE = -1
@@ -45,8 +45,15 @@ _SAID = np.array([0, 1, 2, 4, 3, 5, 6, 7], np.int8)
 """Outcome -> the set of outcomes that rows named: 1 ACCEPT, 2 RELEASE, 4 REJECT. Numbers above REJECT stand for records
 whose rows contradict each other, which are released."""
 _OF_SAID = np.argsort(_SAID).astype(np.int8)
+DIVIDED = 7
+"""The outcome of a record whose rows contradict each other, whatever they say: a release. No AcknowledgeType is 7."""
 _WORDS = ("accept", "release", "reject")
-_OUTCOMES: list[Any] = [None, AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT]
+_OUTCOMES = {
+    1: AcknowledgeType.ACCEPT,
+    2: AcknowledgeType.RELEASE,
+    3: AcknowledgeType.REJECT,
+    DIVIDED: AcknowledgeType.RELEASE,
+}
 
 Ints = npt.NDArray[np.int64]
 
@@ -95,8 +102,8 @@ def coalesce(table: pa.Table) -> pa.Table:
 
 
 def settled(table: pa.Table) -> tuple[pa.Table, dict[str, int]]:
-    """Returns the outcomes of a table of coalesce, with records whose rows contradict each other released: they are
-    delivered again, and no outcome is lost. And the number of these records, by what their rows say (``accept,
+    """Returns the outcomes of a table of coalesce, with DIVIDED for records whose rows contradict each other: they are
+    released, so that no outcome is lost. And the number of these records, by what their rows say (``accept,
     release``)."""
     outcome, counts = table["outcome"].to_numpy(), pc.add(pc.subtract(table["last"], table["first"]), 1).to_numpy()
     found = {
@@ -105,7 +112,7 @@ def settled(table: pa.Table) -> tuple[pa.Table, dict[str, int]]:
     }
     if not found:
         return table, {}
-    outcome = np.where(outcome > AcknowledgeType.REJECT, np.int8(AcknowledgeType.RELEASE), outcome)
+    outcome = np.where(outcome > AcknowledgeType.REJECT, np.int8(DIVIDED), outcome)
     column = table.schema.get_field_index("outcome")
     return coalesce(table.set_column(column, SCHEMA.field("outcome"), pa.array(outcome, pa.int8()))), found
 
@@ -129,6 +136,7 @@ def partition_outcomes(table: pa.Table) -> tuple[PartitionOutcomes, ...]:
         table["delay_ms"].to_pylist(),
         table["dead_letter"].to_pylist(),
         pc.fill_null(table["reason"], "").to_pylist(),
+        (runs.outcome == DIVIDED).tolist(),
     )
     outcomes = list(map(OutcomeRun, *columns))
     starts = [0, *(np.flatnonzero(~runs.same_partition) + 1).tolist()]
@@ -148,14 +156,14 @@ def _check(table: pa.Table) -> None:
     nulls = [field.name for field in SCHEMA if not field.nullable and table[field.name].null_count]
     if nulls:
         raise InvalidRequest(what=f"Outcomes have nulls in {', '.join(nulls)}.")
-    wrong = pc.or_(pc.less(table["outcome"], 1), pc.greater(table["outcome"], 3))
+    wrong = pc.invert(pc.is_in(table["outcome"], pa.array(list(_OUTCOMES), pa.int8())))
     wrong = pc.or_(wrong, pc.greater(table["first"], table["last"]))
     wrong = pc.or_(wrong, pc.equal(table["last"], _LARGEST))  # its end has no number
     for name in ("delay_ms", "first", "partition", "delivery_count"):
         wrong = pc.or_(wrong, pc.fill_null(pc.less(table[name], 0), False))
     if pc.any(wrong).as_py():
         raise InvalidRequest(
-            what="An outcome is none of 1, 2, 3, its last offset lies before its first, or a number is negative or "
+            what="An outcome is none of 1, 2, 3, 7, its last offset lies before its first, or a number is negative or "
             "the largest."
         )
 

@@ -142,7 +142,7 @@ class OutcomeRun(NamedTuple):
 
     outcome: ACCEPT, RELEASE or REJECT. delay_ms: the delay of a release from its staging on; None: the group's backoff.
     dead_letter: the dead letters of all these records are written. reason: the row's reason, kept only where they are
-    not.
+    not. divided: rows named other outcomes as well, so that the outcome is RELEASE.
     """
 
     first: int
@@ -152,3 +152,4 @@ class OutcomeRun(NamedTuple):
     delay_ms: int | None = None
     dead_letter: bool = False
     reason: str = ""
+    divided: bool = False

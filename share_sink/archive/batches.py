@@ -166,18 +166,18 @@ def finish_batch(path: str, files: Iterable[str], writes: Iterable[str], batch: 
     """
     archive = archive_location(path)
     with archive.named_errors():
-        _check_newest(archive, batch)
         entry = _Entry(batch.member, batch.number, batch.attempt, uuid.uuid4().hex)
         plan = _plan(archive, entry, sorted(files))
         if plan or batch.attempt:  # without rows, the first attempt has nothing to name, and nobody to stop
             write_whole(archive, entry.path, Journal(tuple(plan)))
-        for former in _entries(archive, batch.member):
-            if (former.plan, former.attempt) < (entry.plan, entry.attempt):
-                _forget(archive, former, with_files=former.plan == entry.plan)
-        for target, sources in plan.items():
-            _put(archive, target, sources)
         try:
-            _check_newest(archive, batch)
+            for former in _entries_as_newest(archive, batch):
+                if (former.plan, former.attempt) < (entry.plan, entry.attempt):
+                    _forget(archive, former, with_files=former.plan == entry.plan)
+            for target, sources in plan.items():
+                _put(archive, target, sources)
+            if plan:
+                _entries_as_newest(archive, batch)  # a later attempt may have begun, and looked before these rows came
         except BatchReclaimed:
             for file in (*plan, entry.path):
                 delete_file(archive, file)
@@ -302,22 +302,20 @@ class _Entry(NamedTuple):
 _ENTRY = re.compile(r"_journal/([0-9a-f]{16})-(\d+)-(\d+)-([0-9a-f]{32})\.json")
 
 
-def _entries(archive: ArchiveLocation, member: str) -> list[_Entry]:
-    found = (_ENTRY.fullmatch(file) for file in archive.files_in("_journal"))
-    return [_Entry(each[1], int(each[2]), int(each[3]), each[4]) for each in found if each and each[1] == member]
-
-
-def _check_newest(archive: ArchiveLocation, batch: StagedBatch) -> None:
-    """Check that no later attempt at the batch has begun to write.
+def _entries_as_newest(archive: ArchiveLocation, batch: StagedBatch) -> list[_Entry]:
+    """Returns the member's entries of the journal.
 
     Raises:
-        BatchReclaimed: one has.
+        BatchReclaimed: a later attempt at the batch has begun to write.
     """
-    entries = _entries(archive, batch.member)
+    found = (_ENTRY.fullmatch(file) for file in archive.files_in("_journal"))
+    entries = [_Entry(each[1], int(each[2]), int(each[3]), each[4]) for each in found if each]
+    entries = [entry for entry in entries if entry.member == batch.member]
     if any(entry.plan == batch.number and entry.attempt > batch.attempt for entry in entries):
         raise BatchReclaimed(
             group_id=batch.group_id, row=f"plan {batch.plan_id}, of which the archive has rows of a later attempt"
         )
+    return entries
 
 
 def _forget(archive: ArchiveLocation, entry: _Entry, *, with_files: bool) -> None:

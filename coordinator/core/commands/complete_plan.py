@@ -115,6 +115,11 @@ def _lost(partition: SharePartition, first: int, last: int, run: Run) -> Lost:
     return partition.key, Segment(first, last, run._replace(plan_id=None))
 
 
+def _always(after: Run) -> Callable[[int], Run]:
+    """A function from any first offset to this run."""
+    return lambda first: after
+
+
 class _Completion:
     """The completion of one plan. ``breaker``: the member's breaker after it. ``window``: the group's window of rejects
     after it, if a sink decided the batch. ``too_many_rejects``: as PlanDone has it."""
@@ -220,7 +225,7 @@ class _Completion:
             self._counts[outcome] += last - first + 1
             if outcome == AcknowledgeType.REJECT and verdict is not None and not verdict.unreadable:
                 if is_below:  # the record can't come back
-                    after = partial(self._rejected, run, verdict)
+                    after = _always(self._rejected(run, verdict))
                 else:
                     self._rejected_by_sinks += last - first + 1
             if outcome == AcknowledgeType.RELEASE and self._blames_the_service(run, verdict):
@@ -249,10 +254,10 @@ class _Completion:
         if outcome == AcknowledgeType.ACCEPT:
             after = moved(run, Event.COMPLETE)
         elif outcome == AcknowledgeType.REJECT:
-            return outcome, partial(self._rejected_or_given_back, run, verdict)
+            return outcome, lambda first: self._rejected_or_given_back(run, verdict)
         else:
             after = moved(run, Event.GAP if run.state == RecordState.ACQUIRED else Event.MISSING)
-        return outcome, lambda first: after
+        return outcome, _always(after)
 
     def _outcome(self, run: Run, verdict: Verdict | None) -> AcknowledgeType:
         if verdict is GAP:
@@ -296,12 +301,12 @@ class _Completion:
         disposition = Disposition.UNDECIDED if verdict is None else Disposition.DELIVERY_LIMIT
         return query_released(run, self._group.config, delay, disposition, keeps_tries=self._keeps_tries)
 
-    def _rejected_or_given_back(self, run: Run, verdict: Verdict | None, first: int) -> Run:
+    def _rejected_or_given_back(self, run: Run, verdict: Verdict | None) -> Run:
         assert verdict is not None
         if self.too_many_rejects is not None and not verdict.unreadable:
             return moved(run, Event.CUT, plan_id=None)
-        return self._rejected(run, verdict, first)
+        return self._rejected(run, verdict)
 
-    def _rejected(self, run: Run, verdict: Verdict, first: int) -> Run:
+    def _rejected(self, run: Run, verdict: Verdict) -> Run:
         after = archived(run, Event.REJECT, self._group.config, Disposition.REJECTED, verdict.reason)
         return dead_lettered(after) if verdict.dead_letter and after.state == RecordState.ARCHIVING else after

@@ -330,6 +330,7 @@ class _Matching:
             not_before_ms,
             run.dead_letter,
             run.reason[:LONGEST_REASON],
+            divided=run.divided,
             delay_ms=delay,
             unreadable=self.command.unreadable,
         )

@@ -9,6 +9,7 @@ from coordinator.core.looks.description import describe_group
 from coordinator.core.looks.measures import MeasureGroup
 from coordinator.core.release_breaker import PROBE_RECORDS, SHORTEST_PAUSE_MS, TRIES_KEPT_MS, Breaker
 from coordinator.protocol.messages import LeaveGroup
+from coordinator.protocol.values import OutcomeRun
 from tests.support.group_driver import UNSET, GroupDriver, from_snapshot, offsets, ranges
 from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, run_at, said, states
 
@@ -189,6 +190,14 @@ def test_commits_that_contradict_each_other_say_nothing_of_the_service(said_last
     group, plan = batch(40, **STEADY)
     group.stage(said(0, 39, ACCEPT if said_last == RELEASE else RELEASE))
     group.stage(said(0, 39, said_last))
+    group.complete(plan)
+    assert states(group) == ["[0..39] AVAILABLE 1"]
+    assert group.group.members["m1"].breaker is None
+
+
+def test_rows_that_contradict_each_other_say_nothing_of_the_service() -> None:
+    group, plan = batch(40, **STEADY)
+    group.stage(OutcomeRun(0, 39, 1, RELEASE, divided=True))
     group.complete(plan)
     assert states(group) == ["[0..39] AVAILABLE 1"]
     assert group.group.members["m1"].breaker is None

@@ -78,6 +78,8 @@ def test_the_answer_counts_records_that_two_commits_contradict_each_other_about(
     assert group.stage(said(0, 4, ACCEPT), said(5, 9, REJECT)).contradicted == 0
     assert group.stage(said(3, 6, ACCEPT), said(7, 9, REJECT)).contradicted == 2
     assert group.stage(said(5, 7, RELEASE)).contradicted == 1, "5 and 6 were counted before"
+    divided = OutcomeRun(0, 9, 1, RELEASE, divided=True)
+    assert group.stage(divided).contradicted == 0, "the sink has told these by itself"
     group.restart(plan)
     assert group.stage(said(0, 9, REJECT, 2)).contradicted == 0, "another attempt"
 

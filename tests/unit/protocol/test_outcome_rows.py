@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from coordinator.protocol import outcome_rows
 from coordinator.protocol.errors import InvalidRequest
 from coordinator.protocol.messages import PartitionOutcomes
-from coordinator.protocol.outcome_rows import SCHEMA, coalesce, partition_outcomes
+from coordinator.protocol.outcome_rows import DIVIDED, SCHEMA, coalesce, partition_outcomes
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
@@ -79,7 +79,13 @@ def test_two_equal_rows_of_a_record_count_once() -> None:
 def test_rows_that_disagree_about_a_record_release_it() -> None:
     found = coalesce(table(Row("t", 0, 0, 9), Row("t", 0, 4, 5, outcome=3, dead_letter=True, reason="broken")))
     found, contradicting = outcome_rows.settled(found)
-    assert rows_of(found) == [Row("t", 0, 0, 3), Row("t", 0, 4, 5, outcome=2), Row("t", 0, 6, 9)]
+    assert rows_of(found) == [Row("t", 0, 0, 3), Row("t", 0, 4, 5, outcome=DIVIDED), Row("t", 0, 6, 9)]
+    (of_partition,) = partition_outcomes(found)
+    assert [(run.first, run.outcome, run.divided) for run in of_partition.runs] == [
+        (0, ACCEPT, False),
+        (4, RELEASE, True),
+        (6, ACCEPT, False),
+    ]
     assert contradicting == {"accept, reject": 2}
 
 
@@ -89,7 +95,7 @@ def test_contradictions_are_counted_by_what_their_rows_say_in_any_order() -> Non
     for parts in (rows, rows[::-1]):
         found = coalesce(pa.concat_tables([coalesce(table(*parts[:4])), coalesce(table(*parts[4:]))]))
         found, contradicting = outcome_rows.settled(found)
-        assert rows_of(found) == [Row("t", 0, 0, 3, outcome=2)]
+        assert rows_of(found) == [Row("t", 0, 0, 3, outcome=DIVIDED)]
         assert contradicting == {
             "accept, release": 1, "release, reject": 1, "accept, reject": 1, "accept, release, reject": 1
         }  # fmt: skip
@@ -206,7 +212,7 @@ def test_runs_are_disjoint_with_the_outcome_that_newest_rows_agree_on(said: list
         rows_at = {row for row in wanted[at] if row.delivery_count == newest}
         outcomes = {row.outcome for row in rows_at}
         assert run.delivery_count == newest
-        assert run.outcome == (outcomes.pop() if len(outcomes) == 1 else 2)
+        assert run.outcome == (outcomes.pop() if len(outcomes) == 1 else DIVIDED)
         if len(rows_at) == 1:
             assert run in rows_at
     assert found == sorted(found, key=lambda row: (found_place(found, row), row.first))

@@ -353,3 +353,14 @@ def test_a_task_that_wrote_to_another_hosts_disk_is_named(tmp_path):
     files = attempt(tmp_path / "executors", 0, rejected("a", 1))
     with pytest.raises(ArchiveRowsMissing, match=r"1 file\(s\).*archive\.path"):
         finish_batch(str(tmp_path / "drivers"), files, ["w"], staged(0))
+
+
+def test_the_journal_is_listed_once_and_again_behind_rows(tmp_path, monkeypatch):
+    """A listing is a request of an object store."""
+    listed = []
+    right = ArchiveLocation.files_in
+    monkeypatch.setattr(ArchiveLocation, "files_in", lambda self, folder: listed.append(folder) or right(self, folder))
+    batch(tmp_path, 0)
+    assert listed == ["_journal"]
+    batch(tmp_path, 1, rejected("a", 1))
+    assert listed == ["_journal"] * 3

@@ -21,6 +21,7 @@ from coordinator.dead_letters.record_format import DeadLetterRecord
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord
 from coordinator.protocol.errors import BatchReclaimed, BrokerNotReachable, NeverDelivered
 from coordinator.protocol.messages import OpenSink, OutcomesStaged, SinkOpened, StageOutcomes
+from coordinator.protocol.outcome_rows import DIVIDED
 from share_sink import rejected_row_writer, rejected_rows, sink, writer
 from share_sink.archive.batches import archive_dataset
 from share_sink.columns import Columns
@@ -269,23 +270,25 @@ def test_the_commit_stages_the_outcomes_of_all_tasks(coordinator: Coordinator) -
 def test_tasks_that_disagree_about_a_record_release_it(coordinator: Coordinator) -> None:
     of = opened()
     commit_batch(of, [task(of, row(0), row(1)), task(of, row(1, "reject"))])
-    assert [(each["first"], each["outcome"]) for each in coordinator.staged[0][1]] == [(0, 1), (1, 2)]
+    assert [(each["first"], each["outcome"]) for each in coordinator.staged[0][1]] == [(0, 1), (1, DIVIDED)]
 
 
 def test_rows_that_contradict_each_other_are_told_once_a_batch(
     coordinator: Coordinator, dead_letters: DeadLetters, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As explode(array('accept', 'release')) makes them: within a task, across tasks, and beside a dead letter."""
+    coordinator.answer = OutcomesStaged(staged=6, attempt=0, contradicted=1)
     of = opened(WITH_DEAD_LETTERS)
     exploded = [row(offset, word) for offset in range(4) for word in ("accept", "release")]
     with caplog.at_level(logging.WARNING, "share_sink"):
         commit_batch(of, [task(of, *exploded, row(4), row(5)), task(of, row(4, "reject"), row(3, "release"))], 7)
     ((request, rows),) = coordinator.staged
-    assert [(run["first"], run["last"], run["outcome"]) for run in rows] == [(0, 4, 2), (5, 5, 1)]
+    assert [(run["first"], run["last"], run["outcome"]) for run in rows] == [(0, 4, DIVIDED), (5, 5, 1)]
     assert request.contradicting == 5
-    (said,) = [each.message for each in caplog.records if "different outcomes" in each.message]
-    assert "batch 7" in said
-    assert "5 record(s)" in said and "(accept, reject: 1; accept, release: 4)" in said and "released" in said
+    (said,) = [each.message for each in caplog.records]
+    assert "batch 7: 6 record(s) have different outcomes" in said and "released" in said
+    assert "(accept, reject: 1; accept, release: 4; another one in an earlier acknowledge() or save(): 1)" in said
+    coordinator.answer = OutcomesStaged(staged=2, attempt=0)
     caplog.clear()
     commit_batch(of, [task(of, row(0, "release"), row(0, "release"), row(1))], 8)
     assert not [each for each in caplog.records if "different outcomes" in each.message]
@@ -298,8 +301,7 @@ def test_a_commit_that_contradicts_an_earlier_one_is_told(
     with caplog.at_level(logging.WARNING, "share_sink"):
         commit_batch(opened(), [task(opened(), row(0), row(1))], 7)
     (said,) = [each.message for each in caplog.records]
-    assert "batch 7:" in said
-    assert "2 record(s) have another outcome in an earlier acknowledge() or save() of the batch" in said
+    assert "batch 7: 2 record(s) have different outcomes (another one in an earlier acknowledge() or save(): 2)" in said
 
 
 def test_a_batch_without_rows_is_staged_too(coordinator: Coordinator) -> None:
