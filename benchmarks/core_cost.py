@@ -27,7 +27,7 @@ from coordinator.core.record_codec import encode_record
 from coordinator.core.replay import replay
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.messages import AckBatch, Acknowledge, JoinGroup, PartitionAcks, PartitionBounds
-from coordinator.service.server.acknowledged_rows import SCHEMA, partition_acks
+from coordinator.service.requests.acknowledged_rows import SCHEMA, partition_acks
 
 GROUP, TOPIC_ID, MEMBER = "g", "T", "m"
 LENGTHS = (10, 10_000, 1_000_000)

@@ -29,7 +29,7 @@ VALUES = tuple(
 CORE, CONFIG, CLIENT, ADMIN = "coordinator.core", "coordinator.config", "coordinator.client", "coordinator.admin"
 KAFKA = "coordinator.kafka"
 DEAD_LETTERS, SERVICE, STATE_LOG = "coordinator.dead_letters", "coordinator.service", "coordinator.state_log"
-BROKERS, PROCESS, RUNTIME = (f"{SERVICE}.{name}" for name in ("brokers", "process", "runtime"))
+BROKERS, PROCESS, REQUESTS, RUNTIME = (f"{SERVICE}.{name}" for name in ("brokers", "process", "requests", "runtime"))
 QUESTIONS = f"{SERVICE}.questions"
 
 
@@ -85,7 +85,8 @@ RULES = [
     Rule(folder="coordinator/client", ours=(KAFKA, PROTOCOL, CONFIG)),
     Rule(folder="coordinator/admin", ours=(CLIENT, f"{SERVICE}.handlers.read_only", KAFKA, PROTOCOL, CONFIG)),
     Rule(folder="coordinator/service/process", ours=(PROTOCOL,)),
-    Rule(folder="coordinator/service/server", ours=(PROCESS, CORE, KAFKA, PROTOCOL, CONFIG)),
+    Rule(folder="coordinator/service/requests", ours=(f"{RUNTIME}.transaction", PROCESS, CORE, PROTOCOL, CONFIG)),
+    Rule(folder="coordinator/service/server", ours=(REQUESTS, PROCESS, PROTOCOL, CONFIG)),
     Rule(folder="coordinator/service/brokers", ours=(CORE, DEAD_LETTERS, KAFKA, PROTOCOL, CONFIG)),
     Rule(
         folder="coordinator/service/stores/kafka",
@@ -93,10 +94,7 @@ RULES = [
     ),
     Rule(
         folder="coordinator/service/hosts",
-        ours=(
-            *(f"{SERVICE}.{name}" for name in ("stores.kafka", "server.flight_server")),
-            *(RUNTIME, BROKERS, PROCESS, STATE_LOG, KAFKA, PROTOCOL),
-        ),
+        ours=(f"{SERVICE}.stores.kafka", REQUESTS, RUNTIME, BROKERS, PROCESS, STATE_LOG, KAFKA, PROTOCOL),
     ),
     Rule(folder="coordinator/service/stores", ours=(PROCESS, CORE, KAFKA, PROTOCOL, CONFIG)),
     Rule(
@@ -296,6 +294,7 @@ def test_every_folder_imports_only_the_folders_of_its_rule():
         ("coordinator/service/server.py", "import coordinator.client.rpc", "coordinator.client.rpc"),
         ("coordinator/service/brokers/cluster.py", "import coordinator.service.runtime", "coordinator.service.runtime"),
         ("coordinator/service/runtime/loop.py", "import coordinator.service.hosts", "coordinator.service.hosts"),
+        ("coordinator/service/hosts/hosts.py", "import coordinator.service.server", "coordinator.service.server"),
         ("coordinator/service/stores/file.py", "from coordinator.state_log import owner", "coordinator.state_log"),
         ("coordinator/client/rpc.py", "from coordinator.core import runs", "coordinator.core.runs"),
         ("coordinator/dead_letters/producer.py", "from coordinator.core import runs", "coordinator.core.runs"),

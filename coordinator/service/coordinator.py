@@ -2,7 +2,7 @@
 on_demand.py and standalone.py are the processes in which one runs.
 
 A part is made when all that it needs is there. Two parts look at what is made later, and do so only once it is there:
-the server starts first, since the state names its address, and refuses requests until all parts serve; and the
+the doors open first, since the state names an address, and requests are refused until all parts serve; and the
 runtime tells of changed groups, which the dispatcher of dead letters, made after it, listens to.
 """
 
@@ -16,16 +16,15 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
-import pyarrow as pa
 
 from coordinator.config.resolved import CoordinatorConfig, ServerConfig
 from coordinator.protocol.addresses import show_address
-from coordinator.protocol.admin_messages import GroupsListed
-from coordinator.protocol.errors import CoordinatorNotAvailable, MetricsNotAvailable
-from coordinator.protocol.messages import GroupDescription, Message, Request
+from coordinator.protocol.admin_messages import GroupsListed, ListGroups
+from coordinator.protocol.errors import MetricsNotAvailable
+from coordinator.protocol.messages import DescribeGroup, GroupDescription
 from coordinator.protocol.package_version import package_version
 from coordinator.protocol.rights import Tokens
 from coordinator.protocol.wire import LaunchSettings
@@ -38,10 +37,11 @@ from coordinator.service.handlers.handler_table import Handlers
 from coordinator.service.open_state import Runtimes, open_state
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.process.repeated_look import RepeatedLook
+from coordinator.service.requests.audit import audit_to
+from coordinator.service.requests.requests import Requests
 from coordinator.service.runtime.group_limits import GroupLimits
 from coordinator.service.runtime.news import News
-from coordinator.service.server.audit import audit_to
-from coordinator.service.server.flight_server import Call, FlightServer, Head
+from coordinator.service.server.flight_server import FlightServer
 from coordinator.service.server.listener import LOOPBACK, Listener
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ class Coordinator:
         greet: Callable[[str], None] = lambda peer: None,
         step_down: Callable[[str], None] | None = None,
     ) -> None:
-        """``listener``: that of a standalone coordinator. ``greet`` and ``step_down``: see :class:`FlightServer`."""
+        """``listener``: that of a standalone coordinator. ``greet``: see :class:`FlightServer`; ``step_down``: see
+        :class:`Requests`."""
         set_up_python()
-        self._is_built = self._is_closed = False
         limits = limits or ServerConfig.parse()
         config = self.config = CoordinatorConfig.parse(settings.configs)
         self.audit_file = config.share_coordinator_audit_file or _audit_file(settings)
@@ -94,17 +94,16 @@ class Coordinator:
                 on_ends=news.notify,
             )
             started.callback(self.watch.close)
-            self.server = FlightServer(
-                self._handle,
-                tokens,
+            rate_limited = rate_limited or RateLimitedLog(_log)
+            self.requests = Requests(
                 version=package_version(),
-                listener=listener or Listener(),
                 limits=limits,
+                open_keys=tokens.open_keys(limits.allowed_topics) if isinstance(tokens, Tokens) else (),
                 rate_limited=rate_limited,
-                is_ready=self._serves,
-                greet=greet,
                 step_down=step_down,
-                by_owner=self._by_owner,
+            )
+            self.server = FlightServer(
+                self.requests, tokens, listener=listener or Listener(), rate_limited=rate_limited, greet=greet
             )
             started.callback(self.server.shutdown)
             where = self.server.address if listener else show_address(socket.gethostname(), self.server.port)
@@ -118,22 +117,23 @@ class Coordinator:
             self.runtime = self.state.runtime
             self.dispatcher = DeadLetterDispatcher(self.runtime, self.cluster, settings.kafka_config, self.watch.doubts)
             news.listen(self.dispatcher.notify)
-            self._limits = GroupLimits(limits, self.runtime.count_groups)
-            self.service = CoordinatorService(self.runtime, self.watch, news, self._limits)
+            group_limits = GroupLimits(limits, self.runtime.count_groups)
+            self.service = CoordinatorService(self.runtime, self.watch, news, group_limits)
             self.admin = AdminService(self.runtime, self.cluster, self.state, self.watch.doubts)
             every_ms, look = config.share_coordinator_metadata_refresh_ms, self.service.lost_logs.look_at_groups
             self._topics_look = RepeatedLook(look, "the topics of groups", interval_ms=every_ms)
-            self._handlers = Handlers({**self.service.handlers, **self.admin.handlers})
             if self._metrics is not None:
                 self._metrics.measure(self.runtime, self.watch.known_ends)
-            self.hosts = self.state.hosts(self.server.answer)
-            self._counting = contextlib.nullcontext if measures is None else measures.handling
+            self.hosts = self.state.hosts(self.requests.answer)
+            handlers = {**self.service.handlers, **self.admin.handlers}
+            handlers |= {DescribeGroup: self._describe, ListGroups: self._list}
+            handle = Handlers(handlers, group_limits.check_configs).handle
             started.pop_all()
-        self._is_built = True
+        self.requests.begin(handle, self.hosts, contextlib.nullcontext if measures is None else measures.handling)
 
     def close(self) -> None:
         """Finish the running requests, then release the state to its next owner."""
-        self._is_closed = True
+        self.requests.end()
         if self.hosts is not None:
             self.hosts.stop_asking()  # else the server's end would wait for answers of other hosts
         self.server.shutdown()
@@ -149,36 +149,22 @@ class Coordinator:
         self.watch.close()
         self._end_audit()
 
-    # --- called by the server
+    # --- what is told of the process that serves a group
 
-    def _serves(self) -> bool:
-        return self._is_built and not self._is_closed
+    def _describe(self, request: DescribeGroup) -> GroupDescription:
+        """The description, which names this process as the group's coordinator. A group at rest has none. If its owner,
+        on another host, is gone, it has none, and nobody knows which members live."""
+        reply: GroupDescription = self.service.handle(request)
+        if self._is_left(reply.group_id):
+            return msgspec.structs.replace(reply, state="UNKNOWN")
+        is_served = self.runtime.holds(reply.group_id)
+        return msgspec.structs.replace(reply, coordinator=self._named if is_served else "")
 
-    def _by_owner(self, name: str, body: pa.Buffer, head: Head, call: Call, here: Callable[[], bytes]) -> bytes:
-        if not self._is_built or self.hosts is None:
-            return here()
-        return self.hosts.answered(name, body, head, call, here)
-
-    def _handle(self, request: Request[Any]) -> Message:
-        if not self._serves():
-            raise CoordinatorNotAvailable(group_id=getattr(request, "group_id", ""), reason="it is not ready")
-        with self._counting(request):
-            self._limits.check_configs(request)
-            return self._told(self._handlers.handle(request))
-
-    def _told(self, reply: Message) -> Message:
-        """The reply, which names this process as the coordinator of the group that it describes. A group at rest has
-        none. If its owner, on another host, is gone, it has none, and nobody knows which members live."""
-        if isinstance(reply, GroupDescription):
-            if self._is_left(reply.group_id):
-                return msgspec.structs.replace(reply, state="UNKNOWN")
-            is_served = self.runtime.holds(reply.group_id)
-            return msgspec.structs.replace(reply, coordinator=self._named if is_served else "")
-        if isinstance(reply, GroupsListed) and self.hosts is not None:
-            left = {g.group_id for g in reply.groups if self._is_left(g.group_id)}
-            groups = (msgspec.structs.replace(g, state="UNKNOWN") if g.group_id in left else g for g in reply.groups)
-            return msgspec.structs.replace(reply, groups=tuple(groups))
-        return reply
+    def _list(self, request: ListGroups) -> GroupsListed:
+        reply: GroupsListed = self.admin.handle(request)
+        left = {g.group_id for g in reply.groups if self._is_left(g.group_id)}
+        groups = (msgspec.structs.replace(g, state="UNKNOWN") if g.group_id in left else g for g in reply.groups)
+        return msgspec.structs.replace(reply, groups=tuple(groups))
 
     def _is_left(self, group_id: str) -> bool:
         return self.hosts is not None and self.hosts.is_left(group_id)

@@ -70,11 +70,11 @@ def wait_until_idle(coordinator: Coordinator, told: threading.Event, on_look: Ca
             rested_s = unloaded_s = 0.0
         rested_s = rested_s + look_s if rests else 0.0
         unloaded_s = unloaded_s + look_s if not may_rest and coordinator.runtime.may_rest(loaded=True) else 0.0
-        if min(rested_s, coordinator.server.idle_s) >= timeout_s:
+        if min(rested_s, coordinator.requests.idle_s) >= timeout_s:
             return "idle"
-        if min(coordinator.server.idle_s, coordinator.cluster.away_s) >= forsaken_s:
+        if min(coordinator.requests.idle_s, coordinator.cluster.away_s) >= forsaken_s:
             return f"nobody has called, and no broker answered, for {forsaken_s:.0f} s"
-        if min(coordinator.server.idle_s, unloaded_s) >= forsaken_s:
+        if min(coordinator.requests.idle_s, unloaded_s) >= forsaken_s:
             return f"nobody has called, and its groups could not be loaded, for {forsaken_s:.0f} s"
     return "told to"
 

@@ -15,7 +15,8 @@ from coordinator.protocol.admin_messages import GroupListing
 from coordinator.protocol.errors import BrokerNotReachable, ShareGroupError, StateTopicMissing
 from coordinator.protocol.wire import LaunchSettings
 from coordinator.service.brokers.cluster import KafkaCluster
-from coordinator.service.hosts.hosts import Answers, Hosts
+from coordinator.service.hosts.hosts import Hosts
+from coordinator.service.hosts.owner_requests import AnswerTo
 from coordinator.service.hosts.topic_clients import Transport
 from coordinator.service.process.clock import Clock
 from coordinator.service.process.repeated_look import RepeatedLook
@@ -92,7 +93,7 @@ class SqliteState:
 
         return parts_of_file(self._store.path, group_id)
 
-    def hosts(self, answer: Answers) -> Hosts | None:
+    def hosts(self, answer: AnswerTo) -> Hosts | None:
         """Returns None: other hosts can't ask for groups in a file."""
         return None
 
@@ -142,7 +143,7 @@ class KafkaState:
         interval_ms = config.share_coordinator_metadata_refresh_ms
         self._guard = RepeatedLook(self._look_at_topic, "the state topic", interval_ms=interval_ms)
 
-    def hosts(self, answer: Answers) -> Hosts:
+    def hosts(self, answer: AnswerTo) -> Hosts:
         """Begins to answer other hosts, and to ask them."""
         self._hosts = Hosts(
             Transport(lambda: self._topic),

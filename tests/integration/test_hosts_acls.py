@@ -37,7 +37,7 @@ from coordinator.protocol.messages import Heartbeat, JoinGroup
 from coordinator.service.brokers.cluster import KafkaCluster
 from coordinator.service.hosts import gateway
 from coordinator.service.hosts.topics import ALL, ensure, request_partition_of
-from coordinator.service.server.audit import AUDIT
+from coordinator.service.requests.audit import AUDIT
 from coordinator.service.stores.kafka import ownership
 from coordinator.service.stores.kafka.partition_count import prepared
 from coordinator.service.stores.kafka.state_topic import STATE_TOPIC, StateTopic

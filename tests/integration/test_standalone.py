@@ -10,7 +10,6 @@ import urllib.request
 from pathlib import Path
 
 import psutil
-import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
@@ -22,15 +21,13 @@ from coordinator.protocol.errors import (
     CoordinatorUnreachable,
     GroupIdNotFound,
     GroupMaxSizeReached,
-    InvalidRequest,
     MaxGroupsReached,
     NotAuthorized,
     RequestTooLarge,
     ShareGroupError,
 )
-from coordinator.protocol.messages import AcknowledgeRows, DescribeGroup, NextPlan
+from coordinator.protocol.messages import DescribeGroup, NextPlan
 from coordinator.protocol.wire import Endpoint, decode_answer
-from coordinator.service.server.acknowledged_rows import SCHEMA
 from coordinator.service.stores.sqlite_store import SqliteStore
 from tests.support.ports import free_ports
 from tests.support.standalone import (
@@ -242,21 +239,6 @@ def test_an_oversized_request_is_refused_by_name(connection, coordinator, goes_o
         with pytest.raises(RequestTooLarge, match=rf"{MAX_BYTES} at most"):
             raw(connection, "JoinGroup", b" " * (MAX_BYTES + 1))
     assert len(coordinator.said("refused: RequestTooLarge")) == 1
-
-
-def test_oversized_rows_are_refused_by_name(connection, goes_on):
-    count = MAX_BYTES // 10
-    columns = [["T"] * count, [0] * count, list(range(count)), [1] * count, [1] * count]
-    request = AcknowledgeRows(group_id="billing", member_id="m1", member_epoch=1)
-    with pytest.raises(RequestTooLarge):
-        connection.call_with_rows(request, pa.table(columns, schema=SCHEMA))
-
-
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff\x00", b"[" * 10_000, b'{"type": "JoinGroup"}'])
-def test_a_malformed_request_is_refused_by_name(connection, coordinator, body, goes_on):
-    with pytest.raises(InvalidRequest):
-        raw(connection, "JoinGroup", body)
-    assert len(coordinator.said("refused: InvalidRequest")) == 1
 
 
 def test_a_session_beyond_the_coordinators_bounds_is_refused(connect, topic, goes_on):

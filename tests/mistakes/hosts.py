@@ -12,8 +12,9 @@ from coordinator.protocol.rights import Caller
 from coordinator.service.hosts import owner_requests as owner_module
 from coordinator.service.hosts.gateway import Gateway
 from coordinator.service.hosts.owner_requests import OwnerRequests, _Received, _Requests
+from coordinator.service.requests.asker import Asker
+from coordinator.service.requests.requests import Requests
 from coordinator.service.runtime.transaction import FromAnotherHost
-from coordinator.service.server.flight_server import FlightServer
 from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.state_log.owner_record import Owner
 from tests.mistakes import rules
@@ -274,12 +275,12 @@ def take_anybodys_tick(patch: Patch) -> None:
 
 
 @mistake(
-    {rules.NO_WRITER_SILENCES_OTHERS: ("hosts/test_passed_on::test_other_hosts_requests_leave_room_for_this_hosts",)}
+    {rules.NO_WRITER_SILENCES_OTHERS: ("requests/test_doors::test_other_hosts_requests_leave_room_for_this_hosts",)}
 )
 def count_other_hosts_requests_as_this_hosts(patch: Patch) -> None:
-    right = FlightServer._counted
+    right = Requests._handled
 
-    def counted(self: FlightServer, request: Any, call: Any) -> Any:
-        return right(self, request, call._replace(from_host=None))
+    def handled(self: Requests, request: Any, asker: Asker) -> Any:
+        return right(self, request, asker._replace(origin=None))
 
-    patch.setattr(FlightServer, "_counted", counted)
+    patch.setattr(Requests, "_handled", handled)

@@ -11,8 +11,8 @@ from coordinator.protocol import host_records
 from coordinator.protocol.errors import GroupTakenOver
 from coordinator.service.hosts import gateway
 from coordinator.service.hosts.owner_requests import OwnerRequests
+from coordinator.service.requests.requests import Requests
 from coordinator.service.runtime.transaction import FromAnotherHost
-from coordinator.service.server.flight_server import FlightServer
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.state_log.owner_record import Owner
@@ -153,13 +153,13 @@ def end_sessions_while_heartbeats_lie_unread(patch: Patch) -> None:
 @mistake(
     {
         rules.REQUEST_IS_FOR_ITS_OWNER: (
-            "hosts/test_passed_on::test_a_request_of_another_host_is_not_passed_on_again",
-            "hosts/test_passed_on::test_no_other_host_ends_a_coordinator",
+            "requests/test_doors::test_a_request_goes_to_the_owner_once",
+            "requests/test_doors::test_this_host_alone_ends_its_coordinator",
         )
     },
 )
 def take_requests_of_other_hosts_for_those_of_this_one(patch: Patch) -> None:
-    right = FlightServer.answer
+    right = Requests.answer
     patch.setattr(
-        FlightServer, "answer", lambda self, name, body, call: right(self, name, body, call._replace(from_host=None))
+        Requests, "answer", lambda self, name, body, asker: right(self, name, body, asker._replace(origin=None))
     )

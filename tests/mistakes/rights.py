@@ -15,9 +15,9 @@ from tests.mistakes.mistake import Patch, mistake
 @mistake(
     {
         rules.ALLOWED_TOPICS: (
-            "server/test_allow_lists::test_a_topic_that_the_key_does_not_allow_is_refused_at_joins",
-            "server/test_allow_lists::test_a_reset_gives_a_group_no_topic_that_is_not_allowed",
-            "server/test_allow_lists::test_a_token_joins_with_the_topics_that_it_is_allowed_alone",
+            "requests/test_allow_lists::test_a_topic_that_the_key_does_not_allow_is_refused_at_joins",
+            "requests/test_allow_lists::test_a_reset_gives_a_group_no_topic_that_is_not_allowed",
+            "requests/test_allow_lists::test_a_token_joins_with_the_topics_that_it_is_allowed_alone",
         ),
     },
 )
@@ -28,7 +28,7 @@ def read_any_topic_for_a_member(patch: Patch) -> None:
 @mistake(
     {
         rules.ALLOWED_TOPICS: (
-            "server/test_allow_lists::test_a_pattern_gets_the_topics_that_the_coordinator_reads_alone",
+            "requests/test_allow_lists::test_a_pattern_gets_the_topics_that_the_coordinator_reads_alone",
         ),
     },
 )
@@ -39,8 +39,8 @@ def give_a_pattern_every_topic_that_it_meets(patch: Patch) -> None:
 @mistake(
     {
         rules.ALLOWED_TOPICS: (
-            "server/test_allow_lists::test_the_coordinator_writes_dead_letters_to_allowed_topics_alone",
-            "server/test_allow_lists::test_a_token_sets_the_dead_letter_topics_that_it_is_allowed_alone",
+            "requests/test_allow_lists::test_the_coordinator_writes_dead_letters_to_allowed_topics_alone",
+            "requests/test_allow_lists::test_a_token_sets_the_dead_letter_topics_that_it_is_allowed_alone",
         ),
     },
 )
@@ -51,7 +51,7 @@ def take_any_dead_letter_topic(patch: Patch) -> None:
 @mistake(
     {
         rules.ALLOWED_TOPICS: (
-            "server/test_allow_lists::test_a_member_reads_nothing_that_the_dead_letter_topic_may_not_get",
+            "requests/test_allow_lists::test_a_member_reads_nothing_that_the_dead_letter_topic_may_not_get",
         ),
     },
 )
@@ -62,7 +62,7 @@ def let_a_member_read_what_the_dead_letter_topic_may_not_get(patch: Patch) -> No
 @mistake(
     {
         rules.ALLOWED_TOPICS: (
-            "server/test_allow_lists::test_another_dead_letter_topic_has_no_limit_of_the_one_before",
+            "requests/test_allow_lists::test_another_dead_letter_topic_has_no_limit_of_the_one_before",
         ),
     },
 )
@@ -73,8 +73,8 @@ def keep_the_limit_of_another_dead_letter_topic(patch: Patch) -> None:
 @mistake(
     {
         rules.ALLOWED_TOPICS: (
-            "server/test_allow_lists::test_records_of_a_topic_that_is_not_allowed_are_not_copied",
-            "server/test_allow_lists::test_records_that_are_not_copied_are_given_up_if_so_configured",
+            "requests/test_allow_lists::test_records_of_a_topic_that_is_not_allowed_are_not_copied",
+            "requests/test_allow_lists::test_records_that_are_not_copied_are_given_up_if_so_configured",
         ),
     },
 )
@@ -85,8 +85,8 @@ def copy_what_a_group_got_before(patch: Patch) -> None:
 @mistake(
     {
         rules.ALLOWED_TOPICS: (
-            "server/test_allow_lists::test_a_token_uses_no_group_that_it_is_not_allowed",
-            "server/test_allow_lists::test_a_list_of_groups_shows_those_that_the_token_may_use",
+            "requests/test_allow_lists::test_a_token_uses_no_group_that_it_is_not_allowed",
+            "requests/test_allow_lists::test_a_list_of_groups_shows_those_that_the_token_may_use",
         ),
     },
 )
@@ -96,7 +96,9 @@ def let_a_token_use_any_group(patch: Patch) -> None:
 
 @mistake(
     {
-        rules.ALLOWED_TOPICS: ("server/test_allow_lists::test_a_token_joins_with_the_topics_that_it_is_allowed_alone",),
+        rules.ALLOWED_TOPICS: (
+            "requests/test_allow_lists::test_a_token_joins_with_the_topics_that_it_is_allowed_alone",
+        ),
     },
 )
 def let_a_token_subscribe_by_any_pattern(patch: Patch) -> None:

@@ -19,8 +19,9 @@ from coordinator.protocol.messages import Message, NextPlan
 from coordinator.protocol.rights import Caller
 from coordinator.protocol.wire import decode_answer, encode, encode_error
 from coordinator.service.hosts.hosts import Hosts
+from coordinator.service.requests.asker import Asker
+from coordinator.service.requests.bodies import Head
 from coordinator.service.runtime.transaction import ORIGIN, Access, Transaction, TransactionSteps
-from coordinator.service.server.flight_server import Call, Head
 from tests.simulation.fiber import Fiber, work_on
 from tests.simulation.host_topics import HostTopics, SimulatedTransport
 from tests.simulation.network import Reply
@@ -81,20 +82,21 @@ class HostProcess(ServiceProcess):
         reply(answer)
 
     def _by_owner(self, request: Any, reply: Reply) -> Message:
-        """As the server answers a client of this host."""
+        """As requests of this host's clients are answered."""
         request_id = reply.request_id or f"{self.name}-{next(self._requests)}"
         name, body = type(request).__name__, pickle.dumps((request_id, request))
-        call = Call(Caller(), self.name, str(PROTOCOL), request_id, is_gone=reply.is_gone)
-        head = Head(group_id=GROUP)
-        answer = self.hosts.answered(name, pa.py_buffer(body), head, call, lambda: encode(self._answered_here(request)))
+        asker = Asker(Caller(), self.name, str(PROTOCOL), request_id, is_gone=reply.is_gone)
+        here, head = lambda: encode(self._answered_here(request)), Head(group_id=GROUP)
+        answer = self.hosts.answered(name, pa.py_buffer(body), head, asker, here)
         return decode_answer(answer)
 
-    def _answer_another_host(self, name: str, body: pa.Buffer, call: Call) -> bytes:
-        """As the server answers another host."""
+    def _answer_another_host(self, name: str, body: pa.Buffer, asker: Asker) -> bytes:
+        """As requests of another host are answered."""
         request_id, request = pickle.loads(body.to_pybytes())
         work_on(request)
-        origin, judge = ORIGIN.get(), self.store.log.hosts
+        origin, judge = asker.origin, self.store.log.hosts
         assert origin is not None
+        ORIGIN.set(origin)
         judge.begun(self, request_id, origin.tenure)
         _REQUEST_ID.set(request_id)
         try:

@@ -25,11 +25,11 @@ from coordinator.protocol.host_records import (
     read_request,
 )
 from coordinator.protocol.messages import Done, Heartbeat
-from coordinator.protocol.rights import Caller
 from coordinator.protocol.wire import encode
 from coordinator.service.hosts.gateway import Gateway
-from coordinator.service.hosts.owner_requests import OwnerRequests
+from coordinator.service.hosts.owner_requests import AnswerTo, OwnerRequests
 from coordinator.service.hosts.topics import request_partition_of
+from coordinator.service.requests.asker import Asker as Asking
 from coordinator.state_log.owner_record import Owner
 
 GROUP, KEY = "billing", b"k" * 32
@@ -66,7 +66,8 @@ def ask(**fields: Any) -> Ask:
     """A request to the process p1 in its tenure t1, up to 1,000 on its clock: A_REQUEST, unless ``id`` is another."""
     request_id = id_of_request("r1", "Heartbeat", A_REQUEST)
     given = {"id": request_id, "asker": "asker", "process": "p1", "tenure": "t1", "not_after_ms": 1_000, **fields}
-    return Ask(group_id=GROUP, reply_to=0, reply_key=KEY, protocol="4", name="Heartbeat", host="two", **given)
+    given = {"name": "Heartbeat", "protocol": "4", **given}
+    return Ask(group_id=GROUP, reply_to=0, reply_key=KEY, host="two", **given)
 
 
 class Groups:
@@ -94,14 +95,23 @@ class Groups:
 
 class AskedOwner:
     """The owner's end. ``tenure``: the group's here; empty: it is not served. ``holds``: it is, or is loaded again
-    soon. ``replies`` has what was written to askers, ``answers`` their bodies; ``handled`` what was carried out."""
+    soon. ``replies`` has what was written to askers, ``answers`` their bodies; ``handled`` what was carried out.
+    ``answer``: what answers requests in its place."""
 
-    def __init__(self, *, tenure: str = "t1", holds: bool = True, leaving: bool = False, now_ms: int = 500) -> None:
+    def __init__(
+        self,
+        *,
+        tenure: str = "t1",
+        holds: bool = True,
+        leaving: bool = False,
+        now_ms: int = 500,
+        answer: AnswerTo | None = None,
+    ) -> None:
         self.tenure, self.held, self.now_ms, self.stuck = tenure, holds, now_ms, 0.0
         self.replies: list[Reply] = []
         self.answers: list[bytes] = []
         self.handled: list[bytes] = []
-        self.callers: list[Caller] = []
+        self.askers: list[Asking] = []
         self.answer = encode(Done())
         self.unheard_ms: list[int] = []
         self.time_s = BEGIN_S
@@ -111,7 +121,7 @@ class AskedOwner:
             start=lambda *given: None,
             pool=lambda *given: SimpleNamespace(submit=lambda work, *values: work(*values)),
         )
-        self.requests = OwnerRequests(transport, Groups(self), owner_of("one"), self._handle)
+        self.requests = OwnerRequests(transport, Groups(self), owner_of("one"), answer or self._handle)
         self.requests._writer = SimpleNamespace(write=self._write)  # type: ignore[assignment]
         if leaving:
             self.requests.leave()
@@ -131,9 +141,9 @@ class AskedOwner:
         self.requests._tick([GROUP])
         return self.unheard_ms[before:]
 
-    def _handle(self, name: str, body: bytes, caller: Caller, host: str, protocol: str) -> bytes:
-        self.handled.append(body)
-        self.callers.append(caller)
+    def _handle(self, name: str, body: Any, asker: Asking) -> bytes:
+        self.handled.append(body.to_pybytes())
+        self.askers.append(asker)
         return self.answer
 
     def _write(self, topic: str, partition: int, key: str, headers: Headers, body: bytes = b"", **_: Any) -> None:

@@ -17,6 +17,7 @@ from coordinator.protocol.wire import Endpoint
 from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.handlers.admin_requests import AdminService
 from coordinator.service.handlers.handler_table import Handlers
+from coordinator.service.requests.requests import Requests
 from coordinator.service.server.flight_server import FlightServer
 from tests.support.fake_cluster import FakeCluster
 from tests.support.imports import ROOT
@@ -24,7 +25,6 @@ from tests.support.running_service import Running
 from tests.support.web_site import Stored
 
 TOKEN = "hostile-token-0123456789"
-READER = "reader-token-0123456789"
 FAILED = ("request failed", "append failed", "loading failed", "Traceback")
 """Texts that must not be in the log: a request found a mistake of ours, or cost a group its memory."""
 
@@ -69,15 +69,12 @@ class HostileServer:
 
 def main(path: str) -> None:
     """Serve until the process is killed."""
-    from coordinator.protocol.rights import Tokens
-
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     cluster = FakeCluster()
     cluster.add("orders", end=100)
     running = Running(Path(path), cluster)
     admin = AdminService(running.runtime, cluster, Stored(Path(path)), TopicDoubts())
-    tokens = Tokens.parse(f"read,member,admin:{TOKEN}\nread:{READER}", "the test")
-    server = FlightServer(Handlers({**running.service.handlers, **admin.handlers}).handle, tokens)
+    server = FlightServer(Requests().begin(Handlers({**running.service.handlers, **admin.handlers}).handle), TOKEN)
     print(server.port, flush=True)
     signal.pause()
 

@@ -13,6 +13,7 @@ from coordinator.protocol.admin_messages import AlterGroupConfigs
 from coordinator.protocol.errors import CoordinatorUnreachable
 from coordinator.protocol.messages import JoinGroup
 from coordinator.protocol.rights import Tokens
+from coordinator.service.requests.requests import Requests
 from coordinator.service.server.flight_server import FlightServer
 from sharegroup.web.dead_letter_pages import digest
 from sharegroup.web.logins import CoordinatorTokens
@@ -78,7 +79,7 @@ def test_dead_letters_beyond_the_tokens_list_are_neither_shown_nor_sent(page: Pa
 
 
 def test_a_coordinator_says_which_lists_the_token_has() -> None:
-    server = FlightServer(lambda request: None, TOKENS, version="1")  # type: ignore[arg-type,return-value]
+    server = FlightServer(Requests(version="1"), TOKENS)
     try:
         visitor = CoordinatorTokens({"share.coordinator.endpoint": server.address}).visitor(BOUND)
         assert visitor is not None

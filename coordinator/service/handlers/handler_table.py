@@ -6,18 +6,22 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from coordinator.protocol.errors import InvalidRequest
-from coordinator.protocol.messages import GroupRequest, Message, Request
+from coordinator.protocol.messages import GroupRequest, Reply, Request
 
-Handler: TypeAlias = Callable[[Any], Message]
+Handler: TypeAlias = Callable[[Any], Any]
 
 
 class Handlers:
-    """Answers each request with the handler of its type."""
+    """Answers each request with the handler of its type, once ``check`` has not refused it."""
 
-    def __init__(self, handlers: Mapping[type[Request[Any]], Handler]) -> None:
-        self.handlers = handlers
+    def __init__(
+        self,
+        handlers: Mapping[type[Request[Any]], Handler],
+        check: Callable[[Request[Any]], None] = lambda request: None,
+    ) -> None:
+        self.handlers, self._check = handlers, check
 
-    def handle(self, request: Request[Any]) -> Message:
+    def handle(self, request: Request[Reply]) -> Reply:
         """The reply to the request.
 
         Raises:
@@ -27,4 +31,6 @@ class Handlers:
         handler = self.handlers.get(type(request))
         if handler is None or (isinstance(request, GroupRequest) and not request.group_id):
             raise InvalidRequest(what=f"{type(request).__name__} needs a group id.")
-        return handler(request)
+        self._check(request)
+        reply: Reply = handler(request)
+        return reply

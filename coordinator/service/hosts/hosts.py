@@ -4,41 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import uuid
 from collections.abc import Callable, Iterator
 from math import inf
-from typing import Protocol
 
 import pyarrow as pa
 
 from coordinator.protocol.errors import CoordinatorNotAvailable, ShareGroupError
 from coordinator.protocol.host_errors import HostTopicNotAuthorized, OwnerMissing
 from coordinator.protocol.host_records import REPLIES
-from coordinator.protocol.rights import RIGHT_OF, Caller, Right
+from coordinator.protocol.rights import RIGHT_OF, Right
 from coordinator.protocol.wire import request_name
 from coordinator.service.hosts.gateway import Gateway, OwnerGone, OwnerQuiet
-from coordinator.service.hosts.owner_requests import Groups, OwnerRequests
+from coordinator.service.hosts.owner_requests import AnswerTo, Groups, OwnerRequests
 from coordinator.service.hosts.topic_clients import Transport
+from coordinator.service.requests.asker import Asker
+from coordinator.service.requests.bodies import Head
 from coordinator.service.runtime.runtime import Measures
-from coordinator.service.runtime.transaction import ORIGIN, FromAnotherHost
-from coordinator.service.server.flight_server import Call, Head
+from coordinator.service.runtime.transaction import FromAnotherHost
 from coordinator.service.stores.kafka.ownership import LOOK_LASTS_S, LivingOwner, OwnedElsewhere
 from coordinator.state_log.owner_record import Owner
 
-LONGEST_NAME = 255
-"""A host's name is shown up to this many characters, the most of DNS."""
 MOST_MOVES = 5
 """A request follows a group that moves up to this many times; then its client asks again."""
 
 _log = logging.getLogger(__name__)
-
-
-class Answers(Protocol):
-    """Answers requests as this process: the server's."""
-
-    def __call__(self, name: str, body: pa.Buffer, call: Call) -> bytes:
-        """The answer as bytes."""
 
 
 class Hosts:
@@ -49,7 +39,7 @@ class Hosts:
         transport: Transport,
         groups: Groups,
         ownership: LivingOwner,
-        answer: Answers,
+        answer: AnswerTo,
         measures: Measures | None = None,
         *,
         idle_s: float = inf,
@@ -57,37 +47,26 @@ class Hosts:
         """``idle_s``: a group that only other hosts' members have asked for in this time is handed over to them."""
         self._transport, self._groups, self._idle_s = transport, groups, idle_s
         self._asked_s: dict[str, float] = {}  # by group: the last request of a member of this host
-        self._ownership, self._measures = ownership, measures
+        self._ownership, self._measures, self._answer = ownership, measures, answer
         self.gateway = Gateway(transport, ownership.me)
         self._told: dict[str, str] = {}
         self._silent: set[str] = set()
         self._silent_s: dict[str, float] = {}
-
-        def handle(name: str, body: bytes, caller: Caller, host: str, protocol: str) -> bytes:
-            if measures is not None:
-                measures.asked_by_other_host(request_name(name))
-            # As it names itself, in a line of the log: without spaces, which would look like words of ours.
-            told = re.sub(r"[^\w.:-]", "?", host[:LONGEST_NAME])
-            reply = answer(name, pa.py_buffer(body), Call(caller, f"host {told}", protocol, from_host=told))
-            if RIGHT_OF.get(name) is Right.MEMBER:
-                self._hand_over_if_left(ORIGIN.get())
-            return reply
-
-        self.requests = OwnerRequests(transport, groups, ownership.me, handle)
+        self.requests = OwnerRequests(transport, groups, ownership.me, self._answer_another_host)
 
     def __repr__(self) -> str:
         return f"<Hosts {self.gateway!r} {self.requests!r}>"
 
-    def answered(self, name: str, body: pa.Buffer, head: Head, call: Call, here: Callable[[], bytes]) -> bytes:
+    def answered(self, name: str, body: pa.Buffer, head: Head, asker: Asker, here: Callable[[], bytes]) -> bytes:
         """The answer of the group's owner. ``here`` answers as this process, if it owns the group or may take it.
 
         Raises:
             ShareGroupError: the owner can't be asked, or the group moves on and on.
         """
-        group_id, request_id = head.group_id, call.request_id or uuid.uuid4().hex
+        group_id, request_id = head.group_id, asker.request_id or uuid.uuid4().hex
         right, why = RIGHT_OF.get(name), "it moves from host to host"
         for moves in range(MOST_MOVES):
-            if moves and call.is_gone():  # it may have asked another coordinator: what comes now is late
+            if moves and asker.is_gone():  # it may have asked another coordinator: what comes now is late
                 break
             is_mine = bool(self._groups.tenure(group_id))
             if is_mine:
@@ -111,12 +90,12 @@ class Hosts:
                         name,
                         body.to_pybytes(),
                         request_id=request_id,
-                        protocol=call.protocol,
+                        protocol=asker.protocol,
                         is_action=right is Right.ADMIN,
                         waits_s=head.wait_ms / 1000,
                         is_shown=is_shown and not was_silent,  # such a look waits for QUIET_S
-                        is_gone=call.is_gone,
-                        by=call.caller.name,
+                        is_gone=asker.is_gone,
+                        by=asker.caller.name,
                     )
                 self._silent.discard(group_id)
                 self._silent_s.pop(owner.process, None)
@@ -181,6 +160,14 @@ class Hosts:
 
     # --- inside
 
+    def _answer_another_host(self, name: str, body: pa.Buffer, asker: Asker) -> bytes:
+        if self._measures is not None:
+            self._measures.asked_by_other_host(request_name(name))
+        answer = self._answer(name, body, asker)
+        if RIGHT_OF.get(name) is Right.MEMBER and asker.origin is not None:
+            self._hand_over_if_left(asker.origin)
+        return answer
+
     @contextlib.contextmanager
     def _asked_here(self, group_id: str, *, is_member: bool) -> Iterator[None]:
         """A context in which a request of this host is answered here. The time of a member's is noted, if this process
@@ -205,12 +192,10 @@ class Hosts:
         if self._measures is not None:
             self._measures.passed_on("answered")
 
-    def _hand_over_if_left(self, origin: FromAnotherHost | None) -> None:
+    def _hand_over_if_left(self, origin: FromAnotherHost) -> None:
         """Hand the group over to the host whose member asks for it, if no member of this host has for long."""
-        if origin is not None:
-            asked_s = self._asked_s.get(origin.group_id, -inf)
-            if self._transport.now_s() - asked_s > self._idle_s:
-                self._groups.hand_over(origin.group_id, origin.tenure)
+        if self._transport.now_s() - self._asked_s.get(origin.group_id, -inf) > self._idle_s:
+            self._groups.hand_over(origin.group_id, origin.tenure)
 
     def _tell(self, group_id: str, owner: Owner) -> None:
         """Log, once for each owner of a group, that its requests are passed on."""

@@ -10,6 +10,7 @@ request topics are looked at, and a partition is read once a record has come.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import uuid
 from collections import OrderedDict
@@ -17,8 +18,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
+import pyarrow as pa
 from confluent_kafka import Message
 
 from coordinator.kafka.record_headers import headers_of
@@ -51,7 +53,8 @@ from coordinator.service.hosts.topic_clients import Reader, Transport, Writer
 from coordinator.service.hosts.topics import TO_ANSWER, request_partition_of
 from coordinator.service.process.clock import Clock
 from coordinator.service.process.rate_limited_log import RateLimitedLog
-from coordinator.service.runtime.transaction import ORIGIN, FromAnotherHost
+from coordinator.service.requests.asker import Asker
+from coordinator.service.runtime.transaction import FromAnotherHost
 from coordinator.state_log.owner_record import Owner
 
 LOOKS_EVERY_S = 1.0
@@ -87,8 +90,11 @@ SAYS_MOVED_S = 2.0
 OF_MEMBERS = Caller(frozenset({Right.MEMBER, Right.READ}))
 OF_ADMINISTRATORS = Caller(frozenset({Right.ADMIN, Right.READ}))
 
-Handle = Callable[[str, bytes, Caller, str, str], bytes]
-"""Answers a request: its name, its body, the rights and the host that it came with, and the client's protocol."""
+LONGEST_NAME = 255
+"""A host's name is shown up to this many characters, the most of DNS."""
+
+AnswerTo: TypeAlias = Callable[[str, pa.Buffer, Asker], bytes]
+"""Answers a request: its name, its body, and who asks."""
 
 _log = logging.getLogger(__name__)
 
@@ -206,8 +212,8 @@ class _Requests:
 class OwnerRequests:
     """Reads and answers them until :meth:`close`."""
 
-    def __init__(self, transport: Transport, groups: Groups, me: Owner, handle: Handle) -> None:
-        self._transport, self._groups, self._me, self._handle = transport, groups, me, handle
+    def __init__(self, transport: Transport, groups: Groups, me: Owner, answer: AnswerTo) -> None:
+        self._transport, self._groups, self._me, self._answer_to = transport, groups, me, answer
         self._are_there, self._asked_s = False, -inf
         self._ends: dict[tuple[str, int], int] = {}
         self._last_s: dict[tuple[str, int], float] = {}
@@ -450,12 +456,12 @@ class OwnerRequests:
         if not is_whole(ask, body):
             self._rate_limited.warn("digest", "passed over: a request of another host, whose id has another digest")
             return None
-        ORIGIN.set(FromAnotherHost(tenure=ask.tenure, not_after_ms=ask.not_after_ms, group_id=ask.group_id))
-        try:
-            named = replace(requests.caller, name=ask.by if TOKEN_NAME.fullmatch(ask.by) else "")
-            return self._handle(ask.name, body, named, ask.host, ask.protocol)
-        finally:
-            ORIGIN.set(None)
+        origin = FromAnotherHost(tenure=ask.tenure, not_after_ms=ask.not_after_ms, group_id=ask.group_id)
+        named = replace(requests.caller, name=ask.by if TOKEN_NAME.fullmatch(ask.by) else "")
+        # As the host names itself, in a line of the log: without spaces, which would look like words of ours.
+        host = re.sub(r"[^\w.:-]", "?", ask.host[:LONGEST_NAME])
+        asker = Asker(named, f"host {host}", ask.protocol, origin=origin)
+        return self._answer_to(ask.name, pa.py_buffer(body), asker)
 
     def _write_answer(self, ask: Ask, answer: bytes) -> None:
         written = uuid.uuid4().hex

@@ -1,1 +1,1 @@
-"""The RPC server: Arrow Flight, its listener, its limits for connections."""
+"""The door for programs: Arrow Flight, its listener, its limits for connections."""

@@ -31,6 +31,7 @@ from coordinator.protocol.errors import (
 from coordinator.protocol.format_versions import PROTOCOL
 from coordinator.protocol.messages import DescribeGroup, GroupDescription, OutcomesStaged, StageOutcomes
 from coordinator.protocol.outcome_rows import SCHEMA
+from coordinator.service.requests.requests import Requests
 from coordinator.service.server.flight_server import FlightServer
 from tests.support.waiting import wait_until
 
@@ -42,7 +43,7 @@ class Standalone:
 
     def __init__(self, size: int) -> None:
         self.refuses: dict[str, Exception] = {}
-        self.servers = [FlightServer(self._handler(number), TOKEN) for number in range(size)]
+        self.servers = [FlightServer(Requests().begin(self._handler(number)), TOKEN) for number in range(size)]
         self.addresses = [server.address for server in self.servers]
 
     def _handler(self, number):

@@ -202,7 +202,7 @@ def test_a_request_that_no_thread_can_handle_is_unknown() -> None:
 def test_who_writes_administrators_requests_is_no_member() -> None:
     owner = AskedOwner()
     owner.reads(ask(), topic=ADMIN_REQUESTS)
-    (caller,) = owner.callers
+    ((caller, *_),) = owner.askers
     caller.check("ResetOffsets")
     caller.check("DescribeGroup")
     with pytest.raises(NotAllowed):

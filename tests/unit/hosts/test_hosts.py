@@ -40,7 +40,8 @@ from coordinator.service.hosts.gateway import Gateway, OwnerGone, OwnerQuiet
 from coordinator.service.hosts.hosts import Hosts
 from coordinator.service.hosts.owner_requests import PARTS_KEPT_S, RESTS_AFTER_S, OwnerRequests
 from coordinator.service.hosts.topics import request_partition_of
-from coordinator.service.server.flight_server import Call, Head
+from coordinator.service.requests.asker import Asker
+from coordinator.service.requests.bodies import Head
 from coordinator.service.stores.kafka import ownership
 from coordinator.service.stores.kafka.ownership import LOOK_LASTS_S, LivingOwner, OwnedElsewhere
 from coordinator.state_log.owner_record import Owner
@@ -123,8 +124,8 @@ class TwoHosts:
         if not self.drops(message):
             self.world.after(self.far_ms, lambda: HostTopics.append(self.topics, where, key, headers, body))
 
-    def _handle(self, name: str, body: bytes, *_: Any) -> bytes:
-        self.handled.append(body)
+    def _handle(self, name: str, body: Any, *_: Any) -> bytes:
+        self.handled.append(body.to_pybytes())
         return self.answers.pop(0) if self.answers else encode(Done())
 
     def pass_s(self, seconds: float) -> None:
@@ -536,11 +537,11 @@ def test_an_answer_to_another_request_shows_that_the_owner_lives() -> None:
 def test_an_owner_knows_the_name_of_a_token_as_it_was_told(by: str, name: str) -> None:
     hosts, callers = reading(), []
 
-    def handle(_: str, body: bytes, caller: Any, *__: Any) -> bytes:
-        callers.append(caller)
+    def handle(_: str, body: Any, asker: Asker) -> bytes:
+        callers.append(asker.caller)
         return encode(Done())
 
-    hosts.requests._handle = handle
+    hosts.requests._answer_to = handle
     assert [type(reply) for reply in hosts.told(hosts.record(by=by))] == [Answer]
     assert [caller.name for caller in callers] == [name]
 
@@ -567,8 +568,8 @@ def test_looks_wait_once_for_all_groups_of_a_silent_process(monkeypatch: pytest.
         return b"the log's copy"
 
     def look(group_id: str) -> None:
-        call = Call(Caller(), "a peer", "4")
-        shown = passing.answered("DescribeGroup", pa.py_buffer(b""), Head(group_id), call, lambda: here(group_id))
+        asker = Asker(Caller(), "a peer", "4")
+        shown = passing.answered("DescribeGroup", pa.py_buffer(b""), Head(group_id), asker, lambda: here(group_id))
         assert shown == b"the log's copy"
         assert passing.is_left(group_id)
 

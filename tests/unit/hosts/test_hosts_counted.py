@@ -15,13 +15,14 @@ from coordinator.protocol.rights import Caller
 from coordinator.service.hosts import hosts
 from coordinator.service.hosts.gateway import OwnerGone
 from coordinator.service.metrics.counters import Counters
-from coordinator.service.runtime.transaction import ORIGIN, FromAnotherHost
-from coordinator.service.server.flight_server import Call, Head
+from coordinator.service.requests.asker import Asker
+from coordinator.service.requests.bodies import Head
+from coordinator.service.runtime.transaction import FromAnotherHost
 from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere, this_process
 from coordinator.state_log.owner_record import Owner
 
 OWNER = Owner(installation_id="far", process="p", host="far-host", pid=7, tenure="t", answers=1)
-CALL = Call(Caller(), "peer", "5")
+ASKER = Asker(Caller(), "peer", "5")
 
 
 class Groups:
@@ -71,7 +72,7 @@ def here(monkeypatch):
     monkeypatch.setattr(hosts, "OwnerRequests", Asked)
     registry = CollectorRegistry()
 
-    def answer(name, body, call):
+    def answer(name, body, asker):
         return b"the answer"
 
     transport, groups, living = SimpleNamespace(now_s=lambda: 0.0), Groups(), LivingOwner(this_process("near"))
@@ -85,7 +86,7 @@ def elsewhere():
 
 
 def asked(here, handle=elsewhere):
-    return here.answered("Heartbeat", pa.py_buffer(b"{}"), Head(group_id="billing"), CALL, handle)
+    return here.answered("Heartbeat", pa.py_buffer(b"{}"), Head(group_id="billing"), ASKER, handle)
 
 
 def test_requests_to_another_host_are_counted_and_it_is_named_once(here, caplog):
@@ -101,7 +102,7 @@ def test_requests_to_another_host_are_counted_and_it_is_named_once(here, caplog)
 
 
 def test_requests_of_another_host_are_counted(here):
-    assert here.requests.handle("Heartbeat", b"{}", Caller(), "far-host", "4") == b"the answer"
+    assert here.requests.handle("Heartbeat", b"{}", ASKER) == b"the answer"
     assert here.count("requests_of_other_hosts", request="Heartbeat") == 1
 
 
@@ -129,9 +130,8 @@ def test_a_group_whose_silent_owner_answers_again_is_not_left(here):
 
 def asked_by_another(here, name="Heartbeat", group_id="billing", tenure="mine"):
     """Whether the group is this process's after such a request of another host."""
-    ORIGIN.set(FromAnotherHost(tenure=tenure, not_after_ms=0, group_id=group_id))
-    here.requests.handle(name, b"{}", Caller(), "far-host", "5")
-    ORIGIN.set(None)
+    origin = FromAnotherHost(tenure=tenure, not_after_ms=0, group_id=group_id)
+    here.requests.handle(name, b"{}", ASKER._replace(origin=origin))
     return group_id in here._groups.mine
 
 

@@ -24,8 +24,6 @@ from coordinator.protocol.errors import (
     GroupIdNotFound,
     InternalError,
     InvalidRequest,
-    NotAllowed,
-    RequestTooLarge,
     ShareGroupError,
 )
 from coordinator.protocol.messages import (
@@ -40,9 +38,9 @@ from coordinator.protocol.messages import (
 )
 from coordinator.protocol.request_rows import body_with_rows
 from coordinator.protocol.wire import WITH_ROWS, _requests, decode_answer, encode
-from coordinator.service.server import acknowledged_rows
+from coordinator.service.requests import acknowledged_rows
 from tests.support.hostile_requests import USUAL, bodies, mutated
-from tests.support.hostile_server import READER, HostileServer
+from tests.support.hostile_server import HostileServer
 from tests.support.waiting import wait_until
 
 MINUTES = float(os.environ.get("HOSTILE_MINUTES", "60"))
@@ -198,16 +196,6 @@ def test_compressed_rows_are_refused_before_they_are_decompressed(server):
     assert isinstance(refused, InvalidRequest), refused
     assert "compressed" in str(refused)
     assert server.peak_mb - before_mb < 50, f"of {rows.nbytes >> 20} MiB, in {len(body)} bytes"
-
-
-def test_the_right_and_the_size_are_checked_before_anything_is_decoded(server):
-    reader = server.connect(READER)
-    junk = b"\xff" * 1_000
-    for name in sorted(WITH_ROWS):
-        assert isinstance(answer(reader, name, junk), NotAllowed)
-    reader.close()
-    assert isinstance(answer(server.connection, "Heartbeat", bytes(101 << 20)), RequestTooLarge)
-    server.check()
 
 
 @pytest.mark.parametrize("beside", [{"topics": ("orders",)}, {"topic_pattern": "orders"}], ids=["topics", "pattern"])

@@ -9,21 +9,17 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 
 import pytest
 
-from coordinator.client.connection import Connection
 from coordinator.config.resolved import ServerConfig
 from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.errors import CoordinatorOverloaded, GroupMaxSizeReached, MaxGroupsReached
-from coordinator.protocol.messages import DescribeGroup, Done, Heartbeat, JoinGroup
-from coordinator.protocol.wire import Endpoint
+from coordinator.protocol.errors import GroupMaxSizeReached, MaxGroupsReached
+from coordinator.protocol.messages import Heartbeat, JoinGroup
 from coordinator.service.process.log_format import JsonLines, TextLines
 from coordinator.service.process.rate_limited_log import INTERVAL_S, RateLimitedLog
 from coordinator.service.runtime.group_limits import GroupLimits
 from coordinator.service.server.connection_limits import UnauthenticatedConnections, _of_grpc
-from coordinator.service.server.flight_server import FlightServer
 from tests.support.imports import ROOT
 
 PATIENCE_S = 10.0
@@ -258,45 +254,6 @@ def test_peer_addresses_of_grpc_are_parsed():
 
 
 # --- requests
-
-
-@contextlib.contextmanager
-def served(handle, **configs):
-    limits = ServerConfig.parse(configs)
-    server = FlightServer(handle, "a-token", limits=limits)
-    connection = Connection(Endpoint(host="127.0.0.1", port=server.port, token="a-token", pid=1))
-    try:
-        yield server, connection
-    finally:
-        connection.close()
-        server.shutdown()
-
-
-def test_too_many_concurrent_requests_are_refused_except_health_and_heartbeats():
-    entered, leave = threading.Semaphore(0), threading.Event()
-
-    def handle(request):
-        entered.release()
-        assert leave.wait(60)
-        return Done()
-
-    with served(handle, **{"queued.max.requests": "2"}) as (_, connection):
-        request = DescribeGroup(group_id="billing")
-        threads = [threading.Thread(target=connection.call, args=(request,)) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-            assert entered.acquire(timeout=60)
-        with pytest.raises(CoordinatorOverloaded, match="2 requests at work"):
-            connection.call(request)
-        assert connection.check_health().ready
-        beat = threading.Thread(target=connection.call, args=(HEARTBEAT,))
-        beat.start()
-        assert entered.acquire(timeout=60), "a heartbeat is never refused: its member would lose its session"
-        leave.set()
-        for thread in (*threads, beat):
-            thread.join()
-        assert connection.call(request) == Done()
-    assert CoordinatorOverloaded.retriable
 
 
 # --- members and groups

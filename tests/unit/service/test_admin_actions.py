@@ -46,8 +46,9 @@ from coordinator.protocol.rights import RIGHT_OF, Right, Tokens
 from coordinator.protocol.wire import Endpoint, _requests
 from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.handlers.admin_requests import AdminService
-from coordinator.service.server import audit
-from coordinator.service.server.audit import AUDIT
+from coordinator.service.requests import audit
+from coordinator.service.requests.audit import AUDIT
+from coordinator.service.requests.requests import Requests
 from coordinator.service.server.flight_server import FlightServer
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from sharegroup import offsets_from_file
@@ -287,7 +288,7 @@ def server(empty):
     def handle(request):
         return empty.admin.handle(request) if type(request) in empty.admin.handlers else Done()
 
-    server = FlightServer(handle, Tokens.parse(TOKENS, "a test"))
+    server = FlightServer(Requests().begin(handle), Tokens.parse(TOKENS, "a test"))
     yield server
     server.shutdown()
 
@@ -303,40 +304,9 @@ def called(server, token, request):
 BEAT = Heartbeat(**GROUP, member_id="m1", member_epoch=1)
 
 
-@pytest.mark.parametrize(
-    ("token", "allowed", "refused"),
-    [
-        ("alices-secret-token", [DeleteGroup(**GROUP), ListGroups()], [BEAT]),
-        ("a-token-for-looks", [ListGroups(), ListOffsets(**GROUP)], [DeleteGroup(**GROUP), BEAT]),
-        ("a-token-for-queries", [BEAT], [DeleteGroup(**GROUP), ListGroups()]),
-    ],
-)
-def test_a_token_is_allowed_only_the_requests_of_its_rights(server, token, allowed, refused):
-    for request in allowed:
-        assert called(server, token, request)
-    for request in refused:
-        with pytest.raises(NotAllowed, match=f"{type(request).__name__} needs a token with the right"):
-            called(server, token, request)
-
-
 def test_every_request_has_a_right_or_needs_none():
     assert set(_requests) - set(RIGHT_OF) == {"Health", "WhoAmI"}
     assert {RIGHT_OF[name] for name in ("AlterOffsets", "DecideRecords")} == {Right.ADMIN}
-
-
-def test_the_audit_log_has_the_beginning_and_the_end_of_each_action(server, caplog):
-    caplog.set_level(logging.INFO, AUDIT)
-    called(server, "alices-secret-token", AlterOffsets(**GROUP, to="latest"))
-    assert not caplog.records, "a dry run changes nothing"
-    called(server, "alices-secret-token", AlterOffsets(**NOW, to="latest", reason="two\nlines"))
-    with pytest.raises(UnknownSharePartition):
-        called(server, "alices-secret-token", DeleteOffsets(**NOW, topics=("none",)))
-    begun, done, _, refused = (record.getMessage() for record in caplog.records if record.name == AUDIT)
-    assert begun == "begun" + done.removeprefix("done").partition(" changed=")[0]
-    assert done.startswith("done: who=admin alice from=ipv4:127.0.0.1:")
-    assert "\n" not in done and "secret" not in done
-    assert json.loads(done.partition(" changed=")[2]) == [["orders-0", "10", "100"], ["orders-1", "10", "100"]]
-    assert refused.startswith("refused: who=admin alice") and "UnknownSharePartition" in refused
 
 
 def test_an_action_without_the_right_is_in_the_audit_log(server, caplog):

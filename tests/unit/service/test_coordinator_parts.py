@@ -5,15 +5,19 @@ import logging
 import socket
 from contextlib import closing
 
+import pyarrow as pa
 import pytest
 
 from coordinator.protocol.errors import CoordinatorNotAvailable, StateStoreInUse
+from coordinator.protocol.format_versions import PROTOCOL
 from coordinator.protocol.messages import DescribeGroup
-from coordinator.protocol.wire import LaunchSettings
+from coordinator.protocol.rights import Caller
+from coordinator.protocol.wire import LaunchSettings, decode_answer, encode
 from coordinator.service import coordinator as coordinator_module
 from coordinator.service.coordinator import Coordinator
 from coordinator.service.open_state import open_state
-from coordinator.service.server.audit import AUDIT
+from coordinator.service.requests.asker import Asker
+from coordinator.service.requests.audit import AUDIT
 
 
 @pytest.fixture
@@ -28,13 +32,13 @@ def settings(tmp_path):
 
 @pytest.fixture
 def servers(monkeypatch):
-    """The servers of the coordinators that are made; ``handle``: what each asks for its answers."""
+    """The servers of the coordinators that are made; ``requests``: what each asks for its answers."""
     made = []
 
     class Server(coordinator_module.FlightServer):
-        def __init__(self, handle, *given, **more):
-            super().__init__(handle, *given, **more)
-            self.handle = handle
+        def __init__(self, requests, *given, **more):
+            super().__init__(requests, *given, **more)
+            self.requests = requests
             made.append(self)
 
     monkeypatch.setattr(coordinator_module, "FlightServer", Server)
@@ -45,8 +49,9 @@ def test_a_request_while_parts_are_made_or_ended_is_refused(settings, servers, m
     tried = []
 
     def refused():
+        look, asker = encode(DescribeGroup(group_id="billing")), Asker(Caller(), "a peer", str(PROTOCOL))
         with pytest.raises(CoordinatorNotAvailable, match="it is not ready"):
-            servers[0].handle(DescribeGroup(group_id="billing"))
+            decode_answer(servers[0].requests.answer("DescribeGroup", pa.py_buffer(look), asker))
         tried.append("refused")
 
     def before(*given, **more):

@@ -65,7 +65,7 @@ def why_it_left(
     )
     coordinator.dispatcher = dispatcher_of(group)
     coordinator.service = SimpleNamespace(lost_logs=SimpleNamespace(in_doubt=in_doubt))
-    coordinator.server = SimpleNamespace(idle_s=1e9)
+    coordinator.requests = SimpleNamespace(idle_s=1e9)
     told: Any = Looks(group, looks)
     return on_demand.wait_until_idle(coordinator, told)
 

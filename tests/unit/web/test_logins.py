@@ -9,6 +9,7 @@ import pytest
 from coordinator.admin.admin import Admin
 from coordinator.protocol.errors import InvalidRequest
 from coordinator.protocol.rights import Tokens
+from coordinator.service.requests.requests import Requests
 from coordinator.service.server.flight_server import FlightServer
 from sharegroup.web import coordinator_page
 from sharegroup.web.logins import CoordinatorTokens
@@ -23,7 +24,7 @@ def logins():
     def handle(request):
         raise InvalidRequest(what="A group has an id.")
 
-    server = FlightServer(handle, TOKENS, version="1")
+    server = FlightServer(Requests(version="1").begin(handle), TOKENS)
     yield CoordinatorTokens({"share.coordinator.endpoint": server.address})
     server.shutdown()
 

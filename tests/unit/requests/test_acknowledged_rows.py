@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.protocol.errors import InvalidRequest
-from coordinator.service.server.acknowledged_rows import SCHEMA, partition_acks
+from coordinator.service.requests.acknowledged_rows import SCHEMA, partition_acks
 
 PLACES = st.tuples(st.sampled_from("TUV"), st.integers(0, 2), st.integers(0, 30))
 OUTCOMES = st.tuples(st.integers(1, 3), st.sampled_from([0, 1, 2, 3, 4]))

@@ -6,9 +6,9 @@ import tempfile
 from pathlib import Path
 from unittest import mock
 
+import pyarrow as pa
 import pytest
 
-from coordinator.client.connection import Connection
 from coordinator.config.resolved import ServerConfig
 from coordinator.core.commands import StageRuns
 from coordinator.protocol.admin_messages import (
@@ -29,18 +29,19 @@ from coordinator.protocol.errors import (
     InvalidToken,
     TopicNotAllowed,
 )
-from coordinator.protocol.messages import DescribeGroup, Done, Heartbeat, JoinGroup, OpenSink, PartitionOutcomes
+from coordinator.protocol.format_versions import PROTOCOL
+from coordinator.protocol.messages import DescribeGroup, Heartbeat, JoinGroup, OpenSink, PartitionOutcomes
 from coordinator.protocol.rights import Tokens
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
-from coordinator.protocol.wire import Endpoint, WhoAmI, decode_request, encode
+from coordinator.protocol.wire import TokenHolder, WhoAmI, decode_answer, encode
 from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters.builder import DeadLetterBuilder
 from coordinator.service.dead_letters.group_worker import GroupWorker, PassResult
 from coordinator.service.handlers.admin_requests import AdminService
 from coordinator.service.process.rate_limited_log import RateLimitedLog
-from coordinator.service.server.allow_lists import check_allowed, limited, shown_to
-from coordinator.service.server.audit import AUDIT
-from coordinator.service.server.flight_server import FlightServer
+from coordinator.service.requests.allow_lists import check_allowed, limited, shown_to
+from coordinator.service.requests.asker import Asker
+from coordinator.service.requests.requests import Requests
 from sharegroup.web.command import _tokens
 from tests.support.fake_cluster import FakeCluster
 from tests.support.running_service import Running, storing
@@ -181,43 +182,6 @@ def test_a_list_of_groups_shows_those_that_the_token_may_use():
     assert shown_to(Tokens.parse(MEMBER, "the test").holders[0][1], listed) is listed
 
 
-@pytest.fixture
-def called():
-    def handle(request):
-        if isinstance(request, ListGroups):
-            return GroupsListed(groups=tuple(GroupListing(group_id=g, state="EMPTY") for g in ("billing-eu", "pay")))
-        return Done()
-
-    def by_owner(name, body, head, call, here):
-        return encode(handle(decode_request(name, body.to_pybytes())))  # the owner on another host knows no token
-
-    server = FlightServer(handle, Tokens.parse(TOKENS, "the test"), by_owner=by_owner)
-
-    def call(token, request):
-        with contextlib.closing(Connection(Endpoint(host="127.0.0.1", port=server.port, token=token, pid=0))) as client:
-            return client.call(request)
-
-    yield call
-    server.shutdown()
-
-
-def test_the_server_keeps_a_call_to_the_lists_of_its_token(called, caplog):
-    caplog.set_level(logging.INFO, AUDIT)
-    assert isinstance(called(MEMBER, RIGHT_JOINS[0]), Done)
-    with pytest.raises(TopicNotAllowed):
-        called(MEMBER, WRONG_JOINS[0])
-    with pytest.raises(GroupNotAllowed):
-        called(MEMBER, OF_PAYROLL[0])
-    with pytest.raises(GroupNotAllowed):
-        called(READER, DescribeGroup(group_id="payroll"))
-    with pytest.raises(GroupNotAllowed):
-        called(ADMIN, AlterOffsets(group_id="payroll", execute=True))
-    for request in (ListGroups(), ListGroups(group_id="billing-eu")):
-        assert [group.group_id for group in called(READER, request).groups] == ["billing-eu"]
-    (line,) = [record.getMessage() for record in caplog.records if record.name == AUDIT]
-    assert line.startswith("refused: who=admin ada from=") and "request=AlterOffsets GroupNotAllowed" in line
-
-
 @pytest.mark.parametrize(
     ("tokens", "allowed", "keys"),
     [
@@ -234,13 +198,12 @@ def test_the_open_keys_are_those_that_nothing_limits(tokens, allowed, keys):
 
 def test_the_holder_of_a_token_learns_which_keys_are_open():
     limits = ServerConfig.parse({SOURCE_KEY: "orders.*"})
-    server = FlightServer(lambda request: Done(), Tokens.parse(f"{TOKENS}member:{OTHER}\n", "a test"), limits=limits)
-    try:
-        endpoint = Endpoint(host="127.0.0.1", port=server.port, token=READER, pid=0)
-        with contextlib.closing(Connection(endpoint)) as client:
-            assert client.call(WhoAmI()).open_keys == (DEAD_LETTER_KEY,)
-    finally:
-        server.shutdown()
+    keys = Tokens.parse(f"{TOKENS}member:{OTHER}\n", "a test").open_keys(limits.allowed_topics)
+    asker = Asker(caller(READER), "a peer", str(PROTOCOL))
+    answer = Requests(open_keys=keys).answer(WhoAmI.__name__, pa.py_buffer(encode(WhoAmI())), asker)
+    held = decode_answer(answer)
+    assert isinstance(held, TokenHolder)
+    assert held.open_keys == (DEAD_LETTER_KEY,)
 
 
 # --- tokens with different lists in one group
