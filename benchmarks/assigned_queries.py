@@ -66,7 +66,9 @@ def drained(scene: Scene, *, assigned: bool) -> tuple[float, int, int, int]:
         bounds = tuple(b for b in group.bounds() if not assigned or b.partition in own)
         epoch = group.epochs[name]
         plan = group.run(
-            AcquirePlan(member_id=name, member_epoch=epoch, start=start, max_records=BATCH, bounds=bounds)
+            AcquirePlan(
+                group_id="billing", member_id=name, member_epoch=epoch, start=start, max_records=BATCH, bounds=bounds
+            )
         ).plan
         records = sum(last - first + 1 for part in plan.partitions for first, last, _ in part.ranges)
         if not records:

@@ -79,7 +79,7 @@ def core_rows(ranges: int) -> list[Row]:
 
 def _query(ranges: int, length: int) -> dict[str, list[float]]:
     core = Core(query=True, records=ranges * length)
-    who = {"member_id": MEMBER, "member_epoch": core.epoch}
+    who = {"group_id": GROUP, "member_id": MEMBER, "member_epoch": core.epoch}
     acquire: list[float] = []
     use: list[float] = []
     complete: list[float] = []
@@ -89,7 +89,10 @@ def _query(ranges: int, length: int) -> dict[str, list[float]]:
         number = timed(acquire, lambda command=next_plan: core.run(command)).plan.plan_id
         assert number
         timed(use, lambda number=number: core.run(StartOrReclaimPlan(**who, plan_id=number, bounds=core.bounds)))
-        timed(complete, lambda number=number: core.run(CompletePlan(**who, plan_id=number)))
+        timed(
+            complete,
+            lambda number=number: core.run(CompletePlan(member_id=MEMBER, member_epoch=core.epoch, plan_id=number)),
+        )
     return {"query acquires": acquire, "query uses its plan": use, "query completes": complete}
 
 

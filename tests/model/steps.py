@@ -162,6 +162,7 @@ class Steps(MemberSteps):
     def acquire(self, name: str, epoch: int, start: int, most: int, partitions: int = PARTITIONS) -> None:
         now_ms, bounds = self.core.now_ms, self.bounds(partitions)
         command = AcquirePlan(
+            group_id=self.core.group.group_id,
             member_id=name,
             member_epoch=epoch,
             start=self.core.group.plan_id_text(start or None),
@@ -213,6 +214,7 @@ class Steps(MemberSteps):
         # A start that only reported losses is answered again with all that it left out.
         before += self.left_out_by_reports.get((name, epoch, number), [])
         command = StartOrReclaimPlan(
+            group_id=self.core.group.group_id,
             member_id=name,
             member_epoch=epoch,
             plan_id=self.core.group.plan_id_text(number or None),

@@ -136,6 +136,7 @@ class SparkQuery:
         bounds = self.until if self.available_now else self.coordinator.bounds()
         reply = self.call(
             lambda: AcquirePlan(
+                group_id="billing",
                 member_id=self.name,
                 member_epoch=self.epoch,
                 start=start,
@@ -154,7 +155,9 @@ class SparkQuery:
     def _batch(self, number: str) -> None:
         bounds = self.coordinator.bounds()
         taken = self.call(
-            lambda: StartOrReclaimPlan(member_id=self.name, member_epoch=self.epoch, plan_id=number, bounds=bounds)
+            lambda: StartOrReclaimPlan(
+                group_id="billing", member_id=self.name, member_epoch=self.epoch, plan_id=number, bounds=bounds
+            )
         )
         if not self.process(self, taken):
             raise ProcessDied("processing")

@@ -175,6 +175,7 @@ class GroupDriver:
     ) -> PlanReply:
         return self.run(
             AcquirePlan(
+                group_id="billing",
                 member_id=member,
                 member_epoch=self.epochs[member],
                 start=start,
@@ -194,7 +195,12 @@ class GroupDriver:
         """Starts or reclaims the plan, as partitions(end) does."""
         return self.run(
             StartOrReclaimPlan(
-                member_id=member, member_epoch=self.epochs[member], plan_id=plan_id, bounds=self.bounds(), **fields
+                group_id="billing",
+                member_id=member,
+                member_epoch=self.epochs[member],
+                plan_id=plan_id,
+                bounds=self.bounds(),
+                **fields,
             )
         )
 

@@ -81,11 +81,13 @@ def join(member="m1", process="p1", group_id="billing", epoch=None):
 
 
 def acquire(start="", limit=100, member="m1"):
-    return AcquirePlan(member_id=member, member_epoch=1, start=start, max_records=limit, bounds=BOUNDS)
+    return AcquirePlan(
+        group_id="billing", member_id=member, member_epoch=1, start=start, max_records=limit, bounds=BOUNDS
+    )
 
 
 def start_plan(plan_id):
-    return StartOrReclaimPlan(member_id="m1", member_epoch=1, plan_id=plan_id, bounds=BOUNDS)
+    return StartOrReclaimPlan(group_id="billing", member_id="m1", member_epoch=1, plan_id=plan_id, bounds=BOUNDS)
 
 
 def complete(number):

@@ -1,12 +1,12 @@
 """The commands of the core. :func:`coordinator.core.decide.decide` takes any of them.
 
-Members' requests (:mod:`coordinator.protocol.messages`) are commands as they are, except where the answer needs facts
-that only the broker knows: the service looks these up and passes them in the commands of this module.
+Members' requests (:mod:`coordinator.protocol.messages`) are commands as they are. Where the answer needs facts that
+only the broker knows, the command is the request with these facts: the service looks them up, and adds them.
 """
 
 from __future__ import annotations
 
-from typing import Generic
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -17,15 +17,17 @@ from coordinator.protocol.messages import (
     Done,
     GivenUp,
     Message,
+    NextPlan,
     PartitionBounds,
     PartitionOutcomes,
-    PartitionPlan,
-    PlanReply,
     Reply,
     Request,
     StageOutcomes,
+    StartPlan,
 )
 from coordinator.protocol.values import OffsetRange
+
+Command = TypeVar("Command", bound=Request[Any])
 
 
 class TopicWithId(Message, frozen=True, tag=False):
@@ -96,43 +98,24 @@ class CompletePlan(Request[PlanDone], frozen=True):
     bounds: tuple[PartitionBounds, ...] = ()
 
 
-class AcquirePlan(Request[PlanReply], frozen=True):
-    """Acquire the member's next plan from the partitions of ``bounds``, which are subscribed ones only.
+class AcquirePlan(NextPlan, frozen=True):
+    """NextPlan with what the logs of the subscribed partitions hold now. ``topics``: more topics of the subscription,
+    whose losses the plan reports. A plan may hold nothing but such reports."""
 
-    ``start``: the plan id in Spark's start offset (empty: initial). It must be the member's last completed plan.
-    ``topics``: more topics of the subscription, whose losses the plan reports. A plan may hold nothing but such
-    reports. ``began_ms``: when the member's AvailableNow run began; it gets no record that a query has released since
-    then, or whose delay was not over by then. None: the member is in no such run."""
-
-    member_id: str
-    member_epoch: int
-    start: str = ""
-    max_records: int | None = None
     bounds: tuple[PartitionBounds, ...] = ()
     topics: tuple[str, ...] = ()
-    began_ms: int | None = None
 
 
-class StartOrReclaimPlan(Request[PlanReply], frozen=True):
-    """StartPlan with the facts of the brokers.
-
-    ``bounds``: what the logs hold now, for each partition of the plan that exists and is subscribed.
+class StartOrReclaimPlan(StartPlan, frozen=True):
+    """StartPlan with what the logs hold now, for each partition of the plan that exists and is subscribed.
     ``deleted_topic_ids``: topics that were deleted, or deleted and created anew; the plan's ranges of them are
     archived. ``unsubscribed_topic_ids``: topics that are no longer in the query's subscription; their ranges are
-    released. ``fail_on_data_loss``: a plan that lost offsets is not marked as started: the query fails and reads
-    nothing of it, so it is no delivery. ``acknowledgement_mode``: the query's own, for this attempt at the batch;
-    empty: the group's. ``logged`` and ``acquired_here``: as in StartPlan."""
+    released. A plan that lost offsets is not marked as started where ``fail_on_data_loss``: the query fails and reads
+    nothing of it, so it is no delivery."""
 
-    member_id: str
-    member_epoch: int
-    plan_id: str
     bounds: tuple[PartitionBounds, ...] = ()
     deleted_topic_ids: frozenset[str] = frozenset()
     unsubscribed_topic_ids: frozenset[str] = frozenset()
-    fail_on_data_loss: bool = True
-    acknowledgement_mode: str = ""
-    logged: tuple[PartitionPlan, ...] | None = None
-    acquired_here: bool = False
 
 
 class StageRuns(StageOutcomes, frozen=True):
@@ -147,6 +130,11 @@ class AcquireForConsumer(AcquireRecords, frozen=True):
 
     beyond: bool = False
     bounds: tuple[PartitionBounds, ...] = ()
+
+
+def with_facts(command: type[Command], request: Request[Any], **facts: Any) -> Command:
+    """The command of a request: the request, and the facts beside it."""
+    return command(**msgspec.structs.asdict(request), **facts)
 
 
 class MoveLogStarts(Request[Done], frozen=True):

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from coordinator.core.commands import StageRuns
+from coordinator.core.commands import StageRuns, with_facts
 from coordinator.protocol.errors import InvalidRequest
 from coordinator.protocol.messages import Acknowledge, Request, StageOutcomes
 from coordinator.protocol.request_rows import read_rows, split_body
@@ -50,6 +50,6 @@ def request_of(name: str, body: pa.Buffer) -> Request[Any]:
     request = decode_request(name, text)
     if isinstance(request, StageOutcomes):
         outcomes = outcome_rows.partition_outcomes(read_rows(rows, outcome_rows.SCHEMA))
-        return StageRuns(**msgspec.structs.asdict(request), partitions=outcomes)
+        return with_facts(StageRuns, request, partitions=outcomes)
     acks = acknowledged_rows.partition_acks(read_rows(rows, acknowledged_rows.SCHEMA))
-    return Acknowledge(**msgspec.structs.asdict(request), partitions=acks)
+    return with_facts(Acknowledge, request, partitions=acks)

@@ -27,6 +27,7 @@ from coordinator.core.commands import (
     PartitionStart,
     StartOrReclaimPlan,
     TopicWithId,
+    with_facts,
 )
 from coordinator.core.commands.membership import check_dead_letter_sources, check_dead_letter_topic_kept
 from coordinator.core.looks.description import open_breaker
@@ -187,13 +188,10 @@ def next_plan(request: NextPlan, facts: Facts) -> Transaction[PlanReply]:
         yield from initialize(group, {p: facts.log_starts[p.topic_partition] for p in known})
         yield from move_log_starts(known, facts)
         reply = yield from ask(
-            AcquirePlan(
-                member_id=request.member_id,
-                member_epoch=request.member_epoch,
-                start=request.start,
-                max_records=request.max_records,
+            with_facts(
+                AcquirePlan,
+                request,
                 bounds=bounds(known, facts, request.until),
-                began_ms=request.began_ms,
                 topics=_unreported_topics(group, group.member(request.member_id, request.member_epoch)),
             )
         )
@@ -252,7 +250,7 @@ def acquire_records(request: AcquireRecords, facts: Facts, *, beyond: bool = Fal
         yield from move_log_starts(known, facts)
         yield from ask(AssignPartitions())
         within = bounds(known, facts, None)
-        reply = yield from ask(AcquireForConsumer(**msgspec.structs.asdict(request), bounds=within, beyond=beyond))
+        reply = yield from ask(with_facts(AcquireForConsumer, request, bounds=within, beyond=beyond))
         return msgspec.structs.replace(reply, errors=errors, isolation_level=group.config.share_isolation_level)
 
     return transaction
@@ -287,17 +285,12 @@ def start_plan(
 
     def transaction(group: ShareGroup) -> TransactionSteps[PlanReply]:
         reply = yield from ask(
-            StartOrReclaimPlan(
-                member_id=request.member_id,
-                member_epoch=request.member_epoch,
-                plan_id=request.plan_id,
+            with_facts(
+                StartOrReclaimPlan,
+                request,
                 bounds=bounds(facts.partitions, facts, None),
                 deleted_topic_ids=gone,
                 unsubscribed_topic_ids=unsubscribed,
-                fail_on_data_loss=request.fail_on_data_loss,
-                acknowledgement_mode=request.acknowledgement_mode,
-                logged=request.logged,
-                acquired_here=request.acquired_here,
             )
         )
         level = group.config.share_isolation_level

@@ -14,7 +14,11 @@ RELEASE = 2
 
 def acquired(group: GroupDriver, *bounds: PartitionBounds, most: int | None = 4_000) -> PlanReply:
     """m1's next plan of just these partitions."""
-    return group.run(AcquirePlan(member_id="m1", member_epoch=group.epochs["m1"], max_records=most, bounds=bounds))
+    return group.run(
+        AcquirePlan(
+            group_id="billing", member_id="m1", member_epoch=group.epochs["m1"], max_records=most, bounds=bounds
+        )
+    )
 
 
 def bound(partition: int, end: int) -> PartitionBounds:

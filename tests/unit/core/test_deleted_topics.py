@@ -33,7 +33,9 @@ def in_numbers(lost: tuple[LeftOut, ...]) -> list[tuple[int, int, int]]:
 
 def next_plan(group: GroupDriver, start: str = "", topics: tuple[str, ...] = ("orders",)) -> PlanReply:
     """latestOffset of a query of which no topic is there."""
-    return group.run(AcquirePlan(member_id="m1", member_epoch=group.epochs["m1"], start=start, topics=topics))
+    return group.run(
+        AcquirePlan(group_id="billing", member_id="m1", member_epoch=group.epochs["m1"], start=start, topics=topics)
+    )
 
 
 def reclaim(group: GroupDriver, number: str, **fields: Any) -> list[tuple[int, int, int]]:

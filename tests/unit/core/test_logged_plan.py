@@ -57,7 +57,12 @@ LOGGED = logged(
 
 def check(*parts: PartitionPlan, acquired_here: bool = True, offset: PlanOffset = LOGGED, **fields: Any) -> None:
     start = StartOrReclaimPlan(
-        member_id="m1", member_epoch=1, plan_id="i.7", logged=offset.partitions(), acquired_here=acquired_here
+        group_id="billing",
+        member_id="m1",
+        member_epoch=1,
+        plan_id="i.7",
+        logged=offset.partitions(),
+        acquired_here=acquired_here,
     )
     group = ShareGroup("billing")
     check_held(group, start, parts)
@@ -162,7 +167,9 @@ def test_a_summed_up_loss_explains_every_missing_range_that_it_may_cover() -> No
 
 @pytest.mark.parametrize("wrong", [((9, 5, 1),), ((10, 19, 1), (0, 9, 1)), ((0, 9, 1), (9, 12, 1))])
 def test_logged_ranges_that_are_reversed_or_overlap_are_refused(wrong: tuple[tuple[int, int, int], ...]) -> None:
-    start = StartOrReclaimPlan(member_id="m1", member_epoch=1, plan_id="i.7", logged=(part(*wrong),))
+    start = StartOrReclaimPlan(
+        group_id="billing", member_id="m1", member_epoch=1, plan_id="i.7", logged=(part(*wrong),)
+    )
     with pytest.raises(InvalidRequest, match="orders-0 are not ascending and disjoint"):
         check_held(ShareGroup("billing"), start, ())
 

@@ -106,7 +106,7 @@ def test_losses_are_reported_only_to_a_query_of_the_topic() -> None:
     group.move_log_start(10)
     group.run(MoveLogStarts(starts=(PartitionStart(topic_id="R", partition=0, start_offset=5),)))
     returns = (PartitionBounds(topic_id="R", partition=0, log_start=5, end=9),)
-    reply = group.run(AcquirePlan(member_id="m2", member_epoch=1, max_records=10, bounds=returns))
+    reply = group.run(AcquirePlan(group_id="billing", member_id="m2", member_epoch=1, max_records=10, bounds=returns))
     assert told(group.start(reply.plan.plan_id, "m2")) == [("returns", 0, 0, 4)]
     assert next_told(group) == [("orders", 0, 0, 9)]
     assert group.group.unreported_losses == ()

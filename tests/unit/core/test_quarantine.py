@@ -89,7 +89,11 @@ def bound(partition: int, end: int) -> PartitionBounds:
 def test_no_quarantined_record_beyond_the_log_end_is_acquired() -> None:
     group, plan = quarantined_plan()
     group.complete(plan)
-    reply = group.run(AcquirePlan(member_id="m1", member_epoch=group.epochs["m1"], start=plan, bounds=(bound(0, 0),)))
+    reply = group.run(
+        AcquirePlan(
+            group_id="billing", member_id="m1", member_epoch=group.epochs["m1"], start=plan, bounds=(bound(0, 0),)
+        )
+    )
     assert reply == PlanReply()
 
 

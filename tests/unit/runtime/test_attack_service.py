@@ -240,7 +240,9 @@ def test_two_owners_give_no_record_to_two_members(two_owners):
     for owner, member in [(0, "m1"), (1, "m2"), (0, "m3"), (1, "m4")]:
         ask(owner, JoinGroup(group_id="billing", member_id=member, process_id=member))
         ask(owner, JoinGroup(group_id="billing", member_id=member, process_id=member))  # its session, if it was loaded
-        plan = ask(owner, AcquirePlan(member_id=member, member_epoch=1, max_records=10, bounds=bounds)).plan
+        plan = ask(
+            owner, AcquirePlan(group_id="billing", member_id=member, member_epoch=1, max_records=10, bounds=bounds)
+        ).plan
         taken += [(r.first, r.last) for p in plan.partitions for r in p.ranges]
     assert taken == [(0, 9), (10, 19), (20, 29), (30, 39)]
 
@@ -371,5 +373,5 @@ def test_a_clock_that_went_back_does_not_prolong_a_records_delay():
     group.loaded(NOW_MS)
     ask(Expire())
     bounds = (PartitionBounds(topic_id="T", partition=0, log_start=0, end=1),)
-    acquire = AcquirePlan(member_id="m1", member_epoch=1, bounds=bounds)
+    acquire = AcquirePlan(group_id="billing", member_id="m1", member_epoch=1, bounds=bounds)
     assert held(ask(acquire, NOW_MS + 30_000).plan) == {("orders", 0): [(0, 0)]}, "the longest backoff"

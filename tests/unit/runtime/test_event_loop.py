@@ -61,7 +61,7 @@ def event_loop(tmp_path):
                 starts=(PartitionStart(topic_id="T", partition=0, start_offset=0),),
             ),
             JoinGroup(group_id="billing", member_id="m1", process_id="p1"),
-            AcquirePlan(member_id="m1", member_epoch=1, bounds=BOUNDS),
+            AcquirePlan(group_id="billing", member_id="m1", member_epoch=1, bounds=BOUNDS),
         ):
             event_loop.call("billing", one(command))
         yield event_loop
