@@ -1,1 +1,1 @@
-"""The catalogue of wrong inputs, each with the sentence that a person gets for it: docs/run/bad-input.md."""
+"""The catalogue of wrong inputs, each with the sentence that a person gets for it: sentences.txt."""

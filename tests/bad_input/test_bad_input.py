@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.bad_input.catalogue import SECTIONS
-from tests.bad_input.page import PAGE, line, page_text, place, sentences
+from tests.bad_input.golden import line, place, sentences
 from tests.support.imports import ROOT
 
 ROWS = [row for rows in SECTIONS.values() for row in rows]
@@ -36,10 +36,6 @@ def test_a_wrong_input_gets_the_golden_sentence(bootstrap, golden, monkeypatch):
 
 def test_the_golden_file_has_the_rows_of_the_catalogue_and_no_others(golden):
     assert sorted(golden) == sorted(line(row.written) for row in ROWS)
-
-
-def test_the_page_has_the_inputs_of_the_golden_file_by_error(golden):
-    assert PAGE.read_text("utf-8") == page_text(golden), "run: python -m tests.bad_input"
 
 
 def test_a_row_that_another_test_shows_names_an_existing_test():

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from sharegroup.__main__ import run
 from tests.bad_input.catalogue import SECTIONS
-from tests.bad_input.page import line, sentences
+from tests.bad_input.golden import line, sentences
 from tests.bad_input.row import Place
 
 
