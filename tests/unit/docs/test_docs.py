@@ -10,12 +10,24 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.client.connection import CALL_TIMEOUT_S
+from coordinator.client.endpoints import AWAY_S
+from coordinator.client.session import LONGEST_HEARTBEAT_S
 from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS
+from coordinator.core.commands.acquisition import MOST_ARCHIVING
+from coordinator.core.failed_deliveries import SAMPLE
 from coordinator.core.isolation import isolation_threshold, slice_size
 from coordinator.core.release_backoff import QUERY_BACKOFF_MS
+from coordinator.core.replays.group_replay import ACTIONS_KEPT
+from coordinator.core.replays.partition_replay import ENDS_KEPT
+from coordinator.core.share_group import MEMBERS_KEPT
+from coordinator.protocol.rights import SHORTEST_TOKEN
 from coordinator.service.brokers.leaders import FOR_ALL_S
+from coordinator.service.handlers.coordinator_service import LEFT_TO_OTHERS_S
+from coordinator.service.hosts.owner_requests import ANSWERS_KEPT_S, UNHEARD_AT_MOST_S
 from coordinator.service.stores.kafka.kafka_store import MEMORY_ANSWER_S, NEW_OWNER_S
 from coordinator.service.stores.kafka.ownership import MAX_PATIENCE_S
+from coordinator.state_log.owner_record import PATIENCE_S
 from share_consumer.options import OPTIONS as CONSUMER_OPTIONS
 from share_consumer.pace import AHEAD_RECORDS
 from share_sink.sink_option_table import OPTIONS as SINK_OPTIONS
@@ -199,14 +211,30 @@ def test_every_word_of_ours_is_used():
 
 LONGEST_BACKOFF_MS = GROUP_KEYS["share.release.backoff.max.ms"].default
 WORKERS = float(re.findall(r"^test: WORKERS = (\d+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)[0])
+GUARANTEES = "docs/trust/guarantees.md"
 NUMBERS = [
     ("docs/adr/0011-no-answer-from-memory-after-5-s.md", "looks for it, for up to {} s", NEW_OWNER_S),
     ("docs/adr/0011-no-answer-from-memory-after-5-s.md", "began** less than {} s ago", MEMORY_ANSWER_S),
+    ("docs/adr/0011-no-answer-from-memory-after-5-s.md", "an owner's patience ({} s)", PATIENCE_S),
     ("docs/adr/0032-records-are-acquired-ahead.md", "leaves up to {} records", AHEAD_RECORDS),
     ("docs/adr/0037-a-leader-that-is-away-holds-up-no-other.md", "not answered within {} s", FOR_ALL_S),
     ("docs/adr/0044-a-querys-releases-wait.md", "by default**: {} s, doubled", QUERY_BACKOFF_MS / 1_000),
     ("docs/adr/0044-a-querys-releases-wait.md", "each release up to {} minutes", LONGEST_BACKOFF_MS / 60_000),
+    ("docs/adr/0046-deleted-topics-are-forgotten.md", "ends of the last {} forgotten", ENDS_KEPT),
+    ("docs/adr/0047-an-action-is-carried-out-once.md", "answers of its last {} actions", ACTIONS_KEPT),
     ("docs/adr/0049-a-living-owner-stays-the-owner.md", "doubles, up to {} s", MAX_PATIENCE_S),
+    ("docs/do/dead-letters.md", "| {} records of a member's partitions wait", MOST_ARCHIVING),
+    ("docs/learn/concepts.md", "it has waited for {} ms", LEFT_TO_OTHERS_S * 1_000),
+    ("docs/run/security.md", "one word of {} characters or more", SHORTEST_TOKEN),
+    ("docs/run/standalone.md", "the earlier one again after {} s", AWAY_S),
+    (GUARANTEES, "names their first {} ranges", SAMPLE),
+    (GUARANTEES, "more than {} members without a session", MEMBERS_KEPT),
+    (GUARANTEES, "a call without an answer after {} s", CALL_TIMEOUT_S),
+    (GUARANTEES, "a third of its session, {} s at most", LONGEST_HEARTBEAT_S),
+    (GUARANTEES, "its last append is less than {} s old", MEMORY_ANSWER_S),
+    (GUARANTEES, "for its patience ({} s at first)", PATIENCE_S),
+    (GUARANTEES, "remembers that ({} minutes", ANSWERS_KEPT_S / 60),
+    (GUARANTEES, "ends no session of theirs for that, up to {} s", UNHEARD_AT_MOST_S),
     ("tests/README.md", "`make test` has {} pytest workers", WORKERS),
 ]
 
