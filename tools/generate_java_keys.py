@@ -1,4 +1,4 @@
-"""Write docs/run/java-keys.md from the tables of the translation and tests/unit/config/java_keys.tsv from Kafka's jars.
+"""Write docs/run/java-keys.md from the tables of the translation and tests/unit/kafka/java_keys.tsv from Kafka's jars.
 
 python tools/generate_java_keys.py              writes the page
 python tools/generate_java_keys.py --check      exit 1 if the page is stale
@@ -25,7 +25,7 @@ from tools.bootstrap import KAFKA_VERSION, OLDER_KAFKA, find_java  # noqa: E402
 from tools.generated_files import write_or_check  # noqa: E402
 
 PAGE = "docs/run/java-keys.md"
-KEYS = ROOT / "tests" / "unit" / "config" / "java_keys.tsv"
+KEYS = ROOT / "tests" / "unit" / "kafka" / "java_keys.tsv"
 _PROGRAM = """
 import java.util.*;
 import org.apache.kafka.common.config.ConfigDef;
@@ -69,7 +69,7 @@ def read_jars(version: str) -> dict[str, str]:
 
 
 def all_keys() -> dict[str, tuple[str, str]]:
-    """Return type and default of each key in tests/unit/config/java_keys.tsv."""
+    """Return type and default of each key in tests/unit/kafka/java_keys.tsv."""
     lines = [line.split("\t") for line in KEYS.read_text().splitlines() if not line.startswith("#")]
     return {name: (kind, default) for name, kind, default in lines}
 
