@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from coordinator.client.options import by_lower_name
-from share_sink.decide import refuse_changing
+from share_sink.decided_rows import refuse_changing
 from share_sink.errors import NoSinkOptions
 from share_spark.task_plans import QUERY_ID
 

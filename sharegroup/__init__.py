@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from share_consumer.errors import UsedAfterFork as UsedAfterFork
     from share_consumer.errors import WakeupException as WakeupException
     from share_sink import archive as archive
-    from share_sink.decide import decide as decide
+    from share_sink.decided_rows import decide as decide
     from share_sink.foreach_batch import acknowledge as acknowledge
     from share_sink.redrive.redrive import redrive as redrive
     from share_sink.task_progress import progress as progress
@@ -70,7 +70,7 @@ _MODULES = {
     "acknowledge": "share_sink.foreach_batch",
     "archive": "share_sink.archive",
     "complete_run": "share_source.driver.finished_run",
-    "decide": "share_sink.decide",
+    "decide": "share_sink.decided_rows",
     "offsets_from_file": "coordinator.client.offset_resets",
     "progress": "share_sink.task_progress",
     "redrive": "share_sink.redrive.redrive",

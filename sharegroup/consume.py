@@ -13,7 +13,7 @@ import click
 from sharegroup.cluster_options import JSON_OPTION, as_named, check_topic, cluster_options, pairs, settings
 
 if TYPE_CHECKING:
-    from sharegroup.record_format import RecordFormat
+    from sharegroup.console_format import RecordFormat
 
 DEFAULT_GROUP = "console-share-consumer"
 POLL_S = 0.5
@@ -83,7 +83,7 @@ def consume(
     if reject and release:
         raise click.UsageError("Name either --reject or --release.", context)
     from coordinator.config.properties_file import read_properties
-    from sharegroup.record_format import RecordFormat  # importing takes a second, which --help does not need
+    from sharegroup.console_format import RecordFormat  # importing takes a second, which --help does not need
 
     named = {"key.deserializer": key_deserializer, "value.deserializer": value_deserializer}
     form = RecordFormat(
@@ -164,7 +164,7 @@ class _Printer:
         Raises:
             RecordUnreadable: it was not, and records that can't be printed are not rejected.
         """
-        from sharegroup.record_format import RecordUnreadable
+        from sharegroup.console_format import RecordUnreadable
 
         try:
             if self._as_json:

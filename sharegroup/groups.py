@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from sharegroup.actions_of_groups import STATES, action_of
 from sharegroup.admin_access import existing, opened, print_json, print_lines, tell_source
 from sharegroup.cluster_options import JSON_OPTION, cluster_options
 from sharegroup.group_actions import offset_range
-from sharegroup.group_options import STATES, action_of
 
 if TYPE_CHECKING:
     from coordinator.admin.admin import Admin

@@ -17,7 +17,7 @@ from pyspark.sql.connect.streaming.readwriter import DataStreamWriter as Connect
 from pyspark.sql.streaming import DataStreamWriter
 
 from pyspark_sharegroup import DefaultSource
-from share_sink.decide import _context_of
+from share_sink.decided_rows import _context_of
 from share_source.arrow_schema import spark_schema
 from share_source.driver.plan_reader import PlanReader, TaskPartition
 from share_source.spark_protocol import HAS_ADMISSION_CONTROL

@@ -33,7 +33,8 @@ from coordinator.protocol.messages import (
     PartitionDescription,
     RecordCounts,
 )
-from sharegroup import Admin, group_actions, group_options, in_flight, kafka_tables, members_wait, top
+from sharegroup import Admin, group_actions, in_flight, kafka_tables, members_wait, top
+from sharegroup import actions_of_groups as group_options
 from sharegroup.__main__ import run as run_command
 from sharegroup.admin_access import plain
 from sharegroup.group_line import line_of

@@ -9,7 +9,7 @@ import click
 import pytest
 from confluent_kafka import Message
 
-from sharegroup.record_format import DESERIALIZERS, RecordFormat, RecordUnreadable
+from sharegroup.console_format import DESERIALIZERS, RecordFormat, RecordUnreadable
 from tests.support.command_line import mistake
 
 COMMAND = ["consume", "--bootstrap-server", "127.0.0.1:9", "--topic", "orders"]
