@@ -69,9 +69,11 @@ def begun(folder, rate="0"):
     for each in (runtime, temporary):
         each.mkdir(mode=0o700)
     found = Quickstart(runtime, temporary, "--rate", rate)
-    yield found
-    if found.process.poll() is None:
-        found.end(signal.SIGTERM)
+    try:
+        yield found
+    finally:
+        if found.process.poll() is None:
+            found.end(signal.SIGTERM)
 
 
 @pytest.fixture
