@@ -24,7 +24,7 @@ from coordinator.protocol.errors import BrokerNotReachable
 from coordinator.protocol.host_records import VERSION
 from coordinator.protocol.messages import NextPlan
 from coordinator.protocol.values import TopicAndPartition
-from coordinator.service.brokers import broker_watch, topic_doubts
+from coordinator.service.brokers import broker_watch, log_gaps, topic_doubts
 from coordinator.service.brokers.broker_watch import BrokerWatch
 from coordinator.service.brokers.cluster import EARLIEST, Seen, TopicInfo
 from coordinator.service.brokers.topic_doubts import TopicDoubts
@@ -32,7 +32,7 @@ from coordinator.service.handlers import coordinator_service
 from coordinator.service.handlers.admin_requests import AdminService
 from coordinator.service.handlers.coordinator_service import CoordinatorService
 from coordinator.service.handlers.handler_table import Handlers
-from coordinator.service.questions import log_gaps, lost_logs, plan_gaps
+from coordinator.service.questions import lost_logs, plan_gaps
 from coordinator.service.runtime.news import News
 from coordinator.service.runtime.transaction import ORIGIN, Access, Transaction
 from coordinator.service.stores.kafka.ownership import LivingOwner
