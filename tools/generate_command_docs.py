@@ -38,14 +38,14 @@ with the same history (the start offset is the one of now, `LEADER-EPOCH` is `-`
 - **The coordinator** is found as a query finds it: on this host, or at `share.coordinator.endpoint`. Commands that
   read records start one on this host if none runs, looks to ask another host's; else they read the state store,
   a line on standard error says so, and the state of a group is `Unknown`.
-- **`--json`** prints JSON in place of texts and tables. **`--help`** has more examples.
+- **`--json`** prints JSON in place of texts and tables. **`--help`** has the meaning of each option.
 - **Completion** of commands and options in the shell, in its start-up file:
 
       eval "$(_SHAREGROUP_COMPLETE=bash_source sharegroup)"    # ~/.bashrc
       eval "$(_SHAREGROUP_COMPLETE=zsh_source sharegroup)"     # ~/.zshrc
       _SHAREGROUP_COMPLETE=fish_source sharegroup | source     # ~/.config/fish/completions/sharegroup.fish
 
-The commands that speak to a cluster (with **C** at their options) take these as well:
+The commands that speak to a cluster (with **C** among their options) take these as well:
 
 @@CLUSTER@@
 
@@ -75,12 +75,9 @@ def _sections(group: click.Group, path: str, cluster: list[str]) -> Iterator[str
 def _section(command: click.Command, path: str, cluster: list[str]) -> str:
     lines = [f"## {path}", "", *_help(inspect.cleandoc(command.help or ""))]
     rows = [_row(each) for each in _options(command)]
-    own = [row for row in rows if row not in cluster and not row.startswith("- `--json`")]
-    assert len(rows) - len(own) in (0, 1, len(CLUSTER), len(CLUSTER) + 1)
-    shared = ["**C**"] * any(row in cluster for row in rows) + ["`--json`"] * any("`--json`" in row for row in rows)
-    if shared:
-        own.append(f"- {', '.join(shared)}.")
-    return "\n".join([*lines, *([""] if own else []), *own, ""])
+    names = [f"`{each.opts[0]}`" for each, row in zip(_options(command), rows, strict=True) if row not in cluster]
+    names += ["**C**"] * any(row in cluster for row in rows)
+    return "\n".join([*lines, *(["", f"Options: {', '.join(names)}."] if names else []), ""])
 
 
 def _options(command: click.Command) -> list[click.Option]:
@@ -97,14 +94,8 @@ def _help(text: str) -> Iterator[str]:
             continue
         code = paragraph.lstrip("\b\n").splitlines()
         if code[0].startswith("Example"):
-            code = _first_example(code[1:])
+            code = code[1:]
         yield from (f"    {line.removeprefix('  ')}" for line in code)
-
-
-def _first_example(lines: list[str]) -> list[str]:
-    """The first command of these lines, which a backslash continues; --help has the others."""
-    last = next(number for number, line in enumerate(lines) if not line.endswith("\\"))
-    return lines[: last + 1]
 
 
 def _wrapped(paragraph: str) -> Iterator[str]:
