@@ -69,8 +69,7 @@ OPTIONS = (
     Option(
         "kafka.*",
         "librdkafka's",
-        "Any property of librdkafka, by its name or by Java's. docs/run/java-keys.md has what each of Java's becomes, "
-        "or why it is refused.",
+        "Any property of librdkafka, by its name or by Java's. docs/run/java-keys.md has Java's.",
         "there they are Java's",
     ),
     Option(

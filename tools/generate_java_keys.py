@@ -111,12 +111,12 @@ _HEAD = """\
 What becomes of each key of Java's consumers, producer and admin client (Kafka {versions}): behind `kafka.` in options and in a
 standalone coordinator's file, and in the files of `--command-config`.
 
-| outcome | keys | |
+| outcome | keys | meaning |
 | --- | --- | --- |
 | native | {native} | librdkafka has the same name; not listed below |
 | translated | {translated} | librdkafka has another name or form |
 | refused | {refused} | sharegroup sets it, or has something else: the error says what to use |
-| no meaning | {no_meaning} | refused, with the reason |
+| no meaning | {no_meaning} | refused; the error says why |
 
 Values in Java's forms are taken: `-1` of `receive.buffer.bytes`, `send.buffer.bytes` and `connections.max.idle.ms`; `TRUE`; an empty
 `ssl.endpoint.identification.algorithm`; PEM on one line; brokers as `SASL_SSL://host:9093`, where that is `security.protocol`. Numbers have
@@ -139,7 +139,7 @@ A setting without what it needs is refused at once.
 
 ## The other keys
 
-| keys | outcome | |
+| keys | outcome | librdkafka's |
 | --- | --- | --- |
 """  # noqa: E501 - a row of a table can't be broken
 
@@ -153,8 +153,10 @@ def page() -> str:
     for key, row in found.items():
         if row == ("native", ""):
             continue
-        alike.setdefault(row, []).append(f"`{key}`")
-    rows = [f"| {', '.join(keys)} | {kind} | {_cell(text)} |" for (kind, text), keys in alike.items()]
+        is_told = row[0] in ("refused", "no meaning")  # by the error
+        alike.setdefault((row[0], "") if is_told else row, []).append(f"`{key}`")
+    last = sorted(alike.items(), key=lambda row: row[0][1] == "")
+    rows = [f"| {', '.join(keys)} | {kind} | {_cell(text)} |" for (kind, text), keys in last]
     return _HEAD.format(versions=f"{OLDER_KAFKA} and {KAFKA_VERSION}", **fields) + "\n".join(rows) + "\n"
 
 
