@@ -155,19 +155,19 @@ class Coordinator:
         """The description, which names this process as the group's coordinator. A group at rest has none. If its owner,
         on another host, is gone, it has none, and nobody knows which members live."""
         reply: GroupDescription = self.service.handle(request)
-        if self._is_left(reply.group_id):
+        if self._is_unknown(reply.group_id):
             return msgspec.structs.replace(reply, state="UNKNOWN")
         is_served = self.runtime.holds(reply.group_id)
         return msgspec.structs.replace(reply, coordinator=self._named if is_served else "")
 
     def _list(self, request: ListGroups) -> GroupsListed:
         reply: GroupsListed = self.admin.handle(request)
-        left = {g.group_id for g in reply.groups if self._is_left(g.group_id)}
-        groups = (msgspec.structs.replace(g, state="UNKNOWN") if g.group_id in left else g for g in reply.groups)
+        unknown = {g.group_id for g in reply.groups if self._is_unknown(g.group_id)}
+        groups = (msgspec.structs.replace(g, state="UNKNOWN") if g.group_id in unknown else g for g in reply.groups)
         return msgspec.structs.replace(reply, groups=tuple(groups))
 
-    def _is_left(self, group_id: str) -> bool:
-        return self.hosts is not None and self.hosts.is_left(group_id)
+    def _is_unknown(self, group_id: str) -> bool:
+        return self.hosts is not None and self.hosts.is_unknown(group_id)
 
 
 def _metrics_of(config: CoordinatorConfig, *, is_optional: bool) -> Metrics | None:

@@ -17,7 +17,7 @@ from coordinator.protocol.messages import AcquireRecords, DescribeGroup, Heartbe
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.hosts import gateway
 from coordinator.service.hosts import owner_requests as owner
-from coordinator.service.hosts.gateway import OwnerGone
+from coordinator.service.hosts.gateway import OwnerAway
 from coordinator.service.stores.kafka import kafka_store
 from coordinator.service.stores.kafka.group_list import groups_in
 from coordinator.service.stores.kafka.hanging_transaction import end_transaction
@@ -187,7 +187,7 @@ def test_a_request_is_refused_that_names_an_earlier_owner(shared):
     group = first["group_id"]
     route = two.gateway._routes[group]
     two.gateway._routes[group] = route._replace(owner=msgspec.structs.replace(route.owner, tenure="an earlier one"))
-    with pytest.raises(OwnerGone):
+    with pytest.raises(OwnerAway):
         two.pass_on(group, AcquireRecords(**second, max_records=5))
     assert acquired(two, second, after="") == list(range(10))
 

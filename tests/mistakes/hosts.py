@@ -51,8 +51,8 @@ def have_no_patience(patch: Patch) -> None:
     simulator=(Seeds("hosts", 3),),
 )
 def take_a_group_whose_owner_writes(patch: Patch) -> None:
-    right = LivingOwner.found_gone
-    patch.setattr(LivingOwner, "found_gone", lambda self, group_id, tenure, end: right(self, group_id, tenure, inf))
+    right = LivingOwner.found
+    patch.setattr(LivingOwner, "found", lambda self, *found: right(self, *found[:3], inf))
 
 
 @mistake(

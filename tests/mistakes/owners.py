@@ -36,7 +36,8 @@ def take_a_group_whose_earlier_owner_was_silent(patch: Patch) -> None:
     right = LivingOwner.check
 
     def check(self: LivingOwner, group_id: str, owner: Owner, **known: Any) -> None:
-        tenure, *_ = self._gone.get(group_id, (owner.tenure, 0))
+        found = self._found.get(group_id)
+        tenure = owner.tenure if found is None else found.tenure
         right(self, group_id, msgspec.structs.replace(owner, tenure=tenure), **known)
 
     patch.setattr(LivingOwner, "check", check)

@@ -30,11 +30,7 @@ def ask_a_mechanism_for_its_needs_with_tls_alone(patch: Patch) -> None:
 
 
 @mistake(
-    {
-        rules.TOKEN_FUNCTIONS_ARE_MARKED: (
-            "kafka/test_token_function::test_a_function_without_the_mark_is_never_called",
-        )
-    }
+    {rules.TOKEN_FUNCTIONS_ARE_MARKED: ("kafka/test_token_function::test_a_function_without_the_mark_is_never_called",)}
 )
 def call_a_token_function_that_nobody_marked(patch: Patch) -> None:
     patch.setattr(token_function, "_MARKED", None)

@@ -271,11 +271,11 @@ class HostSteps(Steps):
         assert host.look is not None
         look = host.look
         found = self._what_is_found(look.answer, is_late=late)
-        gone = (look.tenure, look.grown) if found == "OwnerGone" else host.gone
+        gone = (look.tenure, look.grown) if found == "OwnerAway" else host.gone
         after = with_host(world, index, host._replace(look=None, gone=gone))
         if not look.answer:
             after = after._replace(hosts=hosts_of(after)._replace(patience=hosts_of(after).patience - 1))
-        wrong = look.answer == "alive" and found == "OwnerGone"
+        wrong = look.answer == "alive" and found == "OwnerAway"
         return complain(after, "an owner that had answered was found gone") if wrong else after
 
     def _claims(self, world: World, index: int, budget: Budget) -> Iterator[Step]:

@@ -17,7 +17,8 @@ from coordinator.protocol.format_versions import PROTOCOL
 from coordinator.protocol.messages import AcquireRecords, JoinGroup
 from coordinator.protocol.wire import Endpoint, LaunchSettings, decode_answer, encode
 from coordinator.service.coordinator import Coordinator
-from coordinator.service.hosts.gateway import Gateway, OwnerGone
+from coordinator.service.hosts.gateway import Gateway, OwnerAway
+from coordinator.state_log.owner_state import OwnerEvent
 from tests.support.waiting import wait_until
 
 TOKEN = "a-token-of-a-test"
@@ -98,7 +99,7 @@ class Host:
             protocol=str(PROTOCOL),
             is_action=is_action,
             waits_s=0,
-            is_shown=True,
+            is_patient=True,
         )
         return decode_answer(answer)
 
@@ -125,8 +126,8 @@ def patient() -> Iterator[None]:
     def look_again(gateway: Gateway, group_id: str, owner: Any, **how: Any) -> Any:
         try:
             return look(gateway, group_id, owner, **how)
-        except OwnerGone as gone:
-            if not gone.is_silent:
+        except OwnerAway as gone:
+            if gone.found is not OwnerEvent.PATIENCE_OVER:
                 raise
             raise CoordinatorNotAvailable(group_id=group_id, reason="the test asks again") from gone
 

@@ -51,6 +51,7 @@ from coordinator.service.hosts.topic_clients import Reader, Transport, Writer
 from coordinator.service.hosts.topics import TO_ADMINISTER, TO_ASK, WRITE, request_partition_of
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.state_log.owner_record import Owner
+from coordinator.state_log.owner_state import OwnerEvent
 
 QUIET_S = 1.0
 """After this many seconds without an answer the owner is asked whether it lives, and again after as many; where its
@@ -70,17 +71,13 @@ MOST_ASKED = 1_000
 _log = logging.getLogger(__name__)
 
 
-class OwnerGone(Exception):
-    """The owner of the group does not serve it any more: it is gone, or said so. ``end``: the end of the state
-    partition before it was asked."""
+class OwnerAway(Exception):
+    """The owner has not answered the request. ``found``: what was found of it; None: nothing yet, and the group's log
+    is to be read. ``end``: that of the state partition before the owner was asked."""
 
-    def __init__(self, end: int, *, is_silent: bool) -> None:
-        super().__init__(end)
-        self.end, self.is_silent = end, is_silent
-
-
-class OwnerQuiet(Exception):
-    """The owner has not answered a question in time: it may have given the group up, as its log shows."""
+    def __init__(self, found: OwnerEvent | None = None, end: int = 0) -> None:
+        super().__init__(found, end)
+        self.found, self.end = found, end
 
 
 class _Route(NamedTuple):
@@ -163,20 +160,19 @@ class Gateway:
         protocol: str,
         is_action: bool,
         waits_s: float,
-        is_shown: bool,
+        is_patient: bool,
         is_gone: Callable[[], bool] = lambda: False,
         by: str = "",
     ) -> bytes:
-        """The owner's answer to the request ``name``, which may wait ``waits_s`` for records. ``is_shown``: the group's
-        log has just shown that this is the owner. ``is_gone``: whether the client still waits for the answer; an owner
-        that does not answer is found out without it. ``by``: the name of the client's token. An error about the owner
-        itself names its host.
+        """The owner's answer to the request ``name``, which may wait ``waits_s`` for records. ``is_patient``: the owner
+        is waited for as long as its patience; else for one question. ``is_gone``: whether the client still waits for
+        the answer; an owner that does not answer is found out without it. ``by``: the name of the client's token. An
+        error about the owner itself names its host.
 
         Raises:
             GroupOfAnotherVersion: the owner lives, and can't be asked.
-            OwnerQuiet: the log is to be read, unless ``is_shown``.
-            OwnerGone: the owner does not serve the group any more; the request was not carried out by it, or its
-                outcome is unknown where ``is_silent``.
+            OwnerAway: the owner does not answer. One that has moved did not carry the request out; else the outcome is
+                unknown.
             CoordinatorNotAvailable: no answer came in time.
             OwnerMissing: it does not answer, and this process may not find it gone.
             HostTopicNotAuthorized, HostTopicUnfit, BrokerNotReachable: the owner can't be asked.
@@ -186,13 +182,13 @@ class Gateway:
             raise RequestTooLarge(name=name, size_bytes=len(body), limit_bytes=MOST_BODY_BYTES)
         writer = self._started(group_id)
         if owner.answers != VERSION:
-            self._look(group_id, owner, is_shown=is_shown)
+            self._look(group_id, owner, is_patient=is_patient)
             raise GroupOfAnotherVersion(group_id=group_id, owner=str(owner))
         if is_action:
             self._transport.ensure(TO_ADMINISTER)
         route = self._routes.get(group_id)
         if route is None or route.owner.tenure != owner.tenure:
-            route = self._route_to(group_id, owner, is_shown=is_shown)
+            route = self._route_to(group_id, owner, is_patient=is_patient)
         until_s = self._transport.now_s() + (JOIN_S if name == JoinGroup.__name__ else PASS_ON_S) + waits_s
         waiting = self._await(id_of_request(request_id, name, body), group_id, is_asked=True)
         waiting.by = by
@@ -201,7 +197,7 @@ class Gateway:
             while not self._is_done(waiting, self._quiet_s(owner)):
                 if self._transport.now_s() > until_s:
                     raise _no_answer(group_id, f"{owner} gave no answer in time")
-                alive = self._alive(group_id, owner, is_shown=is_shown)
+                alive = self._alive(group_id, owner, is_patient=is_patient)
                 if is_gone() or self._waiting.get(waiting.shown) is not waiting:
                     raise _no_answer(group_id, "its client waits no longer, or has asked again")
                 is_lost = waiting.is_written is False or waiting.shown in alive.unknown
@@ -215,7 +211,7 @@ class Gateway:
             return naming_host(waiting.body, f"{owner.host} (process {owner.pid})")
         if isinstance(waiting.reply, Moved):
             self.forget(group_id)
-            raise OwnerGone(self._transport.log_end(group_id), is_silent=False)
+            raise OwnerAway(OwnerEvent.MOVE, self._transport.log_end(group_id))
         self.forget(group_id)  # one of the two clocks stood still: they are compared anew
         raise RequestTooLate(group_id=group_id)
 
@@ -223,10 +219,10 @@ class Gateway:
         """Check that the owner, which the group's log has just shown, serves the group.
 
         Raises:
-            OwnerGone: it does not.
+            OwnerAway: it does not.
             CoordinatorNotAvailable: the brokers do not take the question, or give back no replies.
         """
-        self._look(group_id, owner, is_shown=True)
+        self._look(group_id, owner, is_patient=True)
 
     def close(self) -> None:
         """Ends, and waits for its threads. Whoever waits for an answer gets an error."""
@@ -321,26 +317,25 @@ class Gateway:
         partition = request_partition_of(group_id)
         writer.write(topic, partition, group_id, headers_of_request(request), body, waiting.written)
 
-    def _route_to(self, group_id: str, owner: Owner, *, is_shown: bool) -> _Route:
-        self._look(group_id, owner, is_shown=is_shown)
+    def _route_to(self, group_id: str, owner: Owner, *, is_patient: bool) -> _Route:
+        self._look(group_id, owner, is_patient=is_patient)
         route = self._routes.get(group_id)
         if route is None or route.owner.tenure != owner.tenure:
             raise CoordinatorNotAvailable(group_id=group_id, reason="its owner changed just now")
         return route
 
-    def _alive(self, group_id: str, owner: Owner, *, is_shown: bool) -> Alive:
+    def _alive(self, group_id: str, owner: Owner, *, is_patient: bool) -> Alive:
         """The owner's last answer to :meth:`_look`, if that was just now: all requests of a group ask as one."""
         route = self._routes.get(group_id)
         if route is None or route.owner.tenure != owner.tenure or self._transport.now_s() - route.heard_s > QUIET_S:
-            return self._look(group_id, owner, is_shown=is_shown)
+            return self._look(group_id, owner, is_patient=is_patient)
         return route.alive
 
-    def _look(self, group_id: str, owner: Owner, *, is_shown: bool) -> Alive:
+    def _look(self, group_id: str, owner: Owner, *, is_patient: bool) -> Alive:
         """The owner's answer to the question whether it lives, and which of the requests for it are not under way.
 
         Raises:
-            OwnerGone: it does not serve the group any more.
-            OwnerQuiet: it has not answered the first question, and not ``is_shown``.
+            OwnerAway: it has moved, or not answered for its patience; or the first question, if not ``is_patient``.
             CoordinatorNotAvailable: the brokers do not take the question, or give back no replies.
         """
         writer, end = self._started(group_id), self._transport.log_end(group_id)
@@ -357,9 +352,9 @@ class Gateway:
                 self._is_done(probe, self._quiet_s(owner))
                 if (found := self._heard(group_id, owner, probes, end, began_s)) is not None:
                     return found
-                if not is_shown:
+                if not is_patient:
                     self.forget(group_id)
-                    raise OwnerQuiet
+                    raise OwnerAway
                 if not probe.is_written:
                     self._transport.ensure(TO_ASK)  # somebody may have deleted the topics, or an ACL
                 taken_s = taken_s or next((each.written_s for each in probes if each.is_written), 0.0)
@@ -380,7 +375,7 @@ class Gateway:
                 self._forget(probe)
         self.forget(group_id)
         _log.warning("gone: %s, the owner of group=%s, has not answered for %d s", owner, group_id, owner.patience_s)
-        raise OwnerGone(end, is_silent=True)
+        raise OwnerAway(OwnerEvent.PATIENCE_OVER, end)
 
     def _heard(self, group_id: str, owner: Owner, probes: list[_Waiting], end: int, began_s: float) -> Alive | None:
         """The owner's answer to one of the probes, or to one of another request since then."""
@@ -395,7 +390,7 @@ class Gateway:
                 return probe.reply
             if isinstance(probe.reply, Moved):
                 self.forget(group_id)
-                raise OwnerGone(end, is_silent=False)
+                raise OwnerAway(OwnerEvent.MOVE, end)
         return None
 
     def _echo(self, writer: Writer, group_id: str, owner: Owner) -> None:

@@ -15,7 +15,7 @@ from coordinator.protocol.host_errors import HostTopicNotAuthorized, OwnerMissin
 from coordinator.protocol.host_records import REPLIES
 from coordinator.protocol.rights import RIGHT_OF, Right
 from coordinator.protocol.wire import request_name
-from coordinator.service.hosts.gateway import Gateway, OwnerGone, OwnerQuiet
+from coordinator.service.hosts.gateway import Gateway, OwnerAway
 from coordinator.service.hosts.owner_requests import AnswerTo, Groups, OwnerRequests
 from coordinator.service.hosts.topic_clients import Transport
 from coordinator.service.requests.asker import Asker
@@ -24,6 +24,7 @@ from coordinator.service.runtime.runtime import Measures
 from coordinator.service.runtime.transaction import FromAnotherHost
 from coordinator.service.stores.kafka.ownership import LOOK_LASTS_S, LivingOwner, OwnedElsewhere
 from coordinator.state_log.owner_record import Owner
+from coordinator.state_log.owner_state import OwnerEvent
 
 MOST_MOVES = 5
 """A request follows a group that moves up to this many times; then its client asks again."""
@@ -50,7 +51,6 @@ class Hosts:
         self._ownership, self._measures, self._answer = ownership, measures, answer
         self.gateway = Gateway(transport, ownership.me)
         self._told: dict[str, str] = {}
-        self._silent: set[str] = set()
         self._silent_s: dict[str, float] = {}
         self.requests = OwnerRequests(transport, groups, ownership.me, self._answer_another_host)
 
@@ -70,9 +70,9 @@ class Hosts:
                 break
             is_mine = bool(self._groups.tenure(group_id))
             if is_mine:
-                self._silent.discard(group_id)
+                self._ownership.forget(group_id)
             owner = None if is_mine else self.gateway.owner_of(group_id)
-            is_shown = owner is None
+            is_named = owner is None
             if owner is None:
                 try:
                     with self._asked_here(group_id, is_member=right is Right.MEMBER):
@@ -80,7 +80,7 @@ class Hosts:
                 except OwnedElsewhere as elsewhere:
                     owner = elsewhere.record
             was_silent = right is Right.READ and owner.process in self._silent_s
-            if was_silent and self._is_left_to_a_copy(group_id, owner):
+            if was_silent and self._reads_the_log(group_id, owner):
                 continue
             try:
                 with self._passing_on():
@@ -93,26 +93,24 @@ class Hosts:
                         protocol=asker.protocol,
                         is_action=right is Right.ADMIN,
                         waits_s=head.wait_ms / 1000,
-                        is_shown=is_shown and not was_silent,  # such a look waits for QUIET_S
+                        is_patient=is_named and not was_silent,
                         is_gone=asker.is_gone,
                         by=asker.caller.name,
                     )
-                self._silent.discard(group_id)
+                self._ownership.found(group_id, owner.tenure, OwnerEvent.ANSWER)
                 self._silent_s.pop(owner.process, None)
                 self._tell(group_id, owner)
                 return answer
-            except OwnerQuiet:
-                continue
             except OwnerMissing:
                 if right is Right.READ:  # no reason to ask again: the log's copy is read
                     raise HostTopicNotAuthorized(what="write to it", topic=REPLIES) from None
                 raise
-            except OwnerGone as gone:
-                if gone.is_silent:
-                    self._silent.add(group_id)
+            except OwnerAway as away:
+                if away.found is OwnerEvent.PATIENCE_OVER:
                     self._silent_s[owner.process] = self._transport.now_s()
                     why = f"{owner} writes the group's log, and answers no other host: see that coordinator's log"
-                self._ownership.found_gone(group_id, owner.tenure, gone.end)
+                if away.found is not None:
+                    self._ownership.found(group_id, owner.tenure, away.found, away.end)
         raise CoordinatorNotAvailable(group_id=group_id, reason=why)
 
     def load(self, group_id: str, here: Callable[[], object]) -> None:
@@ -126,24 +124,24 @@ class Hosts:
         except OwnedElsewhere as elsewhere:
             try:
                 self.gateway.check_lives(group_id, elsewhere.record)
-            except OwnerGone as gone:
-                self._ownership.found_gone(group_id, elsewhere.record.tenure, gone.end)
+            except OwnerAway as away:
+                if away.found is not None:
+                    self._ownership.found(group_id, elsewhere.record.tenure, away.found, away.end)
                 here()
 
-    def _is_left_to_a_copy(self, group_id: str, owner: Owner) -> bool:
+    def _reads_the_log(self, group_id: str, owner: Owner) -> bool:
         """Whether a look reads what the owner wrote: its process has not answered just now, for this or another group.
         A look waits for it once; every LOOK_LASTS_S one look asks it again."""
         now_s = self._transport.now_s()
         if now_s - self._silent_s.get(owner.process, -inf) >= LOOK_LASTS_S:
             self._silent_s[owner.process] = now_s
             return False
-        self._silent.add(group_id)
-        self._ownership.found_quiet(group_id, owner.tenure, self._transport.log_end(group_id))
+        self._ownership.found(group_id, owner.tenure, OwnerEvent.PROCESS_SILENT, self._transport.log_end(group_id))
         return True
 
-    def is_left(self, group_id: str) -> bool:
-        """Whether the group's owner on another host was found silent, and this process has not taken the group."""
-        return group_id in self._silent and not self._groups.tenure(group_id)
+    def is_unknown(self, group_id: str) -> bool:
+        """Whether nobody knows which members of the group live: its owner on another host is silent."""
+        return self._ownership.is_unknown(group_id) and not self._groups.tenure(group_id)
 
     def stop_asking(self) -> None:
         """Ask no other host any more: whoever waits for an answer gets an error, and asks again."""

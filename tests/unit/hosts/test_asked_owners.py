@@ -84,12 +84,12 @@ def test_an_owner_that_answers_lives():
 
 
 def test_an_owner_that_says_so_has_moved():
-    assert Asker("moved").look(ASKED) == "OwnerGone"
+    assert Asker("moved").look(ASKED) == "OwnerAway"
 
 
 def test_a_silent_owner_is_gone_after_its_patience():
     asker = Asker()
-    assert asker.look(ASKED) == "OwnerGone"
+    assert asker.look(ASKED) == "OwnerAway"
     assert ASKED.patience_s < asker.time_s - BEGIN_S < ASKED.patience_s + 2
     assert asker.echoes == 1
 
@@ -97,7 +97,7 @@ def test_a_silent_owner_is_gone_after_its_patience():
 def test_hosts_find_a_silent_owner_gone_one_after_the_other():
     one, two = Asker(), Asker()
     two.drawn = 400
-    assert one.look(ASKED) == two.look(ASKED) == "OwnerGone"
+    assert one.look(ASKED) == two.look(ASKED) == "OwnerAway"
     assert round(two.time_s - one.time_s, 3) == 0.4
 
 
@@ -121,7 +121,7 @@ def test_who_reads_a_topic_made_anew_since_finds_nobody_gone():
 
 
 def test_an_answer_without_the_key_of_the_question_counts_for_nothing():
-    assert Asker("alive", key=b"another key").look(ASKED) == "OwnerGone"
+    assert Asker("alive", key=b"another key").look(ASKED) == "OwnerAway"
 
 
 # --- records that somebody else wrote

@@ -36,7 +36,7 @@ from coordinator.protocol.messages import Done
 from coordinator.protocol.rights import Caller
 from coordinator.protocol.wire import decode_answer, encode, encode_error
 from coordinator.service.hosts import gateway
-from coordinator.service.hosts.gateway import Gateway, OwnerGone, OwnerQuiet
+from coordinator.service.hosts.gateway import Gateway, OwnerAway
 from coordinator.service.hosts.hosts import Hosts
 from coordinator.service.hosts.owner_requests import PARTS_KEPT_S, RESTS_AFTER_S, OwnerRequests
 from coordinator.service.hosts.topics import request_partition_of
@@ -45,6 +45,7 @@ from coordinator.service.requests.bodies import Head
 from coordinator.service.stores.kafka import ownership
 from coordinator.service.stores.kafka.ownership import LOOK_LASTS_S, LivingOwner, OwnedElsewhere
 from coordinator.state_log.owner_record import Owner
+from coordinator.state_log.owner_state import OwnerEvent
 from tests.simulation.fiber import Fiber
 from tests.simulation.host_topics import HostTopics, SimulatedTransport
 from tests.simulation.simulated_world import Process, Task, World
@@ -96,10 +97,10 @@ class OwnersGroups:
 
 class TwoHosts:
     """An owner of the group, and the gateway of another host. ``drops`` says which messages no broker has; they take
-    ``far_ms`` more to a broker. ``is_shown``: the group's log has just shown the owner."""
+    ``far_ms`` more to a broker. ``is_patient``: the owner is waited for as long as its patience."""
 
     def __init__(self) -> None:
-        self.far_ms, self.is_shown = 0, True
+        self.far_ms, self.is_patient = 0, True
         self.world = world = World(0)
         self.topics = HostTopics(world, Unseen(), lost=0.0, doubled=0.0, late=0.0)
         self.drops: Callable[[Message], bool] = lambda message: False
@@ -137,7 +138,7 @@ class TwoHosts:
         def ask() -> bytes:
             return self.gateway.pass_on(
                 GROUP, OWNER, "Done", body, request_id=request_id, protocol="4", is_action=False, waits_s=0.0,
-                is_shown=self.is_shown, is_gone=is_gone,
+                is_patient=self.is_patient, is_gone=is_gone,
             )  # fmt: skip
 
         def task() -> Task:
@@ -303,14 +304,14 @@ def test_a_far_owner_is_waited_for_as_long_as_its_answers_take() -> None:
     hosts = TwoHosts()
     hosts.ask()
     hosts.pass_s(1.0)
-    hosts.is_shown, hosts.far_ms = False, 600
+    hosts.is_patient, hosts.far_ms = False, 600
     hosts.ask("r2")
     hosts.pass_s(5.0)
-    assert isinstance(hosts.outcomes.pop(), OwnerQuiet)
-    hosts.is_shown = True
+    assert hosts.outcomes.pop().found is None
+    hosts.is_patient = True
     hosts.ask("r3")
     hosts.pass_s(5.0)
-    hosts.is_shown, probes = False, len(hosts.of(Probe))
+    hosts.is_patient, probes = False, len(hosts.of(Probe))
     hosts.ask("r4")
     hosts.pass_s(5.0)
     assert hosts.outcomes == [Done(), Done(), Done()]
@@ -326,10 +327,10 @@ def test_a_late_first_answer_makes_nobody_wait_longer_later() -> None:
     hosts.pass_s(5.0)
     hosts.ask("r2")
     hosts.pass_s(1.0)
-    hosts.is_shown, hosts.drops = False, lambda message: True
+    hosts.is_patient, hosts.drops = False, lambda message: True
     hosts.ask("r3")
     hosts.pass_s(2.5)
-    assert [type(outcome) for outcome in hosts.outcomes] == [Done, Done, OwnerQuiet]
+    assert [type(outcome) for outcome in hosts.outcomes] == [Done, Done, OwnerAway]
 
 
 @pytest.mark.parametrize("process", ["owner", "asker"])
@@ -483,8 +484,8 @@ def test_a_silent_owner_is_found_gone_though_the_client_is_gone() -> None:
     hosts.ask(is_gone=lambda: True)
     hosts.pass_s(15)
     (gone,) = hosts.outcomes
-    assert isinstance(gone, OwnerGone)
-    assert gone.is_silent
+    assert isinstance(gone, OwnerAway)
+    assert gone.found is OwnerEvent.PATIENCE_OVER
 
 
 def test_a_request_that_no_owner_takes_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -557,9 +558,9 @@ def test_looks_wait_once_for_all_groups_of_a_silent_process(monkeypatch: pytest.
     passing = Hosts(transport, nothing, living, lambda *_: b"")
     asked: list[tuple[str, bool]] = []
 
-    def silent(group_id: str, *_: Any, is_shown: bool, **__: Any) -> bytes:
-        asked.append((group_id, is_shown))
-        raise OwnerGone(7, is_silent=True) if is_shown else OwnerQuiet
+    def silent(group_id: str, *_: Any, is_patient: bool, **__: Any) -> bytes:
+        asked.append((group_id, is_patient))
+        raise OwnerAway(OwnerEvent.PATIENCE_OVER, 7) if is_patient else OwnerAway
 
     passing.gateway.pass_on = silent  # type: ignore[method-assign]
 
@@ -571,17 +572,16 @@ def test_looks_wait_once_for_all_groups_of_a_silent_process(monkeypatch: pytest.
         asker = Asker(Caller(), "a peer", "4")
         shown = passing.answered("DescribeGroup", pa.py_buffer(b""), Head(group_id), asker, lambda: here(group_id))
         assert shown == b"the log's copy"
-        assert passing.is_left(group_id)
+        assert passing.is_unknown(group_id)
 
     for group_id in ("g1", "g2", "g3"):
         look(group_id)
     assert asked == [("g1", True)]
+    living.check("g1", OWNER, had=False, claims=True, end=7)
+    with pytest.raises(OwnedElsewhere):
+        living.check("g2", OWNER, had=False, claims=True, end=7)
     monkeypatch.setattr(ownership, "now_s", lambda: LOOK_LASTS_S + 1e9)
     hosts.pass_s(LOOK_LASTS_S + 1)
     for group_id in ("g2", "g1", "g3"):
         look(group_id)
     assert asked == [("g1", True), ("g2", False)], "later looks wait for one question"
-    monkeypatch.undo()
-    living.check("g1", OWNER, had=False, claims=True, end=7)
-    with pytest.raises(OwnedElsewhere):
-        living.check("g2", OWNER, had=False, claims=True, end=7)

@@ -13,13 +13,14 @@ from prometheus_client import CollectorRegistry
 from coordinator.protocol.errors import CoordinatorNotAvailable
 from coordinator.protocol.rights import Caller
 from coordinator.service.hosts import hosts
-from coordinator.service.hosts.gateway import OwnerGone
+from coordinator.service.hosts.gateway import OwnerAway
 from coordinator.service.metrics.counters import Counters
 from coordinator.service.requests.asker import Asker
 from coordinator.service.requests.bodies import Head
 from coordinator.service.runtime.transaction import FromAnotherHost
 from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere, this_process
 from coordinator.state_log.owner_record import Owner
+from coordinator.state_log.owner_state import OwnerEvent
 
 OWNER = Owner(installation_id="far", process="p", host="far-host", pid=7, tenure="t", answers=1)
 ASKER = Asker(Caller(), "peer", "5")
@@ -106,26 +107,26 @@ def test_requests_of_another_host_are_counted(here):
     assert here.count("requests_of_other_hosts", request="Heartbeat") == 1
 
 
-@pytest.mark.parametrize("is_silent", [True, False])
-def test_a_group_is_left_by_an_owner_that_is_silent_alone(here, is_silent):
+@pytest.mark.parametrize("found", [OwnerEvent.PATIENCE_OVER, OwnerEvent.MOVE])
+def test_members_of_a_group_are_unknown_whose_owner_is_silent(here, found):
     """An owner that says that it does not serve the group any more has put it to rest, with no member."""
     calls = [elsewhere, lambda: b"a copy"]
-    here.gateway.answers = [OwnerGone(3, is_silent=is_silent)]
+    here.gateway.answers = [OwnerAway(found, 3)]
     assert asked(here, lambda: calls.pop(0)()) == b"a copy"
-    assert here.is_left("billing") is is_silent
+    assert here.is_unknown("billing") is (found is OwnerEvent.PATIENCE_OVER)
     here._groups.mine.add("billing")
-    assert not here.is_left("billing")
+    assert not here.is_unknown("billing")
     asked(here, lambda: b"mine")
     here._groups.mine.clear()
-    assert not here.is_left("billing"), "it was this process's since"
+    assert not here.is_unknown("billing"), "it was this process's since"
 
 
-def test_a_group_whose_silent_owner_answers_again_is_not_left(here):
+def test_members_of_a_group_are_known_whose_silent_owner_answers_again(here):
     calls = [elsewhere, lambda: b"a copy", elsewhere]
-    here.gateway.answers = [OwnerGone(3, is_silent=True), b"the owner's"]
+    here.gateway.answers = [OwnerAway(OwnerEvent.PATIENCE_OVER, 3), b"the owner's"]
     asked(here, lambda: calls.pop(0)())
     assert asked(here, lambda: calls.pop(0)()) == b"the owner's"
-    assert not here.is_left("billing")
+    assert not here.is_unknown("billing")
 
 
 def asked_by_another(here, name="Heartbeat", group_id="billing", tenure="mine"):

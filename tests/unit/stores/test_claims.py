@@ -18,6 +18,7 @@ from coordinator.service.runtime.transaction import ORIGIN, Access, FromAnotherH
 from coordinator.service.stores.kafka import kafka_store
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere
+from coordinator.state_log.owner_state import FREE, READ, TRANSITIONS, UNKNOWN, OwnerEvent, OwnerState
 from tests.protocol.coordinators import OneLog
 from tests.support.asked_hosts import GROUP, owner_of
 from tests.support.partition_in_memory import Reader, Writer
@@ -93,7 +94,7 @@ def test_a_host_that_owns_nothing_leaves_the_pruning_to_owners() -> None:
 def test_a_claim_looks_again_just_before_its_fence() -> None:
     with two_hosts() as (first, second):
         fences: list[str] = []
-        second.living.found_gone(GROUP, first.store.tenure(GROUP), len(first.topic.log))
+        second.living.found(GROUP, first.store.tenure(GROUP), OwnerEvent.PATIENCE_OVER, len(first.topic.log))
         second.topic.at_connect = lambda: first.ask(ALTER)
         second.topic.at_fence = lambda: fences.append(GROUP)
         assert isinstance(second.ask(ALTER, Access.CLAIM), OwnedElsewhere)
@@ -102,7 +103,7 @@ def test_a_claim_looks_again_just_before_its_fence() -> None:
 
 def test_a_claim_looks_again_after_its_fence() -> None:
     with two_hosts() as (first, second):
-        second.living.found_gone(GROUP, first.store.tenure(GROUP), len(first.topic.log))
+        second.living.found(GROUP, first.store.tenure(GROUP), OwnerEvent.PATIENCE_OVER, len(first.topic.log))
         second.topic.at_fence = lambda: first.ask(ALTER)
         assert isinstance(second.ask(ALTER, Access.CLAIM), OwnedElsewhere)
         assert not second.store.tenure(GROUP)
@@ -110,7 +111,7 @@ def test_a_claim_looks_again_after_its_fence() -> None:
 
 def test_a_silent_owner_loses_its_group() -> None:
     with two_hosts() as (first, second):
-        second.living.found_gone(GROUP, first.store.tenure(GROUP), len(first.topic.log))
+        second.living.found(GROUP, first.store.tenure(GROUP), OwnerEvent.PATIENCE_OVER, len(first.topic.log))
         second.ask(ALTER)
         assert second.store.tenure(GROUP)
 
@@ -119,7 +120,8 @@ def refused(found: tuple[str, int] | None, end: int = 10) -> bool:
     """Whether another host may not take the group of OWNER, of which it has found this."""
     living = LivingOwner(owner_of("two", "p2"))
     if found is not None:
-        living.found_gone(GROUP, *found)
+        tenure, found_end = found
+        living.found(GROUP, tenure, OwnerEvent.PATIENCE_OVER, found_end)
     try:
         living.check(GROUP, OWNER, had=True, claims=True, end=end)
     except OwnedElsewhere:
@@ -170,3 +172,24 @@ def test_a_request_that_waited_until_after_its_time_changes_nothing() -> None:
     error, appended = of_another_host("t1", 999)
     assert isinstance(error, RequestTooLate)
     assert not appended
+
+
+@pytest.mark.parametrize(("before", "event"), TRANSITIONS)
+def test_what_is_found_of_an_owner_says_who_may_take_or_read_its_group(before: OwnerState, event: OwnerEvent) -> None:
+    living, state = LivingOwner(owner_of("two", "p2")), TRANSITIONS[before, event]
+    reached_by = {after: by for (begin, by), after in TRANSITIONS.items() if begin is OwnerState.LIVES}
+    living.found(GROUP, "t1", reached_by[before], 9)
+    living.found(GROUP, "t1", event, 10)
+    assert living.is_unknown(GROUP) is (state in UNKNOWN)
+
+    def takes(end: int) -> None:
+        living.check(GROUP, OWNER, had=True, claims=True, end=end)
+
+    def reads(end: int) -> None:
+        living.check_look(GROUP, OWNER, end)
+
+    for may, states in ((takes, FREE), (reads, READ)):
+        with contextlib.nullcontext() if state in states else pytest.raises(OwnedElsewhere):
+            may(10)
+        with pytest.raises(OwnedElsewhere):
+            may(11)

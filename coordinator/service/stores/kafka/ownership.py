@@ -12,7 +12,7 @@ import os
 import socket
 import uuid
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,6 +21,7 @@ from coordinator.protocol.errors import GroupTakenOver, NotCoordinator, ShareGro
 from coordinator.protocol.host_records import VERSION as ANSWERS
 from coordinator.service.process.clock import now_s
 from coordinator.state_log.owner_record import PATIENCE_S, Owner
+from coordinator.state_log.owner_state import FREE, READ, TRANSITIONS, UNKNOWN, OwnerEvent, OwnerState
 
 FOUND_LASTS_S = 30.0
 """An owner that was found gone is asked again after this many seconds, if the group has not been taken by then: it may
@@ -77,13 +78,13 @@ class OwnedElsewhere(NotCoordinator):
         return error
 
 
-_Found: TypeAlias = tuple[str, int, float]
-"""A tenure, the end of the state partition before its owner was asked, and when it had not answered."""
+class _Found(NamedTuple):
+    """What was found of the owner of a tenure. ``end``: that of the state partition before it was asked."""
 
-
-def _is_found(found: _Found | None, owner: Owner, end: int, lasts_s: float) -> bool:
-    """Whether this is still so of the owner."""
-    return found is not None and found[0] == owner.tenure and end <= found[1] and now_s() - found[2] <= lasts_s
+    tenure: str
+    state: OwnerState
+    end: int
+    found_s: float
 
 
 class LivingOwner:
@@ -93,20 +94,38 @@ class LivingOwner:
     def __init__(self, me: Owner, *, asks_owners: bool = True) -> None:
         """``asks_owners``: whether this process can ask the owners on other hosts; else it reads what they wrote."""
         self.me, self._asks_owners = me, asks_owners
-        self._gone: dict[str, _Found] = {}
-        self._quiet: dict[str, _Found] = {}
+        self._found: dict[str, _Found] = {}
 
     def __repr__(self) -> str:
         return f"<LivingOwner {self.me}>"
 
-    def found_gone(self, group_id: str, tenure: str, end: int) -> None:
-        """Apply that the owner with this tenure did not answer, and that the state partition ended at ``end`` before it
-        was asked: if it has written nothing since, this process may take the group. Any thread may call it."""
-        self._gone[group_id] = self._quiet[group_id] = tenure, end, now_s()
+    def found(self, group_id: str, tenure: str, event: OwnerEvent, end: int = 0) -> None:
+        """Apply what was found of the group's owner on another host (:mod:`coordinator.state_log.owner_state`).
+        ``end``: that of the state partition before it was asked. Any thread may call it."""
+        if event is OwnerEvent.PROCESS_SILENT and self._is_found(group_id, tenure, end, READ, LOOK_LASTS_S):
+            return  # what was found of the owner itself says more
+        before = self._found.get(group_id)
+        state = before.state if before is not None and before.tenure == tenure else OwnerState.LIVES
+        after = TRANSITIONS[state, event]
+        if after is OwnerState.LIVES:
+            self.forget(group_id)
+        else:
+            self._found[group_id] = _Found(tenure, after, end, now_s())
 
-    def found_quiet(self, group_id: str, tenure: str, end: int) -> None:
-        """As found_gone, of an owner that has not answered a look: others may read what it wrote, and not take it."""
-        self._quiet[group_id] = tenure, end, now_s()
+    def forget(self, group_id: str) -> None:
+        """The owner lives, or it is this process."""
+        self._found.pop(group_id, None)
+
+    def is_unknown(self, group_id: str) -> bool:
+        """Whether nobody knows which members of the group live, since its owner does not answer."""
+        found = self._found.get(group_id)
+        return found is not None and found.state in UNKNOWN
+
+    def _is_found(self, group_id: str, tenure: str, end: int, states: frozenset[OwnerState], lasts_s: float) -> bool:
+        """Whether the owner was found in one of these states, not long ago, and has written nothing since."""
+        found = self._found.get(group_id)
+        is_of_it = found is not None and found.tenure == tenure and found.state in states
+        return found is not None and is_of_it and end <= found.end and now_s() - found.found_s <= lasts_s
 
     def check_look(self, group_id: str, owner: Owner, end: int) -> bool:
         """Check that a look may read the log of a group with this owner, which ends at ``end``. Returns whether the
@@ -117,7 +136,7 @@ class LivingOwner:
         """
         is_foreign = self.is_foreign(owner)
         may_ask = is_foreign and owner.answers and not owner.released and self._asks_owners
-        if may_ask and not _is_found(self._quiet.get(group_id), owner, end, LOOK_LASTS_S):
+        if may_ask and not self._is_found(group_id, owner.tenure, end, READ, LOOK_LASTS_S):
             raise OwnedElsewhere.by(group_id, owner)
         return is_foreign
 
@@ -135,7 +154,7 @@ class LivingOwner:
             if had and not claims:
                 raise self.lost(group_id, owner)
         elif owner.answers and self._asks_owners:
-            if not _is_found(self._gone.get(group_id), owner, end, FOUND_LASTS_S):
+            if not self._is_found(group_id, owner.tenure, end, FREE, FOUND_LASTS_S):
                 raise OwnedElsewhere.by(group_id, owner)
         elif not claims:
             raise self.lost(group_id, owner)
