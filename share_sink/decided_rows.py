@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from share_sink.errors import OutcomesMayChange
@@ -30,6 +31,7 @@ CHANGES = {
     "CURRENT_LIKE": "the current time",
 }
 """Spark's tree patterns of expressions that may have another value when they are computed again."""
+_END = "\0"
 
 
 @contextmanager
@@ -124,53 +126,79 @@ def _blocks(decided: DataFrame) -> Any:
 
 
 def _what_changes(df: DataFrame) -> str:
-    """Returns what may change an outcome, in words; empty if the plan shows nothing."""
+    """Returns what may change an outcome, in words; empty if the plan shows nothing. Each batch pays for it, and py4j
+    for each call of Java: what stays the same is asked once."""
+    from pyspark.sql import SparkSession as Sessions
+
     session = df.sparkSession
-    java: Any = session._jvm
+    spark = _spark_of(session._jvm)
     names = {name.lower() for name in df.columns}
-    plan = _pruned(java, df.select([name for name in OUTCOME if name.lower() in names]))
-    found = _changing(java, plan)
+    plan = spark.pruned(df, [name for name in OUTCOME if name.lower() in names])
+    found = spark.changing(plan)
     if found or not any(_is_batch(leaf) for leaf in _items(plan.collectLeaves())):
         return found
-    stream, used = _stream_of(java, session), _used(plan)  # each job computes the rows of the stream again, too
-    found = _changing(java, _pruned(java, stream.select([name for name in stream.columns if name in used])))
+    query_id = session.sparkContext.getLocalProperty(QUERY_ID) or ""
+    query: Any = Sessions.builder.getOrCreate().streams.get(query_id)  # the batch's own session has no queries
+    found = _changing_before(query_id, str(query.runId), frozenset(_used(plan)))
     return found and f"{found} before foreachBatch"
 
 
-def _pruned(java: Any, df: DataFrame) -> Any:
-    """Returns the plan without the columns that ``df`` does not need."""
-    return java.org.apache.spark.sql.catalyst.optimizer.ColumnPruning.apply(df._jdf.queryExecution().analyzed())
+@lru_cache(maxsize=100)
+def _changing_before(query_id: str, run_id: str, used: frozenset[str]) -> str:
+    """Returns what may change these columns of the query's rows, which each job computes again, too. The plan of a run
+    stays the same."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql import SparkSession as Sessions
+
+    session = Sessions.builder.getOrCreate()
+    java: Any = session._jvm
+    query: Any = session.streams.get(query_id)
+    plan = query._jsq.streamingQuery().lastExecution().analyzed()
+    stream = DataFrame(java.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
+    spark = _spark_of(java)
+    return spark.changing(spark.pruned(stream, [name for name in stream.columns if name in used]))
 
 
-def _changing(java: Any, plan: Any) -> str:
-    patterns = java.org.apache.spark.sql.catalyst.trees.TreePattern
-    for name, words in CHANGES.items():
-        with suppress(Exception):  # an older Spark has no such pattern
-            if plan.containsPattern(patterns.withName(name)):
-                return words
-    return "" if plan.deterministic() else "an expression that is not deterministic"
+class _Spark:
+    """Spark's Java, with the classes that are looked up once."""
+
+    def __init__(self, java: Any) -> None:
+        catalyst = java.org.apache.spark.sql.catalyst
+        self._pruning = catalyst.optimizer.ColumnPruning
+        self._seq = java.PythonUtils.toSeq
+        self._patterns: dict[str, Any] = {}
+        for name, words in CHANGES.items():
+            with suppress(Exception):  # an older Spark has no such pattern
+                self._patterns[words] = catalyst.trees.TreePattern.withName(name)
+        self._any = self._seq(list(self._patterns.values()))
+
+    def pruned(self, df: DataFrame, names: list[str]) -> Any:
+        """Returns the plan of ``df`` without the columns that these do not need."""
+        quoted = [f"`{name.replace('`', '``')}`" for name in names]
+        return self._pruning.apply(df._jdf.selectExpr(self._seq(quoted)).queryExecution().analyzed())
+
+    def changing(self, plan: Any) -> str:
+        """Returns what may change a value of the plan's rows, in words; empty if the plan shows nothing."""
+        if plan.containsAnyPattern(self._any):
+            return next(words for words, pattern in self._patterns.items() if plan.containsPattern(pattern))
+        return "" if plan.deterministic() else "an expression that is not deterministic"
+
+
+@lru_cache(maxsize=1)
+def _spark_of(java: Any) -> _Spark:
+    return _Spark(java)
 
 
 def _used(plan: Any) -> set[str]:
     """Returns the names of the columns to which the plan refers."""
-    own = {attribute.name() for attribute in _items(plan.references().toSeq())}
+    said = plan.references().toSeq().mkString(_END)  # as name#id
+    own = {column.rpartition("#")[0] for column in said.split(_END)}
     return own.union(*map(_used, _items(plan.children())))
 
 
 def _is_batch(leaf: Any) -> bool:
     """Whether Spark computes the leaf's rows from something that the plan does not show: not so after a checkpoint."""
     return leaf.getClass().getSimpleName() == "LogicalRDD" and not leaf.rdd().isCheckpointed()
-
-
-def _stream_of(java: Any, session: SparkSession) -> DataFrame:
-    """Returns the rows of the query whose foreachBatch calls, as the query computes them."""
-    from pyspark.sql import DataFrame
-    from pyspark.sql import SparkSession as Sessions
-
-    known = Sessions.builder.getOrCreate()  # the batch's own session has no queries
-    query: Any = known.streams.get(session.sparkContext.getLocalProperty(QUERY_ID) or "")
-    plan = query._jsq.streamingQuery().lastExecution().analyzed()
-    return DataFrame(java.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
 
 
 def _items(found: Any) -> list[Any]:
