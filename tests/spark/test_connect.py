@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -35,9 +36,9 @@ import sharegroup
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, expr, when
 
-servers, topic, dead_letters, way = sys.argv[1:]
+servers, topic, dead_letters, way, mode = sys.argv[1:]
 options = {"kafka.bootstrap.servers": servers, "kafka.group.id": "group-" + topic,
-           "errors.deadletterqueue.topic.name": dead_letters}
+           "errors.deadletterqueue.topic.name": dead_letters, "share.acknowledgement.mode": mode}
 replaces = {**options, "outputOnReplay": "replaces"}
 spark = SparkSession.builder.getOrCreate()
 assert "connect" in type(spark).__module__, type(spark)
@@ -57,10 +58,13 @@ def each(batch, batch_id):
             f"output/{topic}/batch={batch_id}"
         )
 
+def nothing(batch, batch_id):
+    sharegroup.acknowledge(batch.where("offset < 0").withColumn("acknowledgement", expr("'accept'")), batch_id, options)
+
 if way == "sink":
     writer = scored.writeStream.format("sharegroup").options(**replaces)
 else:
-    writer = numbers.writeStream.foreachBatch(each)
+    writer = numbers.writeStream.foreachBatch(each if way == "foreachBatch" else nothing)
 writer.option("checkpointLocation", f"checkpoints/{topic}").trigger(availableNow=True).start().awaitTermination()
 """
 
@@ -189,7 +193,7 @@ def test_readmes_sink_program_decides_records_from_a_client(kafka, topic, job, s
 def test_outcomes_by_row_from_a_client(kafka, topic, server, way):
     orders, letters = topic("orders", partitions=2), topic("dlq")
     kafka.produce(orders, numbers(RECORDS))
-    client = server.client(DECIDING, kafka.bootstrap, orders, letters, way)
+    client = server.client(DECIDING, kafka.bootstrap, orders, letters, way, "implicit")
     said = client.communicate(timeout=240)[0]
     assert client.returncode == 0, said
     rejected = {str(number) for number in range(3, RECORDS, 10)}
@@ -199,6 +203,17 @@ def test_outcomes_by_row_from_a_client(kafka, topic, server, way):
     if way == "foreachBatch":
         accepted = sorted(row["number"] for row in written(server.folder / "output" / orders))
         assert accepted == [number for number in range(RECORDS) if number % 10 != 3]
+
+
+@pytest.mark.soak
+def test_in_explicit_mode_a_commit_without_rows_from_a_client_is_refused(kafka, topic, job, server):
+    """Tasks of Spark Connect know no query of their batch."""
+    orders, letters = topic("orders"), topic("dlq")
+    kafka.produce(orders, numbers(100))
+    client = server.client(DECIDING, kafka.bootstrap, orders, letters, "nothing", "explicit")
+    said = client.communicate(timeout=240)[0]
+    assert client.returncode != 0 and "BatchNotNamed" in said
+    assert describe(replace(job(orders), group=f"group-{orders}")).lag() == 100
 
 
 def test_an_error_reaches_the_client_by_name(kafka, server):

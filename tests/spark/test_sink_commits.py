@@ -57,6 +57,17 @@ def test_in_explicit_mode_a_part_without_rows_needs_its_query(orders, job, start
     assert describe(queue).lag() == (100 if error else 0)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("sink", ["nothing+skip", "nothing+replace"])
+def test_in_explicit_mode_a_commit_without_rows_accepts_nothing(orders, job, start, sink):
+    queue = job(orders, **{MODE: "explicit"})
+    options = queue.sink_options(outputOnReplay="replaces" if sink.endswith("replace") else "skips")
+    spec = queue.query("a", columns=EVERY, sink=sink, sink_options=options, trigger="available_now")
+    assert start(spec).wait_over().error() == ""
+    found = describe(queue)
+    assert (found.lag(), found.start_offset(orders), len(queue.output().rows)) == (100, 0, 100), "all are released"
+
+
 @pytest.mark.parametrize(
     ("step", "rejects", "archived"),
     [

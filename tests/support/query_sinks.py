@@ -7,6 +7,7 @@
 ``parts``       it, of the accepted rows, and of the rejected ones if there are any
 ``threads``     it, of all rows and of no row, side by side in threads that know nothing of the query
 ``inheriting``  as threads, but the threads know the query
+``nothing``     it, of no row, behind a shuffle
 ``write``       df.write.format("sharegroup")
 ``fail``        the query fails here
 
@@ -75,6 +76,10 @@ def _parts(spec: QuerySpec, rows: DataFrame, batch_id: int) -> None:
         _acknowledge(spec, rejected, batch_id)
 
 
+def _nothing(spec: QuerySpec, rows: DataFrame, batch_id: int) -> None:
+    _acknowledge(spec, rows.where("offset < 0").repartition(2), batch_id)
+
+
 def _threads(spec: QuerySpec, rows: DataFrame, batch_id: int) -> None:
     _side_by_side(lambda part: _acknowledge(spec, rows.where(part), batch_id))
 
@@ -107,6 +112,7 @@ _STEPS: dict[str, Callable[[QuerySpec, DataFrame, int], None]] = {
     "skip": _skip,
     "acknowledge": _acknowledge,
     "parts": _parts,
+    "nothing": _nothing,
     "threads": _threads,
     "inheriting": _inheriting,
     "write": _write,
