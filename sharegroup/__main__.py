@@ -97,7 +97,8 @@ _OF_A_QUERY = re.compile(r"(?<![\w.])kafka\.(?=(?:security|sasl|ssl)\.|oauth_cb)
 
 
 def _in_words_of_commands(text: str, arguments: list[str]) -> str:
-    """The text of an error with a command's names of what is an option of a query."""
+    """The text of an error in which a query's options have the names that they have on the command line, as
+    --bootstrap-server. Without --bootstrap-server in the arguments: the text as it is."""
     if not any(argument.partition("=")[0] == "--bootstrap-server" for argument in arguments):
         return text
     return _OF_A_QUERY.sub("", text).replace("kafka.bootstrap.servers", "--bootstrap-server")

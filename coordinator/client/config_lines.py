@@ -16,7 +16,8 @@ LONGEST_LINE = 200
 """A line of configs has up to this many characters; a longer value has a line of its own."""
 
 TOLD = ("share.session.timeout.ms", "share.delivery.count.limit", "share.release.backoff.ms")
-"""The keys whose defaults a query's start names: they decide when its records come again."""
+"""When a query starts, it logs the values of these keys also where they are defaults: they decide when its records come
+again."""
 
 _log = logging.getLogger(__name__)
 

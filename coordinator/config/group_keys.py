@@ -2,8 +2,9 @@
 coordinator's own.
 
 Rule: a key is known here or nowhere; ``tools/generate_config_docs.py`` writes conf/ and docs/do/options.md from it.
-Keys are Kafka's, verbatim, where Kafka has one; ours are marked. "Kafka" in a ``why`` is 4.3 with a broker's defaults,
-where a broker narrows the bounds for its tenants; a sharegroup coordinator serves its own groups and has no tenants.
+Keys are Kafka's, verbatim, where Kafka has one; ours are marked. "Kafka" in a ``why`` means a broker of Kafka 4.3 with
+its defaults. A broker narrows the bounds for its tenants; a sharegroup coordinator serves its own groups, and has no
+tenants.
 """
 
 from __future__ import annotations

@@ -229,9 +229,9 @@ class SinkOutdated(ShareGroupError):
 
 
 class BatchReclaimed(ShareGroupError):
-    """The batch whose rows begin with {row} was reclaimed by a newer process of its query in share group {group_id}:
-    the rows are of an attempt before that one. Nothing was staged, and this process must not commit the batch: let it
-    end; the query's newest process goes on."""
+    """A newer process of the query has reclaimed the batch of {row} in share group {group_id}, and these rows are of an
+    earlier attempt. Nothing was staged, and this process must not commit the batch: let it end. The query's newest
+    process goes on."""
 
     kafka_error = "FENCED_MEMBER_EPOCH"
 
@@ -262,9 +262,10 @@ class AcknowledgementModeDiffers(ShareGroupError):
 
 class BatchNotNamed(ShareGroupError):
     """A sink of share group {group_id} wrote no row, and nothing says which batch it belongs to. In
-    share.acknowledgement.mode=explicit that matters to an output that skips a batch which it has. Nothing was staged.
-    Set outputOnReplay=replaces if that is true of the output; or call sharegroup.acknowledge in foreachBatch's own
-    thread; or leave the call out where the batch has no row; then start the query again."""
+    share.acknowledgement.mode=explicit that matters if the output ignores the replay of a batch that it already has
+    (outputOnReplay=skips): the output may lack this batch's records. Nothing was staged. Set outputOnReplay=replaces if
+    a replay replaces the output of its batch; or call sharegroup.acknowledge in foreachBatch's own thread; or leave the
+    call out where the batch has no row; then start the query again."""
 
     kafka_error = "INVALID_REQUEST"
 

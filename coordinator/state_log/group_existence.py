@@ -36,7 +36,7 @@ class GroupExistence:
         if key.startswith(_OWNER) and is_ours(value):
             self._owners[group_id] = decode_owner(value, group_id)
         elif key.startswith(_SNAPSHOT) and has_content(value, b""):
-            self._exists.discard(group_id)  # the records of the snapshot follow
+            self._exists.discard(group_id)  # the snapshot's mark: its records follow, and add the group again
         elif key.startswith(_RECORD) and has_content(value, _DELETED):
             self._exists.discard(group_id)
         elif key.startswith((_RECORD, _SNAPSHOT)):

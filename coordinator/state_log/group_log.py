@@ -56,7 +56,8 @@ TRANSACTION_BYTES = 1024 * 1024
 """A snapshot is cut into transactions of about this many bytes. A large one in a single transaction would take longer
 than share.coordinator.write.timeout.ms where a quota, or a slow network, limits the rate."""
 NUMBERS_LEFT_OUT = 2**32
-"""A snapshot in steps skips this many numbers of a group's records: more than are appended while it is written."""
+"""After a snapshot in steps, the numbers of the group's records go on this much higher: more than the records that are
+appended while the snapshot is written."""
 MOST_RUNS_AT_ONCE = 5_000
 """One record in Kafka's format shows up to this many runs of a share partition, which takes some milliseconds."""
 MAX_OFFSET = 2**63 - 1

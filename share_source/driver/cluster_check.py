@@ -40,7 +40,8 @@ from share_source.options import SourceOptions
 
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 LEADER_S = 1.0
-"""Leaders that take no connection within this many seconds, all together, are logged: a good start waits for none."""
+"""Leaders that take no connection within this many seconds are logged. All are tried at the same time, and load() goes
+on as soon as all have taken one."""
 MOST_LEADERS = 32
 """Up to this many leaders are asked: each has a thread."""
 

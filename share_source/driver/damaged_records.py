@@ -40,7 +40,7 @@ _TIMEOUT_MS = 10_000
 
 
 def damaged_offsets(task: ReadTask) -> Damaged:
-    """Returns the task's offsets that can't be read, up to MOST_BYTES and MOST_S. None if the task is no replay, has
+    """Returns the task's offsets that can't be read, up to MOST_BYTES and MOST_S. Empty if the task is no replay, has
     more than MOST_OFFSETS offsets, or the driver can't read: the tasks then report why."""
     counts = [held.delivery_count for part in task.partitions for held in part.ranges]
     if max(counts, default=0) < 2 or sum(part.records for part in task.partitions) > MOST_OFFSETS:

@@ -51,7 +51,7 @@ def _complete(options: SourceOptions, end: PlanOffset) -> bool:
     except StalePlan:
         completed = False
     finally:
-        session.close(leave=completed)  # else the query may come back to its batch for a session timeout
+        session.close(leave=completed)  # a batch that is not completed: the query may come back while its session lasts
     return completed
 
 

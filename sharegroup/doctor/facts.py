@@ -37,7 +37,7 @@ ENDPOINT = "share.coordinator.endpoint"
 
 
 class Examination:
-    """The facts of one cluster: the admin client of its groups, and an admin client of the brokers."""
+    """Gets the facts of one cluster and its groups, with the admin client of the groups and one of the brokers."""
 
     def __init__(
         self,

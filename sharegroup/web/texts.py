@@ -35,7 +35,8 @@ def is_text(character: str) -> bool:
 
 
 def clean(text: str, kept: str = "") -> str:
-    """The text without control characters, but those of ``kept``; those that change its direction are spelled."""
+    """The text with U+FFFD in place of each control character that is not in ``kept``. Characters that change its
+    direction are written out, as ⟨U+202E⟩."""
     shown = "".join(each if each in kept or unicodedata.category(each) not in _NO_TEXT else "\ufffd" for each in text)
     return _BIDI.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", shown)
 

@@ -90,8 +90,8 @@ def check_dead_letter_topic_kept(group: ShareGroup, config: GroupConfig) -> None
 
 
 def check_dead_letter_sources(group: ShareGroup, config: GroupConfig, subscriber: JoinGroup | None = None) -> None:
-    """Check that the group, and the member that is about to join, reads only what may be copied to the dead letter
-    topic: who named that topic may not read more.
+    """Check that the group, and the member that is about to join, read only topics that may be copied to the dead
+    letter topic (errors.deadletterqueue.source.topics): those of the token that named the dead letter topic.
 
     Raises:
         TopicNotAllowed: it reads a topic, or subscribes by a pattern, beyond errors.deadletterqueue.source.topics.

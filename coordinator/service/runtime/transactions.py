@@ -126,7 +126,7 @@ def join(request: JoinGroup, *, topic_ids: bool, starts: Mapping[TopicIdPartitio
     """
 
     def transaction(group: ShareGroup) -> TransactionSteps[Joined]:
-        begins = where_to_begin(group, starts)  # by the subscriptions before this one
+        begins = where_to_begin(group, starts)  # by the subscriptions that the group has before this join
         before, created = dict(group.configs), not group.exists
         # A session that comes back, and a join that is sent again, set nothing: others may have set configs since.
         member = group.members.get(request.member_id)
