@@ -175,7 +175,7 @@ def test_a_request_that_waited_until_after_its_time_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(("before", "event"), TRANSITIONS)
-def test_what_is_found_of_an_owner_says_who_may_take_or_read_its_group(before: OwnerState, event: OwnerEvent) -> None:
+def test_what_is_found_of_an_owner_says_who_may_take_its_group(before: OwnerState, event: OwnerEvent) -> None:
     living, state = LivingOwner(owner_of("two", "p2")), TRANSITIONS[before, event]
     reached_by = {after: by for (begin, by), after in TRANSITIONS.items() if begin is OwnerState.LIVES}
     living.found(GROUP, "t1", reached_by[before], 9)
