@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 from coordinator.client.options import Option  # noqa: E402
 from coordinator.config.keys import ConfigKey, show  # noqa: E402
 from coordinator.config.properties_text import coordinator_properties, group_properties  # noqa: E402
-from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS  # noqa: E402
+from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS  # noqa: E402
 from share_sink.sink_option_table import OPTIONS as SINK_OPTIONS  # noqa: E402
 from share_source.source_option_table import OPTIONS  # noqa: E402
 from tools.generated_files import write_or_check  # noqa: E402
@@ -95,11 +95,11 @@ def options_page() -> str:
             key_table(COORDINATOR_KEYS),
             "## A standalone coordinator",
             "",
-            "Keys of `conf/coordinator.properties`, beside those above, `bootstrap.servers`, and librdkafka's with",
-            "`kafka.`. The limits hold for a coordinator on demand as well, with these defaults. A group's stored",
-            "value beyond a bound counts as the bound.",
+            "[conf/coordinator.properties](../../conf/coordinator.properties) has its keys with meanings, bounds and",
+            "defaults: those above, `bootstrap.servers`, librdkafka's with `kafka.`, and those of listener, TLS, page,",
+            "allow lists and limits. `sharegroup coordinator --print-config` prints the file. The limits hold for a",
+            "coordinator on demand as well. A group's stored value beyond a bound counts as the bound.",
             "",
-            key_table(SERVER_KEYS),
         ]
     )
 
