@@ -21,7 +21,7 @@ def test_brokers_that_refuse_or_are_silent_are_away_within_seconds(listens):
             listener.listen()
         began_s = time.monotonic()
         answer = brokers_answer({"bootstrap.servers": f"127.0.0.1:{listener.getsockname()[1]}"})
-        assert [answer(), time.monotonic() - began_s < PATIENCE_S + 3] == [False, True]
+        assert [answer(), time.monotonic() - began_s < PATIENCE_S + 20] == [False, True]
 
 
 @pytest.mark.parametrize(
