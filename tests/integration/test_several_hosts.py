@@ -49,20 +49,6 @@ def shared(kafka, topic, unique, hosts, patience):
     return one, two, first, second
 
 
-def test_members_of_two_hosts_share_the_records_of_a_group(shared):
-    one, two, first, second = shared
-    taken = acquired(one, first), acquired(two, second)
-    assert sorted(taken[0] + taken[1]) == list(range(20))
-    assert not two.owns(first["group_id"])
-
-
-def test_a_look_on_another_host_shows_the_owner_s_members(shared):
-    _, two, first, _ = shared
-    described = two.ask(DescribeGroup(group_id=first["group_id"]))
-    assert sorted(member.member_id for member in described.members) == ["a", "b"]
-    assert not described.read_from
-
-
 @pytest.mark.parametrize("patience", [2.0], indirect=True)
 def test_a_look_at_a_group_of_a_silent_owner_knows_no_member(shared):
     one, two, first, _ = shared
@@ -82,28 +68,6 @@ def test_an_action_on_another_host_is_decided_by_the_owner(shared):
     with pytest.raises(GroupNotEmpty):
         two.ask(DeleteGroup(group_id=first["group_id"], action_id=uuid.uuid4().hex))
     assert one.owns(first["group_id"])
-
-
-@pytest.mark.parametrize("patience", [1_000.0], indirect=True)
-def test_another_host_takes_a_group_at_once_that_is_given_up(shared):
-    one, two, first, second = shared
-    held = acquired(two, second)
-    one.close()
-    assert two.rejoin(two.topic, second) == second
-    assert two.owns(first["group_id"])
-    assert sorted(held + acquired(two, second)) == list(range(20))
-
-
-@pytest.mark.parametrize("patience", [2.0], indirect=True)
-def test_another_host_takes_the_group_of_an_owner_that_is_silent(shared):
-    one, two, first, second = shared
-    one.be_silent()
-    assert two.rejoin(two.topic, second) == second
-    assert two.owns(first["group_id"])
-    # The earlier owner finds itself fenced, and passes its own members' requests on.
-    assert one.rejoin(one.topic, first) == first
-    assert two.owns(first["group_id"])
-    assert not one.owns(first["group_id"])
 
 
 @pytest.mark.slow

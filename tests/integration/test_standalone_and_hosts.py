@@ -75,13 +75,11 @@ def orders(kafka, topic):
     return name
 
 
-@pytest.fixture(
-    params=[
-        ("standalone", "one"),
-        pytest.param(("one", "standalone"), marks=pytest.mark.slow),
-        pytest.param(("standalone", "standalone"), marks=pytest.mark.slow),
-    ]
-)
+KINDS = [("one", "two"), ("standalone", "one"), ("one", "standalone"), ("standalone", "standalone")]
+"""The owner, and the other coordinator: both on demand, as where nothing is configured, and the other pairs."""
+
+
+@pytest.fixture(params=[KINDS[0], *(pytest.param(kinds, marks=pytest.mark.slow) for kinds in KINDS[1:])])
 def shared(request, start, orders, unique):
     """An owner, another coordinator of the other kind or of the same, and a member of each."""
     group = unique("billing")
