@@ -63,6 +63,12 @@ def list_configs(
 @cluster_options
 @_GROUP
 @click.argument("given", nargs=-1, required=True, metavar="KEY=VALUE...", callback=pairs)
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Set errors.deadletterqueue.on.failure=archive also while records wait for their dead letters: they may get "
+    "none.",
+)
 @_REASON
 @_DRY_RUN
 @JSON_OPTION
@@ -72,6 +78,7 @@ def set_configs(
     properties: Mapping[str, str],
     group_id: str,
     given: Mapping[str, str],
+    force: bool,
     reason: str,
     dry_run: bool,
     as_json: bool,
@@ -84,7 +91,7 @@ def set_configs(
           share.session.timeout.ms=600000 --reason "restarts take five minutes"
     """
     with opened(bootstrap_server, config_path, properties) as admin:
-        altered = admin.alter_configs(group_id, given, execute=not dry_run, reason=reason)
+        altered = admin.alter_configs(group_id, given, execute=not dry_run, force=force, reason=reason)
     print_json(altered) if as_json else show_effects(altered)
 
 

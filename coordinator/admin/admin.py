@@ -375,7 +375,7 @@ class Admin:
         seen: str = "",
     ) -> Altered:
         """Set ``configs`` of the group, and unset others, which are checked before. ``force``: unset a dead letter
-        topic also while records wait for their dead letters, which they then do not get.
+        topic, or set errors.deadletterqueue.on.failure=archive, also while records wait for their dead letters.
 
         Raises:
             UnknownConfig, ConfigTypeMismatch, ConfigOutOfBounds, ConfigConflict: a key or a value is bad.

@@ -401,8 +401,9 @@ class DeadLetterTopicSubscribed(ShareGroupError):
 
 class DeadLetterTopicInUse(ShareGroupError):
     """{count} record(s) of share group {group_id} wait for their dead letters in topic {topic}; without
-    errors.deadletterqueue.topic.name they would get none. Wait until they are written, or name another topic. An
-    administrator may give them up: sharegroup configs unset --force."""
+    errors.deadletterqueue.topic.name, or with errors.deadletterqueue.on.failure=archive, they may get none. Wait until
+    they are written, or name another topic. An administrator may give them up: sharegroup configs unset --force, or
+    set --force."""
 
     kafka_error = "NON_EMPTY_GROUP"
 

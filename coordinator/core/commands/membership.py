@@ -79,14 +79,18 @@ def alter_configs(group: ShareGroup, command: AlterConfigs, now_ms: int) -> Deci
 
 
 def check_dead_letter_topic_kept(group: ShareGroup, config: GroupConfig) -> None:
-    """Check that this config unsets no dead letter topic for which records wait.
+    """Check that this config gives up no dead letters for which records wait: it neither unsets their topic, nor
+    archives without them those that can't be written.
 
     Raises:
         DeadLetterTopicInUse: it does; these records would be archived without their dead letters.
     """
-    before = group.config.errors_deadletterqueue_topic_name
-    if before and not config.errors_deadletterqueue_topic_name and (waiting := group.waiting_for_dead_letters):
-        raise DeadLetterTopicInUse(count=waiting, group_id=group.group_id, topic=before)
+    before = group.config
+    topic, held = before.errors_deadletterqueue_topic_name, before.errors_deadletterqueue_on_failure == "hold"
+    gives_up = held and config.errors_deadletterqueue_on_failure != "hold"
+    is_kept = config.errors_deadletterqueue_topic_name and not gives_up
+    if topic and not is_kept and (waiting := group.waiting_for_dead_letters):
+        raise DeadLetterTopicInUse(count=waiting, group_id=group.group_id, topic=topic)
 
 
 def check_dead_letter_sources(group: ShareGroup, config: GroupConfig, subscriber: JoinGroup | None = None) -> None:

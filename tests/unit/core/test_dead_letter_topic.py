@@ -112,3 +112,14 @@ def test_a_topic_that_was_read_once_is_not_read_now() -> None:
     group.leave("c1")
     assert "orders" in group.group.topics
     assert not view.reads_topic(group.group, "orders")
+
+
+def test_waiting_dead_letters_are_not_given_up_by_another_config() -> None:
+    """Ours: with errors.deadletterqueue.on.failure=archive what waits is archived without its dead letter, as if the
+    topic were unset."""
+    group = ShareConsumers(end=2)
+    group.configure(errors_deadletterqueue_topic_name="dlq.orders")
+    group.fetch("c1")
+    group.acknowledge(REJECT, 0, 1)
+    with pytest.raises(DeadLetterTopicInUse, match="2 record"):
+        group.configure(errors_deadletterqueue_on_failure="archive")
