@@ -261,11 +261,11 @@ class AcknowledgementModeDiffers(ShareGroupError):
 
 
 class BatchNotNamed(ShareGroupError):
-    """A sink of share group {group_id} wrote no row, and nothing says which batch it belongs to. In
-    share.acknowledgement.mode=explicit that matters if the output ignores the replay of a batch that it already has
-    (outputOnReplay=skips): the output may lack this batch's records. Nothing was staged. Set outputOnReplay=replaces if
-    a replay replaces the output of its batch; or call sharegroup.acknowledge in foreachBatch's own thread; or leave the
-    call out where the batch has no row; then start the query again."""
+    """A sink of share group {group_id} wrote no row that the group still holds, and nothing says which batch it is of.
+    In share.acknowledgement.mode=explicit that matters if the output ignores the replay of a batch that it already
+    has (outputOnReplay=skips): the output may lack this batch's records. Nothing was staged. Set
+    outputOnReplay=replaces if a replay replaces the output of its batch; or call sharegroup.acknowledge in
+    foreachBatch's own thread; or leave the call out where the batch has no row; then start the query again."""
 
     kafka_error = "INVALID_REQUEST"
 

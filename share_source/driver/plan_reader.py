@@ -272,7 +272,8 @@ class PlanReader(DataSourceStreamReader):
             max_records_per_partition=options.max_records_per_partition,
             parallelism=os.cpu_count() or 1,
         )
-        return [self._task(of_task, isolation_level) for of_task in cut]
+        # A task without ranges leaves the note by which the sink of an empty batch knows its plan.
+        return [self._task(of_task, isolation_level) for of_task in cut or [()]]
 
     def _task(self, partitions: tuple[PartitionRanges, ...], isolation_level: str) -> ReadTask:
         options = self._options

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from coordinator.client.connection import CALL_TIMEOUT_S
 from coordinator.protocol.errors import (
+    BatchNotNamed,
     CoordinatorNotAvailable,
     DeadLetterTopicInUse,
     GroupTakenOver,
@@ -123,6 +124,7 @@ class QueryProcess(Process):
         if faults.brokers_stop:
             self.session.retry_timeout_ms = OUTAGE_TIMEOUT_MS
         self.until: dict[str, dict[str, int]] | None = None
+        self.rows_alone = False
         self.began_ms: int | None = None
         self.read: tuple[Receipt, ...] = ()
         self.unread: set[Record] = set()
@@ -160,6 +162,7 @@ class QueryProcess(Process):
             was_told = self.faults.topics_ms and isinstance(error, SinkOutdated | NoPlanToDecide)
             was_told = was_told or (self.faults.hosts > 1 and isinstance(error, GroupTakenOver))
             was_told = was_told or (self.faults.configs and isinstance(error, DeadLetterTopicInUse))
+            was_told = was_told or (self.rows_alone and isinstance(error, BatchNotNamed))  # others have its records
             if self.witness.was_forgotten(self.session.member_id, error):
                 self.mine.refused = True
             elif alone and self.witness.sure_locks and not was_told:
@@ -290,12 +293,13 @@ class QueryProcess(Process):
             parts = [list(rows)[::2], list(rows)[1::2]]
         for part in parts:
             said_in_part = {receipt: rows[receipt] for receipt in part}
+            self.rows_alone = bool(part) and not self.world.happens(0.5)
             yield from self.session.ask(
                 staging(
                     opened.incarnation,
                     self.mine.query,
                     said_in_part,
-                    plans={self.newest: self.session.member_epoch} if not part or self.world.happens(0.5) else {},
+                    plans={} if self.rows_alone else {self.newest: self.session.member_epoch},
                     mode=self.own_mode,
                     replaces=self.options.replaces,
                 )

@@ -172,6 +172,18 @@ def test_without_fail_on_data_loss_a_query_continues_at_once() -> None:
     assert client.group.partition().archived_total == 30
 
 
+def test_a_batch_of_which_nothing_is_left_has_a_task_that_names_its_plan() -> None:
+    """Its sink could name no batch, and would be refused for as long as another batch in explicit mode runs."""
+    client = DriverClient(GroupDriver(records=100))
+    with reading(client, failOnDataLoss="false") as source:
+        start = source.initialOffset()
+        end = source.latestOffset(start, LIMIT)
+        client.group.move_log_start(100)
+        (task,) = source.partitions(start, end)
+        assert (task.plan.plan_id, task.task.partitions) == (end["plan_id"], ())
+        assert list(source.read(task)) == []
+
+
 def test_a_query_warns_of_records_that_a_limit_gives_up(caplog: pytest.LogCaptureFixture) -> None:
     """In explicit mode a sink that decides no record releases each batch."""
     configs = {"share.acknowledgement.mode": "explicit", "share.delivery.count.limit": "2"}
