@@ -1,4 +1,4 @@
-"""Write the state diagrams of the docs (Mermaid) from the transition tables.
+"""Write the state diagrams of the docs (Mermaid) from the transition tables of the core.
 
 python tools/generate_diagrams.py            writes them into the pages
 python tools/generate_diagrams.py --check    exit 1 if one is stale
@@ -17,14 +17,12 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from coordinator.core import isolation, plan_state, record_state  # noqa: E402
-from coordinator.state_log import owner_state  # noqa: E402
 from tools.generated_files import write_or_check  # noqa: E402
 
 TABLES: dict[tuple[str, str], Mapping[tuple[Any, Any], Any]] = {
     ("docs/learn/concepts.md", "records"): record_state.TRANSITIONS,
     ("docs/trust/protocol.md", "plans"): plan_state.TRANSITIONS,
     ("docs/trust/protocol.md", "isolation"): isolation.TRANSITIONS,
-    ("docs/trust/protocol.md", "owners"): owner_state.TRANSITIONS,
 }
 """The page of each diagram, its name there, and the table that it is drawn from."""
 

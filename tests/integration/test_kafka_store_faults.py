@@ -25,7 +25,7 @@ from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere
 from coordinator.service.stores.store import StoreOutcomeUnknown, StoreRefused
 from coordinator.state_log.group_log import MAX_STATE_RECORD_BYTES
-from coordinator.state_log.owner_state import OwnerEvent
+from coordinator.state_log.owner_state import OwnerState
 from coordinator.state_log.record_keys import (
     GroupRecordKey,
     ShareSnapshotKey,
@@ -193,7 +193,7 @@ def test_a_look_waits_for_no_open_transaction_of_another_hosts_owner(log_topic, 
         in_mid_write(writer, encode_key(GroupRecordKey(writes, 1)), b"x")
         with pytest.raises(OwnedElsewhere):
             list(other.peek("billing"))
-        living.found("billing", store.tenure("billing"), OwnerEvent.PROCESS_SILENT, log_topic.offset(0, LATEST))
+        living.found("billing", store.tenure("billing"), OwnerState.QUIET, log_topic.offset(0, LATEST))
         assert [data for _, data in other.peek("billing")] == [b"a"]
         writer.close()
 
@@ -224,7 +224,7 @@ def test_a_load_waits_for_no_transaction_that_a_dead_owner_left_open(log_topic, 
             append(dead, {group_id: [b"a"]})
         for group_id in ("shipping", "billing", "audit"):
             in_mid_write(dead._open[group_id].writer, encode_key(GroupRecordKey(group_id, 1)), b"x")
-        living.found("billing", dead.tenure("billing"), OwnerEvent.PATIENCE_OVER, log_topic.offset(0, LATEST))
+        living.found("billing", dead.tenure("billing"), OwnerState.SILENT, log_topic.offset(0, LATEST))
         assert taken(other) == [b"a"]
         with pytest.raises(StoreOutcomeUnknown):  # where the owner still lives, it finds its own group again
             append(dead, {"audit": [b"b"]})
@@ -245,7 +245,7 @@ def test_a_host_that_is_too_late_does_not_fence_the_new_owner(log_topic, monkeyp
         stack.callback(third.close)
         end = log_topic.offset(0, LATEST)
         for each in (living, also):
-            each.found("billing", dead.tenure("billing"), OwnerEvent.PATIENCE_OVER, end)
+            each.found("billing", dead.tenure("billing"), OwnerState.SILENT, end)
 
         def connect(writer):
             monkeypatch.undo()

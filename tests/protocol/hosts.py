@@ -13,7 +13,7 @@ from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.host_records import VERSION, Answer, Moved
 from coordinator.service.stores.kafka.ownership import LivingOwner
 from coordinator.state_log.owner_record import Owner
-from coordinator.state_log.owner_state import OwnerEvent
+from coordinator.state_log.owner_state import OwnerState
 from tests.support.asked_hosts import GROUP, AskedOwner, Asker, ask, owner_of, probe
 
 
@@ -104,7 +104,7 @@ def refused(hosts: Hosts, index: int, *, claims: bool, asked: bool) -> ShareGrou
     policy = LivingOwner(as_owner(index, host.process, asked=asked))
     tenure, has_grown = host.gone
     if tenure:
-        policy.found(GROUP, str(tenure), OwnerEvent.PATIENCE_OVER, 1)
+        policy.found(GROUP, str(tenure), OwnerState.SILENT, 1)
     try:
         policy.check(GROUP, newest(hosts, asked=asked), had=host.had, claims=claims, end=1 + has_grown)
     except ShareGroupError as error:

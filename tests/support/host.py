@@ -18,7 +18,7 @@ from coordinator.protocol.messages import AcquireRecords, JoinGroup
 from coordinator.protocol.wire import Endpoint, LaunchSettings, decode_answer, encode
 from coordinator.service.coordinator import Coordinator
 from coordinator.service.hosts.gateway import Gateway, OwnerAway
-from coordinator.state_log.owner_state import OwnerEvent
+from coordinator.state_log.owner_state import OwnerState
 from tests.support.waiting import wait_until
 
 TOKEN = "a-token-of-a-test"
@@ -127,7 +127,7 @@ def patient() -> Iterator[None]:
         try:
             return look(gateway, group_id, owner, **how)
         except OwnerAway as gone:
-            if gone.found is not OwnerEvent.PATIENCE_OVER:
+            if gone.found is not OwnerState.SILENT:
                 raise
             raise CoordinatorNotAvailable(group_id=group_id, reason="the test asks again") from gone
 

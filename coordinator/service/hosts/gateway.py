@@ -51,7 +51,7 @@ from coordinator.service.hosts.topic_clients import Reader, Transport, Writer
 from coordinator.service.hosts.topics import TO_ADMINISTER, TO_ASK, WRITE, request_partition_of
 from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.state_log.owner_record import Owner
-from coordinator.state_log.owner_state import OwnerEvent
+from coordinator.state_log.owner_state import OwnerState
 
 QUIET_S = 1.0
 """After this many seconds without an answer the owner is asked whether it lives, and again after as many; where its
@@ -75,7 +75,7 @@ class OwnerAway(Exception):
     """The owner has not answered the request. ``found``: what was found of it; None: nothing yet, and the group's log
     is to be read. ``end``: that of the state partition before the owner was asked."""
 
-    def __init__(self, found: OwnerEvent | None = None, end: int = 0) -> None:
+    def __init__(self, found: OwnerState | None = None, end: int = 0) -> None:
         super().__init__(found, end)
         self.found, self.end = found, end
 
@@ -211,7 +211,7 @@ class Gateway:
             return naming_host(waiting.body, f"{owner.host} (process {owner.pid})")
         if isinstance(waiting.reply, Moved):
             self.forget(group_id)
-            raise OwnerAway(OwnerEvent.MOVE, self._transport.log_end(group_id))
+            raise OwnerAway(OwnerState.MOVED, self._transport.log_end(group_id))
         self.forget(group_id)  # one of the two clocks stood still: they are compared anew
         raise RequestTooLate(group_id=group_id)
 
@@ -375,7 +375,7 @@ class Gateway:
                 self._forget(probe)
         self.forget(group_id)
         _log.warning("gone: %s, the owner of group=%s, has not answered for %d s", owner, group_id, owner.patience_s)
-        raise OwnerAway(OwnerEvent.PATIENCE_OVER, end)
+        raise OwnerAway(OwnerState.SILENT, end)
 
     def _heard(self, group_id: str, owner: Owner, probes: list[_Waiting], end: int, began_s: float) -> Alive | None:
         """The owner's answer to one of the probes, or to one of another request since then."""
@@ -390,7 +390,7 @@ class Gateway:
                 return probe.reply
             if isinstance(probe.reply, Moved):
                 self.forget(group_id)
-                raise OwnerAway(OwnerEvent.MOVE, end)
+                raise OwnerAway(OwnerState.MOVED, end)
         return None
 
     def _echo(self, writer: Writer, group_id: str, owner: Owner) -> None:

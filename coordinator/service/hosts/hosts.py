@@ -24,7 +24,7 @@ from coordinator.service.runtime.runtime import Measures
 from coordinator.service.runtime.transaction import FromAnotherHost
 from coordinator.service.stores.kafka.ownership import LOOK_LASTS_S, LivingOwner, OwnedElsewhere
 from coordinator.state_log.owner_record import Owner
-from coordinator.state_log.owner_state import OwnerEvent
+from coordinator.state_log.owner_state import OwnerState
 
 MOST_MOVES = 5
 """A request follows a group that moves up to this many times; then its client asks again."""
@@ -97,7 +97,7 @@ class Hosts:
                         is_gone=asker.is_gone,
                         by=asker.caller.name,
                     )
-                self._ownership.found(group_id, owner.tenure, OwnerEvent.ANSWER)
+                self._ownership.found(group_id, owner.tenure, OwnerState.LIVES)
                 self._silent_s.pop(owner.process, None)
                 self._tell(group_id, owner)
                 return answer
@@ -106,7 +106,7 @@ class Hosts:
                     raise HostTopicNotAuthorized(what="write to it", topic=REPLIES) from None
                 raise
             except OwnerAway as away:
-                if away.found is OwnerEvent.PATIENCE_OVER:
+                if away.found is OwnerState.SILENT:
                     self._silent_s[owner.process] = self._transport.now_s()
                     why = f"{owner} writes the group's log, and answers no other host: see that coordinator's log"
                 if away.found is not None:
@@ -136,7 +136,7 @@ class Hosts:
         if now_s - self._silent_s.get(owner.process, -inf) >= LOOK_LASTS_S:
             self._silent_s[owner.process] = now_s
             return False
-        self._ownership.found(group_id, owner.tenure, OwnerEvent.PROCESS_SILENT, self._transport.log_end(group_id))
+        self._ownership.found(group_id, owner.tenure, OwnerState.QUIET, self._transport.log_end(group_id))
         return True
 
     def is_unknown(self, group_id: str) -> bool:

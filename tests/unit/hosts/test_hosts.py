@@ -45,7 +45,7 @@ from coordinator.service.requests.bodies import Head
 from coordinator.service.stores.kafka import ownership
 from coordinator.service.stores.kafka.ownership import LOOK_LASTS_S, LivingOwner, OwnedElsewhere
 from coordinator.state_log.owner_record import Owner
-from coordinator.state_log.owner_state import OwnerEvent
+from coordinator.state_log.owner_state import OwnerState
 from tests.simulation.fiber import Fiber
 from tests.simulation.host_topics import HostTopics, SimulatedTransport
 from tests.simulation.simulated_world import Process, Task, World
@@ -485,7 +485,7 @@ def test_a_silent_owner_is_found_gone_though_the_client_is_gone() -> None:
     hosts.pass_s(15)
     (gone,) = hosts.outcomes
     assert isinstance(gone, OwnerAway)
-    assert gone.found is OwnerEvent.PATIENCE_OVER
+    assert gone.found is OwnerState.SILENT
 
 
 def test_a_request_that_no_owner_takes_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -560,7 +560,7 @@ def test_looks_wait_once_for_all_groups_of_a_silent_process(monkeypatch: pytest.
 
     def silent(group_id: str, *_: Any, is_patient: bool, **__: Any) -> bytes:
         asked.append((group_id, is_patient))
-        raise OwnerAway(OwnerEvent.PATIENCE_OVER, 7) if is_patient else OwnerAway
+        raise OwnerAway(OwnerState.SILENT, 7) if is_patient else OwnerAway
 
     passing.gateway.pass_on = silent  # type: ignore[method-assign]
 

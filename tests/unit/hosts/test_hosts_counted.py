@@ -20,7 +20,7 @@ from coordinator.service.requests.bodies import Head
 from coordinator.service.runtime.transaction import FromAnotherHost
 from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere, this_process
 from coordinator.state_log.owner_record import Owner
-from coordinator.state_log.owner_state import OwnerEvent
+from coordinator.state_log.owner_state import OwnerState
 
 OWNER = Owner(installation_id="far", process="p", host="far-host", pid=7, tenure="t", answers=1)
 ASKER = Asker(Caller(), "peer", "5")
@@ -107,13 +107,13 @@ def test_requests_of_another_host_are_counted(here):
     assert here.count("requests_of_other_hosts", request="Heartbeat") == 1
 
 
-@pytest.mark.parametrize("found", [OwnerEvent.PATIENCE_OVER, OwnerEvent.MOVE])
+@pytest.mark.parametrize("found", [OwnerState.SILENT, OwnerState.MOVED])
 def test_members_of_a_group_are_unknown_whose_owner_is_silent(here, found):
     """An owner that says that it does not serve the group any more has put it to rest, with no member."""
     calls = [elsewhere, lambda: b"a copy"]
     here.gateway.answers = [OwnerAway(found, 3)]
     assert asked(here, lambda: calls.pop(0)()) == b"a copy"
-    assert here.is_unknown("billing") is (found is OwnerEvent.PATIENCE_OVER)
+    assert here.is_unknown("billing") is (found is OwnerState.SILENT)
     here._groups.mine.add("billing")
     assert not here.is_unknown("billing")
     asked(here, lambda: b"mine")
@@ -123,7 +123,7 @@ def test_members_of_a_group_are_unknown_whose_owner_is_silent(here, found):
 
 def test_members_of_a_group_are_known_whose_silent_owner_answers_again(here):
     calls = [elsewhere, lambda: b"a copy", elsewhere]
-    here.gateway.answers = [OwnerAway(OwnerEvent.PATIENCE_OVER, 3), b"the owner's"]
+    here.gateway.answers = [OwnerAway(OwnerState.SILENT, 3), b"the owner's"]
     asked(here, lambda: calls.pop(0)())
     assert asked(here, lambda: calls.pop(0)()) == b"the owner's"
     assert not here.is_unknown("billing")

@@ -18,7 +18,7 @@ from coordinator.service.runtime.transaction import ORIGIN, Access, FromAnotherH
 from coordinator.service.stores.kafka import kafka_store
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere
-from coordinator.state_log.owner_state import FREE, READ, TRANSITIONS, UNKNOWN, OwnerEvent, OwnerState
+from coordinator.state_log.owner_state import FREE, READ, UNKNOWN, OwnerState
 from tests.protocol.coordinators import OneLog
 from tests.support.asked_hosts import GROUP, owner_of
 from tests.support.partition_in_memory import Reader, Writer
@@ -94,7 +94,7 @@ def test_a_host_that_owns_nothing_leaves_the_pruning_to_owners() -> None:
 def test_a_claim_looks_again_just_before_its_fence() -> None:
     with two_hosts() as (first, second):
         fences: list[str] = []
-        second.living.found(GROUP, first.store.tenure(GROUP), OwnerEvent.PATIENCE_OVER, len(first.topic.log))
+        second.living.found(GROUP, first.store.tenure(GROUP), OwnerState.SILENT, len(first.topic.log))
         second.topic.at_connect = lambda: first.ask(ALTER)
         second.topic.at_fence = lambda: fences.append(GROUP)
         assert isinstance(second.ask(ALTER, Access.CLAIM), OwnedElsewhere)
@@ -103,7 +103,7 @@ def test_a_claim_looks_again_just_before_its_fence() -> None:
 
 def test_a_claim_looks_again_after_its_fence() -> None:
     with two_hosts() as (first, second):
-        second.living.found(GROUP, first.store.tenure(GROUP), OwnerEvent.PATIENCE_OVER, len(first.topic.log))
+        second.living.found(GROUP, first.store.tenure(GROUP), OwnerState.SILENT, len(first.topic.log))
         second.topic.at_fence = lambda: first.ask(ALTER)
         assert isinstance(second.ask(ALTER, Access.CLAIM), OwnedElsewhere)
         assert not second.store.tenure(GROUP)
@@ -111,7 +111,7 @@ def test_a_claim_looks_again_after_its_fence() -> None:
 
 def test_a_silent_owner_loses_its_group() -> None:
     with two_hosts() as (first, second):
-        second.living.found(GROUP, first.store.tenure(GROUP), OwnerEvent.PATIENCE_OVER, len(first.topic.log))
+        second.living.found(GROUP, first.store.tenure(GROUP), OwnerState.SILENT, len(first.topic.log))
         second.ask(ALTER)
         assert second.store.tenure(GROUP)
 
@@ -121,7 +121,7 @@ def refused(found: tuple[str, int] | None, end: int = 10) -> bool:
     living = LivingOwner(owner_of("two", "p2"))
     if found is not None:
         tenure, found_end = found
-        living.found(GROUP, tenure, OwnerEvent.PATIENCE_OVER, found_end)
+        living.found(GROUP, tenure, OwnerState.SILENT, found_end)
     try:
         living.check(GROUP, OWNER, had=True, claims=True, end=end)
     except OwnedElsewhere:
@@ -174,12 +174,12 @@ def test_a_request_that_waited_until_after_its_time_changes_nothing() -> None:
     assert not appended
 
 
-@pytest.mark.parametrize(("before", "event"), TRANSITIONS)
-def test_what_is_found_of_an_owner_says_who_may_take_its_group(before: OwnerState, event: OwnerEvent) -> None:
-    living, state = LivingOwner(owner_of("two", "p2")), TRANSITIONS[before, event]
-    reached_by = {after: by for (begin, by), after in TRANSITIONS.items() if begin is OwnerState.LIVES}
-    living.found(GROUP, "t1", reached_by[before], 9)
-    living.found(GROUP, "t1", event, 10)
+@pytest.mark.parametrize("before", OwnerState)
+@pytest.mark.parametrize("state", OwnerState)
+def test_what_is_found_last_says_who_may_take_or_read_a_group(before: OwnerState, state: OwnerState) -> None:
+    living = LivingOwner(owner_of("two", "p2"))
+    living.found(GROUP, "t1", before, 9)
+    living.found(GROUP, "t1", state, 10)
     assert living.is_unknown(GROUP) is (state in UNKNOWN)
 
     def takes(end: int) -> None:

@@ -13,7 +13,7 @@ from coordinator.service.stores.kafka import kafka_store, ownership
 from coordinator.service.stores.kafka.kafka_store import _OpenGroup
 from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere
 from coordinator.state_log.owner_record import PATIENCE_S, Owner
-from coordinator.state_log.owner_state import OwnerEvent
+from coordinator.state_log.owner_state import OwnerState
 
 ANY: Any = None
 
@@ -52,7 +52,7 @@ def test_an_owner_that_may_live_keeps_its_group(claims: bool, had: bool) -> None
 
 def test_an_owner_found_gone_loses_its_group_unless_its_log_grew() -> None:
     policy, before = one(), asked("p2", "another")
-    policy.found("billing", before.tenure, OwnerEvent.PATIENCE_OVER, 10)
+    policy.found("billing", before.tenure, OwnerState.SILENT, 10)
     check(policy, before, end=10)
     with pytest.raises(OwnedElsewhere):
         check(policy, before, end=11)
@@ -63,7 +63,7 @@ def test_an_owner_found_gone_loses_its_group_unless_its_log_grew() -> None:
 def test_an_owner_found_gone_is_asked_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may live again, and have had nothing to write since."""
     policy, before = one(), asked("p2", "another")
-    policy.found("billing", before.tenure, OwnerEvent.PATIENCE_OVER, 10)
+    policy.found("billing", before.tenure, OwnerState.SILENT, 10)
     later_s = ownership.now_s() + ownership.FOUND_LASTS_S
     for seconds, keeps in ((-1.0, False), (1.0, True)):
         monkeypatch.setattr(ownership, "now_s", lambda seconds=seconds: later_s + seconds)

@@ -21,7 +21,7 @@ from coordinator.protocol.errors import GroupTakenOver, NotCoordinator, ShareGro
 from coordinator.protocol.host_records import VERSION as ANSWERS
 from coordinator.service.process.clock import now_s
 from coordinator.state_log.owner_record import PATIENCE_S, Owner
-from coordinator.state_log.owner_state import FREE, READ, TRANSITIONS, UNKNOWN, OwnerEvent, OwnerState
+from coordinator.state_log.owner_state import FREE, READ, UNKNOWN, OwnerState
 
 FOUND_LASTS_S = 30.0
 """An owner that was found gone is asked again after this many seconds, if the group has not been taken by then: it may
@@ -99,18 +99,15 @@ class LivingOwner:
     def __repr__(self) -> str:
         return f"<LivingOwner {self.me}>"
 
-    def found(self, group_id: str, tenure: str, event: OwnerEvent, end: int = 0) -> None:
+    def found(self, group_id: str, tenure: str, state: OwnerState, end: int = 0) -> None:
         """Apply what was found of the group's owner on another host (:mod:`coordinator.state_log.owner_state`).
         ``end``: that of the state partition before it was asked. Any thread may call it."""
-        if event is OwnerEvent.PROCESS_SILENT and self._is_found(group_id, tenure, end, READ, LOOK_LASTS_S):
+        if state is OwnerState.QUIET and self._is_found(group_id, tenure, end, READ, LOOK_LASTS_S):
             return  # what was found of the owner itself says more
-        before = self._found.get(group_id)
-        state = before.state if before is not None and before.tenure == tenure else OwnerState.LIVES
-        after = TRANSITIONS[state, event]
-        if after is OwnerState.LIVES:
+        if state is OwnerState.LIVES:
             self.forget(group_id)
         else:
-            self._found[group_id] = _Found(tenure, after, end, now_s())
+            self._found[group_id] = _Found(tenure, state, end, now_s())
 
     def forget(self, group_id: str) -> None:
         """The owner lives, or it is this process."""
