@@ -20,7 +20,7 @@ from coordinator.protocol.rights import Caller
 from coordinator.protocol.wire import decode_answer, encode, encode_error
 from coordinator.service.hosts.hosts import Hosts
 from coordinator.service.requests.asker import Asker
-from coordinator.service.requests.bodies import Head
+from coordinator.service.requests.decoding import Head
 from coordinator.service.runtime.transaction import ORIGIN, Access, Transaction, TransactionSteps
 from tests.simulation.fiber import Fiber, work_on
 from tests.simulation.host_topics import HostTopics, SimulatedTransport

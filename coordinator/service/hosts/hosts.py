@@ -19,7 +19,7 @@ from coordinator.service.hosts.gateway import Gateway, OwnerAway
 from coordinator.service.hosts.owner_requests import AnswerTo, Groups, OwnerRequests
 from coordinator.service.hosts.topic_clients import Transport
 from coordinator.service.requests.asker import Asker
-from coordinator.service.requests.bodies import Head
+from coordinator.service.requests.decoding import Head
 from coordinator.service.runtime.runtime import Measures
 from coordinator.service.runtime.transaction import FromAnotherHost
 from coordinator.service.stores.kafka.ownership import LOOK_LASTS_S, LivingOwner, OwnedElsewhere

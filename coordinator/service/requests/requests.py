@@ -54,7 +54,7 @@ from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.requests.allow_lists import check_allowed, limited, shown_to
 from coordinator.service.requests.asker import Asker
 from coordinator.service.requests.audit import Refusals, begun, ended
-from coordinator.service.requests.bodies import Head, head_of, request_of
+from coordinator.service.requests.decoding import Head, head_of, request_of
 from coordinator.service.runtime.transaction import ORIGIN
 
 Handle: TypeAlias = Callable[[Request[Any]], Message]

@@ -41,7 +41,7 @@ from coordinator.service.hosts.hosts import Hosts
 from coordinator.service.hosts.owner_requests import PARTS_KEPT_S, RESTS_AFTER_S, OwnerRequests
 from coordinator.service.hosts.topics import request_partition_of
 from coordinator.service.requests.asker import Asker
-from coordinator.service.requests.bodies import Head
+from coordinator.service.requests.decoding import Head
 from coordinator.service.stores.kafka import ownership
 from coordinator.service.stores.kafka.ownership import LOOK_LASTS_S, LivingOwner, OwnedElsewhere
 from coordinator.state_log.owner_record import Owner

@@ -16,7 +16,7 @@ from coordinator.service.hosts import hosts
 from coordinator.service.hosts.gateway import OwnerAway
 from coordinator.service.metrics.counters import Counters
 from coordinator.service.requests.asker import Asker
-from coordinator.service.requests.bodies import Head
+from coordinator.service.requests.decoding import Head
 from coordinator.service.runtime.transaction import FromAnotherHost
 from coordinator.service.stores.kafka.ownership import LivingOwner, OwnedElsewhere, this_process
 from coordinator.state_log.owner_record import Owner

@@ -172,7 +172,7 @@ def test_without_fail_on_data_loss_a_query_continues_at_once() -> None:
     assert client.group.partition().archived_total == 30
 
 
-def test_a_batch_of_which_nothing_is_left_has_a_task_that_names_its_plan() -> None:
+def test_a_batch_without_records_has_a_task_that_names_its_plan() -> None:
     """Its sink could name no batch, and would be refused for as long as another batch in explicit mode runs."""
     client = DriverClient(GroupDriver(records=100))
     with reading(client, failOnDataLoss="false") as source:
