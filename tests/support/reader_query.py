@@ -30,9 +30,10 @@ class Query:
 
     def next_batch(self, most: int = 1_000_000) -> list[ReadTask]:
         """Complete the batch before, and start the next one. Its tasks; none while nothing is to be had. A batch
-        without tasks, which only reports a loss, is committed as Spark does."""
+        without ranges, which only reports a loss, is committed as Spark does."""
         self.end = self.reader.latestOffset(self.committed, ReadMaxRows(most))
-        tasks = [part.task for part in self.reader.partitions(self.committed, self.end)]
+        found = self.reader.partitions(self.committed, self.end)
+        tasks = [part.task for part in found if part.task.partitions]
         if not tasks:
             self.committed = self.end
         return tasks
