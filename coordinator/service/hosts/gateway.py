@@ -73,7 +73,7 @@ _log = logging.getLogger(__name__)
 
 class OwnerAway(Exception):
     """The owner has not answered the request. ``found``: what was found of it; None: nothing yet, and the group's log
-    is to be read. ``end``: that of the state partition before the owner was asked."""
+    is to be read. ``end``: the end of the state partition before the owner was asked."""
 
     def __init__(self, found: OwnerState | None = None, end: int = 0) -> None:
         super().__init__(found, end)

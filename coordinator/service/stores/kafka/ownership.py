@@ -79,7 +79,7 @@ class OwnedElsewhere(NotCoordinator):
 
 
 class _Found(NamedTuple):
-    """What was found of the owner of a tenure. ``end``: that of the state partition before it was asked."""
+    """What was found of the owner of a tenure. ``end``: the end of the state partition before the owner was asked."""
 
     tenure: str
     state: OwnerState
@@ -101,7 +101,7 @@ class LivingOwner:
 
     def found(self, group_id: str, tenure: str, state: OwnerState, end: int = 0) -> None:
         """Apply what was found of the group's owner on another host (:mod:`coordinator.state_log.owner_state`).
-        ``end``: that of the state partition before it was asked. Any thread may call it."""
+        ``end``: the end of the state partition before the owner was asked. Any thread may call it."""
         if state is OwnerState.QUIET and self._is_found(group_id, tenure, end, READ, LOOK_LASTS_S):
             return  # what was found of the owner itself says more
         if state is OwnerState.LIVES:
