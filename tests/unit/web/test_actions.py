@@ -24,25 +24,11 @@ from sharegroup.web.sessions import MOST_PENDING, PENDING_S, Session
 from sharegroup.web.site import HERE as PACKAGE
 from sharegroup.web.site import Visit
 from tests.support.waiting import wait_until
-from tests.support.web_site import ACTOR, LOOKER, SCRIPT, Page, finished, letter, pending_of
+from tests.support.web_site import ACTOR, LOOKER, SCRIPT, finished, letter, pending_of
 
 GROUP = {"group": "billing"}
 RECORD = {**GROUP, "topic": "orders", "partition": 0}
 DLQ = "errors.deadletterqueue.topic.name"
-
-
-@pytest.fixture
-def page(tmp_path):
-    page = Page(tmp_path / "state.db")
-    page.running.join(starting_offsets="earliest", client_id="etl")
-    page.running.start(page.running.next(max_records=20).plan_id)
-    yield page
-    page.close()
-
-
-@pytest.fixture
-def actor(page):
-    return page.browser(ACTOR)
 
 
 @pytest.fixture

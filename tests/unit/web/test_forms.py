@@ -19,7 +19,7 @@ from sharegroup.web.site import LABELS
 from sharegroup.web.ways import ways_of
 from tests.support.doctor_cases import CASES
 from tests.support.waiting import wait_until
-from tests.support.web_site import ACTOR, HERE, LOOKER, Page
+from tests.support.web_site import ACTOR, HERE, LOOKER
 
 GROUP = {"group": "billing"}
 ODD = '"><script>ö 🚀</script>'
@@ -44,20 +44,6 @@ def errors():
 
 ERRORS = [error for error in errors() if not isinstance(error, (NotAllowed, NotSignedIn))]
 """An error of each class, but those of a person who may not act, or whose session is over."""
-
-
-@pytest.fixture
-def page(tmp_path):
-    page = Page(tmp_path / "state.db")
-    page.running.join(starting_offsets="earliest", client_id="etl")
-    page.running.start(page.running.next(max_records=20).plan_id)
-    yield page
-    page.close()
-
-
-@pytest.fixture
-def actor(page):
-    return page.browser(ACTOR)
 
 
 def filled_in(text):
