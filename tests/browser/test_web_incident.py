@@ -73,6 +73,7 @@ def browser():
 def night(tmp_path, browser, monkeypatch):
     monkeypatch.setattr(examinations, "KEPT_S", 0.1)
     monkeypatch.setattr(examinations, "REST", 0.0)
+    monkeypatch.setattr(examinations, "PATIENCE_S", 60.0)  # this page's watch looks only when a test says so
     site = Page(tmp_path / "state.db")
     site.cluster.add("dlq")
     for group_id, runs in RUNS.items():

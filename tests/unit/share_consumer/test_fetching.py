@@ -15,6 +15,7 @@ import pytest
 from coordinator.client.session import RequestOf
 from coordinator.protocol.errors import FencedMemberEpoch, GroupTakenOver, ShareGroupError
 from coordinator.protocol.messages import (
+    AckBatch,
     Acknowledge,
     AcknowledgeReply,
     AcquiredReply,
@@ -351,8 +352,12 @@ def test_records_that_the_log_lost_are_given_back_at_no_try(client, monkeypatch)
     (given_back,) = [request for request, _ in client.calls if isinstance(request, Acknowledge)]
     ((batch,),) = [part.batches for part in given_back.partitions]
     assert (batch.first, batch.last, batch.types) == (0, 2, (int(AcknowledgeType.RELEASE),)) and given_back.unread
-    questions = [request for request, _ in client.calls if isinstance(request, AcquireRecords)]
-    (gap,) = [b for question in questions for part in question.acknowledgements for b in part.batches]
+
+    def outcomes_asked() -> list[AckBatch]:
+        questions = [request for request, _ in client.calls if isinstance(request, AcquireRecords)]
+        return [b for question in questions for part in question.acknowledgements for b in part.batches]
+
+    (gap,) = wait_until(outcomes_asked, what="the next request has what was never there")
     assert (gap.first, gap.last, gap.types) == (3, 4, (int(AcknowledgeType.GAP),))
     consumer.close()
 
