@@ -80,7 +80,7 @@ class ShareConsumer:
         options = ConsumerOptions.parse({**(config or {}), **more})
         self._callbacks = Callbacks(options.callbacks)
         self._options = options = replace(options, callbacks=self._callbacks.recorders)
-        self._inside = SingleThread(options.group_id)
+        self._inside = SingleThread()
         self._topics: tuple[str, ...] = ()
         self._changing = Lock()
         self._explicit = InFlight() if options.explicit else None

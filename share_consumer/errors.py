@@ -13,12 +13,6 @@ from confluent_kafka import IllegalStateException, KafkaError, KafkaException
 from coordinator.protocol.errors import ShareGroupError
 
 
-class UsedAfterFork(ShareGroupError, IllegalStateException):
-    """This ShareConsumer was made by process {made_by}, and this is process {pid}, forked from it: threads, connections
-    and the membership in share group {group_id} stay with the process that made them. Make a ShareConsumer in each
-    process, after the fork."""
-
-
 class WakeupException(ShareGroupError):
     """wakeup() was called: poll() returned early. Records that were on their way come with the next poll()."""
 

@@ -9,14 +9,15 @@ from contextlib import contextmanager
 
 from confluent_kafka import ConcurrentModificationException, IllegalStateException
 
-from share_consumer.errors import UsedAfterFork
+from coordinator.client.forks import check_process
 
 
 class SingleThread:
-    """Lets one thread at a time in, of the process that made it. ``closed`` refuses all."""
+    """Lets one thread at a time in, of the process that made it. ``closed`` refuses all. It raises UsedAfterFork where
+    no ShareConsumer works."""
 
-    def __init__(self, group_id: str) -> None:
-        self._group_id = group_id
+    def __init__(self) -> None:
+        check_process()
         self._pid = os.getpid()
         self._entering = threading.Lock()
         self._inside: int | None = None
@@ -62,5 +63,4 @@ class SingleThread:
         Raises:
             UsedAfterFork: it is a fork of that process.
         """
-        if os.getpid() != self._pid:
-            raise UsedAfterFork(made_by=self._pid, pid=os.getpid(), group_id=self._group_id)
+        check_process(self._pid)

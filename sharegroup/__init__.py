@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from confluent_kafka import TopicPartition as TopicPartition
 
     from coordinator.admin.admin import Admin as Admin
+    from coordinator.client.forks import UsedAfterFork as UsedAfterFork
     from coordinator.client.offset_resets import offsets_from_file as offsets_from_file
     from coordinator.kafka.token_function import token_function as token_function
     from coordinator.protocol.errors import ShareGroupError as ShareGroupError
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from share_consumer.aio import AsyncShareConsumer as AsyncShareConsumer
     from share_consumer.consumer import ShareConsumer as ShareConsumer
     from share_consumer.deserializing_consumer import DeserializingShareConsumer as DeserializingShareConsumer
-    from share_consumer.errors import UsedAfterFork as UsedAfterFork
     from share_consumer.errors import WakeupException as WakeupException
     from share_sink import archive as archive
     from share_sink.decided_rows import decide as decide
@@ -65,7 +65,7 @@ _MODULES = {
     "ShareGroupError": "coordinator.protocol.errors",
     "ShareGroupListener": "share_source.views.query_listener",
     "TopicPartition": "confluent_kafka",
-    "UsedAfterFork": "share_consumer.errors",
+    "UsedAfterFork": "coordinator.client.forks",
     "WakeupException": "share_consumer.errors",
     "acknowledge": "share_sink.foreach_batch",
     "archive": "share_sink.archive",
@@ -85,7 +85,8 @@ def __getattr__(name: str) -> object:
     """Load the module of a name when the name is asked for. From then on the name is here: a UDF asks for each row.
 
     Raises:
-        ImportError: another module has the name of a package of ours, or Python drops docstrings.
+        ImportError: another module has the name of a package of ours, or Python drops docstrings, or a module that is
+            needed can't be imported.
     """
     if name == "__version__":
         from coordinator.protocol.package_version import package_version
@@ -94,7 +95,13 @@ def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     check_packages()
-    module = import_module(_MODULES[name])
+    try:
+        module = import_module(_MODULES[name])
+    except AttributeError as error:  # `from sharegroup import NAME` would end without it
+        raise ImportError(
+            f"sharegroup.{name} can't be imported: {error}. A package that it needs is broken or too old, or a file "
+            "beside the program has the name of one of its modules: the traceback above says which"
+        ) from error
     found = globals()[name] = module if name in _PACKAGES else getattr(module, name)
     return found
 

@@ -6,7 +6,10 @@ wrong.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import select
 import sys
 
 import click
@@ -76,6 +79,7 @@ def run(arguments: list[str]) -> int:
     subcommand's or 0."""
     try:
         status = cli.main(arguments, prog_name="sharegroup", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return USAGE
@@ -87,10 +91,33 @@ def run(arguments: list[str]) -> int:
     except click.Abort:
         return _fail("interrupted")
     except BrokenPipeError:  # as in `| head`: nobody reads the rest
+        _drop_output()
         return 0
+    except SystemExit:  # click ends with 1 for the same
+        if not _is_unread():
+            raise
+        return 0
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _drop_output()
+        return _fail(f"the output can't be written: {error.strerror}")
     except ShareGroupError as error:
         return _fail(_in_words_of_commands(f"{type(error).__name__}: {error}", arguments))
     return status if isinstance(status, int) else 0
+
+
+def _is_unread() -> bool:
+    """Whether standard output is a pipe that nobody reads any more."""
+    poll = select.poll()
+    poll.register(1, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def _drop_output() -> None:
+    """Let what is not written yet go nowhere: the process would try again as it ends."""
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 _OF_A_QUERY = re.compile(r"(?<![\w.])kafka\.(?=(?:security|sasl|ssl)\.|oauth_cb)")

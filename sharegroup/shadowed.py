@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 
-INSIDE = ("coordinator", "share_sink", "share_source")
+INSIDE = ("coordinator", "share_consumer", "share_sink", "share_source", "share_spark")
 
 
 class PackageShadowed(ImportError):

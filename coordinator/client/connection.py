@@ -7,6 +7,7 @@ subclasses :class:`Refused` and :class:`TokenRefused` mean that it was not.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -14,6 +15,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from coordinator.client.forks import UsedAfterFork, check_process, closed, opened
 from coordinator.protocol.errors import CoordinatorVersionMismatch
 from coordinator.protocol.format_versions import PROTOCOL, PROTOCOL_HEADER, REQUEST_ID_HEADER
 from coordinator.protocol.messages import AcquireRecords, Message, NextPlan, Reply, Request
@@ -30,6 +32,7 @@ _WATCHED = (
     ("grpc.http2.ping_timeout_ms", 3_000),  # keepalive_timeout_ms has no effect (seen)
     ("grpc.min_reconnect_backoff_ms", 3_000),  # the most time for a new connection
     ("grpc.use_local_subchannel_pool", 1),  # else a new connection waits for the backoff of one that failed before
+    ("grpc.enable_http_proxy", 0),  # else https_proxy gets the requests to a coordinator on this host, with the token
     ("grpc.enable_retries", 0),  # gRPC's own retries are invisible here; CoordinatorClient retries
 )
 _CAUSE = re.compile(r"last error: (.{1,200})")
@@ -67,12 +70,13 @@ class Connection:
     that the host is down or the process stopped."""
 
     def __init__(self, endpoint: Endpoint, tls: Tls | None = None) -> None:
+        opened(self)
         self.endpoint = endpoint
         host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
         options: dict[str, Any] = {"generic_options": list(_WATCHED)}
         if tls is not None:
             options |= {"tls_root_certs": tls.roots or None, "override_hostname": tls.hostname or None}
-        self._client = flight.FlightClient(f"grpc{'+tls' if tls else ''}://{host}:{endpoint.port}", **options)
+        self._client: Any = flight.FlightClient(f"grpc{'+tls' if tls else ''}://{host}:{endpoint.port}", **options)
         self._headers = [
             (b"authorization", f"Bearer {endpoint.token}".encode()),
             (PROTOCOL_HEADER.encode(), str(PROTOCOL).encode()),
@@ -99,11 +103,15 @@ class Connection:
         return cast("Reply", self._ask(request, body_with_rows(encode(request), rows), timeout_s, request_id))
 
     def _ask(self, request: Request[Any], body: Any, timeout_s: float, request_id: str) -> Message:
+        check_process()
+        client = self._client
+        if client is None:
+            raise Unreachable("the connection is closed")
         action = flight.Action(type(request).__name__, body)
         headers = [*self._headers, (REQUEST_ID_HEADER.encode(), request_id.encode())]
         options = flight.FlightCallOptions(timeout=timeout_s, headers=headers)
         try:
-            (answer,) = self._client.do_action(action, options)
+            (answer,) = client.do_action(action, options)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _unreachable(error) from error
         return decode_answer(answer.body.to_pybytes())
@@ -123,7 +131,13 @@ class Connection:
         return healthy
 
     def close(self) -> None:
-        self._client.close()
+        """Close the connection. In a forked process this does nothing: it is the other process's."""
+        with contextlib.suppress(UsedAfterFork):
+            check_process()
+            client, self._client = self._client, None  # gRPC ends its threads with its last client
+            if client is not None:
+                client.close()
+            closed(self)
 
 
 def _unreachable(error: Exception) -> Unreachable:

@@ -15,6 +15,7 @@ import os
 import selectors
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
@@ -56,12 +57,14 @@ HEALTH_TRY_S = 0.3
 """One health check takes this many seconds, and is repeated: another coordinator may have replaced one that does not
 answer."""
 
+_OF_PYTHON = (sysconfig.get_path("stdlib"), os.path.join(sysconfig.get_path("platstdlib"), "lib-dynload"))
+"""Python's own modules. A coordinator finds them before the program's, which may have a secrets.py or an email.py."""
 FORBIDDEN = frozenset((errno.EPERM, errno.EACCES, errno.ENOSYS))
 """Errors with which a sandbox refuses what it forbids. They do not pass."""
 
 _log = logging.getLogger(__name__)
 
-_children: list[subprocess.Popen[bytes]] = []
+_children: list[int] = []
 _children_lock = threading.Lock()
 
 
@@ -360,10 +363,10 @@ class OnDemand:
 
     def _spawn(self, start_lock: int) -> subprocess.Popen[bytes]:
         """Starts the process in a session of its own: it outlives this process, and gets no terminal's Ctrl-C."""
-        path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+        path = os.pathsep.join((*_OF_PYTHON, *map(os.path.abspath, sys.path)))
         with _children_lock, self.log_path.open("ab") as log:
             os.chmod(self.log_path, 0o600)
-            _children[:] = [child for child in _children if child.poll() is None]  # reaps the ended ones
+            _children[:] = [child for child in _children if not _is_reaped(child)]
             process = subprocess.Popen(
                 [sys.executable, "-m", "coordinator.service"],
                 stdin=subprocess.PIPE,
@@ -374,7 +377,8 @@ class OnDemand:
                 start_new_session=True,
                 pass_fds=[start_lock] if start_lock >= 0 else [],
             )
-            _children.append(process)
+            process.returncode = 0  # else Python warns, as this process ends, of one that it did not wait for
+            _children.append(process.pid)
         return process
 
     def _no_process(self, error: OSError) -> ShareGroupError:
@@ -415,6 +419,14 @@ def _log_without_effect(pid: int, key: str, mine: str, theirs: object) -> None:
         pid,
         theirs,
     )
+
+
+def _is_reaped(pid: int) -> bool:
+    """Whether the child has ended, so that no zombie stays."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
 
 
 def _first_line(number: int, timeout_s: float) -> bytes:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+import os
 import re
 import stat
+import subprocess
+import sys
 from importlib import metadata
 
 import javaproperties
@@ -312,3 +315,19 @@ def test_an_invalid_token_is_refused_without_showing_the_token(tmp_path, token):
     with pytest.raises(InvalidToken) as raised:
         read_token(str(path))
     assert not token or token not in str(raised.value)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["consume", "--help"], ["coordinator", "--print-config"]])
+def test_a_full_disk_is_one_line_and_a_closed_pipe_none(arguments):
+    command = [sys.executable, "-m", "sharegroup", *arguments]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "sharegroup: the output can't be written: No space left on device\n",
+    )
+    read, written = os.pipe()
+    os.close(read)
+    with open(written, "wb") as closed:
+        done = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -74,3 +74,12 @@ def test_without_docstrings_nothing_runs_and_the_way_out_is_named(use: list[str]
     assert done.returncode == 1
     assert "Use -O or PYTHONOPTIMIZE=1." in done.stderr.splitlines()[-1]
     assert use[0] == "-c" or len(done.stderr.splitlines()) == 1
+
+
+def test_a_broken_package_of_somebody_else_is_named_where_a_name_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "numpy.py").write_text("x = 1\n")
+    program = "from sharegroup import ShareConsumer"
+    environment = {"PYTHONPATH": f"{tmp_path}:{python_path()}"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd="/")
+    assert "sharegroup.ShareConsumer can't be imported: module 'numpy' has no attribute" in done.stderr
+    assert "numpy" in done.stderr.split("The above exception")[0], "with its cause"
