@@ -76,7 +76,7 @@ def test_without_docstrings_nothing_runs_and_the_way_out_is_named(use: list[str]
     assert use[0] == "-c" or len(done.stderr.splitlines()) == 1
 
 
-def test_a_broken_package_of_somebody_else_is_named_where_a_name_is_imported(tmp_path: Path) -> None:
+def test_an_import_names_the_broken_package_that_it_needs(tmp_path: Path) -> None:
     (tmp_path / "numpy.py").write_text("x = 1\n")
     program = "from sharegroup import ShareConsumer"
     environment = {"PYTHONPATH": f"{tmp_path}:{python_path()}"}
