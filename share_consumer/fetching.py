@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from coordinator.client.session import Identity, MemberSession
-from coordinator.kafka.outage import Outage
 from coordinator.protocol.errors import FencedMemberEpoch, ShareGroupError
 from coordinator.protocol.messages import (
     Acknowledge,
@@ -27,6 +26,7 @@ from coordinator.protocol.messages import (
     PartitionAcks,
     PartitionPlan,
 )
+from coordinator.protocol.repeated_lines import LogOnce, Outage
 from share_consumer.acknowledgements import acknowledged, all_failed
 from share_consumer.ahead import Acquired, Ahead
 from share_consumer.membership import Membership
@@ -39,7 +39,7 @@ from share_source.executor.offset_ranges import PartitionRanges
 from share_source.executor.range_cursor import Key
 from share_source.executor.range_reader import ReadTask
 from share_source.executor.reader_choice import is_native
-from share_source.told_once import HeldBack
+from share_source.held_back import tell_held_back
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class Fetcher:
         self._pause_s = 0.0
         outage = Outage(logger, f"share group {options.group_id}, the brokers of some partitions", WHAT_WAITS)
         self._paused = PausedPartitions(outage)
-        self._held_back = HeldBack(logger, "the ShareConsumer", options.group_id)
+        self._once = LogOnce(logger)
         self._closed = threading.Event()
         self._acquiring = threading.Lock()
 
@@ -183,7 +183,8 @@ class Fetcher:
         reply = self._reply(session, wanted, answer.unreported)
         answer.tell(answer.sending.errors(reply.errors))
         self._after = reply.plan_id or self._after
-        self._held_back.look(reply.held_back, acquired=bool(reply.partitions))
+        held_back, group_id = reply.held_back, self._options.group_id
+        tell_held_back(self._once, "the ShareConsumer", group_id, held_back, acquired=bool(reply.partitions))
         if reply.partitions:
             lock_s = reply.lock_timeout_ms / 1000
             fetched.acquired = Acquired(reply.partitions, began_s, time.monotonic(), lock_s, joins)

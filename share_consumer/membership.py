@@ -19,6 +19,7 @@ from coordinator.client.group_options import connect
 from coordinator.client.session import MemberSession, RequestOf
 from coordinator.protocol.errors import FencedMemberEpoch, UnknownMemberId
 from coordinator.protocol.messages import Reply
+from coordinator.protocol.repeated_lines import LogOnce
 from share_consumer.options import ConsumerOptions
 from share_source.application import program_name
 
@@ -41,7 +42,7 @@ class Membership:
         self._client: CoordinatorClient | None = None
         self._session: MemberSession | None = None
         self._topics: tuple[str, ...] = ()
-        self._told: set[str] = set()
+        self._once = LogOnce(_log)
         self._closed = False
 
     def __repr__(self) -> str:
@@ -122,8 +123,7 @@ class Membership:
     def _tell_of_missing(self, topics: tuple[str, ...]) -> None:
         """Log, once for each topic, that it does not exist."""
         for topic in topics:
-            if topic not in self._told:
-                self._told.add(topic)
+            if self._once.changes(topic, True):
                 _log.warning(
                     "share group %s: topic %s, to which this ShareConsumer subscribes, does not exist, or may not be "
                     "seen: no records come from it until it does. Correct the name, or create it",

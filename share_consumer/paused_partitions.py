@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coordinator.kafka.outage import FIRST_LINE_AFTER_S, Outage
 from coordinator.protocol.messages import PartitionPlan
+from coordinator.protocol.repeated_lines import FIRST_LINE_AFTER_S, Outage
 
 PAUSE_S = 1.0
 """A partition is left out for this many seconds at first, twice as long after each further failure."""

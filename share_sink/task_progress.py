@@ -20,6 +20,7 @@ from coordinator.client.client import CoordinatorClient
 from coordinator.client.endpoints import Endpoints
 from coordinator.client.on_demand import RunningHere
 from coordinator.protocol.errors import CoordinatorNotAvailable
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.task_messages import ReportProgress
 from coordinator.protocol.values import MOST_HINT_BYTES
 from share_spark.log import log_for_query
@@ -33,6 +34,7 @@ START_S = 60.0
 """A signal that no coordinator takes is sent again for this many seconds, while one starts on this host."""
 
 _log = logging.getLogger(__name__)
+_once = LogOnce(_log)
 
 _NO_QUERY = "it is called in no task of a streaming query"
 _NO_PLAN = "no task on this host has read the batch: the records come from another host (after a shuffle)"
@@ -184,8 +186,8 @@ def _sender() -> _Sender:
         return _senders[0]
 
 
-@lru_cache(maxsize=64)
 def _say(reason: str) -> None:
     """Log why signals have no effect, once per process."""
-    log_for_query()
-    _log.warning("sharegroup.progress() has no effect: %s", reason)
+    if _once.changes(reason, True):
+        log_for_query()
+        _log.warning("sharegroup.progress() has no effect: %s", reason)

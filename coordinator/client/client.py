@@ -25,7 +25,6 @@ from coordinator.client.on_demand import OnDemand, has_coordinator_for, runtime_
 from coordinator.client.retry_deadline import StopAtDeadline
 from coordinator.config.resolved import CoordinatorConfig
 from coordinator.kafka.cluster_metadata import cluster_id
-from coordinator.kafka.outage import Outage
 from coordinator.protocol.errors import (
     BrokerNotReachable,
     BrokerSecurityFailed,
@@ -38,6 +37,7 @@ from coordinator.protocol.errors import (
     StateStoreInUse,
 )
 from coordinator.protocol.messages import GroupRequest, JoinGroup, Reply, Request
+from coordinator.protocol.repeated_lines import Outage
 from coordinator.protocol.wire import Endpoint
 
 Arguments = ParamSpec("Arguments")

@@ -22,7 +22,6 @@ import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -47,6 +46,7 @@ from coordinator.protocol.errors import (
     StateStoreInUse,
     UnsafeDirectory,
 )
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.wire import Endpoint, LaunchSettings, StepDown, decode_answer, decode_endpoint, encode
 
 STATE_VARIABLE = "SHAREGROUP_STATE_DIR"
@@ -63,6 +63,7 @@ FORBIDDEN = frozenset((errno.EPERM, errno.EACCES, errno.ENOSYS))
 """Errors with which a sandbox refuses what it forbids. They do not pass."""
 
 _log = logging.getLogger(__name__)
+_once = LogOnce(_log)
 
 _children: list[int] = []
 _children_lock = threading.Lock()
@@ -408,9 +409,10 @@ class RunningHere(OnDemand):
         return found
 
 
-@lru_cache(maxsize=256)
 def _log_without_effect(pid: int, key: str, mine: str, theirs: object) -> None:
-    """Log, once per process, that a config has no effect on a running coordinator."""
+    """Log once that a config has no effect on a running coordinator."""
+    if not _once.changes(f"{pid} {key}={mine}", str(theirs)):
+        return
     _log.warning(
         "%s=%s has no effect: the coordinator (process %d) was started by another query, with %s, and keeps that until "
         "it leaves",

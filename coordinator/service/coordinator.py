@@ -26,6 +26,7 @@ from coordinator.protocol.admin_messages import GroupsListed, ListGroups
 from coordinator.protocol.errors import MetricsNotAvailable
 from coordinator.protocol.messages import DescribeGroup, GroupDescription
 from coordinator.protocol.package_version import package_version
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.rights import Tokens
 from coordinator.protocol.wire import LaunchSettings
 from coordinator.service.brokers.broker_watch import BrokerWatch
@@ -35,7 +36,6 @@ from coordinator.service.handlers.admin_requests import AdminService
 from coordinator.service.handlers.coordinator_service import CoordinatorService
 from coordinator.service.handlers.handler_table import Handlers
 from coordinator.service.open_state import Runtimes, open_state
-from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.process.repeated_look import RepeatedLook
 from coordinator.service.requests.audit import audit_to
 from coordinator.service.requests.requests import Requests
@@ -67,7 +67,7 @@ class Coordinator:
         *,
         listener: Listener | None = None,
         limits: ServerConfig | None = None,
-        rate_limited: RateLimitedLog | None = None,
+        once: LogOnce | None = None,
         greet: Callable[[str], None] = lambda peer: None,
         step_down: Callable[[str], None] | None = None,
     ) -> None:
@@ -94,17 +94,15 @@ class Coordinator:
                 on_ends=news.notify,
             )
             started.callback(self.watch.close)
-            rate_limited = rate_limited or RateLimitedLog(_log)
+            once = once or LogOnce(_log)
             self.requests = Requests(
                 version=package_version(),
                 limits=limits,
                 open_keys=tokens.open_keys(limits.allowed_topics) if isinstance(tokens, Tokens) else (),
-                rate_limited=rate_limited,
+                once=once,
                 step_down=step_down,
             )
-            self.server = FlightServer(
-                self.requests, tokens, listener=listener or Listener(), rate_limited=rate_limited, greet=greet
-            )
+            self.server = FlightServer(self.requests, tokens, listener=listener or Listener(), once=once, greet=greet)
             started.callback(self.server.shutdown)
             where = self.server.address if listener else show_address(socket.gethostname(), self.server.port)
             self._named = f"{where}  ({os.getpid()})"

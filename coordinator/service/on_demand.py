@@ -21,12 +21,12 @@ from coordinator.protocol.errors import UnsafeDirectory
 from coordinator.protocol.format_versions import PROTOCOL
 from coordinator.protocol.log_lines import TextLines
 from coordinator.protocol.package_version import package_version
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.wire import Endpoint, LaunchSettings, decode_endpoint, encode
 from coordinator.service.coordinator import Coordinator
 from coordinator.service.process.clock import now_s
 from coordinator.service.process.end_signals import set_by_signal
 from coordinator.service.process.log_format import PrivateRotatingFile
-from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.process.stderr_capture import StderrCapture
 from coordinator.service.server.listener import LOOPBACK
 
@@ -47,7 +47,7 @@ def log_to(path: str) -> Iterator[None]:
     handler = PrivateRotatingFile(path, LOG_BYTES, LOG_FILES, TextLines())
     root.addHandler(handler)
     root.setLevel(logging.INFO)
-    with contextlib.closing(StderrCapture(RateLimitedLog(_log))):
+    with contextlib.closing(StderrCapture(LogOnce(_log))):
         yield
 
 

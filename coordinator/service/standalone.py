@@ -8,10 +8,10 @@ import threading
 from collections.abc import Callable
 
 from coordinator.protocol.package_version import package_version
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.service.coordinator import Coordinator
 from coordinator.service.process.end_signals import set_by_signal
 from coordinator.service.process.log_format import log_lines
-from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.process.stderr_capture import StderrCapture
 from coordinator.service.server.connection_limits import UnauthenticatedConnections, raise_descriptor_limit
 from coordinator.service.standalone_config import Standalone
@@ -38,8 +38,8 @@ def serve(standalone: Standalone, log_format: str, beside: Beside = nothing) -> 
     told = threading.Event()
     set_by_signal(told)
     raise_descriptor_limit()
-    rate_limited = RateLimitedLog(_log)
-    native = StderrCapture(rate_limited)
+    once = LogOnce(_log)
+    native = StderrCapture(once)
     greeted: set[str] = set()
     with log_lines(native.stream, log_format), contextlib.closing(native):
         coordinator = Coordinator(
@@ -47,13 +47,13 @@ def serve(standalone: Standalone, log_format: str, beside: Beside = nothing) -> 
             tokens,
             listener=listener,
             limits=standalone.server,
-            rate_limited=rate_limited,
+            once=once,
             greet=greeted.add,
         )
         try:
             connections = UnauthenticatedConnections(
                 coordinator.server.port,
-                rate_limited,
+                once,
                 greeted,
                 max_connections=standalone.server.max_connections,
                 patience_s=standalone.server.share_coordinator_authentication_timeout_ms / 1000,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 
 from coordinator.protocol.messages import GivenUp, LeftOut, ReleaseBreaker
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.values import AlteredStart
 
 NAMED = 20
@@ -40,9 +41,11 @@ def warn_left_out(group_id: str, plan: str, left_out: Sequence[LeftOut]) -> None
         )
 
 
-def tell_breaker(breaker: ReleaseBreaker | None, *, was_open: bool) -> bool:
-    """Log once that the query's release breaker has opened, and once that it has closed. Returns whether it is open."""
-    if breaker is not None and not was_open:
+def tell_breaker(once: LogOnce, breaker: ReleaseBreaker | None) -> None:
+    """Log once that the query's release breaker has opened, and once that it has closed."""
+    if not once.changes("breaker", breaker is not None):
+        return
+    if breaker is not None:
         _log.warning(
             "the query gets fewer records, and later: sinks released %d of the last %d records, so the service behind "
             "it may be away. No record comes before %s; then a batch has a few records%s, until most records of one "
@@ -52,9 +55,8 @@ def tell_breaker(breaker: ReleaseBreaker | None, *, was_open: bool) -> bool:
             datetime.fromtimestamp(breaker.until_ms / 1000, timezone.utc).isoformat(timespec="seconds"),
             ", whose releases use up no tries" if breaker.keeps_tries else "",
         )
-    elif was_open and breaker is None:
+    else:
         _log.info("the query gets as many records as before again: sinks no longer release most of them")
-    return breaker is not None
 
 
 def warn_altered(group_id: str, plan: str, altered: Sequence[AlteredStart], total: int) -> None:

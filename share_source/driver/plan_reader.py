@@ -15,7 +15,7 @@ import os
 import sys
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
@@ -34,7 +34,7 @@ from coordinator.protocol.messages import (
     StartPlan,
 )
 from coordinator.protocol.receipts import incarnation_of, receipt_digest
-from coordinator.protocol.values import AlteredStart
+from coordinator.protocol.repeated_lines import LogOnce
 from share_source.application import application
 from share_source.driver.damaged_records import damaged_offsets, reject_damaged, without
 from share_source.driver.idle_pace import IdlePace
@@ -46,8 +46,8 @@ from share_source.errors import UnreadableOffset
 from share_source.executor.offset_ranges import PartitionRanges, plan_tasks
 from share_source.executor.range_reader import ReadTask
 from share_source.executor.task_reader import read_task
+from share_source.held_back import tell_held_back
 from share_source.options import SourceOptions
-from share_source.told_once import HeldBack, ToldOnce
 from share_spark.border import named_errors_first, named_errors_first_in
 from share_spark.log import log_for_query
 from share_spark.task_plans import BATCH_ID, QUERY_ID, TaskPlan, endpoint_configs, note, offer_start
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 logger = logging.getLogger(__name__)
+_once = LogOnce(logger)
 
 ACKNOWLEDGEMENT_MODE = "share.acknowledgement.mode"
 
@@ -110,9 +111,7 @@ class PlanReader(DataSourceStreamReader):
         self._tasks_of: tuple[str, list[InputPartition]] | None = None
         self._counts = QueryCounts()
         self._pace = IdlePace()
-        self._is_slowed = False
-        self._altered: ToldOnce[list[AlteredStart]] = ToldOnce([])
-        self._held_back = HeldBack(logger, "the query", options.group_id)
+        self._once = LogOnce(logger)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Returns the offset of a new query, with a new member id; the same one if called again. The reader does not
@@ -135,8 +134,9 @@ class PlanReader(DataSourceStreamReader):
         warn_given_up(self._options.group_id, reply.given_up)
         self._warn_altered(offset.plan_id, reply)
         self._counts.add(reply)
-        self._is_slowed = tell_breaker(reply.breaker, was_open=self._is_slowed)
-        self._held_back.look(reply.held_back, acquired=bool(reply.plan.plan_id))
+        tell_breaker(self._once, reply.breaker)
+        held_back, group_id = reply.held_back, self._options.group_id
+        tell_held_back(self._once, "the query", group_id, held_back, acquired=bool(reply.plan.plan_id))
         if not reply.plan.plan_id:
             self._pace.nothing()
             return start
@@ -148,7 +148,7 @@ class PlanReader(DataSourceStreamReader):
     def _warn_altered(self, plan_id: str, reply: PlanReply) -> None:
         """Log altered start offsets once: the coordinator names them until the next plan is acquired."""
         told = [each._replace(start_offset=None) for each in reply.altered]  # the offset moves on
-        if self._altered.changes(told) and told:
+        if self._once.changes("altered", told) and told:
             warn_altered(self._options.group_id, plan_id, reply.altered, reply.altered_total)
 
     def _next_plan(self, session: MemberSession, start: str, most: int | None) -> PlanReply:
@@ -373,7 +373,7 @@ def _start(on_demand: OnDemand) -> None:
         _log_without_note(f"{type(error).__name__}: {error}")
 
 
-@lru_cache(maxsize=1)
 def _log_without_note(reason: str) -> None:
-    """Log, once per process, that tasks on this host can't send signals."""
-    logger.warning("sharegroup.progress() has no effect on this host: %s", reason)
+    """Log, once per process and reason, that tasks on this host can't send signals."""
+    if _once.changes("note", reason):
+        logger.warning("sharegroup.progress() has no effect on this host: %s", reason)

@@ -17,8 +17,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from coordinator.kafka.damaged_batch import ASKING, DAMAGED, INVALID_HEADERS, READINGS, Damage, end_of_batch
 from coordinator.kafka.librdkafka import NO_ANSWER, Silence, new_client
-from coordinator.kafka.outage import Outage
 from coordinator.protocol.errors import BrokerSecurityFailed
+from coordinator.protocol.repeated_lines import Outage
 from share_source.errors import ReadDenied, ReadFailed, ReadTimeout, RecordsDamaged, RecordsGone
 from share_source.executor.consumers import (
     MISSING_TOPIC,

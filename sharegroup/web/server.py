@@ -12,7 +12,6 @@ import logging
 import socket
 import ssl
 import threading
-import time
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +22,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from coordinator.protocol.addresses import is_loopback, show_address
+from coordinator.protocol.repeated_lines import LogOnce
 from sharegroup.web.errors import WebNotAvailable, WebTlsRequired
 
 MOST_CONNECTIONS, MOST_ACCEPTED = 256, 320
@@ -34,10 +34,6 @@ HEADERS_S, HANDSHAKE_S, WRITE_S = 10.0, 5.0, 15.0
 connection is aborted if its client takes nothing of what was written for one to two times WRITE_S."""
 MOST_HEADER_BYTES = 16_384
 BACKLOG = 64
-LOG_EVERY_S = 60.0
-"""uvicorn's log repeats a message after this many seconds: a client could fill the log with refused requests."""
-MOST_TEXTS = 1_000
-"""Up to this many texts are remembered for that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,22 +69,19 @@ class Address:
 
 
 class RateLimit(logging.Filter):
-    """Lets each message pass once in LOG_EVERY_S. Messages that differ only in their arguments count as the same."""
+    """Lets each message pass once a minute: a client could fill the log with refused requests. Messages that differ
+    only in their arguments count as the same."""
 
-    def __init__(self) -> None:
+    def __init__(self, once: LogOnce) -> None:
         super().__init__()
-        self._said_s: dict[str, float] = {}
+        self._once = once
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the message was not logged in the last LOG_EVERY_S."""
-        now_s, text = time.monotonic(), str(record.msg)
-        is_due = now_s - self._said_s.get(text, -LOG_EVERY_S) >= LOG_EVERY_S
-        if is_due and (text in self._said_s or len(self._said_s) < MOST_TEXTS):
-            self._said_s[text] = now_s
-        return is_due
+        return self._once.left_out(str(record.msg)) is not None
 
 
-logging.getLogger("uvicorn.error").addFilter(RateLimit())
+_uvicorn = logging.getLogger("uvicorn.error")
+_uvicorn.addFilter(RateLimit(LogOnce(_uvicorn)))
 
 
 class PatientProtocol(H11Protocol):

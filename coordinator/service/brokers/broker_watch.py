@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 
-from coordinator.kafka.outage import Outage
 from coordinator.protocol.errors import BrokerNotReachable, ShareGroupError
+from coordinator.protocol.repeated_lines import Outage
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.brokers.cluster import EARLIEST, LATEST, Cluster, TopicInfo
 from coordinator.service.brokers.subscription import Subscription

@@ -15,11 +15,11 @@ from itertools import groupby
 from coordinator.dead_letters.record_format import DeadLetterRecord, Origin, dead_letter
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord, SourceRecordReader
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.values import Disposition, SharePartitionKey
 from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.brokers.topic_doubts import LookedAt, TopicDoubts
 from coordinator.service.dead_letters.group_backlog import Backlog, Due
-from coordinator.service.process.rate_limited_log import RateLimitedLog
 
 STALL_S = 5.0
 PAST_END_S = 60.0
@@ -39,7 +39,7 @@ class DeadLetterBuilder:
         cluster: Cluster,
         kafka_config: Mapping[str, str],
         doubts: TopicDoubts,
-        log: RateLimitedLog,
+        log: LogOnce,
         wait_for: Callable[[str], None],
     ) -> None:
         self._group_id, self._cluster, self._kafka_config = group_id, cluster, kafka_config

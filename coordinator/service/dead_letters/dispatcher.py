@@ -14,10 +14,10 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters.group_worker import GroupWorker, PassResult
-from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.runtime.event_loop import PartitionedRuntime
 
 FIRST_BACKOFF_S = 1.0
@@ -60,7 +60,7 @@ class DeadLetterDispatcher:
         self._changed = threading.Condition()
         self._slots: dict[str, _Slot] = {}
         self._threads: list[threading.Thread] = []
-        self._log = RateLimitedLog(_log)
+        self._log = LogOnce(_log)
         self._closed = False
 
     def __repr__(self) -> str:

@@ -24,6 +24,7 @@ from coordinator.protocol.errors import (
     NotCoordinator,
     ShareGroupError,
 )
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.topic_names import is_allowed
 from coordinator.service.brokers.cluster import Cluster
 from coordinator.service.brokers.topic_doubts import TopicDoubts
@@ -31,7 +32,6 @@ from coordinator.service.dead_letters import group_backlog
 from coordinator.service.dead_letters.builder import DeadLetterBuilder
 from coordinator.service.dead_letters.group_backlog import BEGINNING, Backlog, BacklogCursor, Due
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
-from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.runtime.transaction import Groups
 
 DEAD_LETTERS_IN_A_CHUNK = 10_000
@@ -76,7 +76,7 @@ class GroupWorker:
         cluster: Cluster,
         kafka_config: Mapping[str, str],
         doubts: TopicDoubts,
-        log: RateLimitedLog,
+        log: LogOnce,
         is_stopped: Callable[[], bool],
     ) -> None:
         self.group_id = group_id

@@ -55,6 +55,7 @@ from coordinator.protocol.messages import (
     Reply,
     StartPlan,
 )
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.task_messages import ReportProgress
 from coordinator.protocol.values import TopicAndPartition, client_in_words
 from coordinator.service.brokers.asked_ahead import AfterReplies, AskedAhead, StartFacts
@@ -69,7 +70,6 @@ from coordinator.service.brokers.subscription import (
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic, is_stored_and_refused
 from coordinator.service.handlers.handler_table import Handlers
 from coordinator.service.handlers.open_sink import open_sink
-from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.questions.lags import with_lag
 from coordinator.service.questions.lost_logs import LostLogs
 from coordinator.service.questions.plan_gaps import PlanGaps
@@ -117,7 +117,7 @@ class CoordinatorService(Handlers):
         self._plan_gaps = PlanGaps(watch)
         self.lost_logs = LostLogs(runtime, watch)
         self._remade_topics = RemadeTopics(watch)
-        self._rate_limited = RateLimitedLog(_log)
+        self._once = LogOnce(_log)
         super().__init__(
             {
                 JoinGroup: self._join,
@@ -296,7 +296,7 @@ class CoordinatorService(Handlers):
     def _log_held_back(self, request: NextPlan | AcquireRecords, reply: PlanReply | AcquiredReply) -> None:
         """Log, once a minute for a group, that nothing is acquired while too many dead letters wait."""
         if reply.held_back:
-            self._rate_limited.warn(
+            self._once.warn(
                 request.group_id,
                 f"nothing is acquired: group={request.group_id} {reply.held_back} records wait for their dead letters "
                 f"({MOST_ARCHIVING} at most). Acquisition goes on when dead letters are written; `sharegroup doctor` "
@@ -515,7 +515,7 @@ class CoordinatorService(Handlers):
         if not left_out:
             return found
         names = ", ".join(left_out[:MOST_NAMED]) + (", ..." if len(left_out) > MOST_NAMED else "")
-        self._rate_limited.warn(
+        self._once.warn(
             f"topics {group_id}",
             f"topics are not read: group={group_id} {names}. {SOURCE_KEY} allows {allowed.source} alone.",
         )

@@ -46,10 +46,10 @@ from coordinator.protocol.host_records import (
     shown_id,
 )
 from coordinator.protocol.messages import JoinGroup
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.wire import naming_host
 from coordinator.service.hosts.topic_clients import Reader, Transport, Writer
 from coordinator.service.hosts.topics import TO_ADMINISTER, TO_ASK, WRITE, request_partition_of
-from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.state_log.owner_record import Owner
 from coordinator.state_log.owner_state import OwnerState
 
@@ -134,7 +134,7 @@ class Gateway:
         self._waiting: dict[str, _Waiting] = {}
         self._routes: dict[str, _Route] = {}
         self._took_s: dict[str, float] = {}
-        self._rate_limited = RateLimitedLog(_log)
+        self._once = LogOnce(_log)
         self._next_reply, self._replies_lost_s = 0, -inf
 
     def __repr__(self) -> str:
@@ -435,7 +435,7 @@ class Gateway:
             text = (
                 f"passed over: a reply to group={waiting.group_id} for an earlier try of the request, or without proof"
             )
-            self._rate_limited.warn("proof", text)
+            self._once.warn("proof", text)
             return
         waiting.heard_s = self._transport.now_s()
         if isinstance(reply, Answer):

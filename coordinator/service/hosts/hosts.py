@@ -13,6 +13,7 @@ import pyarrow as pa
 from coordinator.protocol.errors import CoordinatorNotAvailable, ShareGroupError
 from coordinator.protocol.host_errors import HostTopicNotAuthorized, OwnerMissing
 from coordinator.protocol.host_records import REPLIES
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.rights import RIGHT_OF, Right
 from coordinator.protocol.wire import request_name
 from coordinator.service.hosts.gateway import Gateway, OwnerAway
@@ -50,7 +51,7 @@ class Hosts:
         self._asked_s: dict[str, float] = {}  # by group: the last request of a member of this host
         self._ownership, self._measures, self._answer = ownership, measures, answer
         self.gateway = Gateway(transport, ownership.me)
-        self._told: dict[str, str] = {}
+        self._once = LogOnce(_log)
         self._silent_s: dict[str, float] = {}
         self.requests = OwnerRequests(transport, groups, ownership.me, self._answer_another_host)
 
@@ -197,6 +198,5 @@ class Hosts:
 
     def _tell(self, group_id: str, owner: Owner) -> None:
         """Log, once for each owner of a group, that its requests are passed on."""
-        if self._told.get(group_id) != owner.tenure:
-            self._told[group_id] = owner.tenure
+        if self._once.changes(group_id, owner.tenure):
             _log.info("passed on: group=%s to %s, which owns it, over Kafka", group_id, owner)

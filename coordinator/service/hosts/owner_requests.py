@@ -47,12 +47,12 @@ from coordinator.protocol.host_records import (
     shown_id,
     size_of,
 )
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.rights import TOKEN_NAME, Caller, Right
 from coordinator.protocol.wire import asks_again
 from coordinator.service.hosts.topic_clients import Reader, Transport, Writer
 from coordinator.service.hosts.topics import TO_ANSWER, request_partition_of
 from coordinator.service.process.clock import Clock
-from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.requests.asker import Asker
 from coordinator.service.runtime.transaction import FromAnotherHost
 from coordinator.state_log.owner_record import Owner
@@ -229,10 +229,10 @@ class OwnerRequests:
         }
         self._receiving = threading.Lock()
         self._secret = uuid.uuid4().hex
-        self._rate_limited = RateLimitedLog(_log)
+        self._once = LogOnce(_log)
         self._is_leaving = False
         self._is_closed = transport.event()
-        self._last_request_s, self._told = -inf, ""
+        self._last_request_s = -inf
         self._thread = transport.start(self._run, "share-host-requests")
 
     def __repr__(self) -> str:
@@ -268,7 +268,7 @@ class OwnerRequests:
         while not self._is_closed.wait(LOOKS_EVERY_S):
             try:
                 self._look()
-                self._told = ""
+                self._once.changes("look", "")
             except ShareGroupError as error:
                 self._tell(error)
             except Exception:  # noqa: BLE001 - the next look may work
@@ -281,8 +281,7 @@ class OwnerRequests:
                 self._check_rights()
             except ShareGroupError as named:
                 error = named
-        if str(error) != self._told:
-            self._told = str(error)
+        if self._once.changes("look", str(error)):
             _log.warning("other hosts are not answered: %s", error)
 
     def _check_rights(self) -> None:
@@ -438,7 +437,7 @@ class OwnerRequests:
         try:
             answer = self._answer(requests, received)
         except Exception as error:
-            self._rate_limited.warn("failed", f"a request of another host failed: {type(error).__name__}")
+            self._once.warn("failed", f"a request of another host failed: {type(error).__name__}")
             raise
         finally:
             kept = None if answer is None or asks_again(answer) else answer
@@ -454,7 +453,7 @@ class OwnerRequests:
         body = b"".join(received.parts.get(number, b"") for number in range(ask.parts))
         received.parts.clear()
         if not is_whole(ask, body):
-            self._rate_limited.warn("digest", "passed over: a request of another host, whose id has another digest")
+            self._once.warn("digest", "passed over: a request of another host, whose id has another digest")
             return None
         origin = FromAnotherHost(tenure=ask.tenure, not_after_ms=ask.not_after_ms, group_id=ask.group_id)
         named = replace(requests.caller, name=ask.by if TOKEN_NAME.fullmatch(ask.by) else "")

@@ -16,11 +16,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from coordinator.kafka.damaged_batch import UNREADABLE
 from coordinator.kafka.librdkafka import NO_ANSWER, WITHOUT_A_GROUP, new_client
 from coordinator.protocol.host_records import REQUESTS, Headers
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.values import TopicAndPartition
 from coordinator.service.brokers.cluster import LATEST
 from coordinator.service.hosts.topics import check_configs, ensure, lacking
 from coordinator.service.process.clock import now_s
-from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.stores.kafka.state_topic import StateTopic
 
 POLL_S = 0.1
@@ -47,7 +47,7 @@ class Writer:
             topic_metadata_refresh_interval_ms=2_000, allow_auto_create_topics="false",
         )  # fmt: skip
         self._producer = new_client(Producer, config)
-        self._rate_limited = RateLimitedLog(_log)
+        self._once = LogOnce(_log)
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="share-host-writer", daemon=True)
         self._thread.start()
@@ -67,7 +67,7 @@ class Writer:
                 topic, body, key, partition, headers=[*headers], on_delivery=lambda error, _: written(error is None)
             )
         except (BufferError, KafkaException) as error:
-            self._rate_limited.warn(f"{topic}-{partition}", f"not written to {topic}-{partition}: {error}")
+            self._once.warn(f"{topic}-{partition}", f"not written to {topic}-{partition}: {error}")
             written(False)
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class Reader:
         self._removed: set[tuple[str, int]] = set()
         self._is_changed = self._is_outdated = False
         self._steps: dict[tuple[str, int], tuple[int, int]] = {}
-        self._rate_limited = RateLimitedLog(_log)
+        self._once = LogOnce(_log)
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -143,7 +143,7 @@ class Reader:
                 if error.code() in UNREADABLE and offset >= 0:
                     self._step_over(where, offset, error)
                 elif error.code() not in _PASSING:
-                    self._rate_limited.warn(f"{where}", f"reading {where[0]}-{where[1]}: {error.str()}")
+                    self._once.warn(f"{where}", f"reading {where[0]}-{where[1]}: {error.str()}")
                 continue
             with self._changing:
                 if where in self._positions:
@@ -152,7 +152,7 @@ class Reader:
                 self._on_record(message)
             except Exception as raised:  # noqa: BLE001 - one record must not end the reading
                 text = f"passed over: {where[0]}-{where[1]} offset {offset}: {type(raised).__name__}"
-                self._rate_limited.warn(f"{where} record", text)
+                self._once.warn(f"{where} record", text)
         self._consumer.close()
 
     def _step_over(self, where: tuple[str, int], first: int, error: KafkaError) -> None:
@@ -164,7 +164,7 @@ class Reader:
         end = self._consumer.get_watermark_offsets(TopicPartition(*where), cached=True)[1]
         next_offset = max(first + 1, min(first + width, end))
         text = f"passed over: {where[0]}-{where[1]} has a batch at offset {first} that can't be read: {error.str()}"
-        self._rate_limited.warn(f"{where} batch", text)
+        self._once.warn(f"{where} batch", text)
         with self._changing:
             if where in self._positions:
                 self._positions[where] = next_offset

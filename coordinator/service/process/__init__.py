@@ -1,1 +1,1 @@
-"""Parts that each process of the service needs: clock, signals, log formats, rate limits, the stall watch, exit."""
+"""Parts that each process of the service needs: clock, signals, log formats, the stall watch, exit."""

@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from coordinator.service.process.rate_limited_log import RateLimitedLog
+from coordinator.protocol.repeated_lines import LogOnce
 
 _log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ class RepeatedLook:
 
     def __init__(self, look: Callable[[], None], at_what: str, *, interval_ms: int) -> None:
         self._look, self._at_what, self._interval_s = look, at_what, interval_ms / 1000
-        self._rate_limited = RateLimitedLog(_log)
+        self._once = LogOnce(_log)
         self._asked = threading.Event()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name=f"share-look {at_what}", daemon=True)
@@ -48,4 +48,4 @@ class RepeatedLook:
             try:
                 self._look()
             except Exception as error:  # noqa: BLE001 - the next look does not depend on it
-                self._rate_limited.warn(type(error).__name__, f"{self._at_what} can't be checked: {error}")
+                self._once.warn(type(error).__name__, f"{self._at_what} can't be checked: {error}")

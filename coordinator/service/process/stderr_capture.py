@@ -12,7 +12,7 @@ import re
 import threading
 from typing import TextIO
 
-from coordinator.service.process.rate_limited_log import RateLimitedLog
+from coordinator.protocol.repeated_lines import LogOnce
 
 _GRPC = re.compile(r"[IWEF]\d{4} [\d:.]+ +\d+ (?P<where>[\w.]+:\d+)\] (?P<text>.*)")
 _FENCED = re.compile(r"%0\|[\d.]+\|FATAL\|.*fenced by a newer instance")
@@ -33,8 +33,8 @@ class StderrCapture:
     Meanwhile ``logging`` is silent about lines that it can't write (a full disk): it would report each to descriptor 2,
     as lines of the log that it can't write either, until the pipe is full and every thread that logs waits for ever."""
 
-    def __init__(self, rate_limited: RateLimitedLog) -> None:
-        self._rate_limited = rate_limited
+    def __init__(self, once: LogOnce) -> None:
+        self._once = once
         self.stream: TextIO = os.fdopen(os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace")
         faulthandler.enable(self.stream)
         self._raised, logging.raiseExceptions = logging.raiseExceptions, False
@@ -62,6 +62,6 @@ class StderrCapture:
         if found is None:
             _log.warning("%s", line)
         elif "andshake" in line:
-            self._rate_limited.warn("handshake", f"refused: connection without a TLS handshake: {found['text']}")
+            self._once.warn("handshake", f"refused: connection without a TLS handshake: {found['text']}")
         else:
-            self._rate_limited.warn(found["where"], found["text"])
+            self._once.warn(found["where"], found["text"])

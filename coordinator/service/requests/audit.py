@@ -19,10 +19,10 @@ import msgspec
 from coordinator.protocol.admin_messages import Action, Altered, OffsetChanges
 from coordinator.protocol.errors import NotCoordinator, ShareGroupError, UnusableFile
 from coordinator.protocol.messages import Message
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.rights import RIGHT_OF, Caller, Right
 from coordinator.service.process.disk_space import disk_full
 from coordinator.service.process.log_format import JsonLines, PrivateRotatingFile, write_end
-from coordinator.service.process.rate_limited_log import RateLimitedLog
 
 AUDIT = "sharegroup.audit"
 MOST_BYTES, FILES_KEPT = 10_000_000, 10
@@ -122,7 +122,7 @@ class Refusals:
     one line a minute for each holder and request name, with the number of skipped ones."""
 
     def __init__(self) -> None:
-        self._limited, self._failed = RateLimitedLog(_audit), RateLimitedLog(_log)
+        self._limited, self._failed = LogOnce(_audit), LogOnce(_log)
 
     def __repr__(self) -> str:
         return "<Refusals>"

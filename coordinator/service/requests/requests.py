@@ -39,6 +39,7 @@ from coordinator.protocol.errors import (
 )
 from coordinator.protocol.format_versions import PROTOCOL
 from coordinator.protocol.messages import Done, Heartbeat, Message, Request
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.rights import Right
 from coordinator.protocol.wire import (
     Health,
@@ -50,7 +51,6 @@ from coordinator.protocol.wire import (
     encode_error,
     request_name,
 )
-from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.requests.allow_lists import check_allowed, limited, shown_to
 from coordinator.service.requests.asker import Asker
 from coordinator.service.requests.audit import Refusals, begun, ended
@@ -84,13 +84,13 @@ class Requests:
         version: str = "",
         limits: ServerConfig | None = None,
         open_keys: tuple[str, ...] = (),
-        rate_limited: RateLimitedLog | None = None,
+        once: LogOnce | None = None,
         step_down: Callable[[str], None] | None = None,
     ) -> None:
         limits = limits or ServerConfig.parse()
         self._version, self._open_keys, self._step_down = version, open_keys, step_down
         self._max_requests, self._max_bytes = limits.queued_max_requests, limits.socket_request_max_bytes
-        self._rate_limited = rate_limited or RateLimitedLog(_log)
+        self._once = once or LogOnce(_log)
         self._refusals = Refusals()
         self._handle: Handle | None = None
         self._owners: Owners | None = None
@@ -208,7 +208,7 @@ class Requests:
             yield
         except (NotAllowed, GroupNotAllowed, TopicNotAllowed) as error:
             self._refusals.log(asker.caller, asker.peer, name, error)
-            self._rate_limited.warn("right", f"refused: {error}")
+            self._once.warn("right", f"refused: {error}")
             raise
 
     def _audited(self, request: Action[Any], asker: Asker) -> Message:
@@ -227,7 +227,7 @@ class Requests:
     def _say_refused(self, error: ShareGroupError) -> None:
         """Log a refusal that points to a fault of a client or an overload of this process."""
         if isinstance(error, (InvalidRequest, RequestTooLarge, CoordinatorOverloaded, CoordinatorVersionMismatch)):
-            self._rate_limited.warn(type(error).__name__, f"refused: {type(error).__name__}: {str(error)[:200]}")
+            self._once.warn(type(error).__name__, f"refused: {type(error).__name__}: {str(error)[:200]}")
 
     def _handled(self, request: Request[Any], asker: Asker) -> Message:
         """Handle the request unless too many requests run. A heartbeat is never refused: a full queue must end no

@@ -44,8 +44,8 @@ from coordinator.protocol.errors import (
     StateRecordUnreadable,
 )
 from coordinator.protocol.messages import LeaveGroup, Reply, Request
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.service.process.clock import now_s
-from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.runtime.snapshots import REST_AFTER_MS, Log, Pause, SnapshotInSteps, is_large
 from coordinator.service.runtime.transaction import ORIGIN, Access, Round, Submission, Transaction, error_of, one
 from coordinator.service.stores.store import (
@@ -133,7 +133,7 @@ class CoordinatorRuntime:
         self._bounds, self._keeps_measures = bounds, keeps_measures
         self.rested: dict[str, GroupMeasures] = {}
         self._clock = clock
-        self._rate_limited = RateLimitedLog(_log)
+        self._once = LogOnce(_log)
         self._no_claims_until_ms = 0
         self.snapshot_after = snapshot_after
         self.cold_after_ms = cold_after_ms
@@ -544,9 +544,7 @@ class CoordinatorRuntime:
                 self._heard.pop(group_id, None)
             except Exception as error:  # noqa: BLE001 - the state of one group must not fail the other groups
                 if not isinstance(error, BrokerNotReachable):  # the cluster logs one line for all groups
-                    self._rate_limited.warn(
-                        f"loading {group_id}", f"loading failed: group={group_id} {_in_words(error)}"
-                    )
+                    self._once.warn(f"loading {group_id}", f"loading failed: group={group_id} {_in_words(error)}")
                 round_.now_ms = self._now(round_.now_ms)
                 took_ms = RELOAD_PER_TRY * (round_.now_ms - begun_ms)
                 self._reload_ms[group_id] = round_.now_ms + min(max(took_ms, RELOAD_AFTER_MS), RELOAD_AT_MOST_MS)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 from urllib.parse import unquote
 
-from coordinator.service.process.rate_limited_log import RateLimitedLog
+from coordinator.protocol.repeated_lines import LogOnce
 
 LOOK_S = 1.0
 """Two scans are this many seconds apart."""
@@ -35,7 +35,7 @@ class UnauthenticatedConnections:
     def __init__(
         self,
         port: int,
-        rate_limited: RateLimitedLog,
+        once: LogOnce,
         greeted: set[str],
         *,
         max_connections: int,
@@ -44,7 +44,7 @@ class UnauthenticatedConnections:
         look_s: float = LOOK_S,
     ) -> None:
         self._port = port
-        self._rate_limited = rate_limited
+        self._once = once
         self._max_connections = max_connections
         self._patience_s = patience_s
         self._clock = clock
@@ -74,7 +74,7 @@ class UnauthenticatedConnections:
         for peer in silent[len(late) : surplus]:
             self._cut(there[peer], peer, "flood", f"there are more than max.connections={self._max_connections}")
         if surplus > len(silent):
-            self._rate_limited.warn("crowd", f"{len(there)} connections, all with the token: more than max.connections")
+            self._once.warn("crowd", f"{len(there)} connections, all with the token: more than max.connections")
 
     def close(self) -> None:
         """End the thread and release its descriptors."""
@@ -129,7 +129,7 @@ class UnauthenticatedConnections:
             with contextlib.suppress(OSError):
                 held.shutdown(socket.SHUT_RDWR)
             held.detach()
-            self._rate_limited.warn(kind, f"refused: connection of {peer[0]} is cut, {why}")
+            self._once.warn(kind, f"refused: connection of {peer[0]} is cut, {why}")
         self._release()
 
     def _release(self) -> None:

@@ -16,8 +16,8 @@ import pyarrow.flight as flight
 from coordinator.protocol.addresses import show_address
 from coordinator.protocol.errors import ListenerNotAvailable, NotAuthorized
 from coordinator.protocol.format_versions import PROTOCOL_HEADER, REQUEST_ID_HEADER
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.rights import Caller, Tokens
-from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.requests.asker import Asker
 from coordinator.service.requests.requests import Requests
 from coordinator.service.server.listener import LOOPBACK, Listener
@@ -43,17 +43,17 @@ class _Holder(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no 
 class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
     """Checks the token of every call, in constant time."""
 
-    def __init__(self, tokens: Tokens, rate_limited: RateLimitedLog) -> None:
+    def __init__(self, tokens: Tokens, once: LogOnce) -> None:
         super().__init__()
         self._tokens = tokens
-        self._rate_limited = rate_limited
+        self._once = once
 
     def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> _Holder:
         given = (headers.get("authorization") or [""])[0]
         given = given.encode() if isinstance(given, str) else bytes(given)
         caller = self._tokens.caller(given)
         if caller is None:
-            self._rate_limited.warn("token", f"refused: a call with {'a wrong' if given else 'no'} token")
+            self._once.warn("token", f"refused: a call with {'a wrong' if given else 'no'} token")
             raise flight.FlightUnauthenticatedError(NotAuthorized.__name__)
         return _Holder(caller)
 
@@ -91,13 +91,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         tokens: str | Tokens,
         *,
         listener: Listener = ON_LOOPBACK,
-        rate_limited: RateLimitedLog | None = None,
+        once: LogOnce | None = None,
         greet: Callable[[str], None] = lambda peer: None,
     ) -> None:
         self._requests, self._listener, self._greet = requests, listener, greet
         pair = [(listener.certificate, listener.key)] if listener.certificate else []
         known = tokens if isinstance(tokens, Tokens) else Tokens(((tokens, Caller()),))
-        check = _TokenCheck(known, rate_limited or RateLimitedLog(_log))
+        check = _TokenCheck(known, once or LogOnce(_log))
         middleware = {_TOKEN: check, _PROTOCOL: _HeaderReader(PROTOCOL_HEADER)}
         middleware[_REQUEST_ID] = _HeaderReader(REQUEST_ID_HEADER)
         try:

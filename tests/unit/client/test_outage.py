@@ -14,7 +14,6 @@ from coordinator.client import client as client_module
 from coordinator.client.client import CoordinatorClient
 from coordinator.client.endpoints import Endpoints
 from coordinator.client.on_demand import OnDemand
-from coordinator.kafka.outage import Outage
 from coordinator.protocol.errors import (
     BrokerNotReachable,
     BrokerSecurityFailed,
@@ -24,6 +23,7 @@ from coordinator.protocol.errors import (
     ShareGroupError,
 )
 from coordinator.protocol.messages import Done, Heartbeat, JoinGroup, NextPlan
+from coordinator.protocol.repeated_lines import Outage
 from coordinator.protocol.wire import Endpoint
 from coordinator.service.on_demand import write_endpoint
 from share_source.options import SourceOptions

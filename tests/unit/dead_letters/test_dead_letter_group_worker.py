@@ -12,10 +12,10 @@ from coordinator.dead_letters.record_format import parse_headers
 from coordinator.dead_letters.source_records import AbsenceReason, Absent, SourceRecord
 from coordinator.protocol.errors import BrokerNotReachable, BrokerRefused, GroupTakenOver
 from coordinator.protocol.messages import AckBatch, Acknowledge, AcquireRecords, PartitionAcks
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.service.brokers import subscription, topic_doubts
 from coordinator.service.dead_letters import builder, group_worker
 from coordinator.service.dead_letters.group_worker import GroupWorker, PassResult
-from coordinator.service.process.rate_limited_log import RateLimitedLog
 from tests.support.fake_cluster import FakeCluster
 from tests.support.running_service import Running
 
@@ -118,7 +118,7 @@ def worker(group, cluster):
 
 
 def new_worker(group_id, group, cluster):
-    log = RateLimitedLog(logging.getLogger("test"))
+    log = LogOnce(logging.getLogger("test"))
     return GroupWorker(
         group_id, group.runtime, cluster, {}, topic_doubts.TopicDoubts(60.0), log, is_stopped=lambda: False
     )

@@ -20,13 +20,13 @@ from coordinator.protocol.errors import (
     TopicNotWritten,
 )
 from coordinator.protocol.messages import DescribeGroup, LeaveGroup, OpenSink, PartitionOutcomes
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.values import AcknowledgeType, Disposition, OutcomeRun
 from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters import group_backlog
 from coordinator.service.dead_letters.group_worker import GroupWorker, PassResult
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
 from coordinator.service.handlers.admin_requests import AdminService
-from coordinator.service.process.rate_limited_log import RateLimitedLog
 from tests.support.fake_cluster import FakeCluster
 from tests.support.running_service import Running, storing
 
@@ -263,7 +263,7 @@ def test_a_stored_reserved_topic_holds_dead_letters_and_the_group_is_served(serv
         outcomes = PartitionOutcomes(topic_id=cluster.found["orders"].topic_id, partition=0, runs=(run,))
         again.service.handle(StageRuns(group_id="billing", query_id="q", batch_id=0, partitions=(outcomes,)))
         again.next(plan.plan_id)
-        log = RateLimitedLog(logging.getLogger("test"))
+        log = LogOnce(logging.getLogger("test"))
         worker = GroupWorker("billing", again.runtime, cluster, {}, again.watch.doubts, log, lambda: False)
 
         assert worker.work() is PassResult.BLOCKED

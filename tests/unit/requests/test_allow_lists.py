@@ -31,6 +31,7 @@ from coordinator.protocol.errors import (
 )
 from coordinator.protocol.format_versions import PROTOCOL
 from coordinator.protocol.messages import DescribeGroup, Heartbeat, JoinGroup, OpenSink, PartitionOutcomes
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.rights import Tokens
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
 from coordinator.protocol.wire import TokenHolder, WhoAmI, decode_answer, encode
@@ -38,7 +39,6 @@ from coordinator.service.brokers.topic_doubts import TopicDoubts
 from coordinator.service.dead_letters.builder import DeadLetterBuilder
 from coordinator.service.dead_letters.group_worker import GroupWorker, PassResult
 from coordinator.service.handlers.admin_requests import AdminService
-from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.requests.allow_lists import check_allowed, limited, shown_to
 from coordinator.service.requests.asker import Asker
 from coordinator.service.requests.requests import Requests
@@ -261,7 +261,7 @@ def reject(running, offset=3, topic="orders"):
 
 
 def worker_of(running):
-    log = RateLimitedLog(logging.getLogger("test"))
+    log = LogOnce(logging.getLogger("test"))
     return GroupWorker("billing", running.runtime, running.cluster, {}, running.watch.doubts, log, lambda: False)
 
 

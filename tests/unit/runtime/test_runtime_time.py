@@ -14,8 +14,8 @@ from coordinator.core.record_codec import decode_record
 from coordinator.protocol.admin_messages import DeleteGroup
 from coordinator.protocol.errors import CoordinatorNotAvailable, MembersNotKnown
 from coordinator.protocol.messages import DescribeGroup, Heartbeat, LeaveGroup, PartitionOutcomes
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
-from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.runtime import runtime, snapshots
 from coordinator.service.runtime.runtime import CoordinatorRuntime
 from coordinator.service.runtime.snapshots import REST_AFTER_MS, SNAPSHOT_AGAIN_MS
@@ -162,7 +162,7 @@ def test_a_group_that_was_dropped_comes_back_by_itself_with_its_deadlines(servic
 
 def test_a_group_that_cannot_be_loaded_is_logged_once_a_minute(service, caplog, monkeypatch):
     clock_s = 0.0
-    service.runtime._rate_limited = RateLimitedLog(logging.getLogger("runtime"), lambda: clock_s)
+    service.runtime._once = LogOnce(logging.getLogger("runtime"), lambda: clock_s)
     service.store.fault = "refuse"
     with pytest.raises(CoordinatorNotAvailable):
         service.ask(acquire())

@@ -16,8 +16,8 @@ from coordinator.config.resolved import ServerConfig
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import GroupMaxSizeReached, MaxGroupsReached
 from coordinator.protocol.messages import Heartbeat, JoinGroup
+from coordinator.protocol.repeated_lines import INTERVAL_S, LogOnce
 from coordinator.service.process.log_format import JsonLines, TextLines
-from coordinator.service.process.rate_limited_log import INTERVAL_S, RateLimitedLog
 from coordinator.service.runtime.group_limits import GroupLimits
 from coordinator.service.server.connection_limits import UnauthenticatedConnections, _of_grpc
 from tests.support.imports import ROOT
@@ -43,14 +43,14 @@ def clock():
 
 @pytest.fixture
 def said(caplog):
-    """A function that returns the lines which a RateLimitedLog of this name has logged."""
+    """A function that returns the lines which a LogOnce of this name has logged."""
     caplog.set_level(logging.INFO, logger="rate_limited")
     return lambda: [record.getMessage() for record in caplog.records if record.name == "rate_limited"]
 
 
 @pytest.fixture
 def rate_limited(clock):
-    return RateLimitedLog(logging.getLogger("rate_limited"), clock)
+    return LogOnce(logging.getLogger("rate_limited"), clock)
 
 
 # --- the log
@@ -82,8 +82,8 @@ def test_output_of_c_libraries_is_logged_and_the_descriptor_is_restored():
         "import logging, os\n"
         "from coordinator.service.process.log_format import log_lines\n"
         "from coordinator.service.process.stderr_capture import StderrCapture\n"
-        "from coordinator.service.process.rate_limited_log import RateLimitedLog\n"
-        "native = StderrCapture(RateLimitedLog(logging.getLogger('rate_limited')))\n"
+        "from coordinator.protocol.repeated_lines import LogOnce\n"
+        "native = StderrCapture(LogOnce(logging.getLogger('rate_limited')))\n"
         "with log_lines(native.stream, 'json'):\n"
         "    for _ in range(100):\n"
         "        os.write(2, b'I0000 00:00:17.7    90 ssl_x.cc:21] Handshake failed with error 7\\n')\n"
@@ -105,9 +105,9 @@ def test_a_log_that_cannot_be_written_stops_no_thread():
     program = (
         "import logging\n"
         "from coordinator.service.process.stderr_capture import StderrCapture\n"
-        "from coordinator.service.process.rate_limited_log import RateLimitedLog\n"
+        "from coordinator.protocol.repeated_lines import LogOnce\n"
         "logging.getLogger().addHandler(logging.FileHandler('/dev/full'))\n"
-        "native = StderrCapture(RateLimitedLog(logging.getLogger('rate_limited')))\n"
+        "native = StderrCapture(LogOnce(logging.getLogger('rate_limited')))\n"
         "for number in range(2_000):\n"
         "    logging.getLogger('a.module').warning('line %d of a full disk', number)\n"
         "native.close()\n"

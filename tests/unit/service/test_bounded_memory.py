@@ -12,9 +12,9 @@ from confluent_kafka import Message
 from coordinator.core.log_records import RunsChanged
 from coordinator.core.record_state import RecordState
 from coordinator.core.runs import Run
+from coordinator.protocol import repeated_lines
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.values import AcquiredRange
-from coordinator.service.process import rate_limited_log
-from coordinator.service.process.rate_limited_log import RateLimitedLog
 from coordinator.service.questions import lost_logs
 from share_source.executor import consumers
 from share_source.executor.consumers import HELD_BYTES, ConsumerPosition, KeptConsumer
@@ -27,15 +27,15 @@ from tests.support.group_driver import TOPIC_ID, GroupDriver
 LARGE: list[dict[str, Any]] = [{"value": bytes(1 << 20)}, {"key": bytes(1 << 20)}, {"headers": [("h", bytes(1 << 20))]}]
 
 
-def test_kinds_of_log_lines_that_name_groups_are_forgotten(
+def test_keys_of_log_lines_that_name_groups_are_forgotten(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(rate_limited_log, "MOST_KINDS", 3)
-    log = RateLimitedLog(logging.getLogger("bounded"), lambda: 0.0)
+    monkeypatch.setattr(repeated_lines, "MOST_KEYS", 3)
+    log = LogOnce(logging.getLogger("bounded"), lambda: 0.0)
     for n in range(10):
         log.warn(f"group {n}", "a line")
     log.warn("group 9", "a line")
-    assert len(caplog.records) == 10 and len(log._said) == 3
+    assert len(caplog.records) == 10 and len(log._known) == 3
 
 
 def test_shrunk_logs_are_remembered_up_to_a_number(running: Any, monkeypatch: pytest.MonkeyPatch) -> None:

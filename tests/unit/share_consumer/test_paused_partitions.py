@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from coordinator.kafka.outage import Outage
 from coordinator.protocol.messages import PartitionPlan
+from coordinator.protocol.repeated_lines import Outage
 from coordinator.protocol.values import AcquiredRange
 from share_consumer.paused_partitions import PausedPartitions
 

@@ -12,6 +12,7 @@ import pytest
 from coordinator.client.connection import Unreachable
 from coordinator.client.on_demand import OnDemand
 from coordinator.protocol.errors import CoordinatorNotAvailable, CoordinatorUnreachable, UnsafeDirectory
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.protocol.rights import RIGHT_OF, Right
 from coordinator.protocol.values import MOST_HINT_BYTES
 from share_sink import task_progress
@@ -61,7 +62,7 @@ class Coordinator:
 def own_runtime_dir(monkeypatch, tmp_path):
     monkeypatch.setenv("SHAREGROUP_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(task_progress, "_senders", [])
-    task_progress._say.cache_clear()
+    monkeypatch.setattr(task_progress, "_once", LogOnce(task_progress._log))
     return tmp_path
 
 
@@ -273,7 +274,7 @@ def test_a_directory_that_is_not_safe_fails_no_task(works, monkeypatch, caplog, 
     open_to_all.mkdir()
     open_to_all.chmod(0o777)
     monkeypatch.setenv("SHAREGROUP_RUNTIME_DIR", str(open_to_all))
-    plan_reader._log_without_note.cache_clear()
+    monkeypatch.setattr(plan_reader, "_once", LogOnce(plan_reader.logger))
     works(Task())
     with pytest.raises(UnsafeDirectory):
         note("q1", "4", PLAN)

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 from starlette.routing import Route
 
+from coordinator.protocol.repeated_lines import INTERVAL_S, LogOnce
 from coordinator.protocol.rights import Caller, Right
 from sharegroup.web import app, guard, server, sessions
 from sharegroup.web.app import create_app
@@ -276,11 +277,12 @@ def test_500_event_streams_are_bounded_and_pages_are_shown_beside(served):
 
 
 def test_refused_connections_do_not_fill_the_log():
-    rate_limit = server.RateLimit()
+    now_s = 0.0
+    rate_limit = server.RateLimit(LogOnce(logging.getLogger("uvicorn.error"), lambda: now_s))
     records = [logging.makeLogRecord({"msg": text}) for text in ("Exceeded", "Invalid", "Exceeded")]
     assert [rate_limit.filter(record) for record in records] == [True, True, False]
     later = {"msg": "Exceeded"}
-    rate_limit._said_s["Exceeded"] -= server.LOG_EVERY_S
+    now_s += INTERVAL_S
     assert rate_limit.filter(logging.makeLogRecord(later))
 
 

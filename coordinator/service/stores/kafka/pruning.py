@@ -19,6 +19,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from coordinator.kafka.librdkafka import LACKING, new_client
+from coordinator.protocol.repeated_lines import LogOnce
 from coordinator.service.brokers.cluster import EARLIEST, LATEST
 from coordinator.service.stores.kafka.kafka_store import KafkaStore
 from coordinator.service.stores.kafka.log_reader import LogReader
@@ -59,7 +60,7 @@ class Pruning:
         self._retentions: dict[tuple[str, int], Retention] = {}
         self._woken: set[str] = set()
         self._admin: AdminClient | None = None
-        self._told = False
+        self._once = LogOnce(_log)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="share-pruning", daemon=True)
         self._thread.start()
@@ -130,8 +131,7 @@ class Pruning:
         except KafkaException as raised:
             if raised.args[0].code() not in LACKING:
                 raise
-            if not self._told:
+            if self._once.changes("delete-records", True):
                 _log.warning(_NO_DELETE_RECORDS, self._topic.name, raised.args[0].str())
-            self._told = True
             return
         _log.info("pruned: %s-%d below %d", self._topic.name, partition, offset)
