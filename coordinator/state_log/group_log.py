@@ -27,7 +27,7 @@ from coordinator.protocol.values import SharePartitionKey
 from coordinator.state_log.combiner import combine
 from coordinator.state_log.foreign_records import ForeignRecords
 from coordinator.state_log.owner_record import Owner, decode_owner
-from coordinator.state_log.partition_log import KeyValue, PartitionLog, pieces
+from coordinator.state_log.partition_log import KeyValue, PartitionLog
 from coordinator.state_log.placement import PLACEMENT_KEY
 from coordinator.state_log.primitives import INT32, INT64, number
 from coordinator.state_log.projection import changed, project
@@ -46,11 +46,6 @@ from coordinator.state_log.record_keys import (
 )
 from coordinator.state_log.record_values import StateBatch
 from coordinator.state_log.value_version import group_content_of, versioned
-
-MAX_STATE_RECORD_BYTES = 8 * 1024 * 1024
-"""One of Kafka's records has up to this many bytes, less than the state topic's max.message.bytes; a longer snapshot
-continues in updates."""
-
 
 TRANSACTION_BYTES = 1024 * 1024
 """A snapshot is cut into transactions of about this many bytes. A large one in a single transaction would take longer
@@ -250,12 +245,7 @@ class GroupLog:
         """Snapshots in Kafka's format of all share partitions."""
         entries: list[KeyValue] = []
         for key, partition in group.partitions.items():
-            log = self._partition(key)
-            if log.snapshot_epoch is None:
-                record = log.initialize(project(partition), state_epoch=0, now_ms=now_ms)
-            else:
-                record = log.snapshot(project(partition), now_ms=now_ms)
-            entries += pieces(record, MAX_STATE_RECORD_BYTES)
+            entries += self._partition(key).snapshot(project(partition), now_ms=now_ms)
         return entries
 
     def snapshot_in_steps(
@@ -295,13 +285,8 @@ class GroupLog:
                 begin = max(offset, partition.start_offset)
                 runs = list(islice(partition.runs.between(begin, MAX_OFFSET), MOST_RUNS_AT_ONCE))
                 change, log = changed(partition, runs), self._partition(key)
-                if log.snapshot_epoch is None:
-                    record = log.initialize(change, state_epoch=0, now_ms=now_ms)
-                elif not offset:
-                    record = log.snapshot(change, now_ms=now_ms)
-                else:
-                    record = log.update(change)
-                yield pieces(record, MAX_STATE_RECORD_BYTES)
+                goes_on = offset and log.snapshot_epoch is not None
+                yield log.update(change) if goes_on else log.snapshot(change, now_ms=now_ms)
                 if len(runs) < MOST_RUNS_AT_ONCE:
                     break
                 offset = runs[-1].last + 1
@@ -309,7 +294,9 @@ class GroupLog:
     def written(self, shown: Iterable[KeyValue]) -> None:
         """Apply these records, in Kafka's format, which are durable now."""
         for key, value in shown:
-            self._replay_shown(key, _state_key(key), value)
+            decoded = decode_key(key)
+            assert isinstance(decoded, (ShareSnapshotKey, ShareUpdateKey))
+            self._replay_shown(key, decoded, value)
 
     def _replay_shown(self, key: bytes, decoded: ShareSnapshotKey | ShareUpdateKey, value: bytes | None) -> None:
         """Apply a record in Kafka's format. After a tombstone nothing of the share partition is kept."""
@@ -324,23 +311,17 @@ class GroupLog:
         tombstone."""
         log = self._partition(key)
         if partition is not None:
-            record = log.initialize(project(partition), state_epoch=log.state_epoch + 1, now_ms=now_ms)
-            return pieces(record, MAX_STATE_RECORD_BYTES)
+            return log.initialize(project(partition), state_epoch=log.state_epoch + 1, now_ms=now_ms)
         return [] if log.snapshot_epoch is None else [log.delete()]
 
     def _kafka_records(
         self, key: SharePartitionKey, partition: SharePartition, batches: tuple[StateBatch, ...], now_ms: int
     ) -> list[KeyValue]:
-        log = self._partition(key)
-        if log.snapshot_epoch is None:
-            record = log.initialize(project(partition), state_epoch=0, now_ms=now_ms)
-        else:
-            change = changed(partition, ())._replace(state_batches=batches)
-            if len(partition.runs) > MOST_RUNS_AT_ONCE:  # its snapshots are made in steps, with the group's
-                return pieces(log.update(change), MAX_STATE_RECORD_BYTES)
-            limit = self.updates_per_snapshot
-            record = log.write(change, lambda: project(partition), updates_per_snapshot=limit, now_ms=now_ms)
-        return pieces(record, MAX_STATE_RECORD_BYTES)
+        log, change = self._partition(key), changed(partition, ())._replace(state_batches=batches)
+        if log.snapshot_epoch is not None and len(partition.runs) > MOST_RUNS_AT_ONCE:
+            return log.update(change)  # the partition's snapshots are made in steps, with the group's
+        limit = self.updates_per_snapshot
+        return log.write(change, lambda: project(partition), updates_per_snapshot=limit, now_ms=now_ms)
 
     # --- inside
 
@@ -374,9 +355,3 @@ def _with(batches: list[StateBatch], added: tuple[StateBatch, ...]) -> list[Stat
     if not added or not batches or batches[-1].last_offset < added[0].first_offset - 1:
         return batches + list(added)
     return list(combine(batches, added, None))
-
-
-def _state_key(key: bytes) -> ShareSnapshotKey | ShareUpdateKey:
-    decoded = decode_key(key)
-    assert isinstance(decoded, (ShareSnapshotKey, ShareUpdateKey))
-    return decoded

@@ -14,8 +14,6 @@ from typing import Any
 from coordinator.core.record_codec import UnreadableRecord
 
 INT16, INT32, INT64 = (struct.Struct(f">{code}") for code in "hiq")
-_VARINT_BYTES = 5
-"""An unsigned varint has up to this many bytes: 32 bits, seven in each byte."""
 
 
 class ByteReader:
@@ -51,13 +49,6 @@ class ByteReader:
             raise self.unreadable(f"{value} is negative")
         return value
 
-    def optional(self, layout: struct.Struct) -> int | None:
-        """Reads an integer that Kafka writes as -1 for "none"."""
-        value = self.number(layout)
-        if value < -1:
-            raise self.unreadable(f"{value} is below -1")
-        return None if value == -1 else value
-
     def fields(self, layout: struct.Struct) -> tuple[Any, ...]:
         """Reads several integers in a row."""
         return layout.unpack(self.take(layout.size))
@@ -82,37 +73,6 @@ class ByteReader:
     def uuid(self) -> str:
         """Reads a uuid, as the 22 characters that Kafka shows."""
         return base64.urlsafe_b64encode(self.take(16)).decode("ascii").rstrip("=")
-
-    def unsigned_varint(self) -> int:
-        """Reads an unsigned varint: seven bits a byte, the lowest first."""
-        value = 0
-        for index in range(_VARINT_BYTES):
-            (byte,) = self.take(1)
-            value |= (byte & 0x7F) << (7 * index)
-            if byte < 0x80:
-                break
-        else:
-            raise self.unreadable(f"a varint has more than {_VARINT_BYTES} bytes")
-        if value >> 32:
-            raise self.unreadable("a varint has more than 32 bits")
-        return value
-
-    def compact_length(self) -> int:
-        """Reads the number of elements of a compact array; it may not be null."""
-        if not (length := self.unsigned_varint()):
-            raise self.unreadable("an array is null")
-        return length - 1
-
-    def tagged_fields(self) -> dict[int, bytes]:
-        """Reads tagged fields, as bytes by tag; tags rise."""
-        found: dict[int, bytes] = {}
-        last = -1
-        for _ in range(self.unsigned_varint()):
-            if (tag := self.unsigned_varint()) <= last:
-                raise self.unreadable(f"tag {tag} comes after tag {last}")
-            found[tag] = self.take(self.unsigned_varint())
-            last = tag
-        return found
 
     def end(self) -> None:
         """Checks that no byte is left."""

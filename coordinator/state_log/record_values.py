@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from itertools import pairwise
 from typing import NamedTuple
 
 from coordinator.core.record_state import RecordState
 from coordinator.state_log.primitives import (
     INT16,
     INT32,
-    INT64,
     ByteReader,
     compact_length,
     number,
@@ -35,12 +33,6 @@ _SNAPSHOT = struct.Struct(">iiiqqq")
 _UPDATE = struct.Struct(">iiq")
 _SNAPSHOT_HEAD = struct.Struct(">hiiiqqq")
 _UPDATE_HEAD = struct.Struct(">hii")
-
-STATE_BATCH_BYTES = _STATE_BATCH.size + 1
-"""Size of one batch in bytes, its empty tagged fields included."""
-MAX_BYTES_BESIDE_BATCHES = INT16.size + _SNAPSHOT.size + 5 + 7
-"""Size in bytes of a value without its batches: the fixed fields, the number of batches, and the delivery complete
-count."""
 
 
 class StateBatch(NamedTuple):
@@ -106,30 +98,6 @@ def encode_update(value: ShareUpdateValue) -> bytes:
     return _encoded(fixed, value.state_batches, value.delivery_complete_count)
 
 
-def decode_snapshot(data: bytes, group_id: str = "?") -> ShareSnapshotValue:
-    """The value that :func:`encode_snapshot` wrote.
-
-    Raises:
-        UnreadableRecord: the bytes are no such value, or of another version.
-    """
-    reader = _opened(data, group_id)
-    snapshot_epoch, state_epoch = reader.number(INT32), reader.number(INT32)
-    leader_epoch, start_offset = reader.optional(INT32), reader.optional(INT64)
-    created_ms, written_ms = reader.number(INT64), reader.number(INT64)
-    batches, count = _decoded(reader)
-    return ShareSnapshotValue(
-        snapshot_epoch, state_epoch, leader_epoch, start_offset, created_ms, written_ms, batches, count
-    )
-
-
-def decode_update(data: bytes, group_id: str = "?") -> ShareUpdateValue:
-    """The value that :func:`encode_update` wrote. Raises as :func:`decode_snapshot`."""
-    reader = _opened(data, group_id)
-    snapshot_epoch = reader.number(INT32)
-    leader_epoch, start_offset = reader.optional(INT32), reader.optional(INT64)
-    return ShareUpdateValue(snapshot_epoch, leader_epoch, start_offset, *_decoded(reader))
-
-
 def snapshot_head(data: bytes, group_id: str = "?") -> tuple[int, int, int | None, int, int]:
     """A snapshot's epoch, state epoch, leader epoch, create and write timestamps. Nothing after these is read.
 
@@ -161,39 +129,6 @@ def _encoded(fixed: bytes, batches: Iterable[StateBatch], delivery_complete_coun
     )
 
 
-def _opened(data: bytes, group_id: str) -> ByteReader:
-    reader = ByteReader(data, group_id)
-    _check_version(reader, reader.number(INT16))
-    return reader
-
-
 def _check_version(reader: ByteReader, version: int) -> None:
     if version != VERSION:
         raise reader.unreadable(f"its value is of version {version}, and this version reads {VERSION}")
-
-
-def _decoded(reader: ByteReader) -> tuple[tuple[StateBatch, ...], int | None]:
-    """The end of both values: the batches, and the delivery complete count."""
-    batches = tuple([_state_batch(reader) for _ in range(reader.compact_length())])
-    for before, batch in pairwise(batches):
-        if batch.first_offset <= before.last_offset:
-            raise reader.unreadable(f"offsets from {batch.first_offset} on come after {before.last_offset}")
-    tagged = reader.tagged_fields()
-    reader.end()
-    if (data := tagged.get(DELIVERY_COMPLETE_COUNT_TAG)) is None:
-        return batches, None
-    field = ByteReader(data, reader.group_id)
-    count = field.optional(INT32)
-    field.end()
-    return batches, count
-
-
-def _state_batch(reader: ByteReader) -> StateBatch:
-    first, last, state, count = reader.fields(_STATE_BATCH)
-    reader.tagged_fields()
-    if not 0 <= first <= last or count < 0 or state not in _STATES:
-        raise reader.unreadable(f"offsets {first} to {last} in state {state} with delivery count {count} can't be")
-    return StateBatch(first, last, _STATES[state], count)
-
-
-_STATES = {int(state): state for state in RecordState}

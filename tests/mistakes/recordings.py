@@ -106,7 +106,7 @@ def an_update_has_an_epoch_of_its_own(patch: Patch) -> None:
 
 
 def the_same_epoch_for_each_snapshot(patch: Patch) -> None:
-    patch.setattr(KafkaPartitionLog, "_last_epoch", lambda log: (log.snapshot_epoch or 1) - 1)
+    change_at(patch, "_snapshot", snapshot_epoch=lambda log: log.snapshot_epoch and log.snapshot_epoch - 1)
 
 
 def a_cold_snapshot_begins_anew(patch: Patch) -> None:

@@ -4,15 +4,11 @@ are deleted, and snapshots of cold ones. It is here so that Kafka's recordings c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
 
 from coordinator.state_log.combiner import combine
 from coordinator.state_log.partition_log import KeyValue, PartitionLog, Whole
 from coordinator.state_log.projection import Change
-from coordinator.state_log.record_keys import ShareSnapshotKey, encode_key
 from coordinator.state_log.record_values import ShareSnapshotValue, ShareUpdateValue
-
-Tombstone: TypeAlias = tuple[bytes, None]
 
 
 def apply_update(state: ShareSnapshotValue, update: ShareUpdateValue) -> ShareSnapshotValue:
@@ -34,20 +30,18 @@ class KafkaPartitionLog(PartitionLog):
 
     def lead(
         self, leader_epoch: int, whole: Callable[[], Whole], *, updates_per_snapshot: int, now_ms: int
-    ) -> KeyValue | None:
-        """The record that the first read of a newer leader writes, as :meth:`write` does; None for a leader that is not
-        newer: a write never changes the leader epoch. ``whole()`` is the state; an update repeats its start offset."""
+    ) -> list[KeyValue]:
+        """The records that the first read of a newer leader writes, as :meth:`write` does; none for a leader that is
+        not newer: a write never changes the leader epoch. ``whole()`` is the state; an update repeats its start
+        offset. There must be a snapshot."""
         if self.leader_epoch is not None and leader_epoch <= self.leader_epoch:
-            return None
+            return []
         state = whole()
-        change = Change(state.start_offset, (), state.delivery_complete_count)
-        return self._next(change, lambda: state, leader_epoch, updates_per_snapshot, now_ms)
-
-    def delete(self) -> Tombstone | None:
-        """The record that deletes the share partition; None if it has no record."""
-        if self.snapshot_epoch is None:
-            return None
-        return encode_key(ShareSnapshotKey(self.group_id, self.topic_id, self.partition)), None
+        assert self.snapshot_epoch is not None
+        if self.updates < updates_per_snapshot:
+            change = Change(state.start_offset, (), state.delivery_complete_count)
+            return self._updates(self.snapshot_epoch, leader_epoch, change)
+        return self._snapshot(state, now_ms, now_ms, self.state_epoch, leader_epoch)
 
     def is_cold(self, now_ms: int, interval_ms: int) -> bool:
         """Whether the last snapshot is older than the interval."""

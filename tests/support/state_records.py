@@ -15,10 +15,9 @@ from coordinator.state_log.record_values import (
     ShareSnapshotValue,
     ShareUpdateValue,
     StateBatch,
-    decode_snapshot,
-    decode_update,
 )
 from tests.support.kafka_partition_log import apply_update
+from tests.support.kafka_values import decode_snapshot, decode_update
 
 TOPIC_ID = "mSvrxBsrSxCKhSluKu37cQ"
 INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1

@@ -19,14 +19,13 @@ from coordinator.state_log.record_keys import ShareSnapshotKey, ShareUpdateKey, 
 from coordinator.state_log.record_values import (
     ShareSnapshotValue,
     ShareUpdateValue,
-    decode_snapshot,
-    decode_update,
     encode_snapshot,
     encode_update,
 )
 from tests.mistakes.mistake import Make
 from tests.mistakes.recordings import OF_THE_STATE_TOPIC
 from tests.support.kafka_partition_log import KafkaPartitionLog, apply_update, cold_partitions
+from tests.support.kafka_values import decode_snapshot, decode_update
 from tests.support.state_records import fields_of, snapshot_of, state_after, update_of
 
 SCENARIOS = {s["name"]: s for s in json.loads(Path(__file__).with_name("coordinator.json").read_text("utf-8"))}
@@ -82,20 +81,20 @@ class CoordinatorRuntime:
             return [], None
         if step["op"] == "snapshot_cold_partitions":
             cold = cold_partitions(self.logs.values(), now_ms, self.cold_ms)
-            return [log.snapshot(self._whole(place_of(log)), now_ms=now_ms) for log in cold], None
+            return [kv for log in cold for kv in log.snapshot(self._whole(place_of(log)), now_ms=now_ms)], None
         if step["op"] == "topics_deleted":
             gone = {derived_topic_id(name) for name in step["deleted_topic_ids"]}
-            records = [log.delete() for log in self.logs.values() if log.topic_id in gone]
-            return [record for record in records if record is not None], None
+            known = (log for log in self.logs.values() if log.snapshot_epoch is not None)
+            return [log.delete() for log in known if log.topic_id in gone], None
         (asked,) = step["request"]["partitions"]
         place = (step["request"]["groupId"], derived_topic_id(asked["topicId"]), asked["partition"])
-        record = getattr(self, f"_{step['op']}")(place, asked, now_ms)
+        records = getattr(self, f"_{step['op']}")(place, asked, now_ms)
         answer = {"topicId": asked["topicId"], "partition": place[2], "error": "NONE"}
         if step["op"] == "read":
             state = self.states[place]
             said = (state.state_epoch, state.start_offset, state.state_batches)
             answer |= dict(zip(("state_epoch", "start_offset", "state_batches"), said, strict=True))
-        return [] if record is None else [record], [answer]
+        return records, [answer]
 
     # --- the operations
 
@@ -122,7 +121,8 @@ class CoordinatorRuntime:
         )
 
     def _delete(self, place: Place, asked: dict[str, Any], now_ms: int) -> Any:
-        return self._log(place).delete()
+        log = self._log(place)
+        return [] if log.snapshot_epoch is None else [log.delete()]
 
     def _replay(self, record: dict[str, Any]) -> None:
         key, value = recorded(record)

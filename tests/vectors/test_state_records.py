@@ -18,11 +18,10 @@ from coordinator.state_log.record_keys import (
 )
 from coordinator.state_log.record_values import (
     ShareSnapshotValue,
-    decode_snapshot,
-    decode_update,
     encode_snapshot,
     encode_update,
 )
+from tests.support.kafka_values import decode_snapshot, decode_update
 from tests.support.state_records import snapshot_of, update_of
 
 RECORDS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("state_records.json").read_text("utf-8"))

@@ -47,13 +47,12 @@ from coordinator.state_log.record_values import (
     ShareSnapshotValue,
     ShareUpdateValue,
     StateBatch,
-    decode_snapshot,
-    decode_update,
     encode_snapshot,
     encode_update,
 )
 from share_source.driver.plan_offset import PlanOffset, initial_offset
 from tests.support.hostile_requests import mutated
+from tests.support.kafka_values import decode_snapshot, decode_update
 from tests.support.state_records import TOPIC_ID
 
 ROWS = pa.table([["orders"], [0], [0], [9], [1], [3], [None], [False], ["why"]], schema=SCHEMA)

@@ -28,8 +28,8 @@ from coordinator.protocol.errors import GroupStateTooNew, GroupStateTooOld, Shar
 from coordinator.protocol.format_versions import STATE_RECORDS
 from coordinator.protocol.messages import Acknowledge, LeaveGroup, PartitionAcks
 from coordinator.protocol.values import AcknowledgeType, SharePartitionKey
-from coordinator.state_log import group_log
-from coordinator.state_log.group_log import MAX_STATE_RECORD_BYTES, Entry, GroupLog
+from coordinator.state_log import partition_log
+from coordinator.state_log.group_log import Entry, GroupLog
 from coordinator.state_log.owner_record import Owner, encode_owner
 from coordinator.state_log.record_keys import (
     GroupOwnerKey,
@@ -405,8 +405,7 @@ def test_a_record_of_very_many_runs_becomes_several_that_load_the_same() -> None
 
 
 def test_a_large_snapshot_is_one_snapshot_and_updates_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert MAX_STATE_RECORD_BYTES == 8 * 1024 * 1024
-    monkeypatch.setattr(group_log, "MAX_STATE_RECORD_BYTES", 10_000)
+    monkeypatch.setattr(partition_log, "MOST_BATCHES", 450)
     group = Kept(end=200_000, members=1)
     group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=many_runs(1_200))])
     group.snapshot()
@@ -414,7 +413,7 @@ def test_a_large_snapshot_is_one_snapshot_and_updates_after_it(monkeypatch: pyte
     shown = [(name, len(v or b"")) for name, (_, _, v) in zip(kinds(group), group.written, strict=True)]
     shown = [(name, size) for name, size in shown if name.startswith("Share")]
     assert [name for name, _ in shown] == ["ShareSnapshotKey", "ShareUpdateKey", "ShareUpdateKey"]
-    assert all(size <= 10_000 for _, size in shown)
+    assert all(size < 450 * 21 for _, size in shown)
     group.check_log()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import assume, given, settings
@@ -14,21 +15,21 @@ from coordinator.core.record_codec import UnreadableRecord, decode_record
 from coordinator.core.record_state import RecordState
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.values import AcknowledgeType, SharePartitionKey
+from coordinator.state_log import partition_log
 from coordinator.state_log.combiner import combine
-from coordinator.state_log.partition_log import KeyValue, Whole, pieces
+from coordinator.state_log.partition_log import KeyValue, Whole
 from coordinator.state_log.projection import Change, Projection, changed, project, project_runs
 from coordinator.state_log.record_keys import ShareSnapshotKey, ShareUpdateKey, decode_key, encode_key
 from coordinator.state_log.record_values import (
     ShareSnapshotValue,
     ShareUpdateValue,
     StateBatch,
-    decode_snapshot,
-    decode_update,
     encode_update,
 )
 from tests.kip932.consumers import ShareConsumers
 from tests.support.group_steps import play_step, steps
 from tests.support.kafka_partition_log import KafkaPartitionLog, cold_partitions
+from tests.support.kafka_values import decode_snapshot, decode_update
 from tests.support.state_records import (
     TOPIC_ID,
     Naive,
@@ -55,18 +56,17 @@ class Trail:
         self.state: ShareSnapshotValue | None = None
         self.now_ms = 1_000
 
-    def append(self, make: Callable[[KafkaPartitionLog], KeyValue | None]) -> bool:
-        """A write changes nothing; the record that it made, replayed, does. Whether there was one."""
+    def append(self, make: Callable[[KafkaPartitionLog], list[KeyValue]]) -> bool:
+        """A write changes nothing; the records that it made, replayed, do. Whether there was one."""
         before = remembered(self.log)
-        record = make(self.log)
+        records = make(self.log)
         assert remembered(self.log) == before
-        if record is None:
-            return False
-        self.appended.append(record)
-        self.log.replay(decode_key(record[0]), record[1])
-        self.state = state_after(self.state, *record)
-        self.now_ms += 7
-        return True
+        for record in records:
+            self.appended.append(record)
+            self.log.replay(decode_key(record[0]), record[1])
+            self.state = state_after(self.state, *record)
+            self.now_ms += 7
+        return bool(records)
 
     def initialize(self, whole: Whole, state_epoch: int) -> None:
         self.append(lambda log: log.initialize(whole, state_epoch=state_epoch, now_ms=self.now_ms))
@@ -243,17 +243,18 @@ def test_the_projection_has_records_of_every_state() -> None:
 
 def begun(now_ms: int = 1_000) -> KafkaPartitionLog:
     log = KafkaPartitionLog(*PLACE)
-    replay(log, log.initialize(Projection(5, ()), state_epoch=2, now_ms=now_ms))
+    replay(log, *log.initialize(Projection(5, ()), state_epoch=2, now_ms=now_ms))
     return log
 
 
-def replay(log: KafkaPartitionLog, record: tuple[bytes, bytes | None]) -> None:
-    log.replay(decode_key(record[0]), record[1])
+def replay(log: KafkaPartitionLog, *records: tuple[bytes, bytes | None]) -> None:
+    for key, value in records:
+        log.replay(decode_key(key), value)
 
 
 def test_a_partition_log_begins_with_a_snapshot_at_epoch_0() -> None:
     log = KafkaPartitionLog(*PLACE)
-    key, value = log.initialize(Projection(5, ()), state_epoch=2, now_ms=1_000)
+    ((key, value),) = log.initialize(Projection(5, ()), state_epoch=2, now_ms=1_000)
     assert decode_key(key) == ShareSnapshotKey(*PLACE)
     assert decode_snapshot(value) == ShareSnapshotValue(0, 2, 0, 5, 1_000, 1_000, (), 0)
     assert log.snapshot_epoch is None, "a write changes nothing"
@@ -265,7 +266,7 @@ def test_the_update_that_reaches_the_limit_is_followed_by_a_snapshot() -> None:
     change = Change(5, (batch,), 4)
     values = []
     for now_ms in (1_001, 1_002, 1_003, 1_004):
-        key, value = log.write(change, lambda: whole, updates_per_snapshot=2, now_ms=now_ms)
+        ((key, value),) = log.write(change, lambda: whole, updates_per_snapshot=2, now_ms=now_ms)
         log.replay(decode_key(key), value)
         update = isinstance(decode_key(key), ShareUpdateKey)
         values.append(decode_update(value) if update else decode_snapshot(value))
@@ -284,22 +285,16 @@ def test_the_whole_projection_is_computed_only_for_a_snapshot() -> None:
     begun().write(Change(5, (), 0), whole, updates_per_snapshot=1, now_ms=1_001)
 
 
-def test_a_partition_log_without_a_snapshot_refuses_writes() -> None:
-    log, whole = KafkaPartitionLog(*PLACE), Projection(0, ())
-    for write in (
-        lambda: log.write(Change(0), lambda: whole, updates_per_snapshot=500, now_ms=0),
-        lambda: log.lead(1, lambda: whole, updates_per_snapshot=500, now_ms=0),
-        lambda: log.snapshot(whole, now_ms=0),
-    ):
-        with pytest.raises(ValueError, match="has no snapshot yet"):
-            write()
-    assert log.delete() is None
+def test_any_first_write_of_a_partition_log_begins_it() -> None:
+    log, whole = KafkaPartitionLog(*PLACE), Projection(3, ())
+    first = log.initialize(whole, state_epoch=0, now_ms=7)
+    assert log.write(Change(3), lambda: whole, updates_per_snapshot=500, now_ms=7) == first
+    assert log.snapshot(whole, now_ms=7) == first
 
 
 def test_a_tombstone_resets_a_partition_log() -> None:
     log = begun()
     tombstone = log.delete()
-    assert tombstone is not None
     assert (decode_key(tombstone[0]), tombstone[1]) == (ShareSnapshotKey(*PLACE), None)
     replay(log, tombstone)
     assert remembered(log) == remembered(KafkaPartitionLog(*PLACE))
@@ -316,11 +311,11 @@ def test_updates_whose_snapshot_was_pruned_are_passed_over() -> None:
     log = begun()
     update = log.write(Change(5, (), 0), lambda: Projection(5, ()), updates_per_snapshot=500, now_ms=1_001)
     loaded = KafkaPartitionLog(*PLACE)
-    replay(loaded, update)
+    replay(loaded, *update)
     assert loaded.snapshot_epoch is None
     snapshot = log.snapshot(Projection(5, ()), now_ms=1_002)
-    replay(loaded, snapshot)
-    replay(log, snapshot)
+    replay(loaded, *snapshot)
+    replay(log, *snapshot)
     assert remembered(loaded) == remembered(log)
 
 
@@ -330,12 +325,12 @@ def test_cold_partitions_get_a_snapshot_after_an_update() -> None:
     logs = [old, new, not_begun]
     assert cold_partitions(logs, 10_999, 10_000) == []
     assert cold_partitions(logs, 11_000, 10_000) == [old]
-    replay(old, old.snapshot(Projection(5, ()), now_ms=11_000))
+    replay(old, *old.snapshot(Projection(5, ()), now_ms=11_000))
     assert cold_partitions(logs, 11_000, 10_000) == []
-    replay(new, new.snapshot(Projection(5, ()), now_ms=60_000))
+    replay(new, *new.snapshot(Projection(5, ()), now_ms=60_000))
     assert cold_partitions(logs, 100_000, 10_000) == []
     for _ in range(2):
-        replay(new, new.write(Change(6), lambda: Projection(6, ()), updates_per_snapshot=1, now_ms=70_000))
+        replay(new, *new.write(Change(6), lambda: Projection(6, ()), updates_per_snapshot=1, now_ms=70_000))
     assert cold_partitions(logs, 100_000, 10_000) == [old, new]
 
 
@@ -357,35 +352,32 @@ def test_a_torn_or_newer_record_is_unreadable(key: Any, value: bytes | None, rea
     assert remembered(log) == before
 
 
-@given(small_lists, st.integers(0, 400), st.booleans())
-def test_a_record_in_pieces_comes_to_the_same(batches: list[StateBatch], max_bytes: int, update: bool) -> None:
+@given(small_lists, st.integers(1, 20), st.booleans())
+def test_a_record_in_pieces_comes_to_the_same(batches: list[StateBatch], most: int, update: bool) -> None:
     log, whole = begun(), Projection(5, combine(batches, (), 5))
-    if update:
+
+    def written() -> list[KeyValue]:
+        if not update:
+            return log.snapshot(whole, now_ms=1_001)
         change = Change(5, whole.state_batches, whole.delivery_complete_count)
-        record = log.write(change, lambda: whole, updates_per_snapshot=500, now_ms=1_001)
-    else:
-        record = log.snapshot(whole, now_ms=1_001)
+        return log.write(change, lambda: whole, updates_per_snapshot=500, now_ms=1_001)
+
     before = ShareSnapshotValue(0, 2, 0, 5, 1_000, 1_000, (), 0)
+    (record,) = written()
+    with mock.patch.object(partition_log, "MOST_BATCHES", most):
+        some = written()
     state: ShareSnapshotValue | None = before
-    some = pieces(record, max_bytes)
     for piece in some:
         state = state_after(state, *piece)
         replay(log, piece)
     assert state == state_after(before, *record)
     assert [type(decode_key(key)) for key, _ in some][1:] == [ShareUpdateKey] * (len(some) - 1)
-    assert all(len(value) <= max(max_bytes, 70) for _, value in some)
+    assert len(some) == max(1, -(-len(whole.state_batches) // most))
     assert log.updates == len(some) - (not update)
-    if len(record[1]) <= max_bytes:
-        assert some == [record]
 
 
-def test_a_large_snapshot_is_in_as_few_pieces_as_fit() -> None:
-    one, many = begun(), tuple(StateBatch(at, at, RecordState.ARCHIVED, 1) for at in range(5, 10_005, 2))
-    record = one.snapshot(Projection(5, many), now_ms=1_001)
-    assert len(record[1]) > 100_000
-    some = pieces(record, 20_100)
-    assert len(some) == 5
-    state = None
-    for piece in some:
-        state = state_after(state, *piece)
-    assert state == decode_snapshot(record[1])
+def test_a_record_of_the_most_batches_is_smaller_than_eight_mebibytes() -> None:
+    batches = tuple(StateBatch(at, at, RecordState.ARCHIVED, 1) for at in range(partition_log.MOST_BATCHES))
+    ((_, value),) = begun().snapshot(Projection(5, batches), now_ms=1_001)
+    assert value is not None
+    assert len(value) < 8 * 1024 * 1024

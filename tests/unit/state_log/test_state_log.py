@@ -18,11 +18,11 @@ from coordinator.state_log.record_values import (
     ShareSnapshotValue,
     ShareUpdateValue,
     StateBatch,
-    decode_update,
     encode_update,
 )
 from tests.kip932.worked_example import GOLDEN, Example, Written
 from tests.support.kafka_partition_log import apply_update
+from tests.support.kafka_values import decode_update
 from tests.support.state_records import (
     INT32_MAX,
     LAST,

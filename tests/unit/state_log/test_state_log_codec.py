@@ -28,11 +28,10 @@ from coordinator.state_log.record_values import (
     ShareSnapshotValue,
     ShareUpdateValue,
     StateBatch,
-    decode_snapshot,
-    decode_update,
     encode_snapshot,
     encode_update,
 )
+from tests.support.kafka_values import decode_snapshot, decode_update
 from tests.support.state_records import INT32_MAX, INT64_MAX, TOPIC_ID, state_batches_of
 
 
