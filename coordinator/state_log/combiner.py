@@ -1,9 +1,8 @@
 """Combines an update with the state before it: for each offset the more advanced state wins.
 
-More advanced is the larger delivery count, then the larger delivery state (KIP-932, "Share coordinator"; Kafka's
-PersisterStateBatchCombiner, docs/trust/facts.md, K34). The newer state does not win: a late update
-reverts nothing, and the order of the same updates makes no difference. So an update can't lower a record; a snapshot
-can.
+The state with the larger delivery count is more advanced; of two with the same count, the larger delivery state is
+(KIP-932, "Share coordinator"; Kafka's PersisterStateBatchCombiner, docs/trust/facts.md, K34). So a late update reverts
+nothing, and the order of updates makes no difference. An update can't lower a record; a snapshot can.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def combine(
         advance(runs, batch)
     if start_offset is not None:
         drop_below(runs, start_offset)
-    return state_batches(runs)
+    return tuple([StateBatch(first, last, run.state, run.delivery_count) for first, last, run in runs])
 
 
 def advance(runs: RunMap, batch: StateBatch) -> None:
@@ -48,11 +47,6 @@ def drop_below(runs: RunMap, start_offset: int) -> None:
         runs.drop(lowest.first)
         if lowest.last >= start_offset:
             runs.put(start_offset, lowest.last, lowest.run)
-
-
-def state_batches(runs: RunMap) -> tuple[StateBatch, ...]:
-    """The runs as state batches: their states and delivery counts."""
-    return tuple([StateBatch(first, last, run.state, run.delivery_count) for first, last, run in runs])
 
 
 def _progress(run: Run) -> tuple[int, int]:

@@ -1,10 +1,10 @@
-"""Records in a state partition that belong to no share group: a console producer, a canary or a mirror wrote them."""
+"""Counts the records in a state partition that belong to no share group, such as a console producer's or a mirror's."""
 
 from __future__ import annotations
 
 
 class ForeignRecords:
-    """The count of such records, and the offsets of the first and the last one. ``last`` is -1 while there is none."""
+    """The count of these records, and the offsets of the first and the last one. ``last`` is -1 while there is none."""
 
     __slots__ = ("count", "first", "last")
 
@@ -15,7 +15,7 @@ class ForeignRecords:
         return f"<ForeignRecords {self.count} in {self.first} to {self.last}>"
 
     def add(self, offset: int) -> None:
-        """Counts one more record, at a higher offset than those before."""
+        """Count one more record. Its offset must be higher than all before."""
         if not self.count:
             self.first = offset
         self.count, self.last = self.count + 1, offset

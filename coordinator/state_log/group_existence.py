@@ -1,4 +1,4 @@
-"""Which groups exist in a partition of the state topic, by the keys of its records: no group is loaded for that."""
+"""Finds out which groups exist in a partition of the state topic, by the keys of its records. No group is loaded."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _DELETED = encode_record(GroupDeleted())
 
 
 class GroupExistence:
-    """The groups that exist after the records so far. A group exists if it has a record of its own, or a snapshot in
-    parts, after its last snapshot's mark and after its deletion."""
+    """The groups that exist after the records so far. A group exists if it has records of its own, or a snapshot in
+    parts, after the mark of its last snapshot and after its last deletion."""
 
     def __init__(self) -> None:
         self._exists: set[str] = set()
@@ -25,11 +25,12 @@ class GroupExistence:
 
     @property
     def groups(self) -> dict[str, Owner | None]:
-        """The groups that exist, each with its last owner; None if it is unknown."""
+        """The groups that exist, by id, each with its last owner; None if the owner is unknown."""
         return {group_id: self._owners.get(group_id) for group_id in sorted(self._exists)}
 
     def add(self, key: bytes | None, value: bytes | None) -> None:
-        """Apply the next record of the partition. Records of other format versions count, but are not read."""
+        """Apply the next record of the partition. A record of another format version shows that its group exists; its
+        content is not read."""
         group_id = group_of(key)
         if key is None or value is None or group_id is None:
             return

@@ -1,8 +1,9 @@
 """A group's part of the state log: reads the group's records, and makes the next ones to write.
 
-A group's log is its own records (type 100), numbered without gaps, beside Kafka's records of its share partitions. A
-snapshot is a mark (type 101) and the records that rebuild the group, in one transaction: nothing before the mark is
-needed. A group is loaded from our own records; Kafka's are for Kafka's tools, and describe the same state.
+A group's log has the group's own records (type 100), numbered without gaps, beside Kafka's records of its share
+partitions. A snapshot is a mark (type 101) and the records that rebuild the group; nothing before the snapshot is
+needed. A small snapshot is one transaction, the mark first; a large one is many, the mark last. A group is loaded from
+its own records; those in Kafka's formats describe the same state to Kafka's tools.
 """
 
 from __future__ import annotations
@@ -48,27 +49,27 @@ from coordinator.state_log.record_values import StateBatch
 from coordinator.state_log.value_version import group_content_of, versioned
 
 TRANSACTION_BYTES = 1024 * 1024
-"""A snapshot is cut into transactions of about this many bytes. A large one in a single transaction would take longer
-than share.coordinator.write.timeout.ms where a quota, or a slow network, limits the rate."""
+"""A snapshot is cut into transactions of about this many bytes. A large snapshot in a single transaction would take
+longer than share.coordinator.write.timeout.ms where a quota, or a slow network, limits the rate."""
 NUMBERS_LEFT_OUT = 2**32
-"""After a snapshot in steps, the numbers of the group's records go on this much higher: more than the records that are
-appended while the snapshot is written."""
+"""After a snapshot in steps, the group's records are numbered from this much higher on. While the snapshot is written,
+fewer records than this are appended."""
 MOST_RUNS_AT_ONCE = 5_000
-"""One record in Kafka's format shows up to this many runs of a share partition, which takes some milliseconds."""
+"""One step of a snapshot makes records in Kafka's formats for up to this many runs, which takes some milliseconds."""
 MAX_OFFSET = 2**63 - 1
 
 
 class Entry(NamedTuple):
-    """A record of our own. ``data`` None: a snapshot begins and replaces everything before it."""
+    """One of the group's own records. ``data`` None: a snapshot begins here, and replaces everything before it."""
 
     sequence: int
     data: bytes | None
 
 
 class GroupLog:
-    """The state of one group's log. ``next_sequence``: the number of our next record; None before one was read.
-    ``needed_offset``: the lowest offset in the state partition that the group's load needs. ``is_empty``: the log
-    has no record of the group's own, or none after an empty snapshot, which is a deleted group's."""
+    """The state of one group's log. ``next_sequence``: the number of the group's next record; None until one was read.
+    ``needed_offset``: the lowest offset in the state partition that a load of the group needs. ``is_empty``: the log
+    has no record of the group's own, or none after an empty snapshot, which a deleted group leaves."""
 
     def __init__(self, group_id: str, *, updates_per_snapshot: int) -> None:
         self.group_id = group_id
@@ -83,7 +84,7 @@ class GroupLog:
         """The offset after the group's last record that was read."""
         self.foreign = ForeignRecords()
         self.parts: Sequence[bytes] = ()
-        """The records of the last snapshot that came before its mark, in transactions of their own."""
+        """The records of the last snapshot, if they came before its mark in transactions of their own."""
         self._parts: list[bytes] = []
         self._parts_of: int | None = None
         self._parts_from = 0
@@ -99,7 +100,7 @@ class GroupLog:
     # --- reading
 
     def read(self, key: bytes | None, value: bytes | None, offset: int) -> Entry | None:
-        """Apply the next record of the state partition. Returns it if it is one of the group's own.
+        """Apply the next record of the state partition. Returns the record if it is one of the group's own.
 
         Raises:
             UnreadableRecord: the record is damaged, or one of the group's records before it is missing.
@@ -130,7 +131,8 @@ class GroupLog:
         return None
 
     def read_owner(self, key: bytes | None, value: bytes | None, offset: int) -> bool:
-        """Whether the record belongs to this group. Reads only the owner in it.
+        """Apply the next record of the state partition, as far as it names an owner. Returns whether the record belongs
+        to this group.
 
         Raises:
             UnreadableRecord: the owner record is damaged.
@@ -144,7 +146,7 @@ class GroupLog:
         return True
 
     def end(self) -> None:
-        """Checks the log after its last record was read.
+        """Check the log, after its last record was read.
 
         Raises:
             UnreadableRecord: records that the group needs are missing at the log's beginning.
@@ -201,18 +203,18 @@ class GroupLog:
         ]
 
     def snapshot_mark(self, sequence: int, parts: int = 0) -> KeyValue:
-        """The mark of a snapshot: its first record, or the last one of a snapshot written in ``parts``. ``sequence``:
-        the number of the group's next record."""
+        """The mark of a snapshot: its first record, or, after ``parts`` parts, its last. ``sequence``: the number of
+        the group's next record."""
         key = encode_key(GroupSnapshotKey(self.group_id, sequence))
         return key, versioned(number(INT32, parts) if parts else b"")
 
     def snapshot_parts(self, records: Sequence[bytes], sequence: int, first_part: int = 0) -> list[KeyValue]:
-        """Records of a snapshot that is written in parts, before its mark."""
+        """The records of a snapshot as parts, numbered from ``first_part``, to be written before the mark."""
         keys = (GroupSnapshotPartKey(self.group_id, sequence, part) for part, _ in enumerate(records, first_part))
         return list(zip(map(encode_key, keys), map(versioned, records), strict=True))
 
     def state_records(self, group: ShareGroup, records: Sequence[Record], now_ms: int) -> list[KeyValue]:
-        """The records in Kafka's format for the changes by ``records``, which the group has replayed."""
+        """The records in Kafka's formats for the changes by ``records``. The group must have replayed these."""
         batches: dict[SharePartitionKey, list[StateBatch]] = {}
         moved: set[SharePartitionKey] = set()
         anew: set[SharePartitionKey] = set()
@@ -225,7 +227,7 @@ class GroupLog:
                 anew |= {SharePartitionKey(record.topic_id, index) for index in record.partitions}
             elif isinstance(record, RunsChanged):
                 key = SharePartitionKey(record.topic_id, record.partition)
-                if key not in group.partitions:  # deleted since, in the same round
+                if key not in group.partitions:  # it was deleted by a later record of this round
                     continue
                 added = changed(group.partitions[key], record.runs).state_batches
                 batches[key] = _with(batches.get(key, []), added)
@@ -242,7 +244,7 @@ class GroupLog:
         return entries
 
     def snapshot_records(self, group: ShareGroup, now_ms: int) -> list[KeyValue]:
-        """Snapshots in Kafka's format of all share partitions."""
+        """Snapshots in Kafka's formats of all share partitions."""
         entries: list[KeyValue] = []
         for key, partition in group.partitions.items():
             entries += self._partition(key).snapshot(project(partition), now_ms=now_ms)
@@ -251,11 +253,12 @@ class GroupLog:
     def snapshot_in_steps(
         self, group: ShareGroup, records: Iterable[Sequence[bytes]], tail: list[bytes], owner: KeyValue, now_ms: int
     ) -> Iterator[list[KeyValue]]:
-        """The records of a snapshot that is written while the group goes on: each list in a transaction of its own, an
-        empty list where appends may come. ``records``: those of the group as it was before the first step. ``tail``:
-        what was appended since. ``owner`` goes into the snapshot, since the owner record before it is pruned."""
-        # The group's own records go on from another number after the mark: the parts have that number from the
-        # first one on, whatever is appended until then.
+        """Yield the records of a snapshot that is written while the group goes on. Write each list in a transaction of
+        its own; where a list is empty, let the group append. ``records``: those that rebuild the group as it was before
+        the first step. ``tail``: what the group appended since; the caller adds to it. ``owner`` is written again,
+        since the owner record before the snapshot is pruned."""
+        # The mark and its parts have one number, by which the group's records go on after the mark. It is known from
+        # the first part on, whatever is appended until then.
         following, parts = (self.next_sequence or 0) + NUMBERS_LEFT_OUT, 0
         for each in records:
             if each:
@@ -276,12 +279,13 @@ class GroupLog:
         self.next_sequence = following
 
     def _shown_in_steps(self, group: ShareGroup, now_ms: int) -> Iterator[list[KeyValue]]:
-        """Yields snapshots in Kafka's format of all share partitions, each list for a transaction of its own, between
-        which the group goes on: a snapshot with a partition's first runs as they are then, and updates with the others
-        as they are later. The last record of an offset counts."""
+        """Yield snapshots in Kafka's formats of all share partitions, each list for a transaction of its own. The group
+        goes on in between: a snapshot has a partition's first runs as they are then, and updates have the others as
+        they are later. Of several records about an offset, the last one counts."""
         for key in list(group.partitions):
             partition, offset = group.partitions.get(key), 0
-            while partition is not None and group.partitions.get(key) is partition:  # else it begins anew, or is gone
+            # A partition that was altered or deleted meanwhile is another object, or none, and has its own records.
+            while partition is not None and group.partitions.get(key) is partition:
                 begin = max(offset, partition.start_offset)
                 runs = list(islice(partition.runs.between(begin, MAX_OFFSET), MOST_RUNS_AT_ONCE))
                 change, log = changed(partition, runs), self._partition(key)
@@ -292,14 +296,14 @@ class GroupLog:
                 offset = runs[-1].last + 1
 
     def written(self, shown: Iterable[KeyValue]) -> None:
-        """Apply these records, in Kafka's format, which are durable now."""
+        """Apply these records in Kafka's formats. They must be durable."""
         for key, value in shown:
             decoded = decode_key(key)
             assert isinstance(decoded, (ShareSnapshotKey, ShareUpdateKey))
             self._replay_shown(key, decoded, value)
 
     def _replay_shown(self, key: bytes, decoded: ShareSnapshotKey | ShareUpdateKey, value: bytes | None) -> None:
-        """Apply a record in Kafka's format. After a tombstone nothing of the share partition is kept."""
+        """Apply a record in Kafka's formats. A tombstone drops all that is kept of the share partition."""
         where = SharePartitionKey(decoded.topic_id, decoded.partition)
         self._partition(where).replay(decoded, value)
         if value is None and isinstance(decoded, ShareSnapshotKey):
@@ -336,7 +340,7 @@ class GroupLog:
 
 
 def transactions_of(entries: Sequence[KeyValue]) -> Iterator[list[KeyValue]]:
-    """Yields the entries in order, in parts of about TRANSACTION_BYTES, one for each transaction."""
+    """Yield the entries in order, in lists of about TRANSACTION_BYTES, one for each transaction."""
     part: list[KeyValue] = []
     size_bytes = 0
     for entry in entries:
@@ -349,9 +353,8 @@ def transactions_of(entries: Sequence[KeyValue]) -> Iterator[list[KeyValue]]:
 
 
 def _with(batches: list[StateBatch], added: tuple[StateBatch, ...]) -> list[StateBatch]:
-    """Both lists, combined. The combiner reads every batch, and is skipped where the added ones lie after the others.
-    That is the common case: the ranges that a plan completes and the next one acquires are apart, and a sink may have
-    made very many batches of the first."""
+    """Both lists, combined. The combiner reads every batch, so it is skipped where the added batches lie after the
+    others. That is the common case: the ranges that one plan completes lie before those that the next one acquires."""
     if not added or not batches or batches[-1].last_offset < added[0].first_offset - 1:
         return batches + list(added)
     return list(combine(batches, added, None))

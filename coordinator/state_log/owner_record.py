@@ -9,17 +9,22 @@ from coordinator.core.record_codec import UnreadableRecord
 from coordinator.state_log.value_version import group_content_of, versioned
 
 PATIENCE_S = 6.0
-"""An owner that has not answered for this many seconds counts as gone: more than an owner answers from memory for
-(MEMORY_ANSWER_S), so that it can't answer its own host's members any more when another one takes the group."""
+"""An owner that has not answered for this many seconds counts as gone. The time is longer than MEMORY_ANSWER_S, for
+which an owner answers from memory: when another host takes the group, the old owner answers its own host's members no
+longer."""
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A coordinator process. ``installation_id``: the same for all coordinators that replace each other: on demand
-    those of one host and one runtime directory, standalone those of one listener. ``process``: a random id of this one
-    process. ``tenure``: a random id of the load by which the process took the group. ``answers``: the version of the
-    records by which other hosts may ask the process (coordinator.protocol.host_records); 0: they can't. ``released``:
-    it has given the group up, and anybody may take it. ``patience_s``: it counts as gone once it has been silent for
-    this many seconds."""
+    """A coordinator process that owns a group.
+
+    installation_id: the same for all coordinators that replace each other; on demand those of one host and runtime
+        directory, standalone those of one listener.
+    process: a random id of this process. tenure: a random id of the load by which the process took the group.
+    answers: the version of the records by which other hosts may ask the process
+        (:mod:`coordinator.protocol.host_records`); 0: other hosts can't ask it.
+    released: the process has given the group up, and any other may take it.
+    patience_s: the process counts as gone once it has been silent for this many seconds.
+    """
 
     installation_id: str
     process: str
@@ -33,7 +38,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def named(self) -> str:
-        """The process as lists name it: its address, or else its host, and its process id in brackets."""
+        """The process as lists show it: its address, or else its host, then its process id in brackets."""
         return f"{self.endpoint or self.host} ({self.pid})"
 
     def __str__(self) -> str:

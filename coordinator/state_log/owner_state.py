@@ -1,19 +1,20 @@
-"""The states of a group's owner on another host, as one coordinator knows it: what it has found out of the owner last.
+"""The states of a group's owner on another host, as this coordinator knows them.
 
-What is found last counts, whatever was found before. A state is of one tenure: the next owner that the group's log
-names begins as LIVES. The state says what happens to a request:
+The last finding counts, whatever was found before. A state belongs to one tenure: the next owner that the group's log
+names begins as LIVES. The state decides about each request:
 
-* LIVES: the owner answers it. One that has answered before is asked at once; if it then leaves a question unanswered,
-  the log is read again, and the owner that the log names is waited for as long as its patience.
-* QUIET: the owner's process was found SILENT, for another group or some time ago. A look reads what the owner wrote;
-  all else is as in LIVES.
+* LIVES: the request is sent to the owner. An owner that has answered before is asked at once. If it then leaves a
+  question unanswered, the log is read again, and the owner that the log names has its patience to answer.
+* QUIET: the owner's process was SILENT about another group, or some time ago. A look reads what the owner wrote; every
+  other request is treated as in LIVES.
 * SILENT: the owner has left a question unanswered for its patience. This process may take the group; a look reads what
   the owner wrote.
-* MOVED: the owner has said that it does not serve the group. As SILENT, but the group is at rest, and nobody's.
+* MOVED: the owner has said that it does not serve the group. Requests are treated as in SILENT, but nobody owns the
+  group, and it is at rest.
 
-SILENT and MOVED let a process take the group only if the owner has written nothing into the group's log since before
-it was asked, and only for a while; QUIET lets looks read for a while. Then the owner is asked again. A group whose
-owner is QUIET or SILENT is described as UNKNOWN: nobody knows which of its members live.
+In SILENT and MOVED a process takes the group only if the owner has written nothing into the group's log since before
+it was asked. SILENT, MOVED and QUIET hold for a while; then the owner is asked again. A group whose owner is QUIET or
+SILENT is described as UNKNOWN, since nobody knows which of its members live.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from enum import Enum, auto
 
 
 class OwnerState(Enum):
-    """The states."""
+    """The states of an owner."""
 
     LIVES = auto()
     QUIET = auto()
@@ -31,8 +32,8 @@ class OwnerState(Enum):
 
 
 FREE = frozenset({OwnerState.SILENT, OwnerState.MOVED})
-"""The group may be taken."""
+"""In these states the group may be taken."""
 READ = FREE | {OwnerState.QUIET}
-"""A look may read what the owner wrote."""
+"""In these states a look may read what the owner wrote."""
 UNKNOWN = frozenset({OwnerState.QUIET, OwnerState.SILENT})
-"""Nobody knows which members live."""
+"""In these states nobody knows which members live."""

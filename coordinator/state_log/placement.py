@@ -1,7 +1,7 @@
-"""Places share groups in partitions of the state topic, and the record that holds the number of these partitions.
+"""Places share groups in partitions of the state topic; reads and writes the record with the number of partitions.
 
-The rule is Kafka's own for group ids (``GroupCoordinatorService.partitionFor``), so that a group lies where Kafka would
-read it. All of a group lies in one partition: its own records and its share partitions' records.
+The rule is Kafka's own for group ids (``GroupCoordinatorService.partitionFor``), so that Kafka would look for a group
+in the same partition. All records of a group are in one partition, those in Kafka's formats among them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def encode_placement(partitions: int) -> bytes:
 
 
 def decode_placement(key: bytes | None, value: bytes | None) -> int | None:
-    """Returns among how many partitions groups are placed; None for any other record, and for a damaged one.
+    """The number of partitions in a placement record; None for any other record, and for a damaged one.
 
     Raises:
         UnknownFormat: another version of sharegroup wrote the placement record.

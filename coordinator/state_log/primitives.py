@@ -1,7 +1,8 @@
 """Kafka's primitive types as bytes: integers, strings, uuids, and the compact forms of KIP-482.
 
 Integers are big-endian. A topic id has 16 bytes in Kafka, and is a text of 22 characters here. Bytes that can't be read
-are an UnreadableRecord that names the byte. A value that can't be written is a ValueError: the caller is wrong.
+raise an UnreadableRecord that names the position. A value that can't be written raises a ValueError: that is a mistake
+of the caller.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ INT16, INT32, INT64 = (struct.Struct(f">{code}") for code in "hiq")
 
 
 class ByteReader:
-    """Reads the bytes of one key or value from the front. ``group_id`` is for the errors: "?" while it isn't known.
+    """Reads the bytes of one key or value from the front. ``group_id`` stands in the errors; "?" until it is known.
 
     Raises:
         UnreadableRecord: from any method, where the bytes are not what it reads.

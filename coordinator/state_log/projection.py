@@ -1,12 +1,13 @@
-"""A share partition in Kafka's state log: its state as if every lock were lost now.
+"""The projection of a share partition in Kafka's state log: its state as if every lock were lost now.
 
-Kafka never writes ACQUIRED (KIP-932, "Share coordinator"; docs/trust/facts.md, K21). A record that a member holds
-is projected as it was before this acquisition, AVAILABLE with one delivery less; a record that was never acquired
-before is in no batch. Kafka knows no IN_PROGRESS (KAFKA-20458): such a record is projected as AVAILABLE, with the
-delivery that has begun. Holders, failures, plan ids and delays are in our own records only.
+- Kafka never writes ACQUIRED (KIP-932, "Share coordinator"; docs/trust/facts.md, K21). A record that a member holds is
+  projected as it was before this acquisition: AVAILABLE with one delivery less. If it was never acquired before, it is
+  in no batch.
+- Kafka has no IN_PROGRESS (KAFKA-20458). Such a record is projected as AVAILABLE, and this delivery counts.
+- Holders, failures, plan ids and delays are in sharegroup's own records only.
 
-No command lowers a record's projection, so an update can carry each change; an admin's reset may lower it, and needs a
-snapshot.
+No command of a member lowers a record's projection, so an update can hold each change. An administrator's reset may
+lower it, and needs a snapshot.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ class Projection(NamedTuple):
 
     @property
     def delivery_complete_count(self) -> int:
-        """The number of terminal records from the start offset on (KIP-1226), cut to the largest that its field
-        holds."""
+        """The number of terminal records from the start offset on (KIP-1226); at most the largest number that Kafka's
+        field holds."""
         terminal = (batch for batch in self.state_batches if batch.delivery_state in TERMINAL)
         return min(sum(last - first + 1 for first, last, _, _ in terminal), MAX_DELIVERY_COMPLETE_COUNT)
 
 
 class Change(NamedTuple):
-    """The content of an update: the SPSO and the delivery complete count after it, both None if only batches changed,
-    and the batches that changed. Batches below the new SPSO are included: a reader drops them, and the trail of each
-    record's outcome is complete."""
+    """The content of an update: the SPSO and the delivery complete count after the change, both None if only batches
+    changed, and the batches that changed. Batches below the new SPSO are included, so that the log shows the outcome of
+    each record; a reader drops them."""
 
     start_offset: int | None
     state_batches: tuple[StateBatch, ...] = ()
@@ -45,19 +46,19 @@ class Change(NamedTuple):
 
 
 def project(partition: SharePartition) -> Projection:
-    """The partition as it is now. It has nothing below the start offset, not even records that are still held there
-    (docs/trust/facts.md, K27, K29)."""
+    """The partition as it is now, without anything below the start offset: records that are still held there are left
+    out as well (docs/trust/facts.md, K27, K29)."""
     return Projection(partition.start_offset, project_runs(partition.runs, partition.start_offset))
 
 
 def changed(partition: SharePartition, runs: Iterable[tuple[int, int, Run]]) -> Change:
-    """The change that these runs, ascending and disjoint, have made to the partition, which has replayed them."""
+    """The change that these runs, ascending and disjoint, have made. The partition must have replayed them."""
     complete = min(partition.delivery_complete_count, MAX_DELIVERY_COMPLETE_COUNT)
     return Change(partition.start_offset, project_runs(runs), complete)
 
 
 def project_runs(runs: Iterable[tuple[int, int, Run]], start_offset: int = 0) -> tuple[StateBatch, ...]:
-    """The state batches of runs, ascending and disjoint, as far as they are at ``start_offset`` or above."""
+    """The state batches of ascending, disjoint runs, without offsets below ``start_offset``."""
     batches: list[StateBatch] = []
     for first, last, run in runs:
         if last < start_offset or (state_and_count := _state_and_count(run)) is None:
@@ -71,8 +72,8 @@ def project_runs(runs: Iterable[tuple[int, int, Run]], start_offset: int = 0) ->
 
 
 def _state_and_count(run: Run) -> tuple[RecordState, int] | None:
-    """State and delivery count of a record without its lock; None if it was never acquired. A count above the format's
-    largest is cut to it: our own records have it in full."""
+    """State and delivery count of a record without its lock; None if it was never acquired. A count is at most the
+    largest that Kafka's format holds: sharegroup's own records have it in full."""
     state, count = run.state, run.delivery_count
     if state == RecordState.ACQUIRED:
         state, count = RecordState.AVAILABLE, count - 1

@@ -51,9 +51,10 @@ class GroupRecordKey(NamedTuple):
 
 
 class GroupSnapshotKey(NamedTuple):
-    """The key of a snapshot's mark: none of the group's records before the snapshot is needed. With an empty content,
-    the snapshot is the records that follow in the mark's transaction, from ``sequence`` on. Else the content is the
-    number of parts, and the snapshot is these parts, which came before the mark in transactions of their own."""
+    """The key of a snapshot's mark: none of the group's records before the snapshot is needed. If the value has no
+    content, the records that follow in the mark's transaction are the snapshot, from ``sequence`` on. Otherwise the
+    content is a number of parts, and these parts are the snapshot; they were written before the mark, in transactions
+    of their own."""
 
     group_id: str
     sequence: int
@@ -69,8 +70,8 @@ class GroupSnapshotPartKey(NamedTuple):
 
 
 class GroupOwnerKey(NamedTuple):
-    """The key of an owner record. Its value, an :class:`~coordinator.state_log.owner_record.Owner`, serves the group
-    from here on."""
+    """The key of an owner record. The process that its value names (:class:`~coordinator.state_log.owner_record.Owner`)
+    serves the group from this record on."""
 
     group_id: str
 
@@ -109,7 +110,7 @@ def encode_key(key: Key) -> bytes:
 
 
 def key_head(record_type: int, group_id: str) -> bytes:
-    """The bytes with which the keys of this type and group begin."""
+    """The bytes with which all keys of this type and group begin."""
     return number(INT16, record_type) + string(group_id)
 
 
@@ -120,7 +121,8 @@ def decode_key(data: bytes) -> Key:
         UnreadableRecord: the bytes are no key, or of a type that this version does not know.
     """
     reader = ByteReader(data)
-    record_type, group_id = _head(reader)
+    record_type, group_id = reader.number(INT16), reader.string()
+    reader.group_id = group_id
     key: Key
     if record_type in (SHARE_SNAPSHOT, SHARE_UPDATE):
         shared = ShareSnapshotKey if record_type == SHARE_SNAPSHOT else ShareUpdateKey
@@ -139,7 +141,7 @@ def decode_key(data: bytes) -> Key:
 
 
 def group_of(key: bytes | None) -> str | None:
-    """The group id in a key of any type; None if the record belongs to no group, since another program wrote it."""
+    """The group id in a key of any type; None for a record of no group, such as one that another program wrote."""
     if not key or len(key) <= _GROUP_AT:
         return None
     record_type, length = _HEAD.unpack_from(key)
@@ -150,9 +152,3 @@ def group_of(key: bytes | None) -> str | None:
         return key[_GROUP_AT:end].decode("utf-8")
     except UnicodeDecodeError:
         return None
-
-
-def _head(reader: ByteReader) -> tuple[int, str]:
-    record_type, group_id = reader.number(INT16), reader.string()
-    reader.group_id = group_id
-    return record_type, group_id

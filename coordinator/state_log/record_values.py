@@ -1,8 +1,8 @@
 """Values of Kafka's share-coordinator records (KIP-932, "Share coordinator"; KIP-1226 for the delivery complete count).
 
-Each begins with its schema version, 0, of two bytes; both schemas are flexible (KIP-482: compact arrays and tagged
-fields). A field that Kafka writes as -1 for "none" is ``None`` here. Unknown tagged fields are skipped, as KIP-482
-requires: a change that may not be ignored comes with a new version, and that is an UnreadableRecord.
+Each value begins with its schema version, 0, in two bytes. Both schemas are flexible (KIP-482: compact arrays and
+tagged fields). A field that Kafka writes as -1 for "none" is ``None`` here. A coordinator writes whole values and reads
+only their first fields: a group is loaded from sharegroup's own records.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _UPDATE_HEAD = struct.Struct(">hii")
 
 
 class StateBatch(NamedTuple):
-    """Records ``first_offset`` to ``last_offset`` inclusive: their state, and how often they have been acquired."""
+    """Records ``first_offset`` to ``last_offset`` inclusive, with their state and the number of acquisitions so far."""
 
     first_offset: int
     last_offset: int
@@ -48,9 +48,9 @@ class ShareSnapshotValue(NamedTuple):
     """The whole durable state of a share partition. ``state_batches`` are ascending, disjoint and merged; an offset
     from ``start_offset`` (SPSO) on that is in no batch was never delivered.
 
-    start_offset: None if it is not initialised. leader_epoch: None if no leader has read it. delivery_complete_count:
-    None before KIP-1226. Timestamps: wall time in ms, of the last snapshot that came with a change, and of
-    this snapshot. They differ in the snapshot of a cold partition.
+    start_offset: None if the share partition is not initialised. leader_epoch: None if no leader has read it.
+    delivery_complete_count: None before KIP-1226. Timestamps: wall time in ms, of the last snapshot that came with a
+    change, and of this snapshot. The two differ in the snapshot of a cold partition.
     """
 
     snapshot_epoch: int
@@ -64,8 +64,8 @@ class ShareSnapshotValue(NamedTuple):
 
 
 class ShareUpdateValue(NamedTuple):
-    """The change since snapshot ``snapshot_epoch``: offsets in no batch stay as they are. ``start_offset`` and
-    ``leader_epoch``: None for unchanged; the delivery complete count belongs to the start offset."""
+    """A change since snapshot ``snapshot_epoch``: offsets in no batch stay as they are. ``start_offset`` and
+    ``leader_epoch``: None if unchanged. The delivery complete count counts from the start offset on."""
 
     snapshot_epoch: int
     leader_epoch: int | None

@@ -1,4 +1,4 @@
-"""The part of a state partition that its groups need: each from its newest snapshot on, or from its first record."""
+"""Finds out which part of a state partition its groups need: each from its newest snapshot, or first record, on."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from coordinator.state_log.record_keys import (
 from coordinator.state_log.value_version import has_content, is_ours
 
 JUST_TAKEN = 1_000
-"""A group with only an owner record, or an empty snapshot, keeps it from being pruned until this many records follow.
-Then its first join was refused, or the group was deleted; a later append brings both again."""
+"""A group that has only an owner record, or an empty snapshot, needs it until this many further records were written:
+the group's first records may follow. After that many, its first join was refused, or the group was deleted. If the
+group appends later after all, it writes both again."""
 
 _SNAPSHOT = key_head(GROUP_SNAPSHOT, "")[:2]
 _PART = key_head(GROUP_SNAPSHOT_PART, "")[:2]
 _INDEX_0 = bytes(4)
 _OWNER = key_head(GROUP_OWNER, "")[:2]
 _KAFKA_S = (key_head(SHARE_SNAPSHOT, "")[:2], key_head(SHARE_UPDATE, "")[:2])
-"""No group is loaded from records in Kafka's formats: they stand beside records of ours, or another program wrote
+"""No group is loaded from records in Kafka's formats: they stand beside sharegroup's own, or another program wrote
 them."""
 
 
 class Retention:
-    """Tracks which records must be kept, of the committed records below ``read_to``. ``placement``: the offset of the
-    newest placement record; None if there is none."""
+    """Tracks which of the committed records below ``read_to`` must be kept. ``placement``: the offset of the newest
+    placement record; None if there is none."""
 
     def __init__(self) -> None:
         self.read_to = 0
@@ -40,19 +41,19 @@ class Retention:
         self._owner_only: dict[str, int] = {}
         self._parts_from: dict[str, int] = {}
         self._counts: dict[str, int] = {}
-        """How many records each group needs. ``_part_counts``: how many it has written since the first part of a
-        snapshot."""
+        """How many records each group needs."""
         self._part_counts: dict[str, int] = {}
+        """How many records each group has written since the first part of a snapshot."""
         self._empty: dict[str, int] = {}
-        """By group with an empty snapshot: the offset of the snapshot's mark, or of the newest owner record after it.
-        The snapshot's records may follow, after another transaction's."""
+        """By group whose newest snapshot has no records yet: the offset of the snapshot's mark, or of the newest owner
+        record after it. The snapshot's records may follow, after another transaction's."""
 
     def __repr__(self) -> str:
         return f"<Retention read_to={self.read_to} groups={len(self._first)}>"
 
     def add(self, key: bytes | None, value: bytes | None, offset: int) -> None:
-        """Apply the next record. A record of no group, and a tombstone, are not needed. A record of another format
-        version ends no need: only its writer knows which records it still needs."""
+        """Apply the next record. A record of no group is not needed, nor is a tombstone. A record of another format
+        version makes no earlier record unneeded: only the version that wrote it knows what it needs."""
         self.read_to = offset + 1
         group_id = group_of(key)
         if key == PLACEMENT_KEY:
@@ -97,7 +98,7 @@ class Retention:
         return min([*self._needed().values(), *owner_only], default=self.read_to)
 
     def not_needed(self) -> int:
-        """How many records from the lowest needed offset on no group needs, markers of transactions included."""
+        """How many of the records from the lowest needed offset on no group needs; transactions' markers count."""
         return self.read_to - self.lowest() - self.needed_count()
 
     def needed_count(self) -> int:

@@ -1,7 +1,7 @@
-"""How many records a transaction of a group has. A header of the first one names the number.
+"""How many records a transaction of a group has: a header of its first record says so.
 
-A partition that has lost its end (an unclean leader election) may have a part of a transaction, and no marker. Such a
-part must never count.
+A partition that has lost its end (an unclean leader election) may hold the first records of a transaction, and neither
+the others nor the marker. Such records must never count.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ Headers: TypeAlias = list[tuple[str, "str | bytes | None"]]
 
 
 def header_of(records: int) -> Headers:
-    """Returns the headers of the first record of a transaction of ``records`` records."""
+    """The headers for the first record of a transaction with this number of records."""
     return [(HEADER, b"%d" % records)]
 
 
 class LastTransaction:
-    """The last transaction of a group, as far as its log was read."""
+    """The last transaction of a group in the log as read so far."""
 
     def __init__(self) -> None:
         self._missing = 0
@@ -34,7 +34,7 @@ class LastTransaction:
         return self._missing > 0
 
     def add(self, headers: Headers | None) -> None:
-        """Apply the group's next record by its headers."""
+        """Apply the headers of the group's next record."""
         for name, value in headers or ():
             if name == HEADER and value and value.isdigit():
                 self._missing = int(value)

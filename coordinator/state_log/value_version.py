@@ -1,7 +1,8 @@
 """The format version in front of the values of our own records: two bytes, as in Kafka's records (types 0 and 1).
 
-Rule: the version covers the value and the key of a record, and everything that replay makes of it. The owner record
-(type 102) carries it as well, so that a group's newest owner tells whether this version may touch the group.
+Rule: the version covers the value and the key of a record, and everything that replay makes of them. The owner record
+(type 102) has the version as well, so that a group's newest owner record tells whether this version of sharegroup may
+touch the group.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ def content_of(value: bytes) -> bytes:
 
 
 def group_content_of(value: bytes, group_id: str) -> bytes:
-    """The content after the format version, in a record of this group.
+    """The content after the format version. Errors name the group, whose record it is.
 
     Raises:
         GroupStateTooNew: a newer version of sharegroup wrote the record.
         GroupStateTooOld: an older version wrote the record, or one from before there were format versions.
-        UnreadableRecord: the value is too short to have a version.
+        UnreadableRecord: the value is shorter than a version.
     """
     if len(value) < INT16.size:
         raise UnreadableRecord(group_id=group_id, reason="the value of a record is shorter than its format version")
