@@ -1,8 +1,8 @@
 """Named errors: one class for each thing that can go wrong, with Kafka's error code where Kafka has one.
 
 The class docstring is the message; ``{fields}`` are filled from the keyword arguments. An error travels over RPC as
-its class name and fields, and is raised again as the same class on the other side. The classes stand in the order of
-who raises them.
+its class name and fields, and is raised again as the same class on the other side. The classes are in groups by who
+raises them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,19 @@ class ShareGroupError(Exception):
     """Something went wrong in sharegroup."""
 
     kafka_error: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
+    """Kafka's name of the error."""
     retriable: ClassVar[bool] = False
+    """Whether the client sends the same request again."""
+    of_coordinator: ClassVar[bool] = False
+    """Whether the error is about the coordinator itself: its rights, limits, version, connections, disk or log. Whoever
+    mends such an error has to know the coordinator's host."""
+
+    def __init_subclass__(cls, **attributes: Any) -> None:
+        """``attributes``: the class attributes above that differ from those of the base class."""
+        super().__init_subclass__()
+        for name, value in attributes.items():
+            assert name in ShareGroupError.__annotations__, name
+            setattr(cls, name, value)
 
     def __init__(self, **fields: Any) -> None:
         self.fields = fields
@@ -74,115 +86,87 @@ class RemoteError(ShareGroupError):
 # --- requests
 
 
-class InvalidRequest(ShareGroupError):
+class InvalidRequest(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """{what}"""
-
-    kafka_error = "INVALID_REQUEST"
 
 
 # --- configuration
 
 
-class UnknownConfig(ShareGroupError):
+class UnknownConfig(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """{key} is not a {scope} key; {hint}."""
 
-    kafka_error = "INVALID_CONFIG"
 
-
-class ConfigTypeMismatch(ShareGroupError):
+class ConfigTypeMismatch(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """{key}={value} is not {expected}."""
 
-    kafka_error = "INVALID_CONFIG"
 
-
-class ConfigOutOfBounds(ShareGroupError):
+class ConfigOutOfBounds(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """{key}={value} is out of bounds: it must be {bounds}."""
 
-    kafka_error = "INVALID_CONFIG"
 
-
-class ConfigConflict(ShareGroupError):
+class ConfigConflict(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """{key}={value} does not go with {other}={other_value}: {rule}."""
-
-    kafka_error = "INVALID_CONFIG"
 
 
 # --- members
 
 
-class UnknownMemberId(ShareGroupError):
+class UnknownMemberId(ShareGroupError, kafka_error="UNKNOWN_MEMBER_ID"):
     """Member {member_id} of share group {group_id} has no live session; join again, naming the member epoch."""
 
-    kafka_error = "UNKNOWN_MEMBER_ID"
 
-
-class FencedMemberEpoch(ShareGroupError):
+class FencedMemberEpoch(ShareGroupError, kafka_error="FENCED_MEMBER_EPOCH"):
     """Member {member_id} of share group {group_id} is fenced: another process ({holder}) joined with the same
     checkpoint (its member epoch is {current_epoch}, ours was {member_epoch}). Two queries can't run on one checkpoint,
     nor on a copy of it: stop one of them, or start it with a new checkpointLocation."""
 
-    kafka_error = "FENCED_MEMBER_EPOCH"
 
-
-class MemberForgotten(ShareGroupError):
+class MemberForgotten(ShareGroupError, kafka_error="UNKNOWN_MEMBER_ID"):
     """Member {member_id} of share group {group_id} was away for longer than share.member.retention.ms, and the group
     has forgotten it. It held nothing any more. Start the query with a new checkpointLocation, and with a longer
     share.member.retention.ms if it is to rest for so long again."""
 
-    kafka_error = "UNKNOWN_MEMBER_ID"
 
-
-class GroupIdNotFound(ShareGroupError):
+class GroupIdNotFound(ShareGroupError, kafka_error="GROUP_ID_NOT_FOUND"):
     """Share group {group_id} does not exist in the state store. Is its name right? sharegroup groups
     --list has all. In a query, a sink's kafka.group.id is its source's; if the group was deleted while its query ran,
     start the query with a new checkpointLocation."""
-
-    kafka_error = "GROUP_ID_NOT_FOUND"
 
 
 # --- a query's plan
 
 
-class StalePlan(ShareGroupError):
+class StalePlan(ShareGroupError, kafka_error="INVALID_RECORD_STATE"):
     """Plan {plan_id} of member {member_id} is refused: {reason}. The checkpoint was rolled back or copied from an older
     state of this query; its records were delivered and completed since, or belong to a newer batch. Start the query
     with a new checkpointLocation: records not yet acknowledged stay with the group."""
 
-    kafka_error = "INVALID_RECORD_STATE"
 
-
-class ForeignPlan(ShareGroupError):
+class ForeignPlan(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """Plan {plan_id} does not belong to this incarnation of share group {group_id} (now {incarnation}): the group, or
     its state store, was deleted and created anew, or the checkpoint belongs to another group. Start the query with a
     new checkpointLocation."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class PlanDiffersFromLog(ShareGroupError):
+class PlanDiffersFromLog(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """The checkpoint and the coordinator disagree about plan {plan_id} of share group {group_id} (member {member_id}):
     {difference}. The checkpoint or the group's state was restored from a backup, or the checkpoint was edited. Nothing
     of the batch was read, and nothing was changed in the group. Give the query a new checkpointLocation: it goes on
     with the records that the group has not completed, and may deliver records of this batch a second time."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class DataLoss(ShareGroupError):
+class DataLoss(ShareGroupError, kafka_error="OFFSET_OUT_OF_RANGE"):
     """Share group {group_id} lost {count} record(s) before they were done: {ranges}. They were removed from the log
     (retention, delete-records, or the topic was deleted) and are now archived. A batch that ran then may have read
     them. If the query failed, restart it to go on without them; with failOnDataLoss=false it never fails for this."""
-
-    kafka_error = "OFFSET_OUT_OF_RANGE"
 
 
 # --- a ShareConsumer's outcomes and signals
 
 
-class InvalidRecordState(ShareGroupError):
+class InvalidRecordState(ShareGroupError, kafka_error="INVALID_RECORD_STATE"):
     """{what}: the record state is invalid. The acknowledgement of delivery could not be completed."""
-
-    kafka_error = "INVALID_RECORD_STATE"
 
 
 class RecordNotHeld(InvalidRecordState):
@@ -213,255 +197,190 @@ class RenewalDisabled(InvalidRecordState):
 # --- sinks
 
 
-class NoPlanToDecide(ShareGroupError):
+class NoPlanToDecide(ShareGroupError, kafka_error="INVALID_RECORD_STATE"):
     """No query of share group {group_id} has a batch that a sink could decide: the rows do not come from a query of
     this group that runs now, or kafka.group.id of the sink is not that of the source. Write the rows of a batch inside
     its query (writeStream, or foreachBatch)."""
 
-    kafka_error = "INVALID_RECORD_STATE"
 
-
-class SinkOutdated(ShareGroupError):
+class SinkOutdated(ShareGroupError, kafka_error="INVALID_RECORD_STATE"):
     """The sink of share group {group_id} began before the group was deleted and created anew: the receipts of its rows
     say nothing any more. Nothing was staged; start the query again."""
 
-    kafka_error = "INVALID_RECORD_STATE"
 
-
-class BatchReclaimed(ShareGroupError):
+class BatchReclaimed(ShareGroupError, kafka_error="FENCED_MEMBER_EPOCH"):
     """A newer process of the query has reclaimed the batch of {row} in share group {group_id}, and these rows are of an
     earlier attempt. Nothing was staged, and this process must not commit the batch: let it end. The query's newest
     process goes on."""
 
-    kafka_error = "FENCED_MEMBER_EPOCH"
 
-
-class StaleReceipts(ShareGroupError):
+class StaleReceipts(ShareGroupError, kafka_error="INVALID_RECORD_STATE"):
     """{count} row(s) of the batch have a receipt that share group {group_id} does not hold any more, for example
     {sample}: the records were delivered again, or decided, since. Nothing was staged, since onStaleReceipt is fail.
     Start the query again, or set onStaleReceipt=log to leave such rows out."""
 
-    kafka_error = "INVALID_RECORD_STATE"
 
-
-class TooManyRejects(ShareGroupError):
+class TooManyRejects(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """Share group {group_id}: {rejected} of the last {decided} records were rejected, more than
     errors.deadletterqueue.max.reject.ratio = {ratio} allows. The records that the last batch rejected went back to the
     group as they were: mend the query and start it again, or raise the ratio if the records are that bad."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class AcknowledgementModeDiffers(ShareGroupError):
+class AcknowledgementModeDiffers(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """A sink names share.acknowledgement.mode={own}, but its batch of share group {group_id} was acquired with
     {other}: the mode is the source's option, or else the group's. Nothing was staged. Set
     share.acknowledgement.mode={own} on the source, or leave the option off the sink; then start the query again."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class BatchNotNamed(ShareGroupError):
+class BatchNotNamed(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """A sink of share group {group_id} wrote no row that the group still holds, and nothing says which batch it is of.
     In share.acknowledgement.mode=explicit that matters if the output ignores the replay of a batch that it already
     has (outputOnReplay=skips): the output may lack this batch's records. Nothing was staged. Set
     outputOnReplay=replaces if a replay replaces the output of its batch; or call sharegroup.acknowledge in
     foreachBatch's own thread; or leave the call out where the batch has no row; then start the query again."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class NothingDecided(ShareGroupError):
+class NothingDecided(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """A batch of share group {group_id} began with share.acknowledgement.mode=explicit, and no sink has decided any
     record of its query: the batch was given back as it was. Write the rows with format("sharegroup") or
     sharegroup.acknowledge, with kafka.group.id={group_id}, or set share.acknowledgement.mode=implicit; then start the
     query again."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class NeverDelivered(ShareGroupError):
+class NeverDelivered(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """The row of {row} is of no delivery of share group {group_id}: {reason}. Nothing was staged. Keep topic,
     partition, offset, deliveryCount and receipt up to the sink as they came from the source."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class NoneHeld(ShareGroupError):
+class NoneHeld(ShareGroupError, kafka_error="INVALID_RECORD_STATE"):
     """None of the batch's {count} row(s), {sample} for example, is of a record that its query holds in share group
     {group_id}, although the query has lost none of its batch: the rows are those of an earlier batch or of another
     query, or their offsets or deliveryCounts were changed. Nothing was staged. Write the rows of a batch inside its
     query, with topic, partition, offset, deliveryCount and receipt as they came from the source."""
 
-    kafka_error = "INVALID_RECORD_STATE"
-
 
 # --- an administrator's requests
 
 
-class GroupNotEmpty(ShareGroupError):
+class GroupNotEmpty(ShareGroupError, kafka_error="NON_EMPTY_GROUP"):
     """Share group {group_id} has {members} member(s) with a session. Stop its queries and ShareConsumers, and wait for
     share.session.timeout.ms{force}"""
 
-    kafka_error = "NON_EMPTY_GROUP"
 
-
-class MembersNotKnown(ShareGroupError):
+class MembersNotKnown(ShareGroupError, kafka_error="COORDINATOR_LOAD_IN_PROGRESS", retriable=True):
     """The coordinator of share group {group_id} has just loaded it. {members} member(s) that hold no records may be
     there, and have up to {wait_ms} ms more to say so: ask again then.{force}"""
 
-    kafka_error = "COORDINATOR_LOAD_IN_PROGRESS"
-    retriable = True
 
-
-class GroupChanged(ShareGroupError):
+class GroupChanged(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """Share group {group_id} has changed since the request was prepared: {what}. Nothing was done. Look at the group,
     and send a new request if it is still wanted."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class GroupSubscribedToTopic(ShareGroupError):
+class GroupSubscribedToTopic(ShareGroupError, kafka_error="GROUP_SUBSCRIBED_TO_TOPIC"):
     """Member {member_id} of share group {group_id} subscribes to topic {topic}: its offsets can't be deleted. Stop the
     members that subscribe to it, and wait for share.session.timeout.ms."""
 
-    kafka_error = "GROUP_SUBSCRIBED_TO_TOPIC"
 
-
-class DeadLettersNotWritten(ShareGroupError):
+class DeadLettersNotWritten(ShareGroupError, kafka_error="NON_EMPTY_GROUP"):
     """{count} record(s) of share group {group_id} are given up, and their dead letters are not written yet; they would
     be lost. Wait until the dead letter topic has them, or force the action to go on without them."""
 
-    kafka_error = "NON_EMPTY_GROUP"
 
-
-class MemberNotFound(ShareGroupError):
+class MemberNotFound(ShareGroupError, kafka_error="UNKNOWN_MEMBER_ID"):
     """Share group {group_id} has no member {member_id}. sharegroup groups --describe --members lists its members."""
 
-    kafka_error = "UNKNOWN_MEMBER_ID"
 
-
-class UnknownSharePartition(ShareGroupError):
+class UnknownSharePartition(ShareGroupError, kafka_error="UNKNOWN_TOPIC_OR_PARTITION"):
     """Share group {group_id} has no state of {partition}. sharegroup groups --describe lists its share partitions."""
 
-    kafka_error = "UNKNOWN_TOPIC_OR_PARTITION"
 
-
-class RecordsHeld(ShareGroupError):
+class RecordsHeld(ShareGroupError, kafka_error="INVALID_RECORD_STATE"):
     """Offsets {first} to {last} of {topic}-{partition} are held by member {member_id} ({holder}) of share group
     {group_id}. Release these records, or the member, and ask again."""
 
-    kafka_error = "INVALID_RECORD_STATE"
 
-
-class NotInFlight(ShareGroupError):
+class NotInFlight(ShareGroupError, kafka_error="INVALID_RECORD_STATE"):
     """Share group {group_id} has no records in flight at offsets {first} to {last} of {topic}-{partition}: they were
     never acquired, or are done."""
 
-    kafka_error = "INVALID_RECORD_STATE"
 
-
-class NotAllowed(ShareGroupError):
+class NotAllowed(ShareGroupError, kafka_error="CLUSTER_AUTHORIZATION_FAILED"):
     """{request} needs a token with the right {needed}, and the token of this call has {given}. Name a file with such a
     token in share.coordinator.token.file."""
 
-    kafka_error = "CLUSTER_AUTHORIZATION_FAILED"
 
-
-class InvalidReset(ShareGroupError):
+class InvalidReset(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """The offsets can't be reset to {what}: {reason}"""
-
-    kafka_error = "INVALID_REQUEST"
 
 
 # --- dead letters
 
 
-class DeadLetterTopicMissing(ShareGroupError):
+class DeadLetterTopicMissing(ShareGroupError, kafka_error="UNKNOWN_TOPIC_OR_PARTITION"):
     """Dead letter topic {topic} (errors.deadletterqueue.topic.name) does not exist in the Kafka cluster at {addresses}.
     Create it (kafka-topics.sh --create --topic {topic}), or let it be created:
     errors.deadletterqueue.auto.create.topics.enable=true."""
 
-    kafka_error = "UNKNOWN_TOPIC_OR_PARTITION"
 
-
-class DeadLetterTopicNotAuthorized(ShareGroupError):
+class DeadLetterTopicNotAuthorized(ShareGroupError, kafka_error="TOPIC_AUTHORIZATION_FAILED", of_coordinator=True):
     """The Kafka principal may not {what} dead letter topic {topic} (errors.deadletterqueue.topic.name). It needs these
     ACLs on Topic {topic}: Describe and Write, and Create where the topic is to be created."""
 
-    kafka_error = "TOPIC_AUTHORIZATION_FAILED"
 
-
-class DeadLetterTopicSubscribed(ShareGroupError):
+class DeadLetterTopicSubscribed(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """Topic {topic} can't be the dead letter topic (errors.deadletterqueue.topic.name) of a group that subscribes to
     it: its dead letters would be delivered again, and fail again. Name another topic, or leave it out of the
     subscription."""
 
-    kafka_error = "INVALID_CONFIG"
 
-
-class DeadLetterTopicInUse(ShareGroupError):
+class DeadLetterTopicInUse(ShareGroupError, kafka_error="NON_EMPTY_GROUP"):
     """{count} record(s) of share group {group_id} wait for their dead letters in topic {topic}; without
     errors.deadletterqueue.topic.name, or with errors.deadletterqueue.on.failure=archive, they may get none. Wait until
     they are written, or name another topic. An administrator may give them up: sharegroup configs unset --force, or
     set --force."""
 
-    kafka_error = "NON_EMPTY_GROUP"
-
 
 # --- the service
 
 
-class CoordinatorNotAvailable(ShareGroupError):
+class CoordinatorNotAvailable(
+    ShareGroupError, kafka_error="COORDINATOR_NOT_AVAILABLE", retriable=True, of_coordinator=True
+):
     """The coordinator of share group {group_id} is not available: {reason}"""
 
-    kafka_error = "COORDINATOR_NOT_AVAILABLE"
-    retriable = True
 
-
-class OutageTooLong(CoordinatorNotAvailable):
+class OutageTooLong(CoordinatorNotAvailable, retriable=False):
     """Share group {group_id} could not be served for {timeout_ms} ms (share.broker.outage.timeout.ms): {reason}.
     Nothing is lost: start the query again once its Kafka brokers ({addresses}) answer, or let it wait longer.{log}"""
 
-    retriable = False
 
-
-class NotCoordinator(ShareGroupError):
+class NotCoordinator(ShareGroupError, kafka_error="NOT_COORDINATOR", retriable=True):
     """This process does not serve {what}: another coordinator does, and clients look for it."""
 
-    kafka_error = "NOT_COORDINATOR"
-    retriable = True
 
-
-class GroupTakenOver(ShareGroupError):
+class GroupTakenOver(ShareGroupError, kafka_error="FENCED_MEMBER_EPOCH"):
     """Share group {group_id} was taken over by {owner}, an older version of sharegroup that this one can't ask: this
     query ends, and does not take the group back by itself. Its records are safe: they are delivered there. Run this
     version on all hosts of the group."""
 
-    kafka_error = "FENCED_MEMBER_EPOCH"
 
-
-class InternalError(ShareGroupError):
+class InternalError(ShareGroupError, of_coordinator=True):
     """The coordinator failed on {what}: {reason}. Nothing was changed; its log says more. This is a bug."""
 
 
-class NotAuthorized(ShareGroupError):
+class NotAuthorized(ShareGroupError, kafka_error="CLUSTER_AUTHORIZATION_FAILED"):
     """The coordinator at {endpoint} refused the call: the token is wrong. Put the coordinator's own into the file that
     share.coordinator.token.file names, or into SHAREGROUP_COORDINATOR_TOKEN."""
 
-    kafka_error = "CLUSTER_AUTHORIZATION_FAILED"
 
-
-class CoordinatorNotStarted(ShareGroupError):
+class CoordinatorNotStarted(ShareGroupError, kafka_error="COORDINATOR_NOT_AVAILABLE"):
     """A coordinator for {cluster} could not be started: {reason}. Its log: {log}"""
 
-    kafka_error = "COORDINATOR_NOT_AVAILABLE"
 
-
-class NoCoordinatorHere(ShareGroupError):
+class NoCoordinatorHere(ShareGroupError, kafka_error="COORDINATOR_NOT_AVAILABLE"):
     """No coordinator for {cluster} can run on this host: {reason}. Start one elsewhere (`sharegroup coordinator`),
     where this program can reach it, and name it: share.coordinator.endpoint=HOST:PORT."""
-
-    kafka_error = "COORDINATOR_NOT_AVAILABLE"
 
 
 class CoordinatorVersionMismatch(ShareGroupError):
@@ -477,56 +396,43 @@ class UnsafeDirectory(ShareGroupError):
 # --- standalone coordinators
 
 
-class CoordinatorUnreachable(ShareGroupError):
+class CoordinatorUnreachable(ShareGroupError, kafka_error="COORDINATOR_NOT_AVAILABLE"):
     """No coordinator answers at {endpoints} ({reason}). Check share.coordinator.endpoint and that a coordinator runs
     there; and that both sides speak TLS or neither does: share.coordinator.ssl.ca.location here goes with
     share.coordinator.ssl.certificate.location there."""
 
-    kafka_error = "COORDINATOR_NOT_AVAILABLE"
 
-
-class CoordinatorOverloaded(ShareGroupError):
+class CoordinatorOverloaded(
+    ShareGroupError, kafka_error="COORDINATOR_NOT_AVAILABLE", retriable=True, of_coordinator=True
+):
     """The coordinator has {limit} requests at work, as many as queued.max.requests allows; for other hosts that is half
     of it. Ask again; if the error persists, let more coordinators share the groups."""
 
-    kafka_error = "COORDINATOR_NOT_AVAILABLE"
-    retriable = True
 
-
-class RequestTooLarge(ShareGroupError):
+class RequestTooLarge(ShareGroupError, kafka_error="INVALID_REQUEST", of_coordinator=True):
     """{name} has {size_bytes} bytes or more, and the coordinator takes {limit_bytes} at most: send less at once, or
     raise its socket.request.max.bytes."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class SubscriptionTooLarge(ShareGroupError):
+class SubscriptionTooLarge(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """The subscription of member {member_id} of share group {group_id} has {size_bytes} bytes, and a group keeps
     {limit_bytes} of a member at most: use subscribePattern instead of a list of topics, or several queries."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class GroupMaxSizeReached(ShareGroupError):
+class GroupMaxSizeReached(ShareGroupError, kafka_error="GROUP_MAX_SIZE_REACHED", of_coordinator=True):
     """Share group {group_id} has {limit} members, as many as the coordinator's group.share.max.size allows. Stop
     members that are not needed, or raise it."""
 
-    kafka_error = "GROUP_MAX_SIZE_REACHED"
 
-
-class MaxGroupsReached(ShareGroupError):
+class MaxGroupsReached(ShareGroupError, kafka_error="GROUP_MAX_SIZE_REACHED", of_coordinator=True):
     """Share group {group_id} was not created: the coordinator has {limit} groups, as many as its group.share.max.groups
     allows. Delete groups that nobody uses, or raise it."""
 
-    kafka_error = "GROUP_MAX_SIZE_REACHED"
 
-
-class TokenMissing(ShareGroupError):
+class TokenMissing(ShareGroupError, kafka_error="CLUSTER_AUTHORIZATION_FAILED"):
     """A token is needed, and there is none: name a file that holds it in share.coordinator.token.file, or set
     SHAREGROUP_COORDINATOR_TOKEN. The coordinator and all its clients have the same one;
     sharegroup coordinator --make-token FILE makes one."""
-
-    kafka_error = "CLUSTER_AUTHORIZATION_FAILED"
 
 
 class InvalidToken(ShareGroupError):
@@ -537,22 +443,16 @@ class UnsafeFile(ShareGroupError):
     """{path} holds a secret, and others may {what} it: chmod 600 {path}"""
 
 
-class UnusableFile(ShareGroupError):
+class UnusableFile(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """{key}={path} can't be used: {reason}"""
 
-    kafka_error = "INVALID_CONFIG"
 
-
-class InvalidPropertiesFile(ShareGroupError):
+class InvalidPropertiesFile(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """The configuration file {path} can't be used: {reason}"""
 
-    kafka_error = "INVALID_CONFIG"
 
-
-class MissingConfig(ShareGroupError):
+class MissingConfig(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """{key} is not set: {why}"""
-
-    kafka_error = "INVALID_CONFIG"
 
 
 class ListenerNotAvailable(ShareGroupError):
@@ -567,11 +467,9 @@ class MetricsNotAvailable(ShareGroupError):
 # --- the state store
 
 
-class StateStoreInUse(ShareGroupError):
+class StateStoreInUse(ShareGroupError, kafka_error="COORDINATOR_NOT_AVAILABLE"):
     """State store {path} is in use by another coordinator (process {owner}). One at a time owns it: stop that one, or
     let share.state.store name another file."""
-
-    kafka_error = "COORDINATOR_NOT_AVAILABLE"
 
 
 class StateStoreTooNew(ShareGroupError):
@@ -590,64 +488,53 @@ class StateStoreUnreadable(ShareGroupError):
     share.state.store name another one: its groups begin anew then."""
 
 
-class DiskFull(ShareGroupError):
+class DiskFull(ShareGroupError, kafka_error="KAFKA_STORAGE_ERROR", of_coordinator=True):
     """{path} can't be written, since its disk is full ({reason}). Free space there, or raise the quota: nothing is
     lost."""
 
-    kafka_error = "KAFKA_STORAGE_ERROR"
 
-
-class StateFileGone(ShareGroupError):
+class StateFileGone(ShareGroupError, kafka_error="COORDINATOR_NOT_AVAILABLE"):
     """State store {path} was deleted or replaced while its coordinator ran: the coordinator answers nothing more from
     it. Stop the coordinator, put the file back, with its -wal, and start it again. Without the file its groups begin
     anew, by startingOffsets, and queries need a new checkpointLocation."""
 
-    kafka_error = "COORDINATOR_NOT_AVAILABLE"
 
-
-class GroupStateTooNew(ShareGroupError):
+class GroupStateTooNew(ShareGroupError, of_coordinator=True):
     """The state of share group {group_id} in the state topic was written by a newer version of sharegroup: it has
     {found}, and this version reads format version {known}. Nothing was changed. Run the newer version wherever the
     group's coordinators run, or let the query join another share group (kafka.group.id)."""
 
 
-class GroupStateTooOld(ShareGroupError):
+class GroupStateTooOld(ShareGroupError, of_coordinator=True):
     """The state of share group {group_id} in the state topic was written by an older version of sharegroup: it has
     {found}, and this version reads format version {known}. Nothing was changed. Run the older version, or let the query
     join another share group (kafka.group.id), with a new checkpointLocation."""
 
 
-class StateTopicUnfit(ShareGroupError):
+class StateTopicUnfit(ShareGroupError, of_coordinator=True):
     """State topic {topic} can't keep the state of share groups: {reason}. Or keep the state in a file, for the programs
     of this host alone: share.state.store=sqlite:PATH."""
 
 
-class StateTopicNotAuthorized(ShareGroupError):
+class StateTopicNotAuthorized(ShareGroupError, kafka_error="TOPIC_AUTHORIZATION_FAILED", of_coordinator=True):
     """The Kafka principal may not {what} (state topic {topic}). It needs these ACLs: Create, Describe, DescribeConfigs,
     Read, Write and Delete on Topic {topic}, and Describe and Write on TransactionalId {topic}-* (prefixed). A host that
     can read the topic alone may join groups which another host owns. Or keep the state in a file of this host:
     share.state.store=sqlite:PATH."""
 
-    kafka_error = "TOPIC_AUTHORIZATION_FAILED"
 
-
-class TransactionsMissing(ShareGroupError):
+class TransactionsMissing(ShareGroupError, kafka_error="UNSUPPORTED_VERSION"):
     """The Kafka brokers at {addresses} have no transactions ({reason}), with which the state of share groups is kept in
     topic {topic}. Keep the state in a file of this host: share.state.store=sqlite:PATH."""
 
-    kafka_error = "UNSUPPORTED_VERSION"
 
-
-class StateTopicMissing(ShareGroupError):
+class StateTopicMissing(ShareGroupError, kafka_error="UNKNOWN_TOPIC_OR_PARTITION", retriable=True):
     """State topic {topic} {what} while coordinators ran: the state of all share groups that was kept in it is lost. The
     coordinator makes the topic anew if it may, and groups begin anew in it, by startingOffsets. Queries of before are
     refused by name (ForeignPlan): start them with a new checkpointLocation."""
 
-    kafka_error = "UNKNOWN_TOPIC_OR_PARTITION"
-    retriable = True
 
-
-class StateTransactionOpen(ShareGroupError):
+class StateTransactionOpen(ShareGroupError, kafka_error="CONCURRENT_TRANSACTIONS", retriable=True, of_coordinator=True):
     """A transaction has been open in partition {partition} of state topic {topic} since offset {offset}, and the
     records after that offset can't be read before it ends: share group {group_id} waits for that. Kafka ends it when
     its producer's transaction.timeout.ms is over; where Kafka does not, the coordinator ends one that a share group
@@ -655,121 +542,88 @@ class StateTransactionOpen(ShareGroupError):
     --bootstrap-server {addresses} abort --topic {topic} --partition {partition} --start-offset {offset}. Only
     coordinators should write to this topic."""
 
-    kafka_error = "CONCURRENT_TRANSACTIONS"
-    retriable = True
 
-
-class StateRecordUnreadable(ShareGroupError):
+class StateRecordUnreadable(ShareGroupError, of_coordinator=True):
     """Record {sequence} of share group {group_id} in state store {path} can't be read: {reason}. It was not skipped, so
     the group is not served; others are. Restore the store from a copy, or run the version that wrote it."""
 
 
-class StateBatchUnreadable(ShareGroupError):
+class StateBatchUnreadable(ShareGroupError, retriable=True, of_coordinator=True):
     """A record batch of state topic {topic}, partition {partition}, can't be read at offset {offset}: {reason}. It may
     hold state of any share group, so it was not skipped: a group whose state lies across it is not loaded. If the disk
     of one broker damaged it, let another replica lead the partition: the groups are loaded then. Else restore the
     partition from a copy, and find who else writes to the topic: only coordinators should."""
 
-    retriable = True
-
 
 # --- the Kafka cluster
 
 
-class TopicNotAuthorized(ShareGroupError):
+class TopicNotAuthorized(ShareGroupError, kafka_error="TOPIC_AUTHORIZATION_FAILED", of_coordinator=True):
     """The Kafka principal may not see topic {topic}, or the topic does not exist: a broker says that to no principal
     without rights. It needs these ACLs on Topic {topic}: Describe and Read."""
 
-    kafka_error = "TOPIC_AUTHORIZATION_FAILED"
 
-
-class InvalidGroupId(ShareGroupError):
+class InvalidGroupId(ShareGroupError, kafka_error="INVALID_GROUP_ID"):
     """The share group id {group_id} can't be used: {reason}. A group id has at most 249 characters, as a topic's
     name (it is in each log line, error and state record of the group), and all of them can be printed."""
 
-    kafka_error = "INVALID_GROUP_ID"
 
-
-class UnknownTopic(ShareGroupError):
+class UnknownTopic(ShareGroupError, kafka_error="UNKNOWN_TOPIC_OR_PARTITION"):
     """Topic {topic} does not exist in the Kafka cluster at {addresses}. Create it, or correct its name."""
 
-    kafka_error = "UNKNOWN_TOPIC_OR_PARTITION"
 
-
-class InvalidTopicPattern(ShareGroupError):
+class InvalidTopicPattern(ShareGroupError, kafka_error="INVALID_REGULAR_EXPRESSION"):
     """subscribePattern={pattern} can't be used: {problem}. It is a regular expression in RE2's syntax
     (https://github.com/google/re2/wiki/Syntax), which has no lookahead, lookbehind, backreference, possessive
     quantifier or atomic group: write alternatives, as in orders|payments-.*, or name the topics in subscribe."""
 
-    kafka_error = "INVALID_REGULAR_EXPRESSION"
 
-
-class TopicKept(ShareGroupError):
+class TopicKept(ShareGroupError, kafka_error="INVALID_TOPIC_EXCEPTION"):
     """Topic {topic} can't be read by a share group: {owner} keeps its own state in it. Remove it from the option
     subscribe or assign."""
 
-    kafka_error = "INVALID_TOPIC_EXCEPTION"
 
-
-class TopicNotWritten(ShareGroupError):
+class TopicNotWritten(ShareGroupError, kafka_error="INVALID_TOPIC_EXCEPTION"):
     """Nothing is written to topic {topic} as a dead letter or by a redrive: {why}. Name another topic
     (errors.deadletterqueue.topic.name, or to of a redrive)."""
 
-    kafka_error = "INVALID_TOPIC_EXCEPTION"
 
-
-class TopicNotAllowed(ShareGroupError):
+class TopicNotAllowed(ShareGroupError, kafka_error="TOPIC_AUTHORIZATION_FAILED", of_coordinator=True):
     """{what} may not be {use}: {rule} allows {pattern} alone. Name what it allows, or have an administrator of the
     coordinator change {where}."""
 
-    kafka_error = "TOPIC_AUTHORIZATION_FAILED"
 
-
-class GroupNotAllowed(ShareGroupError):
+class GroupNotAllowed(ShareGroupError, kafka_error="GROUP_AUTHORIZATION_FAILED"):
     """Share group {group_id} may not be used with the token {token}, whose groups= allows {pattern} alone. Use such a
     group id, or have an administrator of the coordinator change that token's line in its token file."""
 
-    kafka_error = "GROUP_AUTHORIZATION_FAILED"
 
-
-class UnknownPartition(ShareGroupError):
+class UnknownPartition(ShareGroupError, kafka_error="UNKNOWN_TOPIC_OR_PARTITION"):
     """Topic {topic} has no partition {partition} (it has {partitions}): correct the option assign."""
 
-    kafka_error = "UNKNOWN_TOPIC_OR_PARTITION"
 
-
-class TopicIdsMissing(ShareGroupError):
+class TopicIdsMissing(ShareGroupError, kafka_error="UNKNOWN_TOPIC_ID"):
     """Share group {group_id} was created on a cluster that gives topic ids, and this one gives none for {topic}. Is it
     the same cluster? Without ids a topic that was deleted and created anew can't be told from the old one."""
 
-    kafka_error = "UNKNOWN_TOPIC_ID"
 
-
-class InvalidStartingOffsets(ShareGroupError):
+class InvalidStartingOffsets(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """startingOffsets={value} can't be used: {reason}. It is earliest, latest, or for each partition an offset (-2 is
     the earliest, -1 the latest), as {{"orders": {{"0": 23, "1": -2}}}}."""
-
-    kafka_error = "INVALID_REQUEST"
 
 
 # --- the connection to the brokers: an error keeps librdkafka's own reason, without secrets
 
 
-class BrokerNotReachable(ShareGroupError):
+class BrokerNotReachable(ShareGroupError, kafka_error="NETWORK_EXCEPTION", retriable=True, of_coordinator=True):
     """No Kafka broker of {addresses} could be reached within {timeout_ms} ms ({reason}). Check
     kafka.bootstrap.servers, the network and the security settings."""
 
-    kafka_error = "NETWORK_EXCEPTION"
-    retriable = True
 
-
-class BrokerSecurityFailed(BrokerNotReachable):
+class BrokerSecurityFailed(BrokerNotReachable, kafka_error="SASL_AUTHENTICATION_FAILED", retriable=False):
     """The Kafka brokers of {addresses} can't be used with these security settings: {reason}. Waiting does not mend
     this: check kafka.security.protocol, kafka.sasl.* and kafka.ssl.*, and that the password, certificate or token is
     still the right one."""
-
-    kafka_error = "SASL_AUTHENTICATION_FAILED"
-    retriable = False
 
 
 class BrokerClosesConnection(BrokerNotReachable):
@@ -788,12 +642,10 @@ class BrokerHostUnknown(BrokerNotReachable):
     the name resolution of this host."""
 
 
-class BrokerRefused(ShareGroupError):
+class BrokerRefused(ShareGroupError, of_coordinator=True):
     """The Kafka cluster at {addresses} refused to {what}: {reason}"""
 
 
-class InvalidKafkaConfig(ShareGroupError):
+class InvalidKafkaConfig(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """Kafka client configuration {key} is not accepted by librdkafka, which this project reads Kafka with: {reason}.
     docs/run/java-keys.md has what Java's keys become."""
-
-    kafka_error = "INVALID_CONFIG"

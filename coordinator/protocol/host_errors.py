@@ -2,43 +2,17 @@
 
 from __future__ import annotations
 
-from coordinator.protocol.errors import (
-    BrokerNotReachable,
-    BrokerRefused,
-    CoordinatorNotAvailable,
-    CoordinatorOverloaded,
-    DeadLetterTopicNotAuthorized,
-    DiskFull,
-    GroupMaxSizeReached,
-    GroupStateTooNew,
-    GroupStateTooOld,
-    InternalError,
-    MaxGroupsReached,
-    RequestTooLarge,
-    ShareGroupError,
-    StateBatchUnreadable,
-    StateRecordUnreadable,
-    StateTopicNotAuthorized,
-    StateTopicUnfit,
-    StateTransactionOpen,
-    TopicNotAllowed,
-    TopicNotAuthorized,
-)
+from coordinator.protocol.errors import CoordinatorNotAvailable, ShareGroupError
 
 
 class GroupOfAnotherVersion(ShareGroupError):
     """Share group {group_id} is served by {owner}, which runs a version of sharegroup that this one can't ask. Nothing
     was taken. Run the same version on both hosts, or stop the queries there first."""
 
-    retriable = False
 
-
-class RequestTooLate(ShareGroupError):
+class RequestTooLate(ShareGroupError, kafka_error="REQUEST_TIMED_OUT", retriable=True):
     """A request to share group {group_id} came to its owner, on another host, after its time: nothing was changed. Ask
     again."""
-
-    kafka_error = "REQUEST_TIMED_OUT"
-    retriable = True
 
 
 class OwnerMissing(CoordinatorNotAvailable):
@@ -47,7 +21,7 @@ class OwnerMissing(CoordinatorNotAvailable):
     the same ACLs."""
 
 
-class HostTopicNotAuthorized(ShareGroupError):
+class HostTopicNotAuthorized(ShareGroupError, kafka_error="TOPIC_AUTHORIZATION_FAILED"):
     """The Kafka principal may not {what} (topic {topic}), by which hosts that share groups ask each other. An
     administrator creates share-group-requests, share-group-admin-requests and share-group-replies with
     kafka-topics.sh --create --partitions 10 --config retention.ms=600000 --config compression.type=uncompressed
@@ -55,35 +29,8 @@ class HostTopicNotAuthorized(ShareGroupError):
     share-group-requests and Read on share-group-replies; administrators Write on share-group-admin-requests as well;
     hosts that own groups Read on both, and Read and Write on share-group-replies."""
 
-    kafka_error = "TOPIC_AUTHORIZATION_FAILED"
-
 
 class HostTopicUnfit(ShareGroupError):
     """Topic {topic}, by which hosts that share groups ask each other, has {has}: a single record could keep hosts from
     being heard. This Kafka principal lacks AlterConfigs on the topic. An administrator runs
     kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config {wanted}."""
-
-
-OF_COORDINATOR = (
-    TopicNotAllowed,
-    DeadLetterTopicNotAuthorized,
-    CoordinatorNotAvailable,
-    InternalError,
-    CoordinatorOverloaded,
-    RequestTooLarge,
-    GroupMaxSizeReached,
-    MaxGroupsReached,
-    DiskFull,
-    GroupStateTooNew,
-    GroupStateTooOld,
-    StateTopicUnfit,
-    StateTopicNotAuthorized,
-    StateTransactionOpen,
-    StateBatchUnreadable,
-    StateRecordUnreadable,
-    TopicNotAuthorized,
-    BrokerNotReachable,
-    BrokerRefused,
-)
-"""The errors that are about the coordinator itself: its rights, limits, version and connections, its disk or its log.
-Who mends them has to know its host."""

@@ -17,7 +17,6 @@ import msgspec
 
 from coordinator.protocol.admin_messages import AnyAdminReply, AnyAdminRequest
 from coordinator.protocol.errors import InvalidRequest, ShareGroupError, by_name, error_from_wire
-from coordinator.protocol.host_errors import OF_COORDINATOR
 from coordinator.protocol.messages import AcknowledgeRows, AnyReply, AnyRequest, Done, Message, Request, StageOutcomes
 from coordinator.protocol.task_messages import ReportProgress
 from coordinator.protocol.topic_names import EVERYTHING
@@ -200,7 +199,7 @@ def naming_host(answer: bytes, host: str) -> bytes:
         return answer
     failed = msgspec.json.decode(answer, type=Failed)
     cls = by_name().get(failed.error)
-    if cls is None or not issubclass(cls, OF_COORDINATOR):
+    if cls is None or not cls.of_coordinator:
         return answer
     return encode(msgspec.structs.replace(failed, fields={**failed.fields, "on_host": host}))
 

@@ -17,7 +17,7 @@ from coordinator.protocol.errors import (
     by_name,
     error_from_wire,
 )
-from coordinator.protocol.host_errors import OF_COORDINATOR, HostTopicNotAuthorized
+from coordinator.protocol.host_errors import HostTopicNotAuthorized
 from coordinator.protocol.wire import (
     Endpoint,
     Health,
@@ -51,7 +51,7 @@ def test_an_error_about_a_coordinator_elsewhere_names_its_host() -> None:
 
 def test_errors_about_a_principal_s_rights_are_about_the_coordinator() -> None:
     found = {cls for cls in by_name().values() if "principal may not" in (cls.__doc__ or "")}
-    assert {cls for cls in found if not issubclass(cls, OF_COORDINATOR)} == {HostTopicNotAuthorized}, "the asker's"
+    assert {cls for cls in found if not cls.of_coordinator} == {HostTopicNotAuthorized}, "the asker's"
 
 
 def test_an_unknown_error_keeps_its_text() -> None:
