@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from coordinator.core.left_out import LeftOutRange
@@ -202,13 +202,9 @@ def with_ranges(ranges: PlanRanges, more: PlanRanges) -> PlanRanges:
 
 
 def plan_from(record: PlanAcquired | PlanKept, member: Member) -> AcquiredPlan:
-    """The plan of a log record; fields that the two kinds of record do not share are the caller's to set."""
-    return AcquiredPlan(
-        record.plan_id,
-        record.member_id,
-        record.member_epoch,
-        record.acquired_ms,
-        record.ranges,
-        member.query,
-        trial=record.trial,
-    )
+    """The plan of a log record, with the values of all fields that the record and the plan share."""
+    shared = {name: getattr(record, name) for name in record.__struct_fields__ if name in _OF_PLAN}
+    return AcquiredPlan(query=member.query, **shared)
+
+
+_OF_PLAN = frozenset(field.name for field in fields(AcquiredPlan))

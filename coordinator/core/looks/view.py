@@ -14,19 +14,20 @@ from coordinator.core.commands.complete_plan import nobody_decides
 from coordinator.core.members import Member
 from coordinator.core.record_state import HELD
 from coordinator.core.share_group import ShareGroup
+from coordinator.core.share_partition import SharePartition
 from coordinator.core.staging import undecided
 from coordinator.protocol.messages import MemberRequest
 from coordinator.protocol.values import AlteredStart, OffsetRange, SharePartitionKey
 
 MOST_NAMED = 20
-"""A query's log names up to this many share partitions with altered start offsets."""
+"""The log of a query names up to this many share partitions whose start offsets were altered."""
 QUARANTINED_AT_ONCE = 10
-"""Up to this many quarantined records of a partition are checked in the log at a time: they are delivered one by
-one."""
+"""A view has up to this many quarantined records of a partition, for the check that the log still holds them: they are
+delivered one by one."""
 
 
 class LogRange(NamedTuple):
-    """Offsets of a partition's log, and the ``topic`` by whose name the brokers know it."""
+    """Offsets of a share partition, with the name of their topic, which requests to the brokers need."""
 
     topic: str
     offsets: OffsetRange
@@ -46,8 +47,8 @@ class Subscribed(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownTopics:
-    """The topics that a group knows: names by id, without those that it knows to be deleted. ``past``: ids of topics
-    that are deleted or that a newer topic of the same name replaced. ``topic_ids``: they are the cluster's."""
+    """The topics that a group knows and that exist as far as it knows: names by id. ``past``: ids of topics that were
+    deleted, or that a newer topic of the same name replaced. ``topic_ids``: the ids are the cluster's own."""
 
     group_id: str
     topic_ids: bool
@@ -60,17 +61,17 @@ class KnownTopics:
 class GroupView(KnownTopics):
     """The group as a member with a session sees it, and the member's subscription.
 
-    ``gone``: ids of topics that the group knows to be deleted. ``fetch_from``: the first offset that was never
-    acquired, by (topic id, partition). ``plan``: the partitions of the plan that was asked for, as (topic, topic id,
-    partition). ``to_check``: likewise those of the member's plan, if its tasks go on without records that are gone, so
-    that its completion depends on what the logs hold.
-
-    ``quarantined``: the quarantined records that are delivered next, one by one. ``unproven``: the ranges of the
-    member's plan, if its completion would be the member's first evidence while records are quarantined. ``undecided``:
-    the offsets of an explicit plan that no sink decided, which its completion releases. ``decides``: false only while
-    the member's plan is in explicit mode and no sink has ever staged an outcome for this member. ``assigned``: the
-    partitions that the member may acquire from, by (topic id, partition); None: all that are in its subscription, or
-    they are about to be assigned anew.
+    gone: ids of topics that were deleted, as far as the group knows.
+    fetch_from: the first offset that was never acquired, by (topic id, partition).
+    plan: the partitions of the plan that was asked for, as (topic, topic id, partition).
+    to_check: the partitions of the member's plan if its tasks go on without records that are gone; then the plan's
+        completion depends on what the logs hold. Else empty.
+    quarantined: the quarantined records that are delivered next, one by one.
+    unproven: the ranges of the member's plan if records are quarantined and the plan's completion would be the member's
+        first evidence. Else empty.
+    undecided: the offsets of an explicit plan that no sink decided; the plan's completion releases them.
+    decides: False only while the member's plan is in explicit mode and no sink has ever decided a record of the member.
+    assigned: the partitions that the member may acquire from. None: all in its subscription, or an assignment is due.
     """
 
     subscribed: Subscribed
@@ -86,7 +87,7 @@ class GroupView(KnownTopics):
 
 
 class ViewGroup(MemberRequest[GroupView], frozen=True):
-    """The group as a member sees it. ``plan_id``: the plan whose partitions the view names; empty: none."""
+    """Asks for the group as a member sees it, with the partitions of the plan ``plan_id`` if that is not empty."""
 
     plan_id: str = ""
 
@@ -95,8 +96,6 @@ def view_group(group: ShareGroup, command: ViewGroup, now_ms: int) -> GroupView:
     """The view of a member with a live session.
 
     Raises:
-        UnknownMemberId: the member has no live session.
-        FencedMemberEpoch: a newer process of the member has joined.
         ForeignPlan: the plan is of another incarnation of the group.
     """
     member = group.member(command.member_id, command.member_epoch)
@@ -124,7 +123,7 @@ def view_group(group: ShareGroup, command: ViewGroup, now_ms: int) -> GroupView:
 
 
 def known_topics(group: ShareGroup) -> KnownTopics:
-    """The topics that the group knows, whoever its members are."""
+    """The topics that the group knows."""
     return KnownTopics(**_known(group))
 
 
@@ -145,7 +144,7 @@ def _assigned(group: ShareGroup, member: Member) -> frozenset[SharePartitionKey]
 
 
 def past_ids(group: ShareGroup) -> frozenset[str]:
-    """The ids of topics that the group knew and that are deleted or replaced; an id never comes back."""
+    """The ids of topics that the group knew and that were deleted or replaced since."""
     return frozenset(topic_id for topic_id in group.topic_names if not group.is_current(topic_id))
 
 
@@ -157,8 +156,12 @@ def _quarantined(group: ShareGroup) -> tuple[LogRange, ...]:
             continue
         for first, last, _ in islice(partition.runs.quarantined(), QUARANTINED_AT_ONCE):
             last = min(last, first + QUARANTINED_AT_ONCE - 1)
-            found.append(LogRange(group.topic_names[key.topic_id], OffsetRange(*key, first, last)))
+            found.append(_log_range(group, partition, first, last))
     return tuple(found)
+
+
+def _log_range(group: ShareGroup, partition: SharePartition, first: int, last: int) -> LogRange:
+    return LogRange(group.topic_names[partition.key.topic_id], OffsetRange(*partition.key, first, last))
 
 
 def _unproven(group: ShareGroup, member: Member) -> tuple[LogRange, ...]:
@@ -166,7 +169,7 @@ def _unproven(group: ShareGroup, member: Member) -> tuple[LogRange, ...]:
     if plan is None or not plan.counts_as_evidence or member.evidence:
         return ()
     return tuple(
-        LogRange(group.topic_names[partition.key.topic_id], OffsetRange(*partition.key, segment.first, segment.last))
+        _log_range(group, partition, segment.first, segment.last)
         for partition, segments in group.carrying(plan)
         if group.is_current(partition.key.topic_id)
         for segment in segments
@@ -178,7 +181,7 @@ def _undecided(group: ShareGroup, member: Member) -> tuple[LogRange, ...]:
     if plan is None or not plan.explicit:
         return ()
     return tuple(
-        LogRange(group.topic_names[partition.key.topic_id], OffsetRange(*partition.key, first, last))
+        _log_range(group, partition, first, last)
         for partition, segments in group.carrying(plan)
         if group.is_current(partition.key.topic_id)
         for first, last in undecided(segments, plan.staged.get(partition.key, []))
@@ -191,8 +194,8 @@ def fetch_from(group: ShareGroup) -> dict[tuple[str, int], int]:
 
 
 def reads_topic(group: ShareGroup, topic: str, *, without: str = "") -> bool:
-    """Whether a member with a session subscribes to the topic, or a member holds records of it. A topic that the group
-    read once is none of these. ``without``: a member that does not count, since it is about to subscribe anew."""
+    """Whether a member with a session subscribes to the topic, or a member holds records of it; that the group has read
+    the topic before does not matter. ``without``: a member that does not count, since it is about to subscribe anew."""
     live = (group.members[member_id] for member_id in group.sessions if member_id != without)
     if any(member.subscribes(topic) or topic in (member.assign or {}) for member in live):
         return True
@@ -207,7 +210,7 @@ def reads_topic(group: ShareGroup, topic: str, *, without: str = "") -> bool:
 
 def altered_since(group: ShareGroup, plan_id: int) -> tuple[int, tuple[AlteredStart, ...]]:
     """The number of share partitions whose start offsets were altered since the plan was acquired, and the first
-    MOST_NAMED of them. Where there was none, no share partition is scanned: each poll of a query calls this."""
+    MOST_NAMED of them. Each poll of a query calls this, so no share partition is scanned if there was no alteration."""
     if plan_id > group.last_altered_after:
         return 0, ()
     found = sorted(

@@ -19,8 +19,7 @@ from coordinator.core.log_records import (
 from coordinator.core.share_group import ShareGroup
 
 ACTIONS_KEPT = 100
-"""A group remembers the ids and answers of this many administrators' actions: far more than are under way at once, and
-little beside the rest of its state."""
+"""A group remembers the ids and answers of this many administrators' actions: far more than are under way at once."""
 
 
 def _group_created(group: ShareGroup, record: GroupCreated) -> None:

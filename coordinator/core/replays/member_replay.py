@@ -76,14 +76,13 @@ def _members_forgotten(group: ShareGroup, record: MembersForgotten) -> None:
 
 def _member_progress_kept(group: ShareGroup, record: MemberProgressKept) -> None:
     member = group.members[record.member_id]
-    member.completed, member.evidence = record.completed or None, record.evidence
-    member.decides, member.query_id = record.decides, record.query_id
-    member.query_name, member.checkpoint = record.query_name, record.checkpoint
-    member.acquisitions, member.breaker = record.acquisitions, record.breaker
+    for name in record.__struct_fields__:
+        setattr(member, name, getattr(record, name))
+    member.completed = record.completed or None
 
 
 MOST_TASKS = 100
-"""The signals of up to this many tasks of a plan are kept: those that sent one last."""
+"""A plan keeps the signals of up to this many tasks: those that signalled last."""
 
 
 def _task_signalled(group: ShareGroup, record: TaskSignalled) -> None:
@@ -102,7 +101,7 @@ def _task_signalled(group: ShareGroup, record: TaskSignalled) -> None:
 
 def _batch_named(group: ShareGroup, record: BatchNamed) -> None:
     plan = group.plans.get(record.plan_id)
-    if plan is not None:  # else no run carries its id any more, and nobody asks for its batch
+    if plan is not None:  # else no run carries the plan's id any more, and nobody asks for its batch
         plan.batch_id = record.batch_id
 
 

@@ -1,4 +1,4 @@
-"""Replay of the records of topics and share partitions: their begin, their runs, and their end."""
+"""Replay of the records of topics and share partitions: how they begin, how their runs change, and how they end."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.values import SharePartitionKey
 
 ENDS_KEPT = 10_000
-"""A group keeps the ends of up to this many share partitions of forgotten topics, the last ones: a redrive of their
-dead letters needs them. A month of topics by the hour with 12 partitions each; some 100 kB."""
+"""A group keeps the ends of the last share partitions of forgotten topics, up to this many, for a redrive of their dead
+letters. That is a month of hourly topics with 12 partitions each, and some 100 kB."""
 
 
 def _topic_registered(group: ShareGroup, record: TopicRegistered) -> None:
@@ -66,7 +66,7 @@ def _partition_initialized(group: ShareGroup, record: PartitionInitialized) -> N
 
 
 def _offsets_altered(group: ShareGroup, record: OffsetsAltered) -> None:
-    """Replay makes the runs: a plan's ranges and a window's runs may be very many, and none of them is kept."""
+    """Begin the share partitions anew. The log has no runs for that, since very many runs and ranges may be dropped."""
     group.assignment_is_old = True
     group.last_altered_after = max(group.last_altered_after, record.altered_after)
     for index, start_offset in record.starts:
@@ -128,8 +128,8 @@ def _topic_forgotten(group: ShareGroup, record: TopicForgotten) -> None:
 
 
 def _keep_ends(group: ShareGroup, topic_id: str, ends: Mapping[int, tuple[int, int]]) -> None:
-    """Keep the ends of forgotten share partitions of the topic, and drop those of the topics that were forgotten
-    first. Replay does so, since the share partitions still have them."""
+    """Keep the ends of forgotten share partitions of the topic, and drop those of the topics that were forgotten first.
+    The log does not repeat the ends: the share partitions have them when the record is replayed."""
     before = group.forgotten_topics.pop(topic_id, None)
     if before is not None:
         group.ends_kept -= len(before.ends)
@@ -156,8 +156,8 @@ def _drop_end(group: ShareGroup, key: SharePartitionKey) -> None:
 
 
 def _drop(group: ShareGroup, partition: SharePartition) -> None:
-    """Add the counts of a share partition that the group has no more to the group's; what was still there counts as
-    skipped. Replay adds them up: a record of very many share partitions would repeat what each of them has."""
+    """Add the counts of a share partition that the group drops to the group's; what was still there counts as skipped.
+    The log does not repeat the counts, which would make a large record for many share partitions."""
     skipped = RecordTotals(skipped=partition.still_there)
     group.dropped = group.dropped.plus(partition.totals()).plus(skipped)
 

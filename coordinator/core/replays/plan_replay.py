@@ -1,5 +1,4 @@
-"""Replay of the records of plans: acquisitions, starts, what sinks staged, completions, and the losses that plans
-report."""
+"""Replay of the records of plans: acquisitions, starts, staged outcomes, completions, and losses to report."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from coordinator.core.log_records import (
     PlanStarted,
     RangesAdded,
 )
-from coordinator.core.members import AcquiredPlan, PlanRanges, plan_from, with_ranges
+from coordinator.core.members import AcquiredPlan, Member, PlanRanges, plan_from, with_ranges
 from coordinator.core.share_group import ShareGroup
 from coordinator.core.staging import staged_with
 from coordinator.protocol.values import SharePartitionKey
@@ -28,8 +27,6 @@ from coordinator.protocol.values import SharePartitionKey
 def _plan_acquired(group: ShareGroup, record: PlanAcquired) -> None:
     member = group.members[record.member_id]
     plan = plan_from(record, member)
-    plan.explicit, plan.superseded_plans = record.explicit, record.superseded_plans
-    plan.unreported_losses = record.unreported_losses
     if record.ranges:
         group.plans[record.plan_id] = plan
     group.last_plan_id = record.plan_id
@@ -70,8 +67,8 @@ def _plan_started(group: ShareGroup, record: PlanStarted) -> None:
 
 
 def _still_held(group: ShareGroup, plan: AcquiredPlan) -> PlanRanges:
-    """The plan's ranges that still carry its plan id. Replay computes them from the runs, which are logged: a plan
-    may have 10,000 ranges, and a record that repeated them would be larger than all the others of a start."""
+    """The plan's ranges that still carry its plan id. Replay computes them from the runs: a plan may have 10,000
+    ranges, and a record that repeated them would be larger than all other records of a start."""
     held = []
     for partition, segments in group.carrying(plan):
         ranges: list[tuple[int, int]] = []
@@ -84,34 +81,32 @@ def _still_held(group: ShareGroup, plan: AcquiredPlan) -> PlanRanges:
 
 
 def _plan_staged(group: ShareGroup, record: PlanStaged) -> None:
-    """Replay merges the outcomes with those staged before: the record holds a sink's own outcomes only, since all
-    that is staged of a plan may be larger by far than what one commit adds."""
+    """Merge the outcomes with those staged before. The record holds one commit's outcomes only, since all that is
+    staged of a plan may be much larger."""
     member = group.members[record.member_id]
     member.decides = member.decides or not _is_of_the_driver(record)
-    if record.query_id is not None:
-        member.query_id = record.query_id
-    if record.query_name is not None:
-        member.query_name = record.query_name
-    if record.checkpoint is not None:
-        member.checkpoint = record.checkpoint
+    _set_known(member, record, "query_id", "query_name", "checkpoint")
     if record.reject_window is not None:
         group.decided, group.rejected = record.reject_window
     plan = group.plans.get(record.plan_id)
     if plan is None:
         return
-    if record.explicit is not None:  # an older version's: there a sink could change the mode
-        plan.explicit = record.explicit
-    if record.replaces is not None:
-        plan.replaces = record.replaces
-    if record.explicit_attempts is not None:
-        plan.explicit_attempts = record.explicit_attempts
+    # Only an older version's record has ``explicit``: a sink could change the mode.
+    _set_known(plan, record, "explicit", "replaces", "explicit_attempts")
     for topic_id, index, runs in record.partitions:
         key = SharePartitionKey(topic_id, index)
         plan.staged[key] = staged_with(plan.staged.get(key, []), list(runs))
 
 
+def _set_known(target: Member | AcquiredPlan, record: PlanStaged, *names: str) -> None:
+    """Give ``target`` the record's values of these fields; where the record has None, the value before stays."""
+    for name in names:
+        if (value := getattr(record, name)) is not None:
+            setattr(target, name, value)
+
+
 def _is_of_the_driver(record: PlanStaged) -> bool:
-    """Whether the driver rejected unreadable records, and no sink decided anything."""
+    """Whether the record holds only the driver's rejects of unreadable records, and no sink's outcome."""
     verdicts = (verdict for _, _, runs in record.partitions for _, _, verdict in runs)
     return bool(record.partitions) and all(verdict.unreadable for verdict in verdicts)
 
@@ -122,7 +117,7 @@ def _plan_completed(group: ShareGroup, record: PlanCompleted) -> None:
     if record.reject_window is not None:
         group.decided, group.rejected = record.reject_window
     assert member.newest is not None
-    # Only the plan id of a completed plan is needed.
+    # Nothing but the plan id of a completed plan is needed any more.
     member.newest.staged, member.newest.ranges, member.newest.left_out = {}, (), ()
     member.newest.data_loss, member.newest.superseded_plans = (), ()
 
@@ -150,19 +145,6 @@ def _data_lost(group: ShareGroup, record: DataLost) -> None:
 def _plan_kept(group: ShareGroup, record: PlanKept) -> None:
     member = group.members[record.member_id]
     plan = plan_from(record, member)
-    plan.started, plan.counts_as_evidence = record.started, record.counts_as_evidence
-    plan.data_loss, plan.unreported_losses, plan.left_out = (
-        record.data_loss,
-        record.unreported_losses,
-        record.left_out,
-    )
-    plan.superseded_plans, plan.reclaims = record.superseded_plans, record.reclaims
-    plan.explicit, plan.explicit_attempts, plan.replaces = (
-        record.explicit,
-        record.explicit_attempts,
-        record.replaces,
-    )
-    plan.fail_on_data_loss = record.fail_on_data_loss
     if record.carried:
         group.plans[record.plan_id] = plan
     if record.newest:
