@@ -1,4 +1,4 @@
-"""The share engine, pure: commands and the time come in, log records and a reply come out.
+"""The share engine, pure: commands and the time go in, log records and a reply come out.
 
-No clock, thread, socket, logger, chance or Kafka. Memory changes only when log records are replayed.
+It has no clock, thread, socket, logger, randomness or Kafka. Memory changes only when log records are replayed.
 """

@@ -1,7 +1,7 @@
-"""Lists of the offsets that plans lost or left out, bounded: exact counts, and the ranges where there are few.
+"""Bounded lists of the offsets that plans lost or left out: the counts are exact, and few ranges are named.
 
-A log that loses scattered records leaves as many ranges as records. Every list that is kept, stored or sent passes
-:func:`bounded`, so that no log record and no reply grows with them.
+If a log loses scattered records, there are as many ranges as records. Every list that is kept, stored or sent goes
+through :func:`bounded`, so that no log record and no reply grows with the number of ranges.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from coordinator.protocol.messages import LeftOut
 from coordinator.protocol.values import Int64, Offset
 
 MOST = 300
-"""One list has up to this many entries, so that a list of the longest topic names stays small in a log record."""
+"""A list has up to this many entries, so that it is small in a log record even with the longest topic names."""
 FEW = 20
-"""Each partition keeps this many named ranges where there are more than MOST in all."""
+"""If a list would have more than MOST ranges, only this many of each partition are named."""
 
 
 class LeftOutRange(msgspec.Struct, frozen=True, kw_only=True):
-    """Offsets that a plan, or the group, goes on without, as the log stores them; the fields are those of
-    :class:`~coordinator.protocol.messages.LeftOut`, which names them to a client."""
+    """Offsets that a plan, or the group, goes on without, as the log stores them. The fields are those of
+    :class:`~coordinator.protocol.messages.LeftOut`, which clients get."""
 
     topic: str
     topic_id: str
@@ -34,18 +34,20 @@ class LeftOutRange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def in_reply(left_out: Iterable[LeftOutRange]) -> tuple[LeftOut, ...]:
-    """The entries as a reply names them."""
+    """The entries for a reply."""
     return tuple(LeftOut(**msgspec.structs.asdict(entry)) for entry in left_out)
 
 
 def bounded(left_out: Iterable[LeftOutRange]) -> tuple[LeftOutRange, ...]:
-    """Returns up to MOST entries that count the same offsets, by topic and partition, ascending. No offset is named
-    twice.
+    """Returns up to MOST entries that count the same offsets, ascending by topic and partition. No offset is named
+    twice. Neighbours, and ranges that overlap, are joined. If that leaves too many entries, these steps follow until
+    they are few enough:
 
-    Neighbours, and ranges that overlap, are joined. Where that leaves too many, only the first FEW ranges of each
-    partition stay, and the others are one entry that says how many offsets between its first and last one it counts;
-    then one such entry stays for each partition; then the last entry counts all other partitions, which it does not
-    name."""
+    1. The first FEW ranges of each partition stay. One entry sums up its others: it counts some of the offsets between
+       its first and its last one.
+    2. Each partition has one such entry.
+    3. One entry without a topic counts the offsets of all partitions that have none.
+    """
     entries = sorted(left_out, key=_order)
     if not entries:  # as in nearly every plan
         return ()
@@ -79,7 +81,7 @@ def _order(entry: LeftOutRange) -> tuple[str, str, int, int]:
 
 
 def _by_partition(entries: list[LeftOutRange]) -> Iterator[list[LeftOutRange]]:
-    """Those of one partition and reason, ascending."""
+    """Yield the entries of each partition and reason, ascending."""
     for _, of_partition in groupby(entries, key=lambda entry: (entry.topic, entry.topic_id, entry.partition)):
         by_reason: dict[str, list[LeftOutRange]] = {}
         for entry in of_partition:
@@ -88,8 +90,8 @@ def _by_partition(entries: list[LeftOutRange]) -> Iterator[list[LeftOutRange]]:
 
 
 def _joined(entries: list[LeftOutRange]) -> list[LeftOutRange]:
-    """The entries with neighbours joined into one entry, and those that overlap: after a reset to an earlier offset a
-    log loses offsets that were lost before."""
+    """The entries with neighbours, and entries that overlap, joined. Entries may overlap, since a log can lose an
+    offset again after a reset to an earlier offset."""
     joined: list[LeftOutRange] = []
     first = entries[0]
     last, counted = first.last, first.count
@@ -105,7 +107,7 @@ def _joined(entries: list[LeftOutRange]) -> list[LeftOutRange]:
 
 
 def _summed(entries: list[LeftOutRange], few: int) -> list[LeftOutRange]:
-    """The first ``few``, and the others as one."""
+    """The first ``few`` entries, and one for all others."""
     rest = entries[few:]
     if len(rest) <= 1:
         return entries

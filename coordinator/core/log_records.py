@@ -1,12 +1,13 @@
 """Log records: the results of commands. A group changes only when they are replayed.
 
-The runtime appends the durable ones, then replays all of them. The others carry soft state, which a new owner begins
-anew: sessions and lock deadlines. Offsets are inclusive; plan ids are the group's ints, without its incarnation.
+The runtime appends the durable records, then replays all. The others hold soft state, such as sessions and lock
+deadlines, with which a new owner begins anew. Offsets are inclusive; plan ids are the group's ints, without its
+incarnation.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import msgspec
 
@@ -18,43 +19,45 @@ from coordinator.core.staging import StagedRun
 from coordinator.protocol.values import Int64, Offset, PartitionIndex
 
 
-class _Record(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True, forbid_unknown_fields=True):
+class Record(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Base class of the log records. ``durable``: the record is appended; others are replayed alone."""
+
     durable: ClassVar[bool] = True
 
 
-class GroupCreated(_Record, frozen=True):
-    """The group was created; ``topic_ids``: its cluster gives topic ids."""
+class GroupCreated(Record, frozen=True):
+    """The group was created. ``topic_ids``: its cluster gives topic ids."""
 
     incarnation: str
     topic_ids: bool
 
 
-class ConfigsAltered(_Record, frozen=True):
+class ConfigsAltered(Record, frozen=True):
     """The group's configs from now on: all keys that are set, as texts."""
 
     configs: dict[str, str]
 
 
-class TopicRegistered(_Record, frozen=True):
+class TopicRegistered(Record, frozen=True):
     """The topic has this id from now on; a topic with an older id of the same name does not exist any more."""
 
     topic: str
     topic_id: str
 
 
-class TopicDeleted(_Record, frozen=True):
-    """The topic of this id was deleted. Its records are archived; those that are acquired stay their holders' to
-    decide. ``deleted_ms``: when the group learnt of it, by the wall clock."""
+class TopicDeleted(Record, frozen=True):
+    """The topic of this id was deleted. Its records are archived, except those that members hold: their holders decide
+    them. ``deleted_ms``: when the group learnt of the deletion, by the wall clock."""
 
     topic_id: str
     deleted_ms: Int64 = 0
 
 
-class PartitionInitialized(_Record, frozen=True):
-    """A share partition begins at ``start_offset``; the other fields are a snapshot's. ``archived``: an older
-    version's count of ARCHIVED records, in no run any more. ``totals``: the counts, without the records in runs.
-    ``highest_count``: the highest delivery count of any record so far. ``altered_after``: the group's last plan id when
-    an administrator altered the start offset (0: never)."""
+class PartitionInitialized(Record, frozen=True):
+    """A share partition begins at ``start_offset``; only a snapshot sets the other fields. ``archived``: an older
+    version's count of ARCHIVED records that are in no run any more. ``totals``: the counts, without the records in
+    runs. ``highest_count``: the highest delivery count of any record so far. ``altered_after``: the group's last plan
+    id when an administrator altered the start offset (0: never)."""
 
     topic_id: str
     partition: PartitionIndex
@@ -67,27 +70,18 @@ class PartitionInitialized(_Record, frozen=True):
     totals: RecordTotals | None = None
 
 
-class OffsetsAltered(_Record, frozen=True):
-    """An administrator gave share partitions new start offsets, as (partition, offset); offset None: their state is
-    deleted. No plan holds a record of theirs any more. ``altered_after``: the group's last plan id."""
+class OffsetsAltered(Record, frozen=True):
+    """An administrator gave share partitions new start offsets, as (partition, offset); offset None: the state of the
+    share partition is deleted. No plan holds records of these share partitions any more. ``altered_after``: the group's
+    last plan id."""
 
     topic_id: str
     starts: tuple[tuple[PartitionIndex, Offset | None], ...]
     altered_after: Offset
 
 
-class StartsAlteredBy(_Record, frozen=True):
-    """This administrator gave share partitions new start offsets. The log of a query's driver names the
-    administrator."""
-
-    durable: ClassVar[bool] = False
-    topic_id: str
-    partitions: tuple[PartitionIndex, ...]
-    by: str
-
-
-class PartitionDeleted(_Record, frozen=True):
-    """A snapshot's record of a share partition whose state an administrator deleted: what was handed out of it."""
+class PartitionDeleted(Record, frozen=True):
+    """A snapshot's record of a share partition whose state an administrator deleted: what it had handed out."""
 
     topic_id: str
     partition: PartitionIndex
@@ -96,19 +90,20 @@ class PartitionDeleted(_Record, frozen=True):
     altered_after: Offset
 
 
-class GroupDeleted(_Record, frozen=True):
-    """The group does not exist any more; a group that is created after it has nothing of it."""
+class GroupDeleted(Record, frozen=True):
+    """The group does not exist any more. A later group of the same id keeps nothing of this one."""
 
 
-class ActionDone(_Record, frozen=True):
-    """An administrator's action of this id was carried out, with this answer (JSON): the same append has its effect."""
+class ActionDone(Record, frozen=True):
+    """An administrator's action of this id was carried out, with this answer (JSON). Its effect is in the same
+    append."""
 
     action_id: str
     answer: bytes
 
 
-class MemberJoined(_Record, frozen=True):
-    """The member joined with a new epoch and this subscription. ``seen_ms``: when, by the wall clock."""
+class MemberJoined(Record, frozen=True):
+    """The member joined with a new epoch and this subscription, at ``seen_ms`` by the wall clock."""
 
     member_id: str
     member_epoch: Offset
@@ -126,35 +121,35 @@ class MemberJoined(_Record, frozen=True):
     seen_ms: Int64 = 0
 
 
-class MemberSeen(_Record, frozen=True):
-    """The member sent a heartbeat at ``seen_ms``. Written rarely: only when the last record that tells of the
-    member is old."""
+class MemberSeen(Record, frozen=True):
+    """The member sent a heartbeat at ``seen_ms``. The record is written rarely: only if the group last noted the member
+    an eighth of share.member.retention.ms ago."""
 
     member_id: str
     seen_ms: Int64
 
 
-class MembersForgotten(_Record, frozen=True):
-    """Members that held nothing and were away for too long. ``forgotten_epoch``: the highest epoch of all members that
-    the group forgot; no member is ever given it again. ``unreported_losses``: the group's from now on (None: as they
-    were)."""
+class MembersForgotten(Record, frozen=True):
+    """The group forgot members that held nothing and were away for too long. ``forgotten_epoch``: the highest epoch of
+    all forgotten members; every new member gets a higher one. ``unreported_losses``: the group's from now on (None:
+    unchanged)."""
 
     member_ids: tuple[str, ...]
     forgotten_epoch: Offset
     unreported_losses: tuple[LeftOutRange, ...] | None = None
 
 
-class PartitionsForgotten(_Record, frozen=True):
-    """Share partitions of a topic that does not exist any more are dropped; they hold no runs. Replay adds their counts
-    to the group's. ``whole_topic``: they are all that the group has of the topic (older versions dropped some alone,
-    and did not say so)."""
+class PartitionsForgotten(Record, frozen=True):
+    """The group dropped share partitions of a topic that does not exist any more; they held no runs. Replay adds their
+    counts to the group's. ``whole_topic``: the group has nothing more of the topic. Older versions dropped single share
+    partitions, and their records do not have this field."""
 
     topic_id: str
     partitions: tuple[PartitionIndex, ...]
     whole_topic: bool = False
 
 
-class TopicForgotten(_Record, frozen=True):
+class TopicForgotten(Record, frozen=True):
     """A snapshot's record of a topic that the group has forgotten: its share partitions, each as (partition, end of
     what was acquired, highest delivery count of any record)."""
 
@@ -163,14 +158,14 @@ class TopicForgotten(_Record, frozen=True):
     ends: tuple[tuple[PartitionIndex, Offset, Offset], ...]
 
 
-class Swept(_Record, frozen=True):
-    """The group was swept for members and topics to forget; the next sweep is due at ``next_ms``."""
+class Swept(Record, frozen=True):
+    """The group has forgotten the members and topics that it could; the next such sweep is due at ``next_ms``."""
 
     durable: ClassVar[bool] = False
     next_ms: int
 
 
-class SessionRenewed(_Record, frozen=True):
+class SessionRenewed(Record, frozen=True):
     """The member's session lives until ``deadline_ms``."""
 
     durable: ClassVar[bool] = False
@@ -178,30 +173,40 @@ class SessionRenewed(_Record, frozen=True):
     deadline_ms: int
 
 
-class SessionEnded(_Record, frozen=True):
-    """The member's session ended. RunsChanged before this record took its records away."""
+class SessionEnded(Record, frozen=True):
+    """The member's session ended. RunsChanged records before this one took the member's records away."""
 
     durable: ClassVar[bool] = False
     member_id: str
 
 
-class AssignmentMade(_Record, frozen=True):
+class AssignmentMade(Record, frozen=True):
     """The group's assignment has this epoch from now on."""
 
     assignment_epoch: Offset
 
 
-class PartitionsAssigned(_Record, frozen=True):
-    """The partitions of each member that is assigned any, as (member id, topic id, partitions), since ``now_ms``."""
+class PartitionsAssigned(Record, frozen=True):
+    """The assignment, made at ``now_ms``, as (member id, topic id, partitions); members without partitions are left
+    out."""
 
     durable: ClassVar[bool] = False
     now_ms: int
     assigned: tuple[tuple[str, str, tuple[int, ...]], ...]
 
 
-class TaskSignalled(_Record, frozen=True):
-    """A task of the member's query, on this host, signalled at ``now_ms`` that it works on the plan. ``hint``: its
-    words about it; None: the hint of its signal before stays."""
+class StartsAlteredBy(Record, frozen=True):
+    """This administrator gave share partitions new start offsets. The log of each query's driver says who it was."""
+
+    durable: ClassVar[bool] = False
+    topic_id: str
+    partitions: tuple[PartitionIndex, ...]
+    by: str
+
+
+class TaskSignalled(Record, frozen=True):
+    """A task of the member's query, on this host, signalled at ``now_ms`` that it works on the plan. ``hint``: what the
+    task says about the work; None: the hint of its signal before stays."""
 
     durable: ClassVar[bool] = False
     member_id: str
@@ -211,15 +216,15 @@ class TaskSignalled(_Record, frozen=True):
     now_ms: int
 
 
-class BatchNamed(_Record, frozen=True):
-    """A sink of the member's query said which batch of Spark's the plan is."""
+class BatchNamed(Record, frozen=True):
+    """A sink said which of Spark's batches the plan is."""
 
     durable: ClassVar[bool] = False
     plan_id: Offset
     batch_id: int
 
 
-class RunsChanged(_Record, frozen=True):
+class RunsChanged(Record, frozen=True):
     """The records of these offsets are in these runs from now on."""
 
     topic_id: str
@@ -227,8 +232,8 @@ class RunsChanged(_Record, frozen=True):
     runs: tuple[tuple[Offset, Offset, Run], ...]
 
 
-class LocksRenewed(_Record, frozen=True):
-    """As RunsChanged, for lock deadlines alone (KIP-1222: RENEW writes nothing)."""
+class LocksRenewed(Record, frozen=True):
+    """As RunsChanged, but only lock deadlines change (KIP-1222: RENEW writes nothing)."""
 
     durable: ClassVar[bool] = False
     topic_id: str
@@ -236,18 +241,18 @@ class LocksRenewed(_Record, frozen=True):
     runs: tuple[tuple[Offset, Offset, Run], ...]
 
 
-class DeadlinesPassed(_Record, frozen=True):
-    """Locks whose deadline lies before ``now_ms`` have been ended; ``plan_ids``: of these plans alone, or of all. Times
-    of runs that were ahead of the clock have been bounded."""
+class DeadlinesPassed(Record, frozen=True):
+    """All locks whose deadline lies before ``now_ms`` were ended; ``plan_ids``: only those of these plans; None: of
+    all. Times of runs that were ahead of the clock have been bounded."""
 
     durable: ClassVar[bool] = False
     now_ms: int
     plan_ids: tuple[int, ...] | None
 
 
-class DeadlinesExtended(_Record, frozen=True):
-    """All locks end later by ``stalled_ms``. ``until_ms``: until then all holders have a full session timeout, as
-    after a load; ``is_full``: it is given now, and no lock of now ends before."""
+class DeadlinesExtended(Record, frozen=True):
+    """All locks end later by ``stalled_ms``. ``until_ms``: until then all holders have a full session timeout, as after
+    a load. ``is_full``: that timeout begins now, and no present lock ends before ``until_ms``."""
 
     durable: ClassVar[bool] = False
     stalled_ms: int
@@ -255,13 +260,14 @@ class DeadlinesExtended(_Record, frozen=True):
     is_full: bool
 
 
-class PlanAcquired(_Record, frozen=True):
-    """A member acquired; ``ranges`` by (topic id, partition).
+class PlanAcquired(Record, frozen=True):
+    """A member acquired these ranges. A query's acquisition is the member's newest plan.
 
-    A query's acquisition is the member's newest plan. ``unreported_losses``: what the logs lost while no query read it,
-    to be reported when the plan is started; among them all that the group had of the topics ``reported_topic_ids``
-    (ids). ``superseded_plans``: plans that this one supersedes, the oldest first. ``explicit``: if Spark commits the
-    batch without reading it, its records are released."""
+    unreported_losses: what the logs lost while no query read it; the start of the plan reports these losses. Among them
+        are all of the group's for the topics ``reported_topic_ids`` (ids).
+    superseded_plans: plans that this one supersedes, the oldest first.
+    explicit: if Spark commits the batch without reading it, its records are released.
+    """
 
     plan_id: Offset
     member_id: str
@@ -275,23 +281,26 @@ class PlanAcquired(_Record, frozen=True):
     superseded_plans: tuple[Offset, ...] = ()
 
 
-class RangesAdded(_Record, frozen=True):
-    """More ranges of a plan, the one acquired or kept last. One record of all ranges would be too large."""
+class RangesAdded(Record, frozen=True):
+    """More ranges of the plan that the PlanAcquired or PlanKept before names. A single record would be too large."""
 
     plan_id: Offset
     member_id: str
     ranges: tuple[tuple[str, PartitionIndex, tuple[tuple[Offset, Offset], ...]], ...]
 
 
-class PlanStarted(_Record, frozen=True):
-    """The plan was started in this member epoch (``started``: its delivery has begun, so that a replay counts as a
-    failure), or only reclaimed. The runs that the plan holds from now on were changed by the records before this one.
+class PlanStarted(Record, frozen=True):
+    """The plan was started in this member epoch, or only reclaimed. RunsChanged records before this one changed the
+    runs that the plan holds from now on.
 
-    ``explicit``: in this attempt at the batch, records that no sink decided are released.
-    ``reclaims``: how often a later process has reclaimed the plan. ``data_loss``: losses that the reply reports, also
-    those that the group had of the topics ``reported_topic_ids`` (ids); ``unreported_losses``: losses still to be
-    reported. ``replaced_plan_id``: the newest plan, if this one is a superseded plan that replaces it, empty.
-    ``fail_on_data_loss``: whether a task of this attempt fails if a record is gone when it reads."""
+    started: the delivery has begun, so that a replay counts as a failure.
+    reclaims: how often a later process has reclaimed the plan.
+    explicit: in this attempt at the batch, records that no sink decided are released.
+    data_loss: the losses that the reply reports, with those that the group had of the topics ``reported_topic_ids``.
+    unreported_losses: losses that are still to be reported.
+    replaced_plan_id: the newest plan, if this superseded plan replaces it; this plan is empty then.
+    fail_on_data_loss: whether a task of this attempt fails if a record is gone when the task reads.
+    """
 
     plan_id: Offset
     member_id: str
@@ -307,14 +316,15 @@ class PlanStarted(_Record, frozen=True):
     fail_on_data_loss: bool = True
 
 
-class PlanStaged(_Record, frozen=True):
+class PlanStaged(Record, frozen=True):
     """Outcomes that sinks decided for the plan's records, by (topic id, partition); replay lays them over what was
-    staged before.
+    staged before. None in any field below means: unchanged.
 
-    ``explicit_attempts``: the plan's attempts in explicit mode in which a sink wrote. ``replaces``: whether
-    all sinks of this attempt have said that their target replaces its output of a batch. ``query_id``, ``query_name``,
-    ``checkpoint``: of the member's query. None, in each of these: as it was. ``reject_window`` and ``explicit`` are
-    an older version's, in which a sink's commit was judged, and had a mode."""
+    explicit_attempts: the plan's attempts in explicit mode in which a sink wrote.
+    replaces: whether all sinks of this attempt have said that their target replaces its output of a batch.
+    query_id, query_name, checkpoint: of the member's query.
+    reject_window, explicit: only older versions wrote these, when each commit of a sink was judged, and had a mode.
+    """
 
     plan_id: Offset
     member_id: str
@@ -328,10 +338,10 @@ class PlanStaged(_Record, frozen=True):
     checkpoint: str | None = None
 
 
-class PlanCompleted(_Record, frozen=True):
-    """The plan is completed; ``records`` of its records were accepted or rejected. ``evidence``: whether the member has
-    evidence from now on that processing works. ``breaker``: the member's breaker on releases from now on.
-    ``reject_window``: (decided, rejected) records of the group's reject ratio from now on; None: as before."""
+class PlanCompleted(Record, frozen=True):
+    """The plan is completed; ``records`` of its records were accepted or rejected. The other fields hold from now on:
+    whether the member has ``evidence`` that processing works, the member's ``breaker`` on releases, and the (decided,
+    rejected) records of the group's reject ratio; a ``reject_window`` of None leaves these unchanged."""
 
     plan_id: Offset
     member_id: str
@@ -341,20 +351,20 @@ class PlanCompleted(_Record, frozen=True):
     reject_window: tuple[int, int] | None = None
 
 
-class EvidenceCleared(_Record, frozen=True):
-    """The evidence of all members is old: a record was quarantined, or failed alone for the first time. Deliveries that
-    began before are no evidence when they are completed."""
+class EvidenceCleared(Record, frozen=True):
+    """A record was quarantined, or failed alone for the first time: no member has evidence any more. Deliveries that
+    began before this record are no evidence when they complete."""
 
 
-class EvidenceUsed(_Record, frozen=True):
+class EvidenceUsed(Record, frozen=True):
     """A failed trial used up the member's evidence."""
 
     member_id: str
 
 
-class LogStartMoved(_Record, frozen=True):
+class LogStartMoved(Record, frozen=True):
     """The log of this partition begins at ``log_start`` now. ``archived``: how many records the RunsChanged just before
-    this record archived at or above the log start of before since Kafka removed them."""
+    this record archived because Kafka removed them; all were at or above the earlier log start."""
 
     topic_id: str
     partition: PartitionIndex
@@ -362,22 +372,22 @@ class LogStartMoved(_Record, frozen=True):
     archived: Offset = 0
 
 
-class DataLost(_Record, frozen=True):
-    """The log lost offsets that are archived now: of the member's newest plan while no process read it, or (plan_id and
-    member_id None) offsets that no plan held. The member's query gets the former reported; the query that acquires
-    next, the latter.
+class DataLost(Record, frozen=True):
+    """The log lost offsets that are archived now. With ``plan_id`` and ``member_id``, the member's newest plan held
+    them, and that plan's next start reports them; without, no plan held them, and the query that acquires next reports
+    them.
 
-    ``lost`` adds to what is unreported already, and replay bounds the sum: one decision may end several sessions whose
-    losses all go to the group, so no record of it knows the sum."""
+    ``lost`` adds to the unreported losses so far, and replay bounds the sum: one decision may have several such
+    records, none of which knows the sum."""
 
     lost: tuple[LeftOutRange, ...]
     plan_id: Offset | None = None
     member_id: str | None = None
 
 
-class PlanKept(_Record, frozen=True):
-    """A plan in a snapshot: PlanAcquired and PlanStarted in one. ``newest``: it is its member's newest plan;
-    ``carried``: a run carries its id."""
+class PlanKept(Record, frozen=True):
+    """A plan in a snapshot: PlanAcquired and PlanStarted in one. ``newest``: the plan is its member's newest.
+    ``carried``: a run carries the plan's id."""
 
     plan_id: Offset
     member_id: str
@@ -400,9 +410,9 @@ class PlanKept(_Record, frozen=True):
     fail_on_data_loss: bool = True
 
 
-class GroupProgressKept(_Record, frozen=True):
-    """A snapshot's numbers of the group: its last plan id, its reject window, the highest epoch of members that it
-    forgot, the epoch of its assignment, and the counts of share partitions that it dropped (None: there are none)."""
+class GroupProgressKept(Record, frozen=True):
+    """A snapshot's numbers of the group: the last plan id, the reject window, the highest epoch of forgotten members,
+    the epoch of the assignment, and the counts of dropped share partitions (None: no share partition was dropped)."""
 
     last_plan_id: Offset
     decided: Offset = 0
@@ -412,9 +422,9 @@ class GroupProgressKept(_Record, frozen=True):
     dropped: RecordTotals | None = None
 
 
-class MemberProgressKept(_Record, frozen=True):
-    """A snapshot's facts of a member: the plan that it completed last (0: none), whether it has evidence, whether a
-    sink decided for it, id, name and checkpoint of its query, how many plans it acquired, and its breaker on
+class MemberProgressKept(Record, frozen=True):
+    """A snapshot's facts about a member: the plan that it completed last (0: none), whether it has evidence, whether a
+    sink decided a record of it, its query's id, name and checkpoint, how many plans it acquired, and its breaker on
     releases."""
 
     member_id: str
@@ -426,45 +436,3 @@ class MemberProgressKept(_Record, frozen=True):
     checkpoint: str = ""
     acquisitions: Offset = 0
     breaker: Breaker | None = None
-
-
-Record: TypeAlias = (
-    GroupCreated
-    | ConfigsAltered
-    | TopicRegistered
-    | TopicDeleted
-    | PartitionInitialized
-    | OffsetsAltered
-    | PartitionDeleted
-    | GroupDeleted
-    | ActionDone
-    | MemberJoined
-    | MemberSeen
-    | MembersForgotten
-    | PartitionsForgotten
-    | TopicForgotten
-    | Swept
-    | SessionRenewed
-    | SessionEnded
-    | AssignmentMade
-    | PartitionsAssigned
-    | StartsAlteredBy
-    | TaskSignalled
-    | BatchNamed
-    | RunsChanged
-    | LocksRenewed
-    | DeadlinesPassed
-    | DeadlinesExtended
-    | PlanAcquired
-    | RangesAdded
-    | PlanStarted
-    | PlanStaged
-    | PlanCompleted
-    | EvidenceCleared
-    | EvidenceUsed
-    | LogStartMoved
-    | DataLost
-    | PlanKept
-    | GroupProgressKept
-    | MemberProgressKept
-)

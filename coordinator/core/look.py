@@ -1,6 +1,6 @@
 """Look: answer a request that changes nothing, from the group as it is in memory.
 
-Pure, and no log record comes of it. The runtime sends the answer once what the group showed is durable.
+A look is pure, and makes no log record. The runtime sends the answer once all that the answer shows is durable.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ PlanRanges = tuple[tuple[str, int, tuple[tuple[int, int], ...]], ...]
 
 
 class TaskSignal(NamedTuple):
-    """The signals of one Spark task, on this host."""
+    """The signals of one Spark task, and the host where the task runs."""
 
     host: str
     progress: Progress
@@ -28,32 +28,32 @@ class TaskSignal(NamedTuple):
 @dataclass(slots=True)
 class AcquiredPlan:
     """A plan: one acquisition of a member. The group keeps a plan while a run carries its id, and a query's newest plan
-    beyond that.
+    longer.
 
     member_epoch: the epoch that acquired the plan, or reclaimed it last.
     acquired_ms: when the plan was acquired.
-    ranges: the offsets that the plan held at its last start, or acquisition, by (topic id, partition).
+    ranges: the offsets that the plan held at its last start, or else its acquisition, by (topic id, partition).
     query: the member is a Spark query.
     trial: the plan's one record is on trial (:mod:`coordinator.core.isolation`).
     started: the delivery in ``member_epoch`` has begun, so that a replay counts as a failure.
-    counts_as_evidence: the delivery began after the group last quarantined a record, so that its completion says that
-        processing works *since then*.
+    counts_as_evidence: the delivery began after the group last quarantined a record, so that its completion shows that
+        processing has worked since then.
     data_loss: offsets that the log lost, reported when the plan was started.
     unreported_losses: offsets that the log lost while no process read the plan; the next start reports them.
     left_out: offsets that the batch goes on without since the last start.
-    superseded_plans: earlier plans that this one supersedes, the oldest first, the last hundred of them.
-    reclaims: how often a later process reclaimed the plan, each time with all delivery counts raised by one. It numbers
-        the attempts at the batch.
+    superseded_plans: the last hundred plans that this one supersedes, the oldest first.
+    reclaims: how often a later process reclaimed the plan, which raises all delivery counts by one. The attempts at the
+        batch have this number.
     explicit: in this attempt, records that no sink decides are released (share.acknowledgement.mode as it was when the
         delivery began).
     explicit_attempts: the last two attempts, as values of ``reclaims``, in which a sink wrote in explicit mode.
-    replaces: all sinks of this attempt said that their target replaces its output of the batch. None: no sink has
-        written; False: a sink did not say so.
+    replaces: True if all sinks of this attempt said that their target replaces its output of the batch; False if one
+        did not say so; None while no sink has written.
     fail_on_data_loss: in this attempt, a task fails if a record is gone when it reads.
     staged: outcomes that sinks decided, by share partition. They take effect when the plan is completed.
-    signals: soft state: what tasks of this attempt say of their work, by Spark's id of the task, the newest last.
-    ahead_ms: soft state: so much later than the load, by this owner's clock, the plan was acquired; 0: not later.
-    batch_id: soft state: the number of the plan's batch, from the sink that staged last; None: no sink has said it.
+    signals: soft state: the signals of this attempt's tasks, by Spark's id of the task, the newest last.
+    ahead_ms: soft state: how much later than the load the plan was acquired, by this owner's clock; 0 if it was not.
+    batch_id: soft state: Spark's number of the batch, from the sink that staged last; None if no sink has named it.
     """
 
     plan_id: int
@@ -81,7 +81,7 @@ class AcquiredPlan:
 
     @property
     def held_since_ms(self) -> int:
-        """When the plan was acquired, or the load, if the plan was acquired later by this owner's clock."""
+        """When the plan was acquired; the time of the load if that was earlier, by this owner's clock."""
         return self.acquired_ms - self.ahead_ms
 
     @property
@@ -95,8 +95,8 @@ class AcquiredPlan:
         return max((attempt for attempt in self.explicit_attempts if attempt < self.reclaims), default=None)
 
     def progress_of(self, run: Run) -> Progress | None:
-        """The signals of the run's holder: a ShareConsumer's for this record, or a query's newest, which is for its
-        whole batch. None: there are none, or nobody holds the run."""
+        """The signals of the run's holder: a ShareConsumer's for these records, or the newest of a query's tasks, which
+        is for the whole batch. None: there are none, or nobody holds the run."""
         if run.state not in HELD or not self.signals:
             return run.progress
         return next(reversed(self.signals.values())).progress
@@ -106,16 +106,16 @@ class AcquiredPlan:
 class Member:
     """A Spark query or a ShareConsumer. All fields but ``session_deadline_ms`` are durable.
 
-    newest: a query's newest plan; ``completed``: the id of the plan that it completed last (None: it completed none).
-    evidence: the query completed a batch that says that processing works.
+    newest: a query's newest plan. completed: the id of the plan that the query completed last; None if it has none.
+    evidence: the query completed a batch which shows that processing works.
     decides: a sink has staged outcomes for the member.
-    query_id: Spark's id of the query, from the sink that staged last with rows of this member; empty: not known. Its
-        query_name and checkpoint likewise.
-    seen_ms: when the member was last seen, by the wall clock. It is written rarely, so the member may have been there
-        an eighth of share.member.retention.ms later.
-    acquisitions: how many plans the member acquired, by which it takes turns.
-    breaker: a query's breaker on releases; None: its last plan was not mostly released.
-    session_deadline_ms: when the session ends without a heartbeat; None: the member has no session.
+    query_id, query_name, checkpoint: what the sink that staged last says about the query; empty: not known.
+    seen_ms: when the member was last seen, by the wall clock. This is written rarely: the member may have been there up
+        to an eighth of share.member.retention.ms later.
+    acquisitions: how many plans the member has acquired. Turns depend on it: which partition comes first, and when a
+        record is delivered alone.
+    breaker: a query's breaker on releases; None if its last plan was not mostly released.
+    session_deadline_ms: when the session ends without a heartbeat; None if the member has no session.
     """
 
     member_id: str
@@ -159,13 +159,13 @@ class Member:
 
     @property
     def is_assigned(self) -> bool:
-        """Whether the member acquires from the partitions that are assigned to it, and not from all of its own: a
-        ShareConsumer that is subscribed to topics."""
+        """Whether the member acquires only from partitions that are assigned to it: it is a ShareConsumer that
+        subscribes to topics."""
         return not self.query and self.assign is None and bool(self.topics or self.topic_pattern is not None)
 
     @property
     def subscription(self) -> tuple[tuple[str, ...], str | None]:
-        """The names and the pattern of the subscription; members with equal ones are subscribed alike."""
+        """The topic names and the pattern to which the member is subscribed."""
         return self.topics, self.topic_pattern
 
     def subscribes(self, topic: str) -> bool:
@@ -178,8 +178,8 @@ class Member:
         return self.newest if self.newest is not None and self.newest.plan_id != self.completed else None
 
     def plan_state(self, plan_id: int | None) -> PlanState:
-        """The state of one of this query's plans. None, which precedes the first plan, counts as COMPLETED until a plan
-        is completed."""
+        """The state of one of this query's plans. None stands for the time before the first plan, and counts as
+        COMPLETED until a plan is completed."""
         if plan_id == self.completed:
             return PlanState.COMPLETED
         newest = self.pending
@@ -194,7 +194,7 @@ class Member:
 
 
 def with_ranges(ranges: PlanRanges, more: PlanRanges) -> PlanRanges:
-    """The ranges with ``more`` at their end, whose first entry may continue the last partition of ``ranges``."""
+    """The ranges followed by ``more``. If ``more`` begins with the last partition of ``ranges``, the two are joined."""
     if ranges and ranges[-1][:2] == more[0][:2]:
         topic_id, index, of_last = ranges[-1]
         return (*ranges[:-1], (topic_id, index, (*of_last, *more[0][2])), *more[1:])

@@ -1,9 +1,9 @@
-"""Log records as bytes: msgpack, and a large record in parts, each below the limit of a stored record."""
+"""Encodes log records as msgpack, a large record in several parts, and decodes them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, Union
 
 import msgspec
 
@@ -29,12 +29,12 @@ MOST_BYTES = 512 * 1024
 in parts."""
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
+_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Union[tuple(Record.__subclasses__())])  # noqa: UP007
 
 
 class RecordHead(msgspec.Struct, frozen=True):
-    """A log record without its lists, which take most of the time to decode; a field that the record's class does not
-    have is None."""
+    """A log record without its lists, which take most of the time to decode. Fields that the record's class does not
+    have are None."""
 
     type: str
     topic_id: str | None = None
@@ -63,8 +63,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def encode_records(records: Iterable[Record]) -> list[bytes]:
-    """The durable records, encoded. A large record becomes several with the same effect, so that a store needs to hold
-    no record above MOST_BYTES."""
+    """The durable records, encoded. A record of more than MOST_BYTES becomes several with the same effect together."""
     return [data for record in records if record.durable for data in _encoded(record)]
 
 
@@ -85,7 +84,7 @@ def _parts(record: Record, wanted: int) -> list[Record]:
     if isinstance(record, RunsChanged):
         return [msgspec.structs.replace(record, runs=runs) for runs in _cut(record.runs, wanted)]
     if isinstance(record, PlanStaged):
-        # Staging twice is staging both.
+        # Replay adds the outcomes of one record to those of the other.
         return [msgspec.structs.replace(record, partitions=part) for part in _spread(record.partitions, wanted)]
     if isinstance(record, PlanAcquired | PlanKept) and record.ranges:
         first, *rest = _spread(record.ranges, wanted)
@@ -106,7 +105,7 @@ def _parts(record: Record, wanted: int) -> list[Record]:
 
 
 def _spread(partitions: ByPartition[Cut], wanted: int) -> list[ByPartition[Cut]]:
-    """The entries of (topic id, partition, entries), in about ``wanted`` parts of the same form."""
+    """The partitions with their entries in about ``wanted`` parts of the same form, each with as many entries."""
     total = sum(len(entries) for _, _, entries in partitions)
     most = max(1, -(-total // wanted))
     parts: list[list[tuple[str, int, tuple[Cut, ...]]]] = [[]]
@@ -132,7 +131,7 @@ def decode_record(data: bytes, group_id: str = "?") -> Record:
     """The record that was encoded.
 
     Raises:
-        UnreadableRecord: this version can't read the bytes, or no version wrote them.
+        UnreadableRecord: the bytes are damaged, or a version wrote them that this one can't read.
     """
     record = _decoded(_decoder, data, group_id)
     for runs in _runs_of(record):
@@ -146,7 +145,7 @@ def decode_record(data: bytes, group_id: str = "?") -> Record:
 
 
 def _runs_of(record: Record) -> Iterable[Iterable[tuple[int, int, Any]]]:
-    """The lists of (first, last, anything) in the record, each of which has to be ascending and disjoint."""
+    """The lists of (first, last, anything) in the record. Each must be ascending and disjoint."""
     if isinstance(record, RunsChanged):
         return (record.runs,)
     if isinstance(record, PlanStaged):
@@ -157,30 +156,30 @@ def _runs_of(record: Record) -> Iterable[Iterable[tuple[int, int, Any]]]:
 
 
 def decode_head(data: bytes, group_id: str = "?") -> RecordHead:
-    """Returns the record that was encoded, without its lists. Raises as :func:`decode_record`."""
+    """The record that was encoded, without its lists. Raises as :func:`decode_record`."""
     return _decoded(_head_decoder, data, group_id)
 
 
 _NAME_AT = 7
-"""Position of the name in an encoded record: after the number of its fields, and ``type``."""
+"""The name of a record's class begins at this byte: after the number of fields, and the key ``type``."""
 
 
 class RunsFilter:
-    """Decides by a record's first bytes whether it has runs of another share partition, or further ranges of a plan, or
-    outcomes, without decoding it. While a record is decoded, no other thread of the process runs."""
+    """Tells by the first bytes of a record whether it needs to be decoded for the history of a share partition's
+    record. While a large record is decoded, no other thread of the process runs."""
 
     def __init__(self, key: SharePartitionKey) -> None:
-        self._of_key = encode_record(RunsChanged(**key._asdict(), runs=()))[:-1]  # the last byte: there is no run
+        self._of_key = encode_record(RunsChanged(**key._asdict(), runs=()))[:-1]  # the last byte is the number of runs
 
     def __repr__(self) -> str:
         return f"<RunsFilter {self._of_key!r}>"
 
     def skips(self, data: bytes) -> bool:
-        """Whether the record has the runs of another share partition, or ranges alone, and nothing else."""
+        """Whether the record has nothing but runs of another share partition, or further ranges of a plan."""
         return data.startswith((b"RunsChanged", b"RangesAdded"), _NAME_AT) and not data.startswith(self._of_key)
 
     def has_outcomes_alone(self, data: bytes) -> bool:
-        """Whether the record has outcomes that sinks decided, and does not say which query's they are."""
+        """Whether the record has outcomes that sinks decided, and names no query."""
         return data.startswith(b"PlanStaged", _NAME_AT) and b"query_" not in data
 
 

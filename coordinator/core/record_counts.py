@@ -1,4 +1,4 @@
-"""The counts of what became of the records of a share partition, or of several together, as snapshots keep them."""
+"""Counts what became of the records of a share partition, or of several together."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from coordinator.protocol.values import Int64
 
 
 class RecordTotals(msgspec.Struct, kw_only=True, array_like=True):
-    """Each offset is counted once. ``reached``: the offsets from the first start offset to the end. ``accepted``:
-    ACKNOWLEDGED; ``archived``: ARCHIVED, by Disposition, NONE: offsets that have no record (compacted, aborted, a
-    transaction's marker); ``removed``: Kafka removed them before they were done, by retention or delete-records;
-    ``deleted``: with their topic; ``skipped``, ``repeated``: resets passed over them before they were done, or made
-    them available again. With what is still there they make up ``reached``. ``without_dead_letter``: those of
-    ``archived`` that were given up in a group without a dead letter topic."""
+    """Numbers of offsets. All but ``reached``, ``repeated`` and ``without_dead_letter`` add up, with the records that
+    are still there, to ``reached`` plus ``repeated``.
+
+    reached: from the first start offset to the end.
+    accepted: ACKNOWLEDGED.
+    archived: ARCHIVED, by Disposition. Under NONE: offsets without a record (compacted, aborted, or a transaction's
+        marker).
+    removed, deleted: Kafka removed the record before it was done, by retention or delete-records, or with its topic.
+    skipped, repeated: a reset skipped the offset before it was done, or made it available again.
+    without_dead_letter: those of ``archived`` that were given up while the group had no dead letter topic.
+    """
 
     reached: Int64 = 0
     accepted: Int64 = 0

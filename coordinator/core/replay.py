@@ -1,6 +1,6 @@
-"""Replay: apply a log record to a group, live and on recovery alike. Nothing else changes a group but its soft state.
+"""Replay: apply a log record to a group, live and on recovery alike. Nothing else changes a group's durable state.
 
-Replay copies what a command decided. Where replay derives a value instead, the function says why.
+Replay copies what a command decided. Where replay computes a value instead, the function says why.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Runs: offset ranges of a share partition whose records are all alike, in order, disjoint, and merged.
+"""Runs: ranges of offsets of a share partition whose records are all alike; ascending, disjoint, and merged.
 
-One representation serves whole batches and single offsets: :meth:`RunMap.replace` splits at the edges, replaces what
-lies between, and merges equal neighbours. The counts and indexes beside the map are kept by the two methods that every
-change goes through, so they can't drift.
+One representation serves whole batches and single offsets: :meth:`RunMap.replace` splits runs at the edges, replaces
+what lies between, and merges equal neighbours. Every change of the map goes through ``_count`` and ``_uncount``, which
+keep the counts and indexes beside the map.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from coordinator.protocol.values import Disposition, Int64, Offset
 
 
 class Progress(NamedTuple):
-    """The signals that a member's work on a record goes on: the times of the first and the last one, by the
-    coordinator's clock, and the newest hint that came with one."""
+    """A member's signals that its work on a record goes on: the times of the first and of the last signal, by the
+    coordinator's clock, and the newest hint."""
 
     first_ms: Int64
     last_ms: Int64
@@ -26,22 +26,21 @@ class Progress(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The state of each record of a run; the run's offsets are the keys of the map.
+    """The state that all records of a run have. The run's offsets are not in it: they are the keys of the map.
 
     delivery_count: acquisitions so far.
-    failures, releases: deliveries that failed, and that were given back (docs/learn/concepts.md, "Tries").
-    query_failures: those of the failures that were a query's.
-    plan_id: the plan that holds the record, or, if the record is AVAILABLE, the plan that held it and whose query may
-        come back; None once no query may.
-    deadline_ms: when a ShareConsumer's lock ends, which memory keeps as :class:`coordinator.core.due_times.LockIndex`
-        says; None for a query's, which lives as long as the session.
+    failures, releases: how many deliveries failed, and how many were given back (docs/learn/concepts.md, "Tries").
+    query_failures: how many of the failures were a query's.
+    plan_id: the plan that holds the record. If the record is AVAILABLE: the plan that held it, whose query may come
+        back; None once no query may.
+    deadline_ms: when a ShareConsumer's lock ends, in the form of :class:`coordinator.core.due_times.LockIndex`; None
+        for a query's lock, which lives as long as the session.
     not_before_ms: the record is not acquired before this time.
-    delay_ms: how long that delay was when it was given, by which a load bounds it; None: it was given by a version that
-        did not store it.
+    delay_ms: how long that delay was when it was given, by which a load bounds it; None if an older version gave it.
     quarantined: the record is delivered only alone (:mod:`coordinator.core.isolation`).
     failed_alone_ms: when the quarantined record first failed alone; None if it has not.
     last_tried_ms: when the quarantined record was last delivered alone; None if it was not.
-    trials_lost: trials that ended in a lost lock and were not judged then.
+    trials_lost: how many trials ended in a lost lock, and so without a judgement.
     disposition, reason: what the dead letter of an ARCHIVING record says.
     progress: the holder's signals; only an IN_PROGRESS record has any.
     """
@@ -65,7 +64,7 @@ class Run(NamedTuple):
 
     @property
     def tries(self) -> int:
-        """Failures plus releases. Limits compare tries, never the delivery count."""
+        """Failures plus releases. Limits are about tries, never about the delivery count."""
         return self.failures + self.releases
 
     @property
@@ -79,7 +78,7 @@ FRESH = Run(RecordState.AVAILABLE)
 
 
 class Segment(NamedTuple):
-    """Offsets ``first`` to ``last`` inclusive, and the run that they are (a part of)."""
+    """Offsets ``first`` to ``last`` inclusive, which are a run or a part of one, and the state of that run."""
 
     first: int
     last: int
@@ -90,17 +89,17 @@ _ABOVE_ALL_OFFSETS = 2**63
 
 
 class FrozenRuns:
-    """The runs of a map as they were at one moment: references to them, which no change of the map touches."""
+    """The runs of a map as they were at one moment. Later changes of the map do not show here."""
 
     __slots__ = ("_entries", "_firsts", "_keys")
 
     def __init__(self, runs: SortedDict[int, tuple[int, Run]]) -> None:
         self._firsts = list(runs.keys())
-        # The plain views of the dict below are copied at once, where a sorted view looks each run up.
+        # dict's own views are copied at once; the sorted views would look up each run.
         self._keys, self._entries = list(dict.keys(runs)), list(dict.values(runs))
 
     def steps(self, most: int) -> Iterator[list[tuple[int, int, Run]]]:
-        """Yields the runs as (first, last, run) in order, up to ``most`` at a time."""
+        """Yield the runs as (first, last, run) in order, up to ``most`` in each list."""
         entries = dict(zip(self._keys, self._entries, strict=True))
         for at in range(0, len(self._firsts), most):
             yield [(first, *entries[first]) for first in self._firsts[at : at + most]]
@@ -109,13 +108,17 @@ class FrozenRuns:
 class RunMap:
     """The runs of one share partition by first offset.
 
-    ``counts``: records by state. ``carried``: records by plan id. ``changed_plan_ids``: plan ids that came or went
-    since the group last looked; the group drops plans that no run carries.
+    counts: the number of records by state. carried: the number of records by plan id.
+    changed_plan_ids: plan ids that came or went since the group last cleared this set; it drops plans that no run
+        carries.
 
-    The private indexes: ``_ready``: first offsets of AVAILABLE runs that may be acquired at once; ``_delayed``: (not
-    before, first) of those that may be acquired later; ``_quarantined``: (last tried, first) of those that are
-    delivered alone; ``_backing_off``: (not before, first) of quarantined ones that wait; ``_archiving``: first offsets
-    of runs whose dead letters are to be written.
+    Private indexes of first offsets:
+
+    _ready: AVAILABLE runs that may be acquired at once.
+    _delayed: AVAILABLE runs that may be acquired later, as (not before, first).
+    _quarantined: AVAILABLE runs that are delivered alone, as (last tried, first).
+    _backing_off: those of the quarantined runs that wait, as (not before, first).
+    _archiving: runs whose dead letters are not written yet.
     """
 
     __slots__ = (
@@ -154,14 +157,14 @@ class RunMap:
         return FrozenRuns(self._runs)
 
     def first(self) -> Segment | None:
-        """The run with the lowest offsets; None: there is none."""
+        """The run with the lowest offsets; None if the map is empty."""
         if not self._runs:
             return None
         first = self._firsts[0]
         return Segment(first, *self._runs[first])
 
     def at(self, offset: int) -> Segment | None:
-        """The run that holds this offset, whole; None: there is none."""
+        """The whole run that holds this offset; None if no run does."""
         entry = self._runs.get(offset)
         if entry is not None:
             return Segment(offset, *entry)
@@ -173,7 +176,7 @@ class RunMap:
         return Segment(first, last, run) if last >= offset else None
 
     def between(self, first: int, last: int) -> Iterator[Segment]:
-        """The runs in ``first..last``, the outer ones clipped to it."""
+        """Yield the runs in ``first..last``; runs that reach beyond that range are cut."""
         if (whole := self.at(first)) is not None:
             yield Segment(first, min(whole.last, last), whole.run)
             if whole.last >= last:
@@ -184,17 +187,17 @@ class RunMap:
             yield Segment(start, min(end, last), run)
 
     def whole_from(self, offset: int) -> Iterator[Segment]:
-        """The runs that end at ``offset`` or above it, whole, in offset order."""
+        """Yield the whole runs that end at ``offset`` or above it, in offset order."""
         inside = self.at(offset)
         for first in self._runs.irange(offset if inside is None else inside.first):
             yield Segment(first, *self._runs[first])
 
     def starting_below(self, offset: int) -> list[Segment]:
-        """The runs that start below ``offset``, whole."""
+        """The whole runs that start below ``offset``."""
         return [Segment(first, *self._runs[first]) for first in self._runs.irange(None, offset, (True, False))]
 
     def available(self, now_ms: int) -> Iterator[Segment]:
-        """The AVAILABLE runs that may be acquired with others at ``now_ms``, whole, in offset order."""
+        """Yield the whole AVAILABLE runs that may be acquired with others at ``now_ms``, in offset order."""
         firsts: Iterable[int] = self._ready
         if self._delayed:
             due = [first for _, first in self._delayed.irange(None, (now_ms, _ABOVE_ALL_OFFSETS))]
@@ -203,7 +206,7 @@ class RunMap:
             yield Segment(first, *self._runs[first])
 
     def quarantined(self) -> Iterator[Segment]:
-        """The AVAILABLE runs that are delivered only alone, whole, the least recently tried first."""
+        """Yield the whole AVAILABLE runs that are delivered only alone, the least recently tried first."""
         for _, first in self._quarantined:
             yield Segment(first, *self._runs[first])
 
@@ -213,13 +216,13 @@ class RunMap:
         return bool(self._quarantined)
 
     def archiving_from(self, offset: int) -> Iterator[Segment]:
-        """The runs that wait for their dead letters and end at ``offset`` or above it, whole, in offset order."""
+        """Yield the whole runs that wait for their dead letters and end at ``offset`` or above it, in offset order."""
         inside = self.at(offset)
         for first in self._archiving.irange(offset if inside is None else inside.first):
             yield Segment(first, *self._runs[first])
 
     def waits(self, now_ms: int) -> bool:
-        """Whether an AVAILABLE run may not be acquired yet at ``now_ms``, since it is delayed or backs off."""
+        """Whether an AVAILABLE run is delayed, or backs off, beyond ``now_ms``."""
         return any(last and last[-1][0] > now_ms for last in (self._delayed, self._backing_off))
 
     def put(self, first: int, last: int, run: Run) -> None:
@@ -227,7 +230,7 @@ class RunMap:
         self.replace([(first, last, run)])
 
     def replace(self, pieces: Sequence[tuple[int, int, Run]]) -> None:
-        """Replace the offsets of adjacent pieces, ascending, by these; equal neighbours are merged."""
+        """Replace the offsets of these pieces, which must be ascending and adjacent; equal neighbours are merged."""
         runs = self._runs
         first, last, edge = pieces[0][0], pieces[-1][1], pieces[-1][2]
         entry = runs.get(first)
@@ -262,12 +265,12 @@ class RunMap:
         self._count(merged)
 
     def drop(self, first: int) -> None:
-        """Forget the run that starts at ``first``."""
+        """Remove the run that starts at ``first``."""
         last, run = self._runs.pop(first)
         self._uncount(first, last, run)
 
     def drop_terminal(self, offset: int) -> int:
-        """Drop the terminal runs that follow each other from ``offset`` on. Returns the offset after them."""
+        """Remove the terminal runs that follow each other from ``offset`` on. Returns the offset after the last."""
         lowest, dropped = offset, 0
         while (entry := self._runs.get(offset)) is not None and entry[1].state in TERMINAL:
             self._uncount(offset, *entry)

@@ -5,8 +5,8 @@ records (:func:`coordinator.core.decide.decide`); looks show it (:func:`coordina
 
 Sessions, the deadlines of locks and sessions, ``deadlines_extended_until_ms`` and the time of the next sweep are *soft
 state*: their records are not durable, and a new owner begins without them. :meth:`ShareGroup.loaded` sets them after a
-load, outside of the log: every holder has one session timeout to come back, unless this process served the group until
-then and :class:`Heard` the members itself.
+load, outside of the log. Every holder then has one session timeout to come back, unless this process served the group
+before and knows when it heard the members last (:class:`Heard`).
 
 The theory, on one page
 -----------------------
@@ -80,14 +80,14 @@ from coordinator.protocol.errors import FencedMemberEpoch, ForeignPlan, StalePla
 from coordinator.protocol.values import SharePartitionKey
 
 MEMBERS_KEPT = 1_000
-"""Up to this many members without a session are kept for ever, so that a small group's queries may rest as long as they
-like."""
+"""Up to this many members without a session are never forgotten, so that a small group's queries may rest for as long
+as they like."""
 
 
 class Heard(NamedTuple):
-    """The soft state of a group at ``at_ms``, which a process keeps when it has to load its own group again: the ends
-    of sessions by member, those of ShareConsumers' locks by plan (the latest; 0: it is over), and what ShareGroup has
-    under the other names."""
+    """The soft state of a group at ``at_ms``, which a process keeps when it has to load its own group again. Sessions:
+    their ends by member. Locks: the latest end of a ShareConsumer's locks by plan; 0 if it has passed. The other fields
+    are those of ShareGroup."""
 
     at_ms: int
     sessions: dict[str, int]
@@ -100,7 +100,7 @@ class ShareGroup:
     """The state of one group. Plan ids are ints here; on the wire they carry the group's incarnation."""
 
     def __init__(self, group_id: str, bounds: GroupBounds | None = None) -> None:
-        """``bounds``: those that the coordinator sets to stored configs; no part of the state."""
+        """``bounds``: the bounds that the coordinator sets to stored configs; they are no part of the state."""
         self.group_id = group_id
         self.incarnation = ""
         self.topic_ids = True
@@ -110,33 +110,34 @@ class ShareGroup:
         self.topics: dict[str, str] = {}
         self.topic_names: dict[str, str] = {}
         self.gone: dict[str, int] = {}
-        """Ids of deleted topics, whose records are archived but for those that a member holds, and when the group
-        learnt of each deletion."""
+        """When the group learnt of the deletion, by id of the deleted topic. Records of these topics are archived,
+        unless a member holds them."""
         self.partitions: dict[SharePartitionKey, SharePartition] = {}
         self.deleted_partitions: dict[SharePartitionKey, PartitionDeleted] = {}
-        """Share partitions whose state an administrator deleted: what of them was handed out."""
+        """Share partitions whose state an administrator deleted, with what they had handed out."""
         self.altered_by: dict[SharePartitionKey, str] = {}
         """Soft state: who altered the start offset of a share partition last."""
         self.last_altered_after = 0
-        """The highest ``altered_after`` of a share partition: plans above it were acquired after all alterations."""
+        """The highest ``altered_after`` of a share partition. Higher plan ids were acquired after all alterations."""
         self.actions: dict[str, bytes] = {}
-        """The ids of the last actions, the oldest first, with their answers."""
+        """The answers to the last administrators' actions by action id, the oldest first."""
         self.members: dict[str, Member] = {}
         self.plans: dict[int, AcquiredPlan] = {}
         self.last_plan_id = 0
         self.unreported_losses: tuple[LeftOutRange, ...] = ()
-        """Records that the logs lost and that no plan held. The query that acquires next reports them."""
+        """Records that the logs lost while no plan held them. The query that acquires next reports them."""
         self.decided = 0
         self.rejected = 0
-        """Records that sinks rejected of the last ``decided`` ones: the window of the reject ratio (stage_outcomes)."""
+        """How many of the last ``decided`` records sinks rejected (:mod:`coordinator.core.reject_ratio`)."""
         self.deadlines_extended_until_ms = 0
-        """Soft state: until then all holders have a full session timeout, after a load or a stall."""
+        """Soft state: no session ends before this time, after a load or a stall."""
         self.sessions: dict[str, None] = {}
-        """Soft state: the ids of members whose session lives, in the order in which the sessions began. Changed by
-        ``keep_session`` and ``end_session`` alone."""
+        """Soft state: the ids of members whose session lives, in the order in which the sessions began. Only
+        ``keep_session`` and ``end_session`` change it."""
         self._session_ends = DueTimes()
         self.unheard: set[str] = set()
-        """Soft state: members that may have a session with the owner before, and were not heard of since the load."""
+        """Soft state: members that may have had a session with the owner before, and that sent nothing since the
+        load."""
         self.assignment_epoch = 0
         self.assignment: dict[str, frozenset[SharePartitionKey]] = {}
         """Soft state: the partitions that are assigned to each ShareConsumer."""
@@ -147,20 +148,19 @@ class ShareGroup:
         self.forgotten_epoch = 0
         """The highest epoch of members that were forgotten: new members get higher ones."""
         self.old_topics: set[str] = set()
-        """Ids of topics that a newer topic of the same name replaced, and of which the group still has something. A
-        topic that was deleted and not created again is not among them."""
+        """Ids of topics that a newer topic of the same name replaced, and of which the group still has something."""
         self.dropped = RecordTotals()
-        """The counts of share partitions that the group no longer has: no count of the group ever falls."""
+        """The counts of share partitions that the group dropped, so that no count of the group ever falls."""
         self.forgotten_topics: dict[str, TopicForgotten] = {}
-        """The last topics that were forgotten, by id, with a bounded number of share partitions together."""
+        """The last forgotten topics, by id; they have a bounded number of share partitions in all."""
         self.ends_kept = 0
-        """The share partitions of ``forgotten_topics`` together."""
+        """How many share partitions ``forgotten_topics`` have in all."""
         self.swept_until_ms = 0
         """Soft state: the sweep for members and topics to forget is due after this time."""
         self.holders: dict[int, set[SharePartitionKey]] = {}
         """The share partitions with a run that carries a plan's id, by plan id."""
         self.times_are_ahead = False
-        """Soft state: since the load, runs have times that are ahead of the clock, which Expire bounds."""
+        """Soft state: runs have times that are ahead of this owner's clock. The next Expire bounds them."""
         self.locks = LockIndex()
         """Soft state: when the locks of ShareConsumers end."""
 
@@ -171,7 +171,7 @@ class ShareGroup:
         )
 
     def clear(self) -> None:
-        """Forget everything: a group that was deleted is as one that never was."""
+        """Forget everything: a deleted group is as if it had never been created."""
         self.__init__(self.group_id, self.bounds)  # type: ignore[misc]
 
     # --- read by commands, looks and the service
@@ -182,7 +182,7 @@ class ShareGroup:
 
     @property
     def group_epoch(self) -> int:
-        """KIP-932's group epoch: above the assignment's as long as the assignment is old, for all changes together."""
+        """KIP-932's group epoch. It is the assignment's, plus one while the assignment is old."""
         return self.assignment_epoch + (self.exists and self.assignment_is_old)
 
     def member(self, member_id: str, member_epoch: int) -> Member:
@@ -211,7 +211,7 @@ class ShareGroup:
             )
 
     def checked_state(self, member: Member, plan_id: int | None, event: PlanEvent) -> PlanState:
-        """The state of the member's plan, which allows ``event``.
+        """The state of the member's plan, if that state allows ``event``.
 
         Raises:
             StalePlan: the plan's state does not allow the event.
@@ -226,7 +226,7 @@ class ShareGroup:
         return state
 
     def stale(self, member: Member, plan_id: int | None, reason: str) -> StalePlan:
-        """The error that refuses this plan or start, by name."""
+        """The error to raise about this plan or start, with the reason."""
         if member.newest is None:
             reason += (
                 ", since the group does not know this query"
@@ -255,12 +255,12 @@ class ShareGroup:
         return self.plans.get(run.plan_id) if run.plan_id is not None else None
 
     def progress_of(self, run: Run) -> Progress | None:
-        """The signals of the run's holder; None: there are none."""
+        """The signals of the run's holder; None if there are none."""
         plan = self.plan_of(run)
         return run.progress if plan is None else plan.progress_of(run)
 
     def carrying(self, plan: AcquiredPlan) -> Iterator[tuple[SharePartition, list[Segment]]]:
-        """By partition, the segments that still carry the plan's id, in the plan's order."""
+        """Yield each partition of the plan with its segments that still carry the plan's id, in the plan's order."""
         for topic_id, index, ranges in plan.ranges:
             partition = self.partitions.get(SharePartitionKey(topic_id, index))
             if partition is not None and (segments := partition.carrying(plan.plan_id, ranges)):
@@ -277,12 +277,12 @@ class ShareGroup:
         )
 
     def is_current(self, topic_id: str) -> bool:
-        """Whether the topic exists, as the group knows: it was neither deleted nor deleted and created anew."""
+        """Whether the topic exists, as far as the group knows: it was not deleted, and no newer one has its name."""
         return self.topics.get(self.topic_names.get(topic_id, "")) == topic_id and topic_id not in self.gone
 
     @property
     def waiting_for_dead_letters(self) -> int:
-        """How many records are given up, and have no dead letter yet."""
+        """How many records were given up and have no dead letter yet."""
         return sum(partition.archiving_count for partition in self.partitions.values())
 
     def existing_partitions(self) -> dict[str, list[int]]:
@@ -297,8 +297,8 @@ class ShareGroup:
         return SharePartitionKey(topic_id, partition) in self.partitions
 
     def forgotten_end(self, key: SharePartitionKey) -> tuple[int, int]:
-        """The end of what was acquired of a share partition that was forgotten, and the highest delivery count of any
-        record; zeros where nothing is known of it."""
+        """For a forgotten share partition, the end of what was acquired and the highest delivery count of any record;
+        zeros if the group has not kept them."""
         topic = self.forgotten_topics.get(key.topic_id)
         ends = () if topic is None else topic.ends
         return next(((end, highest) for index, end, highest in ends if index == key.partition), (0, 0))
@@ -311,14 +311,14 @@ class ShareGroup:
         return totals, sum(each.still_there for each in partitions)
 
     def plan_partitions(self, member: Member, plan_id: str) -> set[tuple[str, int]]:
-        """(topic id, partition) of each partition that a start of ``plan_id`` touches; empty if there is no plan."""
+        """(topic id, partition) of each partition that a start of ``plan_id`` may change; empty without such a plan."""
         named = self.plan_id(plan_id)
         is_superseded = member.plan_state(named) is PlanState.SUPERSEDED
         plan = member.newest if is_superseded else self.plans.get(named) if named is not None else None
         return set() if plan is None else {(topic_id, index) for topic_id, index, _ in plan.ranges}
 
     def next_deadline_ms(self) -> int | None:
-        """When Expire has something to do next; None: never. A deadline is over when it lies before now."""
+        """When Expire next has something to do; None: never. A deadline has passed once it lies before now."""
         earliest = [ends_ms] if (ends_ms := self._session_ends.earliest_ms()) is not None else []
         earliest += [due_ms] if (due_ms := self.locks.next_ms()) is not None else []
         earliest += [self.swept_until_ms] if self.has_forgettable else []
@@ -335,7 +335,7 @@ class ShareGroup:
         return self.has_forgettable and self.swept_until_ms < now_ms
 
     def may_rest(self, now_ms: int) -> bool:
-        """Whether nothing is acquired or delayed and no session lives: an on-demand coordinator may leave."""
+        """Whether no session lives and no record is acquired or delayed, so that a coordinator on demand may leave."""
         if self.sessions:
             return False
         return not any(partition.acquired_count or partition.waits(now_ms) for partition in self.partitions.values())
@@ -343,7 +343,7 @@ class ShareGroup:
     # --- changed by replay
 
     def keep_session(self, member: Member, deadline_ms: int) -> None:
-        """Let the member's session live until then, or begin."""
+        """Begin the member's session, or extend it, until ``deadline_ms``."""
         member.session_deadline_ms = deadline_ms
         self.sessions[member.member_id] = None
         self._session_ends.set(member.member_id, deadline_ms)
@@ -355,8 +355,8 @@ class ShareGroup:
         self._session_ends.set(member.member_id, None)
 
     def heard(self, now_ms: int, expired: Iterable[int] = ()) -> Heard:
-        """Returns what this process knows of the members now. ``expired``: plans of ShareConsumers with locks that
-        ended by time, in a round that did not become durable."""
+        """Returns the soft state now. ``expired``: plans of ShareConsumers whose locks ended by time, in a round that
+        did not become durable."""
         locks = dict.fromkeys(expired, 0)
         for plan in self.plans.values():
             for _, segments in self.carrying(plan) if not plan.query else ():
@@ -368,13 +368,13 @@ class ShareGroup:
         return Heard(now_ms, sessions, locks, set(self.unheard), self.deadlines_extended_until_ms)
 
     def loaded(self, now_ms: int, heard: Heard | None = None) -> None:
-        """Set the soft state after a load: every member that holds records has one session timeout to come back, and so
-        has every ShareConsumer's lock; a lock that would last longer keeps what is left of it, as far as the log tells.
-        Nothing of this is logged; times that are ahead of this owner's clock are bounded by the next Expire.
+        """Set the soft state after a load, without log records. Every member that holds records has one session timeout
+        to come back, and every ShareConsumer's lock lasts at least as long; if the log says that a lock lasts longer,
+        it does. The next Expire bounds times that are ahead of this owner's clock.
 
-        ``heard``: what this process knew, if no other process has owned the group since. Sessions and locks then have
-        what was left of them: else members that are gone would keep their records as long as the group is loaded again
-        and again. A load that took a session timeout or longer gives everybody a session timeout all the same."""
+        ``heard``: what this process knew, if no other process has owned the group since. Then sessions and locks keep
+        the time that was left to them: otherwise members that are gone would keep their records for as long as the
+        group is loaded again and again. If a session timeout has passed since then, ``heard`` is ignored."""
         deadline_ms = self.deadlines_extended_until_ms = now_ms + self.config.share_session_timeout_ms
         if heard is not None and now_ms - heard.at_ms >= self.config.share_session_timeout_ms:
             heard = None
@@ -397,7 +397,7 @@ class ShareGroup:
             member = self.members[plan.member_id]
             if held and heard is None:
                 self.keep_session(member, deadline_ms)
-            elif held and plan.query and not member.active:  # its end did not become durable, and is due
+            elif held and plan.query and not member.active:  # its end was decided, but not appended: it is due again
                 self.keep_session(member, now_ms)
             if not plan.query:
                 at_least_ms = deadline_ms
@@ -415,9 +415,9 @@ class ShareGroup:
     def _keep_locks(
         self, plan: AcquiredPlan, held: Iterable[tuple[SharePartition, Segment]], deadline_ms: int, now_ms: int
     ) -> None:
-        """Give the runs of a ShareConsumer locks that end with its session at the earliest, and not before the log
-        says, since the config may have been altered since a lock was given. A lock that was given later than now, by
-        this owner's clock, has its whole length from now on."""
+        """Give a ShareConsumer's runs locks that last until ``deadline_ms`` at least, and as long as the log says: the
+        config may have been altered since a lock was given. A lock that was given later than now, by this owner's
+        clock, lasts for its whole length from now on."""
         for partition, segments in groupby(held, key=itemgetter(0)):
             runs = []
             for _, (first, last, run) in segments:

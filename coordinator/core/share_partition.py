@@ -1,9 +1,9 @@
 """A share partition: the window of a topic partition that the group is working on.
 
-``start_offset`` (SPSO) is the first offset not yet delivered to completion, ``end_offset`` (SPEO + 1, exclusive) the
-first that was never acquired. The start offset moves over leading terminal runs, and to the log start when that
-overtakes it; records that a member still holds below it stay until their holder is done with them, and ARCHIVING ones
-until their dead letter is written (KIP-932, "Share partition in-flight records"; docs/trust/facts.md, K24 and K27).
+``start_offset`` (SPSO) is the first offset that is not done, ``end_offset`` (SPEO + 1, exclusive) the first that was
+never acquired. The start offset moves over leading terminal runs, and to the log start when that overtakes it. Two
+kinds of records stay below it: those that a member holds, until the member is done with them, and ARCHIVING ones, until
+their dead letter is written (KIP-932, "Share partition in-flight records"; docs/trust/facts.md, K24 and K27).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STAYS = frozenset({*HELD, RecordState.ARCHIVING})
 
 
 class SharePartition:
-    """State of one (topic id, partition) in one group. Changed by replayed records only."""
+    """The state of one (topic id, partition) in one group. Only replayed records change it."""
 
     __slots__ = (
         "altered_after",
@@ -42,15 +42,15 @@ class SharePartition:
         self.end_offset = start_offset
         self.log_start = 0
         self.counts = RecordTotals(archived=[0] * len(Disposition), without_dead_letter=[0] * len(Disposition))
-        """What became of the records; ``reached`` is in :meth:`totals` alone."""
+        """What became of the records, without ``reached``, which :meth:`totals` has."""
         self.first_offset = start_offset
-        """Where the counts begin: the first start offset."""
+        """The first start offset, at which the counts begin."""
         self.runs = RunMap()
         self.highest_count = 0
-        """The highest delivery count of any record so far, those that are done included."""
+        """The highest delivery count of any record so far, also of records that are done."""
         self.altered_after = 0
-        """The group's last plan id when an administrator altered the start offset: plans up to this one lost their
-        records to that. 0: never."""
+        """The group's last plan id when an administrator altered the start offset; 0: never. Plans up to this one lost
+        their records of this share partition."""
 
     def __repr__(self) -> str:
         return (
@@ -65,27 +65,26 @@ class SharePartition:
 
     @property
     def archived_total(self) -> int:
-        """Records that were ever ARCHIVED, for whatever reason, those that Kafka removed included."""
+        """How many records were ever ARCHIVED, for whatever reason; records that Kafka removed are among them."""
         return sum(self.counts.archived) + self.counts.removed + self.counts.deleted
 
     @property
     def unaccounted(self) -> int:
-        """0 if each offset from the first start offset to the end is accepted, archived, removed, skipped or still
-        there. Another number is a mistake of the counts."""
+        """0 if each offset from the first start offset to the end is counted once. Another number is a bug."""
         return self.totals().left - self.still_there
 
     @property
     def still_there(self) -> int:
-        """Records that were acquired, or may be, and are not done."""
+        """How many records have a run, and are not done."""
         return sum(self.runs.counts) - self.runs.terminal_count()
 
     @property
     def reached(self) -> int:
-        """Offsets from the first start offset to the end."""
+        """How many offsets there are from the first start offset to the end."""
         return self.end_offset - self.first_offset
 
     def totals(self) -> RecordTotals:
-        """The counts as they are now, ``reached`` among them: a copy."""
+        """A copy of the counts, with ``reached``."""
         return self.counts.plus(RecordTotals(reached=self.reached))
 
     @property
@@ -103,12 +102,12 @@ class SharePartition:
         return lag_of(end, self.start_offset, self.delivery_complete_count)
 
     def restore_counts(self, totals: RecordTotals) -> None:
-        """Set the counts to those of a snapshot of a share partition with this end."""
+        """Set the counts to a snapshot's. The end offset must be set."""
         self.first_offset = self.end_offset - totals.reached
         self._take_counts(totals)
 
     def _take_counts(self, totals: RecordTotals) -> None:
-        """Count from these on. Lists of every Disposition, since they are added to in place."""
+        """Go on with a copy of these counts. The lists get a number for every Disposition."""
         none = [0] * len(Disposition)
         self.counts = msgspec.structs.replace(
             totals,
@@ -122,7 +121,7 @@ class SharePartition:
         return self.runs.waits(now_ms)
 
     def carrying(self, plan_id: int, ranges: Iterable[tuple[int, int]]) -> list[Segment]:
-        """The parts of ``ranges`` whose run still carries this plan id."""
+        """The parts of ``ranges`` in runs that still carry this plan id."""
         if plan_id not in self.runs.carried:
             return []
         return [
@@ -133,8 +132,8 @@ class SharePartition:
         ]
 
     def held_under(self, plan_id: int, ranges: Iterable[tuple[int, int]]) -> int:
-        """How many records a member holds under this plan. Scans no run, unless runs carry the id of a plan whose lock
-        has ended."""
+        """How many records a member holds under this plan. Runs are scanned only if some carry a plan id without a
+        lock."""
         if sum(self.runs.carried.values()) == self.acquired_count:
             return self.runs.carried.get(plan_id, 0)
         return count_records(segment for segment in self.carrying(plan_id, ranges) if segment.run.state in HELD)
@@ -142,11 +141,12 @@ class SharePartition:
     def apply(
         self, changes: Iterable[tuple[int, int, Run]], *, dead_letters: bool = True, is_deleted: bool = False
     ) -> None:
-        """Put runs in place, then move the start offset over what is terminal at the front. ``dead_letters``: the group
-        has a dead letter topic. ``is_deleted``: the topic is.
+        """Put runs in place, then move the start offset over terminal runs at the front. ``dead_letters``: the group
+        has a dead letter topic. ``is_deleted``: the topic was deleted.
 
         Raises:
-            ValueError: no command makes such runs: damaged state is never served (docs/trust/facts.md, K29).
+            ValueError: no command makes such runs: the state is damaged, and must not be served (docs/trust/facts.md,
+                K29).
         """
         adjacent: list[tuple[int, int, Run]] = []
         for change in changes:
@@ -186,9 +186,9 @@ class SharePartition:
             self.counts.removed += number
 
     def altered(self, start_offset: int, altered_after: int) -> SharePartition:
-        """The share partition as it begins anew at ``start_offset``, by an administrator's will. Records that may have
-        been delivered before are AVAILABLE with the highest delivery count of any of them: else a receipt of before
-        would fit a delivery of after. Records below the start that wait for their dead letters stay until then."""
+        """A new share partition that begins at ``start_offset``, as an administrator wants. Records that may have been
+        delivered before are AVAILABLE with the highest delivery count of any of them: otherwise an old receipt would
+        fit a new delivery. Records below the start that wait for their dead letters keep waiting."""
         anew = SharePartition(self.key, start_offset)
         anew.log_start = self.log_start
         self._count_reset(anew)
@@ -204,7 +204,7 @@ class SharePartition:
         return anew
 
     def _count_reset(self, anew: SharePartition) -> None:
-        """Give the share partition that begins anew the counts of this one, with what the reset skips and repeats."""
+        """Give the share partition that begins anew this one's counts, plus what the reset skips and repeats."""
         anew._take_counts(self.counts)
         anew.first_offset = self.first_offset
         skipped, kept, start = max(0, anew.start_offset - self.end_offset), 0, anew.start_offset
@@ -217,15 +217,14 @@ class SharePartition:
         anew.counts.repeated += max(0, self.end_offset - start) - kept
 
     def redeliver(self, end_offset: int) -> None:
-        """Make the records from the start offset on AVAILABLE that were handed out up to ``end_offset``."""
+        """Make the records from the start offset to ``end_offset`` AVAILABLE again, if any record was delivered."""
         if self.start_offset < end_offset and self.highest_count:
             again = Run(RecordState.AVAILABLE, self.highest_count)
             self.apply([(self.start_offset, end_offset - 1, again)])
 
     def move_log_start(self, log_start: int, archived: int = 0, *, is_deleted: bool = False) -> None:
-        """The log begins at ``log_start`` now; nothing below it will be delivered again. ``archived``: records that
-        were archived for that, and are counted as removed, as are those that were never acquired; with their topic if
-        it ``is_deleted``."""
+        """Note that the log begins at ``log_start`` now. ``archived``: how many records were archived for that; they
+        count as removed, or with ``is_deleted`` as deleted. So do records below it that were never acquired."""
         self.counts.archived[Disposition.NONE] -= archived
         self._count_removed(archived + max(0, log_start - self.end_offset), is_deleted=is_deleted)
         self.log_start = max(self.log_start, log_start)
@@ -240,8 +239,7 @@ class SharePartition:
         self.start_offset = self.runs.drop_terminal(self.start_offset)
 
     def _drop_below_start(self) -> None:
-        """Drop the runs below the log start, but those that a member still holds, until it is done with them, and those
-        that have yet to become dead letters."""
+        """Drop the runs below the start offset, except those that a member holds or that have no dead letter yet."""
         for whole in self.runs.starting_below(self.start_offset):
             if whole.run.state in _STAYS:
                 continue
@@ -252,5 +250,5 @@ class SharePartition:
 
 
 def lag_of(end: int, start_offset: int, delivery_complete: int) -> int:
-    """The lag of a share partition with these numbers, as of :meth:`SharePartition.lag`."""
+    """The lag of a share partition with these numbers (:meth:`SharePartition.lag`)."""
     return max(0, end - start_offset - delivery_complete)

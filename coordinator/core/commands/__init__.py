@@ -1,7 +1,7 @@
 """The commands of the core. :func:`coordinator.core.decide.decide` takes any of them.
 
-Members' requests (:mod:`coordinator.protocol.messages`) are commands as they are. Where the answer needs facts that
-only the broker knows, the command is the request with these facts: the service looks them up, and adds them.
+Members' requests (:mod:`coordinator.protocol.messages`) are commands as they are. Where a decision needs facts that
+only the brokers know, the command is the request with these facts: the service looks them up, and adds them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Command = TypeVar("Command", bound=Request[Any])
 
 
 class TopicWithId(Message, frozen=True, tag=False):
-    """A topic, and the id that the cluster has for it now."""
+    """A topic and its present id in the cluster."""
 
     topic: str
     topic_id: str
@@ -46,36 +46,39 @@ class PartitionStart(Message, frozen=True, tag=False):
 
 
 class CreateGroup(Request[Done], frozen=True):
-    """Create the group if it does not exist. ``incarnation`` is unique among all groups that ever had this id.
-    ``topic_ids``: whether this cluster gives topic ids at all (stored: a later absence is an error)."""
+    """Create the group if it does not exist. ``incarnation`` must be unique among all groups that ever had this id.
+    ``topic_ids``: whether this cluster gives topic ids; the group stores that, and their later absence is an error."""
 
     incarnation: str
     topic_ids: bool
 
 
 class AlterConfigs(Request[Done], frozen=True):
-    """Set dynamic group configs; an empty text unsets a config. The service validates them before, and the core again;
-    a running lock keeps its deadline. ``drop_dead_letters``: the dead letter topic may be unset while records wait for
-    their dead letters, which are then archived without."""
+    """Set group configs; an empty text unsets a config. ``drop_dead_letters``: the dead letter topic may be unset while
+    records wait for their dead letters; these records are then archived without dead letters."""
 
     configs: dict[str, str]
     drop_dead_letters: bool = False
 
 
 class InitializePartitions(Request[Done], frozen=True):
-    """Give share partitions their first start offset, as the reset policy resolved to, before their first acquire.
-    A partition that has a start offset keeps it."""
+    """Give share partitions their first start offsets, which the reset policy determined. A share partition that has a
+    start offset keeps it."""
 
     topics: tuple[TopicWithId, ...]
     starts: tuple[PartitionStart, ...]
 
 
 class PlanDone(Message, frozen=True):
-    """The answer to CompletePlan. ``undecided``: in explicit mode no sink has ever decided a record of this member, so
-    all of the plan was given back, with no try counted. ``given_up``: records that this completion gave up.
-    ``outcomes``: how many records it accepted, released and rejected, by these words. ``too_many_rejects``: of how many
-    records of the group how many would have been rejected: the batch's own rejected ones were given back; None: the
-    ratio is kept."""
+    """The answer to CompletePlan.
+
+    undecided: in explicit mode no sink has ever decided a record of this member, so all of the plan was given back, and
+        no try was counted.
+    too_many_rejects: the (decided, rejected) records with which the group's ratio of rejects would have been exceeded,
+        so that the batch's rejected records were given back; None: the ratio was not exceeded.
+    given_up: the records that this completion gave up.
+    outcomes: how many records the completion accepted, released and rejected, by these words.
+    """
 
     undecided: bool = False
     too_many_rejects: tuple[int, int] | None = None
@@ -84,11 +87,14 @@ class PlanDone(Message, frozen=True):
 
 
 class CompletePlan(Request[PlanDone], frozen=True):
-    """Complete the member's newest plan (the batch was committed by Spark); completing twice is harmless.
-    ``processed`` false: the log holds none of the plan's offsets, so that its completion is no evidence that processing
-    works. ``gaps``: offsets that no sink decided and that the log does not hold: they are archived, not released.
-    ``bounds``: what the logs of the plan's partitions hold now, if its tasks go on without records that are gone
-    (failOnDataLoss=false)."""
+    """Complete the member's newest plan, since Spark has committed the batch; completing twice is harmless.
+
+    processed: False if the log holds none of the plan's offsets, so that the completion is no evidence that processing
+        works.
+    gaps: offsets that no sink decided and that the log does not hold. They are archived, not released.
+    bounds: of the logs of the plan's partitions, if its tasks go on without records that are gone
+        (failOnDataLoss=false).
+    """
 
     member_id: str
     member_epoch: int
@@ -99,19 +105,22 @@ class CompletePlan(Request[PlanDone], frozen=True):
 
 
 class AcquirePlan(NextPlan, frozen=True):
-    """NextPlan with what the logs of the subscribed partitions hold now. ``topics``: more topics of the subscription,
-    whose losses the plan reports. A plan may hold nothing but such reports."""
+    """NextPlan with the bounds of the subscribed partitions' logs. ``topics``: more topics of the subscription, whose
+    losses the plan reports. A plan may hold nothing but such reports."""
 
     bounds: tuple[PartitionBounds, ...] = ()
     topics: tuple[str, ...] = ()
 
 
 class StartOrReclaimPlan(StartPlan, frozen=True):
-    """StartPlan with what the logs hold now, for each partition of the plan that exists and is subscribed.
-    ``deleted_topic_ids``: topics that were deleted, or deleted and created anew; the plan's ranges of them are
-    archived. ``unsubscribed_topic_ids``: topics that are no longer in the query's subscription; their ranges are
-    released. A plan that lost offsets is not marked as started where ``fail_on_data_loss``: the query fails and reads
-    nothing of it, so it is no delivery."""
+    """StartPlan with the bounds of the logs of those partitions of the plan that exist and are subscribed.
+
+    deleted_topic_ids: topics that were deleted, or deleted and created anew. Their ranges of the plan are archived.
+    unsubscribed_topic_ids: topics that are no longer in the query's subscription. Their ranges are released.
+
+    With ``fail_on_data_loss`` a plan that lost offsets is not marked as started: the query fails and reads nothing of
+    the plan, so this is no delivery.
+    """
 
     bounds: tuple[PartitionBounds, ...] = ()
     deleted_topic_ids: frozenset[str] = frozenset()
@@ -119,46 +128,46 @@ class StartOrReclaimPlan(StartPlan, frozen=True):
 
 
 class StageRuns(StageOutcomes, frozen=True):
-    """StageOutcomes with its rows: the outcomes by topic and partition."""
+    """StageOutcomes with the outcomes in its rows, by topic and partition."""
 
     partitions: tuple[PartitionOutcomes, ...] = ()
 
 
 class AcquireForConsumer(AcquireRecords, frozen=True):
-    """AcquireRecords with what the logs of the subscribed partitions hold now. ``beyond``: also of those that are
-    assigned to others."""
+    """AcquireRecords with the bounds of the subscribed partitions' logs. ``beyond``: acquire also from partitions that
+    are assigned to other members."""
 
     beyond: bool = False
     bounds: tuple[PartitionBounds, ...] = ()
 
 
 def with_facts(command: type[Command], request: Request[Any], **facts: Any) -> Command:
-    """The command of a request: the request, and the facts beside it."""
+    """The command with the fields of the request, and these facts."""
     return command(**msgspec.structs.asdict(request), **facts)
 
 
 class MoveLogStarts(Request[Done], frozen=True):
-    """The log start of these partitions moved (retention, delete-records)."""
+    """The log starts of these partitions moved (retention, delete-records)."""
 
     starts: tuple[PartitionStart, ...]
 
 
 class DeletedTopicsArchived(Message, frozen=True):
-    """The answer to ArchiveDeletedTopics: the offsets that were archived since no plan held them."""
+    """The answer to ArchiveDeletedTopics: the offsets that no plan held, and that were archived for that."""
 
     lost: tuple[LeftOutRange, ...] = ()
 
 
 class ArchiveDeletedTopics(Request[DeletedTopicsArchived], frozen=True):
-    """The cluster has deleted the topics of these ids. ``ends``: where their logs ended, where the service has seen
-    that. The records that no plan holds are archived, counted and reported, once for each topic."""
+    """The cluster has deleted the topics of these ids. ``ends``: the ends of their logs, as far as the service has seen
+    them. Records that no plan holds are archived, counted and reported, once for each topic."""
 
     topic_ids: tuple[str, ...]
     ends: tuple[PartitionStart, ...] = ()
 
 
 class DeadLettersWritten(Message, frozen=True, tag=False):
-    """Records that were given up at ``delivery_count`` and wait for their dead letters no longer."""
+    """Records that were given up at ``delivery_count`` and no longer wait for their dead letters."""
 
     offsets: OffsetRange
     delivery_count: int
@@ -172,25 +181,25 @@ class MarkDeadLettersWritten(Request[Done], frozen=True):
 
 
 class ArchiveGaps(Request[Done], frozen=True):
-    """The log holds no records at these offsets (compaction, transaction markers): they are archived where they are
-    AVAILABLE, before they are delivered again."""
+    """The log holds no records at these offsets (compaction, transaction markers). Those that are AVAILABLE are
+    archived, so that they are not delivered again."""
 
     gaps: tuple[OffsetRange, ...]
 
 
 class AssignPartitions(Request[Done], frozen=True):
-    """Assign the partitions to the group's ShareConsumers anew, if members, subscriptions or partitions have changed
+    """Assign the partitions to the group's ShareConsumers anew if members, subscriptions or partitions have changed,
     and share.assignment.interval.ms has passed since the last assignment."""
 
 
 class Expire(Request[Done], frozen=True):
-    """Time has passed: end sessions and locks whose deadline is over."""
+    """End the sessions and locks whose deadline has passed."""
 
 
 class ExtendDeadlines(Request[Done], frozen=True):
-    """For ``stalled_ms`` before now the coordinator could receive no request, so no member was silent. Sessions and
-    locks are extended by that time, and to a full session timeout from now, unless such a full timeout was given less
-    than a session timeout ago."""
+    """The coordinator was paused for the last ``stalled_ms`` and could receive no request, so members could not be
+    heard. Sessions and locks are extended by that time. They are also extended to a full session timeout from now,
+    unless that was done less than a session timeout ago."""
 
     stalled_ms: int
 
@@ -198,17 +207,17 @@ class ExtendDeadlines(Request[Done], frozen=True):
 class Decision(msgspec.Struct, Generic[Reply], frozen=True):
     """The result of a command: log records to append and replay, and the reply to send once both are done.
 
-    The contract with whoever asks for a decision, as the runtime keeps it (:mod:`coordinator.service.runtime`):
+    The runtime (:mod:`coordinator.service.runtime`), or whoever else asks for a decision, keeps this contract:
 
-    1. A decision holds for the group as it was decided on. Nothing else may be replayed into the group in between.
+    1. A decision holds for the group that it was made on. Replay nothing else into the group before its records.
     2. All of ``records`` become durable together, or none of them does.
-    3. Nobody outside hears of ``reply``, or sees the group with ``records`` in it, before ``records`` are durable. A
-       decision without records waits, too: its append, which is empty, proves that the process still owns the group.
-    4. ``records`` are replayed once, in their order, also where the next command of the same round is decided on them
-       before they are durable. The order matters: PlanAcquired comes before the runs that carry its plan id, and
-       PlanStarted after the runs that it reclaims.
-    5. An append whose outcome is unknown is neither: the group is dropped, and loaded from the log before its next
-       decision. The asker gets an error, and asks again; each command may be decided twice.
+    3. Nobody outside sees ``reply``, or the group with ``records`` in it, before ``records`` are durable. A decision
+       without records waits as well: its empty append proves that the process still owns the group.
+    4. ``records`` are replayed once, in their order. The next command of the same round may be decided on them before
+       they are durable. The order matters: PlanAcquired comes before the runs that carry its plan id, and PlanStarted
+       after the runs that it reclaims.
+    5. If it is not known whether an append succeeded, the group is dropped, and loaded from the log before its next
+       decision. The asker gets an error, and asks again; so each command may be decided twice.
     6. An error that :func:`~coordinator.core.decide.decide` raises has no records, and changes nothing.
     """
 

@@ -1,5 +1,5 @@
-"""Commands on share partitions: they begin, and the log's start moves under them (KIP-932, "Initialization of share
-partitions", and retention)."""
+"""Commands on share partitions: initialization (KIP-932, "Initialization of share partitions"), log starts that move,
+deleted topics, and gaps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from coordinator.core.commands import (
     DeletedTopicsArchived,
     InitializePartitions,
     MoveLogStarts,
-    PartitionStart,
 )
 from coordinator.core.failed_deliveries import data_lost, end_unknown, left_out_entry
 from coordinator.core.left_out import LeftOutRange, bounded
@@ -25,33 +24,30 @@ from coordinator.protocol.values import SharePartitionKey
 
 
 def initialize_partitions(group: ShareGroup, command: InitializePartitions, now_ms: int) -> Decision[Done]:
-    """Append the start offsets that the reset policy resolved to, before the first acquire."""
+    """Register the topics, and append the start offsets of share partitions that have none."""
     records: list[Record] = [
         TopicRegistered(topic=t.topic, topic_id=t.topic_id)
         for t in command.topics
         if group.topics.get(t.topic) != t.topic_id or t.topic_id in group.gone
     ]
-    records += [_initialized(group, s) for s in command.starts if not group.initialized(s.topic_id, s.partition)]
+    starts = {SharePartitionKey(start.topic_id, start.partition): start.start_offset for start in command.starts}
+    records += [_initialized(group, key, start) for key, start in starts.items() if key not in group.partitions]
     return Decision(tuple(records), Done())
 
 
-def _initialized(group: ShareGroup, start: PartitionStart) -> PartitionInitialized:
-    """The log record of the start. Of a topic that the group has forgotten, and that is back under the same id, no
-    record is delivered a second time."""
-    end_offset, highest_count = group.forgotten_end(SharePartitionKey(start.topic_id, start.partition))
-    return PartitionInitialized(
-        topic_id=start.topic_id,
-        partition=start.partition,
-        start_offset=max(start.start_offset, end_offset),
-        highest_count=highest_count,
-    )
+def _initialized(group: ShareGroup, key: SharePartitionKey, start_offset: int) -> PartitionInitialized:
+    """The log record of a start. If the group had forgotten the topic, the share partition begins no earlier than where
+    it ended, so that no record is delivered a second time."""
+    end_offset, highest_count = group.forgotten_end(key)
+    start_offset = max(start_offset, end_offset)
+    return PartitionInitialized(**key._asdict(), start_offset=start_offset, highest_count=highest_count)
 
 
 def move_log_starts(group: ShareGroup, command: MoveLogStarts, now_ms: int) -> Decision[Done]:
-    """Move the start offsets. AVAILABLE records below are archived; ACQUIRED ones stay their holder's until it is done
-    with them (docs/trust/facts.md, K27). The losses of a query's plan are reported when the plan is started; the losses
-    of records that no plan held, by the query that acquires next (a group without queries reports none, as in
-    Kafka)."""
+    """Move the start offsets to the log starts. AVAILABLE records below are archived; records that a member holds stay
+    the member's until it is done with them (docs/trust/facts.md, K27). The start of a query's plan reports the losses
+    of that plan. The query that acquires next reports records that no plan held; a group without queries reports none,
+    as in Kafka."""
     records: list[Record] = []
     lost: list[tuple[SharePartitionKey, Segment]] = []
     for topic_id, index, log_start in ((s.topic_id, s.partition, s.start_offset) for s in command.starts):
@@ -68,9 +64,9 @@ def move_log_starts(group: ShareGroup, command: MoveLogStarts, now_ms: int) -> D
 def archive_deleted_topics(
     group: ShareGroup, command: ArchiveDeletedTopics, now_ms: int
 ) -> Decision[DeletedTopicsArchived]:
-    """Treat the logs as if they began where they ended: records that are AVAILABLE or were never acquired are archived,
-    counted and reported. ACQUIRED records are their holders' to decide, and are lost when their holders give them back.
-    A topic id that was dealt with before changes nothing."""
+    """Treat the logs of the topics as if they began where they ended. Records that are AVAILABLE or were never acquired
+    are archived, counted and reported. Their holders decide about ACQUIRED records; those that a holder gives back are
+    lost. A topic that was archived before is left as it is."""
     ends = {SharePartitionKey(end.topic_id, end.partition): end.start_offset for end in command.ends}
     gone = [i for i in command.topic_ids if i in group.topic_names and i not in group.gone]
     records: list[Record] = [TopicDeleted(topic_id=topic_id, deleted_ms=now_ms) for topic_id in gone]
@@ -91,7 +87,7 @@ def archive_deleted_topics(
 
 
 def _lost_below(partition: SharePartition, log_start: int) -> tuple[Changes, list[tuple[SharePartitionKey, Segment]]]:
-    """The changes that archive the records below the log start that no member holds, and these records."""
+    """The changes that archive the records below the log start which no member holds, and these records."""
     changes = Changes()
     lost: list[tuple[SharePartitionKey, Segment]] = []
     for segment in partition.runs.between(partition.start_offset, log_start - 1):
@@ -104,13 +100,13 @@ def _lost_below(partition: SharePartition, log_start: int) -> tuple[Changes, lis
 
 
 def _moved_to(partition: SharePartition, log_start: int, changes: Changes) -> LogStartMoved:
-    """The log record of the log start, after ``changes``, which archive what lies below it."""
+    """The log record of the log start. ``changes``: those that archive what lies below it."""
     archived = sum(last - first + 1 for record in changes.records() for first, last, _ in record.runs)
     return LogStartMoved(**partition.key._asdict(), log_start=log_start, archived=archived)
 
 
 def archive_gaps(group: ShareGroup, command: ArchiveGaps, now_ms: int) -> Decision[Done]:
-    """Archive the gaps where they are AVAILABLE; a gap that is acquired is its holder's to decide."""
+    """Archive the offsets of the gaps that are AVAILABLE. Their holders decide about those that are acquired."""
     changes = Changes()
     for gap in command.gaps:
         partition = group.partitions.get(gap.key)

@@ -1,2 +1,2 @@
-"""Looks: what a group shows, a module a kind of look. Nothing is changed.
-:func:`coordinator.core.look.look` takes any request for one."""
+"""Looks: requests that read a group and change nothing; a module for each kind.
+:func:`coordinator.core.look.look` answers all of them."""

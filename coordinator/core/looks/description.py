@@ -1,4 +1,4 @@
-"""A group as people see it: share partitions with start offset and lag, members, counts of records."""
+"""Describes a group for people: share partitions with start offset and lag, members, and counts of records."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ MOST_ASSIGNED = 10_000
 
 
 class WithLag(GroupRequest[Reply], Generic[Reply], frozen=True, kw_only=True):
-    """A DescribeGroup or a ListOffsets with the ends of the logs: ``lag`` is None where no bounds name a partition."""
+    """A DescribeGroup or a ListOffsets with the ``bounds`` of the logs; the lag of other partitions stays None."""
 
     request: GroupRequest[Reply]
     bounds: tuple[PartitionBounds, ...]
 
 
 def with_lag(group: ShareGroup, command: WithLag[Any], now_ms: int) -> GroupDescription | OffsetsListed:
-    """The answer to the request of ``command``, with the lag."""
+    """The answer to the request in ``command``, with the lag."""
     if isinstance(command.request, ListOffsets):
         return _offsets(group, command.request, command.bounds)
     return describe_group(group, command.bounds)
@@ -57,8 +57,8 @@ def list_offsets(group: ShareGroup, request: ListOffsets, now_ms: int) -> Offset
 
 
 def describe_group(group: ShareGroup, bounds: Iterable[PartitionBounds] = ()) -> GroupDescription:
-    """The group's state; the lag of a share partition is None where no ``bounds`` name it. At most MOST_MEMBERS members
-    and MOST_ASSIGNED partitions of members are shown, beside their total numbers."""
+    """The group's state; the lag is None for share partitions that ``bounds`` do not name. Up to MOST_MEMBERS members
+    and MOST_ASSIGNED assigned partitions are shown, with their total numbers."""
     ends = _ends(bounds)
     current = set(group.topics.values())
     members = sorted(group.members.values(), key=lambda member: not member.active)
@@ -99,7 +99,7 @@ def describe_counts(group: ShareGroup) -> RecordCounts:
 
 
 def _forgotten(group: ShareGroup) -> dict[str, dict[str, int]]:
-    """The highest ends of the topics of a name that the group has forgotten, by partition."""
+    """By topic name and partition: the highest end among the forgotten topics of that name."""
     found: dict[str, dict[str, int]] = {}
     for topic in group.forgotten_topics.values():
         ends = found.setdefault(topic.topic, {})
@@ -148,8 +148,8 @@ def _member(
 
 
 def slowed_queries(group: ShareGroup) -> dict[str, ReleaseBreaker]:
-    """The open breakers of the queries with a session, by member id; none once nothing is in flight: a breaker stays
-    open until its query has a batch to judge by."""
+    """The open breakers of the queries with a session, by member id. Empty once nothing is in flight: an idle query's
+    breaker stays open, since there is no batch to judge by, and slows nothing."""
     if all(partition.start_offset == partition.end_offset for partition in group.partitions.values()):
         return {}
     open_ones = ((member.member_id, open_breaker(group, member)) for member in group.members.values() if member.active)
@@ -173,8 +173,8 @@ def open_breaker(group: ShareGroup, member: Member) -> ReleaseBreaker | None:
 def _assigned(
     group: ShareGroup, member: Member, of_queries: dict[Subscribed, list[SharePartitionKey]]
 ) -> list[SharePartitionKey]:
-    """The partitions that the member acquires from, in order: those that are assigned to it, or all that are in its
-    subscription (``of_queries`` keeps them)."""
+    """The partitions that the member acquires from, in order: those that are assigned to it, or all in its
+    subscription. ``of_queries`` is a cache of the latter."""
     if not member.active:
         return []
     if member.is_assigned:
@@ -218,7 +218,6 @@ def _ends(bounds: Iterable[PartitionBounds]) -> dict[SharePartitionKey, int]:
 
 
 def _partition(group: ShareGroup, partition: SharePartition, end: int | None) -> PartitionDescription:
-    """The share partition; ``end`` is its log's, None where that is not known."""
     return PartitionDescription(
         topic=group.topic_names[partition.key.topic_id],
         topic_id=partition.key.topic_id,

@@ -1,7 +1,7 @@
 """The history of one record: its deliveries and how each ended, as far as a group's log has them.
 
-Rule: the history is read from the log's records alone, and changes nothing. Facts that the log lacks stay empty, and
-are never guessed: a snapshot keeps counts and the newest delivery, but not those before.
+Rule: the history is read from the records of the log alone. Facts that the log lacks stay empty, and are never guessed:
+a snapshot keeps counts and the newest delivery, but no earlier one.
 """
 
 from __future__ import annotations
@@ -33,19 +33,26 @@ from coordinator.protocol.admin_messages import HistoryEntry
 from coordinator.protocol.values import Disposition, SharePartitionKey
 
 SMALL_BYTES = 4_096
-"""Records up to this size are always decoded. Larger ones with runs of other share partitions, or with outcomes alone,
-are skipped: a group of many runs has hundreds of megabytes of them. Of the rest the head is decoded, and the whole only
-if it has something of the share partition."""
+"""Log records up to this size are always decoded. Larger records with runs of other share partitions, or with outcomes
+alone, are skipped: a group of many runs has hundreds of megabytes of such records. Of other large records the head is
+decoded, and the rest only if the head names the share partition."""
 
 Logged: TypeAlias = tuple[int | None, bytes]
-"""A record of the log, and when it was written, in ms by the wall clock; None if the store does not keep the time."""
+"""When a record of the log was written, in ms by the wall clock (None if the store does not keep that), and the
+record."""
 
 
 class _Fact(NamedTuple):
-    """A statement of one record of the log about the offset. ``kind``: run (``run``; ``completed``: the plan whose
-    completion may have changed it, or 0); begun (the share partition began here), or kept (a snapshot of the share
-    partition; ``has_run``: the offset's run follows, if it has one); altered; log start. ``is_below``: the offset lies
-    below the start offset from now on."""
+    """What one record of the log says about the offset. Kinds:
+
+    run: the offset is in ``run``. completed: the plan whose completion may have changed the run; 0: no completion did.
+    begun: the share partition begins.
+    kept: a snapshot of the share partition. has_run: the snapshot may have a run with the offset.
+    altered: an administrator altered the start offset.
+    log start: Kafka removed the offset from the log.
+
+    is_below: the offset lies below the start offset from now on.
+    """
 
     kind: str
     at_ms: int | None = None
@@ -63,7 +70,7 @@ class _Holder(NamedTuple):
 
 
 class _Client(NamedTuple):
-    """A member's client, as its last join has it."""
+    """What a member's last join says about its client."""
 
     member_name: str = ""
     client_id: str = ""
@@ -82,19 +89,19 @@ _GIVEN_UP = {
 
 
 class RecordHistory:
-    """Collects what a log says of one offset, from the newest part of the log to the oldest one."""
+    """Collects what a log says about one offset. Add the newest part of the log first, and the oldest last."""
 
     def __init__(self, key: SharePartitionKey, offset: int) -> None:
         self._key, self._offset = key, offset
         self._others = RunsFilter(key)
         self._facts: list[_Fact] = []
-        """The newest first, as they are read."""
+        """The newest fact is the first."""
         self._completed = 0
-        """The plan whose completion the next record may belong to; 0: none."""
+        """The plan to whose completion the next record may belong; 0: to none."""
         self._behind: int | None = None
-        """The first offset of that completion's runs that are already read; None: none is."""
+        """The lowest offset of that completion's runs that were read so far; None: no run was."""
         self._is_all = False
-        """The group began after the last record read."""
+        """Whether the last record read deletes a group: what comes before is another group's."""
         self._holders: dict[int, _Holder] = {}
         self._queries: dict[str, str] = {}
         self._query_names: dict[str, str] = {}
@@ -104,7 +111,7 @@ class RecordHistory:
         return f"<RecordHistory {self._key.topic_id}-{self._key.partition}@{self._offset}>"
 
     def add(self, part: Sequence[Logged]) -> None:
-        """Apply the part of the log before those already applied, its records in order."""
+        """Add the part of the log that ends where the parts added so far begin; its records are in the log's order."""
         for at_ms, data in reversed(part):
             if self._is_all:
                 return
@@ -115,7 +122,7 @@ class RecordHistory:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the parts reach back to the record's first delivery, and say who had it."""
+        """Whether the parts added reach back to the record's first delivery, and say which member had it."""
         for fact in reversed(self._facts):
             if fact.kind == "begun":
                 return True
@@ -126,13 +133,13 @@ class RecordHistory:
         return False
 
     def entries(self) -> list[HistoryEntry]:
-        """The record's entries, in the order of the log."""
+        """The entries of the history, the oldest first."""
         found: list[HistoryEntry] = []
         before: Run | None = None
         is_kept = is_below = False
         seen: set[Run] = set()
         for fact in reversed(self._facts):
-            if fact.run in seen:  # no record is in the same run twice: a snapshot repeats it
+            if fact.run in seen:  # a record is never in equal runs twice, so a snapshot repeats this one
                 is_kept = False
             elif fact.run is not None:
                 by_query = before is not None and fact.completed == before.plan_id
@@ -155,7 +162,7 @@ class RecordHistory:
     # --- inside
 
     def _take_large(self, data: bytes, at_ms: int | None) -> None:
-        """As :meth:`_take`, of a record whose lists are decoded only if they may name the offset."""
+        """As :meth:`_take`, for a large record: its lists are decoded only if they may name the offset."""
         if self._others.has_outcomes_alone(data):
             self._completed = 0
             return
@@ -183,8 +190,8 @@ class RecordHistory:
                 found.setdefault(member_id, value)
 
     def _take(self, record: Record, at_ms: int | None, *, is_large: bool = False) -> None:
-        """Record the facts that the record has of the offset. The holders of plans, queries and clients are kept
-        besides: the newest, which are read first."""
+        """Note what the record says about the offset, and about holders of plans, queries and clients. Of these the
+        newest statement counts, which is read first."""
         if isinstance(record, RunsChanged):
             if record.runs and self._is_here(record):
                 self._take_runs(record, at_ms, is_large)
@@ -216,11 +223,11 @@ class RecordHistory:
         return (record.topic_id, record.partition) == self._key
 
     def _take_runs(self, record: RunsChanged, at_ms: int | None, is_large: bool) -> None:
-        """A decision changes the runs of a share partition in one record, or in several large ones of ascending
-        offsets."""
+        """Note the run with the offset. One decision's runs of a share partition are in one record, or in several large
+        records of ascending offsets."""
         (first, _, _), (_, last, _) = record.runs[0], record.runs[-1]
         if self._behind is not None and not (is_large and last < self._behind):
-            self._completed = 0  # an earlier decision's
+            self._completed = 0  # these runs are those of an earlier decision
         self._behind = first
         index = bisect_right(record.runs, self._offset, key=lambda entry: entry[0]) - 1
         if index >= 0 and record.runs[index][1] >= self._offset:
@@ -261,8 +268,8 @@ class RecordHistory:
 
 
 def _event(before: Run | None, after: Run, *, by_query: bool) -> str:
-    """Returns the event between the two states, in words; empty if no person needs it. ``before`` None: not known.
-    ``by_query``: the completion of the batch with the record changed it."""
+    """Returns what happened between the two states, in words; empty if people need not see it. ``before`` None: the
+    state before is not known. ``by_query``: the completion of the record's batch changed the state."""
     was_held = before is not None and before.state in HELD
     if after.state in HELD:
         return _delivery(before, after)
@@ -303,5 +310,5 @@ def _available_again(before: Run | None, after: Run) -> str:
         return "released" if gave_back else "failed: its lock was lost"
     if after.plan_id is None:
         return "given back, which is no try"
-    # The lock of a ShareConsumer has a deadline, and its loss is a failure.
+    # A lock with a deadline is a ShareConsumer's, whose loss would count as a failure.
     return "its lock was lost before the work began" if before.deadline_ms is None else BY_HAND

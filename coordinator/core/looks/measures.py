@@ -1,4 +1,4 @@
-"""Measure a group: the numbers of its records and members for the coordinator's metrics. Nothing is changed."""
+"""Measures a group: the numbers of its records and members for the coordinator's metrics."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ from coordinator.protocol.values import SharePartitionKey
 
 MOST_ISOLATED = 10_000
 """Up to this many quarantined runs are counted in each partition."""
-
-
 MOST_SLICED = 4_000
-"""A group's SLICED records are counted in up to this many runs, split evenly over partitions, which bounds the scan to
-some milliseconds. A run that fails holds back its partition's start offset, so it is among the first."""
+"""A group's SLICED records are counted among the first runs of its partitions, up to this many in all, which takes some
+milliseconds. A run that fails holds back its partition's start offset, so it is among the first."""
 MOST_LOOKED_AT = 10_000
-"""A plan's runs are scanned up to this many for a held one, which takes some milliseconds."""
+"""The search for a held run of a plan stops after this many runs, some milliseconds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartitionMeasures:
-    """The numbers of one share partition. ``in_flight``: records of the window that are not ACKNOWLEDGED or ARCHIVED;
-    ``runs``: the runs of the window; ``delivery_complete``: what the lag leaves out (KIP-1226)."""
+    """The numbers of one share partition. ``in_flight``: records of the window that are neither ACKNOWLEDGED nor
+    ARCHIVED. ``runs``: the runs of the window. ``delivery_complete``: terminal records of the window, which the lag
+    leaves out (KIP-1226)."""
 
     topic: str
     partition: int
@@ -49,11 +48,14 @@ class PartitionMeasures:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupMeasures:
-    """The numbers of a group. ``members``: those with a session, (queries, ShareConsumers). ``oldest_ms``: how long the
-    oldest acquired record has been held; 0 if none is. ``isolated``: records by stage of isolation; SLICED are those
-    among MOST_SLICED runs, so that the time of a measure does not grow with the runs. ``slowed``: queries with a
-    session whose breaker on releases is open, while records are in flight. ``records``: what became of those of all
-    share partitions that the group has or had."""
+    """The numbers of a group.
+
+    members: how many (queries, ShareConsumers) have a session.
+    oldest_ms: for how long the oldest acquired record has been held; 0 if no record is held.
+    isolated: the number of records by stage of isolation; SLICED records are counted among MOST_SLICED runs.
+    slowed: how many queries with a session have an open breaker on releases, while records are in flight.
+    records: what became of the records of all share partitions that the group has or had.
+    """
 
     state: str
     read_committed: bool
@@ -66,7 +68,7 @@ class GroupMeasures:
 
 
 class MeasureGroup(GroupRequest[GroupMeasures], frozen=True):
-    """The numbers of the group now."""
+    """Asks for the numbers of the group."""
 
 
 def measure_group(group: ShareGroup, command: MeasureGroup, now_ms: int) -> GroupMeasures:
@@ -108,7 +110,7 @@ def _oldest_ms(group: ShareGroup, now_ms: int) -> int:
 
 
 def _is_held(group: ShareGroup, plan: AcquiredPlan) -> bool:
-    """Whether a member holds a record of the plan; of a plan with very many runs, whether any run carries its id."""
+    """Whether a member holds a record of the plan. After MOST_LOOKED_AT runs the answer is yes."""
     left = MOST_LOOKED_AT
     for topic_id, index, ranges in plan.ranges:
         partition = group.partitions.get(SharePartitionKey(topic_id, index))

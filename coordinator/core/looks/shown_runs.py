@@ -1,7 +1,6 @@
-"""The runs in flight and the plans of a group, as people see them: a page at a time, since a group may have a million
-runs.
+"""Shows people the runs in flight and the plans of a group: one page at a time, since a group may have a million runs.
 
-Rule: one page scans a bounded number of runs, so that the group's requests wait for it only briefly.
+Rule: a page scans a bounded number of runs, so that the group's other requests wait only briefly.
 """
 
 from __future__ import annotations
@@ -34,14 +33,13 @@ from coordinator.protocol.values import SharePartitionKey
 
 MOST_ON_A_PAGE = 1_000
 MOST_LOOKED_AT = 5_000
-"""One page scans up to this many runs, shown or not, which takes some milliseconds."""
+"""A page scans up to this many runs, shown or not, which takes some milliseconds."""
 MOST_WINDOWS = 1_000
-"""One request has up to this many windows."""
+"""A request with more windows is refused."""
 LOOKED_AT_OF_A_PLAN = 1_000
-"""A plan's stage of isolation is the furthest among up to this many of its runs."""
-
+"""A plan is shown with the furthest stage of isolation among the first this many of its runs."""
 MOST_TASKS_SHOWN = 10
-"""The signals of up to this many tasks of a plan are shown: those that sent one last."""
+"""A plan is shown with the signals of up to this many tasks: those that signalled last."""
 
 _STAGES = list(Stage)
 
@@ -75,7 +73,8 @@ def list_in_flight(group: ShareGroup, command: ListInFlight, now_ms: int) -> InF
 
 
 def list_windows(group: ShareGroup, command: ListWindows, now_ms: int) -> WindowsListed:
-    """The first runs in flight of each window: MOST_ON_A_PAGE at most, of MOST_LOOKED_AT, of all windows together.
+    """The first runs in flight of each window. All windows together show up to MOST_ON_A_PAGE runs, and scan up to
+    MOST_LOOKED_AT.
 
     Raises:
         InvalidRequest: there are more than MOST_WINDOWS windows.
@@ -113,7 +112,7 @@ def _states(names: tuple[str, ...]) -> frozenset[RecordState]:
 
 
 def _from(group: ShareGroup, cursor: Cursor | None) -> Iterator[tuple[SharePartition, Segment]]:
-    """The runs of all partitions from the cursor on, in order; a run that the cursor lies inside of comes whole."""
+    """Yield the runs of all partitions from the cursor on, in order; a run that holds the cursor's offset is whole."""
     at = None if cursor is None else (SharePartitionKey(*cursor[:2]), cursor[2])
     for key, partition in sorted(group.partitions.items()):
         if at is None or key > at[0]:
@@ -123,8 +122,8 @@ def _from(group: ShareGroup, cursor: Cursor | None) -> Iterator[tuple[ShareParti
 
 
 def _is_old(plan: AcquiredPlan | None, run: Run, command: ListInFlight, now_ms: int) -> bool:
-    """Whether the plan was acquired, and the run's last signal came, as long ago as the command asks. A run without a
-    signal counts from its acquisition."""
+    """Whether the plan was acquired, and the last signal about the run came, as long ago as the command asks. Without a
+    signal, the time of the acquisition counts."""
     if plan is None:
         return False
     progress = plan.progress_of(run)
@@ -200,7 +199,7 @@ def _plan(group: ShareGroup, member: Member) -> PlanInFlight | None:
 
 
 def _furthest_stage(group: ShareGroup, plan: AcquiredPlan) -> Stage:
-    """The furthest stage of isolation among the first runs that carry the plan's id."""
+    """The furthest stage of isolation among the first LOOKED_AT_OF_A_PLAN runs of the plan's ranges."""
     limit, left, furthest = group.config.share_delivery_count_limit, LOOKED_AT_OF_A_PLAN, Stage.NORMAL
     for topic_id, index, ranges in plan.ranges:
         partition = group.partitions.get(SharePartitionKey(topic_id, index))
