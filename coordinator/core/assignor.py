@@ -1,8 +1,8 @@
-"""The partitions of a group are divided among its ShareConsumers, as Kafka's SimpleAssignor divides them (KIP-932).
+"""Divides the partitions of a group among its ShareConsumers, as Kafka's SimpleAssignor does (KIP-932).
 
-Rule: every assignable partition to which somebody is subscribed has at least one member, every member has as many
-partitions as the others up to one, and a member keeps what it has as far as that allows. With more members than
-partitions, members share partitions. Pure.
+Rule: every assignable partition with a subscriber has at least one member, the numbers of partitions of two members
+differ by at most one, and within that a member keeps what it has. With more members than partitions, members share
+partitions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Changes of runs that a command decides, collected by partition, as log records.
+"""Collects the changes of runs that a command decides, as log records by partition.
 
-Nothing is changed here: replay does that. A command names each offset at most once.
+Nothing is changed here: replay does that. A command must name each offset at most once.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def _first(entry: tuple[int, int, Run]) -> int:
 
 
 def moved(run: Run, event: Event, **fields: Any) -> Run:
-    """The run after ``event``. A terminal run keeps its delivery count and nothing else, so that neighbours merge; the
-    signals of a run that was IN_PROGRESS are forgotten."""
+    """The run after ``event``, with these fields changed. A terminal run keeps nothing but its delivery count, so that
+    neighbours merge. A run that was IN_PROGRESS loses its signals."""
     state = move(run.state, event)
     if state in TERMINAL:
         return Run(state, run.delivery_count)
@@ -56,21 +56,21 @@ def moved(run: Run, event: Event, **fields: Any) -> Run:
 
 
 def archived(run: Run, event: Event, config: GroupConfig, disposition: Disposition, reason: str = "") -> Run:
-    """The run given up by ``event``: ARCHIVING, with the reason for its dead letter, or ARCHIVED at once where the
-    group has no dead letter topic. Besides these it keeps its delivery count only."""
+    """The run given up by ``event``: ARCHIVING with the reason for its dead letter, or ARCHIVED at once if the group
+    has no dead letter topic. Of the other fields only the delivery count stays."""
     archiving = Run(move(run.state, event), run.delivery_count, disposition=disposition, reason=reason)
     return archiving if config.errors_deadletterqueue_topic_name else dead_lettered(archiving)
 
 
 def dead_lettered(run: Run) -> Run:
-    """The ARCHIVING run, ARCHIVED: its dead letter is written, or not wanted. It keeps its disposition, which is
-    counted."""
+    """The ARCHIVING run as ARCHIVED: its dead letter is written, or not wanted. The disposition stays, for the
+    counts."""
     return Run(move(run.state, Event.WRITE_DEAD_LETTER), run.delivery_count, disposition=run.disposition)
 
 
 def acquired(run: Run, plan_id: int, now_ms: int, deadline_ms: int | None = None) -> Run:
-    """The run, acquired under ``plan_id``: delivery count + 1. The fields are written out, as ``_replace`` would cost
-    time in each batch."""
+    """The run acquired under ``plan_id``, with its delivery count raised by one. The fields are written out, since
+    ``_replace`` would take time in each batch."""
     after = Run(
         move(run.state, Event.ACQUIRE),
         run.delivery_count + 1,
@@ -88,8 +88,8 @@ def acquired(run: Run, plan_id: int, now_ms: int, deadline_ms: int | None = None
 
 
 class MemoizedTransition(Generic[After]):
-    """A change of a run, decided once for all runs that are alike: most runs of a command are. ``After``: a run, or
-    None where the command does not concern the run."""
+    """A function from a run to the run after a command (or None), which is called once for all equal runs: most runs of
+    a command are equal."""
 
     def __init__(self, decide: Callable[[Run], After]) -> None:
         self._decide = decide
@@ -104,13 +104,12 @@ class MemoizedTransition(Generic[After]):
 
 
 def count_records(segments: Iterable[Segment]) -> int:
-    """How many offsets the segments have together."""
+    """How many offsets the segments have in all."""
     return sum(segment.last - segment.first + 1 for segment in segments)
 
 
 def split_at(segment: Segment, offset: int) -> list[Segment]:
-    """The segment in two parts, of which ``offset`` begins the second; in one part if the offset does not lie
-    inside."""
+    """The segment in two parts, the second of which begins at ``offset``; one part if no cut is needed."""
     if segment.first < offset <= segment.last:
         return [segment._replace(last=offset - 1), segment._replace(first=offset)]
     return [segment]

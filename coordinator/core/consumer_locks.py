@@ -1,7 +1,7 @@
-"""When a ShareConsumer's lock ends, by the log.
+"""Computes when a ShareConsumer's lock ends, from what the log has.
 
-Rule: a record that no signal came for is held for share.record.lock.duration.ms; one that is IN_PROGRESS as long as the
-signals come (KAFKA-20458), and never beyond group.share.in.progress.max.lock.extension.ms after its acquisition.
+Rule: without a signal, a record is held for share.record.lock.duration.ms. With signals it is IN_PROGRESS, and held as
+long as they come (KAFKA-20458), but not beyond group.share.in.progress.max.lock.extension.ms after its acquisition.
 """
 
 from __future__ import annotations
@@ -25,5 +25,5 @@ def progress_deadline_ms(plan: AcquiredPlan, progress: Progress, config: GroupCo
 
 
 def extension_end_ms(plan: AcquiredPlan, config: GroupConfig) -> int:
-    """Until when signals extend the locks of the plan."""
+    """The time beyond which signals extend no lock of the plan."""
     return plan.held_since_ms + config.group_share_in_progress_max_lock_extension_ms

@@ -1,7 +1,7 @@
 """Decide: turn a command into log records and a reply, or raise a named error and change nothing.
 
-Pure: the same group, command and ``now_ms`` always give the same decision. The runtime appends ``Decision.records``,
-replays them, and only then sends the reply.
+The same group, command and ``now_ms`` always give the same decision. The runtime appends ``Decision.records``, replays
+them, and only then sends the reply.
 """
 
 from __future__ import annotations
@@ -107,9 +107,7 @@ _DECIDERS: dict[type[Request[Any]], Callable[[ShareGroup, Any, int], Decision[An
 
 
 def decide(group: ShareGroup, command: Request[Reply], now_ms: int) -> Decision[Reply]:
-    """The decision on ``command``.
-
-    ``now_ms``: from a clock that starts at wall time and never jumps while the process runs.
+    """The decision on ``command``. ``now_ms`` must be of a clock that starts at wall time and never jumps.
 
     Raises:
         ShareGroupError: the command is refused; the subclass says why. The group is unchanged.

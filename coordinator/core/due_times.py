@@ -1,8 +1,8 @@
-"""Times at which something is due: what a group or a member has to do (:class:`DueTimes`), and the ends of
-ShareConsumers' locks (:class:`LockIndex`). Both find the earliest time, and those that came.
+"""Finds what is due: work of groups and ends of sessions (:class:`DueTimes`), and ends of ShareConsumers' locks
+(:class:`LockIndex`).
 
-Rule: neither scans all of them, since a coordinator may serve thousands of groups, and a group may have a million
-locks; each round calls both.
+Rule: neither scans all its times. A coordinator may serve thousands of groups, a group may have a million locks, and
+each round of the runtime asks both.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ Name = TypeVar("Name")
 Runs: TypeAlias = tuple[tuple[int, int, Run], ...]
 
 SPARE = 64
-"""Up to this many old times are kept beside one for each name, before all old ones are dropped."""
+"""The heap of times is cleaned up once it has this many entries more than two for each name."""
 _BOUND_BITS = 64
 _HALF = 1 << (_BOUND_BITS - 1)
 
 
 class DueTimes:
-    """One time for each name, a group's or a member's id, in milliseconds, or none."""
+    """At most one time, in milliseconds, for each name: the id of a group or a member."""
 
     __slots__ = ("_heap", "_of_name")
 
     def __init__(self) -> None:
         self._of_name: dict[str, int] = {}
-        self._heap: list[tuple[int, str]] = []  # with old times, which count no more
+        self._heap: list[tuple[int, str]] = []  # also has old times, which no longer count
 
     def __len__(self) -> int:
         return len(self._of_name)
@@ -38,7 +38,7 @@ class DueTimes:
         return f"<DueTimes {len(self._of_name)}>"
 
     def set(self, name: str, due_ms: int | None) -> None:
-        """Set the time of the name; None: it has none."""
+        """Set the time of the name; None removes it."""
         if due_ms == self._of_name.get(name):
             return
         if due_ms is None:
@@ -51,7 +51,7 @@ class DueTimes:
             heapq.heapify(self._heap)
 
     def earliest_ms(self) -> int | None:
-        """The earliest time; None: there is none."""
+        """The earliest time; None if no name has one."""
         while self._heap and self._of_name.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
@@ -63,15 +63,15 @@ class DueTimes:
 
 
 class LockIndex:
-    """When the locks of a group's ShareConsumers end: extends all of them at once, and finds those that are due.
+    """Extends the locks of a group's ShareConsumers all at once, and finds those that are due.
 
-    Rule: an extension changes no run, since a group may have a million of them. A run in memory has its deadline as the
-    index keeps it: less the time by which locks were extended before it was given, and marked with the number of bounds
-    that came before it. A bound is a time before which no lock that was given before the bound ends. The log, replies
-    and views have deadlines of the coordinator's clock.
+    Rule: an extension changes no run, since a group may have a million runs. Instead, a run in memory has its deadline
+    in the index's own form, a *kept* deadline. It lacks the time by which locks had been extended before this lock was
+    given, and contains the number of bounds that had come before. A bound is a time before which no lock ends that was
+    given before the bound was set. The log, replies and views have deadlines of the coordinator's clock.
 
-    Inside are the ends of locks by plan: ``_since`` those of locks that were given since the last bound, ``_before``
-    the earlier ones; a heap each, by the deadline as it is kept.
+    Inside, ``_since`` has the ends of locks that were given since the last bound, and ``_before`` those of earlier
+    locks. Each is a heap of (kept deadline without the number of bounds, plan id).
     """
 
     __slots__ = ("_before", "_bound_ms", "_bounds", "_extended_ms", "_since")
@@ -89,23 +89,23 @@ class LockIndex:
     # --- deadlines, as they are and as they are kept
 
     def kept(self, runs: Runs) -> Runs:
-        """The runs as memory has them: those given have deadlines of the clock, or none."""
+        """The runs with kept deadlines, for memory; those given have deadlines of the clock, or none."""
         return runs if self._is_new else tuple((first, last, self._kept(run)) for first, last, run in runs)
 
     def shown(self, runs: Iterable[tuple[int, int, Run]]) -> Runs:
-        """Runs of memory with deadlines of the clock, for the log."""
+        """The runs with deadlines of the clock, for the log; those given have kept deadlines, or none."""
         if self._is_new:
             return tuple((first, last, run) for first, last, run in runs)
         return tuple((first, last, self._shown(run)) for first, last, run in runs)
 
     def deadline_ms(self, kept_ms: int) -> int:
-        """When a lock ends whose deadline memory keeps so, in milliseconds of the clock."""
+        """The deadline of the clock, in milliseconds, for a kept deadline."""
         bounds, kept_ms = _parts(kept_ms)
         return (max(kept_ms, self._bound_ms) if bounds < self._bounds else kept_ms) + self._extended_ms
 
     @property
     def _is_new(self) -> bool:
-        """Whether nothing was extended: deadlines are kept as they are."""
+        """Whether nothing was extended yet, so that kept deadlines are those of the clock."""
         return not (self._bounds or self._extended_ms)
 
     def _kept(self, run: Run) -> Run:
@@ -117,7 +117,7 @@ class LockIndex:
         return run if run.deadline_ms is None else run._replace(deadline_ms=self.deadline_ms(run.deadline_ms))
 
     def frozen(self) -> LockIndex:
-        """An index that shows deadlines for ever as this one does now; it has no ends."""
+        """An index that shows kept deadlines for ever as this one does now, and finds no locks."""
         index = LockIndex()
         index._extended_ms, index._bounds, index._bound_ms = self._extended_ms, self._bounds, self._bound_ms
         return index
@@ -125,14 +125,14 @@ class LockIndex:
     # --- what is due
 
     def watch(self, plan_id: int, kept_ms: int, plans: Container[int]) -> None:
-        """Add the end of a lock of the plan, as it is kept, which was given now. ``plans``: those that are there."""
+        """Add the kept deadline of a lock of the plan that was given now. ``plans``: the ids of the group's plans."""
         for heap in (self._since, self._before):
             while heap and heap[0][1] not in plans and heap[0][1] != plan_id:
                 heapq.heappop(heap)
         heapq.heappush(self._since, (_parts(kept_ms)[1], plan_id))
 
     def next_ms(self) -> int | None:
-        """The earliest end of a lock; None: there is no lock. It is over when it lies before now."""
+        """The earliest end of a lock; None if there is no lock. A lock has ended once its end lies before now."""
         ends = [self._since[0][0]] if self._since else []
         ends += [max(self._before[0][0], self._bound_ms)] if self._before else []
         return min(ends) + self._extended_ms if ends else None
@@ -144,7 +144,7 @@ class LockIndex:
         return {plan_id for heap in heaps for _, plan_id in _entries_until(heap, kept_ms - 1)}
 
     def passed(self, now_ms: int, plan_ids: Collection[int] | None = None) -> None:
-        """Drop the ends before ``now_ms``, of ``plan_ids`` or of all plans: these locks have been ended."""
+        """Drop the ends before ``now_ms``, of ``plan_ids`` or of all plans. These locks must have been ended."""
         kept_ms = now_ms - self._extended_ms
         for heap in (self._since, self._before) if self._bound_ms < kept_ms else (self._since,):
             if plan_ids is None:
@@ -157,8 +157,8 @@ class LockIndex:
     # --- extension
 
     def extend(self, by_ms: int, bound_ms: int | None) -> None:
-        """End all present locks later by ``by_ms`` and, if a bound is given, no earlier than ``bound_ms``. A bound
-        comes when the one before it is over, so only the last one counts."""
+        """End all present locks later by ``by_ms`` and, if a bound is given, no earlier than ``bound_ms``. The bound
+        before must have passed: only the last bound counts."""
         if not (self._since or self._before):
             LockIndex.__init__(self)
             return
@@ -173,13 +173,13 @@ class LockIndex:
 
 
 def _parts(kept_ms: int) -> tuple[int, int]:
-    """The number of bounds before the lock, and its deadline without that number."""
+    """The number of bounds in a kept deadline, and the rest of it."""
     bounds = (kept_ms + _HALF) >> _BOUND_BITS
     return bounds, kept_ms - (bounds << _BOUND_BITS)
 
 
 def _entries_until(heap: list[tuple[int, Name]], until_ms: int) -> Iterator[tuple[int, Name]]:
-    """The heap's entries up to this time, in no order."""
+    """Yield the heap's entries up to this time, in no order."""
     look = [0]
     while look:
         index = look.pop()

@@ -1,11 +1,10 @@
-"""The next state of records whose delivery ended, and that were neither accepted nor rejected: by a lost lock, a
-replay, a failed trial, or a release.
+"""The next state of records whose delivery ended in a lost lock, a replay, a failed trial or a release.
 
-A ShareConsumer's record is AVAILABLE again, or given up at the limit, as in Kafka. A query's record is never given up
-for a failure alone: at the limit it is quarantined, to be delivered alone (docs/trust/protocol.md, "Failures and
+A ShareConsumer's record is AVAILABLE again, or given up at the limit of tries, as in Kafka. A query's record is never
+given up for failures alone: at the limit it is quarantined, and delivered alone (docs/trust/protocol.md, "Failures and
 isolation"). A record that is given up is ARCHIVING until its dead letter is written, or ARCHIVED at once in a group
-that has no dead letter queue. Given up are records at the delivery limit, although no sink rejected them: their holder
-released them, or no sink decided them, too often; they failed their trial; or their locks ran out too often.
+without a dead letter topic. The reasons for that are, apart from a reject: too many releases, too many deliveries that
+no sink decided, a failed trial, or too many lost locks.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from coordinator.protocol.messages import GivenUp
 from coordinator.protocol.values import Disposition, SharePartitionKey
 
 SAMPLE = 20
-"""A report names up to this many ranges of offsets; its count is of all."""
+"""A report counts all records that were given up, and names up to this many ranges of offsets."""
 
 _DISPOSITIONS = frozenset({Disposition.DELIVERY_LIMIT, Disposition.UNDECIDED, Disposition.EXPIRED})
 _ARCHIVED = RecordState.ARCHIVED
@@ -48,7 +47,7 @@ _STATES = frozenset({RecordState.ARCHIVING, RecordState.ARCHIVED})
 
 
 def consumer_lost_lock(run: Run, config: GroupConfig) -> Run:
-    """The run after a ShareConsumer's lock ran out: one failed delivery. The run keeps its plan id, but its former
+    """The run after a ShareConsumer's lock ran out, which is a failure. The run keeps its plan id, but its former
     holder can no longer acknowledge it (RecordNotHeld), as in Kafka."""
     failed = run._replace(failures=run.failures + 1, deadline_ms=None)
     if failed.consumer_tries >= config.share_delivery_count_limit:
@@ -57,9 +56,9 @@ def consumer_lost_lock(run: Run, config: GroupConfig) -> Run:
 
 
 def released(run: Run, config: GroupConfig, delay: Delay = NO_DELAY) -> Run:
-    """The run after the ShareConsumer that holds it released it: a try, and a failure only if it was IN_PROGRESS, since
-    its work had begun (KAFKA-20458); the plan id is cleared. It is not acquired before its ``delay`` ends. At the limit
-    of tries it is given up, as in Kafka."""
+    """The run after the ShareConsumer that holds it released it. That is a try, and counts as a failure if the run was
+    IN_PROGRESS, since work on it had begun (KAFKA-20458). At the limit of tries the run is given up, as in Kafka. Else
+    it is not acquired before ``delay`` ends."""
     failed = run.state == RecordState.IN_PROGRESS
     given = run._replace(failures=run.failures + failed, releases=run.releases + (not failed), deadline_ms=None)
     if given.consumer_tries >= config.share_delivery_count_limit:
@@ -68,17 +67,17 @@ def released(run: Run, config: GroupConfig, delay: Delay = NO_DELAY) -> Run:
 
 
 def given_back(run: Run) -> Run:
-    """The run after the ShareConsumer that holds it could not read it: neither a try nor a failure, since no program
-    has seen the records; the plan id is cleared."""
+    """The run after the ShareConsumer that holds it could not read it. That is no try, since no program has seen the
+    records."""
     return moved(run, Event.RELEASE, plan_id=None, deadline_ms=None)
 
 
 def query_released(
     run: Run, config: GroupConfig, delay: Delay, disposition: Disposition, *, keeps_tries: bool = False
 ) -> Run:
-    """The run after a completed batch released it. The run's releases alone give it up, with ``disposition``; with
-    ``keeps_tries`` this one is none. A quarantined run has been processed, and is quarantined no longer. A run whose
-    lock was lost meanwhile had its try counted then."""
+    """The run after a completed batch released it. Only the number of its releases can give it up, with
+    ``disposition``; with ``keeps_tries`` this release does not count. A quarantined run has been processed, and is
+    quarantined no longer. If the run's lock was lost before, its try was counted then."""
     if run.state == RecordState.AVAILABLE:
         if delay.not_before_ms is None:
             delay = Delay(run.not_before_ms, run.delay_ms)
@@ -97,8 +96,8 @@ def _released_stage(run: Run, config: GroupConfig) -> Stage:
 
 
 def query_lost_lock(run: Run, plan: AcquiredPlan, config: GroupConfig, now_ms: int) -> Run:
-    """The run after the session of the query that holds it ended. It keeps its plan id, so that the query may come back
-    to it, unless it is quarantined or given up now. A plan that was not started fails nothing."""
+    """The run after the session of the query that holds it ended. Unless it is quarantined or given up now, it keeps
+    its plan id, so that the query may come back to it. If the plan was not started, nothing has failed."""
     if not plan.started:
         return moved(run, Event.LOSE_LOCK)
     failed = run._replace(failures=run.failures + 1, query_failures=run.query_failures + 1)
@@ -106,15 +105,15 @@ def query_lost_lock(run: Run, plan: AcquiredPlan, config: GroupConfig, now_ms: i
 
 
 def replayed(run: Run, failed: Run, plan: AcquiredPlan, config: GroupConfig, now_ms: int) -> Run | None:
-    """The run after a later process came back to its started plan, if the run leaves the batch for that; None if the
-    batch goes on with it. ``failed``: the run with the failure counted."""
+    """The run after a later process came back to the started plan, if the run leaves the batch now; None if it stays in
+    the batch. ``failed``: the run with the failure counted."""
     return _isolated(run, failed, plan, config, now_ms, session_ended=False)
 
 
 def _isolated(
     run: Run, failed: Run, plan: AcquiredPlan, config: GroupConfig, now_ms: int, *, session_ended: bool
 ) -> Run | None:
-    """The run in its next stage of isolation; None if that is a stage in which it stays in its batch."""
+    """The run in its next stage of isolation; None if it stays in batches in that stage."""
     limit = config.share_delivery_count_limit
     before = stage_of(run, limit, on_trial=plan.trial)
     event = failure_event(before, failed, limit, alone=plan.records == 1, session_ended=session_ended)
@@ -134,8 +133,8 @@ def _isolated(
 
 
 def clears_evidence(before: Run, after: Run, config: GroupConfig) -> bool:
-    """Whether this change makes all evidence of the group old: the record is quarantined now, or failed alone for the
-    first time. What completed before is no evidence any more, since an outage may have begun."""
+    """Whether this change clears all evidence of the group: the record was quarantined, or failed alone for the first
+    time. An outage may have begun, so batches that completed before prove nothing any more."""
     limit = config.share_delivery_count_limit
     return (stage_of(before, limit), stage_of(after, limit)) in CLEARS_EVIDENCE
 
@@ -143,10 +142,9 @@ def clears_evidence(before: Run, after: Run, config: GroupConfig) -> bool:
 def data_lost(
     group: ShareGroup, segments: Iterable[tuple[SharePartitionKey, Segment]], uncounted: Iterable[LeftOutRange] = ()
 ) -> list[DataLost]:
-    """Log records of what the log lost, bounded however scattered it is.
-
-    One record for each pending plan of a query that held some of ``segments``, and one for the group: segments that no
-    pending plan held, and ``uncounted``. The group's is left out if the group has no query to report it to."""
+    """Log records of what the logs lost, each with a bounded list: one for each query's pending plan that held some of
+    ``segments``, and one for the group, with segments that no pending plan held, and ``uncounted``. A group without
+    queries has nobody to report the latter to, and gets no record of its own."""
     by_plan: dict[int | None, list[LeftOutRange]] = {}
     for key, (first, last, run) in segments:
         plan = group.plan_of(run)
@@ -168,8 +166,8 @@ def data_lost(
 
 
 def removed_records(group: ShareGroup, segments: Iterable[tuple[SharePartitionKey, Segment]]) -> list[Record]:
-    """Log records that archive what Kafka removed. They count it as removed, also where it lies at or above the log
-    start that the group knows; no log start is moved for it, as that archives what other plans hold as well."""
+    """Log records that archive what Kafka removed, and count it as removed. Segments at or above the log start that the
+    group knows count as well, but do not move it: that would archive what other plans hold there."""
     changes = Changes()
     above: Counter[SharePartitionKey] = Counter()
     for key, (first, last, run) in segments:
@@ -199,14 +197,14 @@ def left_out_entry(group: ShareGroup, key: SharePartitionKey, first: int, last: 
 
 
 def end_unknown(group: ShareGroup, partition: SharePartition) -> LeftOutRange:
-    """The entry for the records of a log that were never acquired, where the service has not seen the log's end."""
+    """The entry for the records of a log that were never acquired, if the service has not seen the log's end."""
     end = partition.end_offset
     return msgspec.structs.replace(left_out_entry(group, partition.key, end, end, "end_unknown"), count=0)
 
 
 def removed(group: ShareGroup, records: Iterable[Record]) -> list[LeftOutRange]:
-    """The records that Kafka removed before they were done, as these log records say it, bounded. The caller asks
-    before it replays the log records."""
+    """The records that Kafka removed before they were done, according to these log records, as a bounded list. Call
+    this before the log records are replayed."""
     found: list[LeftOutRange] = []
     runs: dict[SharePartitionKey, list[tuple[int, int]]] = {}
     for record in records:
@@ -229,10 +227,8 @@ def removed(group: ShareGroup, records: Iterable[Record]) -> list[LeftOutRange]:
 
 
 def given_up(group: ShareGroup, records: Iterable[Record]) -> tuple[GivenUp, ...]:
-    """The records that these log records give up, one entry a disposition.
-
-    The caller asks before it replays the log records: a record that is ARCHIVING already was given up earlier, and its
-    dead letter is written now."""
+    """The records that these log records give up, one entry for each disposition. Call this before the log records are
+    replayed: a record that is ARCHIVING by then was given up earlier, and its dead letter is written now."""
     counts: dict[Disposition, int] = {}
     samples: dict[Disposition, list[tuple[str, int, int, int]]] = {}
     for record in records:

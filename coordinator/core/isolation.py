@@ -1,17 +1,19 @@
 """Poison isolation: the stages of a query's record that keeps failing, and the sizes and pauses of each stage
 (docs/learn/concepts.md, "Isolation").
 
-A batch that fails again and again holds a record that nobody can process. From its ``t``-th try on
-(:func:`isolation_threshold`; here the try after n failures is try n + 1), a record is acquired only with records that
-are on the same try, in slices that shrink to one at the last: it is SLICED. At the limit the record is QUARANTINED:
-taken out of its batch, and delivered only alone. A quarantined record that failed among others may be a good one, so it
-has to fail alone first (FAILED_ALONE). Then it goes on TRIAL: delivered alone while the query has evidence that
-processing works. A failed trial gives the record up.
+A batch that fails again and again probably holds a record that nobody can process. The try after n failures is try
+n + 1. The stages of a record are:
 
-Slices depend on *failures* alone (deliveries that ended in a replay or a lost lock). The limit compares tries (failures
-and releases) of a record with at least one failure. The delivery count never matters. A ShareConsumer's record has no
-stages: it is given up at the limit, as in Kafka. What a completed batch accepts or rejects leaves these stages for
-good.
+- SLICED, from a certain try on (:func:`isolation_threshold`): it is acquired only with records that are on the same
+  try, in slices that get smaller with each try; the last slice is one record.
+- QUARANTINED, at the limit: it is taken out of its batch, and delivered only alone.
+- FAILED_ALONE: a quarantined record that failed among others may be a good one, so it has to fail alone first.
+- TRIAL: it is delivered alone while the query has evidence that processing works. A failed trial gives the record up.
+
+Slices depend only on *failures* (deliveries that ended in a replay or a lost lock). The limit is about the tries
+(failures and releases) of a record with at least one failure. The delivery count never matters. A ShareConsumer's
+record has no stages: it is given up at the limit, as in Kafka. A record that a completed batch accepts or rejects
+leaves the stages for good.
 
 The stage is derived from a run's fields, and from the plan that holds the run, by :func:`stage_of`.
 """
@@ -27,7 +29,7 @@ from coordinator.core.runs import Run
 SOLO_BACKOFF_FIRST_MS = 1_000
 """A quarantined record waits this many milliseconds after its first failure alone."""
 SOLO_BACKOFF_MAX_MS = 30_000
-"""A quarantined record waits no longer, in milliseconds, so that it is tried soon after an outage ends."""
+"""A quarantined record waits at most this many milliseconds, so that it is tried soon after an outage ends."""
 
 
 class Stage(Enum):
@@ -71,8 +73,8 @@ TRANSITIONS: dict[tuple[Stage, IsolationEvent], Stage] = {
     (S.FAILED_ALONE, E.FAIL): S.FAILED_ALONE,
     (S.FAILED_ALONE, E.START_TRIAL): S.TRIAL,
     # a trial is judged when its query comes back, since the batch may have been committed. But a second trial that ends
-    # in a lost lock has failed: two queries that stay away for longer than a session would else hand a bad record to
-    # and fro for ever
+    # in a lost lock has failed: otherwise two queries that are away for longer than a session would pass a bad record
+    # to each other for ever
     (S.TRIAL, E.FAIL): S.GIVEN_UP,
     (S.TRIAL, E.LOSE_LOCK): S.FAILED_ALONE,
     (S.TRIAL, E.LOSE_LOCK_AGAIN): S.GIVEN_UP,
@@ -97,12 +99,12 @@ CLEARS_EVIDENCE = frozenset(
         (S.QUARANTINED, S.FAILED_ALONE),
     }
 )
-"""Changes of stage that void the evidence of earlier batches: an outage may have begun."""
+"""These changes of stage clear the evidence of earlier batches, since an outage may have begun."""
 
 
 def stage_of(run: Run, limit: int, *, on_trial: bool = False) -> Stage:
-    """The stage of the run's records. ``limit``: share.delivery.count.limit; ``on_trial``: the plan that holds them is
-    a trial."""
+    """The stage of the run's records. ``limit``: share.delivery.count.limit. ``on_trial``: the plan that holds the
+    records is a trial."""
     if run.state in (RecordState.ARCHIVING, RecordState.ARCHIVED):
         return Stage.GIVEN_UP
     if on_trial:
@@ -113,8 +115,8 @@ def stage_of(run: Run, limit: int, *, on_trial: bool = False) -> Stage:
 
 
 def failure_event(stage: Stage, failed: Run, limit: int, *, alone: bool, session_ended: bool) -> IsolationEvent:
-    """The event of a delivery that ended without an outcome. ``stage``: the record's during the delivery; ``failed``:
-    the run with this failure counted; ``alone``: its plan held no other record."""
+    """The event of a delivery that ended without an outcome. ``stage``: the record's stage during the delivery.
+    ``failed``: the run with this failure counted. ``alone``: the plan held no other record."""
     if stage is Stage.TRIAL and session_ended:
         return IsolationEvent.LOSE_LOCK_AGAIN if failed.trials_lost else IsolationEvent.LOSE_LOCK
     if stage in IN_BATCHES and failed.failures > 0 and failed.tries >= limit:
@@ -130,8 +132,8 @@ def release_event(failures: int, limit: int) -> IsolationEvent:
 
 
 def isolation_threshold(limit: int) -> int:
-    """``t``: the first try that is isolated. ``limit`` is share.delivery.count.limit. It is Kafka's threshold, one try
-    earlier for queries."""
+    """The first try that is isolated, in the formula below ``t``. ``limit`` is share.delivery.count.limit. Kafka's
+    ShareConsumers have the same threshold, and queries reach it one try earlier."""
     return max(2, (limit + 1) // 2)
 
 
@@ -139,8 +141,9 @@ def isolation_threshold(limit: int) -> int:
 def slice_size(current_try: int, limit: int, base: int) -> int | None:
     """How many records a plan may hold when they are on their ``current_try``; None: as many as any plan.
 
-    ``max(1, floor(base ** ((limit - current_try) / (limit - t + 1))))``, with t = isolation_threshold(limit) and an
-    exact integer root. A limit of 2 has no slices: records go from a whole batch to the quarantine.
+    The formula is ``max(1, floor(base ** ((limit - current_try) / (limit - t + 1))))``, with t =
+    isolation_threshold(limit) and an exact integer root. With a limit of 2 there are no slices: records go from a whole
+    batch into quarantine.
     """
     threshold = isolation_threshold(limit)
     if limit <= 2 or current_try < threshold:
@@ -165,8 +168,8 @@ def integer_root(value: int, degree: int) -> int:
 
 
 def isolation_class(failures: int, limit: int) -> int:
-    """The class of a record with this many failures: 0 below the threshold, else its try. Records may share a plan if
-    their classes are equal."""
+    """The class of a record with this many failures: 0 below the threshold, else its try. Only records of equal classes
+    may share a plan."""
     current_try = failures + 1
     return 0 if limit <= 2 or current_try < isolation_threshold(limit) else min(current_try, limit)
 

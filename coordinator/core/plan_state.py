@@ -5,13 +5,13 @@ replay of its batch counts as a failure. It is COMPLETED when Spark has committe
 query reclaims the plan from ACQUIRED or STARTED under the same plan id.
 
 A plan that was never started, and of which nothing is left to read, is SUPERSEDED by the query's next plan. A driver
-that was stopped meanwhile may have written the superseded plan to Spark's log, so the plan may still be started, empty,
-as long as nobody began to read the plan after it; that one is then REPLACED. A REPLACED plan never comes back: each
-request that names it is refused. The group stores nothing of a REPLACED plan, so every plan id that it does not know
-counts as REPLACED.
+that was paused meanwhile may still write the superseded plan to Spark's log. So that plan may still be started, empty,
+until somebody begins to read the next plan; then the next plan is REPLACED. A REPLACED plan never comes back: each
+request that names it is refused. The group stores nothing of a REPLACED plan, so every unknown plan id counts as
+REPLACED.
 
-The state is derived from what a member stores by :meth:`coordinator.core.members.Member.plan_state`. A ShareConsumer's
-acquisition has no such life: its records are acknowledged one by one.
+:meth:`coordinator.core.members.Member.plan_state` derives the state from what a member stores. A ShareConsumer's
+acquisition has no such states: its records are acknowledged one by one.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ class PlanState(Enum):
 class PlanEvent(Enum):
     """Events of a query's plan; the value is the label in the docs' diagram.
 
-    Requests ask :func:`after` for six of them, and are refused where the table says so: RETURN (for a plan that is
-    acquired again, whatever comes of it), START, REPORT_LOSS, STAGE, COMPLETE and ACQUIRE_NEXT. The others can't be
-    refused, so nothing asks for them; they follow from what is appended, and tests hold them to the table. RECLAIM and
-    SUPERSEDE are the other two ends of a RETURN: a later process gets the plan (PlanStarted), or another plan in its
-    place (PlanAcquired). LOSE_LOCKS follows from the end of a session (SessionEnded), REPLACE from the start or the
-    completion of another plan (PlanStarted, PlanCompleted).
+    Commands ask :func:`after` about six events, and are refused if the table lacks the event: RETURN (whenever a plan
+    is acquired again), START, REPORT_LOSS, STAGE, COMPLETE and ACQUIRE_NEXT. The others follow from log records and
+    can't be refused; tests compare them with the table:
+
+    - RECLAIM and SUPERSEDE: a RETURN gives a later process the plan (PlanStarted), or another one (PlanAcquired).
+    - LOSE_LOCKS: a session ends (SessionEnded).
+    - REPLACE: another plan is started or completed (PlanStarted, PlanCompleted).
     """
 
     __hash__ = object.__hash__
@@ -59,13 +60,13 @@ class PlanEvent(Enum):
 S, E = PlanState, PlanEvent
 
 TRANSITIONS: dict[tuple[PlanState, PlanEvent], PlanState] = {
-    # the query asks for a plan, and has one that nobody began to read
+    # the query asks for a plan, and has a plan that nobody began to read
     (S.ACQUIRED, E.RETURN): S.ACQUIRED,
     (S.ACQUIRED, E.RECLAIM): S.ACQUIRED,
     (S.ACQUIRED, E.SUPERSEDE): S.SUPERSEDED,
     (S.SUPERSEDED, E.SUPERSEDE): S.SUPERSEDED,
-    # Spark asks for the tasks of the batch, for the first time or for a replay; a plan that fails for lost data is not
-    # read, so its delivery has not begun
+    # Spark asks for the tasks of the batch, for the first time or for a replay; if that fails for lost data, nothing is
+    # read, so no delivery has begun
     (S.ACQUIRED, E.START): S.STARTED,
     (S.STARTED, E.START): S.STARTED,
     (S.SUPERSEDED, E.START): S.STARTED,
@@ -74,7 +75,7 @@ TRANSITIONS: dict[tuple[PlanState, PlanEvent], PlanState] = {
     (S.SUPERSEDED, E.REPORT_LOSS): S.ACQUIRED,
     # a sink's rows
     (S.STARTED, E.STAGE): S.STARTED,
-    # the query is away: it may come back to its plan
+    # the query is away, and may come back to its plan
     (S.ACQUIRED, E.LOSE_LOCKS): S.ACQUIRED,
     (S.STARTED, E.LOSE_LOCKS): S.STARTED,
     # Spark has committed the batch, which it may do without reading it; completing twice is harmless
@@ -91,5 +92,5 @@ TRANSITIONS: dict[tuple[PlanState, PlanEvent], PlanState] = {
 
 
 def after(state: PlanState, event: PlanEvent) -> PlanState | None:
-    """The state after ``event``; None if a plan in ``state`` does not allow it, and the command must refuse it."""
+    """The state after ``event``; None if a plan in ``state`` does not allow the event: refuse the command then."""
     return TRANSITIONS.get((state, event))

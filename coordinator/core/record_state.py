@@ -8,17 +8,16 @@ failing. A ShareConsumer's record is IN_PROGRESS from the first signal that its 
 that is given up is ARCHIVING until its dead letter is written; without a dead letter topic that step follows at once
 (KIP-1191).
 
-A run that lost its lock keeps its plan id: the member that comes back to its plan may still complete it, with whatever
-outcome, or archive it. That is why those moves also start from AVAILABLE. A member whose plan id the run no longer
-carries can't.
+A run that lost its lock keeps its plan id. The member that comes back to this plan may still give the run any outcome.
+That is why these moves also start from AVAILABLE. Once the run no longer carries the plan's id, the member can't.
 
 Every change of state goes through :func:`move`; a move that is not in the table raises and changes nothing. How a
 record's state couples with plans, isolation and sessions stands in :mod:`coordinator.core.share_group`.
 
 AVAILABLE is one state for Kafka, and four for an acquisition (the indexes of :class:`~coordinator.core.runs.RunMap`):
-*ready*; *delayed*, until ``not_before_ms``; *quarantined*, which is acquired only alone; and quarantined and *backing
-off*, until ``not_before_ms``. A record that lost its lock may be any of these, and still carries its plan's id. Records
-that were never acquired are AVAILABLE as well, and have no run.
+*ready*; *delayed* until ``not_before_ms``; *quarantined*, and acquired only alone; quarantined and *backing off* until
+``not_before_ms``. A record that lost its lock may be in any of the four, and still carries its plan's id. Records that
+were never acquired are AVAILABLE as well, and have no run.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class RecordState(IntEnum):
 class Event(Enum):
     """Events of a record; the value is the label in the docs' diagram."""
 
-    __hash__ = object.__hash__  # Enum's own is Python code, and each change of a run looks its event up
+    __hash__ = object.__hash__  # Enum's own is slow Python code, and each change of a run looks up its event
 
     ACQUIRE = "acquire"
     ACCEPT = "accept"
@@ -66,7 +65,7 @@ class Event(Enum):
 S, E = RecordState, Event
 
 TRANSITIONS: dict[tuple[RecordState, Event], RecordState] = {
-    # a member takes it
+    # a member takes the record
     (S.AVAILABLE, E.ACQUIRE): S.ACQUIRED,
     # its holder decides
     (S.ACQUIRED, E.ACCEPT): S.ACKNOWLEDGED,

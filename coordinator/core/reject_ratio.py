@@ -1,8 +1,8 @@
 """The limit on rejects (ours; errors.deadletterqueue.max.reject.ratio): a bad deployment must not turn a whole topic
 into dead letters.
 
-The limit is judged when a batch completes, by all records of the batch, however many commits its sinks made and
-whether the records had rows. Records that the driver itself rejects, since nobody can read them, do not count.
+The limit is judged when a batch completes, by all records of the batch: the number of its sinks' commits does not
+matter, nor whether a record had a row. Records that the driver rejects because nobody can read them do not count.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 REJECT_WINDOW = 10_000
-"""The reject ratio is that of about this many last decided records."""
+"""The reject ratio is taken over about this many last decided records."""
 JUDGED_FROM = 100
-"""The reject ratio is judged from this many decided records on: fewer prove nothing."""
+"""The reject ratio is not judged before this many records were decided: fewer prove nothing."""
 
 
 class RejectWindow(NamedTuple):
@@ -22,7 +22,7 @@ class RejectWindow(NamedTuple):
     rejected: int
 
     def with_batch(self, accepted: int, rejected: int) -> RejectWindow:
-        """The window after a batch, halved until it holds about the last REJECT_WINDOW records."""
+        """The window after a batch. Both numbers are halved until there are at most REJECT_WINDOW records."""
         decided, rejected = self.decided + accepted + rejected, self.rejected + rejected
         while decided > REJECT_WINDOW:
             decided, rejected = decided // 2, rejected // 2

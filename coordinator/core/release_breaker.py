@@ -1,14 +1,16 @@
 """The breaker on releases: a query whose sinks release most of its records acquires later and less (ours;
 docs/adr/0048-a-breaker-on-releases.md).
 
-The service behind such a query is away, and its records are not to blame. So the breaker opens once the query has
-released JUDGED_FROM records in plans of which each was mostly released: by more than share.release.breaker.ratio. While
-it is open the query pauses before each plan, as long as a record would wait after as many releases; a plan has up to
-PROBE_RECORDS records, and its releases use up no try. The first plan that is not mostly released closes it. Everything
-ends: after TRIES_KEPT_MS of pauses, releases use up tries again.
+A service behind such a query is probably away, and the records are not to blame. A plan is *mostly released* if the
+released part is above share.release.breaker.ratio. The breaker opens once the query has released JUDGED_FROM records in
+plans on end that were each mostly released, and closes with the first plan that is not. While the breaker is open:
 
-Pure. Times of another clock do no harm: a pause that would last longer than any backoff is over, and what bounds the
-kept tries is the sum of pauses, and no time.
+- The query pauses before each plan, for as long as a record would wait after as many releases.
+- A plan has up to PROBE_RECORDS records.
+- Releases use up no tries. After TRIES_KEPT_MS of pauses they do again, so that every record is done some day.
+
+Stored times of another clock do no harm: a pause that would last longer than any backoff has ended, and tries are kept
+by the sum of the pauses.
 """
 
 from __future__ import annotations
@@ -21,26 +23,27 @@ from coordinator.core.release_backoff import first_delay_ms, jitter_step, releas
 from coordinator.protocol.values import Int64, Offset
 
 JUDGED_FROM = 10
-"""The breaker opens from this many released records on: fewer point to records rather than a service."""
+"""The breaker does not open before this many released records: fewer point to the records rather than a service."""
 
 PROBE_RECORDS = 10
-"""A plan acquired while the breaker is open has up to this many records: enough to see whether the service is back."""
+"""While the breaker is open, a plan has up to this many records: enough to see whether the service is back."""
 
 TRIES_KEPT_MS = 24 * 3_600_000
-"""After this many milliseconds of pauses releases use up tries again, so that records that no sink ever accepts end as
-those of a query without a breaker."""
+"""After this many milliseconds of pauses, releases use up tries again: a record that no sink ever accepts is given up
+some day."""
 
 SHORTEST_PAUSE_MS = 1_000
-"""A pause counts at least this many milliseconds: else a group with tiny backoffs would keep tries for years."""
+"""A pause counts as at least this many milliseconds: a group with tiny backoffs would otherwise keep tries for
+years."""
 
 
 class Breaker(NamedTuple):
     """A query's breaker. It is closed, and only counts, while ``pauses`` is 0.
 
-    released: records that sinks released in the query's last plans on end that were mostly released, of ``records``.
-    pauses: plans that were mostly released since it opened, that one included.
-    since_ms: when it opened; until_ms: until then the query acquires nothing.
-    paused_ms: all pauses since it opened, in milliseconds.
+    released, records: how many of the records sinks released in the last plans on end that were mostly released.
+    pauses: how many plans were mostly released since the breaker opened; the first of them opened it.
+    since_ms: when the breaker opened. until_ms: until then the query acquires nothing.
+    paused_ms: the sum of all pauses since the breaker opened, in milliseconds.
     """
 
     released: Offset
@@ -52,18 +55,18 @@ class Breaker(NamedTuple):
 
 
 def is_used(config: GroupConfig) -> bool:
-    """Whether the group has the breaker: without a backoff of releases it would have nothing to wait for."""
+    """Whether the group's queries have breakers: without a backoff of releases there would be no pauses."""
     has_backoff = first_delay_ms(config, by_query=True) > 0 and config.share_release_backoff_max_ms > 0
     return has_backoff and config.share_release_breaker_ratio < 1
 
 
 def is_open(breaker: Breaker | None, config: GroupConfig) -> bool:
-    """Whether the query acquires later and less."""
+    """Whether the breaker is open."""
     return breaker is not None and breaker.pauses > 0 and is_used(config)
 
 
 def pause_ms(breaker: Breaker | None, config: GroupConfig, now_ms: int) -> int:
-    """How long the query still acquires nothing; 0: it may acquire."""
+    """Milliseconds for which the query still acquires nothing; 0: it may acquire."""
     if breaker is None or not is_open(breaker, config):
         return 0
     left_ms = breaker.until_ms - now_ms
@@ -71,13 +74,14 @@ def pause_ms(breaker: Breaker | None, config: GroupConfig, now_ms: int) -> int:
 
 
 def keeps_tries(breaker: Breaker | None, config: GroupConfig) -> bool:
-    """Whether a release by a plan that was acquired with this breaker uses up no try."""
+    """Whether releases of a plan that was acquired with this breaker use up no tries."""
     return breaker is not None and is_open(breaker, config) and breaker.paused_ms < TRIES_KEPT_MS
 
 
 def most_returned(most: int, config: GroupConfig) -> int:
-    """How many of the ``most`` records of a plan may have come back while the breaker is open: no more than the ratio
-    allows, so that records that are released for their own sake don't keep it open while others are accepted."""
+    """How many of the ``most`` records of a plan may be records that came back, while the breaker is open. Only the
+    ratio of them may, so that records which sinks always release can't keep the breaker open while others are
+    accepted."""
     return max(1, int(most * config.share_release_breaker_ratio))
 
 
@@ -91,9 +95,10 @@ def judged(
     now_ms: int,
     others: Iterable[Breaker],
 ) -> tuple[Breaker | None, bool]:
-    """Returns the breaker after the plan, of whose ``records`` sinks released ``released``; and whether the plan's
-    releases use up no try. ``others``: open breakers of the group's other queries. A breaker that opens beside one of
-    them goes on with its pauses: the service is the same, and each query would use up one try of the same records."""
+    """Returns the breaker after a plan of which sinks released ``released`` of ``records`` records, and whether these
+    releases use up no tries. ``others``: open breakers of the group's other queries. A breaker that opens takes over
+    the longest of their sums of pauses: the service is the same, and each query would otherwise use up one more try of
+    the same records."""
     if not records:
         return breaker, keeps_tries(breaker, config)
     if not is_used(config) or released <= config.share_release_breaker_ratio * records:

@@ -1,11 +1,14 @@
 """Staged outcomes: outcomes that sinks decided for a plan's records, kept until the plan completes
 (docs/trust/protocol.md, "Outcomes of a sink").
 
-An attempt is a delivery, known by its delivery count. The last attempt's outcome counts. A record that the last attempt
-did not mention has an outcome too: accepted in implicit mode, released in explicit mode. An older attempt's outcome can
-only veto: where two attempts disagree the record is released. An older attempt in explicit mode that did not mention
-the record vetoes as well, since its output does not hold the record. Where the sinks of the last attempt say that their
-target replaces its output, nothing of an older attempt is left in the target, and no older attempt has a veto.
+An attempt is one delivery of the plan, known by its delivery count. These rules give a record its outcome:
+
+- The last attempt's outcome counts. If the last attempt did not mention the record, it is accepted in implicit mode,
+  and released in explicit mode.
+- An older attempt can only veto: if two attempts disagree, the record is released. An older attempt in explicit mode
+  that did not mention the record vetoes as well, since its output does not hold the record.
+- If the sinks of the last attempt say that their target replaces its output of the batch, older attempts have no veto:
+  nothing of them is left in the target.
 """
 
 from __future__ import annotations
@@ -25,11 +28,11 @@ class Verdict(NamedTuple):
     """The outcome that sinks decided for a record at ``delivery_count``.
 
     outcome: an AcknowledgeType.
-    not_before_ms: the end of a release's own delay, and ``delay_ms`` its length.
+    not_before_ms, delay_ms: the end and the length of a release's own delay.
     dead_letter: the record's dead letter is written.
     disagrees: an earlier attempt decided otherwise, or did not mention the record in explicit mode.
-    divided: another sink of the same attempt decided otherwise, or another row of the same commit.
-    unreadable: the driver found that the record can't be read, and no sink decided it. No attempt has a veto.
+    divided: another sink of the same attempt, or another row of the same commit, decided otherwise.
+    unreadable: the driver found that the record can't be read; no sink decided it, and no attempt has a veto.
     """
 
     delivery_count: Offset
@@ -43,8 +46,8 @@ class Verdict(NamedTuple):
     unreadable: bool = False
 
     def settled(self, *, replaces: bool) -> int:
-        """The outcome that takes effect if this attempt is the last. ``replaces``: its output replaced any earlier
-        one."""
+        """The outcome that takes effect if this attempt is the last. ``replaces``: the attempt's output replaced any
+        earlier output."""
         vetoed = not self.unreadable and (self.divided if replaces else self.disagrees)
         return AcknowledgeType.RELEASE if vetoed else self.outcome
 
@@ -53,12 +56,12 @@ StagedRun = tuple[Offset, Offset, Verdict]
 """Offsets first to last, and the verdict on them."""
 
 GAP = Verdict(0, AcknowledgeType.GAP)
-"""The verdict on offsets that the log does not hold; no sink decided them."""
+"""The verdict on offsets that the log does not hold and that no sink decided."""
 
 
 def later(before: Verdict, now: Verdict) -> Verdict:
-    """The verdict on a record after ``now`` is laid over ``before``. A dead letter that an earlier attempt wrote for
-    the same outcome counts as written."""
+    """The verdict on a record after a later commit's verdict ``now``. A dead letter that was written before, for the
+    same outcome, counts as written."""
     differs = before.outcome != now.outcome
     disagrees = before.disagrees or now.disagrees or differs
     divided = now.divided or (before.delivery_count == now.delivery_count and (before.divided or differs))
@@ -71,7 +74,7 @@ def later(before: Verdict, now: Verdict) -> Verdict:
 def overlaid(
     below: list[StagedRun], above: list[StagedRun], both: Callable[[Verdict, Verdict], Verdict]
 ) -> list[StagedRun]:
-    """Two lists, each ascending and disjoint, as one; ``both`` decides where they overlap."""
+    """Both lists, which must be ascending and disjoint, as one; ``both`` gives the verdict where they overlap."""
     if not below or not above:
         return above or below
     if below[-1][1] < above[0][0]:
@@ -110,8 +113,8 @@ def staged_with(before: list[StagedRun], now: list[StagedRun]) -> list[StagedRun
 
 
 def contradicted(before: list[StagedRun], now: list[StagedRun]) -> int:
-    """The number of records about which another commit of the same attempt decided otherwise, none of them counted at
-    an earlier commit, or by the sink itself."""
+    """The number of records about which an earlier commit of the same attempt decided otherwise. Records that an
+    earlier commit, or the sink itself, has counted are left out."""
     return sum(
         last - first + 1
         for first, last, verdict, earlier in pieces(now, before)
@@ -120,7 +123,7 @@ def contradicted(before: list[StagedRun], now: list[StagedRun]) -> int:
 
 
 def with_gaps(gaps: list[StagedRun], staged: list[StagedRun]) -> list[StagedRun]:
-    """The staged runs, and between them the gaps of the log."""
+    """The staged runs, and the gaps of the log where nothing is staged."""
     return overlaid(gaps, staged, lambda gap, verdict: verdict)
 
 
@@ -130,7 +133,7 @@ Held = TypeVar("Held")
 def pieces(
     segments: Iterable[tuple[int, int, Held]], staged: list[StagedRun]
 ) -> Iterator[tuple[int, int, Held, Verdict | None]]:
-    """The segments, ascending, cut where their verdict changes; the verdict is None where nothing is staged."""
+    """Yield the segments, which must be ascending, cut where the verdict changes; None where nothing is staged."""
     verdicts = iter(staged)
     at = next(verdicts, None)
     for first, last, run in segments:
@@ -151,9 +154,9 @@ def pieces(
 
 
 def against_silence(before: list[StagedRun], now: list[StagedRun], attempt: int, last_explicit: int) -> list[StagedRun]:
-    """The verdicts of this attempt, when sinks wrote in an earlier attempt in explicit mode: a record that the earlier
-    attempt did not mention, and that no attempt named since, was released by it, so this attempt disagrees.
-    ``last_explicit``: the last such attempt."""
+    """This attempt's verdicts, where sinks wrote in an earlier attempt in explicit mode. That attempt released the
+    records that it did not mention. So a verdict other than release disagrees, unless an attempt has named the record
+    since. ``last_explicit``: the last such earlier attempt."""
     merged = []
     for first, last, verdict, earlier in pieces(now, before):
         named = -1 if earlier is None else attempt - (verdict.delivery_count - earlier.delivery_count)
@@ -164,5 +167,5 @@ def against_silence(before: list[StagedRun], now: list[StagedRun], attempt: int,
 
 
 def undecided(segments: Iterable[Segment], staged: list[StagedRun]) -> Iterator[tuple[int, int]]:
-    """The offsets that no sink has decided, at any delivery."""
+    """Yield the offsets that no sink has decided at any delivery."""
     return ((first, last) for first, last, _, verdict in pieces(segments, staged) if verdict is None)

@@ -1,10 +1,10 @@
-"""Stored times of runs that are ahead of the owner's clock.
+"""Bounds stored times of runs that are ahead of the owner's clock.
 
-Times in a group's log are wall times of the owner that wrote them. An owner whose clock is behind would keep a delayed
-record away for as long as the clocks differ. So the first Expire after a load bounds them, in the log: a delay ends
-after its whole length at the latest, and what has happened happened now at the latest. Times that are not ahead stay.
+Times in a group's log are wall times of the owner that wrote them. A later owner whose clock is behind would delay a
+record by the difference of the clocks. So the first Expire after a load bounds such times, in the log: a delay ends
+after its whole length at the latest, and an event of the past is now at the latest.
 
-When a member was last seen is left alone: a member is kept longer by it, and none is forgotten earlier.
+The time when a member was last seen is left alone: if it is ahead, the member is kept longer, which does no harm.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from coordinator.protocol.values import LONGEST_DELAY_MS
 
 
 def ahead(runs: Iterable[Segment], now_ms: int) -> list[Segment]:
-    """Those of the runs that have a time ahead of ``now_ms``, with their times bounded. The locks of ShareConsumers,
-    whose times are soft state, are left out."""
+    """The runs that have a time ahead of ``now_ms``, with that time bounded. Runs that a ShareConsumer holds are left
+    out: their deadlines are soft state."""
     bounded = []
     for first, last, run in runs:
         has_times = run.not_before_ms is not None or run.failed_alone_ms is not None or run.last_tried_ms is not None

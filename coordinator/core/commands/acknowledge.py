@@ -1,7 +1,7 @@
 """ShareConsumers acknowledge (KIP-932, ShareAcknowledge; KIP-1222, RENEW).
 
-Per partition an acknowledgement is validated whole and applied whole or not at all. Its receipt is (topic, partition,
-offset, delivery count): one from an older delivery is refused.
+The acknowledgements of a partition are applied all, or none of them. The receipt of a record is (topic, partition,
+offset, delivery count); that of an older delivery is refused.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import groupby
+
+import msgspec
 
 from coordinator.config.resolved import GroupConfig
 from coordinator.core.changes import Changes, MemoizedTransition, archived, moved
@@ -30,12 +32,7 @@ _TYPES = {kind.value: kind for kind in AcknowledgeType}
 
 
 def acknowledge(group: ShareGroup, command: Acknowledge, now_ms: int) -> Decision[AcknowledgeReply]:
-    """Apply outcomes. The reply names the error of each refused partition.
-
-    Raises:
-        UnknownMemberId: the member has no live session.
-        FencedMemberEpoch: a newer process of the member has joined.
-    """
+    """Apply outcomes. The reply names the error of each refused partition."""
     group.member(command.member_id, command.member_epoch)
     records, errors = by_partition(group, command.partitions, partial(_partition_records, group, command, now_ms))
     by_name = {name: error.kafka_error for name, error in errors.items()}
@@ -50,8 +47,8 @@ def acknowledge(group: ShareGroup, command: Acknowledge, now_ms: int) -> Decisio
 
 
 def _capped(config: GroupConfig, records: Iterable[Record], now_ms: int) -> Iterator[CappedLock]:
-    """Yields the renewed locks that share.max.lock.extension.ms makes shorter than share.record.lock.duration.ms. The
-    reply names them, so that the member does not rely on a full lock."""
+    """Yield the renewed locks that share.max.lock.extension.ms makes shorter than share.record.lock.duration.ms. The
+    reply names these locks, so that the member does not rely on the full duration."""
     whole_ms = now_ms + config.share_record_lock_duration_ms
     for renewed in records:
         if not isinstance(renewed, LocksRenewed):
@@ -62,8 +59,8 @@ def _capped(config: GroupConfig, records: Iterable[Record], now_ms: int) -> Iter
 
 
 def _done_below(group: ShareGroup, command: Acknowledge) -> dict[str, int]:
-    """The start offsets of the partitions in which records below were to be renewed. An outcome of such a record has no
-    effect, and no error; so a renewal alone would not tell that the record is done."""
+    """The start offsets of partitions in which the request renews locks of records below the start offset. Such a
+    renewal has no effect and no error, so this tells the member that the records are done."""
     found = {}
     for acks in command.partitions:
         partition = group.partitions.get(SharePartitionKey(acks.topic_id, acks.partition))
@@ -104,7 +101,7 @@ def _partition_records(
                 else:
                     after = outcomes[outcome](part.run)
                 target.put(partition.key, part.first, part.last, after)
-    renewed = [LocksRenewed(topic_id=r.topic_id, partition=r.partition, runs=r.runs) for r in renewals.records()]
+    renewed = [LocksRenewed(**msgspec.structs.asdict(changed)) for changed in renewals.records()]
     return [*renewed, *changes.records()]
 
 
@@ -114,7 +111,7 @@ def _check_types(batch: AckBatch) -> None:
 
 
 def _pieces(batch: AckBatch) -> Iterator[Piece]:
-    """The batch as ranges of one type each."""
+    """Yield the batch as ranges of one type each."""
     first = batch.first
     for kind, same in groupby(batch.types):
         last = batch.last if len(batch.types) == 1 else first + sum(1 for _ in same) - 1
@@ -145,8 +142,8 @@ def _delayed(group: ShareGroup, part: Segment, now_ms: int) -> Run:
 
 
 def _renewed(group: ShareGroup, run: Run, config: GroupConfig, now_ms: int) -> Run:
-    """A new lock from now, but never beyond the cap counted from the acquisition (ours). A renewal that the cap cuts is
-    not refused: with it the outcomes that came along would be."""
+    """The run with a new lock from now, but not beyond share.max.lock.extension.ms after the acquisition. A renewal
+    that this limit cuts is not refused: the outcomes in the same request would be refused with it."""
     if not config.share_renew_acknowledge_enable:
         raise RenewalDisabled()
     assert run.plan_id is not None

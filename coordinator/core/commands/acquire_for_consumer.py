@@ -1,7 +1,7 @@
 """A ShareConsumer acquires (KIP-932, ShareFetch; KIP-1206, the two acquire modes).
 
-Kafka's rule for records that keep failing holds here, with the AVAILABLE run in the place of the cached batch: from the
-threshold on a run is halved at each delivery, and a record on its last attempt is alone.
+Kafka's rule for records that keep failing holds here, with an AVAILABLE run in the place of Kafka's cached batch: from
+the threshold on, the run is halved at each delivery, and a record on its last try is alone.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from coordinator.protocol.values import SharePartitionKey
 
 
 def acquire_records(group: ShareGroup, command: AcquireForConsumer, now_ms: int) -> Decision[AcquiredReply]:
-    """Up to ``max_records`` records of the partitions that are assigned to the member, each partition's returned ones
-    first, under a lock of share.record.lock.duration.ms from now. Scattered ones are at most MAX_RANGES ranges. If the
-    consumer has not seen the answer to an earlier request, the same records again. Each acquisition of the member
-    begins with another partition, so that one with a backlog does not keep the member from the others.
+    """Acquire up to ``max_records`` records, in up to MAX_RANGES ranges, of the partitions that are assigned to the
+    member, under a lock of share.record.lock.duration.ms from now. Of each partition, records that came back are first.
+    Each acquisition begins with another partition, so that one with a backlog does not keep the member from the others.
+    If the consumer has not seen the answer to an earlier request, it gets the same records again.
 
-    Ahead of the consumer's program nothing is acquired where a record is due that is to be delivered apart from others:
-    a crash of the program, or its end, would count as a failure of that record too."""
+    With ``ahead`` the consumer's program still works on other records. Then nothing is acquired if a record is due that
+    is to be delivered apart from others: a crash of the program would count as a failure of that record as well."""
     member = group.member(command.member_id, command.member_epoch)
     if command.after is not None and (unseen := _unseen(group, command)) is not None:
         return Decision((), _again(group, unseen, now_ms))
@@ -78,7 +78,6 @@ def acquire_records(group: ShareGroup, command: AcquireForConsumer, now_ms: int)
 def _rotated(
     group: ShareGroup, member: Member, command: AcquireForConsumer
 ) -> list[tuple[SharePartition, PartitionBounds]]:
-    """The partitions from which the member acquires, in turn."""
     of_member = [
         (partition, of)
         for of in command.bounds
@@ -91,8 +90,8 @@ def _rotated(
 def _one_alone(
     group: ShareGroup, logs: Iterable[tuple[SharePartition, PartitionBounds]], now_ms: int
 ) -> tuple[SharePartitionKey, Segment] | None:
-    """Returns the least recently tried record of these logs that is delivered alone, and may be now; None if there is
-    none. In a stream that never rests it would never be the only one."""
+    """The least recently tried record of these logs that is delivered alone and may be acquired now; None if there is
+    none. The caller asks for it in turns, since in a stream that never rests it would never be the only record."""
     found = [
         (partition.key, segment)
         for partition, of in logs
@@ -102,14 +101,14 @@ def _one_alone(
 
 
 def may_acquire(group: ShareGroup, member: Member, key: SharePartitionKey) -> bool:
-    """Whether the member takes new records from the partition. Those that it holds stay its own to acknowledge."""
+    """Whether the member may acquire from the partition. Records that it holds there it may acknowledge in any case."""
     return not member.is_assigned or key in group.assignment.get(member.member_id, ())
 
 
 def acquired_decision(
     group: ShareGroup, member_id: str, member_epoch: int, taken: dict[SharePartitionKey, list[Segment]], now_ms: int
 ) -> Decision[AcquiredReply]:
-    """The member acquires these segments, under one plan id and one lock deadline."""
+    """The decision by which the member acquires these segments, under one plan id and one lock deadline."""
     plan_id = group.last_plan_id + 1
     deadline_ms = now_ms + group.config.share_record_lock_duration_ms
     held = held_by(plan_id, taken, now_ms, deadline_ms)
@@ -129,8 +128,8 @@ def acquired_decision(
 
 
 def _unseen(group: ShareGroup, command: AcquireForConsumer) -> AcquiredPlan | None:
-    """The oldest plan of the member that came after the one that it names. Plan ids only rise; a plan id of another
-    incarnation precedes all."""
+    """The oldest plan of the member that is newer than the plan it names as the last one seen. A plan id of another
+    incarnation counts as older than all."""
     incarnation, _, number = (command.after or "").rpartition(".")
     seen = int(number) if incarnation == group.incarnation and number.isdecimal() else 0
     later = [p for p in group.plans.values() if p.plan_id > seen and p.member_id == command.member_id]
@@ -138,7 +137,7 @@ def _unseen(group: ShareGroup, command: AcquireForConsumer) -> AcquiredPlan | No
 
 
 def _again(group: ShareGroup, plan: AcquiredPlan, now_ms: int) -> AcquiredReply:
-    """The answer that acquired the plan, as far as the member still holds it, with what is left of the locks."""
+    """The answer that acquired the plan, with what the member still holds, and the time that is left of the locks."""
     held = [
         (partition.key, [s for s in segments if s.run.state in HELD]) for partition, segments in group.carrying(plan)
     ]
@@ -153,9 +152,9 @@ def _again(group: ShareGroup, plan: AcquiredPlan, now_ms: int) -> AcquiredReply:
 
 @dataclass(slots=True)
 class PartitionFetch:
-    """The acquisition of one request in one partition. ``soft``: a returned run is not cut to meet ``max_records``.
-    ``ahead``: the member's program still works on other records. ``needs_a_poll``: for that reason a record was left
-    that is to be delivered apart from others."""
+    """The acquisition of one request in one partition. ``soft``: a run that came back is not cut to meet
+    ``max_records``. ``ahead``: the member's program still works on other records. ``needs_a_poll``: a record that is to
+    be delivered apart from others was not taken, since the request is ``ahead``."""
 
     group: ShareGroup
     partition: SharePartition
@@ -180,8 +179,8 @@ class PartitionFetch:
             self._take(alone)
 
     def _take_returned(self) -> bool:
-        """Take records that came back. Returns False if the request takes no more: the limit is met, or a run was
-        throttled."""
+        """Take records that came back. Returns False if the request may take no more: the limit is reached, or a run
+        was throttled."""
         returned = self._returned()
         if not returned:
             return True
@@ -209,7 +208,7 @@ class PartitionFetch:
         return len(self.taken) < self.max_ranges
 
     def _returned(self) -> list[Segment]:
-        """Returns up to one segment more than may be taken: a request scans no more runs than that."""
+        """The first segments that came back, one more than may be taken: a request scans no more runs."""
         most = min(self.max_records, self.max_ranges) + 1
         return list(islice(returned(self.partition, self.bounds.end, self.now_ms), most))
 
@@ -220,7 +219,7 @@ class PartitionFetch:
             self._take(Segment(first, first + size - 1, FRESH))
 
     def one_alone(self) -> Segment | None:
-        """The partition's least recently tried record that is delivered alone, and may be now."""
+        """The partition's least recently tried record that is delivered alone and may be acquired now."""
         for segment in self.partition.runs.quarantined():
             first = segment.first
             if (segment.run.not_before_ms or 0) <= self.now_ms and first < self.bounds.end and self._room > 0:

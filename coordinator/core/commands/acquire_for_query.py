@@ -1,11 +1,14 @@
 """Acquire a query's next plan (docs/trust/protocol.md, "One micro-batch").
 
-Records that came back are acquired first, in offset order, then fresh ones up to the end of the log. A quarantined
-record is delivered alone: on trial as soon as the query has evidence that processing works, though not in two plans on
-end while there are others; otherwise in every other plan of a query with such evidence, and when no other record can be
-acquired. A query whose breaker on releases is open acquires nothing before its time, then a few records
-(:mod:`coordinator.core.release_breaker`). This module decides only;
-:class:`~coordinator.core.log_records.PlanAcquired` and the runs make it so.
+Rules:
+
+- Records that came back are acquired first, in offset order, then fresh records up to the end of the log.
+- A quarantined record is delivered alone. If it has failed alone before, it goes on trial as soon as the query has
+  evidence that processing works, but not in two plans on end. If it has not, it is acquired in every second plan of a
+  query with evidence.
+- When no other record can be acquired, a quarantined record is acquired in any case.
+- A query whose breaker on releases is open acquires nothing until its pause ends, then a few records
+  (:mod:`coordinator.core.release_breaker`).
 """
 
 from __future__ import annotations
@@ -41,24 +44,22 @@ from coordinator.protocol.messages import PartitionPlan, Plan, PlanReply
 from coordinator.protocol.values import SharePartitionKey
 
 SUPERSEDED_KEPT = 100
-"""A plan remembers up to this many superseded plans: of more drivers than that, some are not stopped."""
+"""A plan remembers up to this many superseded plans, the last ones."""
 Log = tuple[SharePartition, int]
 """A share partition, and the exclusive end of its log now."""
 
 
 def acquire_plan(group: ShareGroup, command: AcquirePlan, now_ms: int) -> Decision[PlanReply]:
-    """Returns the member's next plan, or its newest plan if nobody has started that yet.
+    """Acquire the member's next plan, or return its newest plan if nobody has started that yet.
 
-    The process that acquired the newest plan gets it again as far as the plan still holds its ranges, even if that is
-    nothing. A later process reclaims it (delivery count + 1, no failure); if nothing of it is left, the next plan
+    The process that acquired the newest plan gets it again, with the ranges that the plan still holds, even if that is
+    none. A later process reclaims the plan (delivery count + 1, no failure); if nothing of it is left, the next plan
     supersedes it.
 
     Raises:
-        UnknownMemberId: the member has no live session.
-        FencedMemberEpoch: a newer process of the member has joined.
         ForeignPlan: ``start`` is of another incarnation of the group.
-        StalePlan: the newest plan was started and is not completed, or ``start`` is not the last completed plan: the
-            checkpoint was rolled back.
+        StalePlan: the newest plan was started and is not completed; or ``start`` is not the last completed plan, since
+            the checkpoint was rolled back.
     """
     member = group.member(command.member_id, command.member_epoch)
     start = group.plan_id(command.start)
@@ -77,11 +78,7 @@ def acquire_plan(group: ShareGroup, command: AcquirePlan, now_ms: int) -> Decisi
 
 
 def _check_pending(group: ShareGroup, member: Member, pending: AcquiredPlan, start: int | None) -> None:
-    """Check that the plan may be returned, reclaimed or superseded, and is not itself the start.
-
-    Raises:
-        StalePlan: the plan was delivered and not completed, or is the start.
-    """
+    """Check that the plan may be returned, reclaimed or superseded, and is not itself the start. Raises StalePlan."""
     if start == pending.plan_id or after(member.plan_state(pending.plan_id), PlanEvent.RETURN) is None:
         raise group.stale(member, start, f"plan {group.plan_id_text(pending.plan_id)} was delivered and not completed")
 
@@ -89,8 +86,8 @@ def _check_pending(group: ShareGroup, member: Member, pending: AcquiredPlan, sta
 def _settle(
     group: ShareGroup, member: Member, plan: AcquiredPlan, now_ms: int
 ) -> tuple[list[Record], tuple[LeftOutRange, ...]]:
-    """Log records that archive what a plan still holds below the log start, as nothing else of it is left, and the
-    plan's unreported losses then."""
+    """Log records that archive what a superseded plan still holds, which is below the log start, and the plan's
+    unreported losses after that."""
     reclaim = Reclaim(group, member, plan, now_ms)
     reclaim.decide()
     records = reclaim.records()
@@ -107,7 +104,7 @@ def _pending_again(group: ShareGroup, member: Member, now_ms: int) -> Decision[P
     assert plan is not None
     reclaim = Reclaim(group, member, plan, now_ms)
     if not reclaim.later_process:
-        # Also when nothing of the plan is left: this may be a repeated request whose first answer Spark has logged.
+        # Even if nothing of the plan is left: Spark may have logged the answer to an earlier try of this request.
         return Decision((), _plan_reply(group, plan.plan_id, plan_as_held(group, plan), plan.trial))
     reclaim.decide()
     if not reclaim.kept:
@@ -131,9 +128,14 @@ def _plan_reply(group: ShareGroup, plan_id: int, partitions: tuple[PartitionPlan
 
 @dataclass(slots=True)
 class Acquisition:
-    """One plan in the making: what is taken so far, and how much more may be. ``superseded``: the plan that it
-    supersedes; ``losses``: that plan's unreported losses; ``most``: how many records the plan may have, and
-    ``most_returned`` how many of them may have come back (None: as many); ``held_back``: as in PlanReply."""
+    """Chooses the records of one plan.
+
+    superseded, losses: the plan that this one supersedes, and that plan's unreported losses.
+    taken, counts, records, ranges: what was taken so far.
+    most: how many records the plan may have; None: any number.
+    most_returned: how many of them may have come back; None: ``most``.
+    held_back: as in PlanReply.
+    """
 
     group: ShareGroup
     command: AcquirePlan
@@ -151,8 +153,9 @@ class Acquisition:
     held_back: int = 0
 
     def choose(self, member: Member) -> None:
-        """Take the plan's records. What comes first depends on the member's own plans: of the group's, every other one
-        may be another member's. A stream that never rests keeps no quarantined record waiting, nor they the stream."""
+        """Take the plan's records. Quarantined records and others take turns, so that neither keeps the other waiting
+        in a stream that never rests. The member's own plans are counted for that: the group's other plans may be other
+        members'."""
         self.most = self.command.max_records
         if is_open(member.breaker, self.group.config):
             if pause_ms(member.breaker, self.group.config, self.now_ms):
@@ -175,7 +178,8 @@ class Acquisition:
             self._take_quarantined(logs, on_trial=False)
 
     def _rotated(self, member: Member) -> list[Log]:
-        """The partitions, beginning with another one for each plan of the member, so that none is always last."""
+        """The partitions, beginning with another one for each plan of the member, so that no partition is always
+        last."""
         logs = [
             (partition, bounds.end)
             for bounds in self.command.bounds
@@ -184,7 +188,6 @@ class Acquisition:
         return rotated(logs, member, [partition for partition, _ in logs])
 
     def _room(self, partition: SharePartition) -> int:
-        """How many more records the partition's lock limit lets be acquired."""
         return room(self.group, partition, self.counts.get(partition.key, 0))
 
     # --- records that came back
@@ -218,8 +221,8 @@ class Acquisition:
     # --- fresh records
 
     def _take_fresh(self, logs: list[Log]) -> None:
-        """Take from each partition a share of the remaining limit in proportion to its backlog, as Spark's Kafka source
-        does."""
+        """Take fresh records from each partition. Its share of the remaining limit is in proportion to its backlog, as
+        in Spark's Kafka source."""
         backlog = []
         for partition, end in logs:
             size = min(end - partition.end_offset, self._room(partition))
@@ -238,7 +241,8 @@ class Acquisition:
     # --- records that are delivered alone
 
     def _take_quarantined(self, logs: list[Log], *, on_trial: bool) -> bool:
-        """Take the least recently tried quarantined record, alone. If it is not on trial it waits for its backoff."""
+        """Take the least recently tried quarantined record, alone. Without a trial, it must have waited for its
+        backoff."""
         candidates = []
         for partition, end in logs:
             for segment in partition.runs.quarantined():
@@ -255,7 +259,7 @@ class Acquisition:
         return True
 
     def _failed_alone_long_enough(self, run: Run) -> bool:
-        """Whether a record goes on trial without evidence: only where a dead letter topic keeps it."""
+        """Whether the record goes on trial without evidence. That needs a dead letter topic, which keeps the record."""
         if not self.group.config.errors_deadletterqueue_topic_name or run.failed_alone_ms is None:
             return False
         return self.now_ms - run.failed_alone_ms >= self.group.config.share_poison_solo_timeout_ms
@@ -275,12 +279,15 @@ class Acquisition:
         return count
 
     def decision(self, member: Member) -> Decision[PlanReply]:
-        """The plan; one without a record if there are losses to report, since no record may come for a long time."""
+        """The decision for the plan. If there are losses to report, the plan may have no record: the next record may be
+        long in coming."""
         topic_ids = self._topics_to_report()
         if not (self.taken or topic_ids or self.losses):
             return Decision((), PlanReply(held_back=self.held_back))
         plan_id = self.group.last_plan_id + 1
         held = held_by(plan_id, self.taken, self.now_ms)
+        before = self.superseded
+        superseded_plans = () if before is None else (*before.superseded_plans, before.plan_id)[-SUPERSEDED_KEPT:]
         plan = PlanAcquired(
             plan_id=plan_id,
             member_id=member.member_id,
@@ -291,26 +298,21 @@ class Acquisition:
             ranges=ranges_of(held),
             reported_topic_ids=topic_ids,
             unreported_losses=self._unreported_losses(topic_ids),
-            superseded_plans=self._superseded_plans(),
+            superseded_plans=superseded_plans,
         )
         reply = _plan_reply(self.group, plan_id, plan_of(self.group, held.items()), self.trial)
         return Decision((plan, *run_records(held)), reply)
 
     def _unreported_losses(self, topic_ids: tuple[str, ...]) -> tuple[LeftOutRange, ...]:
-        """The losses that the plan reports: those of the superseded plan, and the group's of these topics."""
+        """The losses that the plan reports: the superseded plan's, and the group's for these topics."""
         of_group = tuple(lost for lost in self.group.unreported_losses if lost.topic_id in topic_ids)
         if self.superseded is None:
             return of_group
         return bounded((*self.losses, *self.superseded.data_loss, *of_group))
 
-    def _superseded_plans(self) -> tuple[int, ...]:
-        if self.superseded is None:
-            return ()
-        return (*self.superseded.superseded_plans, self.superseded.plan_id)[-SUPERSEDED_KEPT:]
-
     def _topics_to_report(self) -> tuple[str, ...]:
-        """The ids of topics that this query asks for and that the group has losses of to report. The empty id stands
-        for losses that are too many to name their topics."""
+        """The ids of this query's topics for which the group has losses to report. An empty id stands for losses that
+        are too many to name their topics."""
         if not self.group.unreported_losses:
             return ()
         known = self.group.topic_names

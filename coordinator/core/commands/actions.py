@@ -1,8 +1,11 @@
 """An administrator's action is carried out once, however often and however late it is sent.
 
-Rules: the group remembers the ids of its last actions with their answers, in the append that has their effect, so the
-same id gets the same answer and changes nothing. An action that names the state that its sender saw is refused once
-that state is another: the group was made anew, another action was carried out, or what the action is about has changed.
+Rules:
+
+- The group remembers the ids of its last actions with their answers. An answer is in the same append as the action's
+  effect. A request with a known id gets the remembered answer, and changes nothing.
+- An action may name the state that its sender saw. It is refused if the group was created anew since, another action
+  was carried out, or what the action is about has changed.
 """
 
 from __future__ import annotations
@@ -21,8 +24,8 @@ from coordinator.protocol.messages import Done, Request
 from coordinator.protocol.values import SharePartitionKey
 
 MOST_ANSWER_BYTES = 64 * 1024
-"""An answer of more bytes is remembered without its list of changes. 64 KiB are the changes of some 500 share
-partitions, and 100 such answers are 6.4 MB."""
+"""A longer answer is remembered without its list of changes. 64 KiB are the changes of some 500 share partitions, and
+100 such answers are 6.4 MB."""
 LEFT_OUT = (
     "An earlier try of this request did it. Its {count} change(s) are not listed: the answer is too long to be kept."
 )
@@ -34,7 +37,7 @@ _decoder: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
 
 
 class RememberAction(Request[Done], frozen=True):
-    """The action of this id is carried out in this transaction, and this is its answer."""
+    """Remember the answer to the action of this id, which is carried out in the same transaction."""
 
     action_id: str
     answer: Answer
@@ -49,22 +52,22 @@ def remember_action(group: ShareGroup, command: RememberAction, now_ms: int) -> 
 
 
 def answer_of(group: ShareGroup, request: Action[Any]) -> Answer | None:
-    """Returns the answer that this action got when it was carried out; None if the group remembers no such action."""
+    """The answer that this action got when it was carried out; None if the group remembers no such action."""
     answer = group.actions.get(request.action_id) if request.execute and request.action_id else None
     return None if answer is None else _decoder.decode(answer)
 
 
 def state_of(group: ShareGroup, request: Action[Any]) -> str:
-    """Returns the state that the action depends on, as an opaque text: the incarnation, the last action, and for
-    some actions the member's epoch or the records' delivery counts."""
-    return ".".join((group.incarnation, *_last_action(group), *_subject(group, request)))
+    """The state on which the action depends, as an opaque text: the incarnation, the last action, and for some actions
+    the member's epoch or the records' delivery counts."""
+    return ".".join((group.incarnation, _digest(next(reversed(group.actions), "")), *_subject(group, request)))
 
 
 def check_seen(group: ShareGroup, request: Action[Any]) -> None:
-    """Do nothing if the state is the one that the sender saw, or the sender named none.
+    """Check that the group is in the state that the sender saw, if the request names one.
 
     Raises:
-        GroupChanged: the state is another one.
+        GroupChanged: the state has changed since.
     """
     if not request.seen or request.seen == (state := state_of(group, request)):
         return
@@ -77,12 +80,8 @@ def check_seen(group: ShareGroup, request: Action[Any]) -> None:
     raise GroupChanged(group_id=group.group_id, what=what)
 
 
-def _last_action(group: ShareGroup) -> tuple[str]:
-    return (_digest(next(reversed(group.actions), "")),)
-
-
 def _subject(group: ShareGroup, request: Action[Any]) -> tuple[str, ...]:
-    """Returns the part of the state that members change: the epoch, or the delivery counts."""
+    """The part of the state that members change: the epoch, or the delivery counts."""
     if isinstance(request, ReleaseMember):
         member = group.members.get(request.member_id)
         return ("" if member is None else str(member.member_epoch),)
@@ -102,8 +101,6 @@ def _digest(text: str) -> str:
 
 
 def _shortened(answer: Answer) -> Answer:
-    if isinstance(answer, Altered):
-        note = LEFT_OUT.format(count=len(answer.effects))
-        return msgspec.structs.replace(answer, effects=(), notes=(*answer.notes, note))
-    note = LEFT_OUT.format(count=len(answer.partitions))
-    return msgspec.structs.replace(answer, partitions=(), notes=(*answer.notes, note))
+    listed = "effects" if isinstance(answer, Altered) else "partitions"
+    note = LEFT_OUT.format(count=len(getattr(answer, listed)))
+    return msgspec.structs.replace(answer, **{listed: ()}, notes=(*answer.notes, note))

@@ -1,9 +1,9 @@
-"""The commands of an administrator to a group: new start offsets, deletion, the release of a member, and single records
-by hand.
+"""An administrator's commands to a group: new start offsets, deletion, the release of a member, and the decision of
+single records by hand.
 
-Rules: a command that is not to be executed decides the same, and has no log records; the numbers of its answer are
-those of what it would do. An alteration takes records away from every plan that holds them; no delivery count falls by
-it (docs/trust/protocol.md, "An administrator").
+Rules: a command with ``execute`` false makes the same decision without log records, so its answer says what it would
+do. A change takes records away from every plan that holds them, and never lowers a delivery count
+(docs/trust/protocol.md, "An administrator").
 """
 
 from __future__ import annotations
@@ -73,10 +73,14 @@ AGAIN = "Records from the new start offset on are delivered, also those that wer
 
 
 class AlterStartOffsets(Request[admin_messages.OffsetChanges], frozen=True):
-    """Give share partitions new start offsets, as (topic id, partition, offset); offset None: delete their state. All
-    of them, or none. ``force``: also while the group has members. ``drop_dead_letters``: also while dead letters of
-    deleted state are not written. ``subscribers``: the members that must not have a session, however forced.
-    ``by``: who asks."""
+    """Give share partitions new start offsets, as (topic id, partition, offset), all or none; offset None: delete the
+    share partition's state.
+
+    force: also while the group has members.
+    drop_dead_letters: also while dead letters of deleted state are not written.
+    subscribers: members that must not have a session, even with ``force``.
+    by: who asks.
+    """
 
     starts: tuple[tuple[str, int, int | None], ...]
     execute: bool
@@ -92,17 +96,17 @@ _AGAIN = {
     RecordState.ARCHIVING: WAITING_AGAIN,
     **dict.fromkeys(HELD, HELD_UNTIL),
 }
-"""The note about a record from the new start offset on, by its state."""
+"""The note about records from the new start offset on, by the state of their run."""
 
 
 def alter_start_offsets(
     group: ShareGroup, command: AlterStartOffsets, now_ms: int
 ) -> Decision[admin_messages.OffsetChanges]:
-    """One log record a topic, in one decision, so that all start offsets are altered or none.
+    """Alter all start offsets, or none.
 
     Raises:
         GroupNotEmpty: the group has members with a session.
-        MembersNotKnown: it may have such members, which were not heard of since the load.
+        MembersNotKnown: the group may have such members, which have sent nothing since the load.
         DeadLettersNotWritten: state that is to be deleted has records that wait for their dead letters.
         UnknownSharePartition: the group has no state of a partition.
     """
@@ -147,7 +151,7 @@ def alter_start_offsets(
 
 
 def _moved(partition: SharePartition, start: int) -> Counter[str]:
-    """Counts the records for each note about a new start offset."""
+    """The number of records for each note about a new start offset."""
     told: Counter[str] = Counter()
     told[BELOW_AGAIN] = max(0, partition.start_offset - start)
     for first, last, run in _between(partition, max(start, partition.start_offset), partition.end_offset):
@@ -170,7 +174,7 @@ def _forgotten(partition: SharePartition) -> Counter[str]:
 
 
 def _in_sentences(told: Counter[str], *, is_reset: bool) -> Iterator[str]:
-    """Yields the notes, with their numbers, that a person must know before start offsets are altered."""
+    """Yield the notes that a person must know before start offsets are altered, with their numbers."""
     if is_reset:
         yield AGAIN
     for sentence in (DONE_AGAIN, BELOW_AGAIN, WAITING_AGAIN, HELD_UNTIL, SKIPPED, HELD_BELOW):
@@ -183,8 +187,8 @@ def delete_group(group: ShareGroup, command: DeleteGroup, now_ms: int) -> Decisi
     """Delete the group with all that it knows.
 
     Raises:
-        GroupNotEmpty: the group has members with a session; no force helps.
-        MembersNotKnown: it may have such members, which were not heard of since the load; no force helps.
+        GroupNotEmpty: the group has members with a session, even with ``force``.
+        MembersNotKnown: the group may have such members, which have sent nothing since the load, even with ``force``.
         DeadLettersNotWritten: records wait for their dead letters.
     """
     _check_empty(group, now_ms, ": a group with members can't be deleted.")
@@ -262,7 +266,7 @@ def decide_records(group: ShareGroup, command: DecideRecords, now_ms: int) -> De
             continue
         _check_not_held(group, command, segment)
         if last < partition.log_start and run.state in HELD:
-            after = moved(run, Event.LOG_START)  # nobody gets it again
+            after = moved(run, Event.LOG_START)  # the log has lost it, so nobody gets it again
             lost.append((partition.key, segment))
         count += last - first + 1
         held += last - first + 1 if run.state in HELD else 0
@@ -282,7 +286,7 @@ def decide_records(group: ShareGroup, command: DecideRecords, now_ms: int) -> De
 
 
 def _in_numbers(group: ShareGroup, command: DecideRecords, count: int, held: int) -> Iterator[str]:
-    """Yields the notes that a person must know first: how many records, and how many of them a member holds."""
+    """Yield the notes about the number of records, and of those that a member holds."""
     topic = group.config.errors_deadletterqueue_topic_name
     dead_letters = f"their dead letters go to {topic}" if topic else "the group has no dead letter topic"
     asked = command.last - command.first + 1
@@ -291,12 +295,11 @@ def _in_numbers(group: ShareGroup, command: DecideRecords, count: int, held: int
 
 
 def _counted(note: str, count: int) -> tuple[str, ...]:
-    """Returns the note about ``count`` records; nothing if there are none."""
+    """The note about ``count`` records; empty if the count is 0."""
     return (note.format(count=f"{count:,}"),) if count else ()
 
 
 def _in_log_and_below(partition: SharePartition, first: int, last: int) -> list[Segment]:
-    """The runs of these offsets, cut at the log start."""
     return [part for run in partition.runs.between(first, last) for part in split_at(run, partition.log_start)]
 
 
@@ -305,7 +308,7 @@ def _rest(runs: int) -> tuple[str, ...]:
 
 
 def _check_not_held(group: ShareGroup, command: DecideRecords, segment: Segment) -> None:
-    """Refuse to archive what a member holds."""
+    """Raises RecordsHeld if a member holds what is to be archived."""
     first, last, run = segment
     if command.decision == ARCHIVE and run.state in HELD:
         plan = group.plan_of(run)
@@ -316,19 +319,20 @@ def _check_not_held(group: ShareGroup, command: DecideRecords, segment: Segment)
 
 
 def _by_hand(group: ShareGroup, command: DecideRecords, run: Run) -> Run | None:
-    """The run after the decision; None if the decision does not concern it."""
+    """The run after the decision; None if the decision does not change it."""
     if run.state in TERMINAL or run.state == RecordState.ARCHIVING:
         return None
     if command.decision == ARCHIVE:
         return archived(run, Event.REJECT, group.config, Disposition.REJECTED, _why(command))
-    # A plan on trial that comes back to its record would archive the record, whose tries begin anew.
+    # A quarantined record loses its plan id: a plan on trial that comes back would archive it in spite of its new
+    # tries.
     anew = Run(run.state, run.delivery_count, plan_id=None if run.quarantined else run.plan_id)
     after = moved(anew, Event.RELEASE)
     return None if after == run._replace(reason="") else after._replace(reason=_why(command))
 
 
 def _why(command: DecideRecords) -> str:
-    """The reason with the administrator's name, as far as they are known: the log has it, for the record's history."""
+    """The reason and the administrator's name, as far as they are known, for the record's history."""
     return f"{command.reason} (by {command.name})".strip() if command.name else command.reason.strip()
 
 
@@ -352,7 +356,7 @@ def _check_empty(group: ShareGroup, now_ms: int, force: str, or_force: str = "")
 
 
 def _check_heard(group: ShareGroup, member_ids: Set[str], now_ms: int, or_force: str = "") -> None:
-    """Wait, as expiry does, until members that were there before the load had a session timeout to be heard of."""
+    """Raises MembersNotKnown until members from before the load have had a session timeout to send something."""
     unheard, wait_ms = group.unheard & member_ids, group.deadlines_extended_until_ms - now_ms
     if unheard and wait_ms >= 0:
         raise MembersNotKnown(group_id=group.group_id, members=len(unheard), wait_ms=wait_ms + 1, force=or_force)

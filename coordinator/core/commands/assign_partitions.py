@@ -1,7 +1,7 @@
 """Assign the group's partitions to its ShareConsumers (KIP-932; :mod:`coordinator.core.assignor`).
 
-Rule: an assignment is made once its interval has passed since the last one, for all changes since then together. Its
-epoch is durable, so that no later owner gives a lower one; who has which partition is not, as sessions are not.
+Rule: there is one assignment for all changes within share.assignment.interval.ms. Its epoch is durable, so that no
+later owner goes back to a lower epoch. Who has which partition is soft state, as sessions are.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from coordinator.protocol.messages import Done
 
 
 def assign_partitions(group: ShareGroup, command: AssignPartitions, now_ms: int) -> Decision[Done]:
-    """A new assignment if the last one is old and its interval has passed; else nothing. The partitions that may be
-    assigned are those that have a start offset, of topics that exist."""
+    """Make a new assignment if the last one is old and the interval has passed. Partitions that have a start offset are
+    assigned, if their topics exist."""
     if not group.assignment_is_old or now_ms - group.assigned_ms < group.config.share_assignment_interval_ms:
         return Decision((), Done())
     members = [group.members[member_id] for member_id in group.sessions if group.members[member_id].is_assigned]

@@ -1,16 +1,17 @@
-"""Complete a query's plan (docs/trust/protocol.md, "One micro-batch"): Spark has committed the batch, and what
-sinks staged takes effect.
+"""Complete a query's plan (docs/trust/protocol.md, "One micro-batch"): Spark has committed the batch, and the staged
+outcomes take effect.
 
-Of the records that still carry the plan id, the last attempt's outcomes count. Records that it does not mention are
-accepted in implicit mode and released in explicit mode: in the mode that the attempt began with, whatever the group's
-is by now. Earlier attempts can veto that, unless the last one's sinks said that their target replaces what those wrote.
-Sinks that release most of a batch open the member's breaker (:mod:`coordinator.core.release_breaker`). If sinks reject
-too many records (:mod:`coordinator.core.reject_ratio`), the rejected ones are given back as if they had not been
-delivered, and the query ends: the batch is in its output, so that the accepted ones stay accepted.
-A sink's reject becomes ARCHIVING, or ARCHIVED where its dead letter is written already or none is wanted. A record that
-would be released below the log start is archived instead, as it can't come back, and the query that acquires next
-reports it. So is a record that is gone from the log when its batch completes, that no sink of the last attempt named,
-and whose tasks go on without such records (failOnDataLoss=false): nobody knows whether a task has read it.
+- The records that still carry the plan's id get the outcomes of the last attempt (:mod:`coordinator.core.staging`).
+  Records that it does not mention are accepted in implicit mode, and released in explicit mode. The mode is that with
+  which the attempt began.
+- A rejected record becomes ARCHIVING, or ARCHIVED if its dead letter is already written or none is wanted.
+- If sinks rejected too many records (:mod:`coordinator.core.reject_ratio`), the rejected records are given back as if
+  they had not been delivered, and the query ends. Accepted records stay accepted: the batch is in the output.
+- If sinks released most of the batch, the member's breaker opens (:mod:`coordinator.core.release_breaker`).
+- A record below the log start that would be released is archived instead, since it can't come back. The query that
+  acquires next reports it as lost.
+- The same happens to a record that is gone from the log and that no row of the last attempt names, if the tasks go on
+  without such records (failOnDataLoss=false): nobody knows whether a task has read it.
 """
 
 from __future__ import annotations
@@ -46,12 +47,9 @@ OUTCOMES = {
 
 
 def complete_plan(group: ShareGroup, command: CompletePlan, now_ms: int) -> Decision[PlanDone]:
-    """Decide the records that still carry the plan id of a batch that Spark has committed, even an hour later.
-    Completing a plan twice changes nothing.
+    """Decide the records that still carry the plan's id. Completing a plan twice changes nothing.
 
     Raises:
-        UnknownMemberId: the member has no live session.
-        FencedMemberEpoch: a newer process of the member has joined.
         ForeignPlan: the plan is of another incarnation of the group.
         StalePlan: the plan is superseded or replaced (:mod:`coordinator.core.plan_state`).
     """
@@ -83,17 +81,18 @@ def complete_plan(group: ShareGroup, command: CompletePlan, now_ms: int) -> Deci
 
 
 def nobody_decides(member: Member) -> bool:
-    """Whether the member's plan is in explicit mode, and no sink has staged anything for the member yet."""
+    """Whether the member's plan is in explicit mode, and no sink has ever staged an outcome for the member."""
     return member.pending is not None and member.pending.explicit and not member.decides
 
 
 def _given_back(group: ShareGroup, plan: AcquiredPlan) -> Decision[PlanDone]:
-    """Give all of the plan back as if it had not been delivered: a query without a sink must not use up its topic's
-    deliveries."""
+    """Give all of the plan back as if it had not been delivered: a query without a sink must not use up the deliveries
+    of its records."""
     changes = Changes()
     lost: list[Lost] = []
     for partition, segments in group.carrying(plan):
-        for first, last, run in _cut_at_log_start(partition, segments):
+        parts = (part for segment in segments for part in split_at(segment, partition.log_start))
+        for first, last, run in parts:
             after = moved(run, Event.CUT, plan_id=None)
             if last < partition.log_start:
                 after = moved(run, Event.LOG_START)
@@ -106,12 +105,8 @@ def _given_back(group: ShareGroup, plan: AcquiredPlan) -> Decision[PlanDone]:
     return Decision((*changes.records(), *data_lost(group, lost), done), PlanDone(undecided=True))
 
 
-def _cut_at_log_start(partition: SharePartition, segments: list[Segment]) -> list[Segment]:
-    return [part for segment in segments for part in split_at(segment, partition.log_start)]
-
-
 def _lost(partition: SharePartition, first: int, last: int, run: Run) -> Lost:
-    """A lost range (below the log start) with its plan id cleared."""
+    """A lost range without its plan id, so that the group reports it, and not the plan."""
     return partition.key, Segment(first, last, run._replace(plan_id=None))
 
 
@@ -121,8 +116,8 @@ def _always(after: Run) -> Callable[[int], Run]:
 
 
 class _Completion:
-    """The completion of one plan. ``breaker``: the member's breaker after it. ``window``: the group's window of rejects
-    after it, if a sink decided the batch. ``too_many_rejects``: as PlanDone has it."""
+    """Decides the records of one plan. ``breaker``: the member's breaker after the plan. ``window``: the group's window
+    of rejects after the plan, if a sink decided it. ``too_many_rejects``: as in PlanDone."""
 
     def __init__(self, group: ShareGroup, plan: AcquiredPlan, command: CompletePlan, now_ms: int) -> None:
         self._group = group
@@ -149,12 +144,12 @@ class _Completion:
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """The number of records by outcome, as PlanDone has them; offsets without a record are left out."""
+        """The number of records by outcome, as in PlanDone."""
         return {word: count for outcome, word in OUTCOMES.items() if (count := self._counts[outcome])}
 
     def records(self, *, processed: bool) -> list[Record]:
-        """The log records of the plan's records. ``processed`` as in CompletePlan: a batch of offsets without records
-        is no evidence about the service behind the query."""
+        """The log records about the plan's records. ``processed``: as in CompletePlan; without a record there is
+        nothing by which to judge the service behind the query."""
         changes = Changes()
         decided: list[tuple[SharePartitionKey, int, int, Callable[[int], Run]]] = []
         for partition, segments in self._group.carrying(self._plan):
@@ -173,7 +168,7 @@ class _Completion:
         return [*removed_records(self._group, self._lost), *changes.records(), *data_lost(self._group, self._lost)]
 
     def _judge_rejects(self) -> None:
-        """Count the batch in the group's window, and find out whether its sinks rejected too many records."""
+        """Find out whether the sinks rejected too many records, and add the batch to the group's window."""
         if self._plan.replaces is None:  # no sink has said anything of this attempt
             return
         before = RejectWindow(self._group.decided, self._group.rejected)
@@ -187,8 +182,7 @@ class _Completion:
             self.window = before.with_batch(accepted, rejected)
 
     def _judge(self) -> None:
-        """Open, keep open or close the member's breaker, before the releases are carried out: it says whether they use
-        up tries."""
+        """Open, keep open or close the member's breaker. It says whether releases use up tries, so they come after."""
         group, plan = self._group, self._plan
         others = (
             member.breaker
@@ -233,18 +227,18 @@ class _Completion:
             yield partition.key, first, last, after
 
     def _log_of(self, partition: SharePartition) -> tuple[int, int]:
-        """Returns the begin and the end of the partition's log, as far as the group and the command know them."""
+        """The begin and the end of the partition's log, as far as the group and the command know them."""
         log_start, end = self._bounds.get(partition.key, (0, sys.maxsize))
         return max(partition.log_start, log_start), end
 
     def _is_unread(self, run: Run, verdict: Verdict | None, outcome: AcknowledgeType) -> bool:
-        """Whether the record would be accepted, and may not have been read: its tasks go on without records that are
+        """Whether the record would be accepted although no task may have read it: tasks go on without records that are
         gone, and no row of the last attempt names the record."""
         named = verdict is not None and verdict.delivery_count == run.delivery_count
         return outcome == AcknowledgeType.ACCEPT and not (named or self._plan.fail_on_data_loss)
 
     def _decision(self, run: Run, verdict: Verdict | None) -> tuple[AcknowledgeType, Callable[[int], Run]]:
-        """The outcome of the run, and a function from a first offset to the run after it."""
+        """The outcome of the run, and a function from the first offset of a part to the run after the outcome."""
         is_older = verdict is not None and verdict is not GAP and verdict.delivery_count != run.delivery_count
         if is_older and self._replaces:
             verdict = None
@@ -269,9 +263,9 @@ class _Completion:
         return silence if agrees else AcknowledgeType.RELEASE
 
     def _silence(self, run: Run, verdict: Verdict | None) -> AcknowledgeType:
-        """The outcome of a record that the last attempt did not mention. In implicit mode the record is accepted,
-        unless an earlier attempt in explicit mode, whose output may be in the target, did not mention it either after
-        an attempt last named it."""
+        """The outcome of a record that the last attempt did not mention. In implicit mode the record is accepted. The
+        exception is an earlier attempt in explicit mode that did not mention the record either, and whose output may be
+        in the target, unless an attempt has named the record since."""
         plan = self._plan
         named = -1 if verdict is None else plan.reclaims - (run.delivery_count - verdict.delivery_count)
         unheard = not self._replaces and named < max(plan.explicit_attempts, default=-1)

@@ -1,6 +1,6 @@
-"""Counts what a decision does to a group's records, for the coordinator's metrics, and changes nothing.
+"""Counts what a decision does to a group's records, for the coordinator's metrics.
 
-The caller takes the counts before it replays the decision, and adds them up once it is durable.
+Take the counts before the decision is replayed, and add them up once it is durable.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ _ACK_TYPES = {"accepted": "accept", "released": "release", "rejected": "reject"}
 
 
 class Count(NamedTuple):
-    """``number`` is to be added to the counter ``name`` with these values of its labels, which follow the group's id.
+    """Add ``number`` to the counter ``name``. ``labels``: the values of its labels after the group's id. The counters,
+    with these labels in parentheses, are:
 
-    acquired (member type), redelivered: records that were acquired, and those of them that had been acquired before.
+    acquired (member type): records that were acquired. redelivered: those that had been acquired before.
     acknowledged (ack type): records by the outcome that their holder gave them.
-    held (member id, acquired at, acknowledged at; both in milliseconds): the number of records does not matter here.
-    lock_timeouts (topic, partition): records whose lock ran out, or whose holder's session did.
-    sessions_ended (how): sessions that ended, "left", "timed out" or "released" (by an administrator).
-    reclaims: plans that a later process reclaimed; left_out (reason): records that such a plan continues without.
+    held (member id, acquired at, acknowledged at, in milliseconds): acquisitions that were acknowledged.
+    lock_timeouts (topic, partition): records whose lock ended, or the session of whose holder ended.
+    sessions_ended (how): sessions that ended: "left", "timed out", or "released" by an administrator.
+    reclaims: plans that a later process reclaimed. left_out (reason): records that such a plan goes on without.
     removed (topic, partition): records that Kafka removed before they were done.
     dead_letters: records whose dead letter the coordinator or a sink has written.
     rebalances: new assignments of partitions to ShareConsumers.
@@ -50,7 +51,7 @@ class Count(NamedTuple):
 
 
 def counts_of(group: ShareGroup, command: Request[Any], decision: Decision[Any], now_ms: int) -> Iterable[Count]:
-    """The counts of this decision; none for commands that are not counted."""
+    """The counts of this decision; none if the command is not counted."""
     count = _COUNTS.get(type(command))
     return () if count is None else count(group, command, decision, now_ms)
 

@@ -1,14 +1,15 @@
 """Forget members that were away for too long, and the share partitions of topics that were deleted.
 
-A member is forgotten only if no run carries the id of one of its plans: then its replay would be empty, and a start
-that names one of its plans would complete nothing. The group keeps its last plan id and the highest epoch of forgotten
-members, so that neither is ever given twice: a query that comes back after all is refused by name, and so is an older
-process of it. The members that were seen last stay, whatever their age, so that the query of a small group may rest for
-as long as it likes.
+A member is forgotten only if no run carries the id of one of its plans. Then a replay of its batch would be empty, and
+the completion of its plan would complete nothing. The group keeps its last plan id and the highest epoch of forgotten
+members, so that neither is ever given twice: if such a query comes back after all, it is refused by name, and so is an
+older process of it. The members that were seen last are never forgotten, so that a small group's queries may rest for
+as long as they like.
 
-A topic is forgotten only if the group has known for SWEEP_MS that it is deleted, no record of it is held or waits for
-its dead letter, and no plan that may be started names it. The group keeps the counts of its share partitions, and for
-the last topics their ends: a redrive asks for them, and so does a topic that comes back under the same id.
+A topic is forgotten only if the group has known for SWEEP_MS that it was deleted, no record of it is held or waits for
+its dead letter, and no plan that may be started has its records. The group keeps the counts of the topic's share
+partitions. It also keeps the ends of the last forgotten topics, for a redrive, and in case a topic comes back under the
+same id.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.core.share_partition import SharePartition
 
 SWEEP_MS = 600_000
-"""Sweeps are this many milliseconds apart, and a deleted topic is kept as long: far longer than a request that names
-its id is under way."""
+"""Sweeps are this many milliseconds apart, and a deleted topic is kept for as long, so that requests under way still
+find its id."""
 SEEN_PARTS = 8
-"""The log records this often within share.member.retention.ms that a member is there."""
+"""While a member is there, the log gets a record of that this many times within share.member.retention.ms."""
 MOST_AT_ONCE = 1_000
-"""One sweep forgets up to this many members, so that a round stays short."""
+"""A sweep forgets up to this many members, so that a round of the runtime stays short."""
 MOST_DROPPED = 10_000
-"""One sweep drops this many share partitions and the rest of its last topic's, which takes up to half a second."""
+"""A sweep stops after the topic with which it has dropped this many share partitions, after up to half a second."""
 
 
 def forget(group: ShareGroup, now_ms: int) -> list[Record]:
-    """Returns the log records that forget what can be forgotten now, and set the time of the next sweep."""
+    """The log records that forget what can be forgotten now, and set the time of the next sweep."""
     members, next_ms = _members(group, now_ms)
     records: list[Record] = [_forgotten(group, members)] if members else []
     of_topics, is_more = _topics(group, now_ms)
@@ -41,7 +42,7 @@ def forget(group: ShareGroup, now_ms: int) -> list[Record]:
 
 
 def _forgotten(group: ShareGroup, member_ids: tuple[str, ...]) -> MembersForgotten:
-    """The log record that forgets these members; the group reports the losses of their plans from now on."""
+    """The log record that forgets these members. The group takes over the unreported losses of their plans."""
     members = [group.members[member_id] for member_id in member_ids]
     epoch = max(group.forgotten_epoch, *(member.member_epoch for member in members))
     losses: tuple[LeftOutRange, ...] | None = None
@@ -52,7 +53,7 @@ def _forgotten(group: ShareGroup, member_ids: tuple[str, ...]) -> MembersForgott
 
 
 def _members(group: ShareGroup, now_ms: int) -> tuple[tuple[str, ...], int]:
-    """The ids of the members to forget, the longest away first, and when there may be more."""
+    """The ids of the members to forget, those that were away longest first, and when there may be more."""
     retention_ms = group.config.share_member_retention_ms
     longest_ms = retention_ms + retention_ms // SEEN_PARTS
     resting = sorted((m for m in group.members.values() if not m.active), key=lambda m: (m.seen_ms, m.member_id))
@@ -72,10 +73,9 @@ def _is_over(partition: SharePartition) -> bool:
 
 
 def _topics(group: ShareGroup, now_ms: int) -> tuple[list[Record], bool]:
-    """The log records that drop the share partitions of deleted topics, once nobody has anything of them, and whether
-    there are more than one sweep drops. A topic stays while a plan that may be started names it. A topic whose share
-    partitions an administrator deleted has none to drop, and is forgotten as well."""
-    # A deletion that lies ahead was noted by another clock.
+    """The log records that forget deleted topics with their share partitions, and whether another sweep is needed for
+    more. A topic without share partitions, since an administrator deleted their state, is forgotten as well."""
+    # A deletion that lies ahead of now was noted by another clock.
     old = {topic_id for topic_id, at_ms in group.gone.items() if not 0 <= now_ms - at_ms < SWEEP_MS}
     if not old:
         return [], False

@@ -1,10 +1,10 @@
-"""Checks the records that a ShareConsumer's request names: the group knows them, and the member holds them."""
+"""Checks the records that a ShareConsumer's request names: the group must know them, and the member must hold them."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 from coordinator.core.changes import split_at
 from coordinator.core.log_records import Record
@@ -19,33 +19,20 @@ from coordinator.protocol.errors import (
     RecordNotHeld,
     ShareGroupError,
 )
+from coordinator.protocol.messages import PartitionAcks, PartitionProgress
 from coordinator.protocol.values import SharePartitionKey
 
 Batch = TypeVar("Batch")
-SomeBatch = TypeVar("SomeBatch", covariant=True)
-
-
-class PartitionBatches(Protocol[SomeBatch]):
-    """A part of a request: batches of one share partition."""
-
-    @property
-    def topic_id(self) -> str: ...
-
-    @property
-    def partition(self) -> int: ...
-
-    @property
-    def batches(self) -> tuple[SomeBatch, ...]: ...
 
 
 def by_partition(
     group: ShareGroup,
-    named: Iterable[PartitionBatches[Batch]],
+    named: Iterable[PartitionAcks | PartitionProgress],
     apply: Callable[[SharePartition, tuple[Batch, ...]], Iterable[Record]],
 ) -> tuple[tuple[Record, ...], dict[str, ShareGroupError]]:
-    """Apply the batches of each partition, all of them or none; a partition that is named twice is one all the same.
-    Returns the records to append, and the error of each partition that was refused, by "topic id:partition"."""
-    batches: dict[SharePartitionKey, tuple[Batch, ...]] = {}
+    """Apply the batches of each partition, all of them or none, even if the request names the partition twice. Returns
+    the records to append, and the error of each refused partition, by "topic id:partition"."""
+    batches: dict[SharePartitionKey, tuple[Any, ...]] = {}
     for each in named:
         key = SharePartitionKey(each.topic_id, each.partition)
         batches[key] = (*batches.get(key, ()), *each.batches)
@@ -63,7 +50,7 @@ def by_partition(
 
 
 class NamedOffsets:
-    """The offsets that a request has named so far: each may be named once."""
+    """The offsets that a request has named so far. It may name each only once."""
 
     def __init__(self) -> None:
         self._ranges: list[tuple[int, int]] = []
@@ -96,8 +83,8 @@ class RunLookup:
         """Check that the partition has acquired these offsets, or has finished them before.
 
         Raises:
-            InvalidRequest: the range is none, or lies beyond what was acquired.
-            InvalidRecordState: the partition holds nothing at its begin.
+            InvalidRequest: the range is empty, or lies beyond what was acquired.
+            InvalidRecordState: the partition has no runs there.
         """
         partition = self.partition
         if last < first:
@@ -110,14 +97,12 @@ class RunLookup:
                 raise InvalidRecordState(what=f"{partition!r} holds nothing at {first}")
         elif not partition.runs:
             raise InvalidRecordState(what=f"{partition!r} holds nothing at {first}")
-        if not self._holds(last):
+        if not (self._first <= last <= self._last or partition.runs.at(last) is not None):
             raise InvalidRequest(what=f"{first}-{last} lies beyond what {partition!r} has acquired.")
 
-    def _holds(self, offset: int) -> bool:
-        return self._first <= offset <= self._last or self.partition.runs.at(offset) is not None
-
     def parts(self, first: int, last: int) -> Iterable[Segment]:
-        """The runs of a piece, cut at the start offset: what lies below it is the log's loss, and never refused."""
+        """The runs of these offsets, cut at the start offset: the log has lost what lies below, and no request is
+        refused for that."""
         if first < self.partition.start_offset:
             return [
                 part

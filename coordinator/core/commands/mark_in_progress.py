@@ -1,8 +1,8 @@
 """A ShareConsumer signals that it works on records (the proposal KAFKA-20458).
 
 ◆ Only the holder extends a lock by signals, and never beyond group.share.in.progress.max.lock.extension.ms after the
-acquisition. Per partition the signals of a request are taken all, or none of them. They are durable: a record that is
-IN_PROGRESS stays with its holder over a load.
+acquisition. Of each partition in a request either all signals are taken, or none. Signals are durable, so a record that
+is IN_PROGRESS stays with its holder when the group is loaded again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,7 @@ from coordinator.protocol.values import MOST_HINT_BYTES
 
 
 def mark_in_progress(group: ShareGroup, command: MarkInProgress, now_ms: int) -> Decision[ProgressReply]:
-    """Apply the signals. The reply names the error of each refused partition.
-
-    Raises:
-        UnknownMemberId: the member has no live session.
-        FencedMemberEpoch: a newer process of the member has joined.
-    """
+    """Apply the signals. The reply names the error of each refused partition."""
     group.member(command.member_id, command.member_epoch)
     records, errors = by_partition(group, command.partitions, partial(_marked, group, command.member_id, now_ms))
     told = {name: (error.kafka_error, f"{type(error).__name__}: {error}") for name, error in errors.items()}
@@ -49,7 +44,7 @@ def _marked(
         _check_whole(member_id, batch, parts)
         for part in parts:
             check_held(group, member_id, batch.delivery_count, part)
-            if part.last >= partition.start_offset:  # else the log has lost it; its holder may still acknowledge it
+            if part.last >= partition.start_offset:  # else the log has lost the record: no signal helps
                 changes.put(partition.key, part.first, part.last, _in_progress(group, part.run, batch.hint, now_ms))
     return changes.records()
 
@@ -58,18 +53,18 @@ def _check_whole(member_id: str, batch: ProgressBatch, parts: list[Segment]) -> 
     """Check that all offsets of the batch have a run.
 
     Raises:
-        RecordNotHeld: some have none any more: they are below the start offset, and done, whoever did it.
+        RecordNotHeld: some offsets have no run any more: they are below the start offset, and done.
     """
     if sum(last - first + 1 for first, last, _ in parts) < batch.last - batch.first + 1:
         raise RecordNotHeld(offsets=f"{batch.first}-{batch.last}", member_id=member_id)
 
 
 def _in_progress(group: ShareGroup, run: Run, hint: str | None, now_ms: int) -> Run:
-    """The held run with one more signal, and the lock that it gives.
+    """The held run with one more signal, and the lock that follows from the signal.
 
     Raises:
-        HeldByQuery: the record is a query's.
-        LockExtensionOver: signals have extended its lock as long as they may.
+        HeldByQuery: a query holds the run.
+        LockExtensionOver: signals may extend the lock no further.
     """
     assert run.plan_id is not None
     plan, config, before = group.plans[run.plan_id], group.config, run.progress

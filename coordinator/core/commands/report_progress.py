@@ -1,7 +1,7 @@
-"""A Spark task signals that it works on its query's plan. The signal is shown beside the plan, and has no other effect.
+"""A Spark task signals that it works on its query's plan. People see the signal with the plan; it has no other effect.
 
-A query needs no signal: its batch lives with its session. So signals are soft state, and a signal of another plan than
-the query's newest is ignored.
+A query needs no signals: its batch lives as long as its session. So signals are soft state, and a signal about another
+plan than the query's newest is ignored.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from coordinator.protocol.task_messages import ReportProgress
 from coordinator.protocol.values import MOST_HINT_BYTES
 
 MOST_HOST_BYTES = 255
-"""A host's name has up to this many bytes (RFC 1035)."""
+"""A signal with a longer host name is refused (RFC 1035)."""
 
 
 def report_progress(group: ShareGroup, command: ReportProgress, now_ms: int) -> Decision[Done]:
     """Keep the signal, if the plan is the query's newest and not completed.
 
     Raises:
-        UnknownMemberId, FencedMemberEpoch: the query has no session, or a newer process has its epoch.
         ForeignPlan: the plan is of another incarnation of the group.
         InvalidRequest: the hint or the host's name is too long.
     """
@@ -33,11 +32,6 @@ def report_progress(group: ShareGroup, command: ReportProgress, now_ms: int) -> 
     plan_id = group.plan_id(command.plan_id)
     if member.pending is None or member.pending.plan_id != plan_id:
         return Decision((), Done())
-    signalled = TaskSignalled(
-        member_id=member.member_id,
-        task=command.task,
-        host=command.host,
-        hint=command.hint,
-        now_ms=now_ms,
-    )
+    task, host, hint = command.task, command.host, command.hint
+    signalled = TaskSignalled(member_id=member.member_id, task=task, host=host, hint=hint, now_ms=now_ms)
     return Decision((signalled,), Done())

@@ -1,14 +1,17 @@
-"""Stage the outcomes of a batch's rows (docs/trust/protocol.md, "Outcomes of a sink"): durable now, in effect when
-their plan completes.
+"""Stage the outcomes of a batch's rows (docs/trust/protocol.md, "Outcomes of a sink"). They are durable now, and take
+effect when their plan completes.
 
 The rows' receipts name the plan: an outcome is staged on the live plan that carries its offset at its delivery count.
-Rows of an earlier attempt of such a plan come from a driver that was replaced, which must not commit what it wrote, so
-the request is refused. So is a row that no delivery of the group can have had. Every other row is stale: it is counted
-and skipped, and the request fails only if the sink asks for that, or if no row at all is held though the query has lost
-nothing.
+Other rows are of these kinds:
 
-Rule: a request speaks for a plan only if a row of the request is held by the plan, or if the sink's tasks found the
-plan's id where the tasks that read the plan left it. A request that names no plan changes nothing (docs/adr/0017).
+- A row of an earlier attempt of such a plan: the request is refused, since it comes from a driver that was replaced,
+  and that must not commit what it wrote.
+- A row that no delivery of the group can have had: the request is refused.
+- Any other row is stale: it is counted and skipped. The request is refused only if the sink asks for that, or if the
+  plan holds none of the rows although its query has lost nothing.
+
+Rule: a request speaks for a plan only if the plan holds a row of the request, or if the sink's tasks found the plan's
+id where the tasks that read the plan left it. A request that speaks for no plan changes nothing (docs/adr/0017).
 """
 
 from __future__ import annotations
@@ -53,10 +56,10 @@ def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decisi
         SinkOutdated: the group was deleted and created anew since the sink began.
         InvalidRequest: a partition is named twice, or its runs are not ascending.
         NoPlanToDecide: no query of the group has a started plan.
-        NeverDelivered: a row's receipt names a delivery that cannot have been.
+        NeverDelivered: a row's receipt names a delivery that the group has not made.
         BatchReclaimed: a row is of an earlier attempt of a live plan.
         StaleReceipts: rows are stale, and the sink asked to fail on that.
-        NoneHeld: all rows are stale, though the query has lost nothing.
+        NoneHeld: all rows are stale, although the query has lost nothing.
         AcknowledgementModeDiffers, BatchNotNamed: see :func:`_check_mode`.
     """
     if not group.exists:
@@ -73,7 +76,7 @@ def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decisi
     named = _named(group, plans, command, of_rows)
     if matching.stale and command.fail_on_stale:
         raise StaleReceipts(group_id=group.group_id, count=matching.stale, sample=", ".join(matching.sample))
-    if matching.stale and not matching.staged and _lost_nothing(group, named or plans):
+    if matching.stale and not matching.staged and all(_is_whole(group, plan) for plan in named or plans):
         raise NoneHeld(group_id=group.group_id, count=matching.stale, sample=", ".join(matching.sample))
     silent = [] if command.unreadable else [plan for plan in named if plan not in of_rows]
     spoken_for = [*of_rows, *silent]
@@ -87,7 +90,7 @@ def stage_outcomes(group: ShareGroup, command: StageRuns, now_ms: int) -> Decisi
         attempt=None if newest is None else newest.reclaims,
         plan_id="" if newest is None else group.plan_id_text(newest.plan_id),
         member_id="" if newest is None else newest.member_id,
-        contradicted=matching.contradicted,
+        contradicted=matching.contradicted(),
     )
     records: tuple[Record, ...] = (
         *matching.records(),
@@ -104,11 +107,11 @@ def _attempt_of(plan: AcquiredPlan) -> tuple[int, int]:
 def _named(
     group: ShareGroup, plans: Iterable[AcquiredPlan], command: StageRuns, of_rows: list[AcquiredPlan]
 ) -> list[AcquiredPlan]:
-    """The plans that the request names. Rows at a plan's delivery counts prove that its newest process sends them,
-    whatever a note of an earlier process on the sink's host says.
+    """The plans that the request names. Rows at a plan's present delivery counts prove that its newest process sends
+    them, even if an earlier process left a note on the sink's host.
 
     Raises:
-        BatchReclaimed: a process that was replaced since read one of the plans.
+        BatchReclaimed: the process that read one of the plans was replaced since.
     """
     named = [plan for plan in plans if group.plan_id_text(plan.plan_id) in command.plans]
     for plan in named:
@@ -119,8 +122,7 @@ def _named(
 
 
 def _check_incarnation(group: ShareGroup, command: StageRuns) -> None:
-    """Check that the group is the one whose receipts the rows have: those of an earlier incarnation may look like
-    current ones. Topics need no check: the rows name them by id.
+    """Check that the rows are of this incarnation of the group: receipts of an earlier one may look like current ones.
 
     Raises:
         SinkOutdated: the group was deleted and created anew.
@@ -130,11 +132,11 @@ def _check_incarnation(group: ShareGroup, command: StageRuns) -> None:
 
 
 def _check_order(group: ShareGroup, command: StageRuns) -> None:
-    """Check that rows are ascending, and name each record once: staged runs are kept in order.
+    """Check that rows are ascending, and name each record once.
 
     Raises:
-        InvalidRequest: they are not, or an outcome is unknown.
-        NeverDelivered: an offset or a delivery count is one that no record has.
+        InvalidRequest: they do not, or an outcome is unknown.
+        NeverDelivered: an offset is negative, or a delivery count is below 1.
     """
     if len({(p.topic_id, p.partition) for p in command.partitions}) < len(command.partitions):
         raise InvalidRequest(what="A partition is named twice in one request.")
@@ -153,7 +155,7 @@ def _check_order(group: ShareGroup, command: StageRuns) -> None:
 
 
 def _deciding(group: ShareGroup) -> list[AcquiredPlan]:
-    """The plans whose batch is being processed now: outcomes can be staged on them."""
+    """The plans on which outcomes can be staged: their batches are being processed now."""
     pending = (member.pending for member in group.members.values() if member.query)
     return [plan for plan in pending if plan is not None and _allows_staging(group, plan)]
 
@@ -162,12 +164,8 @@ def _allows_staging(group: ShareGroup, plan: AcquiredPlan) -> bool:
     return after(group.members[plan.member_id].plan_state(plan.plan_id), PlanEvent.STAGE) is not None
 
 
-def _lost_nothing(group: ShareGroup, plans: Iterable[AcquiredPlan]) -> bool:
-    """Whether the plans that the rows may belong to are whole."""
-    return all(_is_whole(group, plan) for plan in plans)
-
-
 def _is_whole(group: ShareGroup, plan: AcquiredPlan) -> bool:
+    """Whether the plan was started, and has lost none of its records since."""
     carried = sum(last - first + 1 for _, segments in group.carrying(plan) for first, last, _ in segments)
     return plan.started and 0 < plan.records == carried and not (plan.left_out or plan.data_loss)
 
@@ -175,26 +173,26 @@ def _is_whole(group: ShareGroup, plan: AcquiredPlan) -> bool:
 def _check_mode(
     group: ShareGroup, plans: list[AcquiredPlan], spoken_for: list[AcquiredPlan], command: StageRuns
 ) -> None:
-    """Check that the sink means the mode in which its batch was acquired: the source's option, else the group's.
+    """Check that the mode in the sink's options, if any, is that in which its batch was acquired.
 
     Raises:
         AcknowledgementModeDiffers: the sink's options name the other mode.
-        BatchNotNamed: nothing says whose batch the request is about, and in explicit mode that matters.
+        BatchNotNamed: the request does not say which batch it is about, and in explicit mode that matters.
     """
     own = command.acknowledgement_mode
     differing = [plan for plan in spoken_for or plans if own and plan.explicit != (own == "explicit")]
     if differing and (spoken_for or len(differing) == len(plans)):
         other = "explicit" if differing[0].explicit else "implicit"
         raise AcknowledgementModeDiffers(group_id=group.group_id, own=own, other=other)
-    # A target that skips a batch it knows may hold an output of this attempt that has none of the batch's records.
+    # A target that ignores the replay of a known batch may keep an output of this attempt without the batch's records.
     matters = own != "implicit" and command.has_target and not command.replaces
     if matters and not spoken_for and any(plan.explicit and any(group.carrying(plan)) for plan in plans):
         raise BatchNotNamed(group_id=group.group_id)
 
 
 def _silent(group: ShareGroup, plans: Iterable[AcquiredPlan], command: StageRuns) -> Iterator[PlanStaged]:
-    """Log records of a commit that has no rows of these plans: a query without a sink fails in explicit mode, and an
-    attempt of a sink that passes a record over vetoes what a later attempt says of the record."""
+    """Yield log records of a commit that has no rows of these plans. They show that the query has a sink, and that this
+    attempt has not mentioned the records, which vetoes what a later attempt says about them."""
     for plan in plans:
         speaks = plan.explicit and plan.reclaims not in plan.explicit_attempts
         replaces = _replaces(plan, command)
@@ -208,22 +206,21 @@ def _silent(group: ShareGroup, plans: Iterable[AcquiredPlan], command: StageRuns
 
 
 def _batch_named(plans: Iterable[AcquiredPlan], command: StageRuns) -> Iterator[BatchNamed]:
-    """Spark's number of the batch, for people."""
     if command.batch_id >= 0:
         for plan in plans:
             yield BatchNamed(plan_id=plan.plan_id, batch_id=command.batch_id)
 
 
 def _replaces(plan: AcquiredPlan, command: StageRuns) -> bool | None:
-    """Whether all sinks of the attempt declare that their target replaces its output, after this commit; None: as
-    before. One sink that does not is enough for False."""
+    """Whether all sinks of the attempt, this commit's included, declare that their target replaces its output; None if
+    that is unchanged."""
     replaces = command.replaces and plan.replaces is not False
     return replaces if replaces != plan.replaces else None
 
 
 @dataclass(slots=True)
 class _Matching:
-    """The outcomes of one request, matched to the plans that carry their records."""
+    """Matches the outcomes of one request to the plans that carry their records."""
 
     group: ShareGroup
     command: StageRuns
@@ -235,7 +232,7 @@ class _Matching:
     _verdicts: dict[tuple[object, ...], Verdict] = field(default_factory=dict)
 
     def match(self, outcomes: PartitionOutcomes) -> None:
-        """Match the outcomes of one partition. Most of them lie in one run, which is looked up once."""
+        """Match the outcomes of one partition. Most lie in the same run as the one before, so that run is kept."""
         key = SharePartitionKey(outcomes.topic_id, outcomes.partition)
         partition = self.group.partitions.get(key)
         if partition is None:
@@ -257,11 +254,10 @@ class _Matching:
                 self._match_parts(partition, outcomes, run)
 
     def _check_gone(self, outcomes: PartitionOutcomes, key: SharePartitionKey) -> None:
-        """Count outcomes of a partition that the group does not have as stale.
+        """Count outcomes of a share partition as stale whose state an administrator has deleted.
 
         Raises:
-            NeverDelivered: the group does not know the topic, or no administrator has deleted the state of the share
-                partition.
+            NeverDelivered: the group never had the share partition.
         """
         for run in outcomes.runs:
             if key not in self.group.deleted_partitions:
@@ -288,9 +284,8 @@ class _Matching:
             self._count_stale(outcomes, run, at, run.last)
 
     def _check_attempt(self, outcomes: PartitionOutcomes, run: OutcomeRun, held: Run) -> None:
-        """Refuse a row of an attempt before the pending plan's last one: the row comes from a driver that was taken for
-        dead. That driver commits what it has written if nobody stops it, and what would be staged by then is another
-        attempt's. The last one may have staged nothing: it may only have reported lost data.
+        """Check that the row is not of an earlier attempt of a pending plan. Such a row comes from a driver that was
+        replaced, and that would go on to commit what it has written, although the outcomes of another attempt count.
 
         Raises:
             BatchReclaimed: the row is of an earlier attempt.
@@ -307,7 +302,7 @@ class _Matching:
         )
 
     def _staged_on(self, partition: SharePartition, run: Run) -> list[StagedRun] | None:
-        """The list for outcomes of the plan that carries the run; None if no sink may decide the run's records."""
+        """The list of outcomes of the plan that carries the run; None if no sink may decide the run's records."""
         plan = self.group.plan_of(run)
         if plan is None or not plan.query or not _allows_staging(self.group, plan):
             return None
@@ -344,7 +339,6 @@ class _Matching:
         """The plans on which something is staged."""
         return [self.group.plans[plan_id] for plan_id, staged in self._by_plan.items() if any(staged.values())]
 
-    @property
     def contradicted(self) -> int:
         """The number of records about which an earlier request of the same attempt decided otherwise."""
         return sum(
@@ -354,21 +348,23 @@ class _Matching:
         )
 
     def records(self) -> Iterator[PlanStaged]:
-        """One log record a plan."""
+        """Yield one log record for each plan."""
         command = self.command
         for plan in self.plans():
-            member = self.group.members[plan.member_id]
-            staged = [(key, runs) for key, runs in self._by_plan[plan.plan_id].items() if runs]
+            member, last_explicit = self.group.members[plan.member_id], plan.explicit_before
+            staged = {key: runs for key, runs in self._by_plan[plan.plan_id].items() if runs}
+            if last_explicit is not None and not command.unreadable:
+                for key, runs in staged.items():
+                    before = plan.staged.get(key, [])
+                    staged[key] = against_silence(before, runs, plan.reclaims, last_explicit)
+            partitions = tuple((*key, tuple(runs)) for key, runs in staged.items())
             if command.unreadable:
-                partitions = tuple((key.topic_id, key.partition, tuple(runs)) for key, runs in staged)
                 yield PlanStaged(plan_id=plan.plan_id, member_id=plan.member_id, partitions=partitions)
                 continue
             yield PlanStaged(
                 plan_id=plan.plan_id,
                 member_id=plan.member_id,
-                partitions=tuple(
-                    (key.topic_id, key.partition, tuple(_after_silence(plan, key, runs))) for key, runs in staged
-                ),
+                partitions=partitions,
                 explicit_attempts=_explicit_attempts(plan) if plan.explicit else None,
                 replaces=_replaces(plan, command),
                 query_id=_changed(member.query_id, command.query_id),
@@ -378,22 +374,15 @@ class _Matching:
 
 
 def _changed(before: str, now: str) -> str | None:
-    """The text, if it is known and another one than before; else None."""
+    """The text if it is known and has changed; else None."""
     return now if now not in ("", before) else None
 
 
 def _explicit_attempts(plan: AcquiredPlan) -> tuple[int, ...] | None:
-    """The last two attempts in which a sink wrote whose silence is a release, this one included; None: as they were."""
+    """The last two attempts in explicit mode in which a sink wrote, this one included; None if that is unchanged."""
     if plan.reclaims in plan.explicit_attempts:
         return None
     return (*plan.explicit_attempts, plan.reclaims)[-2:]
-
-
-def _after_silence(plan: AcquiredPlan, key: SharePartitionKey, runs: list[StagedRun]) -> list[StagedRun]:
-    last_explicit = plan.explicit_before
-    return (
-        runs if last_explicit is None else against_silence(plan.staged.get(key, []), runs, plan.reclaims, last_explicit)
-    )
 
 
 def _receipt(group: ShareGroup, outcomes: PartitionOutcomes, run: OutcomeRun, offset: int) -> str:
@@ -402,8 +391,8 @@ def _receipt(group: ShareGroup, outcomes: PartitionOutcomes, run: OutcomeRun, of
 
 
 def mark_dead_letters_written(group: ShareGroup, command: MarkDeadLettersWritten, now_ms: int) -> Decision[Done]:
-    """Archive the records whose dead letter is written, or never will be. Records that are no longer ARCHIVING at this
-    delivery count are left as they are."""
+    """Archive the records whose dead letters are written, or never will be, if they are still ARCHIVING at this
+    delivery count."""
     changes = Changes()
     for written in command.written:
         offsets = written.offsets
