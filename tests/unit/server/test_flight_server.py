@@ -155,21 +155,25 @@ def test_rows_need_the_token(server):
 
 
 def test_who_answers_for_another_host_learns_that_the_client_is_gone():
-    learned = threading.Event()
+    began, learned = threading.Event(), threading.Event()
 
     class Owners:
         def answered(self, name, body, head, asker, here):
-            assert not asker.is_gone()
-            wait_until(asker.is_gone, what="the client's end")
-            learned.set()
+            if not asker.is_gone():  # a busy machine may begin with it too late
+                began.set()
+                wait_until(asker.is_gone, what="the client's end")
+                learned.set()
             return here()
 
     server = FlightServer(Requests().begin(handle, Owners()), TOKEN)
     connection = Connection(endpoint(server))
     try:
-        with pytest.raises(Unreachable):
-            connection.call(HEARTBEAT, 0.2)
-        assert learned.wait(30)
+        for timeout_s in (0.2, 2.0, 20.0):
+            with pytest.raises(Unreachable):
+                connection.call(HEARTBEAT, timeout_s)
+            if began.is_set():
+                break
+        assert learned.wait(60)
     finally:
         connection.close()
         server.shutdown()

@@ -60,7 +60,7 @@ def test_acknowledgements_do_not_wait_for_brokers_that_do_not_answer(running, cl
     asking = threading.Thread(target=lambda: answers.append(poll(running, acks, wait_ms=wait_ms)), daemon=True)
     try:
         asking.start()
-        (reply,) = wait_until(lambda: answers, timeout_s=20)
+        (reply,) = wait_until(lambda: answers, what="the poll is answered")
         assert (reply.errors, reply.plan_id, start_offset(running)) == ({}, "", 10)
     finally:
         cluster.answers.set()
@@ -79,7 +79,7 @@ def test_many_polls_are_answered_while_brokers_do_not_answer(running, cluster, a
 
     try:
         threading.Thread(target=acknowledge_one_by_one, daemon=True).start()
-        wait_until(lambda: len(answers) == 10, timeout_s=20)
+        wait_until(lambda: len(answers) == 10, what="all polls are answered")
         assert ({str(reply.errors) for reply in answers}, start_offset(running)) == ({"{}"}, 10)
     finally:
         cluster.answers.set()

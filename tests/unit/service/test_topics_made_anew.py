@@ -29,6 +29,7 @@ ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 def no_pauses(monkeypatch):
     monkeypatch.setattr(subscription, "PAUSES_S", (0.0,))
     monkeypatch.setattr(topic_looks, "FRESH_S", 0.0)
+    monkeypatch.setattr(remade_topics, "ANSWER_S", 60.0)
 
 
 @pytest.fixture
