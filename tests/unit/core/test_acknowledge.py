@@ -68,37 +68,6 @@ def test_appended_runs_are_in_offset_order() -> None:
     assert [run[:2] for run in last.runs] == [(2, 3), (5, 5), (8, 9)]
 
 
-def test_a_batch_across_the_start_offset_counts_from_there() -> None:
-    group = held()
-    acknowledged_batches(group, batch(0, 4, ACCEPT))
-    assert acknowledged_batches(group, batch(4, 5, ACCEPT)) == {}
-    assert group.dump() == ["[6..9] ACQUIRED 1 0 1"]
-
-
-def test_partitions_are_acknowledged_in_one_request() -> None:
-    group = GroupDriver(records=10, partitions=3)
-    group.join("c1", query=False)
-    fetched(group, 30)
-    acks = tuple(PartitionAcks(topic_id=TOPIC_ID, partition=p, batches=(batch(0, p, ACCEPT),)) for p in range(3))
-    command = Acknowledge(group_id="billing", member_id="c1", member_epoch=1, partitions=acks)
-    assert group.run(command).errors == {}
-    assert [group.partition(p).start_offset for p in range(3)] == [1, 2, 3]
-
-
-def test_an_acquired_record_is_given_to_no_other_consumer() -> None:
-    """KIP-932, In-flight records: while one consumer has a record acquired, no other is given it."""
-    group = ShareConsumers(end=10)
-    assert group.fetch("c1") == [(0, 9, 1)]
-    assert group.fetch("c2") == []
-    assert group.held() == ["0-9 c1"]
-
-
-def test_consumers_share_one_partition() -> None:
-    """KIP-932, Share groups: several consumers work on a partition at once, each on records of its own."""
-    group = ShareConsumers(end=25)
-    assert [group.fetch(member, 10) for member in ("c1", "c2", "c3")] == [[(0, 9, 1)], [(10, 19, 1)], [(20, 24, 1)]]
-
-
 def test_an_accepted_record_is_done() -> None:
     """KIP-932, In-flight records: what its consumer accepts is Acknowledged, and never delivered again."""
     group = ShareConsumers(end=3)
@@ -248,15 +217,6 @@ def test_acknowledging_a_partition_outside_of_the_group_is_refused() -> None:
     assert group.window() == (10, 10)
 
 
-def test_an_offset_is_acknowledged_once() -> None:
-    """KIP-932, ShareAcknowledge API: neither twice in one request nor in two while it is still in the window."""
-    group = ShareConsumers(end=10)
-    group.fetch()
-    assert group.acknowledge_batches(batch(2, 5, ACCEPT), batch(5, 6, RELEASE)) == "INVALID_RECORD_STATE"
-    assert group.acknowledge(ACCEPT, 2, 5) == "NONE"
-    assert group.acknowledge(ACCEPT, 2, 5) == "INVALID_RECORD_STATE"
-
-
 @pytest.mark.parametrize("second", [ACCEPT, REJECT, RELEASE, RENEW])
 @pytest.mark.parametrize("first", [batch(1, 9, ACCEPT), batch(0, 9, REJECT)])
 def test_a_partition_that_is_named_twice_acknowledges_no_offset_twice(first: AckBatch, second: int) -> None:
@@ -288,15 +248,6 @@ def test_overlapping_batches_are_refused_in_any_order(ranges: list[tuple[int, in
     group.fetch()
     assert group.acknowledge_batches(*(batch(*of, ACCEPT) for of in ranges)) == "INVALID_RECORD_STATE"
     assert group.states() == ["0-49 ACQUIRED 1"]
-
-
-def test_batches_out_of_order_that_do_not_overlap_are_acknowledged() -> None:
-    """KIP-932, ShareAcknowledge API: the order of batches means nothing."""
-    group = ShareConsumers(end=50)
-    group.fetch()
-    assert group.acknowledge_batches(*(batch(*of, ACCEPT) for of in [(10, 20), (30, 40), (1, 5), (21, 29)])) == "NONE"
-    acquired = [run for run in group.states() if "ACQUIRED" in run]
-    assert acquired == ["0 ACQUIRED 1", "6-9 ACQUIRED 1", "41-49 ACQUIRED 1"]
 
 
 def test_acknowledging_below_the_start_offset_is_harmless() -> None:

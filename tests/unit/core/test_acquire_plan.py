@@ -101,19 +101,6 @@ def test_without_a_limit_a_plan_takes_all_there_is(mode: str) -> None:
     assert offsets(group.next(limit=None)) == 15, "what came back, and what is fresh"
 
 
-def test_a_plan_has_ten_thousand_ranges_at_most() -> None:
-    """Offsets of 5 MB cost 0.3 s a trigger (docs/trust/facts.md, S16)."""
-    assert acquire_plan.MAX_RANGES == 10_000
-
-
-def test_an_unknown_topic_is_skipped() -> None:
-    group = GroupDriver(records=10)
-    group.join()
-    group.move_log_start(3)
-    unknown = PartitionBounds(topic_id="?", partition=0, log_start=0, end=10)
-    assert ranges(acquired(group, unknown, bound(0, 10))) == [(3, 9, 1)]
-
-
 def test_the_lock_limit_holds_for_returned_and_fresh_records_together() -> None:
     group = scattered(10, **{"share.partition.max.record.locks": "100"})
     group.ends[0] = 1_000

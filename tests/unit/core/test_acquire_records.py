@@ -107,14 +107,6 @@ def test_a_limit_of_two_has_no_last_attempt_that_is_alone() -> None:
     assert fetched(group, 8) == [(0, 3, 3)], "the limit was lowered: halved, as any other"
 
 
-def test_quarantined_records_are_given_one_by_one() -> None:
-    group = GroupDriver(records=3)
-    group.join("c1", query=False)
-    aside = Run(RecordState.AVAILABLE, 5, failures=5, quarantined=True)
-    group.append([RunsChanged(topic_id=TOPIC_ID, partition=0, runs=((0, 2, aside),))])
-    assert [fetched(group, 10) for _ in range(4)] == [[(0, 0, 6)], [(1, 1, 6)], [(2, 2, 6)], []]
-
-
 def test_no_records_of_a_partition_outside_of_the_group_are_acquired() -> None:
     group = came_back(1, 4)
     unknown = PartitionBounds(topic_id=TOPIC_ID, partition=9, log_start=0, end=10)
@@ -256,12 +248,6 @@ def test_a_stuck_record_does_not_stall_its_partition() -> None:
     assert group.window() == (0, 199)
 
 
-def test_the_limit_is_a_partitions_own() -> None:
-    """KIP-932, In-flight records: a partition that is full leaves the others of the group alone."""
-    group = ShareConsumers(end=500, partitions=2, share_partition_max_record_locks=100)
-    assert group.fetch("c1", 500) == [(0, 99, 1), (0, 99, 1)]
-
-
 def test_acquired_records_are_ranges_of_one_delivery_count() -> None:
     """KIP-932, ShareFetch API: AcquiredRecords are ranges; neighbours of one count are one, others are apart."""
     group = ShareConsumers(end=12)
@@ -355,13 +341,6 @@ def test_the_limit_is_over_all_partitions_of_a_fetch(mode: str) -> None:
 
 
 @each_mode
-def test_all_records_are_given_if_there_are_fewer_than_asked_for(mode: str) -> None:
-    """KIP-1206, Proposed Changes: the limit is a limit; a fetch does not wait until it is met."""
-    group = ShareConsumers(end=5, share_acquire_mode=mode)
-    assert group.fetch("c1", 12) == [(0, 4, 1)]
-
-
-@each_mode
 def test_a_limit_of_zero_records_acquires_nothing(mode: str) -> None:
     """KIP-1206, Proposed Changes: not even a run that came back, in either mode."""
     assert returned_records(mode).fetch("c2", 0) == []
@@ -413,15 +392,6 @@ def test_a_lower_limit_on_record_locks_ends_no_lock() -> None:
     assert group.fetch("c2") == []
     group.acknowledge(RELEASE, 100, 109)
     assert group.fetch("c2") == [(0, 9, 2)]
-
-
-def test_a_higher_limit_on_record_locks_holds_from_the_next_fetch_on() -> None:
-    """KIP-1240, Proposed Changes: it makes room at once."""
-    group = ShareConsumers(end=500, share_partition_max_record_locks=100)
-    group.fetch("c1")
-    assert group.fetch("c2") == []
-    group.configure(share_partition_max_record_locks=150)
-    assert group.fetch("c2") == [(100, 149, 1)]
 
 
 # --- an answer that was lost

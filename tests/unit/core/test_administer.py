@@ -15,13 +15,8 @@ from coordinator.protocol.errors import (
     DeadLettersNotWritten,
     ForeignPlan,
     GroupNotEmpty,
-    InvalidRequest,
-    MemberNotFound,
     MembersNotKnown,
-    NotInFlight,
-    RecordsHeld,
     UnknownMemberId,
-    UnknownSharePartition,
 )
 from coordinator.protocol.messages import Heartbeat, LeaveGroup
 from coordinator.protocol.values import AcknowledgeType, OutcomeRun
@@ -79,23 +74,6 @@ def test_a_reset_delivers_done_records_again_with_higher_counts():
     assert ranges(group.acquire(plan)) == [(0, 99, 2)]
 
 
-def test_a_reset_of_a_group_with_members_is_refused_unless_forced():
-    group, _ = started_plan()
-    before = list(group.log)
-    with pytest.raises(GroupNotEmpty):
-        reset(group, 0)
-    assert group.log == before
-    assert reset(group, 0, force=True).partitions[0].acquired == 100
-
-
-def test_a_dry_run_returns_the_changes_and_appends_nothing():
-    group, _ = done_group()
-    before = list(group.log)
-    (row,) = reset(group, 40, execute=False).partitions
-    assert (row.topic, row.before, row.after) == ("orders", 100, 40)
-    assert group.log == before
-
-
 def test_a_reset_forward_skips_the_records_before_the_new_start():
     group, _ = started_plan()
     group.pass_time(SESSION_MS + 1)
@@ -120,16 +98,6 @@ def test_a_plan_of_before_a_reset_replays_empty_with_a_reason():
     assert [(left.first, left.last, left.reason) for left in reply.left_out] == [(0, 99, "altered")]
     group.complete(plan)
     assert ranges(group.acquire(plan)) == [(0, 99, 2)]
-
-
-def test_a_committed_batch_of_before_a_reset_acknowledges_nothing():
-    group, plan = started_plan()
-    group.pass_time(SESSION_MS + 1)
-    reset(group, 0)
-    group.join()
-    group.complete(plan)
-    assert group.partition().start_offset == 0
-    assert offsets(group.acquire(plan)) == 100
 
 
 def test_a_forced_reset_takes_records_from_a_running_batch():
@@ -207,14 +175,6 @@ def test_a_reset_survives_a_crash_and_a_snapshot():
     assert ranges(group.acquire(member="m2")) == [(0, 99, 2)]
 
 
-def test_a_reset_of_an_unknown_share_partition_changes_nothing():
-    group, _ = done_group()
-    before = list(group.log)
-    with pytest.raises(UnknownSharePartition, match=r"orders-7"):
-        group.run(AlterStartOffsets(starts=((TOPIC_ID, 0, 0), (TOPIC_ID, 7, 0)), execute=True))
-    assert group.log == before
-
-
 # --- what a query learns of altered start offsets
 
 
@@ -282,15 +242,6 @@ def test_after_a_load_administration_waits_a_session_for_members_without_records
         reset(group, 0, execute=False)
     group.pass_time(1)
     assert reset(group, 0).executed
-
-
-def test_a_member_that_is_back_after_a_load_prevents_a_reset():
-    group, plan = started_plan()
-    group.complete(plan)
-    group.crash()
-    group.join(process="m1-process-1")
-    with pytest.raises(GroupNotEmpty):
-        reset(group, 0)
 
 
 def test_members_that_left_after_a_load_prevent_no_reset():
@@ -399,12 +350,6 @@ def test_a_released_member_loses_its_session_and_keeps_its_way_back():
     assert ranges(group.restart(plan)) == [(0, 99, 2)]
 
 
-def test_the_release_of_an_unknown_member_is_refused():
-    group, _ = started_plan()
-    with pytest.raises(MemberNotFound, match="billing has no member m9"):
-        group.run(ReleaseMember(group_id="billing", member_id="m9"))
-
-
 def test_a_record_archived_by_hand_becomes_a_dead_letter_with_the_reason():
     group, _ = started_plan(**DEAD_LETTERS)
     group.pass_time(SESSION_MS + 1)
@@ -413,16 +358,6 @@ def test_a_record_archived_by_hand_becomes_a_dead_letter_with_the_reason():
     assert (archiving.run.state.name, archiving.run.reason) == ("ARCHIVING", "a broken record")
     group.file(7, 7)
     assert group.partition().archived_total == 1
-
-
-def test_a_record_that_a_member_holds_is_not_archived_by_hand():
-    group, _ = started_plan()
-    with pytest.raises(RecordsHeld, match="held by member m1"):
-        by_hand(group, "archive", 7, 7)
-    with pytest.raises(InvalidRequest, match="with a reason"):
-        by_hand(group, "archive", 7, 7, reason=" ")
-    with pytest.raises(NotInFlight):
-        by_hand(group, "archive", 500, 500)
 
 
 def test_a_release_by_hand_resets_the_records_failures_to_zero():
@@ -490,10 +425,3 @@ def test_the_notes_of_an_action_by_hand_begin_with_numbers():
     group.pass_time(SESSION_MS + 1)
     (note,) = by_hand(group, "archive", 0, 4, execute=False).notes
     assert note == "5 of 5 record(s) are given up and not delivered again; the group has no dead letter topic."
-
-
-def test_an_archival_by_hand_names_the_dead_letter_topic():
-    group, _ = started_plan(10, **DEAD_LETTERS)
-    group.pass_time(SESSION_MS + 1)
-    (note,) = by_hand(group, "archive", 8, 12).notes
-    assert note == "2 of 5 record(s) are given up and not delivered again; their dead letters go to dlq."

@@ -243,38 +243,12 @@ def test_another_subscription_is_another_assignment() -> None:
     assert assigned(group) == {"c1": {"orders": (0, 1, 2, 3)}, "c2": {"payments": (0,)}}
 
 
-def test_members_subscribed_alike_divide_all_their_topics_together() -> None:
-    """Two topics of one partition each: each of two members has one of them."""
-    group = group_of(partitions=1)
-    add_partitions(group, "payments", "P", [0])
-    for member in ("c1", "c2"):
-        subscribe(group, member, topics=("orders", "payments"))
-    group.run(AssignPartitions())
-    assert assigned(group) == {"c1": {"payments": (0,)}, "c2": {"orders": (0,)}}
-
-
 def test_a_new_assignment_leaves_members_what_they_may_keep() -> None:
     group = group_of("c1")
     for member in ("c2", "c3"):
         subscribe(group, member)
         assign_after(group)
     assert assigned(group) == {"c1": {"orders": (2, 3)}, "c2": {"orders": (1,)}, "c3": {"orders": (0,)}}
-
-
-def test_members_share_no_partition_once_there_are_enough() -> None:
-    group = group_of("c1", "c2", partitions=1)
-    assert assigned(group) == {"c1": {"orders": (0,)}, "c2": {"orders": (0,)}}
-    add_partitions(group, "orders", TOPIC_ID, [1])
-    assign_after(group)
-    assert assigned(group) == {"c1": {"orders": (0,)}, "c2": {"orders": (1,)}}
-
-
-def test_a_member_that_has_partitions_gets_fewer_new_ones() -> None:
-    group = group_of("c1", partitions=1)
-    add_partitions(group, "orders", TOPIC_ID, [1, 2, 3])
-    subscribe(group, "c2")
-    assign_after(group)
-    assert assigned(group) == {"c1": {"orders": (0, 1)}, "c2": {"orders": (2, 3)}}
 
 
 def test_a_consumer_that_names_its_partitions_is_assigned_no_others() -> None:
@@ -294,12 +268,6 @@ def test_nothing_is_assigned_while_nothing_has_changed() -> None:
     assert not [record for record in group.log[-1:] if b"AssignmentMade" not in record]
 
 
-def test_a_description_names_the_client_and_its_host() -> None:
-    (member,) = described(group_of("c1")).members
-    assert (member.client_id, member.client_host, member.member_epoch) == ("app", "host-1", 1)
-    assert (member.topics, member.topic_pattern, member.assigned_total) == (("orders",), None, 4)
-
-
 def test_a_description_has_the_pattern_of_a_subscription() -> None:
     group = group_of()
     subscribe(group, "c1", topics=(), pattern="or.*")
@@ -315,27 +283,3 @@ def test_a_description_lists_a_bounded_number_of_assigned_partitions(monkeypatch
     members = described(group).members
     assert [member.assigned_total for member in members] == [4, 4, 4]
     assert [sum(len(t.partitions) for t in member.assignment) for member in members] == [4, 2, 0]
-
-
-def test_a_hundred_members_over_eight_partitions_all_get_work() -> None:
-    group = group_of(*(f"c{number}" for number in range(100)), partitions=8, records=1_000)
-    assert epochs(group) == (1, 1), "all that joined before were assigned together"
-    with group.unchecked():
-        assert all(fetched(group, 1, f"c{number}") for number in range(100))
-    sharing = [index for part in assigned(group).values() for index in part["orders"]]
-    assert sorted(sharing.count(index) for index in range(8)) == [13] * 8
-
-
-def test_a_storm_makes_no_more_assignments_than_intervals() -> None:
-    group = group_of("c0", partitions=8)
-    with group.unchecked():
-        for step in range(200):  # a member comes or goes every 50 ms, and each asks for records
-            member = f"c{step % 40}"
-            (leave if member in group.group.sessions else subscribe)(group, member)
-            assign_after(group, 50)
-    assert epochs(group)[1] <= 1 + 200 * 50 // INTERVAL_MS
-    assign_after(group)
-    settled = epochs(group)
-    assert settled[0] == settled[1]
-    assign_after(group)
-    assert epochs(group) == settled

@@ -17,17 +17,6 @@ from tests.support.group_driver import GroupDriver, from_snapshot, ranges
 from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, run_at, said, states
 
 
-def test_a_replay_with_the_same_outcomes_changes_nothing() -> None:
-    group, plan = batch(**DLQ)
-    for count in (1, 2):
-        group.stage(said(0, 3, ACCEPT, count), said(4, 5, RELEASE, count), said(6, 9, REJECT, count))
-        if count == 1:
-            group.restart(plan)
-    group.complete(plan)
-    assert states(group) == ["[4..5] AVAILABLE 2", "[6..9] ARCHIVING 2"]
-    assert run_at(group, 4).releases == 1
-
-
 @pytest.mark.parametrize(
     ("outcomes", "after"),
     [
@@ -179,14 +168,6 @@ def test_only_a_changed_query_id_of_a_sink_is_appended() -> None:
         assert isinstance(record, PlanStaged)
         written.append((record.query_id, group.group.members["m1"].query_id))
     assert written == [("q", "q"), (None, "q"), (None, "q"), ("r", "r")]
-
-
-def test_two_sinks_of_one_batch_that_disagree_release_the_record() -> None:
-    group, plan = batch(1)
-    group.stage(said(0, 0, ACCEPT))
-    group.stage(said(0, 0, REJECT))
-    group.complete(plan)
-    assert states(group) == ["[0..0] AVAILABLE 1"]
 
 
 def test_two_sinks_of_one_batch_each_decide_their_own_rows() -> None:

@@ -7,7 +7,7 @@ import pytest
 from coordinator.core.log_records import PlanCompleted
 from coordinator.core.record_codec import decode_record
 from coordinator.protocol.values import AcknowledgeType, OffsetRange
-from tests.support.group_driver import TOPIC_ID, GroupDriver, started_plan
+from tests.support.group_driver import TOPIC_ID, GroupDriver
 from tests.support.sink_driver import ACCEPT, EXPLICIT, REJECT, RELEASE, batch, said
 
 
@@ -52,14 +52,6 @@ def test_the_completion_of_a_returned_plan_appends_no_decided_record() -> None:
     group, plan = batch(3, **EXPLICIT)
     assert group.complete(plan).undecided
     assert decided_at_last(group) == 0
-
-
-def test_each_completion_appends_its_count_of_accepted_records() -> None:
-    group, plan = started_plan()
-    group.ends[0] = 130
-    group.complete(group.next(plan).plan.plan_id)
-    completed = [record for record in map(decode_record, group.log) if isinstance(record, PlanCompleted)]
-    assert [record.records for record in completed] == [100, 30]
 
 
 def test_a_completion_counts_the_records_of_all_partitions() -> None:

@@ -9,14 +9,11 @@ from coordinator.core.looks import view
 from coordinator.protocol.errors import (
     ConfigOutOfBounds,
     DeadLetterTopicInUse,
-    DeadLetterTopicMissing,
-    DeadLetterTopicSubscribed,
     TopicNotWritten,
 )
 from coordinator.service.dead_letters.topic_check import check_dead_letter_topic
 from tests.kip932.consumers import ACCEPT, REJECT, ShareConsumers
 from tests.support.fake_cluster import FakeCluster
-from tests.support.sink_driver import DLQ
 
 TOPIC = "errors.deadletterqueue.topic.name"
 
@@ -61,24 +58,6 @@ def test_a_dead_letter_topic_is_no_internal_topic(name: str) -> None:
     """KIP-1191, Public Interfaces: its name does not begin with two underscores, and is a topic's name."""
     with pytest.raises(ConfigOutOfBounds):
         GroupConfig.parse({TOPIC: name})
-
-
-def test_a_missing_dead_letter_topic_is_made_only_where_that_is_allowed() -> None:
-    """KIP-1191, Public Interfaces, auto-creation: off by default. Ours says what is missing when a query or a sink
-    starts, not at the first dead letter."""
-    cluster = FakeCluster()
-    with pytest.raises(DeadLetterTopicMissing):
-        check_dead_letter_topic(cluster, GroupConfig.parse(DLQ), is_read=False)
-    allowed = {**DLQ, "errors.deadletterqueue.auto.create.topics.enable": "true"}
-    assert check_dead_letter_topic(cluster, GroupConfig.parse(allowed), is_read=False) == 1
-
-
-def test_a_group_does_not_deliver_its_own_dead_letters() -> None:
-    """KIP-1191, Proposed Changes; ours: a dead letter queue that its own group subscribes to would be a circle."""
-    cluster = FakeCluster()
-    cluster.add("dlq.orders")
-    with pytest.raises(DeadLetterTopicSubscribed):
-        check_dead_letter_topic(cluster, GroupConfig.parse(DLQ), is_read=True)
 
 
 def test_no_dead_letter_goes_to_a_topic_that_is_reserved() -> None:

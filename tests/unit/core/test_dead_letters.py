@@ -28,17 +28,6 @@ def test_a_rejected_record_waits_for_its_dead_letter_with_its_reason() -> None:
     assert group.partition().start_offset == 3
 
 
-def test_a_record_released_at_the_limit_is_archiving_with_its_disposition() -> None:
-    group, plan = batch(1, **DLQ, **{"share.delivery.count.limit": "2"})
-    group.stage(said(0, 0, RELEASE))
-    group.complete(plan)
-    plan = group.acquire(plan).plan.plan_id
-    group.start(plan)
-    group.stage(said(0, 0, RELEASE, 2, delay_ms=60_000))
-    group.complete(plan)
-    assert run_at(group, 0) == Run(RecordState.ARCHIVING, 2, disposition=Disposition.DELIVERY_LIMIT)
-
-
 def test_a_record_of_a_failed_trial_waits_for_its_dead_letter() -> None:
     group, plan = quarantined_record(records=10)
     group.run(AlterConfigs(configs={**group.group.configs, **DLQ}))
@@ -46,30 +35,6 @@ def test_a_record_of_a_failed_trial_waits_for_its_dead_letter() -> None:
     count = run_at(group, 0).delivery_count
     group.restart(trial)
     assert run_at(group, 0) == Run(RecordState.ARCHIVING, count, disposition=Disposition.DELIVERY_LIMIT)
-
-
-def test_an_archiving_record_stops_the_start_offset_and_no_other_record() -> None:
-    group, plan = batch(10, **DLQ)
-    group.ends[0] = 30
-    group.stage(said(2, 3, REJECT))
-    following = group.next(plan).plan.plan_id
-    group.start(following)
-    group.complete(following)
-    partition = group.partition()
-    assert (partition.start_offset, partition.end_offset) == (2, 30)
-    assert partition.lag(30) == 2, "they are not delivered to completion"
-    assert group.acquire(following).plan.plan_id == "", "nobody is given them again"
-    group.file(2, 2)
-    assert (partition.start_offset, partition.lag(30)) == (3, 1)
-    group.file(3, 3)
-    assert (partition.start_offset, partition.lag(30), partition.archived_total) == (30, 0, 2)
-
-
-def test_an_archiving_record_holds_no_lock() -> None:
-    group, plan = batch(10, **DLQ, **{"share.partition.max.record.locks": "100"})
-    group.stage(said(0, 9, REJECT))
-    group.ends[0] = 110
-    assert offsets(group.next(plan)) == 100
 
 
 def test_an_archiving_record_below_the_log_start_awaits_its_dead_letter() -> None:
@@ -202,14 +167,6 @@ def test_a_lock_that_expires_at_the_delivery_limit_makes_a_dead_letter() -> None
     assert run_at(group, 0).disposition == Disposition.EXPIRED
 
 
-def test_below_the_delivery_limit_nothing_is_a_dead_letter() -> None:
-    """KIP-1191, Proposed Changes: a record that may be delivered again is."""
-    group = with_queue(end=1)
-    tried(group, times=4)
-    assert group.states() == ["0 ACQUIRED 5"]
-    assert group.partition().archiving_count == 0
-
-
 @pytest.mark.parametrize("outcome", [ACCEPT, GAP])
 def test_accepted_records_and_gaps_are_no_dead_letters(outcome: int) -> None:
     """KIP-1191, Proposed Changes: accepted records are done; at a gap there is no record to write."""
@@ -303,16 +260,6 @@ def test_after_a_crash_the_waiting_dead_letters_are_known() -> None:
     group.crash()
     assert [run.first for run in group.partition().runs.archiving_from(0)] == [0]
     assert run_at(group, 0).disposition == Disposition.REJECTED, "at the limit, and still a rejection"
-
-
-def test_a_dead_letter_reported_twice_archives_once() -> None:
-    """KIP-1191, Proposed Changes: in rare cases a record has more than one dead letter, as the two topics are not
-    written as one. That changes nothing for the group."""
-    group = with_queue()
-    group.acknowledge(REJECT, 0, 4)
-    group.file(0, 4)
-    group.file(0, 4)
-    assert (group.window()[0], group.partition().archived_total) == (5, 5)
 
 
 def test_a_dead_letter_is_written_also_when_retention_took_the_record() -> None:

@@ -46,15 +46,6 @@ def test_a_record_is_archived_when_its_last_delivery_fails(fail: Failure) -> Non
     assert (group.window(), group.describe().partitions[0].archived_total) == ((1, 1), 1)
 
 
-def test_the_limit_is_five_deliveries_by_default() -> None:
-    """KIP-932, Broker configuration: five deliveries, if nothing else is said."""
-    group = ShareConsumers(end=1)
-    for count in range(1, 6):
-        assert group.fetch() == [(0, 0, count)]
-        release(group, count)
-    assert group.fetch() == []
-
-
 def test_the_last_delivery_can_succeed() -> None:
     """KIP-932, In-flight records: the limit is judged when a delivery fails, not when it begins."""
     group = ShareConsumers(end=1, share_delivery_count_limit=2)

@@ -99,12 +99,6 @@ def test_a_refused_reset_says_what_forcing_it_does() -> None:
         group.run(AlterStartOffsets(starts=(("T9", 0, 0),), execute=True, force=True))
 
 
-def test_a_refused_deletion_says_that_members_prevent_it() -> None:
-    group, _ = started_plan()
-    with pytest.raises(GroupNotEmpty, match=r"share\.session\.timeout\.ms: a group with members can't be deleted\.$"):
-        group.run(DeleteGroup(group_id="billing", execute=True, force=True))
-
-
 def test_start_offsets_of_two_topics_are_altered_together() -> None:
     group = GroupDriver(records=10)
     payments = TopicWithId(topic="payments", topic_id="P")

@@ -17,7 +17,6 @@ from coordinator.core.share_group import ShareGroup
 from coordinator.protocol import errors
 from coordinator.protocol.admin_messages import DeleteGroup
 from coordinator.protocol.errors import (
-    ConfigOutOfBounds,
     FencedMemberEpoch,
     ShareGroupError,
 )
@@ -31,15 +30,6 @@ from tests.support.group_driver import TOPIC_ID, UNSET, GroupDriver
 from tests.support.source_driver import facts, run_transaction
 
 HOUR_MS = 3_600_000
-
-
-def test_a_refused_config_is_not_appended() -> None:
-    group = GroupDriver(**UNSET)
-    before = list(group.log)
-    with pytest.raises(ConfigOutOfBounds):
-        group.run(AlterConfigs(configs={"share.delivery.count.limit": "11"}))
-    group.run(AlterConfigs(configs={}))
-    assert (group.log, group.group.configs) == (before, {})
 
 
 def test_a_group_made_anew_keeps_to_the_coordinators_bounds() -> None:
@@ -125,11 +115,6 @@ def test_a_new_group_begins_at_the_offset_of_the_reset_strategy(reset: str, read
     cluster.timestamps["orders", 0] = {now_ms - 3 * HOUR_MS: 40, now_ms - HOUR_MS: 60}
     where = ("orders", 0)
     assert starting_offsets(cluster, reset, [where], now_ms, read_committed=read_committed) == {where: start}
-
-
-def test_a_group_begins_at_the_end_by_default() -> None:
-    """KIP-932, Group configuration: share.auto.offset.reset is latest by default."""
-    assert GroupConfig.parse().share_auto_offset_reset == "latest"
 
 
 @pytest.mark.parametrize("text", ["none", "by_duration", "by_duration:1h", "by_duration:-PT1H"])

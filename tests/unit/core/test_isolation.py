@@ -17,7 +17,6 @@ from coordinator.core.isolation import (
     isolation_class,
     release_event,
     slice_size,
-    solo_backoff_ms,
     stage_of,
 )
 from coordinator.core.members import AcquiredPlan
@@ -109,30 +108,6 @@ def test_slices_shrink_to_one_record(limit: int) -> None:
     sizes = [size for c in range(1, limit + 1) if (size := slice_size(c, limit, 100_000)) is not None]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] == 1
-
-
-def test_backoff_doubles_up_to_thirty_seconds() -> None:
-    assert [solo_backoff_ms(failures, 5) // 1_000 for failures in (6, 7, 8, 9, 10, 11, 99)] == [1, 2, 4, 8, 16, 30, 30]
-
-
-def test_quarantined_records_are_delivered_in_a_busy_stream() -> None:
-    group = GroupDriver(records=1_000_000, **{"share.delivery.count.limit": "2"})
-    group.join()
-    plan = group.next(limit=3).plan.plan_id
-    group.start(plan)
-    for _ in range(3):
-        group.restart(plan)
-    assert group.dump() == ["[0..2] AVAILABLE 2 2 -"], "the whole batch is quarantined"
-    alone = set()
-    for _ in range(10):
-        taken = group.next(plan, limit=100)
-        plan = taken.plan.plan_id
-        group.start(plan)
-        if ranges(taken)[0][0] < 3:
-            assert ranges(taken)[0][0] == ranges(taken)[0][1]
-            alone.add(ranges(taken)[0][0])
-    assert alone == {0, 1, 2}
-    assert group.partition().end_offset > 300, "and the others go on meanwhile"
 
 
 @st.composite

@@ -31,26 +31,6 @@ def test_acquired_records_are_lag() -> None:
     assert (lag(group), complete(group)) == (100, 0)
 
 
-def test_returned_records_are_lag() -> None:
-    """KIP-1226, Share Partition Lag Computation: Available records inside the window count as those beyond it."""
-    group = ShareConsumers()
-    group.fetch("c1", 60)
-    group.acknowledge(RELEASE, 0, 29)
-    group.wait(LOCK_MS + 1)
-    assert (lag(group), complete(group)) == (100, 0)
-
-
-def test_records_done_inside_the_window_are_no_lag() -> None:
-    """KIP-1226, Share Partition Lag Computation: SPSO stands still at a stuck record, but what is Acknowledged or
-    Archived beyond it is delivered to completion."""
-    group = ShareConsumers()
-    group.fetch("c1", 60)
-    group.acknowledge(ACCEPT, 1, 39)
-    group.acknowledge(REJECT, 50)
-    assert group.window() == (0, 60)
-    assert (lag(group), complete(group)) == (60, 40)
-
-
 def test_the_start_offset_passes_completed_records_without_changing_the_lag() -> None:
     """KIP-1226, Share Partition Lag Computation: when SPSO moves the lag stays what it is; a record is counted as done
     once, either below SPSO or beyond it."""
@@ -86,16 +66,6 @@ def test_gaps_are_lag_until_a_member_has_found_them() -> None:
     assert lag(group) == 100
     group.acknowledge_batches(batch(10, 13, GAP, ACCEPT, GAP, GAP), batch(20, 29, GAP))
     assert (lag(group), complete(group)) == (86, 14)
-
-
-def test_the_lag_grows_with_the_log() -> None:
-    """KIP-1226, Share Partition Lag Computation: by each record that is produced, whether or not anybody fetches."""
-    group = ShareConsumers()
-    group.fetch("c1", 100)
-    group.acknowledge(ACCEPT, 0, 99)
-    assert lag(group) == 0
-    group.ends[0] = 130
-    assert lag(group) == 30
 
 
 def test_records_that_the_log_lost_are_no_lag() -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from coordinator.core.commands import AlterConfigs, Expire, membership
-from coordinator.core.runs import Run
-from coordinator.core.share_partition import SharePartition
 from coordinator.protocol.messages import AckBatch, Acknowledge, Heartbeat, PartitionAcks
-from coordinator.protocol.values import AcknowledgeType, SharePartitionKey
+from coordinator.protocol.values import AcknowledgeType
 from tests.kip932.consumers import ACCEPT, LOCK_MS, RENEW, ShareConsumers
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, GroupDriver, acknowledged, fetched, holding, started_plan
 
@@ -31,24 +29,6 @@ def test_a_deadline_passes_when_the_time_is_after_it() -> None:
     group.run(Expire())
     assert not group.group.members["c1"].active
     assert group.group.next_deadline_ms() is None
-
-
-def partition(*runs: tuple[int, int, Run]) -> SharePartition:
-    made = SharePartition(SharePartitionKey(TOPIC_ID, 0), 0)
-    made.apply(runs)
-    return made
-
-
-def test_a_lock_that_was_renewed_in_part_ends_in_part() -> None:
-    group = holding()
-    group.pass_time(10_000)
-    batches = (AckBatch(first=3, last=5, delivery_count=1, types=(RENEW,)),)
-    acks = (PartitionAcks(topic_id=TOPIC_ID, partition=0, batches=batches),)
-    group.run(Acknowledge(group_id="billing", member_id="c1", member_epoch=1, partitions=acks))
-    group.pass_time(LOCK_MS - 10_000 + 1)
-    assert group.dump() == ["[0..2] AVAILABLE 1 1 1", "[3..5] ACQUIRED 1 0 1", "[6..9] AVAILABLE 1 1 1"]
-    group.pass_time(10_000)
-    assert group.dump() == ["[0..9] AVAILABLE 1 1 1"]
 
 
 def test_a_lock_at_its_deadline_outlives_earlier_locks_of_the_same_fetch() -> None:
@@ -81,17 +61,6 @@ def test_a_lock_and_a_session_that_end_together_count_one_failure() -> None:
     group.now_ms += SESSION_MS + 1
     group.run(Expire())
     assert group.dump() == ["[0..9] AVAILABLE 1 1 1"]
-
-
-def test_after_a_load_a_consumers_locks_last_a_session() -> None:
-    group = holding()
-    group.pass_time(LOCK_MS - 1)
-    group.crash()
-    group.pass_time(SESSION_MS)
-    assert group.dump() == ["[0..9] ACQUIRED 1 0 1"]
-    group.pass_time(1)
-    assert group.dump() == ["[0..9] AVAILABLE 1 1 1"]
-    assert group.group.may_rest(group.now_ms)
 
 
 def test_records_held_below_the_log_start_are_archived_when_their_lock_ends() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from coordinator.core.commands import (
     AcquirePlan,
     ArchiveGaps,
-    CompletePlan,
     InitializePartitions,
     MoveLogStarts,
     PartitionStart,
@@ -175,16 +174,6 @@ def test_a_plan_without_its_lost_records_is_started() -> None:
     assert group.group.plans[1].started
 
 
-def test_losses_after_a_querys_session_are_reported_to_that_query() -> None:
-    group, plan = started_plan()
-    group.move_log_start(30)
-    group.pass_time(SESSION_MS + 1)
-    assert group.dump() == ["[30..99] AVAILABLE 1 1 1"]
-    assert group.partition().archived_total == 30
-    assert told(group.restart(plan)) == [("orders", 0, 0, 29)]
-    assert group.group.unreported_losses == ()
-
-
 def test_the_log_start_of_an_unknown_partition_is_ignored() -> None:
     group = GroupDriver(records=10)
     group.join()
@@ -263,13 +252,6 @@ def test_gaps_that_no_member_holds_are_archived_and_are_no_loss() -> None:
     ], "what is held is its holder's to decide; what was never acquired is not known yet"
     assert group.group.unreported_losses == ()
     assert group.partition().archived_total == 5
-
-
-def test_a_batch_of_gaps_is_no_evidence() -> None:
-    group, plan = started_plan()
-    group.run(CompletePlan(member_id="m1", member_epoch=1, plan_id=plan, processed=False))
-    assert group.partition().start_offset == 100
-    assert not group.group.members["m1"].evidence
 
 
 def test_log_starts_of_several_partitions_move_in_one_command() -> None:

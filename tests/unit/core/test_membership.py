@@ -8,10 +8,9 @@ import pytest
 
 from coordinator.core.commands import AcquireForConsumer, Expire, ExtendDeadlines, membership
 from coordinator.core.looks.description import describe_group
-from coordinator.core.record_state import RecordState
 from coordinator.core.share_group import ShareGroup
 from coordinator.protocol.errors import FencedMemberEpoch, GroupIdNotFound, SubscriptionTooLarge, UnknownMemberId
-from coordinator.protocol.messages import Done, Heartbeat, Joined, JoinGroup, LeaveGroup
+from coordinator.protocol.messages import Heartbeat, Joined, JoinGroup
 from tests.kip932.consumers import ACCEPT, ShareConsumers
 from tests.support.group_driver import SESSION_MS, UNSET, GroupDriver, holding, started_plan
 
@@ -71,14 +70,6 @@ def test_the_fields_of_a_join_are_durable() -> None:
     assert (member.process_id, member.query) == ("p", False)
 
 
-def test_an_unknown_member_cannot_leave() -> None:
-    group = GroupDriver()
-    with pytest.raises(UnknownMemberId, match="Member m9 of share group billing"):
-        group.run(LeaveGroup(group_id="billing", member_id="m9", member_epoch=1))
-    group.join()
-    assert group.run(LeaveGroup(group_id="billing", member_id="m1", member_epoch=1)) == Done()
-
-
 def test_a_heartbeat_is_answered_as_a_join_is() -> None:
     group = GroupDriver(**UNSET)
     joined = group.run(JoinGroup(group_id="billing", member_id="m1", process_id="p"))
@@ -130,13 +121,6 @@ def test_epoch_outlives_the_session() -> None:
     assert group.run(JoinGroup(group_id="billing", member_id="m1", process_id="m1-process-2", member_epoch=2))
 
 
-def test_a_request_after_the_session_is_refused() -> None:
-    group, plan = started_plan()
-    group.pass_time(SESSION_MS + 1)
-    with pytest.raises(UnknownMemberId):
-        group.complete(plan)
-
-
 def test_after_a_load_every_holder_has_one_session_to_come_back() -> None:
     group, plan = started_plan()
     group.pass_time(SESSION_MS - 1)
@@ -179,16 +163,6 @@ def test_a_vanished_member_loses_its_records_also_among_many_stalls() -> None:
     assert group.partition().acquired_count == 0
 
 
-def test_on_demand_may_rest() -> None:
-    group, plan = started_plan()
-    assert not group.group.may_rest(group.now_ms)
-    group.complete(plan)
-    assert not group.group.may_rest(group.now_ms), "a member is there"
-    group.pass_time(SESSION_MS + 1)
-    assert group.group.may_rest(group.now_ms)
-    assert group.partition().runs.counts[RecordState.ACQUIRED] == 0
-
-
 def state_of(group: ShareGroup) -> str:
     return describe_group(group).state
 
@@ -208,13 +182,6 @@ def test_a_group_is_dead_empty_or_stable() -> None:
     group.leave("c1")
     assert state_of(group.group) == "STABLE"
     group.leave("c2")
-    assert state_of(group.group) == "EMPTY"
-
-
-def test_a_group_whose_members_vanish_becomes_empty() -> None:
-    """KIP-932, Share group states: members that went without a word leave as well, when their sessions are over."""
-    group = ShareConsumers()
-    group.pass_time(SESSION_MS + 1)
     assert state_of(group.group) == "EMPTY"
 
 
@@ -251,11 +218,6 @@ def test_joining_a_missing_group_is_refused() -> None:
     driver.group = ShareGroup("billing")
     with pytest.raises(GroupIdNotFound):
         driver.run(process("c1", "p"))
-
-
-def test_a_member_begins_with_epoch_1() -> None:
-    """KIP-932, ShareGroupHeartbeat API: joining gives a member its epoch, which it names from then on."""
-    assert ShareConsumers(members=1).epochs == {"c1": 1}
 
 
 def test_asking_again_gives_the_same_epoch() -> None:

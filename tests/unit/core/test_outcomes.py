@@ -6,7 +6,6 @@ import pytest
 
 from coordinator.core.commands import StageRuns
 from coordinator.core.record_state import RecordState
-from coordinator.core.release_backoff import jitter_step, release_delay_ms
 from coordinator.protocol.messages import PartitionOutcomes
 from tests.support.group_driver import SESSION_MS, TOPIC_ID, UNSET, GroupDriver, acknowledged, fetched, ranges
 from tests.support.sink_driver import ACCEPT, DLQ, EXPLICIT, REJECT, RELEASE, batch, run_at, said, states
@@ -22,30 +21,6 @@ def test_a_completion_counts_the_records_by_outcome_once() -> None:
 def test_a_completion_without_a_sink_counts_all_records_as_accepted() -> None:
     group, plan = batch()
     assert group.complete(plan).outcomes == {"accepted": 10}
-
-
-def test_records_without_rows_are_accepted_in_implicit_mode() -> None:
-    group, plan = batch()
-    group.stage(said(3, 3, RELEASE))
-    group.complete(plan)
-    assert states(group) == ["[3..3] AVAILABLE 1", "[4..9] ACKNOWLEDGED 1"]
-
-
-def test_a_released_record_comes_back_with_its_count_plus_one() -> None:
-    group, plan = batch()
-    group.stage(said(3, 4, RELEASE))
-    group.complete(plan)
-    assert (run_at(group, 3).releases, run_at(group, 3).failures, run_at(group, 3).plan_id) == (1, 0, None)
-    assert ranges(group.acquire(plan)) == [(3, 4, 2)]
-
-
-def test_completing_again_changes_nothing() -> None:
-    group, plan = batch()
-    group.stage(said(3, 4, RELEASE))
-    group.complete(plan)
-    before = states(group)
-    group.complete(plan)
-    assert states(group) == before
 
 
 def test_outcomes_of_several_partitions_are_staged_by_one_request() -> None:
@@ -76,43 +51,12 @@ def test_a_release_with_a_delay_is_available_only_then() -> None:
     assert ranges(group.acquire(plan)) == [(0, 0, 2)]
 
 
-def test_a_delayed_record_is_kept_from_share_consumers_too() -> None:
-    group, plan = batch(1)
-    group.stage(said(0, 0, RELEASE, delay_ms=10_000))
-    group.complete(plan)
-    group.join("c1", query=False)
-    assert fetched(group, 10) == []
-    group.pass_time(10_000)
-    assert fetched(group, 10) == [(0, 0, 2)]
-
-
 def test_a_rows_own_delay_replaces_the_groups_backoff() -> None:
     group, plan = batch(2, **{"share.release.backoff.ms": "60000"})
     group.stage(said(0, 0, RELEASE, delay_ms=0), said(1, 1, RELEASE, delay_ms=1_000))
     group.complete(plan)
     assert ranges(group.acquire(plan)) == [(0, 0, 2)]
     assert run_at(group, 1).not_before_ms == group.now_ms + 1_000
-
-
-def test_the_groups_backoff_grows_with_each_release_up_to_its_maximum() -> None:
-    configs = {
-        "share.release.backoff.ms": "1000",
-        "share.release.backoff.multiplier": "3",
-        "share.release.backoff.max.ms": "5000",
-        "share.delivery.count.limit": "10",
-    }
-    group, plan = batch(1, **configs)
-    for release, middle_ms in ((1, 1_000), (2, 3_000), (3, 5_000)):
-        group.stage(said(0, 0, RELEASE, release))
-        group.complete(plan)
-        waits_ms = (run_at(group, 0).not_before_ms or 0) - group.now_ms
-        assert waits_ms == release_delay_ms(group.group.config, release, jitter_step(0, group.now_ms), by_query=True)
-        assert 0.8 * middle_ms <= waits_ms <= min(1.2 * middle_ms, 5_000)
-        group.pass_time(waits_ms - 1)
-        assert group.acquire(plan).plan.plan_id == ""
-        group.pass_time(1)
-        plan = group.acquire(plan).plan.plan_id
-        group.start(plan)
 
 
 def test_a_share_consumers_release_backs_off_too() -> None:

@@ -164,33 +164,6 @@ def test_a_reclaim_takes_every_run_with_the_plan_id() -> None:
     assert ranges(group.restart(plan)) == [(0, 99, 3)], "ACQUIRED within it"
 
 
-def test_partitions_is_idempotent_per_process_and_end() -> None:
-    group, plan = started_plan()
-    assert ranges(group.start(plan)) == [(0, 99, 1)]
-    group.restart(plan)
-    assert ranges(group.start(plan)) == [(0, 99, 2)]
-    assert group.dump() == ["[0..99] ACQUIRED 2 1 1"]
-
-
-def test_an_old_plan_is_refused_by_name() -> None:
-    group, plan = started_plan()
-    with pytest.raises(StalePlan):
-        group.acquire("")
-    group.next(plan)
-    for number in (plan, "i.77"):
-        with pytest.raises(StalePlan):
-            group.start(number)
-    with pytest.raises(ForeignPlan):
-        group.start("other-life.1")
-
-
-def test_completing_twice_is_harmless() -> None:
-    group, plan = started_plan()
-    group.complete(plan)
-    group.complete(plan)
-    assert group.partition().start_offset == 100
-
-
 def test_release_cut_and_quarantine_clear_the_plan_id() -> None:
     group = GroupDriver(records=10)
     group.join("c1", query=False)

@@ -7,7 +7,7 @@ import pytest
 from coordinator.protocol.admin_messages import ListInFlight, RunInFlight
 from coordinator.protocol.messages import ProgressBatch
 from coordinator.state_log.projection import project
-from tests.kip932.consumers import ACCEPT, GAP, LOCK_MS, REJECT, RELEASE, RENEW, SESSION_MS, ShareConsumers, batch
+from tests.kip932.consumers import ACCEPT, GAP, REJECT, RELEASE, RENEW, SESSION_MS, ShareConsumers, batch
 from tests.support.group_driver import GroupDriver
 
 STALE_MS, EXTENSION_MS, GRACE_MS = 90_000, 1_800_000, 5_000
@@ -249,14 +249,6 @@ def test_a_long_lock_survives_a_takeover() -> None:
     group.join("c1", "c1-process-1", query=False)
     group.wait(2_990_000)
     assert group.acknowledge(ACCEPT, 0) == "NONE"
-
-
-def test_a_short_lock_lasts_a_session_after_a_takeover() -> None:
-    group = ShareConsumers()
-    group.fetch(max_records=1)
-    group.pass_time(LOCK_MS - 1)
-    group.crash()
-    assert deadline_ms(group) == SESSION_MS
 
 
 def test_a_renewed_lock_lasts_after_a_takeover_as_its_acquisition_gave() -> None:

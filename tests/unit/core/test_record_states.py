@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from coordinator.core.record_state import TERMINAL, TRANSITIONS, Event, RecordState, move
+from coordinator.core.record_state import Event, RecordState, move
 from coordinator.protocol.errors import InvalidRecordState
 from coordinator.protocol.values import AcknowledgeType
 
@@ -75,21 +75,3 @@ def test_states_and_acknowledge_types_have_the_protocols_numbers() -> None:
         "IN_PROGRESS": 5,
     }
     assert [(t.name, int(t)) for t in AcknowledgeType][:4] == [("GAP", 0), ("ACCEPT", 1), ("RELEASE", 2), ("REJECT", 3)]
-
-
-def test_archiving_has_the_protocols_number() -> None:
-    """KIP-1191, Proposed Changes: the state lies between Acknowledged (2) and Archived (4)."""
-    assert int(RecordState.ARCHIVING) == 3
-    assert RecordState.ARCHIVING not in TERMINAL
-
-
-@pytest.mark.parametrize("event", list(Event), ids=lambda event: event.name)
-def test_from_archiving_a_record_can_only_be_archived(event: Event) -> None:
-    """KIP-1191, Proposed Changes: it was given up, and nothing takes that back; when its dead letter is dealt with, it
-    is Archived."""
-    if event == Event.WRITE_DEAD_LETTER:
-        assert move(RecordState.ARCHIVING, event) == RecordState.ARCHIVED
-    else:
-        with pytest.raises(InvalidRecordState):
-            move(RecordState.ARCHIVING, event)
-    assert [before for (before, what) in TRANSITIONS if what == Event.WRITE_DEAD_LETTER] == [RecordState.ARCHIVING]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from coordinator.core.commands import acknowledge
 from coordinator.protocol.messages import AckBatch, Acknowledge, PartitionAcks
 from coordinator.protocol.values import CappedLock
 from tests.kip932.consumers import ACCEPT, LOCK_MS, REJECT, RELEASE, RENEW, SESSION_MS, ShareConsumers, batch
@@ -109,23 +108,6 @@ def test_renewals_and_outcomes_mix_in_one_acknowledgement() -> None:
     assert group.acknowledge_batches(batch(0, 3, ACCEPT, RENEW, RELEASE, REJECT), batch(4, 9, RENEW)) == "NONE"
     group.wait(2)
     assert group.states() == ["1 ACQUIRED 1", "2 AVAILABLE 1", "3 ARCHIVED 1", "4-9 ACQUIRED 1"]
-
-
-def test_a_lock_that_is_over_is_not_renewed() -> None:
-    """KIP-1222, Proposed Changes: who comes too late gets INVALID_RECORD_STATE, and does not have the record."""
-    group = held()
-    group.wait(LOCK_MS + 1)
-    assert group.acknowledge(RENEW, 0, 9) == "INVALID_RECORD_STATE"
-    assert group.states() == ["0-9 AVAILABLE 1"]
-
-
-def test_only_its_holder_renews_a_lock() -> None:
-    """KIP-1222, Proposed Changes: as with every acknowledgement; and for the delivery that it holds."""
-    group = held()
-    assert group.acknowledge(RENEW, 0, 9, member="c2") == "INVALID_RECORD_STATE"
-    assert group.acknowledge(RENEW, 0, 9, count=2) == "INVALID_RECORD_STATE"
-    group.wait(LOCK_MS + 1)
-    assert group.states() == ["0-9 AVAILABLE 1"]
 
 
 def test_records_that_are_done_are_not_renewed() -> None:
@@ -258,15 +240,3 @@ def test_a_renewal_never_makes_a_lock_shorter(cap_ms: int) -> None:
     assert group.states() == ["0-9 ACQUIRED 1"]
     group.pass_time(1)
     assert group.states() == ["0-9 AVAILABLE 1"]
-
-
-def test_the_cap_is_found_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """KIP-1222, Proposed Changes: ours. The test of the cap can fail: without the cap, it does."""
-    right = acknowledge._renewed
-
-    def renewed(group, run, config, now_ms):
-        return right(group, run, config, now_ms)._replace(deadline_ms=now_ms + LOCK_MS)
-
-    monkeypatch.setattr(acknowledge, "_renewed", renewed)
-    with pytest.raises(AssertionError):
-        test_the_cap_is_the_groups()

@@ -157,23 +157,11 @@ def test_the_last_attempt_counts_and_an_older_attempt_can_only_veto(attempts: li
     )
 
 
-@pytest.mark.parametrize("outcome", OUTCOMES)
-def test_attempts_that_agree_settle_on_their_outcome(outcome: AcknowledgeType) -> None:
-    first, second = Verdict(1, outcome), Verdict(2, outcome)
-    assert later(first, second) == second
-    assert {later(first, second).settled(replaces=replaces) for replaces in (False, True)} == {outcome}
-
-
 @pytest.mark.parametrize("replaces", [False, True])
 def test_sinks_of_one_attempt_that_disagree_release_until_another_attempt(replaces: bool) -> None:
     known = later(later(Verdict(1, ACCEPT), Verdict(1, REJECT)), Verdict(1, REJECT))
     assert known.settled(replaces=replaces) == RELEASE
     assert later(known, Verdict(2, REJECT)).settled(replaces=replaces) == (REJECT if replaces else RELEASE)
-
-
-def test_a_third_attempt_does_not_settle_a_disagreement() -> None:
-    known = later(later(Verdict(1, ACCEPT), Verdict(2, REJECT)), Verdict(3, REJECT))
-    assert known.settled(replaces=False) == RELEASE
 
 
 def test_a_dead_letter_that_an_earlier_attempt_wrote_counts() -> None:
