@@ -12,28 +12,18 @@ from coordinator.core.commands import (
     AcquirePlan,
     AlterConfigs,
     CreateGroup,
-    Expire,
     InitializePartitions,
     PartitionStart,
     TopicWithId,
 )
-from coordinator.core.decide import decide
-from coordinator.core.log_records import RunsChanged
-from coordinator.core.record_codec import UnreadableRecord, decode_record, encode_record
-from coordinator.core.record_state import RecordState
-from coordinator.core.replay import replay
-from coordinator.core.runs import Run
-from coordinator.core.share_group import ShareGroup
-from coordinator.protocol.errors import CoordinatorNotAvailable, StateStoreInUse, UnknownMemberId
+from coordinator.protocol.errors import CoordinatorNotAvailable, StateStoreInUse
 from coordinator.protocol.messages import (
     AcquireRecords,
     Done,
     Heartbeat,
     Joined,
     JoinGroup,
-    NextPlan,
     PartitionBounds,
-    PlanReply,
 )
 from coordinator.protocol.wire import Endpoint, LaunchSettings
 from coordinator.service.brokers import subscription
@@ -305,13 +295,6 @@ def test_heartbeats_go_on_after_any_error():
     wait_until(lambda: not session._thread.is_alive(), what="its thread has ended")
 
 
-def test_a_heartbeat_returns_the_groups_current_heartbeat_interval(running):
-    running.join()
-    shorter = {"share.session.timeout.ms": "6000", "share.heartbeat.interval.ms": "1000"}
-    running.join("m2", configs=shorter)
-    assert running.ask(Heartbeat).heartbeat_interval_ms == 1000
-
-
 def test_a_session_takes_the_interval_that_a_heartbeat_is_answered():
     joined = Joined(member_epoch=1, incarnation="i", session_timeout_ms=45_000, heartbeat_interval_ms=5)
     altered = Joined(member_epoch=1, incarnation="i", session_timeout_ms=45_000, heartbeat_interval_ms=7)
@@ -321,57 +304,4 @@ def test_a_session_takes_the_interval_that_a_heartbeat_is_answered():
     session.close()
 
 
-def test_a_session_that_lapses_again_during_a_rejoin_rejoins_again():
-    joined = Joined(member_epoch=1, incarnation="i", session_timeout_ms=45_000, heartbeat_interval_ms=60_000)
-    lapses = iter(range(2))
-
-    def call(request, **_):
-        if isinstance(request, JoinGroup):
-            return joined
-        if next(lapses, None) is not None:
-            raise UnknownMemberId(member_id=request.member_id, group_id=request.group_id)
-        return PlanReply()
-
-    session = MemberSession(SimpleNamespace(call=call), "billing", "m1", topics=("orders",))
-    assert session.call(lambda who: NextPlan(**who)) == PlanReply()
-    session.close()
-
-
 # --- records and clocks
-
-
-def test_a_record_with_an_unknown_field_is_refused():
-    data = encode_record(RunsChanged(topic_id="T", partition=0, runs=()))
-    newer = data.replace(b"\x84", b"\x85", 1) if data[0] == 0x84 else bytes([data[0] + 1]) + data[1:]
-    with pytest.raises(UnreadableRecord, match="unknown field"):
-        decode_record(newer + b"\xa6staged\xc3")
-
-
-def test_a_clock_that_went_back_does_not_prolong_a_records_delay():
-    group = ShareGroup("billing")
-
-    def ask(command, now_ms=NOW_MS):
-        decision = decide(group, command, now_ms)
-        for record in decision.records:
-            replay(group, record)
-        return decision.reply
-
-    ask(CreateGroup(incarnation="i", topic_ids=True))
-    topics = (TopicWithId(topic="orders", topic_id="T"),)
-    ask(InitializePartitions(topics=topics, starts=(PartitionStart(topic_id="T", partition=0, start_offset=0),)))
-    ask(JoinGroup(group_id="billing", member_id="m1", process_id="p1"))
-    aside = Run(
-        RecordState.AVAILABLE,
-        5,
-        5,
-        quarantined=True,
-        failed_alone_ms=1,
-        last_tried_ms=NOW_MS,
-        not_before_ms=NOW_MS + 86_400_000,
-    )
-    replay(group, RunsChanged(topic_id="T", partition=0, runs=((0, 0, aside),)))
-    group.loaded(NOW_MS)
-    ask(Expire())
-    bounds = (PartitionBounds(topic_id="T", partition=0, log_start=0, end=1),)
-    acquire = AcquirePlan(group_id="billing", member_id="m1", member_epoch=1, bounds=bounds)
-    assert held(ask(acquire, NOW_MS + 30_000).plan) == {("orders", 0): [(0, 0)]}, "the longest backoff"

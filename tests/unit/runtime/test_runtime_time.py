@@ -117,36 +117,6 @@ def test_a_log_without_appends_for_long_is_a_snapshot(service):
     assert "billing" in service.runtime.groups
 
 
-@pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
-def test_a_clock_an_hour_off_ends_no_session_and_no_lock(service, jump_ms):
-    held = service.ask(acquire()).plan
-    service.ask(start_plan(held.plan_id))
-    service.die()
-    service.now_ms += jump_ms
-    service.ask(join("m2", "p2"))
-    other = service.ask(acquire(member="m2")).plan
-    assert [(r.first, r.last) for p in other.partitions for r in p.ranges] == [(100, 199)]
-    service.ask(join(epoch=1))
-    service.ask(complete(held.plan_id))
-    assert service.group.partitions["T", 0].start_offset == 100
-
-
-@pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
-def test_a_clock_that_is_off_delays_a_lost_lock_by_a_session(service, jump_ms):
-    service.ask(start_plan(service.ask(acquire()).plan.plan_id))
-    service.die()
-    service.now_ms += jump_ms
-    service.ask(join("m2", "p2"))
-    session_ms = service.group.config.share_session_timeout_ms
-    service.now_ms += session_ms - 1
-    service.ask(Heartbeat(group_id="billing", member_id="m2", member_epoch=1))
-    assert service.group.partitions["T", 0].acquired_count == 100
-    service.now_ms += 2
-    service.runtime.step(service.now_ms)
-    assert service.group.partitions["T", 0].acquired_count == 0
-    assert service.ask(acquire(member="m2")).plan.partitions[0].ranges[0].first == 0
-
-
 def test_a_group_that_was_dropped_comes_back_by_itself_with_its_deadlines(service):
     service.ask(acquire())
     service.store.fault = "refuse"
@@ -294,14 +264,6 @@ def test_a_request_from_before_a_stall_takes_no_group(service, monkeypatch):
     again = service.runtime.submit("payments", one(CreateGroup(incarnation="i", topic_ids=True)), Access.CLAIM)
     service.runtime.step(service.now_ms + 46_000 + runtime.CLAIM_PAUSE_MS)
     assert again.result(0) and claimed == ["payments"]
-
-
-def test_sessions_that_ended_in_a_stall_get_another_sessions_time(service):
-    """The member's heartbeats come a moment after the event loop goes on."""
-    service.ask(start_plan(service.ask(acquire()).plan.plan_id))
-    service.runtime.step(service.now_ms + 100_000, stalled_ms=100_000)
-    assert service.group.partitions["T", 0].acquired_count == 100
-    assert service.runtime.next_deadline_ms() > service.now_ms + 144_000
 
 
 def test_the_session_of_a_member_whose_heartbeat_waits_does_not_end(service):

@@ -156,26 +156,6 @@ def test_an_unknown_group_has_nothing_to_reset(running):
             running.admin.handle(action)
 
 
-@pytest.mark.parametrize("failure", ["before", "after"])
-def test_a_crash_in_a_reset_applies_the_whole_reset_or_nothing(empty, failure):
-    append = empty.store.append
-
-    def fails(appends, now_ms):
-        if not any(each.data for each in appends.values()):
-            return append(appends, now_ms)
-        if failure == "after":
-            append(appends, now_ms)
-            raise StoreOutcomeUnknown("the coordinator died before it knew")
-        raise StoreRefused("the coordinator died before the append")
-
-    empty.store.append = fails
-    with pytest.raises(CoordinatorNotAvailable):
-        empty.admin.handle(AlterOffsets(**NOW, to="latest"))
-    empty.store.append = append
-    expected = 100 if failure == "after" else 10
-    assert starts(empty) == {("orders", 0): expected, ("orders", 1): expected}
-
-
 # --- deletion
 
 
@@ -279,6 +259,7 @@ def test_an_unreadable_file_of_offsets_is_refused_by_line(tmp_path, text, reason
 
 
 # --- rights and the audit log
+
 
 TOKENS = "# of billing\nadmin alice:alices-secret-token\nread:a-token-for-looks\nmember:a-token-for-queries\n"
 

@@ -21,7 +21,6 @@ from coordinator.protocol.errors import (
     FencedMemberEpoch,
     GroupTakenOver,
     MetricsNotAvailable,
-    UnknownMemberId,
 )
 from coordinator.protocol.messages import (
     AckBatch,
@@ -91,10 +90,6 @@ def measured(tmp_path):
     yield made
     made.metrics.close()
     made.service.store.close()
-
-
-def consumer(service, member="c1"):
-    service.ask(JoinGroup(group_id="billing", member_id=member, process_id=member, query=False))
 
 
 def take(service, records, member="c1"):
@@ -303,74 +298,6 @@ def counted_or_measured(measured):
     }
 
 
-def test_locks_that_run_out_and_members_that_go_are_counted(measured):
-    service = measured.service
-    consumer(service)
-    consumer(service, "c2")
-    take(service, 10)
-    for _ in range(3):
-        service.now_ms += LOCK_MS // 2
-        for member in ("c1", "c2", "m1"):
-            service.ask(Heartbeat(group_id="billing", member_id=member, member_epoch=1))
-    take(service, 10, "c2")
-    service.ask(LeaveGroup(group_id="billing", member_id="c2", member_epoch=1))
-    service.now_ms += 100_000
-    service.runtime.step(service.now_ms)
-    seen = measured.scrape()
-    assert seen[key("share_partition_acquisition_lock_timeouts_total", "billing", "orders", "0")] == 10
-    assert seen[key("share_group_redelivered_records_total", "billing")] == 10
-    assert seen[key("share_group_sessions_ended_total", "billing", "left")] == 1
-    assert seen[key("share_group_sessions_ended_total", "billing", "timed out")] == 2
-    assert seen[key("share_coordinator_groups", "EMPTY")] == 1
-
-
-def test_each_new_assignment_is_counted(measured):
-    service = measured.service
-    for member in ("c1", "c2"):
-        service.ask(JoinGroup(group_id="billing", member_id=member, process_id=member, query=False, topics=("orders",)))
-        for _ in range(2):
-            service.ask(AssignPartitions())
-            service.now_ms += LOCK_MS
-    assert measured.scrape()[key("share_group_rebalances_total", "billing")] == 2
-
-
-def test_reclaims_and_left_out_records_are_counted(measured):
-    service = measured.service
-    plan = service.ask(acquire(limit=100)).plan.plan_id
-    service.ask(start_plan(plan))
-    service.now_ms += 100_000
-    service.runtime.step(service.now_ms)
-    consumer(service)
-    take(service, 30)
-    assert service.ask(join(process="p2")).member_epoch == 2
-    left_out = service.ask(msgspec.structs.replace(start_plan(plan), member_epoch=2)).left_out
-    assert sum(entry.count for entry in left_out) == 30
-    seen = measured.scrape()
-    assert seen[key("share_group_plan_reclaims_total", "billing")] == 1
-    assert seen[key("share_group_left_out_records_total", "billing", "lost")] == 30
-
-
-def test_given_up_records_and_written_dead_letters_are_counted(tmp_path):
-    made = Measured(tmp_path / "state.db", {})
-    service = made.service
-    service.ask(join("m2", "p9"))
-    service.ask(AlterConfigs(configs={"errors.deadletterqueue.topic.name": "dlq", "share.delivery.count.limit": "2"}))
-    consumer(service)
-    for attempt in (1, 2):
-        take(service, 6)
-        ack(service, 0, 5, RELEASE, attempt)
-    seen = made.scrape()
-    assert seen[key("share_group_given_up_records_total", "billing", "delivery_limit")] == 6
-    assert seen[key("share_partition_held_dead_letters", "billing", "orders", "0")] == 6
-    letters = Written(offsets=OffsetRange("T", 0, 0, 3), delivery_count=2)
-    service.ask(MarkDeadLettersWritten(written=(letters,)))
-    seen = made.scrape()
-    assert seen[key("share_group_dead_letter_queue_records_total", "billing")] == 4
-    assert seen[key("share_partition_held_dead_letters", "billing", "orders", "0")] == 2
-    made.metrics.close()
-    service.store.close()
-
-
 def test_a_decision_that_did_not_become_durable_is_not_counted(measured):
     service = measured.service
     service.store.fault = "refuse"
@@ -401,19 +328,6 @@ def gauges(seen):
     """The samples of groups and partitions that are no counters."""
     counted = ("_total", "_count", "_sum")
     return {sample: value for sample, value in seen.items() if not sample[0].endswith(counted)}
-
-
-def test_requests_and_their_errors_are_counted_by_name(measured):
-    handling = measured.metrics.counters.handling
-    with handling(DescribeGroup(group_id="billing")):
-        pass
-    heartbeat = Heartbeat(group_id="billing", member_id="m1", member_epoch=1)
-    with pytest.raises(UnknownMemberId), handling(heartbeat):
-        raise UnknownMemberId(member_id="m1", group_id="billing")
-    seen = measured.scrape()
-    assert seen[key("share_coordinator_requests_total", "DescribeGroup")] == 1
-    assert seen[key("share_coordinator_requests_total", "Heartbeat")] == 1
-    assert seen[key("share_coordinator_failed_requests_total", "Heartbeat", "UnknownMemberId")] == 1
 
 
 def test_a_port_that_is_taken_is_refused_by_name(measured):

@@ -3,12 +3,9 @@
 import pytest
 
 from coordinator.protocol.errors import (
-    AcknowledgementModeDiffers,
     BatchNotNamed,
-    BatchReclaimed,
     BrokerNotReachable,
     ConfigOutOfBounds,
-    CoordinatorNotAvailable,
     DeadLetterTopicMissing,
     DeadLetterTopicNotAuthorized,
     DeadLetterTopicSubscribed,
@@ -18,7 +15,6 @@ from coordinator.protocol.errors import (
     NoneHeld,
     NoPlanToDecide,
     NothingDecided,
-    StalePlan,
     StaleReceipts,
     TooManyRejects,
 )
@@ -156,17 +152,6 @@ def test_outcomes_are_staged_durably_and_take_effect_with_the_next_plan(running,
     assert (partition.archiving, partition.lag, partition.archived_total) == (2, 6, 0)
 
 
-def test_a_staging_that_the_store_refused_is_neither_answered_nor_kept(running):
-    number = begin(running)
-    running.store.fault = "refuse"
-    with pytest.raises(CoordinatorNotAvailable):
-        stage(running, (0, 9, 1, REJECT))
-    running.next(number)
-    assert states(running) == []
-    (partition,) = running.partitions().values()
-    assert (partition.start_offset, partition.archived_total) == (10, 0)
-
-
 def test_stale_rows_and_lost_replacements_are_logged_once_a_batch(running, cluster, caplog):
     caplog.set_level("INFO", "coordinator")
     number = second_batch(running, cluster)
@@ -271,55 +256,12 @@ def test_while_the_log_cannot_be_read_nothing_is_released(running, cluster, monk
     assert held(running.next(number)) == {("orders", 0): [(0, 1), (4, 9)]}
 
 
-def test_a_batch_without_a_sink_is_given_back_and_fails_by_name(running, tmp_path):
-    number = begin(running, **EXPLICIT)
-    for count in (2, 3, 4):
-        with pytest.raises(NothingDecided, match=r"the batch was given back as it was"):
-            running.next(number)
-        load_again(running, tmp_path)
-        (run,) = running.runs()
-        assert (run.state, run.failures, run.releases, run.plan_id) == ("AVAILABLE", 0, 0, "")
-        running.join(starting_offsets="earliest", process=f"restart {count}")
-        plan = running.next(number)
-        assert [(r.first, r.last, r.delivery_count) for r in plan.partitions[0].ranges] == [(0, 9, count)]
-        number = plan.plan_id
-        running.start(number)
-
-
-@pytest.mark.parametrize("who", ["the query is started again", "another query is started"])
-def test_undecided_records_come_again_after_a_change_of_mode(running, tmp_path, who):
-    """Spark committed the batch, with 0 to 4 in its output; the mode is implicit when the plan is completed."""
-    number = begin(running, **EXPLICIT)
-    stage(running, (0, 4, 1, ACCEPT), query_id="q")
-    running.join("m2" if who == "another query is started" else "m1", process="later", configs=IMPLICIT)
-    load_again(running, tmp_path)
-    running.join("m1", process="last")
-    again = running.next(number)
-    assert held(again) == {("orders", 0): [(5, 9)]}
-    running.start(again.plan_id)
-    assert held(running.next(again.plan_id)) == {}, "this batch began in implicit mode: it is accepted"
-
-
 def test_gaps_of_an_explicit_batch_are_read_after_a_change_of_mode(running, cluster):
     cluster.gaps = {9}
     number = begin(running, **EXPLICIT)
     stage(running, (0, 4, 1, ACCEPT))
     running.join(process="later", configs=IMPLICIT)
     assert held(running.next(number)) == {("orders", 0): [(5, 8)]}
-
-
-@pytest.mark.parametrize("replaces", [False, True])
-def test_a_replays_outcomes_count_alone_where_the_target_replaces(running, tmp_path, replaces):
-    """The first attempt rejected what the second accepted and wrote; a process loads both."""
-    number = begin(running)
-    stage(running, (0, 4, 1, REJECT), (5, 9, 1, ACCEPT), replaces=replaces)
-    running.join(process="later")
-    running.start(number)
-    stage(running, (0, 9, 2, ACCEPT), replaces=replaces)
-    load_again(running, tmp_path)
-    running.join(process="last")
-    again = running.next(number)
-    assert held(again) == ({} if replaces else {("orders", 0): [(0, 4)]})
 
 
 def test_a_batch_that_no_sink_decided_is_not_read_whole(running, cluster, monkeypatch):
@@ -338,38 +280,11 @@ def test_an_undecided_batch_stays_while_the_log_is_unreadable(running, cluster, 
     assert states(running) == ["0-9 ACQUIRED 1"]
 
 
-def test_a_repeated_request_gets_records_after_the_plan_was_returned(running):
-    """The answer was lost on its way: nobody fails, and the records come again."""
-    number = begin(running, **EXPLICIT)
-    with pytest.raises(NothingDecided):
-        running.next(number)
-    assert held(running.next(number)) == {("orders", 0): [(0, 9)]}
-    with pytest.raises(StalePlan):
-        running.start(number)
-
-
 def test_a_batch_in_which_the_log_has_nothing_is_completed(running, cluster):
     cluster.gaps = set(range(10))
     number = begin(running, **EXPLICIT)
     assert running.next(number).plan_id == ""
     assert running.start_offsets() == {("orders", 0): 10}
-
-
-def test_a_sink_without_rows_keeps_its_query_from_failing(running):
-    number = begin(running, **EXPLICIT)
-    assert stage(running, plans={number: running.epochs["m1"]}).plan_id == number
-    assert held(running.next(number)) == {("orders", 0): [(0, 9)]}
-
-
-def test_a_commit_that_names_no_plan_decides_over_no_query(running):
-    """A neighbour without a sink reads in implicit mode; its records are accepted."""
-    number = begin(running)
-    running.join("m2", configs=EXPLICIT)
-    appends = running.store.appends
-    assert stage(running, replaces=True, acknowledgement_mode="") == OutcomesStaged()
-    assert running.store.appends == appends
-    assert held(running.next(number)) == {}
-    assert states(running) == []
 
 
 def test_a_commit_that_names_no_plan_is_refused_in_explicit_mode(running):
@@ -380,26 +295,6 @@ def test_a_commit_that_names_no_plan_is_refused_in_explicit_mode(running):
         assert stage(running, **harmless) == OutcomesStaged()
     with pytest.raises(NothingDecided):
         running.next(number)
-
-
-def test_a_commit_of_a_process_that_was_replaced_is_refused(running):
-    number = begin(running, **EXPLICIT)
-    replaced = running.epochs["m1"]
-    running.join(process="its successor")
-    running.start(number)
-    with pytest.raises(BatchReclaimed, match=number):
-        stage(running, plans={number: replaced})
-    stage(running, (0, 9, 2, ACCEPT), plans={number: replaced})  # a host of the sink's tasks has an older note alone
-
-
-@pytest.mark.parametrize("rows", [[(0, 9, 1, ACCEPT)], []])
-def test_a_sink_that_names_another_mode_than_its_batch_has_is_refused(running, rows):
-    number = begin(running)
-    appends = running.store.appends
-    with pytest.raises(AcknowledgementModeDiffers, match=r"=explicit.*acquired with implicit.*on the source"):
-        stage(running, *rows, plans={number: running.epochs["m1"]}, acknowledgement_mode="explicit")
-    assert running.store.appends == appends
-    stage(running, *rows, plans={number: running.epochs["m1"]}, acknowledgement_mode="implicit")
 
 
 # --- the limit on rejects
@@ -422,18 +317,6 @@ def test_too_many_rejects_go_back_and_the_accepted_records_stay_accepted(running
     running.next(again.plan_id)
     (partition,) = running.partitions().values()
     assert (partition.accepted, partition.archived_total, partition.lag) == (180, 20, 0)
-
-
-def test_rejects_of_several_commits_are_judged_by_the_whole_batch(running, cluster):
-    cluster.move("orders", 200)
-    running.join(starting_offsets="earliest", configs={**AT_ONCE, **RATIO})
-    number = running.next().plan_id
-    running.start(number)
-    for first in range(0, 80, 20):
-        stage(running, (first, first + 19, 1, REJECT))
-    running.next(number)
-    (partition,) = running.partitions().values()
-    assert (partition.accepted, partition.archived_total) == (120, 80)
 
 
 def test_a_sink_that_sets_nothing_still_checks_the_dead_letter_topic(running, cluster):

@@ -180,32 +180,6 @@ def test_a_log_end_that_fell_makes_the_service_check_the_topics(running, cluster
     assert running.engine.groups["billing"].topics == {"orders-us": "id-2"}
 
 
-def test_a_deleted_topics_loss_is_reported_whole_with_its_plan(running, cluster):
-    start = released_and_unread(running, cluster)
-    plan = running.next(start, max_records=100)
-    assert held(plan) == {("orders-us", 0): [(100, 199)]}
-    go(cluster, "deleted")
-    reply = running.start(plan.plan_id)
-    assert [(out.first, out.last) for out in reply.data_loss] == [(0, 9), (100, 999)]
-    running.join(topic_pattern="orders-.*", process="another")
-    assert running.start(plan.plan_id).data_loss == ()
-    assert running.next(plan.plan_id).plan_id == ""
-
-
-def test_records_of_a_deleted_topic_that_a_holder_releases_are_lost(running, cluster):
-    start = released_and_unread(running, cluster)
-    running.join("m2", topic_pattern="orders-.*")
-    plan = running.next(member="m2", max_records=100)
-    running.start(plan.plan_id, "m2")
-    go(cluster, "deleted")
-    lost, mine = told(running, start, fail_on_data_loss=False)
-    assert lost == [(0, 9, 10), (200, 999, 800)]
-    running.ask(LeaveGroup, "m2")
-    running.join("m2", topic_pattern="orders-.*", process="another")
-    assert [(out.first, out.last) for out in running.start(plan.plan_id, "m2").data_loss] == [(100, 199)]
-    assert running.next(mine.plan_id).plan_id == ""
-
-
 def test_a_topic_deleted_while_the_coordinator_was_away_has_an_unknown_end(tmp_path, cluster, caplog):
     first = Running(tmp_path / "away.db", cluster)
     start = released_and_unread(first, cluster)
@@ -221,20 +195,6 @@ def test_a_topic_deleted_while_the_coordinator_was_away_has_an_unknown_end(tmp_p
     assert "lost=10 (orders-us-0 offsets 0 to 9, orders-us-0 what it may have had from offset 100 on)" in caplog.text
     second.join(topic_pattern="orders-.*", process="third")
     assert second.start(plan.plan_id).data_loss == ()
-    second.close()
-
-
-def test_the_reported_loss_of_a_deleted_topic_outlives_the_coordinator(tmp_path, cluster):
-    first = Running(tmp_path / "away.db", cluster)
-    start = released_and_unread(first, cluster)
-    go(cluster, "deleted")
-    number = first.next(start).plan_id
-    first.close()  # the answer may not have come
-    second = Running(tmp_path / "away.db", cluster)
-    second.join(topic_pattern="orders-.*", process="another")
-    plan = second.next(start)
-    assert [(out.first, out.last) for out in second.start(plan.plan_id).data_loss] == [(0, 9), (100, 999)]
-    assert plan.plan_id != number, "nothing of it was left to read"
     second.close()
 
 
@@ -362,18 +322,6 @@ def test_a_plan_waits_for_a_topic_that_is_missing(running, cluster, monkeypatch,
     reply = running.start(plan.plan_id)
     assert bool(reply.data_loss) is not comes_back
     assert held(reply.plan) == (held(plan) if comes_back else {})
-
-
-def test_a_query_gets_no_losses_of_topics_that_it_does_not_read(running, cluster):
-    start = released_and_unread(running, cluster)
-    cluster.add("payments", end=5)
-    running.join("m2", topics=("payments",), starting_offsets="earliest")
-    running.join("m3", topic_pattern="orders-us")
-    go(cluster, "deleted")
-    assert running.next(member="m3").plan_id
-    plan = running.next(member="m2")
-    assert running.start(plan.plan_id, "m2").data_loss == ()
-    assert running.next(start).plan_id == "", "it was told to the other query"
 
 
 def test_a_deleted_topic_id_stays_deleted_though_one_broker_names_it(running, cluster):

@@ -50,16 +50,6 @@ def test_an_owner_that_may_live_keeps_its_group(claims: bool, had: bool) -> None
     check(one(), msgspec.structs.replace(before, released=True), claims=claims, had=had)
 
 
-def test_an_owner_found_gone_loses_its_group_unless_its_log_grew() -> None:
-    policy, before = one(), asked("p2", "another")
-    policy.found("billing", before.tenure, OwnerState.SILENT, 10)
-    check(policy, before, end=10)
-    with pytest.raises(OwnedElsewhere):
-        check(policy, before, end=11)
-    with pytest.raises(OwnedElsewhere):
-        check(policy, msgspec.structs.replace(before, tenure="a later one"), end=10)
-
-
 def test_an_owner_found_gone_is_asked_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may live again, and have had nothing to write since."""
     policy, before = one(), asked("p2", "another")
