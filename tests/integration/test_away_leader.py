@@ -144,18 +144,28 @@ def test_a_consumer_continues_while_one_leader_is_away(first, away, unique, make
     topic = first.create_topic(unique("orders"), nodes=[1, 2])
     consumer = make(topic)
     produce(first, topic, 0, 1)
-    assert accepted(consumer, 2 * RECORDS) == [(at, offset, 1) for at in (0, 1) for offset in range(RECORDS)]
+    # A busy machine's broker may be given up too; its records come again, with a higher count, and cost no try.
+    assert where(accepted(consumer, 2 * RECORDS)) == [(at, offset) for at in (0, 1) for offset in range(RECORDS)]
     produce(first, topic, 0, 1)
     (away.kill if gone == "killed" else away.pause)()
-    assert accepted(consumer, RECORDS) == [(0, offset, 1) for offset in range(RECORDS, 2 * RECORDS)]
+    assert where(accepted(consumer, RECORDS)) == [(0, offset) for offset in range(RECORDS, 2 * RECORDS)]
     produce(first, topic, 0)
-    assert accepted(consumer, RECORDS) == [(0, offset, 1) for offset in range(2 * RECORDS, 3 * RECORDS)]
+    assert where(accepted(consumer, RECORDS)) == [(0, offset) for offset in range(2 * RECORDS, 3 * RECORDS)]
     (away.start if gone == "killed" else away.resume)()
-    assert [record[:2] for record in accepted(consumer, RECORDS)] == [(1, at) for at in range(RECORDS, 2 * RECORDS)]
+    assert where(accepted(consumer, RECORDS)) == [(1, at) for at in range(RECORDS, 2 * RECORDS)]
     assert make.described() == {0: (3 * RECORDS, 0), 1: (2 * RECORDS, 0)}
-    (log,) = (path.read_text() for path in runtime.glob("coordinator-*.log"))
-    of_leaders = [line for line in log.splitlines() if "the leaders of some partitions" in line]
-    assert [("no answer for" in line, "answers again" in line) for line in of_leaders] == [(True, False), (False, True)]
+    (log,) = runtime.glob("coordinator-*.log")
+
+    def of_leaders() -> list[str]:
+        return [line for line in log.read_text().splitlines() if "the leaders of some partitions" in line]
+
+    assert "no answer for" in of_leaders()[0]
+    wait_until(lambda: "answers again" in of_leaders()[-1], what="the log says that the leader is back")
+
+
+def where(records: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
+    """Partition and offset of the records."""
+    return [record[:2] for record in records]
 
 
 def produce(first: KafkaBroker, topic: str, *partitions: int) -> None:
@@ -182,10 +192,9 @@ def test_records_acquired_of_a_leader_that_is_away_come_later(first, away, uniqu
     wait_parked()
     began_s = time.monotonic()
     away.pause()
-    # A busy machine's broker may be given up too; its records come again, with a higher count, and cost no try.
-    assert [record[:2] for record in accepted(consumer, 4)] == [(0, offset) for offset in range(4)]
+    assert where(accepted(consumer, 4)) == [(0, offset) for offset in range(4)]
     first.produce(topic, ["later"] * RECORDS, partition=0)
-    assert [record[:2] for record in accepted(consumer, RECORDS)] == [(0, 4 + number) for number in range(RECORDS)]
+    assert where(accepted(consumer, RECORDS)) == [(0, 4 + number) for number in range(RECORDS)]
     away.resume()
     away_s = time.monotonic() - began_s
     rest = accepted(consumer, 284)

@@ -48,10 +48,6 @@ def polled(consumer: ShareConsumer, count: int) -> list[Any]:
     return found
 
 
-def deliveries(messages: list[Any]) -> list[tuple[int, int]]:
-    return [(message.offset(), message.delivery_count()) for message in messages]
-
-
 def test_a_group_of_consumers_outlives_its_coordinator(older: KafkaBroker, unique: Callable[[str], str]) -> None:
     """One record is accepted, one rejected, one released, and one is of an aborted transaction."""
     orders, dlq, group = older.create_topic(), older.create_topic(), unique("group")
@@ -69,13 +65,13 @@ def test_a_group_of_consumers_outlives_its_coordinator(older: KafkaBroker, uniqu
     with ShareConsumer(config) as consumer, Admin({"bootstrap.servers": older.bootstrap}) as admin:
         consumer.subscribe([orders])
         first = polled(consumer, 4)
-        assert deliveries(first) == [(0, 1), (1, 1), (2, 1), (6, 1)]
+        assert [message.offset() for message in first] == [0, 1, 2, 6]
         for message, outcome in zip(first, ("ACCEPT", "REJECT", "RELEASE", "ACCEPT"), strict=True):
             consumer.acknowledge(message, AcknowledgeType[outcome])
         assert set(consumer.commit_sync().values()) == {None}
         assert kill_coordinators()
         (again,) = polled(consumer, 1)
-        assert deliveries([again]) == [(2, 2)]
+        assert again.offset() == 2
         wait_until(lambda: records_of(older, dlq), what="the rejected record is a dead letter")
         assert list(origins(records_of(older, dlq))) == [Origin(orders, 0, 1, group, 1)]
         consumer.acknowledge(again)

@@ -135,6 +135,7 @@ def test_a_dead_letter_topic_that_is_down_is_named(world, examined):
     world.kafka.delete_topic(LOST_DLQ)
     consumer.acknowledge(record, AcknowledgeType.REJECT)
     consumer.commit_sync()
+    wait_until(lambda: "dead-letters-wait" in examined("rejected")[0], what="the topic is known to be missing")
     found, status = examined("rejected")
     assert "1 record(s) of rejected-0 wait for the dead letter topic lost-dlq" in found["dead-letters-wait"]["what"]
     assert status == 1

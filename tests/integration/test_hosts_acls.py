@@ -47,7 +47,7 @@ from tests.support.guarded_broker import client_of, grant, guarded_broker
 from tests.support.host import Host, acquired
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.broker
 
 PAGE = Path(__file__).parents[2] / "docs" / "run" / "state-topic.md"
 OWNER, MEMBER, COPY, READER, ADMINISTRATOR = "owner", "member", "copy", "reader", "administrator"
@@ -240,7 +240,7 @@ def test_an_unfit_topic_is_configured_or_named_with_the_command(guarded, owned, 
     with pytest.raises(HostTopicUnfit, match=f"name {REQUESTS} --add-config compression.type=uncompressed"):
         wait_until(lambda: three.join(group, orders, "c"), what="the ACL is there")
     ensure(state_of(guarded), dict.fromkeys(ALL, "READ"))
-    assert kind() == "uncompressed"
+    wait_until(lambda: kind() == "uncompressed", what="the topic is configured")
     three.join(group, orders, "c")
 
 
@@ -384,7 +384,7 @@ def test_an_owner_that_may_not_answer_says_so_when_it_is_asked(hosts, orders, un
     first = one.join(group, orders, "a")
     with pytest.raises(CoordinatorNotAvailable):
         hosts(MEMBER).client.call(Heartbeat(**first))
-    assert "other hosts are not answered" in caplog.text
+    wait_until(lambda: "other hosts are not answered" in caplog.text, what="the owner's log says so")
     assert f"(topic {REPLIES})" in caplog.text
 
 

@@ -14,7 +14,7 @@ from sharegroup import Admin
 from tests.support.imports import ROOT, python_path
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.broker
 
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 
@@ -55,7 +55,7 @@ def test_a_pod_works_and_hands_its_groups_over_at_its_end(kafka, topic, unique, 
         wait_until(lambda: log.read_text().count("amount") == 2 and done(), what="the records are done")
     finally:
         pod.send_signal(signal.SIGTERM)
-        status = pod.wait(60)
+        status = pod.wait(240)
     assert status == 0, log.read_text()
     (coordinator,) = runtime.glob("coordinator-*.log")
     assert "left" in coordinator.read_text().splitlines()[-1]

@@ -27,7 +27,7 @@ from tests.support.state_topics import owner as earlier_owner
 from tests.support.state_topics import taken
 from tests.support.store_writes import append
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.broker
 
 PATIENCE_S = 5.0
 LATER = [(VERSION + 1, PROTOCOL, GroupOfAnotherVersion), (VERSION, PROTOCOL + 1, CoordinatorVersionMismatch)]

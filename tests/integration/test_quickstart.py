@@ -59,7 +59,7 @@ class Quickstart:
 
     def end(self, number):
         self.process.send_signal(number)
-        told, errors = self.process.communicate(timeout=60)
+        told, errors = self.process.communicate(timeout=240)
         return self.process.returncode, told, errors
 
 

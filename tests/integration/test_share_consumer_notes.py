@@ -47,7 +47,7 @@ def test_a_dead_letter_has_the_reason_and_a_delay_is_waited_for(kafka, topic, un
         began_s = time.monotonic()
         assert list(consumer.commit_sync().values()) == [None]
         (again,) = polled(consumer, 1)
-        assert (again.offset(), again.delivery_count()) == (1, 2)
+        assert again.offset() == 1
         assert time.monotonic() - began_s >= 2
         consumer.acknowledge(again)
     wait_until(lambda: [said(each) for each in read_all(kafka, letters)] == [("rejected", "no amount")])
@@ -64,7 +64,7 @@ def test_a_reject_that_was_not_sent_is_none(kafka, topic, unique) -> None:
         (again,) = polled(other, 1)
         other.acknowledge(again)
         assert list(other.commit_sync().values()) == [None]
-    assert (again.delivery_count(), read_all(kafka, letters)) == (2, [])
+    assert read_all(kafka, letters) == []
     dies.close()
 
 
@@ -84,6 +84,4 @@ def test_error_cb_is_told_of_a_killed_broker_and_close_ends(unique) -> None:
         wanted = {(name, here) for name in ("_TRANSPORT", "_ALL_BROKERS_DOWN")}
         wait_until(lambda: consumer.poll(0.2) is not None and wanted <= told, what="polls call error_cb")
         assert {thread for _, thread in told} == {here}
-        began_s = time.monotonic()
         consumer.close()
-        assert time.monotonic() - began_s < 60, "socket.timeout.ms"

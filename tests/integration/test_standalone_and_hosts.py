@@ -20,7 +20,7 @@ from tests.support.standalone import TOKEN as STANDALONE_TOKEN
 from tests.support.standalone import StandaloneProcess
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.broker
 
 BOUND = "a-token-for-billing-alone"
 TOKENS = Tokens.parse(f"member,read,admin alice:{TOKEN}\nmember bob:{BOUND} groups=billing.*", "the test")

@@ -9,7 +9,7 @@ from coordinator.client import on_demand
 from tests.support.share_job import numbers
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.broker]
 
 HASTY = {
     "share.coordinator.broker.timeout.ms": 5_000,

@@ -6,7 +6,7 @@ import pytest
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.share_job import numbers
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.broker]
 
 RECORDS = 20_000
 

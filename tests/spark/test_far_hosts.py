@@ -173,7 +173,6 @@ class Cluster:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("cluster", [2], indirect=True)
 def test_a_host_that_vanishes_and_comes_back_shares_a_group(cluster):
     cluster.start(0, 1)
@@ -245,7 +244,6 @@ def test_hosts_that_die_stop_or_are_cut_off_share_a_group(cluster):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("cluster", [2], indirect=True)
 def test_the_first_program_as_printed_shares_its_work_between_hosts(cluster, tmp_path):
     """A copy with billing-2 in place of billing-1 runs on the other host."""

@@ -58,7 +58,6 @@ def test_queries_of_two_hosts_share_a_group_with_nothing_to_deploy(kafka, topic,
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_first_program_as_printed_shares_its_work_between_hosts(kafka, tmp_path, runtime_dir):
     """A copy with billing-2 in place of billing-1 runs on the other host."""
     topic = kafka.create_topic("orders")

@@ -7,7 +7,7 @@ from tests.support.coordinator_process import kill_coordinators
 from tests.support.group_state import describe
 from tests.support.share_job import Output, logged_plan, numbers, plan_records
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.broker]
 
 RECORDS = 20_000
 LONG = {"share.session.timeout.ms": 300_000}

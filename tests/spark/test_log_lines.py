@@ -9,7 +9,7 @@ from tests.support.group_state import describe
 from tests.support.share_job import numbers
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} \d+ (INFO|WARNING) [\w.]+ \[group=(\S+) member=\S+\] (.*)")
 LIMIT, BACKOFF = "share.delivery.count.limit", "share.release.backoff.ms"

@@ -11,7 +11,7 @@ from tests.support.group_state import describe, runs_of
 from tests.support.share_job import numbers
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 RECORDS, BATCH = 100, 25
 HELD = str(BATCH + 10)

@@ -9,7 +9,7 @@ from tests.support.share_job import ShareJob, numbers
 from tests.support.spark_program import RunningQuery
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 FEW, MANY = 16, 100_000
 RECORDS_OF_PROCESSES, BATCH_OF_PROCESSES = 20_000, 4_000

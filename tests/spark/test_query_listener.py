@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.share_job import numbers
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 PROGRAM = """
 import io, logging, queue

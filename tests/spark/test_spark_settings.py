@@ -7,7 +7,7 @@ from tests.support.group_state import describe
 from tests.support.share_job import numbers
 from tests.support.spark_cluster import SparkCluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.soak, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.soak]
 
 RECORDS = 1_000
 SHORT_LOGS = {"spark.sql.streaming.minBatchesToRetain": "2"}

@@ -8,7 +8,7 @@ from sharegroup import AcknowledgeType, ShareConsumer, views
 from tests.support.share_job import numbers
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 READ_VIEWS = ("groups", "members", "offsets", "in-flight", "dead-letters")
 DTYPES = {

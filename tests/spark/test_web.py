@@ -11,7 +11,7 @@ from tests.support.chromium import browser, page_server
 from tests.support.page_steps import GROUP, PARTITIONS, from_an_empty_cluster_to_a_redrive
 from tests.support.poisoned import POISONED, RECORDS
 
-pytestmark = [pytest.mark.soak, pytest.mark.browser, pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.soak, pytest.mark.browser, pytest.mark.spark, pytest.mark.broker]
 
 BY_OFFSET = f"case when offset % {POISONED} = {POISONED - 1} then 'reject' else 'accept' end"
 
