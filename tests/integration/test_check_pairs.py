@@ -28,8 +28,6 @@ NEEDED = [
     *((TOPIC, "orders", each) for each in ("DESCRIBE", "READ")),
     *((TOPIC, "dlq", each) for each in ("DESCRIBE", "WRITE")),
 ]
-IMPLIED = "DESCRIBE"
-"""Kafka implies this right by the others on the same resource."""
 DLQ = "errors.deadletterqueue.topic.name"
 
 

@@ -23,7 +23,7 @@ from coordinator.protocol.values import AcknowledgeType
 from coordinator.service.dead_letters import dispatcher, group_backlog, group_worker
 from tests.support.coordinator_process import kill_coordinators
 from tests.support.guarded_broker import ALICE, grant, guarded_broker, revoke
-from tests.support.rejecting import Rejecting, assert_written, origins, read_all, said
+from tests.support.rejecting import Rejecting, origins, read_all, said
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -109,20 +109,6 @@ def test_without_copying_a_dead_letter_has_headers_only(kafka, topic, rejecting,
     (letter,) = read_all(kafka, dlq)
     assert (letter.key(), letter.value()) == (None, None)
     assert all(name.startswith("__dlq.errors.") for name, _ in letter.headers())
-
-
-@pytest.mark.slow
-def test_a_record_that_is_too_large_leaves_a_dead_letter_without_value(kafka, topic, rejecting, unique):
-    orders, small = topic(), topic("dlq", max_message_bytes=10_000)
-    kafka.produce(orders, ["small", "x" * 50_000, "small"])
-    group = rejecting(orders, dlq_topic_name=small)
-
-    group.reject_all(3)
-
-    group.wait_filed(3)
-    assert sorted((m.offset(), m.value()) for m in read_all(kafka, small) if m.value()) != []
-    by_origin = {next(iter(origins([m]))).offset: m.value() for m in read_all(kafka, small)}
-    assert by_origin == {0: b"small", 1: None, 2: b"small"}
 
 
 def test_a_rejected_transaction_marker_gets_no_dead_letter(kafka, topic, rejecting, dlq):
@@ -290,22 +276,6 @@ def test_while_the_brokers_are_away_nothing_is_lost_and_the_coordinator_stays(ka
 # --- the coordinator's end
 
 
-def test_the_next_coordinator_writes_the_waiting_dead_letters(kafka, topic, rejecting, unique, soon):
-    orders, queue = topic(), kafka.create_topic(unique("dlq"))
-    kafka.produce(orders, ["a", "b"])
-    group = rejecting(orders, dlq_topic_name=queue)
-    kafka.delete_topic(queue)
-    group.reject_all(2)
-    wait_until(group.coordinator.dispatcher.may_rest)
-    group.stop()
-
-    kafka.create_topic(queue)
-    group.start()
-
-    group.wait_filed(2)
-    assert origins(read_all(kafka, queue)) == {Origin(orders, 0, n, group.group, 1): 1 for n in (0, 1)}
-
-
 def test_after_a_kill_the_next_coordinator_writes_the_waiting_dead_letters(kafka, topic, unique, tmp_path):
     """Nobody joins anew: the member's next heartbeat starts the next coordinator, which finds what waits."""
     orders, queue = topic(), kafka.create_topic(unique("dlq"))
@@ -352,22 +322,6 @@ def test_an_end_before_the_filing_doubles_a_dead_letter_not_the_record(kafka, to
 
 
 # --- many
-
-
-@pytest.mark.slow
-def test_dead_letters_of_many_partitions_and_groups_are_all_written(kafka, topic, rejecting, dlq, caplog):
-    topics = [topic(partitions=2) for _ in range(3)]
-    for name in topics:
-        kafka.produce(name, ["x" * 50] * 8_000)
-    groups = [rejecting(name) for name in topics]
-
-    for group in groups:
-        group.reject_all(8_000)
-
-    for group in groups:
-        group.wait_filed(8_000)
-    found = origins(read_all(kafka, dlq))
-    assert_written(found, 24_000, caplog.text)
 
 
 # --- what the principal may not do, and clusters without a controller

@@ -167,13 +167,3 @@ def without_coordinators(examined):
     kill_coordinators()
     finding = examined("forsaken")[0]["nobody-consumes"]
     return finding if "No coordinator" in finding["what"] else None
-
-
-@pytest.mark.slow
-def test_a_start_offset_below_the_log_start_is_named(world, examined):
-    accept_one_of_eight(world, "short")
-    world.kafka.delete_records("short", 5)
-    found, status = examined("short")
-    told = found["start-offset-below-log-start"]
-    assert told["what"].startswith("The log of short-0 begins at 5 and the group's start offset is 1")
-    assert status == 1

@@ -14,7 +14,6 @@ from coordinator.client.session import MemberSession, heartbeat_timeout_s
 from coordinator.protocol.messages import DescribeGroup, Joined, NextPlan, StageOutcomes, StartPlan
 from coordinator.protocol.wire import Endpoint
 from tests.support.coordinator_process import has_ended
-from tests.support.standalone import StandaloneProcess
 from tests.support.stopped_process import stop_process
 from tests.support.waiting import wait_until
 
@@ -80,39 +79,6 @@ def test_the_takeover_of_a_hung_coordinator_ends_no_session(kafka, topic, unique
         replaced.resume()
         wait_until(lambda: has_ended(replaced), what="the coordinator that was replaced leaves")
         assert second.call(lambda who: NextPlan(**who, start="")).plan.plan_id == ""
-
-
-@pytest.mark.slow
-@pytest.mark.broker
-def test_a_standalone_coordinator_that_was_stopped_ends_no_session(kafka, topic, unique, tmp_path):
-    """It is alone, so nobody fences it: it goes on as the owner that it was."""
-    orders, group = topic("orders"), unique("billing")
-    kafka.produce(orders, [str(number) for number in range(RECORDS)])
-    state = {"bootstrap.servers": kafka.bootstrap}
-    configs = {"share.session.timeout.ms": "6000"}
-    with contextlib.ExitStack() as stack:
-        alone = stack.enter_context(contextlib.closing(StandaloneProcess(tmp_path, state))).wait_ready()
-        token = {"share.coordinator.token.file": str(alone.token_file)}
-        client = stack.enter_context(
-            contextlib.closing(CoordinatorClient.connect("unused:1", {}, "kafka", alone.endpoint, configs=token))
-        )
-        options = {"topics": (orders,), "starting_offsets": "earliest", "configs": configs}
-        first, second = (
-            stack.enter_context(contextlib.closing(MemberSession(client, group, m, **options))) for m in "12"
-        )
-        plan = first.call(lambda who: NextPlan(**who, start="")).plan
-        first.call(lambda who: StartPlan(**who, plan_id=plan.plan_id))
-        alone.pause()
-        with ThreadPoolExecutor(1) as thread:
-            asked = thread.submit(second.call, lambda who: NextPlan(**who, start="", wait_ms=1_000))
-            with pytest.raises(psutil.TimeoutExpired):  # the kernel's wait for its exit is the clock
-                psutil.Process(alone.process.pid).wait(8)
-            alone.resume()
-            assert asked.result().plan.plan_id == ""
-        assert second.call(lambda who: NextPlan(**who, start="")).plan.plan_id == ""
-        assert first.call(lambda who: NextPlan(**who, start=plan.plan_id)).plan.plan_id == ""
-        (partition,) = client.call(DescribeGroup(group_id=group)).partitions
-        assert (partition.start_offset, partition.lag) == (RECORDS, 0)
 
 
 def test_an_unanswered_heartbeat_is_sent_again_well_within_the_session():

@@ -124,28 +124,6 @@ def test_a_program_that_fences_an_owner_again_is_named_in_the_log(open_at, log_t
     assert "2 times by now" in caplog.text and "may have Write" in caplog.text
 
 
-def test_a_fenced_owner_takes_the_group_back_for_a_new_member_only(open_at):
-    old, new = open_at("one"), open_at("two")
-    taken(old)
-    append(old, {"billing": [b"a"]})
-    taken(new)
-    with pytest.raises(StoreFenced):
-        append(old, {"billing": []})
-    assert taken(old) == [b"a"]
-    append(old, {"billing": [b"b"]})
-    with pytest.raises(StoreFenced, match="the coordinator on one"):
-        append(new, {"billing": [b"late"]})
-
-
-def test_a_proof_is_refused_to_an_owner_that_was_replaced(open_at):
-    old, new = open_at("one"), open_at("two")
-    taken(old)
-    append(old, {"billing": [b"a"]})
-    taken(new)
-    with pytest.raises(StoreFenced):
-        append(old, {"billing": []})
-
-
 def test_an_append_to_a_lost_and_an_owned_group_writes_the_owned(open_at):
     old, new = open_at("one"), open_at("two")
     taken(old), taken(old, "shipping")

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-import uuid
 
-import msgspec
 import pytest
 
-from coordinator.protocol.admin_messages import DeleteGroup, ListGroups
-from coordinator.protocol.errors import CoordinatorNotAvailable, GroupNotEmpty, InvalidRequest
-from coordinator.protocol.host_errors import RequestTooLate
-from coordinator.protocol.host_records import ADMIN_REQUESTS, REPLIES, REQUESTS, Answer, headers_of_reply
+from coordinator.protocol.admin_messages import ListGroups
+from coordinator.protocol.errors import CoordinatorNotAvailable, InvalidRequest
+from coordinator.protocol.host_records import ADMIN_REQUESTS, REPLIES, REQUESTS
 from coordinator.protocol.messages import AcquireRecords, DescribeGroup, Heartbeat
 from coordinator.service.brokers.cluster import LATEST
-from coordinator.service.hosts import gateway
-from coordinator.service.hosts import owner_requests as owner
-from coordinator.service.hosts.gateway import OwnerAway
 from coordinator.service.stores.kafka import kafka_store
 from coordinator.service.stores.kafka.group_list import groups_in
 from coordinator.service.stores.kafka.hanging_transaction import end_transaction
@@ -63,13 +57,6 @@ def test_a_look_at_a_group_of_a_silent_owner_knows_no_member(shared):
     assert one.owns(group_id)
 
 
-def test_an_action_on_another_host_is_decided_by_the_owner(shared):
-    one, two, first, _ = shared
-    with pytest.raises(GroupNotEmpty):
-        two.ask(DeleteGroup(group_id=first["group_id"], action_id=uuid.uuid4().hex))
-    assert one.owns(first["group_id"])
-
-
 @pytest.mark.slow
 def test_deleted_topics_between_hosts_are_made_again(kafka, shared):
     """After a restart of the broker: the leaders' epochs of the new topics are lower than those that clients know."""
@@ -102,79 +89,11 @@ def test_an_owner_that_goes_on_writing_keeps_its_group(shared, monkeypatch):
     assert asked.owner_of(first["group_id"]) is None
 
 
-@pytest.mark.parametrize("patience", [2.0], indirect=True)
-def test_a_host_that_can_t_read_replies_takes_nothing(shared, monkeypatch):
-    monkeypatch.setattr(gateway, "FIRST_S", 0.5)
-    one, two, first, second = shared
-    two.gateway._reader._on_record = lambda message: None
-    with pytest.raises(CoordinatorNotAvailable, match="can't read share-group-replies"):
-        two.client.call(Heartbeat(**second))
-    assert one.owns(first["group_id"])
-
-
-def test_a_request_that_comes_twice_is_answered_as_before(shared):
-    _, two, first, second = shared
-    request, request_id = AcquireRecords(**second, max_records=5), uuid.uuid4().hex
-    once = two.pass_on(first["group_id"], request, request_id)
-    again = two.pass_on(first["group_id"], request, request_id)
-    assert once.plan_id == again.plan_id
-    assert sorted(acquired(two, second, after=once.plan_id)) == list(range(5, 15))
-
-
-def test_an_answer_that_is_lost_is_written_again(shared, monkeypatch):
-    one, two, _, second = shared
-    requests = one.coordinator.hosts.requests
-    write, lost = requests._write_answer, []
-
-    def lose_first(ask, answer):
-        if lost:
-            write(ask, answer)
-        lost.append(ask.id)
-
-    monkeypatch.setattr(requests, "_write_answer", lose_first)
-    assert two.client.call(AcquireRecords(**second, max_records=10)).partitions
-    assert set(lost) == {lost[0]}
-
-
-def test_a_request_that_comes_late_changes_nothing(shared):
-    _, two, first, second = shared
-    route = two.gateway._routes[first["group_id"]]
-    two.gateway._routes[first["group_id"]] = route._replace(ahead_ms=route.ahead_ms - 1_000_000)
-    with pytest.raises(RequestTooLate):
-        two.pass_on(first["group_id"], AcquireRecords(**second, max_records=5))
-    two.gateway._routes[first["group_id"]] = route
-    assert acquired(two, second, after="") == list(range(10))
-
-
-def test_a_request_is_refused_that_names_an_earlier_owner(shared):
-    _, two, first, second = shared
-    group = first["group_id"]
-    route = two.gateway._routes[group]
-    two.gateway._routes[group] = route._replace(owner=msgspec.structs.replace(route.owner, tenure="an earlier one"))
-    with pytest.raises(OwnerAway):
-        two.pass_on(group, AcquireRecords(**second, max_records=5))
-    assert acquired(two, second, after="") == list(range(10))
-
-
 def test_a_body_of_several_parts_is_read_as_one(shared):
     _, two, first, _ = shared
     body = b'{"group_id": "' + b"x" * 2_000_000 + b'"'
     with pytest.raises(InvalidRequest):  # of the whole body, which is no JSON
         two.pass_on(first["group_id"], None, name="Heartbeat", body=body)
-
-
-def test_a_reply_without_the_proof_is_passed_over(shared, monkeypatch):
-    one, two, _, second = shared
-    genuine = owner.headers_of_reply
-
-    def forged_first(message, reply_key, body=b""):
-        if isinstance(message, Answer):
-            forged = headers_of_reply(message, b"another key", b"{}")
-            one.coordinator.hosts.requests._writer.write(REPLIES, two.gateway._reply_to, message.asker, forged, b"{}")
-        return genuine(message, reply_key, body)
-
-    monkeypatch.setattr(owner, "headers_of_reply", forged_first)
-    assert two.ask(Heartbeat(**second)).member_epoch == second["member_epoch"]
 
 
 def store_of(host, group):

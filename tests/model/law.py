@@ -29,7 +29,6 @@ from coordinator.protocol.values import SharePartitionKey
 
 ACQUIRES = (AcquirePlan, StartOrReclaimPlan, AcquireForConsumer)
 ENDS_A_DELIVERY = (StartOrReclaimPlan, LeaveGroup, Expire)
-GIVES_BACK = (Acknowledge, LeaveGroup)
 LOOKS_AT_THE_LOG = (
     MoveLogStarts,
     ArchiveDeletedTopics,

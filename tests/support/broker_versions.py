@@ -66,7 +66,6 @@ NEEDED = {
     "tests/integration/test_groups_command.py": ("4.2", NO_SHARE_GROUPS),
     "::test_kafkas_formatter_prints_the_state_that_the_group_has": ("4.1", NO_FORMATTER),
     "::test_a_native_share_group_with_the_same_history_ends_alike": ("4.2", NO_SHARE_GROUPS),
-    "::test_share_groups_are_on": ("4.2", NO_SHARE_GROUPS),
     "::test_consume_prints_records_as_kafkas_own_tool_does": ("4.2", NO_SHARE_GROUPS),
     "::test_a_measurement_has_the_columns_of_kafkas_own_tool": ("4.2", NO_SHARE_GROUPS),
 }

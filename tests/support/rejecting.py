@@ -185,13 +185,6 @@ def origins(messages: list[Message]) -> Counter[Origin | None]:
     return Counter(parse_headers(message.headers()).origin for message in messages)
 
 
-def assert_written(found: Counter[Origin | None], count: int, log: str) -> None:
-    """Checks that ``count`` records have a dead letter: one each, or more where the log has that brokers did not answer
-    a write in time, and that it was retried (docs/do/dead-letters.md)."""
-    assert len(found) == count
-    assert "dead letters waiting" in log or set(found.values()) == {1}
-
-
 def said(message: Message) -> tuple[str, str]:
     """Disposition and message of a dead letter."""
     headers = dict(message.headers())
