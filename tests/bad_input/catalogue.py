@@ -163,7 +163,7 @@ SINK = [
     shown(
         "sink: kafka.group.id that nobody uses",
         GroupIdNotFound(group_id="biling"),
-        "tests/spark/test_sink_bad_input.py::test_a_sink_of_a_missing_group_fails_the_query_by_name",
+        "tests/spark/test_errors_first.py::test_an_error_of_the_sink_begins_with_its_name",
     ),
     Row('sink: mode("overwrite")', "OverwriteRefused", lambda place: place.sink({}, overwrite=True)),
     Row(

@@ -19,12 +19,6 @@ from tests.support.share_job import numbers
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 
-def test_a_missing_topic_fails_the_query_by_name(kafka, job, start, unique):
-    missing = unique("missing")
-    error = start(job(missing).query("a")).wait_over().error()
-    assert missing in error and "does not exist" in error
-
-
 @pytest.mark.slow
 def test_an_unreachable_broker_is_named_and_the_password_is_not(job, start, shared_program, runtime_dir):
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
@@ -61,21 +55,6 @@ def test_a_checkpoint_of_sparks_kafka_source_is_refused_with_its_offsets(orders,
             path.write_text("\n".join([*lines[:-1], json.dumps({orders: {"0": 17}})]))
     refused = start(job(orders).query("a", checkpoint=str(done.spec.checkpoint_path))).wait_over().error()
     assert "CheckpointOfAnotherSource" in refused and f"""startingOffsets='{{"{orders}":{{"0":17}}}}'""" in refused
-
-
-@pytest.mark.slow
-def test_a_cut_offset_of_the_checkpoint_is_one_named_line(orders, job, start):
-    queue = job(orders)
-    done = start(queue.query("a", trigger="available_now")).wait_over()
-    assert not done.error()
-    for path in (done.spec.checkpoint_path / "offsets").iterdir():  # among them the checksum, which no longer fits
-        lines = path.read_text(errors="replace").splitlines()
-        path.unlink()
-        if path.name == "0":
-            path.write_text("\n".join([*lines[:-1], lines[-1][:40]]))
-    refused = start(queue.query("a", checkpoint=str(done.spec.checkpoint_path))).wait_over().error()
-    assert "UnreadableOffset: The checkpoint's offset was not written by this version" in refused.splitlines()[0]
-    assert "Traceback" not in refused and "it is no JSON" in refused
 
 
 @pytest.mark.slow

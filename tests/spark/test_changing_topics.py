@@ -42,23 +42,6 @@ def _compacted(kafka, name: str) -> bool:
 
 
 @pytest.mark.slow
-def test_aborted_batches_are_not_delivered_in_read_committed(kafka, topic, job, start):
-    payments = topic("payments")
-    kafka.produce_transaction(payments, numbers(100))
-    kafka.produce_transaction(payments, numbers(100, first=1_000), commit=False)
-    kafka.produce_transaction(payments, numbers(100, first=100))
-    kafka.produce_transaction(payments, numbers(100, first=2_000), commit=False)
-    committed = job(payments, maxOffsetsPerTrigger=70, **{"share.isolation.level": "read_committed"})
-    everything = job(payments)
-    one = start(committed.query("committed")).wait_started()
-    other = start(everything.query("everything")).wait_started()
-    one.wait(lambda: committed.written() == 200 and describe(committed).lag() == 0, "all is completed")
-    other.wait(lambda: everything.written() == 400 and describe(everything).lag() == 0, "all is completed")
-    committed.output().assert_exactly_once(numbers(200))
-    everything.output().assert_exactly_once(numbers(200) + numbers(100, first=1_000) + numbers(100, first=2_000))
-
-
-@pytest.mark.slow
 @failing_or_going_on
 def test_records_deleted_under_a_waiting_group_are_passed_over(kafka, topic, job, start, fail_on_data_loss):
     """failOnDataLoss=true fails once, by name, and goes on when it is started again; false goes on at once."""
@@ -98,20 +81,6 @@ def test_records_deleted_inside_a_plan_are_left_out_and_reported(kafka, topic, j
 
 
 @pytest.mark.slow
-def test_a_recreated_topic_begins_at_its_earliest_record(kafka, topic, job, start):
-    orders = topic("orders")
-    kafka.produce(orders, numbers(100))
-    queue = job(orders, failOnDataLoss="false", startingOffsets="latest", **LOOK_OFTEN)
-    query = start(queue.query("a")).wait_started()
-    query.wait(lambda: describe(queue).start_offset(orders) == 100, "the group has begun")
-    kafka.delete_topic(orders)
-    kafka.create_topic(orders)
-    kafka.produce(orders, numbers(50, first=1_000))
-    query.wait(lambda: queue.written() == 50, "the new topic's records are written")
-    queue.output().assert_exactly_once(numbers(50, first=1_000))
-
-
-@pytest.mark.slow
 @failing_or_going_on
 def test_a_replay_takes_no_record_of_a_recreated_topic(kafka, topic, job, start, fail_on_data_loss):
     """The old topic's records are gone, those that no plan had, too: failed for once, or left out; none of the new
@@ -130,16 +99,3 @@ def test_a_replay_takes_no_record_of_a_recreated_topic(kafka, topic, job, start,
         restarted = start(queue.query("a"))
     restarted.wait(lambda: queue.written() == 100, "the new topic's records are written")
     queue.output().assert_exactly_once(numbers(100, first=1_000))
-
-
-@pytest.mark.slow
-def test_partitions_that_are_added_begin_at_their_earliest_record(kafka, topic, job, start):
-    orders = topic("orders", partitions=1)
-    kafka.produce(orders, numbers(100))
-    queue = job(orders, startingOffsets="latest", **LOOK_OFTEN)
-    query = start(queue.query("a")).wait_started()
-    query.wait(lambda: describe(queue).start_offset(orders) == 100, "the group has begun")
-    kafka.add_partitions(orders, 3)
-    kafka.produce(orders, numbers(50, first=1_000), partition=2)
-    query.wait(lambda: queue.written() == 50, "the new partition's records are written")
-    queue.output().assert_exactly_once(numbers(50, first=1_000))

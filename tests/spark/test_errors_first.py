@@ -41,13 +41,3 @@ def test_an_error_of_the_sink_begins_with_its_name(orders, job, start, unique):
     columns = {"acknowledgement": "'accept'"}
     error = start(queue.query("a", columns=columns, sink="sharegroup", sink_options=sink)).wait_over().error()
     assert_first(error, "GroupIdNotFound", f"Share group {absent} does not exist")
-
-
-@pytest.mark.slow
-def test_an_error_of_a_sinks_task_has_no_foreign_frames(orders, job, start):
-    queue = job(orders)
-    columns = {"acknowledgement": "if(text = '57', 'maybe', 'accept')"}
-    query = queue.query("a", columns=columns, sink="sharegroup", sink_options=queue.sink_options())
-    error = start(query).wait_over().error()
-    assert f"UnknownOutcome: The row of {orders}-0@57 (1) has the acknowledgement 'maybe'" in error
-    assert not [word for word in ("tenacity", "pyarrow", "share_sink/rows.py") if word in error]

@@ -8,7 +8,6 @@ import socket
 import pytest
 
 from sharegroup import Admin
-from tests.support.printed_program import PrintedProgram, assert_they_share
 from tests.support.share_job import numbers
 from tests.support.spark_program import SparkProgram
 from tests.support.standalone import StandaloneProcess, write_secret
@@ -58,49 +57,6 @@ def test_queries_of_two_hosts_share_a_group_with_nothing_to_deploy(kafka, topic,
 
 
 @pytest.mark.slow
-def test_the_first_program_as_printed_shares_its_work_between_hosts(kafka, tmp_path, runtime_dir):
-    """A copy with billing-2 in place of billing-1 runs on the other host."""
-    topic = kafka.create_topic("orders")
-    with contextlib.ExitStack() as running:
-        running.callback(kafka.delete_topic, topic)
-        programs = []
-        for name in ("billing-1", "billing-2"):
-            runtime = runtime_dir.parent / name
-            runtime.mkdir()
-            programs.append(PrintedProgram(tmp_path / name, name, kafka.bootstrap, **{RUNTIME: str(runtime)}))
-            running.callback(programs[-1].end)
-        assert_they_share(programs, lambda values: kafka.produce(topic, values))
-
-
-@pytest.mark.slow
-def test_queries_of_two_hosts_share_a_group_over_a_standalone_coordinator(
-    kafka, topic, job, start, start_there, tmp_path
-):
-    configs = {"bootstrap.servers": kafka.bootstrap}
-    with contextlib.closing(StandaloneProcess(tmp_path, configs)) as coordinator:
-        orders = topic("orders", partitions=2)
-        queue = job(
-            orders,
-            maxOffsetsPerTrigger=100,
-            **{
-                "share.coordinator.endpoint": coordinator.wait_ready().endpoint,
-                "share.coordinator.token.file": str(coordinator.token_file),
-            },
-        )
-        there = start_there(queue.query("there"))
-        here = start(queue.query("here")).wait_started()
-        there.wait_started()
-        produced = 0
-        while not (here.events("written") and there.events("written")):  # one of them may have taken all so far
-            kafka.produce(orders, numbers(400, first=produced))
-            produced += 400
-            there.wait(lambda: queue.written() == produced, "all is written")  # noqa: B023
-        queue.output().assert_exactly_once(numbers(produced))
-        assert not here.over()
-        assert not there.over()
-
-
-@pytest.mark.slow
 def test_a_task_s_progress_is_seen_beside_its_plan(kafka, topic, job, start, tmp_path):
     """The process that reads the records is not the one that works on them: the latter says how far it is."""
     configs = {"bootstrap.servers": kafka.bootstrap}
@@ -122,22 +78,6 @@ def test_a_task_s_progress_is_seen_beside_its_plan(kafka, topic, job, start, tmp
         spec.release()
         query.wait_written()
         queue.output().assert_exactly_once(numbers(10))
-
-
-@pytest.mark.slow
-def test_a_task_s_progress_is_seen_with_a_coordinator_on_demand(kafka, topic, job, start):
-    orders = topic("orders")
-    kafka.produce(orders, numbers(10))
-    queue = job(orders)
-    spec = queue.query("a", hold=("7",), hint="page 1 of 9")
-    query = start(spec).wait_held("7")
-    with Admin({"bootstrap.servers": kafka.bootstrap}) as admin:
-        query.wait(lambda: admin.plans(queue.group)[0].tasks, "the signal has come")
-        (plan,) = admin.plans(queue.group)
-    assert [(task.hint, task.host) for task in plan.tasks] == [("page 1 of 9", socket.gethostname())]
-    spec.release()
-    query.wait_written()
-    queue.output().assert_exactly_once(numbers(10))
 
 
 def test_a_missing_or_wrong_token_fails_the_querys_start(kafka, topic, job, start, tmp_path):

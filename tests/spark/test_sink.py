@@ -18,7 +18,6 @@ from tests.support.share_job import ShareJob
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
-BY_WORD = {"acknowledgement": "case when text like '%bad%' then 'reject' else 'accept' end"}
 CLOCKS_MS = 5
 """A wall clock and a monotonic clock may differ by this many ms between two readings."""
 

@@ -1,11 +1,8 @@
 """Wrong input of a sink is refused by name, with its row where a row is wrong; no record is lost."""
 
 import pytest
-from confluent_kafka.admin import ResourceType
 
 from tests.support.group_state import describe
-from tests.support.guarded_broker import ALICE, grant, guarded_broker
-from tests.support.share_job import numbers
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -50,6 +47,7 @@ def test_a_row_that_cannot_be_understood_is_named_and_nothing_is_acknowledged(or
     error = start(queue.query("a", columns=columns, sink="sharegroup", sink_options=sink)).wait_over().error()
     count = "None" if name == "IncompleteReceipt" else "1"
     assert name in error and says in error and f"{orders}-0@57 ({count})" in error
+    assert not [word for word in ("tenacity", "pyarrow", "share_sink/rows.py") if word in error]
     assert describe(queue).lag() == 100
 
 
@@ -74,30 +72,6 @@ def test_a_missing_dead_letter_topic_fails_the_query_by_name(orders, job, start,
     error = start(queue.query("a", columns=EVERY, sink="sharegroup", sink_options=sink)).wait_over().error()
     assert "DeadLetterTopicMissing" in error and missing[DLQ_NAME] in error and "auto.create.topics.enable" in error
     assert describe(queue).lag() in (100, -1)  # -1: it was not even joined
-
-
-@pytest.mark.slow
-def test_a_dead_letter_topic_that_the_group_reads_fails_the_query(orders, job, start):
-    queue = job(orders)
-    sink = queue.sink_options(**{DLQ_NAME: orders})
-    error = start(queue.query("a", columns=EVERY, sink="sharegroup", sink_options=sink)).wait_over().error()
-    assert "DeadLetterTopicSubscribed" in error and orders in error
-
-
-@pytest.mark.slow
-def test_an_unwritable_dead_letter_topic_fails_the_query_by_name(job, start):
-    """Alice may read the orders and see the dead letter topic, and that is all."""
-    with guarded_broker() as guarded:
-        orders, dlq = guarded.create_topic("orders"), guarded.create_topic("dlq")
-        grant(guarded, ResourceType.TOPIC, orders, "READ", "DESCRIBE")
-        grant(guarded, ResourceType.TOPIC, dlq, "DESCRIBE")
-        guarded.produce(orders, numbers(10))
-        alice = {f"kafka.{key}": value for key, value in ALICE.items()}
-        queue = job(orders, bootstrap=guarded.proxied_bootstrap, **alice, **{"share.state.store": "sqlite"})
-        sink = queue.sink_options(**alice, **{DLQ_NAME: dlq})
-        error = start(queue.query("a", columns=EVERY, sink="sharegroup", sink_options=sink)).wait_over().error()
-        assert "DeadLetterTopicNotAuthorized" in error and "may not write to dead letter topic dlq" in error
-        assert "alice-secret" not in error
 
 
 def test_an_unwritable_archive_fails_the_query_by_name(orders, job, start, tmp_path):
@@ -153,13 +127,6 @@ def test_computed_columns_of_the_sources_own_group_are_taken(orders, job, start)
     sink = queue.sink_options()
     start(queue.query("a", columns={**EVERY, **COMPUTED}, sink="acknowledge+replace", sink_options=sink))
     wait_until(lambda: describe(queue).lag() == 0, what="all are accepted")
-
-
-def test_a_sink_of_a_missing_group_fails_the_query_by_name(orders, job, start, unique):
-    queue, absent = job(orders), unique("absent")
-    sink = {**queue.sink_options(), "kafka.group.id": absent}
-    error = start(queue.query("a", columns=EVERY, sink="sharegroup", sink_options=sink)).wait_over().error()
-    assert "GroupIdNotFound" in error and absent in error
 
 
 @pytest.mark.slow

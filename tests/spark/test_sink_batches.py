@@ -158,29 +158,6 @@ def test_without_copying_dead_letters_are_headers_only_and_the_archive_whole(kaf
 
 
 @pytest.mark.slow
-def test_the_coordinator_dead_letters_a_record_at_the_delivery_limit(kafka, orders, topic, job, start):
-    """Nobody's rows hold it then: the original is read, and the dead letter says what Kafka's would."""
-    dlq = topic("dlq")
-    queue = job(orders, **{"share.delivery.count.limit": 2})
-    flaky = {"acknowledgement": "if(text = '7', 'release', 'accept')", "reason": "'for nobody'"}
-    sink = queue.sink_options(**{DLQ_NAME: dlq})
-    wait_done(start(queue.query("a", columns=flaky, sink="sharegroup", sink_options=sink)), queue)
-    (letter,) = read_dead_letters(kafka.bootstrap, dlq)
-    assert (letter.key, letter.value, letter.own_headers) == (None, b"7", ())
-    assert letter.said == {
-        "topic": orders,
-        "partition": "0",
-        "offset": "7",
-        "group": queue.group,
-        "delivery.count": "2",
-        "message": "Offset delivery count exceeded the threshold.",
-        "disposition": "delivery_limit",
-        "timestamp": timestamps(kafka.bootstrap, orders)[0, 7],
-    }
-    assert describe(queue).archived() == 1
-
-
-@pytest.mark.slow
 def test_an_available_now_run_uses_up_one_try_of_each_record(orders, job, start):
     """The service behind the sink is away: what it releases at once comes again with the next run, not in this one."""
     queue = job(orders, maxOffsetsPerTrigger=40)
