@@ -12,6 +12,15 @@ from tests.support.standalone import sharegroup
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
+IN_A_SESSION = """
+from unittest import mock
+from sharegroup.executor_check import of_executors
+
+def run(spark):
+    with mock.patch.object(type(spark), "stop"):  # other tests use this session
+        return [str(each) for each in of_executors("local[2]")]
+"""
+
 
 def of_executors(tmp_path: Any, master: str, **environ: str) -> list[dict[str, str | None]]:
     """The lines about executors; the options are those of no query."""
@@ -21,10 +30,9 @@ def of_executors(tmp_path: Any, master: str, **environ: str) -> list[dict[str, s
     return [each for each in json.loads(done.stdout) if each["side"] == "executors"]
 
 
-def test_executors_with_this_sharegroup_are_ok(tmp_path):
-    (found,) = of_executors(tmp_path, "local[2]", PYSPARK_PYTHON=sys.executable)
-    assert found["result"] == "ok"
-    assert "have sharegroup " in str(found["what"])
+def test_executors_with_this_sharegroup_are_ok(shared_program):
+    (found,) = shared_program.get().run(IN_A_SESSION)
+    assert found.startswith("executors on ") and "have sharegroup " in found
 
 
 def test_executors_without_the_package_are_named(tmp_path):
@@ -36,6 +44,7 @@ def test_executors_without_the_package_are_named(tmp_path):
     assert "No module named" in str(found["what"])
 
 
+@pytest.mark.soak
 def test_a_master_that_is_none_is_named(tmp_path):
     (found,) = of_executors(tmp_path, "nosuch://master")
     assert found["error"] == "ExecutorsUnfit"

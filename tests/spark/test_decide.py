@@ -207,16 +207,9 @@ def cluster():
         yield started
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.broker
-@pytest.mark.parametrize(
-    "point",
-    [
-        pytest.param("decided", marks=pytest.mark.soak),
-        "acknowledged",
-        pytest.param("write", marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.parametrize("point", ["decided", "acknowledged", "write"])
 def test_a_lost_executor_changes_no_outcome_within_an_attempt(kafka, topic, job, cluster, tmp_path, point):
     """The records that the group has as accepted are those in the output, by the second attempt's answers."""
     orders = topic("orders")

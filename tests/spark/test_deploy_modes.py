@@ -17,7 +17,7 @@ from tests.support.submitted_job import (
     zipped,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.soak, pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(900)]
 
 RECORDS = 2_000
 
@@ -84,7 +84,6 @@ def refused(queue, submitted):
     return submitted.log
 
 
-@pytest.mark.soak
 def test_client_mode_with_the_package_installed_on_each_host(run, queue, installed):
     assert all(place.startswith(str(installed.parents[1])) for place in places(queue, run(PYSPARK_PYTHON=installed)))
 
@@ -96,7 +95,6 @@ def test_spark_refuses_cluster_mode_for_a_python_program(queue, folder):
     assert "Cluster deploy mode is currently not supported for python applications on standalone clusters" in log
 
 
-@pytest.mark.soak
 def test_an_archive_serves_executors_and_the_driver_that_unpacked_it(run, queue, installed, cluster, folder, tmp_path):
     archive = packed(installed.parents[1], tmp_path / "environment.tar.gz")
     here = folder / "environment"
@@ -106,7 +104,6 @@ def test_an_archive_serves_executors_and_the_driver_that_unpacked_it(run, queue,
     assert all(str(cluster.directory) in place or place.startswith("./") for place in places(queue, done))
 
 
-@pytest.mark.soak
 def test_the_drivers_own_python_is_asked_of_executors_too(run, queue, installed, tmp_path):
     """The command in Spark's guide: PYSPARK_DRIVER_PYTHON=python, where only the driver's host has that."""
     archive = packed(installed.parents[1], tmp_path / "environment.tar.gz")
@@ -120,7 +117,6 @@ def test_the_drivers_own_python_is_asked_of_executors_too(run, queue, installed,
     assert f'Cannot run program "{own.name}"' in log
 
 
-@pytest.mark.soak
 def test_py_files_serve_with_their_name_in_pythonpath(run, queue, without, folder):
     """The driver has the file where it runs, and Spark copies it to where each executor runs."""
     archive = zipped(folder / "sharegroup.zip")
@@ -128,19 +124,16 @@ def test_py_files_serve_with_their_name_in_pythonpath(run, queue, without, folde
     assert all(archive.name in place for place in places(queue, done))
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("register", [False, True])
 def test_py_files_alone_are_not_found(run, queue, without, tmp_path, register):
     log = refused(queue, run("--py-files", zipped(tmp_path / "s.zip"), PYSPARK_PYTHON=without, register=register))
     assert ("No module named 'pyspark_sharegroup'" if register else "[DATA_SOURCE_NOT_FOUND]") in log
 
 
-@pytest.mark.soak
 def test_a_driver_without_the_package_finds_no_format(run, queue, without):
     assert "[DATA_SOURCE_NOT_FOUND]" in refused(queue, run(PYSPARK_PYTHON=without))
 
 
-@pytest.mark.soak
 def test_executors_without_the_package_name_the_missing_module(run, queue, installed):
     """PYSPARK_PYTHON is not set, and `python3` is another one on the executors' hosts."""
     log = refused(queue, run(PATH=f"{installed.parent}:{cluster_environment()['PATH']}"))

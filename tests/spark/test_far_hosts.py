@@ -172,7 +172,7 @@ class Cluster:
         return self.produced - len(accepted)
 
 
-@pytest.mark.slow
+@pytest.mark.soak  # it takes more than a minute
 @pytest.mark.parametrize("cluster", [2], indirect=True)
 def test_a_host_that_vanishes_and_comes_back_shares_a_group(cluster):
     cluster.start(0, 1)
