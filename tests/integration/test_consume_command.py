@@ -6,7 +6,6 @@ import json
 import re
 
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from coordinator.config.secret_files import TOKEN_VARIABLE
 from sharegroup.__main__ import run
@@ -34,11 +33,7 @@ def orders(kafka, topic):
 def native(kafka, unique):
     """A native share group that begins at the earliest record."""
     group = unique("native")
-    earliest = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
-    (altered,) = kafka.admin.incremental_alter_configs(
-        [ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[earliest])]
-    ).values()
-    altered.result()
+    kafka.configure_group(group, share_auto_offset_reset="earliest")
     return group
 
 

@@ -11,7 +11,6 @@ import socket
 
 import pytest
 from confluent_kafka import ShareConsumer as NativeConsumer
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from coordinator.config.secret_files import TOKEN_VARIABLE
 from sharegroup import AcknowledgeType, Admin, ShareConsumer
@@ -52,10 +51,7 @@ def history(consumer, topic):
 
 def consumers(kafka, group_id):
     """A member of a native group and one of ours, both groups from the first record on."""
-    earliest = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.GROUP, group_id, incremental_configs=[earliest])
-    for altered in kafka.admin.incremental_alter_configs([resource]).values():
-        altered.result()
+    kafka.configure_group(group_id, share_auto_offset_reset="earliest")
     common = {
         "bootstrap.servers": kafka.bootstrap, "group.id": group_id, "share.acknowledgement.mode": "explicit",
         "client.id": "etl", "max.poll.interval.ms": "3600000",

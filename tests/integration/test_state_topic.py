@@ -173,9 +173,7 @@ class NativeGroup:
     """A share group of the broker's own."""
 
     def __init__(self, kafka, group_id, topic):
-        arguments = ["--bootstrap-server", kafka.bootstrap, "--alter", "--entity-type", "groups"]
-        arguments += ["--entity-name", group_id, "--add-config", "share.auto.offset.reset=earliest"]
-        kafka.run_tool("kafka.admin.ConfigCommand", *arguments)
+        kafka.configure_group(group_id, share_auto_offset_reset="earliest")
         config = {"bootstrap.servers": kafka.bootstrap, "group.id": group_id, "log_level": 0}
         self.consumer = ShareConsumer({**config, "share.acknowledgement.mode": "explicit"})
         self.consumer.subscribe([topic])

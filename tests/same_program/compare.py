@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
+from share_consumer import fetching, paused_partitions
 from tests.same_program import differences, errors, logs, members, outcomes
-from tests.same_program.world import NATIVE, OURS, World
+from tests.same_program.world import NATIVE, OURS, PATIENCE_S, World
 from tests.support.kafka_broker import KafkaBroker
 
 Program = Callable[[World], None]
@@ -52,14 +54,19 @@ def _shown(trace: Iterable[str]) -> str:
 
 
 def run(program: Program, broker: KafkaBroker) -> Traces:
-    """The traces of one program on both sides, at the same time: most of it is waiting."""
+    """The traces of one program on both sides, at the same time: most of it is waiting. On a slow machine, too, our
+    polls have whole acquisitions, and no broker is given up."""
 
     def trace(side: str) -> tuple[str, ...]:
         with World(broker, side) as world:
             program(world)
         return tuple(world.trace)
 
-    with ThreadPoolExecutor(2) as sides:
+    with (
+        mock.patch.object(fetching, "PART_S", PATIENCE_S),
+        mock.patch.object(paused_partitions, "PATIENCE_S", PATIENCE_S),
+        ThreadPoolExecutor(2) as sides,
+    ):
         native, ours = sides.map(trace, (NATIVE, OURS))
     return Traces(program, native, ours)
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 import sharegroup
 from coordinator.client.group_options import connect
@@ -60,15 +59,11 @@ class World:
         """A new group that begins at the earliest record, unless ``configs`` (share_auto_offset_reset and others) set
         it otherwise."""
         name = f"group-{uuid.uuid4().hex[:8]}"
-        texts = {key.replace("_", "."): str(value) for key, value in configs.items()}
-        texts = {"share.auto.offset.reset": "earliest", **texts}
+        configs = {"share_auto_offset_reset": "earliest", **configs}
         if self.side == OURS:
-            self._configs[name] = texts
-            return name
-        entries = [ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in texts.items()]
-        resource = ConfigResource(ConfigResource.Type.GROUP, name, incremental_configs=entries)
-        for done in self.broker.admin.incremental_alter_configs([resource]).values():
-            done.result(PATIENCE_S)
+            self._configs[name] = {key.replace("_", "."): str(value) for key, value in configs.items()}
+        else:
+            self.broker.configure_group(name, **configs)
         return name
 
     def config(self, group: str, **settings: Any) -> dict[str, Any]:

@@ -20,7 +20,15 @@ from types import MappingProxyType
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
 
 from tests.support.broker_versions import broker_config, chosen_version, jars_of, write_logging
 from tests.support.java_options import BROKER_OPTIONS
@@ -283,6 +291,20 @@ class KafkaBroker:
         """Move the partition's log start to `before_offset`."""
         at = TopicPartition(name, partition, before_offset)
         self._answer(lambda: self.admin.delete_records([at])[at])
+
+    def configure_group(self, group_id: str, **configs: object) -> None:
+        """Sets configs of a native share group, with _ for the dots. Returns when the broker describes the group so: it
+        takes up a change a moment after the controller has confirmed it."""
+        wanted = {key.replace("_", "."): str(value) for key, value in configs.items()}
+        entries = [ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in wanted.items()]
+        group = ConfigResource(ConfigResource.Type.GROUP, group_id, incremental_configs=entries)
+        self._answer(lambda: self.admin.incremental_alter_configs([group])[group])
+
+        def is_known() -> bool:
+            found = self._answer(lambda: self.admin.describe_configs([group])[group])
+            return all(key in found and found[key].value == value for key, value in wanted.items())
+
+        wait_until(is_known, what=f"the broker knows the configs of {group_id}")
 
     def topic_id(self, name: str) -> str:
         """The id that a topic gets when it is created; one created anew under the same name has another."""
