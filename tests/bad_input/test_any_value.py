@@ -64,7 +64,7 @@ def _a_token(monkeypatch):
     monkeypatch.setenv("SHAREGROUP_COORDINATOR_TOKEN", "a-token-of-enough-characters")
 
 
-def test_a_source_option():
+def test_any_value_of_a_source_option_is_taken_or_refused_by_name():
     for name in [
         *names(SOURCE_OPTIONS),
         *GROUP_KEYS,
@@ -81,14 +81,14 @@ def test_a_source_option():
                 assert_clear(error, name)
 
 
-def test_a_sink_option():
+def test_any_value_of_a_sink_option_is_taken_or_refused_by_name():
     for name in names(SINK_OPTIONS):
         for value in VALUES:
             if error := refusal(parse_sink, {**SINK, name: value}):
                 assert_clear(error, name)
 
 
-def test_a_key_of_the_properties_file(tmp_path):
+def test_any_value_of_a_coordinators_key_is_taken_or_refused_by_name(tmp_path):
     for name in ["bootstrap.servers", *COORDINATOR_KEYS, *SERVER_KEYS]:
         path = tmp_path / "coordinator.properties"
         needed = {"bootstrap.servers": "localhost:9092", "share.state.store": "kafka"}

@@ -225,7 +225,7 @@ def test_it_ends_without_a_word_while_programs_connect(quickstart):
     assert (status, errors) == (0, "")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_an_interrupt_ends_the_quickstart_and_leaves_nothing_behind(quickstart, tmp_path, number):
     client = CoordinatorClient.connect(quickstart.bootstrap)
     coordinator = psutil.Process(client.endpoint_of("").pid)

@@ -143,7 +143,7 @@ def test_a_killed_standalone_coordinator_loses_its_groups_to_a_host(kafka, tmp_p
 
 
 def test_each_group_has_one_owner_while_coordinators_come_and_go(start, orders, unique):
-    groups, one, running = [unique("billing") for _ in range(6)], start("one"), [start("standalone")]
+    groups, one, running = [unique("billing") for _ in range(3)], start("one"), [start("standalone")]
     members = {group: running[0].join(group, orders, "a") for group in groups}
     assert all(running[0].owns(group) for group in groups)
 
@@ -152,7 +152,7 @@ def test_each_group_has_one_owner_while_coordinators_come_and_go(start, orders, 
         for member in members.values():
             assert by.rejoin(orders, member) == member
         owners = [[each for each in (one, *running) if not each.is_closed and each.owns(group)] for group in groups]
-        assert [len(each) for each in owners] == [1] * 6
+        assert [len(each) for each in owners] == [1] * 3
 
     served(one)
     running.append(start("standalone"))

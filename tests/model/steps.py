@@ -1,7 +1,6 @@
 """Each command as one step: the core does it, the naive model predicts it, and both are compared.
 
-Who chooses the arguments is not said here: a seeded walk (:mod:`tests.model.walk`) or Hypothesis
-(:mod:`tests.model.test_stateful`).
+A seeded walk chooses the arguments (:mod:`tests.model.walk`).
 """
 
 from __future__ import annotations

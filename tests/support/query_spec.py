@@ -3,8 +3,7 @@ data, sent as JSON."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -62,9 +61,6 @@ class QuerySpec:
 
     checkpoint: str = ""
     """The folder of the checkpoint; empty: its usual place."""
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, fields: dict[str, object]) -> QuerySpec:
