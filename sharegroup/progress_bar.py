@@ -7,14 +7,16 @@ wide as the terminal; in a file or a pipe nothing is cut.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+_BLANKS_AT_END = re.compile(r" +$", re.MULTILINE)
 UNCUT = 10_000
 """The columns of a file or a pipe, wider than any table, unless COLUMNS names another number."""
 
@@ -23,8 +25,17 @@ def console() -> Console:
     """A console on standard output."""
     from rich.console import Console
 
-    is_screen = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(width=None if is_screen else UNCUT, highlight=False)
+    class Unpadded(Console):
+        """Prints no blanks at the ends of lines: a screen shows none, and a mail or a log file is full of them."""
+
+        def print(self, *objects: Any, **options: Any) -> None:
+            with self.capture() as captured:
+                super().print(*objects, **options)
+            self.file.write(_BLANKS_AT_END.sub("", captured.get()))
+
+    if sys.stdout.isatty():
+        return Console(highlight=False)
+    return Unpadded(width=None if "COLUMNS" in os.environ else UNCUT, highlight=False)
 
 
 @contextmanager

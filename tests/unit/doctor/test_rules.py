@@ -19,6 +19,7 @@ from sharegroup.doctor import rules
 from sharegroup.doctor.command import as_object, report, shell_lines
 from sharegroup.doctor.findings import ClusterFacts, Severity
 from sharegroup.durations import duration
+from sharegroup.progress_bar import console
 from tests.support.doctor_cases import (
     CASES,
     DLQ,
@@ -227,3 +228,12 @@ def test_a_query_that_is_slowed_is_named_with_since_when_and_why():
         "Query nightly (billing-1) has acquired less and later for 1 h 30 min: its sinks released 45 of 50 records, "
         "more than share.release.breaker.ratio=0.5 of each batch. Releases use up no tries."
     )
+
+
+def test_lines_in_a_pipe_end_with_their_last_word(capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    found = [finding for rule, found_in, _ in CASES.values() for finding in rule(found_in)]
+    console().print(report("billing", found))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > len(found) and [line for line in lines if line != line.rstrip()] == []
+    assert max(map(len, lines)) <= 6 + max(max(len(each.do), len(each.what) + 9, len(each.command)) for each in found)
