@@ -18,7 +18,14 @@ from confluent_kafka import KafkaError, KafkaException
 
 from coordinator.client.group_options import GroupOptions
 from coordinator.client.options import GROUP_PREFIXES, MEMBER_NAME, Option, configs, flag
-from coordinator.config.kafka_options import check_tokens, is_javas_alone, own_name, redacted, to_librdkafka
+from coordinator.config.kafka_options import (
+    broker_addresses,
+    check_tokens,
+    is_javas_alone,
+    own_name,
+    redacted,
+    to_librdkafka,
+)
 from coordinator.config.resolved import ConfigKey, CoordinatorConfig
 from coordinator.kafka.properties import TOKEN_FUNCTION
 from coordinator.protocol.errors import ShareGroupError
@@ -275,6 +282,7 @@ def _parsed(texts: Mapping[str, str], own: Mapping[str, str]) -> dict[str, Any]:
     servers = texts.get("bootstrap.servers", texts.get("metadata.broker.list", "")).strip()
     if not servers:
         raise MissingOption(option="bootstrap.servers", why="name at least one broker, as host:port.")
+    servers = broker_addresses(servers, texts, prefix="")
     group_configs, coordinator_configs = configs({k: v for k, v in own.items() if k != RENEW_IN_BACKGROUND})
     mode = group_configs.pop(ACKNOWLEDGEMENT_MODE, "implicit")
     kafka_config = {key: value for key, value in texts.items() if key not in _CLIENT_ONLY}

@@ -75,7 +75,7 @@ def settings(bootstrap_server: str, config_path: str | None, properties: Mapping
     own = {key: text for key, text in read.items() if key not in kafka}
     translated = to_librdkafka(kafka, {}, prefix="", forbidden={})
     check_kafka_config(translated, prefix="")
-    servers = broker_addresses(bootstrap_server, translated, prefix="")
+    servers = broker_addresses(bootstrap_server, translated, prefix="", key="--bootstrap-server")
     return {**own, **translated, "bootstrap.servers": servers}
 
 

@@ -119,7 +119,8 @@ class Admin:
         self._coordinator_configs = configs(own)[1]
         kafka = to_librdkafka(texts, {}, prefix="", forbidden={})
         check_kafka_config(kafka, prefix="")
-        self._bootstrap_servers = broker_addresses(kafka.get("bootstrap.servers", "").strip(), kafka, prefix="")
+        servers = kafka.get("bootstrap.servers", "").strip()
+        self._bootstrap_servers = broker_addresses(servers, kafka, prefix="") if servers else ""
         named = {"bootstrap.servers": self._bootstrap_servers} if self._bootstrap_servers else {}
         self._kafka_config: dict[str, str] = {**kafka, **named}
         self._read_store = read_store

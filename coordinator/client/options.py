@@ -24,7 +24,6 @@ from coordinator.config.resolved import (
 )
 from coordinator.config.spellings import bare_name, by_bare_name, kafka_key, written_key
 from coordinator.kafka.java_keys import SHARE_GROUPS_FORBID
-from coordinator.protocol.addresses import wrong_broker
 from coordinator.protocol.errors import ConfigConflict, UnknownConfig
 from coordinator.protocol.group_ids import check_group_id
 from coordinator.protocol.option_errors import InvalidOption, MissingOption, RefusedOption, UnknownOption
@@ -101,8 +100,7 @@ class OptionTable:
 
         Raises:
             MissingOption: kafka.bootstrap.servers is not set.
-            InvalidOption: it is not a list of addresses.
-            RefusedOption, InvalidKafkaOption, MissingOption: as of to_librdkafka, and of broker_addresses.
+                RefusedOption, InvalidKafkaOption, MissingOption: as of to_librdkafka, and of broker_addresses.
         """
         properties = {
             name[len(PREFIX) :]: value
@@ -111,10 +109,6 @@ class OptionTable:
         }
         config = to_librdkafka(properties, self.owned)
         servers = required(given, _BOOTSTRAP, "name at least one broker, as host:port.")
-        wrong = wrong_broker(servers)
-        if wrong is not None:
-            problem = f"{wrong!r} is not host:port; several brokers are separated by commas."
-            raise InvalidOption(option=_BOOTSTRAP, problem=problem)
         servers = broker_addresses(servers, config)
         return KafkaConfig({"bootstrap.servers": servers, **config}, config.written)
 

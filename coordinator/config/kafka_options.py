@@ -30,6 +30,7 @@ from coordinator.kafka.java_values import by_value, java_value, key_store
 from coordinator.kafka.properties import CHOICES, PROPERTIES, SECRETS, TOKEN_FUNCTION, is_shown
 from coordinator.kafka.security import check_security
 from coordinator.kafka.token_function import check_token_function
+from coordinator.protocol.addresses import broker_problem
 from coordinator.protocol.errors import ShareGroupError
 from coordinator.protocol.group_ids import UNREPLACED, is_placeholder
 from coordinator.protocol.option_errors import InvalidKafkaOption, RefusedOption, UnknownKafkaOption
@@ -170,12 +171,15 @@ def _in_words_of(prefix: str, act: Callable[[], _Result]) -> _Result:
 _ADDRESS = re.compile(r"([A-Za-z_]+)://(.*)", re.DOTALL)
 
 
-def broker_addresses(servers: str, config: Mapping[str, str], *, prefix: str = PREFIX) -> str:
+def broker_addresses(servers: str, config: Mapping[str, str], *, prefix: str = PREFIX, key: str = "") -> str:
     """The addresses of bootstrap.servers without a protocol, as SASL_SSL://host:9093 has one in a listener.
+    ``prefix``: how an error's keys begin; ``key``: the name of the list itself, if it is another one.
 
     Raises:
-        InvalidKafkaOption: the protocol is another one than security.protocol.
+        InvalidKafkaOption: one is not host:port, or its protocol is another one than security.protocol.
     """
+    if problem := broker_problem(servers):
+        raise InvalidKafkaOption(option=key or prefix + _BOOTSTRAP, problem=problem)
     protocol = config.get("security.protocol", "PLAINTEXT").strip().upper()
     found = []
     for address in servers.split(","):
@@ -185,7 +189,7 @@ def broker_addresses(servers: str, config: Mapping[str, str], *, prefix: str = P
                 f"{address.strip()} names {match[1].upper()}, and {prefix}security.protocol is {protocol}; set "
                 f"{prefix}security.protocol={match[1].upper()}, or correct the address."
             )
-            raise InvalidKafkaOption(option=prefix + _BOOTSTRAP, problem=problem)
+            raise InvalidKafkaOption(option=key or prefix + _BOOTSTRAP, problem=problem)
         found.append(match[2] if match else address)
     return ",".join(found)
 

@@ -13,15 +13,25 @@ _BROKER = re.compile(
 )
 
 
-def wrong_broker(text: str) -> str | None:
-    """Returns the first address in a list of brokers that is not ``host:port``; None if all are. Like librdkafka it
-    takes a host without a port, which is then 9092, and a security protocol before the host. Empty entries are
-    skipped."""
+_SCHEME = re.compile(r"([A-Za-z][\w+.-]*)://.*", re.DOTALL)
+_IPV6 = re.compile(r"([0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f.]*):(\d{1,5})", re.ASCII)
+
+
+def broker_problem(text: str) -> str:
+    """What is wrong with a list of brokers, and how the first wrong address is written; empty if nothing is. Like
+    librdkafka it takes a host without a port, which is then 9092, and a security protocol before the host. Empty
+    entries are skipped."""
     for address in filter(None, map(str.strip, text.split(","))):
         match = _BROKER.fullmatch(address)
-        if match is None or not 0 < int(match.group(1) or 9092) <= 65_535:
-            return address
-    return None if text.replace(",", "").strip() else text
+        if match is None:
+            if (ipv6 := _IPV6.fullmatch(address)) is not None:
+                return f"an IPv6 address has brackets: write [{ipv6.group(1)}]:{ipv6.group(2)} instead of {address}."
+            scheme = _SCHEME.fullmatch(address)
+            why = f": {scheme.group(1)} is no security protocol of Kafka's" if scheme is not None else ""
+            return f"{address!r} is not host:port{why}; several brokers are separated by commas."
+        if not 0 < int(match.group(1) or 9092) <= 65_535:
+            return f"{address!r} has no valid port: ports are 1 to 65535."
+    return "" if text.replace(",", "").strip() else f"{text!r} names no broker: write host:port."
 
 
 def parse_endpoint(text: str) -> tuple[str, int] | None:

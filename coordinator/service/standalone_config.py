@@ -13,7 +13,6 @@ from coordinator.config.kafka_options import broker_addresses, check_kafka_confi
 from coordinator.config.properties_file import read_properties
 from coordinator.config.resolved import COORDINATOR_KEYS, GROUP_KEYS, SERVER_KEYS, CoordinatorConfig, ServerConfig, hint
 from coordinator.config.secret_files import read_tokens
-from coordinator.protocol.addresses import wrong_broker
 from coordinator.protocol.errors import ConfigOutOfBounds, MissingConfig, UnknownConfig
 from coordinator.protocol.rights import Tokens
 from coordinator.protocol.wire import LaunchSettings
@@ -69,8 +68,6 @@ def read_config(path: str, environ: Mapping[str, str] = os.environ) -> Standalon
     brokers = texts.pop(BROKERS, "").strip()
     if not brokers:
         raise MissingConfig(key=BROKERS, why="name at least one Kafka broker, as host:port.")
-    if (wrong := wrong_broker(brokers)) is not None:
-        raise ConfigOutOfBounds(key=BROKERS, value=wrong, bounds="host:port, or several, separated by commas")
     kafka = {key: texts.pop(key) for key in list(texts) if key.startswith(KAFKA_PREFIX)}
     server = ServerConfig.parse({key: text for key, text in texts.items() if key in SERVER_KEYS})
     configs = {key: text for key, text in texts.items() if key in COORDINATOR_KEYS}
@@ -82,7 +79,7 @@ def read_config(path: str, environ: Mapping[str, str] = os.environ) -> Standalon
     )
     check_kafka_config(kafka_config)
     settings = LaunchSettings(
-        bootstrap_servers=broker_addresses(brokers, kafka_config),
+        bootstrap_servers=broker_addresses(brokers, kafka_config, key=BROKERS),
         kafka_config=dict(kafka_config),
         state_store=config.share_state_store,
         configs={STORE: "kafka", **configs},

@@ -84,7 +84,7 @@ LOAD = [
     sources("kafka.group.id with NUL", "InvalidGroupId", {"kafka.group.id": "bill\0ing"}),
     source("kafka.bootstrap.servers=localhost:abc", "host:port"),
     source("kafka.bootstrap.servers=a;b", "host:port"),
-    source("kafka.bootstrap.servers=localhost:70000", "host:port"),
+    source("kafka.bootstrap.servers=localhost:70000", "ports are 1 to 65535"),
     source("kafka.bootstrap.servers=http://localhost:9092", "host:port"),
     source("subscribe=nosuch", "UnknownTopic"),
     source("subscribe=share-group-state", "TopicKept"),

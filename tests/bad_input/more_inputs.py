@@ -86,7 +86,6 @@ ADDRESSES = [
         for servers in (
             "localhost:",
             ":9092",
-            "localhost:0",
             "localhost:9092;localhost:9093",
             "localhost:9092 localhost:9093",
             "[::1:9092",
@@ -95,6 +94,7 @@ ADDRESSES = [
             ",",
         )
     ),
+    source("kafka.bootstrap.servers=localhost:0", "ports are 1 to 65535"),
 ]
 TOPICS = [
     no("no subscribe, no subscribePattern, no assign", "NoSubscription", "subscribe"),

@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.config.keys import ConfigKey, Value, show
 from coordinator.config.resolved import CoordinatorConfig, GroupConfig, ServerConfig
-from coordinator.protocol.addresses import is_loopback, parse_endpoint, parse_endpoints, show_address, wrong_broker
+from coordinator.protocol.addresses import broker_problem, is_loopback, parse_endpoint, parse_endpoints, show_address
 from coordinator.protocol.errors import (
     ConfigConflict,
     ConfigOutOfBounds,
@@ -128,18 +128,20 @@ def test_only_addresses_of_this_host_are_loopback() -> None:
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("a:1", None),
-        ("a:65535", None),
-        ("a", None),  # its port is 9092
-        ("SASL_SSL://a:9093, b:1 ,,[::1]:9092", None),
-        ("a:0", "a:0"),
-        ("a:65536", "a:65536"),
-        ("a:1,b:c", "b:c"),
-        ("a:1 b:2", "a:1 b:2"),
-        ("http://a:1", "http://a:1"),
-        ("", ""),
-        (" , ", " , "),
+        ("a:1", ""),
+        ("a:65535", ""),
+        ("a", ""),  # its port is 9092
+        ("SASL_SSL://a:9093, b:1 ,,[::1]:9092", ""),
+        ("a:0", "'a:0' has no valid port"),
+        ("a:1,a:65536", "'a:65536' has no valid port"),
+        ("a:1,b:c", "'b:c' is not host:port; several"),
+        ("a:1 b:2", "'a:1 b:2' is not host:port"),
+        ("http://a:1", "'http://a:1' is not host:port: http is no security protocol of Kafka's"),
+        ("::1:9092", "write [::1]:9092 instead"),
+        ("", "'' names no broker"),
+        (" , ", "' , ' names no broker"),
     ],
 )
-def test_the_first_broker_address_that_is_wrong_is_named(text: str, wrong: str | None) -> None:
-    assert wrong_broker(text) == wrong
+def test_the_first_broker_address_that_is_wrong_is_named(text: str, wrong: str) -> None:
+    found = broker_problem(text)
+    assert found.endswith(".") and wrong in found if wrong else not found

@@ -15,7 +15,10 @@ from coordinator.protocol.errors import (
     DeadLettersNotWritten,
     ForeignPlan,
     GroupNotEmpty,
+    InvalidRequest,
     MembersNotKnown,
+    NotInFlight,
+    RecordsHeld,
     UnknownMemberId,
 )
 from coordinator.protocol.messages import Heartbeat, LeaveGroup
@@ -425,3 +428,32 @@ def test_the_notes_of_an_action_by_hand_begin_with_numbers():
     group.pass_time(SESSION_MS + 1)
     (note,) = by_hand(group, "archive", 0, 4, execute=False).notes
     assert note == "5 of 5 record(s) are given up and not delivered again; the group has no dead letter topic."
+
+
+def test_a_reset_of_a_group_with_members_is_refused_unless_forced():
+    group, _ = started_plan()
+    before = list(group.log)
+    with pytest.raises(GroupNotEmpty):
+        reset(group, 0)
+    assert group.log == before
+    assert reset(group, 0, force=True).partitions[0].acquired == 100
+
+
+def test_a_committed_batch_of_before_a_reset_acknowledges_nothing():
+    group, plan = started_plan()
+    group.pass_time(SESSION_MS + 1)
+    reset(group, 0)
+    group.join()
+    group.complete(plan)
+    assert group.partition().start_offset == 0
+    assert offsets(group.acquire(plan)) == 100
+
+
+def test_a_record_that_a_member_holds_is_not_archived_by_hand():
+    group, _ = started_plan()
+    with pytest.raises(RecordsHeld, match="held by member m1"):
+        by_hand(group, "archive", 7, 7)
+    with pytest.raises(InvalidRequest, match="with a reason"):
+        by_hand(group, "archive", 7, 7, reason=" ")
+    with pytest.raises(NotInFlight):
+        by_hand(group, "archive", 500, 500)
