@@ -1,8 +1,7 @@
-"""The broker, the records and the coordinator of ``sharegroup quickstart``.
+"""The broker and the records of ``sharegroup quickstart``.
 
-Rule: the programs are those of README.md, as they stand. So the broker has their address, their dead letter topic is
-there, and a coordinator with its state in a temporary file runs where they find it, since the embedded broker can't
-keep state.
+Rule: the programs are those of README.md, as they stand. So the broker has their address, and their dead letter topic
+is there.
 """
 
 from __future__ import annotations
@@ -10,24 +9,20 @@ from __future__ import annotations
 import contextlib
 import errno
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import click
 
 from coordinator.client.client import CoordinatorClient
-from coordinator.client.on_demand import OnDemand, runtime_dir
-from coordinator.kafka.cluster_metadata import cluster_id
 from coordinator.protocol.admin_messages import ListGroups
-from sharegroup.demo.broker_front import HOST, fixed_port
+from sharegroup.demo.broker_front import HOST, PortNotFree
 from sharegroup.demo.command import missing_for_spark
-from sharegroup.demo.embedded_broker import EmbeddedBroker
 from sharegroup.demo.errors import DemoFailed
 from sharegroup.demo.group import GroupState, group_state
+from sharegroup.demo.local_broker import LocalBroker, local_broker
 from sharegroup.demo.orders import TOPIC, Orders
-from sharegroup.demo.processes import ENDING, kill_coordinators, undisturbed
+from sharegroup.demo.processes import ENDING, undisturbed
 from sharegroup.demo.programs import BROKER_PORT, READING, program
 
 DEAD_LETTERS = "dlq.payments"
@@ -63,14 +58,15 @@ def run(port: int, rate: int) -> None:
 
 
 def _run(port: int, rate: int, cleanup: contextlib.ExitStack) -> None:
-    broker = cleanup.enter_context(EmbeddedBroker())
-    port = cleanup.enter_context(_at(port, broker))
-    broker.create_topic(TOPIC)
-    broker.create_topic(DEAD_LETTERS)
-    orders = Orders(broker.bootstrap_servers, partition=None)
+    broker = cleanup.enter_context(_at(port))
+    broker.embedded.create_topic(TOPIC)
+    broker.embedded.create_topic(DEAD_LETTERS)
+    orders = Orders(broker.embedded.bootstrap_servers, partition=None)
     _place(orders, RECORDS)
-    client = cleanup.enter_context(_coordinator(f"{HOST}:{port}"))
-    click.echo(instructions(port, rate))
+    client = CoordinatorClient(broker.coordinator, retry_timeout_s=_PATIENCE_S)
+    cleanup.callback(client.close)
+    group_state(client)  # once it answers, programs find the coordinator
+    click.echo(instructions(int(broker.address.rpartition(":")[2]), rate))
     if missing := missing_for_spark():
         click.echo(f"The programs do not run here yet: {missing}.")
     _go_on(orders, rate, Lines(client))
@@ -135,37 +131,14 @@ class Lines:
 
 
 @contextlib.contextmanager
-def _at(port: int, broker: EmbeddedBroker) -> Iterator[int]:
+def _at(port: int) -> Iterator[LocalBroker]:
     with contextlib.ExitStack() as cleanup:
         try:
-            found = cleanup.enter_context(fixed_port(port, broker))
-        except OSError as error:
+            broker = cleanup.enter_context(local_broker(port))
+        except PortNotFree as error:
             why = "another program uses it" if error.errno == errno.EADDRINUSE else error.strerror
             raise click.ClickException(
                 f"Port {port} of this host can't be had ({why}): stop that program, or choose a port, for example "
                 "--port 19092."
             ) from None
-        yield found
-
-
-@contextlib.contextmanager
-def _coordinator(bootstrap_servers: str) -> Iterator[CoordinatorClient]:
-    """Yields a client of the first program's coordinator, which runs for the length of the `with` block."""
-    with tempfile.TemporaryDirectory(prefix="sharegroup-quickstart-", ignore_cleanup_errors=True) as folder:
-        directory = OnDemand(
-            bootstrap_servers=bootstrap_servers,
-            kafka_config={},
-            cluster_id=cluster_id(bootstrap_servers, {}),
-            state_store="kafka",
-            state_file=str(Path(folder).resolve() / "state.db"),
-        )
-        client = CoordinatorClient(directory, retry_timeout_s=_PATIENCE_S)
-        try:
-            with undisturbed():  # an interrupt here could hide the coordinator from the cleanup
-                group_state(client)
-            yield client
-        finally:
-            client.close()
-            kill_coordinators(runtime_dir(), directory.key)
-            for path in runtime_dir().glob(f"*-{directory.key}.*"):
-                path.unlink(missing_ok=True)
+        yield broker

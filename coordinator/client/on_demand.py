@@ -65,6 +65,9 @@ FORBIDDEN = frozenset((errno.EPERM, errno.EACCES, errno.ENOSYS))
 _log = logging.getLogger(__name__)
 _once = LogOnce(_log)
 
+_ended: set[str] = set()
+"""The keys of coordinators that this process starts no more: their cluster was in memory, and is gone."""
+
 _children: list[int] = []
 _children_lock = threading.Lock()
 
@@ -118,6 +121,12 @@ def store_of(state_store: str, cluster_id: str) -> str:
 def _file_name(cluster_id: str) -> str:
     safe = "".join(c if c.isalnum() or c in "-_" else "_" for c in cluster_id)
     return safe if safe == cluster_id else f"{safe}-{hashlib.sha256(cluster_id.encode()).hexdigest()[:8]}"
+
+
+def python_path() -> str:
+    """PYTHONPATH of a process of ours that this program starts in the runtime directory: the process finds the
+    program's modules, and Python's own before them."""
+    return os.pathsep.join((*_OF_PYTHON, *map(os.path.abspath, sys.path)))
 
 
 def has_coordinator_for(bootstrap_servers: str) -> bool:
@@ -175,12 +184,13 @@ class OnDemand:
 
         Raises:
             CoordinatorNotStarted: the start failed.
-            NoCoordinatorHere: a sandbox forbids processes, or sockets that listen.
+            NoCoordinatorHere: a sandbox forbids processes, or sockets that listen; or the cluster has ended.
             CoordinatorVersionMismatch: the coordinator speaks another version of the protocol.
             ShareGroupError: the named error with which the started coordinator ended.
         """
         if (found := self._find()) is not None:
             return self._compared(found)
+        self._check_not_ended()
         lock = FileLock(self._lock_path, thread_local=False)
         try:
             with lock.acquire(timeout=START_TIMEOUT_S):
@@ -207,6 +217,10 @@ class OnDemand:
             return False
         finally:
             os.close(number)
+
+    def start_no_more(self) -> None:
+        """From now on, no client of this process starts the coordinator."""
+        _ended.add(self.key)
 
     def is_running(self) -> bool:
         """Whether the coordinator runs on this host now, and answers."""
@@ -345,6 +359,7 @@ class OnDemand:
     def _launch(self, start_lock: int = -1) -> subprocess.Popen[bytes]:
         """Starts the process, and sends it its settings. ``start_lock``: the descriptor of the locked lock file, which
         it gets."""
+        self._check_not_ended()
         settings = LaunchSettings(
             bootstrap_servers=self.bootstrap_servers,
             kafka_config=dict(self.kafka_config),
@@ -362,19 +377,23 @@ class OnDemand:
             process.stdin.close()
         return process
 
+    def _check_not_ended(self) -> None:
+        if self.key in _ended:
+            self._lock_path.unlink(missing_ok=True)  # of a client that waited for the lock until now
+            raise self._not_here("this cluster was in memory, and has ended")
+
     def _spawn(self, start_lock: int) -> subprocess.Popen[bytes]:
         """Starts the process in a session of its own: it outlives this process, and gets no terminal's Ctrl-C."""
-        path = os.pathsep.join((*_OF_PYTHON, *map(os.path.abspath, sys.path)))
         with _children_lock, self.log_path.open("ab") as log:
             os.chmod(self.log_path, 0o600)
-            _children[:] = [child for child in _children if not _is_reaped(child)]
+            _reap()
             process = subprocess.Popen(
                 [sys.executable, "-m", "coordinator.service"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL if start_lock >= 0 else subprocess.PIPE,
                 stderr=log,
                 cwd=runtime_dir(),
-                env={**os.environ, "PYTHONPATH": path},
+                env={**os.environ, "PYTHONPATH": python_path()},
                 start_new_session=True,
                 pass_fds=[start_lock] if start_lock >= 0 else [],
             )
@@ -407,6 +426,16 @@ class RunningHere(OnDemand):
         if found is None:
             raise Unreachable("it does not run on this host")
         return found
+
+
+def reap_ended() -> None:
+    """Reap the coordinators that this process started and that have ended."""
+    with _children_lock:
+        _reap()
+
+
+def _reap() -> None:
+    _children[:] = [child for child in _children if not _is_reaped(child)]
 
 
 def _log_without_effect(pid: int, key: str, mine: str, theirs: object) -> None:

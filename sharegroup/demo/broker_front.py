@@ -1,5 +1,5 @@
 """Serves the embedded broker at a fixed port of this host, since its own port is another one at each start, and answers
-what the embedded broker can't: it creates topics by request, and finds the offset of a timestamp.
+what the embedded broker can't: it creates topics by request, finds the offset of a timestamp, and refuses transactions.
 
 Rule: clients know this address alone, so that every request comes here. The requests of a connection are answered one
 after another, as by Kafka's brokers.
@@ -28,34 +28,44 @@ from sharegroup.demo.wire import (
     capped_versions,
     created_topics,
     readdressed,
+    refused_transactions,
     with_offsets,
 )
 
 HOST = "localhost"
 """Clients are told this name, which README's programs have."""
 
+_had: set[int] = set()
+
+
+class PortNotFree(OSError):
+    """A port of this host can't be had; the error number says why."""
+
 
 @contextlib.contextmanager
-def fixed_port(port: int, broker: EmbeddedBroker) -> Iterator[int]:
-    """Serve the broker at `port` of localhost, for the length of the `with` block. Port 0 is any free one. Returns the
-    port.
+def fixed_port(port: int, broker: EmbeddedBroker, cluster_id: str) -> Iterator[int]:
+    """Serve the broker at `port` of localhost, for the length of the `with` block, as the cluster of this id. Port 0 is
+    any free one that this process has not had before: clients remember what they found at an address. Yields the port.
 
     Raises:
-        OSError: the port can't be had, with errno.EADDRINUSE if another program has it.
+        PortNotFree: the port can't be had, with errno.EADDRINUSE if another program has it.
     """
     with contextlib.ExitStack() as cleanup:
-        listeners = _listen(port)
-        for listener in listeners:
-            cleanup.callback(listener.close)
-        found = int(listeners[0].getsockname()[1])
+        found = 0
+        while not found or (found in _had and not port):
+            listeners = _listen(port)
+            for listener in listeners:
+                cleanup.callback(listener.close)
+            found = int(listeners[0].getsockname()[1])
+        _had.add(found)
         loop = asyncio.new_event_loop()
         cleanup.callback(loop.close)
-        front = _Front(broker, found)
-        servers = [loop.run_until_complete(asyncio.start_server(front, sock=listener)) for listener in listeners]
         thread = threading.Thread(target=loop.run_forever, name="fixed-port", daemon=True)
-        thread.start()
+        thread.start()  # the caller's thread may have a loop that runs, as in a notebook
         cleanup.callback(thread.join)
         cleanup.callback(loop.call_soon_threadsafe, loop.stop)
+        serving = asyncio.run_coroutine_threadsafe(_serve(_Front(broker, found, cluster_id), listeners), loop)
+        servers = serving.result()
         cleanup.callback(lambda: asyncio.run_coroutine_threadsafe(_end(servers), loop).result())
         yield found
 
@@ -63,9 +73,10 @@ def fixed_port(port: int, broker: EmbeddedBroker) -> Iterator[int]:
 class _Front:
     """Handles a connection: passes its requests on to the broker, and changes the answers that are to be changed."""
 
-    def __init__(self, broker: EmbeddedBroker, port: int) -> None:
+    def __init__(self, broker: EmbeddedBroker, port: int, cluster_id: str) -> None:
         self._broker = broker
         self._port = port
+        self._cluster_id = cluster_id
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         host, _, port = self._broker.bootstrap_servers.rpartition(":")
@@ -77,6 +88,9 @@ class _Front:
                     if request.key == CREATE_TOPICS:
                         _write(writer, await self._in_thread(self._created, request))
                         continue
+                    if request.begins_transactions:
+                        _write(writer, refused_transactions(request))
+                        continue
                     _write(broker_writer, request.content)
                     if request.is_answered:
                         _write(writer, await self._answer(request, await _read(broker_reader)))
@@ -86,7 +100,7 @@ class _Front:
         if request.key == VERSIONS:
             return capped_versions(answer)
         if request.key in (METADATA, FIND_COORDINATOR):
-            return readdressed(request, answer, HOST, self._port)
+            return readdressed(request, answer, HOST, self._port, self._cluster_id)
         if request.key == LIST_OFFSETS and (asked := request.timestamps()):
             found = await self._in_thread(lambda: {each: self._broker.offset_at(*each, asked[each]) for each in asked})
             return with_offsets(request, answer, {each: ListedOffset(*at) for each, at in found.items() if at})
@@ -113,6 +127,10 @@ def _write(writer: asyncio.StreamWriter, content: bytes) -> None:
     writer.write(struct.pack(">i", len(content)) + content)
 
 
+async def _serve(front: _Front, listeners: list[socket.socket]) -> list[asyncio.Server]:
+    return [await asyncio.start_server(front, sock=listener) for listener in listeners]
+
+
 async def _end(servers: list[asyncio.Server]) -> None:
     """Take no more connections, and return once all have ended, also those that were taken just now."""
     for server in servers:
@@ -126,13 +144,16 @@ async def _end(servers: list[asyncio.Server]) -> None:
 
 
 def _listen(port: int) -> list[socket.socket]:
-    """Listeners on both addresses of localhost; on IPv4 alone where this host has no IPv6."""
-    first = socket.create_server(("127.0.0.1", port))
+    """Listeners on both addresses of localhost; on IPv4 alone where this host has no IPv6. Raises PortNotFree."""
+    try:
+        first = socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        raise PortNotFree(error.errno, error.strerror) from None
     try:
         second = socket.create_server(("::1", first.getsockname()[1]), family=socket.AF_INET6)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             first.close()
-            raise
+            raise PortNotFree(error.errno, error.strerror) from None
         return [first]
     return [first, second]

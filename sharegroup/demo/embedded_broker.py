@@ -82,18 +82,19 @@ class EmbeddedBroker:
         """The names of all topics."""
         return set(self._running().list_topics(timeout=_ANSWER_TIMEOUT_S).topics)
 
+    def bounds(self, topic: str) -> list[tuple[int, int]]:
+        """The first offset and the exclusive end of each partition's log now."""
+        reader = self._reader()
+        try:
+            places = [TopicPartition(topic, number) for number in range(PARTITIONS_PER_TOPIC)]
+            return [reader.get_watermark_offsets(place, _ANSWER_TIMEOUT_S) for place in places]
+        finally:
+            reader.close()
+
     def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
         """The timestamp and the offset of the partition's first record at or after the timestamp; None: it has none.
         The partition is read from its start."""
-        reader = Consumer(
-            {
-                "bootstrap.servers": self.bootstrap_servers,
-                "group.id": "embedded-broker",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "log_level": 0,
-            }
-        )
+        reader = self._reader()
         try:
             reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
             deadline = time.monotonic() + _ANSWER_TIMEOUT_S
@@ -106,6 +107,17 @@ class EmbeddedBroker:
             return None
         finally:
             reader.close()
+
+    def _reader(self) -> Consumer:
+        return Consumer(
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "group.id": "embedded-broker",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "log_level": 0,
+            }
+        )
 
     def _running(self) -> Producer:
         if self._owner is None:

@@ -29,7 +29,6 @@ GROUP = {
     "errors.deadletterqueue.topic.name": "dlq.billing",
     "share.release.backoff.ms": "500",  # before the second delivery; twice that before the third
     "share.session.timeout.ms": "300000",  # a query that restarts within it keeps its batch
-    "share.state.store": "sqlite",  # the embedded broker loses its topics when it ends
 }
 OUTPUT = {"outputOnReplay": "replaces"}  # a folder for each batch, overwritten when it is replayed
 

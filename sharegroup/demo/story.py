@@ -19,12 +19,12 @@ from coordinator.client.client import CoordinatorClient
 from sharegroup.demo.checks import Outcome, key_of
 from sharegroup.demo.dead_letters import TOPIC as DEAD_LETTER_TOPIC
 from sharegroup.demo.dead_letters import DeadLetters
-from sharegroup.demo.embedded_broker import EmbeddedBroker
 from sharegroup.demo.errors import DemoFailed
 from sharegroup.demo.group import GROUP_ID, group_state
+from sharegroup.demo.local_broker import local_broker
 from sharegroup.demo.orders import TOPIC, Orders, is_broken
 from sharegroup.demo.payments import Payments, times_busy
-from sharegroup.demo.processes import kill_coordinators, undisturbed
+from sharegroup.demo.processes import undisturbed
 from sharegroup.demo.query import TASKS, KilledBatch, Query
 from sharegroup.demo.screen import Row, Screen, View
 from sharegroup.demo.workspace import Workspace
@@ -59,15 +59,13 @@ class _Story:
 
     def __init__(self, workspace: Workspace, screen: Screen, cleanup: ExitStack) -> None:
         self._screen = screen
-        self._broker = cleanup.enter_context(EmbeddedBroker())
-        servers = self._broker.bootstrap_servers
+        broker = cleanup.enter_context(local_broker(logs=workspace.logs))
+        self._address = servers = broker.address
         self._orders = Orders(servers)
-        cleanup.callback(kill_coordinators, workspace.runtime)
-        with undisturbed():  # after an interrupt here, the cleanup could miss the coordinator
-            self._client = CoordinatorClient.connect(servers, state_store="sqlite")
+        self._client = CoordinatorClient(broker.coordinator, retry_timeout_s=STEP_LIMIT_S)
         cleanup.callback(self._client.close)
         for topic in (TOPIC, DEAD_LETTER_TOPIC):
-            self._broker.create_topic(topic)
+            broker.embedded.create_topic(topic)
         self._dead_letters = DeadLetters(servers)
         cleanup.callback(self._dead_letters.close)
         self._payments = Payments(workspace.payments)
@@ -77,7 +75,7 @@ class _Story:
         self._events = [self._first_dead_letter, self._first_return]
 
     def __repr__(self) -> str:
-        return f"<Story {self._broker!r} {self._orders!r}>"
+        return f"<Story {self._address} {self._orders!r}>"
 
     def tell(self) -> Outcome:
         """Run the story from the first order to the last."""
@@ -102,7 +100,7 @@ class _Story:
 
     def _begin(self) -> None:
         say = self._screen.say
-        say(f"A Kafka broker runs inside this process, at [bold]{self._broker.bootstrap_servers}[/].")
+        say(f"A Kafka broker runs inside this process, at [bold]{self._address}[/].")
         for query in self._queries:
             query.start()
         say(f"Two Spark programs start, [bold]query A[/] and [bold]query B[/], in the share group [bold]{GROUP_ID}[/].")

@@ -13,8 +13,9 @@ from typing import NamedTuple
 from coordinator.protocol.values import TopicAndPartition
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR, VERSIONS, CREATE_TOPICS = 0, 1, 2, 3, 10, 18, 19
+INIT_PRODUCER_ID = 22
 """Kafka's numbers of the requests."""
-NEWEST = {PRODUCE: 8, FETCH: 11, LIST_OFFSETS: 5, METADATA: 8, FIND_COORDINATOR: 2}
+NEWEST = {PRODUCE: 8, FETCH: 11, LIST_OFFSETS: 5, METADATA: 8, FIND_COORDINATOR: 2, INIT_PRODUCER_ID: 1}
 """Request -> its newest version here; the newest without tags, and of Fetch the newest without topic ids."""
 _OLDEST = {LIST_OFFSETS: 1}
 """Version 0 of ListOffsets answers with lists of offsets."""
@@ -22,6 +23,8 @@ _OF_NEW_TOPICS = (CREATE_TOPICS, 0, 4)
 _FIRST_WITH_TOPIC_IDS = 68
 """Requests from this number on (ConsumerGroupHeartbeat) name topics by id."""
 _TOPIC_EXISTS = 36
+_NOT_ALLOWED = 53
+"""Kafka's TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Producers give up at once; others of Kafka's errors they retry."""
 
 
 class ListedOffset(NamedTuple):
@@ -75,6 +78,12 @@ class Request:
             fields.text()  # the transactional id
         return fields.number("h") != 0
 
+    @property
+    def begins_transactions(self) -> bool:
+        """Whether a producer asks for its id, to write in transactions. The embedded broker would serve it, and show
+        the records of aborted transactions to everybody."""
+        return self.key == INIT_PRODUCER_ID and bool(_Fields(self.content, self._body).text())
+
     def timestamps(self) -> dict[TopicAndPartition, int]:
         """The partitions of a ListOffsets request whose offsets are asked for by timestamp, in ms."""
         fields = _Fields(self.content, self._body + 4)  # after the replica's id
@@ -124,9 +133,9 @@ def capped_versions(answer: bytes) -> bytes:
     return answer[:6] + struct.pack(">i", len(ranges) + 1) + body + answer[fields.at :]
 
 
-def readdressed(request: Request, answer: bytes, host: str, port: int) -> bytes:
-    """The answer to Metadata or FindCoordinator with this address in place of the broker's; its one broker is also the
-    controller, which creates topics."""
+def readdressed(request: Request, answer: bytes, host: str, port: int, cluster_id: str) -> bytes:
+    """The answer to Metadata or FindCoordinator with this address and this cluster id in place of the broker's; its one
+    broker is also the controller, which creates topics."""
     fields = _Fields(answer, 4)
     of_metadata = request.key == METADATA
     if request.version >= (3 if of_metadata else 1):
@@ -145,9 +154,11 @@ def readdressed(request: Request, answer: bytes, host: str, port: int) -> bytes:
         return before + address + answer[fields.at :]
     between = fields.at
     fields.text()  # the rack
+    own = answer[between : fields.at]
     if request.version >= 2:
         fields.text()  # the cluster's id
-    return before + address + answer[between : fields.at] + struct.pack(">i", broker) + answer[fields.at + 4 :]
+        own += _text(cluster_id)
+    return before + address + own + struct.pack(">i", broker) + answer[fields.at + 4 :]
 
 
 def with_offsets(request: Request, answer: bytes, found: Mapping[TopicAndPartition, ListedOffset]) -> bytes:
@@ -165,6 +176,11 @@ def with_offsets(request: Request, answer: bytes, found: Mapping[TopicAndPartiti
                 struct.pack_into(">qq", changed, fields.at, *found[where])
             fields.at += 16 if request.version < 4 else 20
     return bytes(changed)
+
+
+def refused_transactions(request: Request) -> bytes:
+    """The answer to a producer that is to write in transactions."""
+    return struct.pack(">iihqh", request.correlation_id, 0, _NOT_ALLOWED, -1, -1)
 
 
 def created_topics(request: Request, existed: Mapping[str, bool]) -> bytes:

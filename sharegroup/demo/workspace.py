@@ -1,6 +1,6 @@
 """The demo's folder: the demo and its processes write all their files into it, and the demo removes it.
 
-Rule: the demo reads and writes none of the user's files. The coordinator's endpoint and state, Spark's settings, its
+Rule: the demo reads and writes none of the user's files. The coordinator's endpoint, Spark's settings, its
 temporary files and its sockets are all in this folder; the logs are in a second one, which a failed demo keeps.
 """
 
@@ -45,11 +45,11 @@ class Workspace:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         self.logs = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}logs-"))
-        self.runtime, self.payments = self._make("run"), self._make("payments")
-        state, settings, tmp = self._make("state"), self._make("conf"), self._make("tmp")
+        runtime, self.payments = self._make("run"), self._make("payments")
+        settings, tmp = self._make("conf"), self._make("tmp")
         (settings / "spark-defaults.conf").write_text(_SPARK_DEFAULTS.format(folder=self.folder))
         (settings / "log4j2.properties").write_text(_LOG4J)
-        self.own_environment = {"SHAREGROUP_RUNTIME_DIR": str(self.runtime), "SHAREGROUP_STATE_DIR": str(state)}
+        self.own_environment = {"SHAREGROUP_RUNTIME_DIR": str(runtime)}
         self.environment = {
             **{name: value for name, value in os.environ.items() if name not in _UNSET_VARIABLES},
             **self.own_environment,
@@ -69,9 +69,7 @@ class Workspace:
         return self._make(f"query={name}")
 
     def remove(self, *, keep_logs: bool) -> None:
-        """Remove the folders; with ``keep_logs`` all but the logs, those of the coordinator included."""
-        for log in self.runtime.glob("*.log") if keep_logs else ():
-            shutil.move(log, self.logs)
+        """Remove the folders; with ``keep_logs`` all but the logs, the coordinator's included."""
         for folder in (self.folder,) if keep_logs else (self.folder, self.logs):
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -7,11 +7,13 @@ import socket
 import struct
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from sharegroup.demo.embedded_broker import EmbeddedBroker
 from sharegroup.demo.wire import (
     CREATE_TOPICS,
     FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
     LIST_OFFSETS,
     METADATA,
     NEWEST,
@@ -22,6 +24,7 @@ from sharegroup.demo.wire import (
     capped_versions,
     created_topics,
     readdressed,
+    refused_transactions,
     with_offsets,
 )
 
@@ -69,16 +72,20 @@ CASES = [
 
 
 @pytest.mark.parametrize("asked", CASES)
-def test_only_the_brokers_address_and_the_controller_change(broker: EmbeddedBroker, asked: Request) -> None:
+def test_only_the_address_the_controller_and_the_cluster_id_change(broker: EmbeddedBroker, asked: Request) -> None:
     answer = ask(broker, asked)
     host, _, port = broker.bootstrap_servers.rpartition(":")
-    same = readdressed(asked, answer, host, int(port))
+    own_id = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=60).cluster_id
+    same = readdressed(asked, answer, host, int(port), own_id)
     changed = [at for at, (old, new) in enumerate(zip(answer, same, strict=True)) if old != new]
     assert len(changed) == (asked.key == METADATA and asked.version >= 1), "the controller's id, below 256"
-    other = readdressed(asked, answer, "localhost", 9092)
+    other = readdressed(asked, answer, "localhost", 9092, "another cluster")
     assert struct.pack(">h", 9) + b"localhost" + struct.pack(">i", 9092) in other
-    assert len(other) == len(answer) + len("localhost") - len(host)
-    assert host.encode() not in other
+    has_id = asked.key == METADATA and asked.version >= 2
+    assert (b"another cluster" in other, own_id.encode() in answer) == (has_id, has_id)
+    longer = len("another cluster") - len(own_id) if has_id else 0
+    assert len(other) == len(answer) + len("localhost") - len(host) + longer
+    assert host.encode() not in other and own_id.encode() not in other
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -120,3 +127,14 @@ def test_topics_are_read_from_each_version_of_a_request(version: int) -> None:
 def test_records_without_acknowledgement_have_no_answer(version: int, acks: int) -> None:
     body = struct.pack(">h", -1) * (version >= 3) + struct.pack(">h", acks)
     assert request(PRODUCE, version, body).is_answered is (acks != 0)
+
+
+@pytest.mark.parametrize("version", range(NEWEST[INIT_PRODUCER_ID] + 1))
+def test_a_transactional_producer_alone_is_refused(broker: EmbeddedBroker, version: int) -> None:
+    timeout = struct.pack(">i", 1_000)
+    idempotent = request(INIT_PRODUCER_ID, version, struct.pack(">h", -1) + timeout)
+    transactional = request(INIT_PRODUCER_ID, version, struct.pack(">h", 1) + b"t" + timeout)
+    assert (idempotent.begins_transactions, transactional.begins_transactions) == (False, True)
+    refusal = refused_transactions(transactional)
+    assert len(refusal) == len(ask(broker, idempotent))
+    assert struct.unpack_from(">iih", refusal) == (7, 0, 53)
