@@ -29,6 +29,7 @@ from sharegroup.demo.wire import (
     created_topics,
     readdressed,
     refused_transactions,
+    topic_error,
     with_offsets,
 )
 
@@ -107,11 +108,13 @@ class _Front:
         return answer
 
     def _created(self, request: Request) -> bytes:
-        names, only_validated = request.new_topics()
+        topics, only_validated = request.new_topics()
         known = self._broker.topic_names()
-        for name in set(names) - known if not only_validated else ():
-            self._broker.create_topic(name)
-        return created_topics(request, {name: name in known for name in names})
+        errors = {name: topic_error(name, configs, exists=name in known) for name, configs in topics.items()}
+        for name, error in errors.items():
+            if error is None and not only_validated:
+                self._broker.create_topic(name)
+        return created_topics(request, errors)
 
     async def _in_thread(self, work: Any, *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(None, work, *arguments)

@@ -7,7 +7,7 @@ with `struct`, and no request needs the topic ids that the embedded broker lacks
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from coordinator.protocol.values import TopicAndPartition
@@ -22,7 +22,7 @@ _OLDEST = {LIST_OFFSETS: 1}
 _OF_NEW_TOPICS = (CREATE_TOPICS, 0, 4)
 _FIRST_WITH_TOPIC_IDS = 68
 """Requests from this number on (ConsumerGroupHeartbeat) name topics by id."""
-_TOPIC_EXISTS = 36
+_TOPIC_EXISTS, _INVALID_CONFIG = 36, 40
 _NOT_ALLOWED = 53
 """Kafka's TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Producers give up at once; others of Kafka's errors they retry."""
 
@@ -32,6 +32,13 @@ class ListedOffset(NamedTuple):
 
     timestamp_ms: int
     offset: int
+
+
+class TopicError(NamedTuple):
+    """Kafka's number of an error, and the message."""
+
+    code: int
+    message: str
 
 
 class _Fields:
@@ -100,21 +107,23 @@ class Request:
                     found[topic, partition] = at
         return found
 
-    def new_topics(self) -> tuple[list[str], bool]:
-        """The names in a CreateTopics request, and whether it is only to be validated."""
+    def new_topics(self) -> tuple[dict[str, list[str]], bool]:
+        """The names in a CreateTopics request with the configs that each sets, and whether it is only to be
+        validated."""
         fields = _Fields(self.content, self._body)
-        names = []
+        topics: dict[str, list[str]] = {}
         for _ in range(fields.number("i")):
-            names.append(fields.text())
+            configs = topics.setdefault(fields.text(), [])
             fields.at += 6  # partitions, replicas
             for _ in range(fields.number("i")):
                 fields.number("i")
                 for _ in range(fields.number("i")):
                     fields.number("i")
             for _ in range(fields.number("i")):
-                fields.text(), fields.text()
+                configs.append(fields.text())
+                fields.text()
         fields.number("i")  # the timeout
-        return names, self.version >= 1 and bool(fields.number("b"))
+        return topics, self.version >= 1 and bool(fields.number("b"))
 
 
 def capped_versions(answer: bytes) -> bytes:
@@ -183,15 +192,25 @@ def refused_transactions(request: Request) -> bytes:
     return struct.pack(">iihqh", request.correlation_id, 0, _NOT_ALLOWED, -1, -1)
 
 
-def created_topics(request: Request, existed: Mapping[str, bool]) -> bytes:
-    """The answer to CreateTopics: an error for each topic that existed."""
+def created_topics(request: Request, refused: Mapping[str, TopicError | None]) -> bytes:
+    """The answer to CreateTopics; None: the topic was created."""
     answer = struct.pack(">i", request.correlation_id) + (b"\0" * 4 if request.version >= 2 else b"")
-    answer += struct.pack(">i", len(existed))
-    for name, there in existed.items():
-        answer += _text(name) + struct.pack(">h", _TOPIC_EXISTS if there else 0)
+    answer += struct.pack(">i", len(refused))
+    for name, error in refused.items():
+        answer += _text(name) + struct.pack(">h", error.code if error else 0)
         if request.version >= 1:
-            answer += _text(f"Topic '{name}' already exists.") if there else struct.pack(">h", -1)
+            answer += _text(error.message) if error else struct.pack(">h", -1)
     return answer
+
+
+def topic_error(name: str, configs: Collection[str], *, exists: bool) -> TopicError | None:
+    """The reason why a topic is not created: it exists, or is to have a config, of which the embedded broker has none.
+    None: it is created. The brokers' time, which a dead letter topic gets, makes no difference on one host."""
+    if exists:
+        return TopicError(_TOPIC_EXISTS, f"Topic '{name}' already exists.")
+    if others := sorted(set(configs) - {"message.timestamp.type"}):
+        return TopicError(_INVALID_CONFIG, f"The broker in memory has no topic configs ({', '.join(others)}).")
+    return None
 
 
 def _text(value: str) -> bytes:

@@ -137,6 +137,8 @@ def test_a_topic_is_created_by_request_and_only_once(serving):
     assert "dlq.new" in admin.list_topics(timeout=60).topics
     with pytest.raises(KafkaException, match="already exists"):
         admin.create_topics([NewTopic("dlq.new", 1)])["dlq.new"].result(60)
+    with pytest.raises(KafkaException, match=r"no topic configs \(cleanup.policy\)"):
+        admin.create_topics([NewTopic("compacted", config={"cleanup.policy": "compact"})])["compacted"].result(60)
     admin.create_topics([NewTopic("tried", 1)], validate_only=True)["tried"].result(60)
     assert "tried" not in admin.list_topics(timeout=60).topics
 

@@ -25,6 +25,7 @@ from sharegroup.demo.wire import (
     created_topics,
     readdressed,
     refused_transactions,
+    topic_error,
     with_offsets,
 )
 
@@ -117,9 +118,15 @@ def test_topics_are_read_from_each_version_of_a_request(version: int) -> None:
     body = struct.pack(">i", 2) + topic + topic.replace(b"orders", b"others") + struct.pack(">i", 1_000)
     for only_validated in (False, True):
         asked = request(CREATE_TOPICS, version, body + struct.pack(">?", only_validated) * (version >= 1))
-        assert asked.new_topics() == (["orders", "others"], only_validated and version >= 1)
-    answer = created_topics(asked, {"orders": True, "others": False})
+        assert asked.new_topics() == ({"orders": ["k"], "others": ["k"]}, only_validated and version >= 1)
+    answer = created_topics(asked, {"orders": topic_error("orders", (), exists=True), "others": None})
     assert answer.startswith(struct.pack(">i", 7)) and TOPIC + struct.pack(">h", 36) in answer
+
+
+def test_a_topic_with_configs_that_the_broker_lacks_is_refused() -> None:
+    assert topic_error("dlq", ["message.timestamp.type"], exists=False) is None
+    code, message = topic_error("orders", ["retention.ms", "cleanup.policy"], exists=False)
+    assert (code, message) == (40, "The broker in memory has no topic configs (cleanup.policy, retention.ms).")
 
 
 @pytest.mark.parametrize("version", range(NEWEST[PRODUCE] + 1))
