@@ -133,6 +133,11 @@ RULES = [
     Rule(folder="share_sink", ours=("share_spark", CLIENT, DEAD_LETTERS, KAFKA, PROTOCOL, CONFIG)),
     Rule(folder="sharegroup/demo", ours=(CLIENT, DEAD_LETTERS, KAFKA, PROTOCOL, "sharegroup")),
     Rule(
+        folder="sharegroup/testing",
+        ours=("sharegroup.demo", ADMIN, CLIENT, PROTOCOL, "share_sink.redrive", "share_source.views"),
+        others=frozenset({"confluent_kafka", "pytest"}),
+    ),
+    Rule(
         folder="sharegroup/web",
         ours=(
             "sharegroup",

@@ -1,0 +1,33 @@
+"""Named errors of sharegroup.testing; their form is that of coordinator.protocol.errors."""
+
+from __future__ import annotations
+
+from coordinator.protocol.errors import ShareGroupError
+
+
+class NoTestBroker(ShareGroupError):
+    """{address} is no broker of sharegroup.testing that runs in this process ({running}). Call {what} within the block
+    `with broker() as address:`; while several brokers run, name one of them: {what}(…, address=address)."""
+
+
+class UnusableRecord(ShareGroupError):
+    """Topic {topic} can't have the record {found}: {reason}. A record is str, bytes, None, or a
+    sharegroup.testing.Record, and a topic has a list of them."""
+
+
+class UnusableTopicName(ShareGroupError):
+    """{found} is no name of a Kafka topic: use letters, digits, dots, underscores and hyphens, 249 at most."""
+
+
+class RecordsNotKept(ShareGroupError):
+    """The broker in memory does not have all records that were produced to topic {topic}: {reason}. It keeps 5 MB of
+    each of a topic's four partitions, and records of 1 MB at most: produce fewer or smaller records."""
+
+
+class NotDone(ShareGroupError):
+    """Share group {group_id} is not done after {timeout_s:g} s: {left}. {records}"""
+
+
+class OutcomesNotKnown(ShareGroupError):
+    """What became of {records} of share group {group_id} can't be told any more: {reason}. Call outcomes() sooner, or
+    test with fewer records and fewer commits."""

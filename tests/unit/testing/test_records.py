@@ -1,0 +1,50 @@
+"""Which topics and records a test may begin with, and the outcomes that a history can end with."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.core.looks.history import _GIVEN_UP
+from coordinator.protocol.errors import ShareGroupError
+from sharegroup.testing import Record, broker, outcomes, produce, wait_until_done
+from sharegroup.testing.errors import NoTestBroker, UnusableRecord, UnusableTopicName
+from sharegroup.testing.outcomes import _OUTCOMES
+from sharegroup.testing.records import checked
+
+
+@pytest.mark.parametrize(
+    ("topics", "error", "said"),
+    [
+        ({"a b": []}, UnusableTopicName, "'a b'"),
+        ({"..": []}, UnusableTopicName, "letters"),
+        ({1: []}, UnusableTopicName, "1 is no name"),
+        ({"orders": "abc"}, UnusableRecord, "a list of records"),
+        ({"orders": Record("a")}, UnusableRecord, "a list of records"),
+        ({"orders": 5}, UnusableRecord, "a list of records"),
+        ({"orders": [{"n": 1}]}, UnusableRecord, "of the type dict"),
+        ({"orders": [Record("a", key=1)]}, UnusableRecord, "of the type int"),
+        ({"orders": [Record("a", partition=4)]}, UnusableRecord, "the partitions 0 to 3"),
+    ],
+)
+def test_a_wrong_topic_or_record_is_named_before_a_broker_starts(
+    topics: dict[str, list[object]], error: type[ShareGroupError], said: str
+) -> None:
+    with pytest.raises(error, match=said), broker(topics):
+        raise AssertionError("a broker runs")
+
+
+def test_records_without_a_key_go_to_the_partitions_in_turn() -> None:
+    (records,) = checked({"orders": [*"abcde", Record("f", key="k"), Record("g", partition=3)]}).values()
+    assert [record.partition for record in records] == [0, 1, 2, 3, 0, None, 3]
+
+
+@pytest.mark.parametrize("function", [wait_until_done, outcomes])
+def test_without_a_broker_the_way_out_is_named(function) -> None:
+    with pytest.raises(NoTestBroker, match=rf"none runs.*Call {function.__name__} within"):
+        function("billing")
+    with pytest.raises(NoTestBroker, match="host:1 is no broker"):
+        produce({}, address="host:1")
+
+
+def test_each_way_to_give_a_record_up_is_an_outcome() -> None:
+    assert set(_GIVEN_UP.values()) <= _OUTCOMES.keys()
