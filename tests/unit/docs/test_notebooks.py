@@ -11,8 +11,7 @@ import pytest
 from tests.support.imports import PACKAGES, ROOT
 from tests.support.notebooks import NOTEBOOKS, outputs, sources
 
-# What a user imports; the broker in memory is the quickstart's.
-PUBLIC = {"share_consumer", "share_sink", "share_source", "sharegroup", "sharegroup.demo.embedded_broker"}
+PUBLIC = {"sharegroup", "sharegroup.testing"}
 PICTURES = {
     "01_first_steps": 1,
     "02_watching_a_group": 2,
