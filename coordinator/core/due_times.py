@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Container, Iterable, Iterator
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
+
+from sortedcontainers import SortedList
 
 from coordinator.core.runs import Run
 
-Name = TypeVar("Name")
 Runs: TypeAlias = tuple[tuple[int, int, Run], ...]
 
-SPARE = 64
-"""The heap of times is cleaned up once it has this many entries more than two for each name."""
 _BOUND_BITS = 64
 _HALF = 1 << (_BOUND_BITS - 1)
 
@@ -25,11 +24,11 @@ _HALF = 1 << (_BOUND_BITS - 1)
 class DueTimes:
     """At most one time, in milliseconds, for each name: the id of a group or a member."""
 
-    __slots__ = ("_heap", "_of_name")
+    __slots__ = ("_of_name", "_ordered")
 
     def __init__(self) -> None:
         self._of_name: dict[str, int] = {}
-        self._heap: list[tuple[int, str]] = []  # also has old times, which no longer count
+        self._ordered: SortedList[tuple[int, str]] = SortedList()
 
     def __len__(self) -> int:
         return len(self._of_name)
@@ -39,27 +38,21 @@ class DueTimes:
 
     def set(self, name: str, due_ms: int | None) -> None:
         """Set the time of the name; None removes it."""
-        if due_ms == self._of_name.get(name):
-            return
-        if due_ms is None:
-            del self._of_name[name]
-            return
-        self._of_name[name] = due_ms
-        heapq.heappush(self._heap, (due_ms, name))
-        if len(self._heap) > 2 * len(self._of_name) + SPARE:
-            self._heap = [(due_ms, name) for name, due_ms in self._of_name.items()]
-            heapq.heapify(self._heap)
+        before_ms = self._of_name.pop(name, None)
+        if before_ms is not None:
+            self._ordered.remove((before_ms, name))
+        if due_ms is not None:
+            self._of_name[name] = due_ms
+            self._ordered.add((due_ms, name))
 
     def earliest_ms(self) -> int | None:
         """The earliest time; None if no name has one."""
-        while self._heap and self._of_name.get(self._heap[0][1]) != self._heap[0][0]:
-            heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        return self._ordered[0][0] if self._ordered else None
 
     def due(self, now_ms: int) -> list[str]:
         """The names whose time is ``now_ms`` or earlier, sorted by name."""
-        due = _entries_until(self._heap, now_ms)
-        return sorted({name for due_ms, name in due if self._of_name.get(name) == due_ms})
+        later = self._ordered.bisect_left((now_ms + 1, ""))
+        return sorted(name for _, name in self._ordered[:later])
 
 
 class LockIndex:
@@ -178,7 +171,7 @@ def _parts(kept_ms: int) -> tuple[int, int]:
     return bounds, kept_ms - (bounds << _BOUND_BITS)
 
 
-def _entries_until(heap: list[tuple[int, Name]], until_ms: int) -> Iterator[tuple[int, Name]]:
+def _entries_until(heap: list[tuple[int, int]], until_ms: int) -> Iterator[tuple[int, int]]:
     """Yield the heap's entries up to this time, in no order."""
     look = [0]
     while look:
