@@ -1,6 +1,6 @@
-"""ISO-8601 durations, as ``share.auto.offset.reset=by_duration:PnDTnHnMn.nS`` takes them (java.time.Duration's form).
+"""Parses ISO-8601 durations for ``share.auto.offset.reset=by_duration:PnDTnHnMn.nS``, in java.time.Duration's form.
 
-Days are 24 hours; years, months and weeks are not durations. Negative durations are refused, as Kafka does.
+Days are 24 hours. Years, months and weeks are not accepted, nor are negative durations, as in Kafka.
 """
 
 from __future__ import annotations
@@ -15,14 +15,10 @@ _FORM = re.compile(
 
 
 def parse_duration_ms(text: str) -> int | None:
-    """Milliseconds of ``text`` (parts below a millisecond are dropped), or None if it is not a duration."""
+    """The duration in whole milliseconds, rounded down; None if the text is no duration."""
     match = _FORM.fullmatch(text)
     if match is None or not any(match.groups()):
         return None
     days, hours, minutes = (int(match[name] or 0) for name in ("days", "hours", "minutes"))
-    return ((days * 24 + hours) * 60 + minutes) * 60_000 + _seconds_to_ms(match["seconds"] or "0")
-
-
-def _seconds_to_ms(text: str) -> int:
-    whole, _, fraction = text.replace(",", ".").partition(".")
-    return int(whole) * 1000 + int(f"{fraction:0<3}"[:3])
+    seconds, _, fraction = (match["seconds"] or "0").replace(",", ".").partition(".")
+    return ((days * 24 + hours) * 60 + minutes) * 60_000 + int(seconds) * 1_000 + int(f"{fraction:0<3}"[:3])

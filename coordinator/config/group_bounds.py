@@ -1,7 +1,8 @@
-"""The bounds within which a coordinator lets groups choose sessions, heartbeats and assignments (KIP-932, KIP-1263).
+"""The bounds within which groups may choose their session timeout, heartbeat interval and assignment interval (KIP-932,
+KIP-1263).
 
-Rule, as Kafka's: a value out of bounds is refused when it is set; a value that was stored under other bounds counts as
-the nearest one within, and stays stored.
+Rule, as in Kafka: a value out of bounds is refused when it is set. A value that was stored under other bounds stays
+stored, and counts as the nearest value within the bounds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ SESSION, HEARTBEAT, ASSIGNMENT = "session.timeout.ms", "heartbeat.interval.ms", 
 
 
 class GroupBounds:
-    """The bounds by the name of the group's key; without any, those of the key's own row hold alone."""
+    """Bounds by group key. Keys without an entry have only the bounds of their own row in the table."""
 
     def __init__(self, bounds: Mapping[str, tuple[int, int]] | None = None) -> None:
         self._bounds = dict(bounds or {})
@@ -26,10 +27,11 @@ class GroupBounds:
 
     @classmethod
     def of(cls, server: Mapping[str, Any]) -> GroupBounds:
-        """The bounds that the coordinator's own values set, by attribute name.
+        """The bounds that the coordinator's own configuration sets. ``server``: its values by attribute name.
 
         Raises:
-            ConfigConflict: a smallest value is above the largest one, or lets no heartbeat be shorter than a session.
+            ConfigConflict: a smallest value is above the largest one, or no heartbeat interval could be shorter than
+                the shortest session timeout.
         """
         bounds = {}
         for what in (SESSION, HEARTBEAT, ASSIGNMENT):
@@ -66,7 +68,7 @@ class GroupBounds:
                 raise ConfigOutOfBounds(key=key, value=text, bounds=f"between {low} and {high} ({names})")
 
     def clamp(self, values: dict[str, Any]) -> None:
-        """Bring a group's values, by attribute name, within the bounds."""
+        """Bring a group's values within the bounds. ``values``: by attribute name; they are changed in place."""
         for key, (low, high) in self._bounds.items():
             attribute = GROUP_KEYS[key].attribute
             values[attribute] = min(max(values[attribute], low), high)

@@ -1,17 +1,17 @@
-"""The options of a Kafka client, by librdkafka's names or by Java's: which go to librdkafka, under which name and in
-which form, and which ones share groups or librdkafka refuse. Options with ``kafka.``, a command's properties and a
-coordinator's file are all translated here.
+"""Translates the options of a Kafka client, with librdkafka's names or Java's, to librdkafka's properties, and refuses
+those that have no place in a share group. Options with ``kafka.``, a command's properties and a coordinator's file all
+go through this module.
 
-Spark's Kafka source takes Java's names; librdkafka has others for some. Rule: a value stands in no error and in no
-``repr``, unless its key is known and is no secret; an error names the key as the user wrote it.
+Spark's Kafka source takes Java's names, and librdkafka has other names for some options. Rule: a value is in an error
+or a ``repr`` only if its key is known and no secret; an error names the key as the user wrote it.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from coordinator.config.keys import nearest
 from coordinator.config.resolved import hint
@@ -42,12 +42,12 @@ _NOT_NEEDED = "Remove it."
 _IS_JAVAS = "it is for Java clients only, and this project uses librdkafka."
 
 HIDDEN = "*********(redacted)"
-"""Spark's own text in place of a secret."""
+"""What Spark shows in place of a secret."""
 
 
 def is_harmless(key: str) -> bool:
-    """Whether a value of this key, librdkafka's or Java's, may be shown. All others count as secrets: a password may
-    also stand under a mistyped key."""
+    """Whether the values of this key, librdkafka's or Java's, may be shown. Values of unknown keys count as secrets: a
+    password may stand under a mistyped key."""
     return key not in SECRETS and (is_shown(key) or is_javas_alone(key))
 
 
@@ -57,13 +57,13 @@ def is_javas_alone(key: str) -> bool:
 
 
 def redacted(kafka_config: Mapping[str, str]) -> dict[str, str]:
-    """The same keys, with the values that may be shown."""
+    """The config with HIDDEN in place of each value that may not be shown."""
     return {key: value if is_harmless(key) else HIDDEN for key, value in kafka_config.items()}
 
 
 class KafkaConfig(dict[str, str]):
-    """librdkafka's properties. ``written``: property -> the key from which it came, as the user wrote it, where that is
-    another. A pickle is a plain dict: only load() needs the keys, and a task is spared this module."""
+    """librdkafka's properties. ``written``: for each property that the user wrote under another key, that key. A pickle
+    of this is a plain dict, so that tasks need not import this module."""
 
     def __init__(self, properties: Mapping[str, str], written: Mapping[str, str]) -> None:
         super().__init__(properties)
@@ -80,35 +80,30 @@ def to_librdkafka(
     prefix: str = PREFIX,
     forbidden: Mapping[str, str] = SHARE_GROUPS_FORBID,
 ) -> KafkaConfig:
-    """Options of a Kafka client, given without the prefix, as librdkafka's. ``owned``: what source or sink set by
-    themselves -> what to use instead; ``forbidden``: what members of a share group do without -> the same. ``prefix``:
-    how an error's keys begin.
+    """The options of a Kafka client as librdkafka's properties. Keys of ``options`` have no prefix; those in errors
+    begin with ``prefix``. ``owned``: keys that the source or sink sets itself, with what to use instead. ``forbidden``:
+    keys that a member of a share group does without, with the same.
 
     Raises:
-        RefusedOption: an option can't be given to librdkafka, or is one of ``owned``.
-        InvalidKafkaOption: an option is named twice, by its Java name and by librdkafka's; or its value is wrong.
-        MissingOption: a key without which no broker can be reached, with such a protocol and mechanism.
+        RefusedOption: an option can't be given to librdkafka, or is one of ``owned`` or ``forbidden``.
+        InvalidKafkaOption: an option is given twice, by Java's name and by librdkafka's; or its value is wrong.
+        MissingOption: the protocol or mechanism needs a key that is missing.
     """
-    return _in_words_of(prefix, lambda: _translated(options, owned, prefix, forbidden))
-
-
-def _translated(
-    options: Mapping[str, str], owned: Mapping[str, str], prefix: str, forbidden: Mapping[str, str]
-) -> KafkaConfig:
     config: dict[str, str] = {}
     written: dict[str, str] = {}
-    for key, value in options.items():
-        refuse(key, prefix, owned, forbidden)
-        if is_placeholder(value):
-            raise InvalidKafkaOption(option=PREFIX + key, problem=f"{UNREPLACED}.")
-        for name, text in _properties_of(key, value, options).items():
-            if name in config and (config[name] != text or key in RENAMED or written.get(name) in RENAMED):
-                other = PREFIX + written.get(name, name)
-                raise InvalidKafkaOption(option=PREFIX + key, problem=f"it is the same as {other}; remove one.")
-            if name != key and name not in config:
-                written[name] = key
-            config[name] = text
-    check_security(config)
+    with _keys_in_errors_begin_with(prefix):
+        for key, value in options.items():
+            refuse(key, prefix, owned, forbidden)
+            if is_placeholder(value):
+                raise InvalidKafkaOption(option=PREFIX + key, problem=f"{UNREPLACED}.")
+            for name, text in _properties_of(key, value, options).items():
+                if name in config and (config[name] != text or key in RENAMED or written.get(name) in RENAMED):
+                    other = PREFIX + written.get(name, name)
+                    raise InvalidKafkaOption(option=PREFIX + key, problem=f"it is the same as {other}; remove one.")
+                if name != key and name not in config:
+                    written[name] = key
+                config[name] = text
+        check_security(config)
     return KafkaConfig(config, written)
 
 
@@ -122,10 +117,10 @@ def _properties_of(key: str, value: str, options: Mapping[str, str]) -> dict[str
 
 
 def refuse(key: str, prefix: str, owned: Mapping[str, str], forbidden: Mapping[str, str]) -> None:
-    """Refuse a key that is not for librdkafka; the arguments as of to_librdkafka.
+    """Refuse a key that is not for librdkafka. The arguments are those of to_librdkafka.
 
     Raises:
-        RefusedOption: with what to use instead.
+        RefusedOption: says what to use instead.
     """
     option = PREFIX + key
     refusals = (
@@ -154,13 +149,13 @@ def refuse(key: str, prefix: str, owned: Mapping[str, str], forbidden: Mapping[s
 
 
 _OWN_PREFIX = re.compile(r"(?<![\w.])kafka\.(?=[a-z])")
-_Result = TypeVar("_Result")
 
 
-def _in_words_of(prefix: str, act: Callable[[], _Result]) -> _Result:
-    """Returns what ``act`` does; its errors name keys that begin with ``prefix``."""
+@contextmanager
+def _keys_in_errors_begin_with(prefix: str) -> Iterator[None]:
+    """Errors that are raised inside have ``prefix`` in place of ``kafka.`` in front of keys."""
     try:
-        return act()
+        yield
     except ShareGroupError as error:
         if prefix == PREFIX:
             raise
@@ -172,11 +167,11 @@ _ADDRESS = re.compile(r"([A-Za-z_]+)://(.*)", re.DOTALL)
 
 
 def broker_addresses(servers: str, config: Mapping[str, str], *, prefix: str = PREFIX, key: str = "") -> str:
-    """The addresses of bootstrap.servers without a protocol, as SASL_SSL://host:9093 has one in a listener.
+    """The addresses of bootstrap.servers, without a protocol in front as in SASL_SSL://host:9093.
     ``prefix``: how an error's keys begin; ``key``: the name of the list itself, if it is another one.
 
     Raises:
-        InvalidKafkaOption: one is not host:port, or its protocol is another one than security.protocol.
+        InvalidKafkaOption: one is not host:port, or the protocol in front differs from security.protocol.
     """
     if problem := broker_problem(servers):
         raise InvalidKafkaOption(option=key or prefix + _BOOTSTRAP, problem=problem)
@@ -195,8 +190,6 @@ def broker_addresses(servers: str, config: Mapping[str, str], *, prefix: str = P
 
 
 _END_OF_CHECK = "sharegroup.end.of.check"
-
-
 _FILES = (
     "ssl.ca.location",
     "ssl.certificate.location",
@@ -209,15 +202,15 @@ _FILES = (
     "sasl.oauthbearer.assertion.private.key.file",
     "sasl.oauthbearer.assertion.jwt.template.file",
 )
-"""Properties that name a file, or a folder of files. librdkafka's errors about a missing one say little."""
+"""Properties that name a file, or a folder of files. librdkafka's errors about missing files say little."""
 _NO_FILE = "probe"
 """The value of ssl.ca.location with which librdkafka searches for the system's certificates."""
 
 
 def check_kafka_config(kafka_config: Mapping[str, str], *, prefix: str = PREFIX) -> None:
-    """Lets librdkafka check names and values, without a thread or connection: an unknown property at the end makes it
+    """Let librdkafka check names and values without a thread or a connection: an unknown property at the end makes it
     stop before it starts anything. ``plugin.library.paths`` is not checked, since that would load the library. Files
-    that properties name must exist on this host. ``prefix``: how an error's keys begin.
+    that properties name must exist on this host. Keys in errors begin with ``prefix``.
 
     Raises:
         UnknownKafkaOption, InvalidKafkaOption: the first wrong property, or a token function that gives no token.
@@ -247,25 +240,22 @@ def check_tokens(kafka_config: Mapping[str, str], *, prefix: str = PREFIX) -> No
     """Check the token function ``oauth_cb``, and call it once.
 
     Raises:
-        InvalidKafkaOption: other settings don't go with it, it can't be imported here, or it gives no token.
+        InvalidKafkaOption: other settings don't go with the function, it can't be imported here, or it gives no token.
     """
-
-    def check() -> None:
+    with _keys_in_errors_begin_with(prefix):
         check_security(kafka_config)
         check_token_function(kafka_config[TOKEN_FUNCTION], kafka_config.get("sasl.oauthbearer.config", ""))
 
-    _in_words_of(prefix, check)
-
 
 _BY_CONFLUENT = ("sasl.oauthbearer.metadata.authentication.type", "aws_iam")
-"""confluent_kafka takes this value itself: librdkafka does not have it."""
+"""confluent_kafka itself handles this value, which librdkafka does not know."""
 _REFUSED_VALUE = "its value is refused"
 _PROPERTY = re.compile(r'(configuration property:? )"[\w.]+"', re.IGNORECASE)
 _RANGE = re.compile(r"range (-?\d+)\.\.(-?\d+)")
 
 
 def _values(key: str, problem: str) -> str:
-    """Which values the property takes, if librdkafka's text does not have them: words, or a range of numbers."""
+    """The values that the property takes, in words or as a range of numbers, unless librdkafka's text has them."""
     if key in CHOICES:
         return f"; it is {CHOICES[key]}"
     if _RANGE.search(problem) or not (numbers := _RANGE.search(_complaint(key, _OUT_OF_RANGE))):
@@ -279,28 +269,24 @@ _OUT_OF_RANGE = "-7777"
 
 
 def _half_read(key: str, value: str) -> str:
-    """Returns why librdkafka would misread a number; empty if it would not. It reads the leading digits, so 1e3 is
-    1."""
+    """The problem of a number that librdkafka would misread; empty if it would not. librdkafka reads the leading digits
+    alone, so 1e3 would be 1."""
     if not _BEGINS_AS_NUMBER.match(value) or _NUMBER.fullmatch(value):
         return ""
     return f'"{value}" is no such number' if "range" in _complaint(key, _OUT_OF_RANGE) else ""
-
-
-def _suggestions() -> Iterable[str]:
-    """The keys that a mistyped one is compared with."""
-    return sorted((PROPERTIES | {*RENAMED} | {*BY_VALUE}) - {*SHARE_GROUPS_FORBID})
 
 
 def _hint(key: str, prefix: str) -> str:
     if (found := spelt_here(key, prefix)) is not None:
         return f"it is written {found}"
     known = "https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md has all"
-    return hint(prefix + key, [prefix + each for each in _suggestions()], known)
+    suggestions = sorted((PROPERTIES | {*RENAMED} | {*BY_VALUE}) - {*SHARE_GROUPS_FORBID})
+    return hint(prefix + key, [prefix + each for each in suggestions], known)
 
 
 def own_name(key: str, others: Iterable[str]) -> str:
-    """Returns what a ShareConsumer calls a key that neither it nor librdkafka has, after a semicolon; empty if nothing
-    is like it. ``others``: what it takes beside librdkafka's properties."""
+    """The name of a key that a ShareConsumer does not know, as it should be written, after a semicolon; empty if no
+    known key is like it. ``others``: the keys that a ShareConsumer takes beside librdkafka's properties."""
     if key.startswith(PREFIX):
         return f"; properties have no prefix here: use {key.removeprefix(PREFIX)}"
     if (found := spelt_here(key, "")) is not None:
@@ -310,7 +296,7 @@ def own_name(key: str, others: Iterable[str]) -> str:
 
 
 def _complaint(key: str, value: str) -> str:
-    """Returns librdkafka's error about one property; empty if there is none."""
+    """librdkafka's error about one property; empty if there is none."""
     from confluent_kafka import Consumer, KafkaException
 
     try:

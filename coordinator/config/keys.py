@@ -1,7 +1,7 @@
-"""One row of a configuration table: its type, default and bounds, and how a text becomes its value.
+"""One row of a configuration table: the type, default and bounds of a key, and how its value is parsed.
 
-Rule: a text is parsed as Kafka's ConfigDef parses it (trimmed; booleans in any case); a wrong text raises a named error
-with the key, the text and the accepted values.
+Rule: a text is parsed as Kafka's ConfigDef does it: trimmed, with booleans in any case. A wrong text raises a named
+error with the key, the text and the accepted values.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from coordinator.protocol.errors import ConfigOutOfBounds, ConfigTypeMismatch, U
 Value = int | float | bool | str
 
 NEAR = 0.75
-"""Two names are this much alike, by difflib, if one is probably a mistyped other."""
+"""If two names are at least this much alike, by difflib's ratio, one is probably a mistyped form of the other."""
 
 _TYPES: dict[type, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
@@ -24,9 +24,9 @@ _TYPES: dict[type, str] = {int: "a whole number", float: "a number", bool: "true
 class ConfigKey:
     """A key of a group or of the coordinator.
 
-    ``low``, ``high`` are inclusive. ``takes`` says what a text must look like, ``is_valid`` checks it. ``ours``: Kafka
-    has no such key. ``why``: why the default or the bounds are not Kafka's. ``default`` None: a whole number whose
-    default is not one value; ``unset`` says in words what holds then.
+    ``low`` and ``high`` are inclusive. ``takes`` says what a text must look like, and ``is_valid`` checks that.
+    ``ours``: Kafka has no such key. ``why``: why the default or the bounds are not Kafka's. ``default`` None: the key
+    is a whole number without a single default; ``unset`` says in words what holds if it is not set.
     """
 
     name: str
@@ -44,22 +44,22 @@ class ConfigKey:
 
     @property
     def type(self) -> type:
-        """The type of the values: that of the default."""
+        """The type of the key's values."""
         return int if self.default is None else type(self.default)
 
     @property
     def shown_default(self) -> str:
-        """Formats the default as it is written in a properties file, or in words."""
+        """The default as it is written in a properties file, or in words."""
         return self.unset if self.default is None else show(self.default)
 
     @property
     def attribute(self) -> str:
-        """The name of the field: ``share.session.timeout.ms`` -> ``share_session_timeout_ms``."""
+        """The key as an attribute's name: ``share_session_timeout_ms`` for ``share.session.timeout.ms``."""
         return self.name.replace(".", "_")
 
     @property
     def bounds(self) -> str:
-        """The accepted values in words, for errors and docs; empty if every value is accepted."""
+        """The accepted values in words, for errors and docs; empty if all are accepted."""
         if self.choices:
             return "one of " + ", ".join(self.choices)
         if self.takes:
@@ -75,29 +75,24 @@ class ConfigKey:
             ConfigTypeMismatch: the text is of another type.
             ConfigOutOfBounds: the value is beyond the bounds.
         """
-        value = self._typed(text.strip())
-        self._check_bounds(value)
-        return value
-
-    def _typed(self, text: str) -> Value:
         try:
-            return _CONVERT[self.type](text)
+            value = _CONVERT[self.type](text.strip())
         except ValueError:
             unit = " of milliseconds" if self.type is int and self.name.endswith(".ms") else ""
-            raise ConfigTypeMismatch(key=self.name, value=text, expected=_TYPES[self.type] + unit) from None
-
-    def _check_bounds(self, value: Value) -> None:
+            expected = _TYPES[self.type] + unit
+            raise ConfigTypeMismatch(key=self.name, value=text.strip(), expected=expected) from None
         if isinstance(value, str):
             inside = value in self.choices if self.choices else self.is_valid is None or self.is_valid(value)
         else:
-            # Written so that NaN is outside.
+            # NaN must be outside, so both comparisons have to be true.
             inside = (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
         if not inside:
             raise ConfigOutOfBounds(key=self.name, value=value, bounds=self.bounds)
+        return value
 
 
 def show(value: Value) -> str:
-    """Formats a value as it is written in a properties file."""
+    """The value as it is written in a properties file."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -123,16 +118,16 @@ _CONVERT: dict[type, Callable[[str], Value]] = {int: _to_int, float: _to_float, 
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Returns the known name most like ``name``; empty if none is alike."""
+    """The known name that is most like ``name``; empty if none is alike."""
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=NEAR)), "")
 
 
 GONE = ("share.coordinator.fleet.group.id", "share.coordinator.session.timeout.ms")
-"""Keys of the time when a consumer group told standalone coordinators which groups are theirs."""
+"""Keys of earlier versions, in which a consumer group divided the groups among standalone coordinators."""
 
 
 def hint(name: str, known: Iterable[str], instead: str = "docs/do/options.md has all") -> str:
-    """The end of an error's sentence about an unknown name: the nearest known name, else ``instead``."""
+    """The end of an error's sentence about an unknown name: the nearest known name, or else ``instead``."""
     if name in GONE:
         return "remove it: standalone coordinators find a group's owner in the group's state"
     near = nearest(name, known)
@@ -140,11 +135,11 @@ def hint(name: str, known: Iterable[str], instead: str = "docs/do/options.md has
 
 
 def parse_all(table: Mapping[str, ConfigKey], texts: Mapping[str, str], scope: str) -> dict[str, Value | None]:
-    """Values of all the table's keys, by attribute name.
+    """The values of all keys of the table, by attribute name.
 
     Raises:
-        UnknownConfig: the table does not have a key.
-        ConfigTypeMismatch, ConfigOutOfBounds: a value is not of its key's type, or beyond its bounds.
+        UnknownConfig: a key of ``texts`` is not in the table.
+        ConfigTypeMismatch, ConfigOutOfBounds: a value is of another type than its key's, or out of bounds.
     """
     for name in texts:
         if name not in table:

@@ -1,6 +1,7 @@
-"""Reads configuration files as Kafka's are: Java properties; ``${env:NAME}`` in a value is an environment variable.
+"""Reads configuration files in Kafka's form, Java properties. ``${env:NAME}`` in a value stands for an environment
+variable.
 
-Rule: values may be secrets, so errors and warnings name keys and lines and never a value.
+Rule: values may be secrets, so errors and warnings name keys and lines, and never a value.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 _JSON = re.compile(r"\s*[\[{]")
 _YAML = re.compile(r"^(?:---\s*$|- |[^\s#!][^=:]*:[ \t]*\n[ \t]+\S)", re.MULTILINE)
-"""A document's start, a list's entry, or a key whose values are set in below it."""
+"""The start of a YAML document, an entry of a list, or a key with indented lines below it."""
 PUBLIC = frozenset(
     (
         "https.ca.pem",
@@ -35,7 +36,7 @@ PUBLIC = frozenset(
         "ssl.truststore.certificates",
     )
 )
-"""The keys of SECRETS whose values may be in a file that everybody reads."""
+"""Keys of SECRETS whose values may nevertheless be in a file that everybody can read."""
 _VARIABLE = re.compile(r"\$\{env:([^}]*)\}")
 
 
@@ -63,7 +64,7 @@ def text_of(path: str) -> str:
 
 
 def parsed(path: str, text: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """As read_properties, of the file's text."""
+    """As read_properties, for the text of the file."""
     try:
         pairs = list(javaproperties.loads(text, object_pairs_hook=list))
     except javaproperties.InvalidUEscapeError as error:
@@ -84,7 +85,7 @@ def parsed(path: str, text: str, environ: Mapping[str, str] = os.environ) -> dic
 
 
 def once(path: str, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The pairs of the file by key; the last of a key counts. Logs a WARNING for each key that stands twice."""
+    """The values of the file by key; the last value of a key counts. Logs a WARNING if a key stands twice."""
     found: dict[str, str] = {}
     for key, value in pairs:
         if key in found:

@@ -1,6 +1,7 @@
-"""The configuration tables as Java properties files: each key with its meaning, its bounds and its default.
+"""Writes the configuration tables as Java properties files: each key with its meaning, its bounds and its default.
 
-Rule: conf/*.properties and ``sharegroup coordinator --print-config`` are made here, from the tables alone.
+Rule: conf/*.properties and the output of ``sharegroup coordinator --print-config`` are made here, from the tables
+alone.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ _ORIGIN = (
 
 
 def coordinator_properties(*notes: str) -> str:
-    """The file of a standalone coordinator. ``notes``: further comments below the title."""
+    """The file with the keys of a standalone coordinator. ``notes``: further comments below the title."""
     title = "Configuration of a standalone coordinator: the defaults. sharegroup coordinator --config FILE"
     return _properties((title, *notes), {**SERVER_KEYS, **COORDINATOR_KEYS}, _STANDALONE_HEAD)
 
 
 def group_properties(*notes: str) -> str:
-    """The keys of a share group. ``notes``: as above."""
+    """The file with the keys of a share group. ``notes``: further comments below the title."""
     title = "Configuration of a share group: the defaults. Set them as options of the source."
     return _properties((title, *notes), GROUP_KEYS)
 
@@ -42,17 +43,12 @@ def _properties(comments: tuple[str, ...], table: Mapping[str, ConfigKey], head:
     notes = [*(f"# {comment}" for comment in comments), "# A line without # sets a value.", _ORIGIN]
     lines = [*notes, "", *head.splitlines()]
     for key in table.values():
-        for paragraph in _paragraphs(key):
+        kip = f" ({key.kip})" if key.kip else ""
+        takes = f" It takes: {key.bounds}." if key.bounds else ""
+        whose = "Ours" if key.ours else "Kafka's"
+        unset = f"Without a value: {key.unset}." if key.unset else ""
+        for paragraph in filter(None, (key.doc, f"{whose}{kip}.{takes}", key.why, unset)):
             lines += _comment.wrap(paragraph)
         default = "" if key.default is None else show(key.default)
         lines += [f"#{key.name}={default}", ""]
     return "\n".join(lines)
-
-
-def _paragraphs(key: ConfigKey) -> list[str]:
-    origin = "Ours" if key.ours else "Kafka's"
-    kip = f" ({key.kip})" if key.kip else ""
-    takes = f" It takes: {key.bounds}." if key.bounds else ""
-    found = [f"{key.doc}", f"{origin}{kip}.{takes}"]
-    unset = [f"Without a value: {key.unset}."] if key.unset else []
-    return [*found, *([key.why] if key.why else []), *unset]

@@ -1,7 +1,6 @@
-"""Resolved configuration: what was set, checked against the table of ``group_keys.py``, else the default.
+"""Resolved configuration: the values that were set, checked against the tables, and defaults for all others.
 
-Rule: configuration is parsed once, at the edge; what is inside reads plain attributes. This is the module that others
-import; it re-exports what they need of the table.
+Rule: configuration is parsed once, where it comes in; all other code reads plain attributes.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupConfig:
-    """A group's configuration, resolved: what was set, else the default. Attributes are the keys in snake case."""
+    """A group's configuration, resolved. Attributes are the keys in snake case."""
 
     share_session_timeout_ms: int
     share_member_retention_ms: int
@@ -81,8 +80,8 @@ class GroupConfig:
 
     @classmethod
     def parse(cls, texts: Mapping[str, str] | None = None, bounds: GroupBounds | None = None) -> GroupConfig:
-        """Resolve the texts by key; keys that are not given have their defaults. ``bounds``: the coordinator's, for
-        configs that are stored.
+        """Resolve the texts by key; keys that are not given get their defaults. ``bounds``: the coordinator's bounds,
+        within which stored configs are brought.
 
         Raises:
             UnknownConfig: no such key.
@@ -93,15 +92,15 @@ class GroupConfig:
         return _resolved(tuple((key, text.strip()) for key, text in (texts or {}).items()), bounds)
 
     def is_explicit(self, own: str = "") -> bool:
-        """Whether a record that no sink mentions is released, and not accepted. ``own``: the mode that a query has set
-        itself; empty: the group's mode holds."""
+        """Whether a record that no sink mentions is released instead of accepted. ``own``: the query's own mode; if
+        that is empty, the group's holds."""
         return (own or self.share_acknowledgement_mode) == "explicit"
 
 
 @lru_cache(maxsize=256)
 def _resolved(given: tuple[tuple[str, str], ...], bounds: GroupBounds | None) -> GroupConfig:
-    """Returns the config of the texts. Raises as :meth:`GroupConfig.parse`. Each load and each join parses its group's,
-    and most groups have the same."""
+    """As :meth:`GroupConfig.parse`. Each load and each join parses its group's configs, and most groups have the same,
+    so the results are cached."""
     texts = dict(given)
     values: dict[str, Any] = parse_all(GROUP_KEYS, texts, "share group configuration")
     if "share.heartbeat.interval.ms" not in texts:
@@ -114,8 +113,8 @@ def _resolved(given: tuple[tuple[str, str], ...], bounds: GroupBounds | None) ->
 
 
 def changed_configs(configs: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
-    """The group configs with the changes; an empty text unsets a config, so that its default holds. Another dead letter
-    topic unsets the source topics of the one before."""
+    """The group configs with the changes. An empty text unsets a config. If the dead letter topic changes, the source
+    topics that belonged to the one before are unset."""
     before = configs.get(DEAD_LETTER_TOPIC, "")
     if changes.get(DEAD_LETTER_TOPIC, before).strip() != before.strip():
         changes = {DEAD_LETTER_SOURCES: "", **changes}
@@ -123,7 +122,7 @@ def changed_configs(configs: Mapping[str, str], changes: Mapping[str, str]) -> d
 
 
 def replaced_configs(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
-    """The keys that differ, with their texts before; an empty text where the default held."""
+    """The keys that differ, with their texts before; the text is empty if the default held."""
     return {key: before.get(key, "") for key in {**before, **after} if before.get(key) != after.get(key)}
 
 
@@ -165,7 +164,7 @@ class CoordinatorConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerConfig:
-    """Where a standalone coordinator listens, and the limits of any, resolved."""
+    """The address of a standalone coordinator, and the limits of any coordinator, resolved."""
 
     share_coordinator_listener: str
     share_coordinator_advertised_listener: str

@@ -1,5 +1,5 @@
-"""Reads the token of a standalone coordinator and other files with secrets, and checks directories for them. Service
-and clients use it.
+"""Reads the token of a standalone coordinator, and other files with secrets, and checks directories for them. Service
+and clients use this module.
 
 Rule: a secret is in no error, log or ``repr``, and a file that others may read is refused. "Others" are neither the
 owner nor the group: Kubernetes gives a pod its secrets by group.
@@ -26,13 +26,13 @@ TOKEN_BYTES = 32
 
 
 def read_token(path: str, environ: Mapping[str, str] = os.environ, rights: tuple[Right, ...] = (Right.MEMBER,)) -> str:
-    """The token in the file, or, without a path, in the environment. Of several tokens, the first one with the first of
-    these rights that a token has.
+    """The token in the file, or, without a path, in the environment. If there are several tokens, ``rights`` is
+    searched in order, and the first token that has the right is returned.
 
     Raises:
-        TokenMissing: there is none.
-        InvalidToken: it is too short, or not one word of visible ASCII characters; or no token has the rights.
-        UnsafeFile, UnusableFile: as of :func:`read_secret`.
+        TokenMissing: there is no token.
+        InvalidToken: a token is too short, or not one word of visible ASCII characters; or no token has the rights.
+        UnsafeFile, UnusableFile: see :func:`read_secret`.
     """
     tokens = read_tokens(path, environ)
     for right in rights:
@@ -76,7 +76,7 @@ def read_secret(key: str, path: str) -> bytes:
 
     Raises:
         UnsafeFile: others may read or write the file.
-        UnusableFile: as of :func:`read_file`.
+        UnusableFile: see :func:`read_file`.
     """
     content = read_file(key, path)
     mode = Path(path).stat().st_mode
@@ -104,7 +104,7 @@ _URL = re.compile(r"[A-Za-z][\w+.-]+:/")
 
 
 def _no_path(path: str) -> str:
-    """Why a text that is no path of a file names none, after a semicolon."""
+    """After a semicolon, why the text is no path; empty if it may be one."""
     if path.startswith("~"):
         return "; nothing replaces ~ here: write the whole path"
     return "; it is a URL: write a path of this host" if _URL.match(path) else ""
@@ -125,12 +125,12 @@ def read_certificates(key: str, path: str) -> bytes:
 
 
 def own_dir(path: Path, *, named: bool) -> Path:
-    """The directory, created with mode 0700 if it is missing. ``named``: a person chose it, with its links and parents.
-    Otherwise it must not be a link, and no part of its path may belong to another user, so that the checked directory
-    is the one that is used later.
+    """The directory, which is created with mode 0700 if it is missing. ``named``: a person chose the directory, so its
+    links and parents are trusted. Otherwise it must not be a link, and no part of its path may belong to another user:
+    nobody may replace the directory after the check.
 
     Raises:
-        UnsafeDirectory: it is not safe; the error has the reason.
+        UnsafeDirectory: the directory is not safe, or can't be made.
     """
     path = path.absolute()
     try:
@@ -159,6 +159,6 @@ def _of_parent(path: Path) -> str:
     if found.st_uid not in (0, os.getuid()):
         return f"{path} belongs to user {found.st_uid}"
     if stat.S_ISLNK(found.st_mode):
-        return _of_parent(Path(os.path.realpath(path)))  # a link of the user's own, or of the system's
+        return _of_parent(Path(os.path.realpath(path)))  # the link is the user's own, or the system's
     open_to_all = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
     return f"others may replace what is in {path}" if open_to_all else ""

@@ -1,6 +1,6 @@
-"""The keys that only a standalone coordinator has: where it listens, what with, and its limits; part of the one table.
+"""The table of keys that only a standalone coordinator has: its address, its certificate, and its limits.
 
-Rule: as for :mod:`coordinator.config.group_keys`, which passes these on.
+Rule: as for :mod:`coordinator.config.group_keys`.
 """
 
 from __future__ import annotations

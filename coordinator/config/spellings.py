@@ -1,4 +1,4 @@
-"""Which key somebody means who writes it in another way: in camel case, with other signs, without its prefix, or with a
+"""Finds the key that a user probably means: one written in camel case, with other signs, without its prefix, or with a
 prefix that it does not have."""
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ _PREFIX = "kafka."
 
 
 def bare_name(name: str) -> str:
-    """Returns the name without signs, in lower case: the same for each way to write it."""
+    """The name without signs, in lower case, which is the same for all spellings of a key."""
     return re.sub("[^a-z0-9]", "", name.lower())
 
 
 def by_bare_name(names: Iterable[str]) -> dict[str, str]:
-    """Returns the names by their bare names; those of Kafka's client also without their prefix."""
+    """The names by their bare names; names with ``kafka.`` also by their bare names without that."""
     known = list(names)
     without = {bare_name(each.removeprefix(_PREFIX)): each for each in known}
     return without | {bare_name(each): each for each in known}
@@ -33,19 +33,19 @@ _CONFIGS = {
 
 
 def kafka_key(name: str) -> str | None:
-    """Returns the key of librdkafka's or Java's clients that the name means; None: there is no such key."""
+    """The key of librdkafka's or Java's clients that the name means; None if there is no such key."""
     return _KAFKAS.get(bare_name(name.removeprefix(_PREFIX)))
 
 
 def written_key(name: str) -> str | None:
-    """Returns the group's or the coordinator's key that the name means; None: there is no such key. A dead letter queue
-    may be a DLQ."""
+    """The group's or the coordinator's key that the name means; None if there is no such key. The name may have dlq for
+    deadletterqueue."""
     return _CONFIGS.get(re.sub("^dlq", "deadletterqueue", bare_name(name.removeprefix(_PREFIX))))
 
 
 def spelt_here(name: str, prefix: str) -> str | None:
-    """Returns the key that the name means, as it is written where librdkafka's keys begin with ``prefix``; None: as the
-    name, or there is no such key."""
+    """The key that the name means, with ``prefix`` if it is librdkafka's; None if there is no such key, or the name is
+    already right."""
     key = kafka_key(name)
     found = written_key(name) if key is None else prefix + RENAMED.get(key, key)
     return None if found == prefix + name else found

@@ -1,4 +1,4 @@
-"""Which host this is, for processes that must tell their own host's files and coordinators from another's."""
+"""Identifies this host, for processes that must tell their own host's files and coordinators from another's."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from pathlib import Path
 
 
 def host_facts() -> list[str]:
-    """Facts in which two hosts differ, as far as the system has them: the host name, the boot, and the network
-    namespace. Processes with the same facts reach each other by loopback. Containers may share a host name, a kernel or
-    a network."""
+    """The host name, the boot and the network namespace, as far as the system tells them. No two hosts have all three
+    in common, and processes with the same three reach each other by loopback. Containers may share one or two of
+    them."""
     facts = [socket.gethostname()]
-    for path, read in (("/proc/sys/kernel/random/boot_id", _text_of), ("/proc/self/ns/net", os.readlink)):
-        with contextlib.suppress(OSError):  # some systems lack these files
-            facts.append(read(path))
+    with contextlib.suppress(OSError):  # some systems lack this file, or the next one
+        facts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
+    with contextlib.suppress(OSError):
+        facts.append(os.readlink("/proc/self/ns/net"))
     return facts
-
-
-def _text_of(path: str) -> str:
-    return Path(path).read_text(encoding="ascii").strip()
