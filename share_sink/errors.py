@@ -9,117 +9,87 @@ from coordinator.protocol.errors import ShareGroupError
 # --- found when the query starts, or a batch is written
 
 
-class NoSinkOptions(ShareGroupError):
+class NoSinkOptions(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """The option {option} is missing: acknowledge() needs the brokers and the share group. Pass options to
     acknowledge(), or set them in the session's configuration as spark.sharegroup.{option}."""
 
-    kafka_error = "INVALID_CONFIG"
 
-
-class OutcomesMayChange(ShareGroupError):
+class OutcomesMayChange(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """The outcomes of these rows may be others when Spark computes them again: their plan has {found}. Records that
     were accepted here could be missing from the output. Compute the rows once: with sharegroup.decide(rows) as decided,
     acknowledge decided, then write decided."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class OverwriteRefused(ShareGroupError):
+class OverwriteRefused(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """A share group's records can be acknowledged, not overwritten: use mode("append") for a batch, and
     outputMode("append") for a stream."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class RowsOfAnotherGroup(ShareGroupError):
+class RowsOfAnotherGroup(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """{rows} not of share group {group_id}: the receipt is of another group, of {group_id} before it was deleted and
     created anew, or of a topic whose state {group_id} no longer has. Nothing of the batch was acknowledged. Set the
     sink's kafka.group.id to that of the source which read the rows, keep the column receipt as it came from the source,
     and write rows of several groups with a sink for each group."""
 
-    kafka_error = "INVALID_CONFIG"
 
-
-class MissingColumn(ShareGroupError):
+class MissingColumn(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """The rows have no column {column} ({wanted}); they have {columns}. A sink needs topic, partition, offset,
     deliveryCount and receipt, as they came from the source, and acknowledgement. {instead}"""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class WrongColumn(ShareGroupError):
+class WrongColumn(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """The column {column} can't be used: it is {found}, and has to be {wanted}. {instead}"""
-
-    kafka_error = "INVALID_REQUEST"
 
 
 # --- found by a task, on an executor: nothing of the batch is staged
 
 
-class UnknownOutcome(ShareGroupError):
+class UnknownOutcome(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """The row of {row} has the acknowledgement {value}; it has to be accept, release, reject or null (which is accept).
     Nothing of its batch was acknowledged."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class RenewRefused(ShareGroupError):
+class RenewRefused(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """The row of {row} has the acknowledgement renew, which is for ShareConsumers: a query holds its records for as
     long as it runs. Use release to have a record delivered again."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class IncompleteReceipt(ShareGroupError):
+class IncompleteReceipt(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """A row has no {column}, so it names no delivery to acknowledge (the row of {row}). Drop such rows before the sink;
     they often come from an outer join or a union."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class NullHeader(ShareGroupError):
+class NullHeader(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """Row {row} has a null in place of a header. A header is a struct of key and value, of which the value may be null:
     leave nulls out of the array, for example with array_compact(headers)."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class InvalidReleaseDelay(ShareGroupError):
+class InvalidReleaseDelay(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """The row of {row} has releaseDelayMs={value}, and a delay is a number of milliseconds from 0 to {most}."""
-
-    kafka_error = "INVALID_REQUEST"
 
 
 # --- the archive
 
 
-class ArchiveNotWritable(ShareGroupError):
+class ArchiveNotWritable(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """The archive {path} can't be written: {reason}. Set archive.path to a folder in which the driver and every
     executor may create, write and delete files, as a path or a URI that pyarrow knows (file, s3, gs, abfss, hdfs); each
     of them takes the credentials from its environment."""
 
-    kafka_error = "INVALID_CONFIG"
 
-
-class ArchiveNotFound(ShareGroupError):
+class ArchiveNotFound(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """There is no archive at {path}: {reason}. Name the folder that the sink's archive.path names."""
 
-    kafka_error = "INVALID_CONFIG"
 
-
-class ArchiveRowsMissing(ShareGroupError):
+class ArchiveRowsMissing(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """{count} file(s) that tasks wrote into the archive {path} are missing, for example {example}. A path of a local
     disk works only if the driver and all executors run on one host: set archive.path to a file system that all of them
     reach. The batch was not acknowledged, and is delivered again at the restart."""
 
-    kafka_error = "INVALID_CONFIG"
 
-
-class ArchiveFormatUnknown(ShareGroupError):
+class ArchiveFormatUnknown(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """The file {file} of the archive {path} is damaged, or was written by another version of sharegroup: {reason}.
     Nothing in the archive was changed. Run the version that wrote it, or let archive.path name another folder."""
-
-    kafka_error = "INVALID_CONFIG"
 
 
 # --- redrive
@@ -130,31 +100,23 @@ class DeadLettersNotRead(ShareGroupError):
     and its brokers."""
 
 
-class InvalidCondition(ShareGroupError):
+class InvalidCondition(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """The condition {condition} of a redrive can't be used: {reason}. Write NAME=VALUE or NAME~=REGEX, where NAME is
     topic, partition, offset, group, delivery.count, message, disposition, key, value, or a header."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class RedriveTargetMissing(ShareGroupError):
+class RedriveTargetMissing(ShareGroupError, kafka_error="UNKNOWN_TOPIC_OR_PARTITION"):
     """Topic {topic}, to which dead letters of {dlq_topic} are to be sent, does not exist. Create it, send them to
     another topic (to), or leave its dead letters out (where: the header __dlq.errors.topic)."""
 
-    kafka_error = "UNKNOWN_TOPIC_OR_PARTITION"
 
-
-class RedriveChanged(ShareGroupError):
+class RedriveChanged(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """A redrive of {topic} would not send what was shown: its dead letters, or the topics of their groups, are others
     now. Nothing was sent. Make a dry run again."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class RedriveIntoItself(ShareGroupError):
+class RedriveIntoItself(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """Dead letters of {topic} can't be sent to {topic}: name another topic, or none, so that each goes to its own."""
-
-    kafka_error = "INVALID_REQUEST"
 
 
 class RedriveStopped(ShareGroupError):

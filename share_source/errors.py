@@ -7,130 +7,97 @@ from coordinator.protocol.errors import ShareGroupError
 # --- options: found before the query starts
 
 
-class NoSubscription(ShareGroupError):
+class NoSubscription(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """No option names the topics to read: set exactly one of subscribe, subscribePattern and assign."""
 
-    kafka_error = "INVALID_CONFIG"
 
-
-class SeveralSubscriptions(ShareGroupError):
+class SeveralSubscriptions(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """The options {options} contradict each other: set exactly one of subscribe, subscribePattern and assign."""
 
-    kafka_error = "INVALID_CONFIG"
 
-
-class BatchReadRefused(ShareGroupError):
+class BatchReadRefused(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """A share group can't be read as a batch (spark.read, or SQL on a table): a batch has no checkpoint that says
     which records it took and which are done. Use spark.readStream.format("sharegroup") and
     writeStream.trigger(availableNow=True): the query takes the available records, and ends. To look at records without
     taking them, read the topic with spark.read.format("kafka"). To look at the group, name a view: .option("view",
     "offsets"), or groups, members, in-flight, dead-letters."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class ViewIsNoStream(ShareGroupError):
+class ViewIsNoStream(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """A view of share groups can't be read as a stream: use spark.read instead of spark.readStream, or remove the
     option view to read records."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class SchemaRefused(ShareGroupError):
+class SchemaRefused(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """The columns of the sharegroup source are fixed ({fixed}), and .schema(...) names others: {columns}. Remove
     .schema(...), and parse the record's value in the query, for example with from_json(col("value").cast("string"),
     SCHEMA)."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class ExecutorsUnfit(ShareGroupError):
+class ExecutorsUnfit(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """Executors on {hosts} can't run tasks of sharegroup {version}: {reason}. Install that version, with its packages,
     in the Python that PYSPARK_PYTHON names on every executor."""
-
-    kafka_error = "INVALID_CONFIG"
 
 
 # --- checkpoints: found when the query starts
 
 
-class ForeignCheckpoint(ShareGroupError):
+class ForeignCheckpoint(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """The checkpoint belongs to share group {checkpoint_group_id}, and the option kafka.group.id says {group_id}: set
     it to {checkpoint_group_id}, or give the query a checkpointLocation of its own."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class CheckpointOfAnotherSource(ShareGroupError):
+class CheckpointOfAnotherSource(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """The checkpoint was written by {source}, and not by sharegroup ({offset}). Nothing was changed. Give the query a
     new checkpointLocation.{then}"""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class UnreadableOffset(ShareGroupError):
+class UnreadableOffset(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """The checkpoint's offset was not written by this version of the sharegroup source: {reason} ({offset}). Nothing
     was changed. Give the query a new checkpointLocation (records not yet acknowledged stay with the group), or run the
     version that wrote it."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class TriggerOnceRefused(ShareGroupError):
+class TriggerOnceRefused(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """Trigger.Once is refused: it would take all available records as one batch, and a share group has no end to read
     up to. Use trigger(availableNow=True), which reads the available records in batches of maxOffsetsPerTrigger."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class LogNotTold(ShareGroupError):
+class LogNotTold(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """Before it said where its log ends, Spark asked the source for an offset, or it asked again without logging the
     answer. So the source can't know which batch is committed, and acquires nothing. Spark 4.0 and 4.1 do so with
     spark.sql.streaming.triggerAvailableNowWrapper.enabled=true: remove that setting, or use Spark 4.2."""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class QueryStillRuns(ShareGroupError):
+class QueryStillRuns(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """Query {query} has not ended, and completes its batches itself: call complete_run after awaitTermination()."""
-
-    kafka_error = "INVALID_REQUEST"
 
 
 # --- reading: found by a task, on an executor
 
 
-class RecordsGone(ShareGroupError):
+class RecordsGone(ShareGroupError, kafka_error="OFFSET_OUT_OF_RANGE"):
     """{count} record(s) of {topic}-{partition} can't be read any more, offsets {first} to {last}: {reason}.
     They were removed from the log (retention, delete-records), or the topic was deleted: restart the query to continue
     without them, or set failOnDataLoss=false to never fail for lost records. If an unclean leader election has
     shortened the log, a restart fails again until other records are at these offsets: only failOnDataLoss=false
     continues without them."""
 
-    kafka_error = "OFFSET_OUT_OF_RANGE"
 
-
-class RecordsDamaged(ShareGroupError):
+class RecordsDamaged(ShareGroupError, kafka_error="CORRUPT_MESSAGE"):
     """The record batch of {topic}-{partition} with the offsets {first} to {last} can't be read; it was read {readings}
     times, each time over another connection. The client's error is: {reason}. The batch is damaged on the broker's
     disk, or was produced so. {then}"""
 
-    kafka_error = "CORRUPT_MESSAGE"
 
-
-class ReadTimeout(ShareGroupError):
+class ReadTimeout(ShareGroupError, kafka_error="REQUEST_TIMED_OUT", retriable=True):
     """No record of {topic}-{partition} came within {timeout_ms} ms: offset {offset} is the next one to read (up to
     {last}). The client's last error was: {reason}. Executors have to reach every broker of the cluster by its
     advertised address; kafkaConsumer.pollTimeoutMs sets how long to wait."""
 
-    kafka_error = "REQUEST_TIMED_OUT"
-    retriable = True
 
-
-class ReadDenied(ShareGroupError):
+class ReadDenied(ShareGroupError, kafka_error="TOPIC_AUTHORIZATION_FAILED"):
     """Executors may not read the topic {topic}: {reason}. The principal of kafka.* needs READ and DESCRIBE on it."""
-
-    kafka_error = "TOPIC_AUTHORIZATION_FAILED"
 
 
 class ReadFailed(ShareGroupError):
@@ -141,15 +108,11 @@ class ReadFailed(ShareGroupError):
 # --- the read path: found by the first task of a process
 
 
-class UnknownReader(ShareGroupError):
+class UnknownReader(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """The environment variable SHAREGROUP_READER is {value}: set it to native, python or auto, or remove it."""
 
-    kafka_error = "INVALID_CONFIG"
 
-
-class NativeReaderMissing(ShareGroupError):
+class NativeReaderMissing(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """SHAREGROUP_READER=native demands the compiled reader, which can't be used here: {reason}. Install sharegroup from
     a wheel for this platform, or with a C compiler; or set SHAREGROUP_READER=auto, to read with Python where it is
     missing."""
-
-    kafka_error = "INVALID_CONFIG"

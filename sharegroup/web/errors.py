@@ -5,11 +5,9 @@ from __future__ import annotations
 from coordinator.protocol.errors import ShareGroupError
 
 
-class WebTlsRequired(ShareGroupError):
+class WebTlsRequired(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """The page at {listener} could be reached from other hosts, and so needs TLS: name --tls-certificate and --tls-key,
     or listen on loopback (127.0.0.1) only."""
-
-    kafka_error = "INVALID_CONFIG"
 
 
 class WebNotAvailable(ShareGroupError):
@@ -20,27 +18,21 @@ class WebNotInstalled(ShareGroupError):
     """The page needs {package}, which is missing: pip install 'sharegroup[web]' brings it."""
 
 
-class BadRequest(ShareGroupError):
+class BadRequest(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """{what}"""
 
-    kafka_error = "INVALID_REQUEST"
 
-
-class Away(ShareGroupError):
+class Away(ShareGroupError, kafka_error="COORDINATOR_NOT_AVAILABLE"):
     """{what} This can't be shown or asked for until they answer; nothing was changed."""
-
-    kafka_error = "COORDINATOR_NOT_AVAILABLE"
 
 
 class NotSignedIn(ShareGroupError):
     """The session is over, or there is none: sign in with a token."""
 
 
-class Forged(ShareGroupError):
+class Forged(ShareGroupError, kafka_error="INVALID_REQUEST"):
     """The request did not come from a form of this page ({reason}), and nothing was changed. Load the page anew, and
     try again."""
-
-    kafka_error = "INVALID_REQUEST"
 
 
 class TooManyOpen(ShareGroupError):

@@ -21,12 +21,10 @@ _CERTIFICATE = "share.coordinator.ssl.certificate.location"
 _KEY = "share.coordinator.ssl.key.location"
 
 
-class TlsRequired(ShareGroupError):
+class TlsRequired(ShareGroupError, kafka_error="INVALID_CONFIG"):
     """share.coordinator.listener={listener} can be reached from other hosts, and so needs TLS: set
     share.coordinator.ssl.certificate.location and share.coordinator.ssl.key.location, or listen on loopback
     (127.0.0.1) only."""
-
-    kafka_error = "INVALID_CONFIG"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,11 +62,9 @@ def named_elsewhere(owner: Owner | None, installation_id: str) -> str:
     return owner.named
 
 
-class OwnedElsewhere(NotCoordinator):
+class OwnedElsewhere(NotCoordinator, kafka_error="NOT_COORDINATOR", retriable=True):
     """This process does not serve share group {group_id}: {owner} does. It is asked over Kafka."""
 
-    kafka_error = "NOT_COORDINATOR"
-    retriable = True
     record: Owner
     """The owner, as the group's log names it."""
 
