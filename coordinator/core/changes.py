@@ -6,6 +6,7 @@ Nothing is changed here: replay does that. A command must name each offset at mo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 from coordinator.config.resolved import GroupConfig
@@ -35,13 +36,9 @@ class Changes:
     def records(self) -> list[RunsChanged]:
         """One log record a partition, its offsets ascending."""
         return [
-            RunsChanged(topic_id=key.topic_id, partition=key.partition, runs=tuple(sorted(runs, key=_first)))
+            RunsChanged(**key._asdict(), runs=tuple(sorted(runs, key=itemgetter(0))))
             for key, runs in self._runs.items()
         ]
-
-
-def _first(entry: tuple[int, int, Run]) -> int:
-    return entry[0]
 
 
 def moved(run: Run, event: Event, **fields: Any) -> Run:

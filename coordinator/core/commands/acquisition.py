@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
 from typing import TypeVar
 
 from coordinator.core.changes import MemoizedTransition, acquired
@@ -73,7 +74,7 @@ def held_by(
     a ShareConsumer's lock."""
     acquired_run = MemoizedTransition(lambda run: acquired(run, plan_id, now_ms, deadline_ms))
     return {
-        key: [Segment(first, last, acquired_run(run)) for first, last, run in sorted(segments, key=_first)]
+        key: [Segment(first, last, acquired_run(run)) for first, last, run in sorted(segments, key=itemgetter(0))]
         for key, segments in taken.items()
     }
 
@@ -118,7 +119,3 @@ def _merged(segments: Iterable[Segment]) -> list[AcquiredRange]:
         else:
             ranges.append(AcquiredRange(first, last, run.delivery_count))
     return ranges
-
-
-def _first(segment: Segment) -> int:
-    return segment.first

@@ -1,23 +1,24 @@
 """Compares the plan that a query starts with the plan in Spark's log, before anything is appended.
 
-Rules: a plan that holds offsets which are not logged is not started, since a later replay of the batch, and a sink
-that replaces its output of a batch, go by the log. The start is refused, and changes nothing: it counts no delivery and
-no failure, and ends no trial. A plan may hold less than the log, and delivery counts may be higher:
+Rule: a plan that holds offsets which are not logged is not started, because a later replay of the batch goes by the
+log, and so does a sink that replaces its output of a batch. The start is refused, and changes nothing: no delivery and
+no failure counts, and no trial ends. A plan may hold less than the log, for these reasons:
 
-- a reclaim leaves records out: ``cut`` and ``quarantined`` by isolation, ``archived`` after a failed trial, ``lost`` to
-  other members after the session ended, ``unsubscribed``, ``altered`` where an administrator altered the offsets;
-- the log of a partition, or a topic, lost records (``data_loss``);
-- a plan that was superseded before anybody read it comes back empty;
-- each reclaim raises the delivery counts by one.
+- A reclaim leaves records out: ``cut`` and ``quarantined`` by isolation, ``archived`` after a failed trial, ``lost`` to
+  other members after the session ended, ``unsubscribed``, or ``altered`` by an administrator.
+- A partition's log, or a topic, lost records (``data_loss``).
+- A plan that was superseded before anybody read it comes back empty.
 
-An answer names what it leaves out, but only what was left out since the plan was started last: the answers to earlier
-processes named the rest. So offsets that are missing without a reason are an error only where this process acquired
-the plan itself and logged what it got, since nobody else can have started the plan in between.
+Delivery counts may be higher than in the log, since each reclaim raises them by one.
+
+An answer names only what was left out since the plan was last started; answers to earlier processes named the rest. So
+offsets that are missing without a reason are an error only if this process acquired the plan itself and logged what it
+got: nobody else can have started the plan in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from coordinator.core.commands import StartOrReclaimPlan
 from coordinator.core.share_group import ShareGroup
@@ -34,43 +35,35 @@ _NO_END = 2**63 - 1
 def check_held(group: ShareGroup, command: StartOrReclaimPlan, held: Sequence[PartitionPlan]) -> None:
     """Check that the log holds all that carries the plan's id now, if the request says what is logged.
 
-    The answer to the start alone does not show this: a replay may leave out all that it fails, and would then fail
-    records that the batch never read.
+    This looks at more than the answer to the start: a replay leaves records out when they fail, and would otherwise
+    fail records that the batch never read.
 
     Raises:
         InvalidRequest: the logged ranges of a partition are not ascending and disjoint.
         PlanDiffersFromLog: the group's plan has a topic id, or offsets, that are not logged, or lower delivery counts.
     """
-    if command.logged is None:
-        return
-    for part in command.logged:
+    for part in command.logged or ():
         _check_ranges(part)
-    topic_ids = {part.topic: part.topic_id for part in command.logged}
-    logged_ranges = {_key(part): part.ranges for part in command.logged}
+    for difference in _differences(command.logged, held) if command.logged is not None else ():
+        raise _differs(group, command, difference)
+
+
+def _differences(logged: Sequence[PartitionPlan], held: Sequence[PartitionPlan]) -> Iterator[str]:
+    topic_ids = {part.topic: part.topic_id for part in logged}
+    logged_ranges = {_key(part): part.ranges for part in logged}
     for part in held:
         where, in_log = f"{part.topic}-{part.partition}", logged_ranges.get(_key(part), ())
-        if part.topic_id != topic_ids.get(part.topic, part.topic_id):
-            raise _differs(
-                group,
-                command,
-                f"topic {part.topic} has the id {topic_ids[part.topic]} in the checkpoint, and {part.topic_id} in the "
-                "group's plan",
-            )
+        logged_id = topic_ids.get(part.topic, part.topic_id)
+        if part.topic_id != logged_id:
+            has_ids = f"has the id {logged_id} in the checkpoint, and {part.topic_id} in the group's plan"
+            yield f"topic {part.topic} {has_ids}"
         if extra := _first_uncovered(_offsets(part.ranges), _offsets(in_log)):
-            raise _differs(
-                group,
-                command,
-                f"the group's plan holds {where} offsets {_text(extra)}, and the checkpoint does not (it holds "
-                f"{_sample(in_log)})",
-            )
+            held_there = f"the group's plan holds {where} offsets {_text(extra)}"
+            yield f"{held_there}, and the checkpoint does not (it holds {_sample(in_log)})"
         if fallen := _first_fallen_count(part.ranges, in_log):
             first, last, before, now = fallen
-            raise _differs(
-                group,
-                command,
-                f"{where} offsets {_text((first, last))} have the delivery count {before} in the checkpoint, and {now} "
-                "in the group's plan",
-            )
+            counts = f"the delivery count {before} in the checkpoint, and {now} in the group's plan"
+            yield f"{where} offsets {_text((first, last))} have {counts}"
 
 
 def _check_ranges(part: PartitionPlan) -> None:
@@ -93,7 +86,7 @@ def check_missing(group: ShareGroup, command: StartOrReclaimPlan, reply: PlanRep
     """
     named = (*reply.left_out, *reply.data_loss)
     if command.logged is None or not command.acquired_here or any(not entry.topic for entry in named):
-        return  # the last: too many partitions lost records for the answer to name all
+        return  # an entry without a topic counts offsets of partitions that are too many to name
     answered = {_key(part): part.ranges for part in reply.plan.partitions}
     for part in command.logged:
         key = _key(part)
@@ -122,7 +115,7 @@ def _offsets(ranges: Iterable[AcquiredRange]) -> list[Offsets]:
 
 
 def _left_out_offsets(entry: LeftOut) -> Offsets:
-    """Returns all offsets that the entry may mean: one that sums up scattered offsets does not name them."""
+    """All offsets that the entry may mean. An entry that sums up scattered offsets means some of these."""
     return entry.first, _NO_END if entry.reason == "end_unknown" else entry.last
 
 

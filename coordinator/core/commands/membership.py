@@ -1,5 +1,5 @@
-"""Members come, stay and go (docs/learn/concepts.md, "Sessions"): join, heartbeat, leave; and the group itself: create,
-configs."""
+"""Commands on members (docs/learn/concepts.md, "Sessions"): join, heartbeat, leave, expire; and on the group itself:
+create it, alter its configs."""
 
 from __future__ import annotations
 
@@ -46,19 +46,17 @@ from coordinator.protocol.topic_names import EVERYTHING, is_allowed
 from coordinator.protocol.values import SharePartitionKey
 
 FENCED_PROCESSES_KEPT = 16
-"""Up to this many earlier processes of a member are refused by name if they join again without an epoch."""
-
-
+"""A member remembers this many earlier processes: if one of them joins again without an epoch, it is refused by
+name."""
 MOST_ENDED_RUNS = 5_000
-"""One round ends the locks of this many runs, and finishes its last plan or session: some 0.1 s. Waiting requests come
-before the next ones (docs/adr/0031)."""
+"""A round stops after the plan or session with which it has ended the locks of this many runs, after some 0.1 s.
+Waiting requests come before the rest (docs/adr/0031)."""
 
 
 def create_group(group: ShareGroup, command: CreateGroup, now_ms: int) -> Decision[Done]:
     """Create the group; nothing changes if it exists already."""
-    if group.exists:
-        return Decision((), Done())
-    return Decision((GroupCreated(incarnation=command.incarnation, topic_ids=command.topic_ids),), Done())
+    created = GroupCreated(incarnation=command.incarnation, topic_ids=command.topic_ids)
+    return Decision(() if group.exists else (created,), Done())
 
 
 def alter_configs(group: ShareGroup, command: AlterConfigs, now_ms: int) -> Decision[Done]:
@@ -66,8 +64,8 @@ def alter_configs(group: ShareGroup, command: AlterConfigs, now_ms: int) -> Deci
 
     Raises:
         ShareGroupError: a key or a value is bad; the subclass says how.
-        DeadLetterTopicInUse: as of :func:`check_dead_letter_topic_kept`.
-        TopicNotAllowed: as of :func:`check_dead_letter_sources`.
+        DeadLetterTopicInUse: see :func:`check_dead_letter_topic_kept`.
+        TopicNotAllowed: see :func:`check_dead_letter_sources`.
     """
     configs = changed_configs(group.configs, command.configs)
     config = GroupConfig.parse(configs)
@@ -79,11 +77,11 @@ def alter_configs(group: ShareGroup, command: AlterConfigs, now_ms: int) -> Deci
 
 
 def check_dead_letter_topic_kept(group: ShareGroup, config: GroupConfig) -> None:
-    """Check that this config gives up no dead letters for which records wait: it neither unsets their topic, nor
-    archives without them those that can't be written.
+    """Check that no record waits for its dead letter, or that this config keeps the dead letter topic and goes on to
+    hold records whose dead letters can't be written.
 
     Raises:
-        DeadLetterTopicInUse: it does; these records would be archived without their dead letters.
+        DeadLetterTopicInUse: records that wait would be archived without their dead letters.
     """
     before = group.config
     topic, held = before.errors_deadletterqueue_topic_name, before.errors_deadletterqueue_on_failure == "hold"
@@ -95,10 +93,10 @@ def check_dead_letter_topic_kept(group: ShareGroup, config: GroupConfig) -> None
 
 def check_dead_letter_sources(group: ShareGroup, config: GroupConfig, subscriber: JoinGroup | None = None) -> None:
     """Check that the group, and the member that is about to join, read only topics that may be copied to the dead
-    letter topic (errors.deadletterqueue.source.topics): those of the token that named the dead letter topic.
+    letter topic (errors.deadletterqueue.source.topics).
 
     Raises:
-        TopicNotAllowed: it reads a topic, or subscribes by a pattern, beyond errors.deadletterqueue.source.topics.
+        TopicNotAllowed: the group reads a topic, or a member subscribes by a pattern, that may not be copied.
     """
     allowed, name = config.errors_deadletterqueue_source_topics, config.errors_deadletterqueue_topic_name
     if not name or allowed == EVERYTHING:
@@ -119,12 +117,13 @@ def check_dead_letter_sources(group: ShareGroup, config: GroupConfig, subscriber
 
 
 def join(group: ShareGroup, command: JoinGroup, now_ms: int) -> Decision[Joined]:
-    """See :class:`~coordinator.protocol.messages.JoinGroup`: the epoch is durable before the answer, and outlives the
+    """See :class:`~coordinator.protocol.messages.JoinGroup`. The epoch is durable before the answer, and outlives the
     session.
 
     Raises:
         GroupIdNotFound: there is no such group.
         MemberForgotten: the member was away for so long that the group has forgotten it.
+        FencedMemberEpoch: the process lost the member's epoch to a newer one.
         SubscriptionTooLarge: its subscription does not fit into one record.
     """
     if not group.exists:
@@ -145,11 +144,7 @@ def join(group: ShareGroup, command: JoinGroup, now_ms: int) -> Decision[Joined]
 
 
 def _checked_size(group: ShareGroup, joined: MemberJoined) -> MemberJoined:
-    """The record. It is stored whole, so it must fit into one stored record.
-
-    Raises:
-        SubscriptionTooLarge: it does not.
-    """
+    """The record, if it fits into one stored record: this kind can't be cut. Raises SubscriptionTooLarge if not."""
     size = len(encode_record(joined))
     if size > MOST_BYTES:
         who = {"group_id": group.group_id, "member_id": joined.member_id[:80]}
@@ -158,11 +153,7 @@ def _checked_size(group: ShareGroup, joined: MemberJoined) -> MemberJoined:
 
 
 def _same_process(group: ShareGroup, member: Member, command: JoinGroup) -> bool:
-    """Whether the process that holds the member's epoch asks again.
-
-    Raises:
-        FencedMemberEpoch: the process lost the member's epoch to a newer one.
-    """
+    """Whether the process that holds the member's epoch asks again. Raises FencedMemberEpoch."""
     if command.process_id == member.process_id and command.member_epoch in (None, member.member_epoch):
         return True
     if command.member_epoch is not None or command.process_id in member.fenced_processes:
@@ -178,22 +169,11 @@ def _same_process(group: ShareGroup, member: Member, command: JoinGroup) -> bool
 
 def _joined(command: JoinGroup, epoch: int, before: Member | None, now_ms: int) -> MemberJoined:
     fenced = () if before is None else (*before.fenced_processes, before.process_id)[-FENCED_PROCESSES_KEPT:]
-    return MemberJoined(
-        member_id=command.member_id,
-        member_epoch=epoch,
-        process_id=command.process_id,
-        fenced_processes=fenced,
-        query=command.query,
-        topics=command.topics,
-        topic_pattern=command.topic_pattern,
-        assign=command.assign,
-        starting_offsets=command.starting_offsets,
-        member_name=command.member_name,
-        client_id=command.client_id,
-        client_host=command.client_host,
-        client_pid=command.client_pid,
-        seen_ms=now_ms,
-    )
+    shared = {name: getattr(command, name) for name in JoinGroup.__struct_fields__ if name in _OF_JOINED}
+    return MemberJoined(**shared | {"member_epoch": epoch}, fenced_processes=fenced, seen_ms=now_ms)
+
+
+_OF_JOINED = frozenset(MemberJoined.__struct_fields__)
 
 
 def _joined_reply(group: ShareGroup, epoch: int) -> Joined:
@@ -208,13 +188,8 @@ def _joined_reply(group: ShareGroup, epoch: int) -> Joined:
 
 
 def heartbeat(group: ShareGroup, command: Heartbeat, now_ms: int) -> Decision[Joined]:
-    """Extend the session, and so a query's locks, to share.session.timeout.ms from now. The reply has the time of the
-    next heartbeat, since that config may have been altered.
-
-    Raises:
-        UnknownMemberId: the member has no live session.
-        FencedMemberEpoch: a newer process of the member has joined.
-    """
+    """Extend the session, and with it a query's locks, to share.session.timeout.ms from now. The reply has the interval
+    of heartbeats, since that config may have been altered."""
     member = group.member(command.member_id, command.member_epoch)
     deadline_ms = now_ms + group.config.share_session_timeout_ms
     renewed = SessionRenewed(member_id=member.member_id, deadline_ms=deadline_ms)
@@ -222,16 +197,17 @@ def heartbeat(group: ShareGroup, command: Heartbeat, now_ms: int) -> Decision[Jo
 
 
 def _seen(group: ShareGroup, member: Member, now_ms: int) -> list[Record]:
-    """The log record that the member is there, if the last one is an eighth of share.member.retention.ms old. It is
-    durable and a session is not: after a load a member that has just come back would be forgotten as if still away."""
+    """The log record that the member is there, if the last such record is an eighth of share.member.retention.ms old.
+    The record is durable, which a session is not: otherwise a member that has just come back could be forgotten after a
+    load, as if it were still away."""
     if now_ms - member.seen_ms <= group.config.share_member_retention_ms // SEEN_PARTS:
         return []
     return [MemberSeen(member_id=member.member_id, seen_ms=now_ms)]
 
 
 def leave(group: ShareGroup, command: LeaveGroup, now_ms: int) -> Decision[Done]:
-    """End the session now. A ShareConsumer's records are released, those in progress after a while; a query loses its
-    locks as by a timeout.
+    """End the session now. A ShareConsumer's records are released, those in progress after a grace period. A query
+    loses its locks, as after a timeout.
 
     Raises:
         UnknownMemberId: the group has no such member.
@@ -245,9 +221,9 @@ def leave(group: ShareGroup, command: LeaveGroup, now_ms: int) -> Decision[Done]
 
 
 def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision[Done]:
-    """End the sessions, and the ShareConsumers' locks, whose deadline lies before now; then sweep for members and
-    partitions to forget. The work after the first MOST_ENDED_RUNS runs stays due: the next round goes on with it.
-    After a load, the times of runs that are ahead of the clock come first, alone."""
+    """End the sessions, and the ShareConsumers' locks, whose deadline lies before now; then forget members and topics.
+    After MOST_ENDED_RUNS runs the rest stays due, and the next round goes on with it. If runs have times that are ahead
+    of the clock, since the group was loaded, this only bounds these times, and the rest stays due."""
     if group.times_are_ahead:
         return Decision(tuple(_bounded_times(group, now_ms)), Done())
     records: list[Record] = []
@@ -279,7 +255,7 @@ def expire(group: ShareGroup, command: Expire, now_ms: int) -> Decision[Done]:
 
 
 def _bounded_times(group: ShareGroup, now_ms: int) -> list[Record]:
-    """Log records that bound times of runs which are ahead of the clock."""
+    """Log records that bound the times that are ahead of the clock, in up to MOST_ENDED_RUNS runs."""
     changes = Changes()
     for key, partition in group.partitions.items():
         for first, last, run in ahead(partition.runs, now_ms):
@@ -290,7 +266,7 @@ def _bounded_times(group: ShareGroup, now_ms: int) -> list[Record]:
 
 
 def _end_locks(group: ShareGroup, plan: AcquiredPlan, changes: Changes, now_ms: int) -> None:
-    """Add to ``changes`` the runs of a ShareConsumer's plan whose lock's deadline lies before now."""
+    """Add the runs of a ShareConsumer's plan to ``changes`` whose locks end before now."""
     lost_lock = MemoizedTransition(lambda run: consumer_lost_lock(run, group.config))
     for partition, (first, last, run) in _held(group, plan):
         if run.deadline_ms is not None and group.locks.deadline_ms(run.deadline_ms) < now_ms:
@@ -299,8 +275,9 @@ def _end_locks(group: ShareGroup, plan: AcquiredPlan, changes: Changes, now_ms: 
 
 
 def extend_deadlines(group: ShareGroup, command: ExtendDeadlines, now_ms: int) -> Decision[Done]:
-    """See :class:`~coordinator.core.commands.ExtendDeadlines`. A full session timeout is given only once per session
-    timeout, so that members that are gone lose their records even where the coordinator stalls again and again."""
+    """See :class:`~coordinator.core.commands.ExtendDeadlines`. Members get a full session timeout at most once within a
+    session timeout, so that members that are gone lose their records even if the coordinator is paused again and
+    again."""
     until_ms = group.deadlines_extended_until_ms + command.stalled_ms
     full_ms = 0
     if now_ms >= until_ms:
@@ -316,8 +293,8 @@ def extend_deadlines(group: ShareGroup, command: ExtendDeadlines, now_ms: int) -
 
 
 def end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) -> list[Record]:
-    """The log records of a session's end: the member's records are available to others, or were given up. ``left``: the
-    member said that it leaves."""
+    """The log records of a session's end: the member's records become available to others, or are given up. ``left``:
+    the member itself ended the session."""
     changes = Changes()
     lost: list[tuple[SharePartitionKey, Segment]] = []
     evidence_is_old = trial_failed = False
@@ -341,7 +318,7 @@ def end_session(group: ShareGroup, member: Member, now_ms: int, *, left: bool) -
 
 
 def _ended(group: ShareGroup, plan: AcquiredPlan, now_ms: int, left: bool, run: Run) -> Run:
-    """The run after the session of the member that holds it under the plan."""
+    """The run after the session of its holder, which holds it under the plan, has ended."""
     if plan.query:
         return query_lost_lock(run, plan, group.config, now_ms)
     if run.progress is not None:
@@ -350,8 +327,8 @@ def _ended(group: ShareGroup, plan: AcquiredPlan, now_ms: int, left: bool, run: 
 
 
 def _orphaned(group: ShareGroup, plan: AcquiredPlan, run: Run, now_ms: int) -> Run:
-    """The IN_PROGRESS run after its member left or was lost: its lock goes at once if the last signal is stale, else
-    after group.share.in.progress.rebalance.grace.ms, so that a member that comes back goes on with its work."""
+    """The IN_PROGRESS run after its holder left or was lost. If the last signal is stale, the lock ends now. Otherwise
+    it ends after group.share.in.progress.rebalance.grace.ms, so that a member that comes back can go on."""
     assert run.progress is not None and run.deadline_ms is not None
     config, lock_ms = group.config, group.locks.deadline_ms(run.deadline_ms)
     deadline_ms = min(progress_deadline_ms(plan, run.progress, config), lock_ms)
@@ -372,5 +349,5 @@ def _held(group: ShareGroup, plan: AcquiredPlan) -> list[tuple[SharePartition, S
 
 
 def _below_log_start(partition: SharePartition, last: int, run: Run) -> Run | None:
-    """ARCHIVED, whatever its count, for records that the log no longer holds (docs/trust/facts.md, K27)."""
+    """The run as ARCHIVED if the log no longer holds its records (docs/trust/facts.md, K27); else None."""
     return moved(run, Event.LOG_START) if last < partition.log_start else None

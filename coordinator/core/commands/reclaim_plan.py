@@ -1,13 +1,14 @@
-"""Start a query's plan in ``partitions()``, or reclaim it in a later process.
+"""Start a query's plan, when Spark calls ``partitions()``, or reclaim the plan in a later process.
 
-A process that comes back to a plan touches only AVAILABLE and ACQUIRED runs that still carry its plan id
-(docs/trust/protocol.md, "Who may touch what"); a plan whose state does not allow that is refused by name.
+A process that comes back to a plan changes only AVAILABLE and ACQUIRED runs that still carry the plan's id
+(docs/trust/protocol.md, "Who may touch what").
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from coordinator.core.changes import Changes, moved, split_at
 from coordinator.core.commands import Decision, StartOrReclaimPlan
@@ -27,12 +28,10 @@ from coordinator.protocol.values import SharePartitionKey
 
 
 def start_or_reclaim_plan(group: ShareGroup, command: StartOrReclaimPlan, now_ms: int) -> Decision[PlanReply]:
-    """``partitions(end)``: durably mark the plan as started before anyone reads it; reclaim it first if this process
-    did not acquire it. The same request again in the same epoch changes nothing.
+    """Mark the plan as started, durably, before anyone reads it. If this process did not acquire the plan, reclaim it
+    first. The same request again in the same epoch changes nothing.
 
     Raises:
-        UnknownMemberId: the member has no live session.
-        FencedMemberEpoch: a newer process of the member has joined.
         ForeignPlan: the plan is of another incarnation of the group.
         StalePlan: the plan is completed or replaced (:mod:`coordinator.core.plan_state`).
         PlanDiffersFromLog: the plan is not the one in Spark's log (:mod:`coordinator.core.commands.logged_plan`).
@@ -54,7 +53,6 @@ def start_or_reclaim_plan(group: ShareGroup, command: StartOrReclaimPlan, now_ms
 def _start(
     group: ShareGroup, command: StartOrReclaimPlan, member: Member, plan: AcquiredPlan, now_ms: int
 ) -> Decision[PlanReply]:
-    """Start the newest plan, or reclaim it."""
     state = member.plan_state(plan.plan_id)
     if state is PlanState.STARTED and plan.member_epoch == member.member_epoch:
         left_out = _left_out_until_now(group, member, plan, now_ms)
@@ -64,8 +62,9 @@ def _start(
     reclaim.decide()
     # All losses of a deleted topic are reported at once, not only those of the plan.
     of_deleted = [lost for lost in group.unreported_losses if lost.topic_id in command.deleted_topic_ids]
-    # A start that only reported losses is asked again by the same process, and has left offsets out already.
-    unread, left_out_before = (plan.data_loss, plan.left_out) if _was_not_read(plan, member) else ((), ())
+    # If an earlier start in this epoch only reported losses, this answer repeats what that one reported and left out.
+    is_repeated = plan.member_epoch == member.member_epoch and not plan.started
+    unread, left_out_before = (plan.data_loss, plan.left_out) if is_repeated else ((), ())
     data_loss = bounded((*unread, *plan.unreported_losses, *reclaim.data_loss, *of_deleted))
     left_out = bounded((*left_out_before, *reclaim.left_out))
     event = _start_event(data_loss, command)
@@ -88,10 +87,10 @@ def _start(
 def _start_empty(
     group: ShareGroup, command: StartOrReclaimPlan, member: Member, plan_id: int, now_ms: int
 ) -> Decision[PlanReply]:
-    """Start a superseded plan: a driver that had been stopped wrote it to Spark's log after its successor had acquired
-    the newest plan, and Spark goes on from its log. Nothing of this plan is left, and no process read the newest one.
-    So this plan is the newest again, empty, and the records of the other one go back to the group, their counts
-    unchanged."""
+    """Start a superseded plan. A driver that had been paused wrote this plan to Spark's log after its successor had
+    acquired the newest plan, and Spark goes on from its log. Nothing of this plan is left, and no process has read the
+    newest plan. So this plan is the newest again, empty, and the other plan's records go back to the group with their
+    counts unchanged."""
     assert member.newest is not None
     back = _reclaim(group, command, member, member.newest, now_ms)
     back.unsubscribed = frozenset(topic_id for topic_id, _, _ in member.newest.ranges)
@@ -116,8 +115,8 @@ def _start_event(data_loss: tuple[LeftOutRange, ...], command: StartOrReclaimPla
 
 
 def _left_out_until_now(group: ShareGroup, member: Member, plan: AcquiredPlan, now_ms: int) -> tuple[LeftOutRange, ...]:
-    """The offsets that the plan's start left out, and those that the plan lost since, while the session had ended. The
-    process asks again when the first answer did not reach it, and checks that every missing offset has a reason."""
+    """The offsets that the plan's start left out, and those that the plan has lost since, after the session ended. The
+    process asks again if the first answer did not reach it, and checks that every missing offset has a reason."""
     since = Reclaim(group, member, plan, now_ms)
     for topic_id, index, ranges in plan.ranges:
         key = SharePartitionKey(topic_id, index)
@@ -135,10 +134,6 @@ def _reclaim(
     return Reclaim(group, member, plan, now_ms, log_starts=log_starts, gone=command.deleted_topic_ids)
 
 
-def _was_not_read(plan: AcquiredPlan, member: Member) -> bool:
-    return plan.member_epoch == member.member_epoch and not plan.started
-
-
 def _reply(
     group: ShareGroup,
     plan: AcquiredPlan,
@@ -152,12 +147,12 @@ def _reply(
 
 @dataclass(slots=True)
 class Reclaim:
-    """The records of a plan that a process starts or reclaims: those that it keeps, and those that its batch goes on
-    without.
+    """Sorts the records of a plan that a process starts or reclaims: those that the batch keeps, and those that it goes
+    on without.
 
-    In the process that acquired the plan, the records that it still holds do not change. A later process acquires them
-    again: delivery count + 1, and a failure if the delivery before had begun (``started``) and was not counted at a
-    lost lock already.
+    If the process acquired the plan itself, the records that it still holds do not change. A later process acquires
+    them again: the delivery count rises by one. That is also a failure if the delivery before had begun (``started``)
+    and did not already count as a failure when a lock was lost.
     """
 
     group: ShareGroup
@@ -201,9 +196,10 @@ class Reclaim:
         self._cut()
 
     def _say_lost(self, key: SharePartitionKey, ranges: Iterable[tuple[int, int]], held: list[tuple[int, int]]) -> None:
-        """Report ranges that no longer carry the plan id: another member took them, or they were decided (``lost``); or
-        an administrator altered the start offset since the plan was acquired (``altered``). Where the plan's losses are
-        summed up, all offsets between their first and last one count as lost by the log."""
+        """Leave out the parts of ``ranges`` that no longer carry the plan's id: another member took them, or they were
+        decided (``lost``), or an administrator altered the start offset since the acquisition (``altered``). Offsets
+        that the log lost are reported as losses, and not here. If an entry of the plan's losses sums up several ranges,
+        all offsets between its first and last one count as lost by the log."""
         altered = self.group.partitions.get(key) or self.group.deleted_partitions.get(key)
         reason = "altered" if altered is not None and self.plan.plan_id <= altered.altered_after else "lost"
         archived = [(o.first, o.last) for o in self.plan.unreported_losses if (o.topic_id, o.partition) == key]
@@ -253,8 +249,8 @@ class Reclaim:
             self._leave_out(key, segment, after, "archived")
 
     def _cut(self) -> None:
-        """Cut the batch to its slice. The cut comes first: only the records that are kept are counted; the others
-        return with their counts unchanged."""
+        """Cut the batch to its slice, and acquire again what is kept. The other records go back with their counts
+        unchanged."""
         if not self.candidates:
             return
         config = self.group.config
@@ -275,13 +271,8 @@ class Reclaim:
                 left -= end - first + 1
 
     def _reacquire(self, key: SharePartitionKey, segment: Segment) -> None:
-        again = {
-            "delivery_count": segment.run.delivery_count + 1,
-            "not_before_ms": None,
-            "delay_ms": None,
-            "reason": "",
-        }
-        run = moved(segment.run, Event.RECLAIM, **again)
+        count = segment.run.delivery_count + 1
+        run = moved(segment.run, Event.RECLAIM, delivery_count=count, not_before_ms=None, delay_ms=None, reason="")
         self.changes.put(key, segment.first, segment.last, run)
         self.kept.setdefault(key, []).append(segment._replace(run=run))
 
@@ -296,7 +287,7 @@ class Reclaim:
         self.left_out.append(left_out_entry(self.group, key, first, last, reason))
 
     def kept_plan(self) -> tuple[PartitionPlan, ...]:
-        return plan_of(self.group, ((key, sorted(held, key=_first)) for key, held in self.kept.items()))
+        return plan_of(self.group, ((key, sorted(held, key=itemgetter(0))) for key, held in self.kept.items()))
 
     def records(self) -> list[Record]:
         records: list[Record] = [*self.changes.records(), *removed_records(self.group, self.removed)]
@@ -305,7 +296,3 @@ class Reclaim:
         if self.trial_failed:
             records.append(EvidenceUsed(member_id=self.member.member_id))
         return records
-
-
-def _first(segment: Segment) -> int:
-    return segment.first

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Generic, TypeAlias
 
+import msgspec
+
 from coordinator.core.members import Member
 from coordinator.core.release_breaker import is_open, keeps_tries
 from coordinator.core.share_group import ShareGroup
@@ -84,18 +86,10 @@ def describe_group(group: ShareGroup, bounds: Iterable[PartitionBounds] = ()) ->
 def describe_counts(group: ShareGroup) -> RecordCounts:
     """The counts of all share partitions that the group has or had."""
     totals, still_there = group.totals()
-    return RecordCounts(
-        reached=totals.reached,
-        accepted=totals.accepted,
-        archived=_by_disposition(totals.archived),
-        removed=totals.removed,
-        deleted=totals.deleted,
-        skipped=totals.skipped,
-        repeated=totals.repeated,
-        still_there=still_there,
-        unaccounted=totals.left - still_there,
-        without_dead_letter=_by_disposition(totals.without_dead_letter),
-    )
+    counts = msgspec.structs.asdict(totals)
+    for name in ("archived", "without_dead_letter"):
+        counts[name] = _by_disposition(counts[name])
+    return RecordCounts(**counts, still_there=still_there, unaccounted=totals.left - still_there)
 
 
 def _forgotten(group: ShareGroup) -> dict[str, dict[str, int]]:

@@ -8,25 +8,20 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from coordinator.core.log_records import (
     DataLost,
     GroupDeleted,
     LogStartMoved,
-    MemberJoined,
-    MemberProgressKept,
     OffsetsAltered,
     PartitionDeleted,
     PartitionInitialized,
-    PlanAcquired,
     PlanCompleted,
-    PlanKept,
-    PlanStaged,
     Record,
     RunsChanged,
 )
-from coordinator.core.record_codec import RecordHead, RunsFilter, decode_head, decode_record
+from coordinator.core.record_codec import RunsFilter, decode_head, decode_record
 from coordinator.core.record_state import HELD, TERMINAL, RecordState
 from coordinator.core.runs import FRESH, Run
 from coordinator.protocol.admin_messages import HistoryEntry
@@ -171,43 +166,33 @@ class RecordHistory:
             self._take(decode_record(data), at_ms, is_large=True)
         elif head.type != "DataLost":
             self._completed = 0
-            self._take_head(head)
+            self._take_member(head.type, head)
 
-    def _take_head(self, head: RecordHead) -> None:
-        if head.member_id is None:
-            return
-        if head.acquired_ms is not None and head.plan_id is not None:
-            self._holders.setdefault(head.plan_id, _Holder(head.member_id, head.acquired_ms))
-        elif head.query_id or head.query_name:
-            self._take_query(head.member_id, head.query_id, head.query_name)
-        elif head.type == "MemberJoined":
-            client = _Client(head.member_name or "", head.client_id or "", head.client_host or "")
-            self._clients.setdefault(head.member_id, client)
-
-    def _take_query(self, member_id: str, query_id: str | None, query_name: str | None) -> None:
-        for found, value in ((self._queries, query_id), (self._query_names, query_name)):
-            if value:
-                found.setdefault(member_id, value)
+    def _take_member(self, name: str, record: Any) -> None:
+        """Note what a record of the class ``name``, or its head, says about a member: the newest statement counts,
+        which is read first."""
+        if name in ("PlanAcquired", "PlanKept"):
+            self._holders.setdefault(record.plan_id, _Holder(record.member_id, record.acquired_ms))
+        elif name == "MemberJoined":
+            client = _Client(record.member_name or "", record.client_id or "", record.client_host or "")
+            self._clients.setdefault(record.member_id, client)
+        elif name in ("MemberProgressKept", "PlanStaged"):
+            for found, value in ((self._queries, record.query_id), (self._query_names, record.query_name)):
+                if value:
+                    found.setdefault(record.member_id, value)
 
     def _take(self, record: Record, at_ms: int | None, *, is_large: bool = False) -> None:
-        """Note what the record says about the offset, and about holders of plans, queries and clients. Of these the
-        newest statement counts, which is read first."""
+        """Note what the record says about the offset and about members."""
         if isinstance(record, RunsChanged):
             if record.runs and self._is_here(record):
                 self._take_runs(record, at_ms, is_large)
         elif not isinstance(record, DataLost):
             self._completed = 0
+            self._take_member(type(record).__name__, record)
             self._take_other(record, at_ms)
 
     def _take_other(self, record: Record, at_ms: int | None) -> None:
-        if isinstance(record, PlanAcquired | PlanKept):
-            self._holders.setdefault(record.plan_id, _Holder(record.member_id, record.acquired_ms))
-        elif isinstance(record, MemberJoined):
-            client = _Client(record.member_name, record.client_id, record.client_host)
-            self._clients.setdefault(record.member_id, client)
-        elif isinstance(record, MemberProgressKept | PlanStaged) and (record.query_id or record.query_name):
-            self._take_query(record.member_id, record.query_id, record.query_name)
-        elif isinstance(record, PlanCompleted):
+        if isinstance(record, PlanCompleted):
             self._completed, self._behind = record.plan_id if record.records else 0, None
         elif isinstance(record, GroupDeleted):
             self._is_all = True
